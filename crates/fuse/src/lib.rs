@@ -1,0 +1,1 @@
+//! fuse: see docs/ARCHITECTURE.md.

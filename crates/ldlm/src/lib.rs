@@ -1,0 +1,1 @@
+//! ldlm: see docs/ARCHITECTURE.md.

@@ -1,0 +1,1 @@
+//! mds: see docs/ARCHITECTURE.md.

@@ -1,0 +1,1 @@
+//! mgs: see docs/ARCHITECTURE.md.

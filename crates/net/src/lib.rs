@@ -1,0 +1,1 @@
+//! net: see docs/ARCHITECTURE.md.

@@ -1,0 +1,1 @@
+//! oss: see docs/ARCHITECTURE.md.
