@@ -1,1 +1,27 @@
-//! base: see docs/ARCHITECTURE.md.
+//! Vocabulary that every layer shares: identifiers, attributes, layouts, status codes, limits, and the seams
+//! for clock and randomness. Nothing here does I/O.
+
+#![forbid(unsafe_code)]
+
+pub mod attr;
+pub mod clock;
+pub mod config;
+pub mod extent;
+pub mod ids;
+pub mod layout;
+pub mod limits;
+pub mod machine;
+pub mod rng;
+pub mod status;
+
+pub use attr::{Attr, FileType, SetAttr, SetTime};
+pub use clock::{Duration, Now, Time, WallTime};
+pub use config::{ClusterConfig, TargetConfig};
+pub use extent::Extent;
+pub use ids::{
+    ClientId, Endpoint, Epoch, Fid, LockId, ObjectId, OpenHandle, TargetId, TargetKind, Transno, Version, Xid,
+};
+pub use layout::Layout;
+pub use machine::Machine;
+pub use rng::Rng;
+pub use status::{Status, StatusClass};

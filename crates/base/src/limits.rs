@@ -1,0 +1,62 @@
+//! Every bound in one place, with the argument for it and how the bounds relate.
+
+use crate::clock::Duration;
+
+/// Bytes of one name. POSIX NAME_MAX.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a symlink target; PATH_MAX without its end.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Bytes of one xattr value, and of its name: Linux's own limits.
+pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Bytes of all xattr names of one inode: what listxattr(2) can return.
+pub const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
+/// Links to one inode, as on ext4.
+pub const LINK_COUNT_MAX: u32 = 65_000;
+/// File bytes in one bulk RPC (Lustre's default for a 4 MiB RPC).
+pub const BULK_BYTES_MAX: usize = 4 << 20;
+/// A frame: one bulk and its header and body; nothing larger is read from a socket.
+pub const FRAME_BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest FUSE write and read (`max_pages_limit` 256).
+pub const FUSE_IO_BYTES_MAX: usize = 1 << 20;
+/// An object file on ext4 ends 4 KiB short of 16 TiB.
+pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - 4096;
+/// Modifying requests in flight per client and target, each with a persistent reply slot.
+pub const SLOT_COUNT: u16 = 16;
+/// Requests of one client in the queue of one target before it must wait.
+pub const REQUESTS_PER_EXPORT_MAX: usize = 1024;
+/// Locks that one client may hold on one target; it gives old ones back long before.
+pub const LOCKS_PER_CLIENT_MAX: usize = 131_072;
+/// Idle locks that a client keeps per target; 45,000 names cost about 120 MB resident when none was given back.
+pub const IDLE_LOCKS_MAX: usize = 32_768;
+/// Replies retained for replay per import; beyond it the client waits for commits.
+pub const REPLAY_REQUESTS_MAX: usize = 4096;
+/// File bytes retained for replay per import, so that memory stays bounded under streaming writes.
+pub const REPLAY_BYTES_MAX: usize = 256 << 20;
+/// Entries of one READDIR reply.
+pub const READDIR_ENTRIES_MAX: usize = 4096;
+
+/// A client that neither answers a blocking callback nor shows progress for this long is evicted.
+pub const CALLBACK_DEADLINE: Duration = Duration::from_secs(30);
+/// Kernel caches live at most 0.8 of this without contact with the server (hazard 2.9).
+pub const SESSION_LEASE: Duration = Duration::from_secs(30);
+pub const KERNEL_CACHE_LIFE: Duration = Duration::from_secs(24);
+/// Idle clients ping this often, so that a lease lives.
+pub const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// First resend of a request without an answer; doubles up to the maximum.
+pub const RESEND_FIRST: Duration = Duration::from_secs(2);
+pub const RESEND_MAX: Duration = Duration::from_secs(16);
+/// Connection attempts to a target that is not there.
+pub const RECONNECT_FIRST: Duration = Duration::from_millis(50);
+pub const RECONNECT_MAX: Duration = Duration::from_secs(2);
+/// A restarted target gives its clients this long to come back; nothing that they say can extend it.
+pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
+/// Nothing acknowledged stays undurable longer on its own (the promise is 5 s; a sync takes its time too).
+pub const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
+
+const _: () = assert!(KERNEL_CACHE_LIFE.as_millis() * 10 <= SESSION_LEASE.as_millis() * 8);
+const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());
+const _: () = assert!(CALLBACK_DEADLINE.as_millis() >= SESSION_LEASE.as_millis());
+const _: () = assert!(FUSE_IO_BYTES_MAX <= BULK_BYTES_MAX);
+const _: () = assert!(IDLE_LOCKS_MAX < LOCKS_PER_CLIENT_MAX);
+const _: () = assert!(XATTR_VALUE_BYTES_MAX + XATTR_NAME_BYTES_MAX < FRAME_BODY_BYTES_MAX);
