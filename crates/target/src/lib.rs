@@ -1,0 +1,1 @@
+//! target: see docs/ARCHITECTURE.md.
