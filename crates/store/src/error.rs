@@ -1,0 +1,56 @@
+//! What a store can answer instead of data.
+
+use crate::meta::Table;
+use base::ObjectId;
+
+/// Errors of both store traits. Values only, so that simulations can compare them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("no space left on the device of this target; nothing was changed")]
+    NoSpace,
+    #[error("object {id} does not exist")]
+    NoObject { id: ObjectId },
+    #[error("byte {offset_bytes} is beyond the largest object that this target's file system can hold")]
+    TooBig { offset_bytes: u64 },
+    #[error("a key of {byte_count} bytes is longer than a store takes ({})", crate::meta::KEY_BYTES_MAX)]
+    KeyTooLong { byte_count: usize },
+    #[error("a value of {byte_count} bytes is longer than a store takes ({})", crate::meta::VALUE_BYTES_MAX)]
+    ValueTooLong { byte_count: usize },
+    #[error("a batch of {byte_count} bytes is longer than a store takes ({byte_count_max})")]
+    BatchTooLong { byte_count: usize, byte_count_max: usize },
+    /// A checksum does not fit: the bytes are refused, never returned.
+    #[error("row {key:02x?} of table {table} is damaged on disk; run a check of this target")]
+    CorruptRow { table: Table, key: Vec<u8> },
+    #[error("object {id} is damaged on disk at byte {offset_bytes}; restore the file that owns it")]
+    CorruptObject { id: ObjectId, offset_bytes: u64 },
+    #[error("the index of this target is damaged ({what}); run a check of this target")]
+    CorruptIndex { what: &'static str },
+    /// One call failed, the store goes on.
+    #[error("the device of this target failed to {operation} (errno {errno})")]
+    Device { operation: &'static str, errno: i32 },
+    /// The device failed to keep something: nothing is accepted any more, for nobody knows what it still has.
+    #[error(
+        "this target is fenced: its device failed to {operation} (errno {errno}); start it on sound storage"
+    )]
+    Poisoned { operation: &'static str, errno: i32 },
+}
+
+impl StoreError {
+    /// The wire status that a server answers with.
+    pub fn status(&self) -> base::Status {
+        use base::Status;
+        match self {
+            StoreError::NoSpace => Status::NoSpace,
+            StoreError::NoObject { .. } => Status::NotFound,
+            StoreError::TooBig { .. } => Status::TooBig,
+            StoreError::KeyTooLong { .. }
+            | StoreError::ValueTooLong { .. }
+            | StoreError::BatchTooLong { .. } => Status::Invalid,
+            StoreError::CorruptRow { .. }
+            | StoreError::CorruptObject { .. }
+            | StoreError::CorruptIndex { .. }
+            | StoreError::Device { .. }
+            | StoreError::Poisoned { .. } => Status::Io,
+        }
+    }
+}

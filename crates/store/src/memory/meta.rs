@@ -1,0 +1,257 @@
+//! Ordered rows in memory, with a device image and the batches that it does not have yet.
+
+use super::SyncMode;
+use crate::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
+use base::Transno;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+/// Device of the size that `space` reports unless told otherwise.
+const TOTAL_BYTES: u64 = 1 << 40;
+
+#[derive(Default)]
+struct State {
+    rows: Rows,
+    device_rows: Rows,
+    unsynced: VecDeque<(Transno, Batch)>,
+    unsynced_bytes: u64,
+    applied: Transno,
+    durable: Transno,
+    rotten: BTreeSet<(Table, Vec<u8>)>,
+    reserve: Reserve,
+    failing: bool,
+    poisoned: bool,
+    kicked: bool,
+}
+
+/// The metadata store model. Keep one `Arc` of it for the faults, hand clones to the server.
+#[derive(Default)]
+pub struct MemoryMeta {
+    state: Mutex<State>,
+    mode: SyncMode,
+    on_durable: Option<OnDurable>,
+}
+
+impl MemoryMeta {
+    /// Empty, synced only by `sync`.
+    pub fn new() -> MemoryMeta {
+        MemoryMeta::default()
+    }
+
+    pub fn with(mode: SyncMode, on_durable: Option<OnDurable>) -> MemoryMeta {
+        MemoryMeta { mode, on_durable, ..MemoryMeta::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Makes everything applied durable. With `set_failing` it poisons the store instead.
+    pub fn sync(&self) {
+        let applied = self.state().applied;
+        self.sync_to(applied);
+    }
+
+    /// Makes everything up to `t` durable, as a slow device would have it half-way.
+    pub fn sync_to(&self, t: Transno) {
+        self.state().sync_to(t);
+        if let Some(notify) = &self.on_durable {
+            notify();
+        }
+    }
+
+    /// Power failure: of the batches that no sync covered, the first `kept_count` are still there. A batch whose
+    /// record was torn is one that is not kept; a log never returns half of it.
+    pub fn crash(&self, kept_count: usize) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.unsynced.truncate(kept_count);
+        while let Some((t, batch)) = state.unsynced.pop_front() {
+            write_rows(&mut state.device_rows, &batch);
+            state.durable = t;
+        }
+        state.unsynced_bytes = 0;
+        state.applied = state.durable;
+        state.rows = state.device_rows.clone();
+        state.kicked = false;
+        state.poisoned = false;
+    }
+
+    /// How many applied batches no sync has covered.
+    pub fn unsynced_count(&self) -> usize {
+        self.state().unsynced.len()
+    }
+
+    /// Whether somebody kicked since the last call.
+    pub fn take_kick(&self) -> bool {
+        std::mem::take(&mut self.state().kicked)
+    }
+
+    /// A full device: the reserve is used up, consuming operations are to be refused.
+    pub fn set_full(&self, is_full: bool) {
+        self.state().reserve = if is_full { Reserve::Exhausted } else { Reserve::Ample };
+    }
+
+    pub fn set_reserve(&self, reserve: Reserve) {
+        self.state().reserve = reserve;
+    }
+
+    /// A failing device: the next sync poisons the store.
+    pub fn set_failing(&self, is_failing: bool) {
+        self.state().failing = is_failing;
+    }
+
+    /// Flips a bit of a row on the device; reading it is an error until it is written again. False if there is no
+    /// such row.
+    pub fn rot(&self, table: Table, key: &[u8]) -> bool {
+        let mut state = self.state();
+        let full_key = (table, key.to_vec());
+        let exists = state.rows.contains_key(&full_key);
+        if exists {
+            state.rotten.insert(full_key);
+        }
+        exists
+    }
+
+    /// All rows, for checkers.
+    pub fn rows(&self) -> BTreeMap<(Table, Vec<u8>), Vec<u8>> {
+        self.state().rows.clone()
+    }
+}
+
+impl State {
+    fn sync_to(&mut self, t: Transno) {
+        if self.failing && !self.unsynced.is_empty() {
+            self.poisoned = true;
+        }
+        if self.poisoned {
+            return;
+        }
+        while self.unsynced.front().is_some_and(|(first, _)| *first <= t) {
+            let Some((done, batch)) = self.unsynced.pop_front() else { break };
+            self.unsynced_bytes -= batch.encoded().len() as u64;
+            write_rows(&mut self.device_rows, &batch);
+            self.durable = done;
+        }
+    }
+
+    fn check_sound(&self) -> Result<(), StoreError> {
+        if self.poisoned { Err(poisoned()) } else { Ok(()) }
+    }
+}
+
+/// EIO of the model's device.
+fn poisoned() -> StoreError {
+    StoreError::Poisoned { operation: "sync", errno: 5 }
+}
+
+fn write_rows(rows: &mut Rows, batch: &Batch) {
+    for change in batch.changes() {
+        let key = (change.table, change.key.to_vec());
+        match change.value {
+            Some(value) => rows.insert(key, value.to_vec()),
+            None => rows.remove(&key),
+        };
+    }
+}
+
+impl MetaStore for MemoryMeta {
+    fn apply(&self, t: Transno, batch: &Batch) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        batch.check()?;
+        assert!(t > state.applied, "transnos rise: {t} after {}", state.applied);
+        for change in batch.changes() {
+            state.rotten.remove(&(change.table, change.key.to_vec()));
+        }
+        write_rows(&mut state.rows, batch);
+        state.unsynced_bytes += batch.encoded().len() as u64;
+        state.unsynced.push_back((t, batch.clone()));
+        state.applied = t;
+        Ok(())
+    }
+
+    fn applied(&self) -> Transno {
+        self.state().applied
+    }
+
+    fn durable(&self) -> Transno {
+        self.state().durable
+    }
+
+    fn kick(&self) {
+        match self.mode {
+            SyncMode::Manual => self.state().kicked = true,
+            SyncMode::OnKick => self.sync(),
+        }
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let state = self.state();
+        let full_key = (table, key.to_vec());
+        if state.rotten.contains(&full_key) {
+            return Err(StoreError::CorruptRow { table, key: full_key.1 });
+        }
+        Ok(state.rows.get(&full_key).cloned())
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to_exclusive: &[u8],
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        if from >= to_exclusive {
+            return Ok(());
+        }
+        let chunk: Vec<_> = {
+            let state = self.state();
+            let range = (table, from.to_vec())..(table, to_exclusive.to_vec());
+            let rows = state.rows.range(range).take(limit);
+            rows.map(|(key, value)| {
+                if state.rotten.contains(key) {
+                    Err(StoreError::CorruptRow { table, key: key.1.clone() })
+                } else {
+                    Ok((key.1.clone(), value.clone()))
+                }
+            })
+            .collect()
+        };
+        for row in chunk {
+            let (key, value) = row?;
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pressure(&self) -> Pressure {
+        let state = self.state();
+        Pressure {
+            unsynced_bytes: state.unsynced_bytes,
+            overlay_bytes: 0,
+            reserve: state.reserve,
+            poisoned: state.poisoned,
+        }
+    }
+
+    fn space(&self) -> Space {
+        let free = if self.state().reserve == Reserve::Ample { TOTAL_BYTES / 2 } else { 0 };
+        Space {
+            total_bytes: TOTAL_BYTES,
+            free_bytes: free,
+            avail_bytes: free,
+            total_inode_count: TOTAL_BYTES / 4096,
+            free_inode_count: free / 4096,
+        }
+    }
+
+    fn close(&self) {
+        self.sync();
+    }
+}

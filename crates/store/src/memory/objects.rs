@@ -1,0 +1,357 @@
+//! Object data in memory, with a device image and the mutations that it does not have yet.
+
+use super::SyncMode;
+use super::blocks::{BLOCK_BYTES, Blocks};
+use crate::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
+use base::limits::OBJECT_BYTES_MAX;
+use base::{Extent, ObjectId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard};
+
+/// What the device has of one unsynced mutation after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Nothing,
+    Whole,
+    /// The first bytes of a write; for other mutations nothing.
+    Torn {
+        byte_count: usize,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Mutation {
+    Write { offset_bytes: u64, data: Bytes },
+    Truncate { size_bytes: u64 },
+    Punch { extent: Extent },
+    Zero { extent: Extent, keep_size: bool },
+    Allocate { extent: Extent, keep_size: bool },
+    Destroy,
+}
+
+type Objects = BTreeMap<ObjectId, Blocks>;
+
+struct State {
+    objects: Objects,
+    device_objects: Objects,
+    unsynced: VecDeque<(u64, ObjectId, Mutation)>,
+    written: u64,
+    durable: u64,
+    allocated_bytes: u64,
+    capacity_bytes: u64,
+    rotten: BTreeSet<(ObjectId, u64)>,
+    full: bool,
+    failing: bool,
+    poisoned: bool,
+    kicked: bool,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            objects: Objects::new(),
+            device_objects: Objects::new(),
+            unsynced: VecDeque::new(),
+            written: 0,
+            durable: 0,
+            allocated_bytes: 0,
+            capacity_bytes: 1 << 40,
+            rotten: BTreeSet::new(),
+            full: false,
+            failing: false,
+            poisoned: false,
+            kicked: false,
+        }
+    }
+}
+
+/// The object store model.
+#[derive(Default)]
+pub struct MemoryObjects {
+    state: Mutex<State>,
+    mode: SyncMode,
+    on_durable: Option<OnDurable>,
+}
+
+impl MemoryObjects {
+    /// Empty, synced only by `sync`.
+    pub fn new() -> MemoryObjects {
+        MemoryObjects::default()
+    }
+
+    pub fn with(mode: SyncMode, on_durable: Option<OnDurable>) -> MemoryObjects {
+        MemoryObjects { mode, on_durable, ..MemoryObjects::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Makes everything written durable. With `set_failing` it poisons the store instead.
+    pub fn sync(&self) {
+        self.state().sync();
+        if let Some(notify) = &self.on_durable {
+            notify();
+        }
+    }
+
+    /// Power failure: `keep` says for each mutation that no sync covered, in order, what the device has of it.
+    pub fn crash(&self, mut keep: impl FnMut(u64) -> Kept) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for (number, id, mutation) in std::mem::take(&mut state.unsynced) {
+            match (keep(number), mutation) {
+                (Kept::Whole, mutation) => mutate(&mut state.device_objects, id, &mutation),
+                (Kept::Torn { byte_count }, Mutation::Write { offset_bytes, data }) => {
+                    let data = data.slice(..byte_count.min(data.len()));
+                    mutate(&mut state.device_objects, id, &Mutation::Write { offset_bytes, data });
+                }
+                (Kept::Torn { .. } | Kept::Nothing, _) => {}
+            }
+        }
+        state.objects = state.device_objects.clone();
+        state.allocated_bytes = state.objects.values().map(Blocks::allocated_bytes).sum();
+        state.durable = state.written;
+        state.kicked = false;
+        state.poisoned = false;
+    }
+
+    /// How many mutations no sync has covered.
+    pub fn unsynced_count(&self) -> usize {
+        self.state().unsynced.len()
+    }
+
+    /// Whether somebody kicked since the last call.
+    pub fn take_kick(&self) -> bool {
+        std::mem::take(&mut self.state().kicked)
+    }
+
+    /// A full device: nothing more can be allocated.
+    pub fn set_full(&self, is_full: bool) {
+        self.state().full = is_full;
+    }
+
+    /// Bytes of the device.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        self.state().capacity_bytes = capacity_bytes;
+    }
+
+    /// A failing device: the next sync poisons the store.
+    pub fn set_failing(&self, is_failing: bool) {
+        self.state().failing = is_failing;
+    }
+
+    /// Flips a bit in the block around this offset; reading the block is an error until it is wholly written again.
+    /// False if there is no such byte.
+    pub fn rot(&self, id: &ObjectId, offset_bytes: u64) -> bool {
+        let mut state = self.state();
+        let exists = state.objects.get(id).is_some_and(|object| offset_bytes < object.size_bytes);
+        if exists {
+            state.rotten.insert((*id, offset_bytes / BLOCK_BYTES));
+        }
+        exists
+    }
+}
+
+fn mutate(objects: &mut Objects, id: ObjectId, mutation: &Mutation) {
+    match mutation {
+        Mutation::Destroy => {
+            objects.remove(&id);
+        }
+        Mutation::Punch { extent } => {
+            if let Some(object) = objects.get_mut(&id) {
+                object.apply(&Mutation::Punch { extent: *extent });
+            }
+        }
+        mutation => objects.entry(id).or_default().apply(mutation),
+    }
+}
+
+impl State {
+    fn sync(&mut self) {
+        if self.failing && !self.unsynced.is_empty() {
+            self.poisoned = true;
+        }
+        if self.poisoned {
+            return;
+        }
+        for (_, id, mutation) in std::mem::take(&mut self.unsynced) {
+            mutate(&mut self.device_objects, id, &mutation);
+        }
+        self.durable = self.written;
+    }
+
+    fn check_sound(&self) -> Result<(), StoreError> {
+        let poisoned = StoreError::Poisoned { operation: "sync", errno: 5 };
+        if self.poisoned { Err(poisoned) } else { Ok(()) }
+    }
+
+    fn check_space(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
+        let missing = match self.objects.get(id) {
+            Some(object) => object.missing_bytes(extent),
+            None => Blocks::default().missing_bytes(extent),
+        };
+        let fits = self.allocated_bytes.saturating_add(missing) <= self.capacity_bytes;
+        if missing > 0 && (self.full || !fits) { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+
+    fn mutate(&mut self, id: &ObjectId, mutation: Mutation) {
+        let before = self.objects.get(id).map_or(0, Blocks::allocated_bytes);
+        mutate(&mut self.objects, *id, &mutation);
+        let after = self.objects.get(id).map_or(0, Blocks::allocated_bytes);
+        self.allocated_bytes = self.allocated_bytes - before + after;
+        self.written += 1;
+        self.unsynced.push_back((self.written, *id, mutation));
+    }
+
+    /// Blocks that the extent covers wholly are sound again.
+    fn heal(&mut self, id: &ObjectId, extent: Extent) {
+        self.rotten.retain(|(rotten_id, block)| {
+            rotten_id != id || !extent.contains(Extent::at(block * BLOCK_BYTES, BLOCK_BYTES))
+        });
+    }
+
+    fn free_bytes(&self) -> u64 {
+        if self.full { 0 } else { self.capacity_bytes.saturating_sub(self.allocated_bytes) }
+    }
+}
+
+fn check_size(end_bytes: u64) -> Result<(), StoreError> {
+    if end_bytes > OBJECT_BYTES_MAX { Err(StoreError::TooBig { offset_bytes: end_bytes }) } else { Ok(()) }
+}
+
+impl ObjectStore for MemoryObjects {
+    fn write(&self, id: &ObjectId, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        let extent = Extent::at(offset_bytes, data.len() as u64);
+        check_size(extent.end)?;
+        state.check_space(id, extent)?;
+        state.heal(id, extent);
+        state.mutate(id, Mutation::Write { offset_bytes, data: Bytes::copy_from_slice(data) });
+        Ok(())
+    }
+
+    fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
+        let state = self.state();
+        let object = state.objects.get(id).ok_or(StoreError::NoObject { id: *id })?;
+        let extent = Extent::at(offset_bytes, byte_count as u64);
+        let blocks = (*id, extent.start / BLOCK_BYTES)..(*id, extent.end.div_ceil(BLOCK_BYTES));
+        if let Some((_, block)) = state.rotten.range(blocks).next() {
+            return Err(StoreError::CorruptObject { id: *id, offset_bytes: block * BLOCK_BYTES });
+        }
+        Ok(object.read(offset_bytes, byte_count).into())
+    }
+
+    fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        check_size(size_bytes)?;
+        state.heal(id, Extent::new(size_bytes, Extent::EOF));
+        state.mutate(id, Mutation::Truncate { size_bytes });
+        Ok(())
+    }
+
+    fn punch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        if state.objects.contains_key(id) && !extent.is_empty() {
+            state.heal(id, extent);
+            state.mutate(id, Mutation::Punch { extent });
+        }
+        Ok(())
+    }
+
+    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        let size_bytes = state.objects.get(id).map_or(0, |object| object.size_bytes);
+        let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
+        let extent = Extent::new(extent.start, end.max(extent.start));
+        check_size(extent.end)?;
+        state.check_space(id, extent)?;
+        state.heal(id, extent);
+        state.mutate(id, Mutation::Zero { extent, keep_size });
+        Ok(())
+    }
+
+    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        check_size(extent.end)?;
+        state.check_space(id, extent)?;
+        state.mutate(id, Mutation::Allocate { extent, keep_size });
+        Ok(())
+    }
+
+    fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
+        let state = self.state();
+        let object = state.objects.get(id).ok_or(StoreError::NoObject { id: *id })?;
+        Ok(match whence {
+            Whence::Data => object.seek_data(offset_bytes),
+            Whence::Hole => object.seek_hole(offset_bytes),
+        })
+    }
+
+    fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
+        let state = self.state();
+        Ok(state.objects.get(id).map(|object| ObjectStat {
+            size_bytes: object.size_bytes,
+            allocated_bytes: object.allocated_bytes(),
+        }))
+    }
+
+    fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        let existed = state.objects.contains_key(id);
+        if existed {
+            state.heal(id, Extent::WHOLE);
+            state.mutate(id, Mutation::Destroy);
+        }
+        Ok(existed)
+    }
+
+    fn kick(&self) {
+        match self.mode {
+            SyncMode::Manual => self.state().kicked = true,
+            SyncMode::OnKick => self.sync(),
+        }
+    }
+
+    fn written(&self) -> u64 {
+        self.state().written
+    }
+
+    fn durable(&self) -> u64 {
+        self.state().durable
+    }
+
+    fn list(&self, after: Option<&ObjectId>, limit: usize) -> Result<Vec<ObjectId>, StoreError> {
+        let state = self.state();
+        let from = after.map_or(Bound::Unbounded, |id| Bound::Excluded(*id));
+        Ok(state.objects.range((from, Bound::Unbounded)).take(limit).map(|(id, _)| *id).collect())
+    }
+
+    fn space(&self) -> Space {
+        let state = self.state();
+        let free = state.free_bytes();
+        Space {
+            total_bytes: state.capacity_bytes,
+            free_bytes: free,
+            avail_bytes: free,
+            total_inode_count: state.capacity_bytes / BLOCK_BYTES,
+            free_inode_count: free / BLOCK_BYTES,
+        }
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.state().poisoned
+    }
+
+    fn close(&self) {
+        self.sync();
+    }
+}

@@ -1,0 +1,93 @@
+//! The data seam: the bytes of file objects.
+
+use crate::{Space, StoreError};
+use base::{Extent, ObjectId};
+use bytes::Bytes;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    Data,
+    Hole,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectStat {
+    pub size_bytes: u64,
+    /// What it takes on the device, preallocation included.
+    pub allocated_bytes: u64,
+}
+
+/// File data of one OST. Every successful call that changes something raises `written()`; when `durable()` has
+/// reached the value that `written()` had after the call, the change survives a power failure.
+///
+/// Callers keep two mutations of the same bytes from running at once (they hold locks); everything else may run
+/// concurrently. Any call can answer `Device`, `Poisoned`, and, if it reads, `CorruptObject`.
+pub trait ObjectStore: Send + Sync {
+    /// Writes all of `data`, creating the object if need be.
+    ///
+    /// # Errors
+    /// `NoSpace` and `TooBig`, which change nothing visible.
+    fn write(&self, id: &ObjectId, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError>;
+
+    /// At most `byte_count` bytes; short only at the end of the object.
+    ///
+    /// # Errors
+    /// `NoObject`.
+    fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError>;
+
+    /// Sets the size, creating the object if need be; new bytes are a hole.
+    ///
+    /// # Errors
+    /// `TooBig`.
+    fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError>;
+
+    /// Makes a hole inside the object, size unchanged; whole blocks are given back to the device. An object that
+    /// does not exist is a hole already.
+    fn punch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError>;
+
+    /// Makes the bytes read as zeros and allocates them; grows the object unless `keep_size`. Creates it.
+    /// An extent up to `Extent::EOF` ends at the object's end.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooBig`.
+    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError>;
+
+    /// Allocates what is not yet allocated; bytes unchanged; grows the object unless `keep_size`. Creates it.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooBig`.
+    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError>;
+
+    /// First data (or hole) at or after the offset; the end of the object counts as a hole. `None` if the offset
+    /// is at or beyond the end, or no data follow. Granularity is the engine's: zeros may count as data.
+    ///
+    /// # Errors
+    /// `NoObject`.
+    fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError>;
+
+    /// `None` if there is no such object.
+    fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError>;
+
+    /// Whether there was such an object.
+    fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError>;
+
+    /// Asks for a sync of everything written so far, without waiting.
+    fn kick(&self);
+
+    /// Number of the last mutation.
+    fn written(&self) -> u64;
+
+    /// All mutations up to this one survive a power failure. Monotonic.
+    fn durable(&self) -> u64;
+
+    /// Up to `limit` objects after the given one, in a fixed order of the engine's own. Empty at the end.
+    fn list(&self, after: Option<&ObjectId>, limit: usize) -> Result<Vec<ObjectId>, StoreError>;
+
+    fn space(&self) -> Space;
+
+    /// The device failed to persist; nothing is accepted any more.
+    fn is_poisoned(&self) -> bool;
+
+    /// Final sync. Idempotent.
+    fn close(&self);
+}
