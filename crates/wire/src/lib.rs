@@ -1,1 +1,103 @@
-//! wire: see docs/ARCHITECTURE.md.
+//! What goes over the wire: frames, and the bodies of requests, replies and callbacks.
+//!
+//! A frame has a fixed little-endian header with its own length, so that a newer peer may append fields; bodies are
+//! borsh (explicit little-endian, bounded allocation) and trailing bytes of a body are ignored for the same reason.
+//! Discriminants are never reused. File data travel beside the body and are never copied by the codec.
+
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod lock;
+pub mod mdt;
+pub mod mgs;
+pub mod ost;
+pub mod peer;
+pub mod session;
+
+pub use frame::{Frame, FrameKind, WireError, flags};
+pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
+pub use mdt::{MdtReply, MdtRequest};
+pub use mgs::{MgsReply, MgsRequest};
+pub use ost::{OstReply, OstRequest};
+pub use peer::{PeerReply, PeerRequest};
+pub use session::{ConnectReply, ConnectRequest};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// Protocol version of this build; N and N+1 interoperate.
+pub const VERSION: u32 = 1;
+/// Oldest version that this build talks to.
+pub const VERSION_OLDEST: u32 = 1;
+/// Default port of every server.
+pub const PORT: u16 = 7988;
+
+/// Body of a request frame.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum Request {
+    Connect(ConnectRequest) = 1,
+    Disconnect = 2,
+    /// Renews the lease; the reply carries `last_committed`.
+    Ping = 3,
+    /// All replays, open files and locks have been sent again; the reply comes when recovery has ended.
+    ReplayDone = 4,
+    Lock(LockRequest) = 10,
+    Mdt(MdtRequest) = 20,
+    Ost(OstRequest) = 30,
+    Mgs(MgsRequest) = 40,
+    Peer(PeerRequest) = 50,
+}
+
+/// Body of a reply frame whose status is `Ok` (others have an empty body).
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum Reply {
+    /// Nothing but the header.
+    Done = 0,
+    Connected(ConnectReply) = 1,
+    Locked(LockGrant) = 10,
+    Mdt(MdtReply) = 20,
+    Ost(OstReply) = 30,
+    Mgs(MgsReply) = 40,
+    Peer(PeerReply) = 50,
+}
+
+/// Body of a callback frame, from a target to a client. It needs no reply of its own: what it asks for answers it,
+/// and the target repeats it until then.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum Callback {
+    /// Somebody waits for this lock: give it back (`LockRequest::Cancel`).
+    Blocking { lock: base::LockId, resource: Resource } = 1,
+    /// The configuration has changed: fetch it from the MGS.
+    ConfigChanged { version: u64 } = 2,
+    /// The session has ended on the server's side; whatever the client held is gone.
+    Evicted { session: u64 } = 3,
+}
+
+macro_rules! body {
+    ($name:ident) => {
+        impl $name {
+            /// The bytes of this body.
+            pub fn to_bytes(&self) -> bytes::Bytes {
+                let mut bytes = Vec::with_capacity(128);
+                // Writing to memory cannot fail.
+                let result = self.serialize(&mut bytes);
+                assert!(result.is_ok(), "a body is written to memory");
+                bytes.into()
+            }
+
+            /// Reads a body; bytes behind it belong to a newer version and are ignored.
+            pub fn from_bytes(mut bytes: &[u8]) -> Result<$name, WireError> {
+                $name::deserialize_reader(&mut bytes).map_err(|error| WireError::Body(error.to_string()))
+            }
+        }
+    };
+}
+
+body!(Request);
+body!(Reply);
+body!(Callback);

@@ -1,0 +1,228 @@
+//! Metadata requests.
+//!
+//! Names are bytes, without `/` and NUL, 1 to 255 of them. Times are the MDT's unless a request names one. A modifying
+//! request travels with a reply slot and is executed once. `fid` fields marked *replay* are empty on first sending
+//! and filled from the reply when the request is replayed, so that it does the same again.
+
+use crate::lock::{LockGrant, LockWant};
+use base::{Attr, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, WallTime};
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// Who asks. `groups` is empty on first sending; when the MDT answers `AccessDenied` or `NotPermitted` and groups
+/// are missing, the client fetches the caller's supplementary groups and asks again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Credentials {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Option<Vec<u32>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum NewNode {
+    Regular = 1,
+    Directory = 2,
+    Symlink { target: Vec<u8> } = 3,
+    Device { file_type: FileType, rdev: u32 } = 4,
+}
+
+/// What `lfs setstripe` asks for; `None` takes the directory's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct LayoutHint {
+    pub stripe_size_bytes: Option<u32>,
+    /// 0xffff (-1) means all OSTs.
+    pub stripe_count: Option<u16>,
+    pub first_ost: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct OpenArgs {
+    pub handle: OpenHandle,
+    pub read: bool,
+    pub write: bool,
+    /// The file is run: writers get ETXTBSY.
+    pub execute: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct CreateRequest {
+    pub parent: Fid,
+    pub name: Vec<u8>,
+    pub node: NewNode,
+    /// Permission bits as asked for; the MDT applies `umask` or the parent's default ACL.
+    pub permissions: u32,
+    pub umask: u32,
+    pub creds: Credentials,
+    pub open: Option<OpenArgs>,
+    /// With `open`: an existing file is an error.
+    pub is_exclusive: bool,
+    /// No name: `O_TMPFILE`.
+    pub is_unnamed: bool,
+    /// `lfs mkdir -i`.
+    pub mdt_index: Option<u16>,
+    pub layout: Option<LayoutHint>,
+    /// Replay: the inode that was made.
+    pub fid: Option<Fid>,
+    pub want: LockWant,
+}
+
+/// What an advisory lock is asked to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum FlockKind {
+    Unlock = 0,
+    Read = 1,
+    Write = 2,
+}
+
+/// One advisory lock, flock(2) or fcntl(2): the owner is the kernel's `lock_owner`, unique within its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct FileLock {
+    pub owner: u64,
+    pub pid: u32,
+    /// flock(2) locks and fcntl(2) locks do not see each other.
+    pub is_flock: bool,
+    pub kind: FlockKind,
+    pub extent: Extent,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum MdtRequest {
+    /// -> Entry. An absent name is `NotFound`, with the name's lock in the reply's grants (`MdtReply::Absent`).
+    Lookup { parent: Fid, name: Vec<u8>, want: LockWant } = 1,
+    /// -> Entry
+    Getattr { fid: Fid, want: LockWant } = 2,
+    /// -> Entry
+    Setattr { fid: Fid, set: SetAttr, creds: Credentials, handle: Option<OpenHandle>, want: LockWant } = 3,
+    /// -> Entry
+    Create(CreateRequest) = 4,
+    /// -> Removed
+    Unlink { parent: Fid, name: Vec<u8>, creds: Credentials } = 5,
+    /// -> Removed
+    Rmdir { parent: Fid, name: Vec<u8>, creds: Credentials } = 6,
+    /// To the MDT of `new_parent`. `flags`: 1 NOREPLACE, 2 EXCHANGE, as renameat2(2). -> Removed
+    Rename { parent: Fid, name: Vec<u8>, new_parent: Fid, new_name: Vec<u8>, flags: u32, creds: Credentials } =
+        7,
+    /// To the MDT of `parent`. -> Entry
+    Link { fid: Fid, parent: Fid, name: Vec<u8>, creds: Credentials, want: LockWant } = 8,
+    /// -> Entry
+    Open { fid: Fid, open: OpenArgs, creds: Credentials, want: LockWant } = 9,
+    /// The last reference of a handle is gone and its data are committed on the OSTs. -> Closed
+    Close { fid: Fid, handle: OpenHandle, atime: Option<WallTime> } = 10,
+    /// The size of a file that nobody writes any more, as its objects have it; dropped unless `write_epoch` is still
+    /// the file's. -> Entry
+    ReportSize {
+        fid: Fid,
+        write_epoch: u64,
+        size_bytes: u64,
+        block_count: u64,
+        mtime: WallTime,
+        stamp: WallTime,
+    } = 11,
+    /// Entries with a position above `after`, in order of position. -> Entries
+    Readdir { fid: Fid, after: u64, entry_count_max: u32, with_attrs: bool } = 12,
+    /// -> Bytes
+    Readlink { fid: Fid } = 13,
+    /// All names, and values while they fit. -> Xattrs
+    Listxattr { fid: Fid, want: LockWant } = 14,
+    /// -> Bytes
+    Getxattr { fid: Fid, name: Vec<u8> } = 15,
+    /// `flags` as setxattr(2): 1 CREATE, 2 REPLACE. -> Entry
+    Setxattr { fid: Fid, name: Vec<u8>, value: Vec<u8>, flags: u32, creds: Credentials } = 16,
+    /// -> Entry
+    Removexattr { fid: Fid, name: Vec<u8>, creds: Credentials } = 17,
+    /// -> Statfs
+    Statfs = 18,
+    /// Answered when everything executed so far is durable. -> Done
+    Sync = 19,
+    /// All paths from the root, without a leading `/`. -> Paths
+    FidToPath { fid: Fid } = 20,
+    /// Advisory lock. With `can_wait` the answer comes when it is granted, or `Deadlock`. -> Done
+    Flock { fid: Fid, lock: FileLock, can_wait: bool } = 21,
+    /// Gives up a waiting advisory lock: its request is answered `Interrupted` if it has not been granted. -> Done
+    FlockCancel { fid: Fid, owner: u64, is_flock: bool } = 22,
+    /// The first lock in the way. -> Flock
+    Getlk { fid: Fid, lock: FileLock } = 23,
+    /// Default layout of a directory, or the layout of a file without data. -> Entry
+    SetLayout { fid: Fid, layout: LayoutHint, creds: Credentials } = 24,
+    /// After a restart of the MDT: a handle that the client still has open (even when its open was committed).
+    Reopen { fid: Fid, open: OpenArgs } = 25,
+    /// After a restart of the MDT: advisory locks that the client still holds.
+    ReplayFlocks { fid: Fid, locks: Vec<FileLock> } = 26,
+}
+
+/// Description of an inode, with the locks that came along.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Entry {
+    pub fid: Fid,
+    pub file_type: FileType,
+    /// Empty when the inode is on another MDT: ask there (`Fid::mdt_index`).
+    pub attr: Option<Attr>,
+    pub layout: Option<Layout>,
+    pub symlink_target: Option<Vec<u8>>,
+    /// The parent after the operation, when it changed.
+    pub parent_attr: Option<Attr>,
+    /// Other clients have the file open; some of them for writing.
+    pub is_open_elsewhere: bool,
+    pub is_written_elsewhere: bool,
+    pub was_created: bool,
+    pub grants: Vec<LockGrant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct DirEntry {
+    pub name: Vec<u8>,
+    pub fid: Fid,
+    pub file_type: FileType,
+    /// Where the next READDIR goes on after this entry; rises, never 0, stable while the directory changes.
+    pub position: u64,
+    pub attr: Option<Attr>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Statfs {
+    pub bytes_total: u64,
+    pub bytes_free: u64,
+    pub bytes_available: u64,
+    pub inodes_total: u64,
+    pub inodes_free: u64,
+    /// Targets with the same number share their space: count it once.
+    pub device: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum MdtReply {
+    Entry(Box<Entry>) = 1,
+    /// The name does not exist; the status is `Ok` so that the grants arrive.
+    Absent {
+        grants: Vec<LockGrant>,
+    } = 2,
+    Removed {
+        parent_attr: Option<Attr>,
+        new_parent_attr: Option<Attr>,
+        child: Option<Box<Entry>>,
+    } = 3,
+    /// `wants_size`: this was the last writer; take the size from the objects and send `ReportSize`.
+    Closed {
+        wants_size: Option<u64>,
+    } = 4,
+    Entries {
+        entries: Vec<DirEntry>,
+        is_end: bool,
+    } = 5,
+    Bytes(Vec<u8>) = 6,
+    /// `value` is empty where it did not fit: ask with `Getxattr`.
+    Xattrs {
+        xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        grants: Vec<LockGrant>,
+    } = 7,
+    Statfs(Statfs) = 8,
+    Paths(Vec<Vec<u8>>) = 9,
+    Flock(Option<FileLock>) = 10,
+}

@@ -1,0 +1,72 @@
+//! Object requests. File data travel in the frame's `data`.
+
+use crate::mdt::Statfs;
+use base::{Extent, LockId, ObjectId, WallTime};
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// What to do with an extent of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum ExtentOp {
+    /// The object ends at `extent.start` from now on, shorter or longer; it is created if need be.
+    Truncate = 1,
+    /// Free the blocks; the size stays.
+    Punch = 2,
+    Zero {
+        keep_size: bool,
+    } = 3,
+    Allocate {
+        keep_size: bool,
+    } = 4,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum OstRequest {
+    /// -> Data: short at the object's end, empty for an object that does not exist. `lock` covers the extent, or is
+    /// empty for a read that needs no coherence of its own (the OST waits for writers then).
+    Read { object: ObjectId, extent: Extent, lock: Option<LockId> } = 1,
+    /// Refused with `LockLost` when `lock` does not cover it: no late write of a client that lost its lock gets in.
+    /// `stamp` is the time of the write. -> Done
+    Write { object: ObjectId, offset_bytes: u64, lock: LockId, stamp: WallTime } = 2,
+    /// Under a PW lock, as Write. -> Done
+    Change { object: ObjectId, extent: Extent, op: ExtentOp, lock: LockId, stamp: WallTime } = 3,
+    /// Sizes and times, now, without a lock. -> Attrs
+    Getattr { objects: Vec<ObjectId> } = 4,
+    /// SEEK_DATA or SEEK_HOLE within one object. -> Seek
+    Seek { object: ObjectId, offset_bytes: u64, is_hole: bool } = 5,
+    /// Answered when everything written so far to these objects (to all when empty) is durable. -> Done
+    Sync { objects: Vec<ObjectId> } = 6,
+    /// From an MDT, whose unlink is durable: takes the objects from everybody and remembers that they are gone.
+    /// Answered when durable. -> Done
+    Destroy { objects: Vec<ObjectId> } = 7,
+    /// -> Statfs
+    Statfs = 8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ObjectAttr {
+    pub size_bytes: u64,
+    /// In units of 512 bytes.
+    pub block_count: u64,
+    /// When data last changed; zero when never.
+    pub stamp: WallTime,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum OstReply {
+    /// The bytes are in the frame's data. `size_bytes` of the object.
+    Data {
+        size_bytes: u64,
+    } = 1,
+    /// One for each object asked for; `None` for one that does not exist.
+    Attrs(Vec<Option<ObjectAttr>>) = 2,
+    Seek {
+        offset_bytes: Option<u64>,
+    } = 3,
+    Statfs(Statfs) = 4,
+}

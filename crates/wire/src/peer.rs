@@ -1,0 +1,97 @@
+//! Between MDTs: operations that touch inodes or names on two of them.
+//!
+//! The coordinator is the MDT of the (target's) parent. It prepares the other parties, whose prepare is a durable
+//! record of their own ("frozen by `id`"), then logs the whole operation: that record is the only commit point. When
+//! it is durable, the decisions go out. A participant that restarts asks about what it finds prepared.
+
+use base::{Attr, Fid, FileType};
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// Names an operation for ever: coordinator, its incarnation, a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
+pub struct OperationId {
+    pub mdt_index: u16,
+    pub epoch: u64,
+    pub number: u64,
+}
+
+/// What a participant is asked to do, as far as other MDTs need to know; extended by `mds` as operations need it.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum Part {
+    /// Make this directory (mkdir on another MDT); the participant gives it a FID.
+    MakeDirectory { attr: Attr, parent: Fid, default_xattrs: Vec<(Vec<u8>, Vec<u8>)> } = 1,
+    /// Remove this directory if it is empty.
+    RemoveDirectory { fid: Fid } = 2,
+    /// One link less; the inode goes when none is left and nobody has it open.
+    DropLink { fid: Fid } = 3,
+    /// One link more.
+    AddLink { fid: Fid, parent: Fid, name: Vec<u8> } = 4,
+    /// Take this name away; it must lead to `fid`.
+    RemoveName { parent: Fid, name: Vec<u8>, fid: Fid } = 5,
+    /// Put this name; it must lead to `old` before (nothing when empty).
+    PutName { parent: Fid, name: Vec<u8>, old: Option<Fid>, fid: Fid, file_type: FileType } = 6,
+    /// The inode has a new parent and name (renamed).
+    SetParent { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8> } = 7,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum PeerRequest {
+    /// Checks, locks and freezes; answered when that is durable. -> Prepared
+    Prepare {
+        id: OperationId,
+        parts: Vec<Part>,
+        uid: u32,
+        gid: u32,
+        groups: Vec<u32>,
+    } = 1,
+    /// What the coordinator's durable record says (commit), or that there is none (abort). Answered when durable.
+    Decide {
+        id: OperationId,
+        is_commit: bool,
+    } = 2,
+    /// A participant asks what became of an operation. -> Decision
+    Ask {
+        id: OperationId,
+    } = 3,
+    /// Name and type that a directory slot leads to, without a lock. -> Name
+    PeekName {
+        parent: Fid,
+        name: Vec<u8>,
+    } = 4,
+    /// The parent of a directory, for the loop check of rename. -> Parent
+    PeekParent {
+        fid: Fid,
+    } = 5,
+    /// The one rename lock (MDT0000). Answered when granted.
+    LockRename {
+        id: OperationId,
+    } = 6,
+    UnlockRename {
+        id: OperationId,
+    } = 7,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum PeerReply {
+    /// Attributes of the inodes that the parts name, as they will be after a commit.
+    Prepared {
+        fid: Option<Fid>,
+        attrs: Vec<Attr>,
+    } = 1,
+    /// `None`: still undecided.
+    Decision {
+        is_commit: Option<bool>,
+    } = 2,
+    Name {
+        entry: Option<(Fid, FileType)>,
+    } = 3,
+    Parent {
+        fid: Option<Fid>,
+    } = 4,
+}

@@ -1,0 +1,56 @@
+//! Sessions: what is said at connect.
+
+use base::{ClientId, Epoch};
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// Features that both ends must name before either uses them.
+pub mod features {
+    /// READDIR may carry attributes and xattrs.
+    pub const BULK_READDIR: u64 = 1;
+    /// Everything that this build knows.
+    pub const ALL: u64 = 0;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ConnectRequest {
+    pub version: u32,
+    pub version_oldest: u32,
+    pub features: u64,
+    pub fsname: String,
+    pub client: ClientId,
+    /// Rises when the client starts anew with the same id (a restarted MDT): what the old one held is dropped.
+    pub incarnation: u64,
+    /// Incarnation of the target that the client was last connected to; 0 for the first connect.
+    pub target_epoch: Epoch,
+    /// What operators see: address and host name of the client.
+    pub nid: String,
+    /// Uuid that the configuration names for the target; 0 when not known.
+    pub target_uuid: u128,
+}
+
+/// What became of the client's state on the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum SessionState {
+    /// Nothing was known: a fresh session. A client that believed otherwise was evicted.
+    New = 1,
+    /// The session is as it was: resend what was not answered.
+    Resumed = 2,
+    /// The target was restarted and waits: replay, then say `ReplayDone`.
+    Replay = 3,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ConnectReply {
+    pub version: u32,
+    pub features: u64,
+    pub session: u64,
+    pub state: SessionState,
+    pub target_epoch: Epoch,
+    pub target_uuid: u128,
+    pub slot_count: u16,
+    /// Nanoseconds since 1970 at the target, for file times.
+    pub server_time_ns: i64,
+    pub lease_ms: u32,
+}
