@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod conformance;
 pub mod error;
 pub mod memory;
 pub mod meta;

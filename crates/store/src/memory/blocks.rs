@@ -34,7 +34,10 @@ impl Blocks {
 
     pub fn read(&self, offset_bytes: u64, byte_count: usize) -> Vec<u8> {
         let end = self.size_bytes.min(offset_bytes.saturating_add(byte_count as u64));
-        let mut bytes = vec![0; end.saturating_sub(offset_bytes) as usize];
+        if offset_bytes >= end {
+            return Vec::new();
+        }
+        let mut bytes = vec![0; (end - offset_bytes) as usize];
         for (index, block) in self.blocks.range(offset_bytes / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)) {
             let Some(block) = block else { continue };
             let start = index * BLOCK_BYTES;

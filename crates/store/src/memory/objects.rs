@@ -269,8 +269,11 @@ impl ObjectStore for MemoryObjects {
         state.check_sound()?;
         let size_bytes = state.objects.get(id).map_or(0, |object| object.size_bytes);
         let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
-        let extent = Extent::new(extent.start, end.max(extent.start));
+        let extent = Extent::new(extent.start, end);
         check_size(extent.end)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
         state.check_space(id, extent)?;
         state.heal(id, extent);
         state.mutate(id, Mutation::Zero { extent, keep_size });
