@@ -265,6 +265,38 @@ pub enum Endpoint {
     Client(ClientId),
 }
 
+impl Endpoint {
+    /// The client id under which this end calls targets. A target that calls another one has a fixed id, so that it
+    /// is recognised after its restart (its incarnation has risen then).
+    pub fn client_id(self) -> ClientId {
+        match self {
+            Endpoint::Client(client) => client,
+            Endpoint::Target(target) => ClientId(
+                ClientId::TARGET_MARK | u128::from(target.kind as u8) << 16 | u128::from(target.index),
+            ),
+        }
+    }
+}
+
+impl ClientId {
+    /// Upper 64 bits of the ids of targets; no random id has them.
+    const TARGET_MARK: u128 = 0x5348_4e54_0000_0001 << 64;
+
+    /// Where frames to this client go: the inverse of `Endpoint::client_id`.
+    pub fn endpoint(self) -> Endpoint {
+        if self.0 >> 64 != Self::TARGET_MARK >> 64 {
+            return Endpoint::Client(self);
+        }
+        let index = (self.0 & 0xffff) as u16;
+        match (self.0 >> 16) as u64 & 0xffff_ffff_ffff {
+            1 => Endpoint::Target(TargetId { kind: TargetKind::Mgt, index }),
+            2 => Endpoint::Target(TargetId { kind: TargetKind::Mdt, index }),
+            3 => Endpoint::Target(TargetId { kind: TargetKind::Ost, index }),
+            _ => Endpoint::Client(self),
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,1 +1,9 @@
-//! rpc: see docs/ARCHITECTURE.md.
+//! The calling side of a session: exactly once, resends, replay after a restart of the target, leases.
+//!
+//! One [`Import`] per caller and target. It does no I/O: frames and time come in, frames and results go out.
+
+#![forbid(unsafe_code)]
+
+pub mod import;
+
+pub use import::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};

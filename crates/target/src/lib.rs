@@ -1,1 +1,10 @@
-//! target: see docs/ARCHITECTURE.md.
+//! What every target has in common: sessions, exactly once, transaction numbers, commit tracking, recovery.
+//!
+//! The owner (`mds`, `oss`, `mgs`) hands frames and time to [`Core`], executes the work that comes out, and ends each
+//! piece of work with exactly one of `commit`, `reply`, `reply_when_durable` (or none when the client was evicted).
+
+#![forbid(unsafe_code)]
+
+pub mod core;
+
+pub use crate::core::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Token, Work};
