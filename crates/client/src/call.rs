@@ -1,0 +1,221 @@
+//! The calls that a mount makes: the operations of FUSE one to one, with node ids of the kernel, and those of `lfs`.
+
+use base::{Attr, Duration, Fid, FileType, Layout, SetTime, TargetId};
+use bytes::Bytes;
+use wire::mdt::{FileLock, LayoutHint, Statfs};
+
+/// Who calls. Supplementary groups are asked for when they matter (`Output::NeedGroups`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+    pub pid: u32,
+}
+
+/// Node id of the root directory, in FUSE and here. Every other node id is `Fid::inode_number`.
+pub const ROOT_NODE: u64 = 1;
+
+/// Bits of the answer to an open, for the caller to turn into `FOPEN_*`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// The kernel keeps no pages for this handle (`FOPEN_DIRECT_IO`).
+    pub is_direct: bool,
+    /// Pages that the kernel has are still good (`FOPEN_KEEP_CACHE`).
+    pub keeps_cache: bool,
+}
+
+/// What SETATTR changes; `None` leaves it alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetattrCall {
+    /// Handle of an ftruncate(2).
+    pub fh: Option<u64>,
+    /// Mode; only the lower 12 bits count.
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size_bytes: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+    /// The kernel says `FATTR_KILL_SUIDGID`: drop set-id bits.
+    pub kill_privileges: bool,
+}
+
+/// One system call as it reaches the mount. Node ids and handles are the kernel's; names are bytes without `/`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// -> Entry, also for an absent name (`EntryAnswer::attr` empty) when it may be cached as absent.
+    Lookup { parent: u64, name: Vec<u8> },
+    /// -> Attr
+    Getattr { node: u64, fh: Option<u64> },
+    /// -> Attr
+    Setattr { node: u64, set: SetattrCall },
+    /// -> Bytes
+    Readlink { node: u64 },
+    /// -> Entry
+    Symlink { parent: u64, name: Vec<u8>, target: Vec<u8> },
+    /// -> Entry. `mode` with `S_IFMT`.
+    Mknod { parent: u64, name: Vec<u8>, mode: u32, umask: u32, rdev: u32 },
+    /// -> Entry
+    Mkdir { parent: u64, name: Vec<u8>, mode: u32, umask: u32 },
+    /// -> Done
+    Unlink { parent: u64, name: Vec<u8> },
+    /// -> Done
+    Rmdir { parent: u64, name: Vec<u8> },
+    /// `flags` as renameat2(2). -> Done
+    Rename { parent: u64, name: Vec<u8>, new_parent: u64, new_name: Vec<u8>, flags: u32 },
+    /// -> Entry
+    Link { node: u64, parent: u64, name: Vec<u8> },
+    /// `flags` as open(2), with `__FMODE_EXEC` (0x20) when the file is run. -> Opened
+    Open { node: u64, flags: u32 },
+    /// -> Created
+    Create { parent: u64, name: Vec<u8>, mode: u32, umask: u32, flags: u32 },
+    /// -> Created
+    Tmpfile { parent: u64, mode: u32, umask: u32, flags: u32 },
+    /// `flags` of the handle. -> Bytes, short only at the end of the file
+    Read { node: u64, fh: u64, offset_bytes: u64, byte_count: u32, flags: u32 },
+    /// -> Written
+    Write {
+        node: u64,
+        fh: u64,
+        offset_bytes: u64,
+        data: Bytes,
+        /// Flags of the handle; `O_APPEND` may have been set after open.
+        flags: u32,
+        /// From the page cache (`FUSE_WRITE_CACHE`): the offset counts even with `O_APPEND`, the handle is a guess.
+        is_writeback: bool,
+        /// `FUSE_WRITE_KILL_SUIDGID`
+        kill_privileges: bool,
+    },
+    /// close(2) of one descriptor: errors of earlier writes, and the caller's fcntl(2) locks. -> Done
+    Flush { node: u64, fh: u64, lock_owner: u64 },
+    /// The last descriptor is gone. `flock_owner`: drop this owner's flock(2). -> Done
+    Release { node: u64, fh: u64, flock_owner: Option<u64> },
+    /// -> Done
+    Fsync { node: u64, fh: u64, data_only: bool },
+    /// -> Opened
+    Opendir { node: u64, flags: u32 },
+    /// -> Entries that fit into `byte_count` bytes as the kernel packs them (`FUSE_READDIR` or `FUSE_READDIRPLUS`).
+    Readdir { node: u64, fh: u64, offset: u64, byte_count: u32, is_plus: bool },
+    /// -> Done
+    Releasedir { node: u64, fh: u64 },
+    /// -> Done
+    Fsyncdir { node: u64, fh: u64, data_only: bool },
+    /// -> Statfs
+    Statfs { node: u64 },
+    /// `flags` as setxattr(2). -> Done
+    Setxattr { node: u64, name: Vec<u8>, value: Vec<u8>, flags: u32 },
+    /// -> Bytes: the whole value; the caller cuts it to size or says ERANGE
+    Getxattr { node: u64, name: Vec<u8> },
+    /// -> Bytes: names, each with a NUL behind it
+    Listxattr { node: u64 },
+    /// -> Done
+    Removexattr { node: u64, name: Vec<u8> },
+    /// -> Lock: the first one in the way
+    Getlk { node: u64, fh: u64, lock: FileLock },
+    /// `can_wait`: F_SETLKW. -> Done
+    Setlk { node: u64, fh: u64, lock: FileLock, can_wait: bool },
+    /// `mode` as fallocate(2). -> Done
+    Fallocate { node: u64, fh: u64, offset_bytes: u64, byte_count: u64, mode: u32 },
+    /// SEEK_DATA (3) or SEEK_HOLE (4). -> Offset
+    Lseek { node: u64, fh: u64, offset_bytes: u64, whence: u32 },
+    /// -> Written
+    CopyFileRange {
+        node: u64,
+        fh: u64,
+        offset_bytes: u64,
+        to_node: u64,
+        to_fh: u64,
+        to_offset_bytes: u64,
+        byte_count: u64,
+    },
+    /// -> Attr, whose `attr.btime` is the time of birth
+    Statx { node: u64, fh: Option<u64> },
+    /// -> Done: the kernel and the MDT check permissions
+    Access { node: u64, mask: u32 },
+    /// Everything that this mount has changed is durable. -> Done
+    SyncAll,
+
+    /// FID and layout. -> Stripe
+    Getstripe { node: u64 },
+    /// Default layout of a directory, or layout of a file without data. -> Done
+    Setstripe { node: u64, layout: LayoutHint },
+    /// A new file with a layout (`lfs setstripe FILE`). -> Entry, without a lookup reference
+    CreateStriped { parent: u64, name: Vec<u8>, mode: u32, umask: u32, layout: LayoutHint },
+    /// A new directory on this MDT (`lfs mkdir -i`). -> Done
+    MkdirOn { parent: u64, name: Vec<u8>, mode: u32, umask: u32, mdt_index: u16 },
+    /// -> Paths, from the root, without a leading `/`
+    FidToPath { fid: Fid },
+    /// -> Fid
+    NodeFid { node: u64 },
+    /// -> Targets (`lfs df`)
+    DfTargets,
+}
+
+/// A name and what it leads to. Timeouts of zero: the kernel asks each time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EntryAnswer {
+    /// 0 for an absent name.
+    pub node: u64,
+    pub attr: Option<Attr>,
+    pub entry_valid: Duration,
+    pub attr_valid: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttrAnswer {
+    pub attr: Attr,
+    pub attr_valid: Duration,
+}
+
+/// One directory entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DirEntryAnswer {
+    pub name: Vec<u8>,
+    /// Inode number, which is the node id.
+    pub node: u64,
+    pub file_type: FileType,
+    /// Where READDIR goes on after this entry.
+    pub offset: u64,
+    /// READDIRPLUS: a lookup of this name, counted; `None` where the kernel gets a node id of 0.
+    pub entry: Option<EntryAnswer>,
+}
+
+/// Space of one target, for `lfs df`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetSpace {
+    pub target: TargetId,
+    /// `None`: it does not answer.
+    pub space: Option<Statfs>,
+}
+
+/// Result of a call that succeeded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Done,
+    Entry(EntryAnswer),
+    Attr(AttrAnswer),
+    Bytes(Bytes),
+    Opened {
+        fh: u64,
+        mode: OpenMode,
+    },
+    Created {
+        entry: EntryAnswer,
+        fh: u64,
+        mode: OpenMode,
+    },
+    Written(u64),
+    Entries(Vec<DirEntryAnswer>),
+    Statfs(Statfs),
+    /// `None`: nothing is in the way.
+    Lock(Option<FileLock>),
+    Offset(u64),
+    /// `layout` is empty for a directory without a default and for what has no data.
+    Stripe {
+        fid: Fid,
+        layout: Option<Layout>,
+    },
+    Paths(Vec<Vec<u8>>),
+    Fid(Fid),
+    Targets(Vec<TargetSpace>),
+}

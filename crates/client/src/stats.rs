@@ -1,0 +1,75 @@
+//! Counters of a mount, in a plain struct that the process reads for its parameters.
+
+use base::TargetId;
+use std::collections::BTreeMap;
+
+/// How often, how many bytes, how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    pub count: u64,
+    /// Sum, least and greatest of what is counted (bytes, or microseconds).
+    pub sum: u64,
+    pub min: u64,
+    pub max: u64,
+    /// Sum of squares, as Lustre's `stats` files print it.
+    pub sum_squares: u64,
+}
+
+impl Counter {
+    pub fn add(&mut self, value: u64) {
+        self.min = if self.count == 0 { value } else { self.min.min(value) };
+        self.max = self.max.max(value);
+        self.count += 1;
+        self.sum = self.sum.saturating_add(value);
+        self.sum_squares = self.sum_squares.saturating_add(value.saturating_mul(value));
+    }
+}
+
+/// Counts by power of two: bucket i counts values in (2^(i-1), 2^i].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    pub buckets: Vec<u64>,
+}
+
+impl Histogram {
+    pub fn add(&mut self, value: u64) {
+        let bucket = value.max(1).next_power_of_two().trailing_zeros() as usize;
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += 1;
+    }
+}
+
+/// Requests to one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetStats {
+    /// Microseconds from sending to the answer, by kind of request.
+    pub requests: BTreeMap<&'static str, Counter>,
+    pub read_bytes: Counter,
+    pub write_bytes: Counter,
+    /// Pages of 4 KiB in each data request.
+    pub read_pages_per_rpc: Histogram,
+    pub write_pages_per_rpc: Histogram,
+    /// Data requests that were in flight when one was sent, itself included.
+    pub read_rpcs_in_flight: Histogram,
+    pub write_rpcs_in_flight: Histogram,
+    pub read_rpcs_now: u64,
+    pub write_rpcs_now: u64,
+    pub is_connected: bool,
+    /// Locks that this client has from the target.
+    pub lock_count: u64,
+}
+
+/// Everything that a mount counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Microseconds by kind of call (`getattr`, `open`, ...).
+    pub calls: BTreeMap<&'static str, Counter>,
+    pub read_bytes: Counter,
+    pub write_bytes: Counter,
+    pub targets: BTreeMap<TargetId, TargetStats>,
+    pub calls_in_flight: u64,
+    pub node_count: u64,
+    pub open_count: u64,
+}
