@@ -11,6 +11,7 @@ pub mod ids;
 pub mod layout;
 pub mod limits;
 pub mod machine;
+pub mod names;
 pub mod rng;
 pub mod status;
 

@@ -4,6 +4,7 @@
 //! record of their own ("frozen by `id`"), then logs the whole operation: that record is the only commit point. When
 //! it is durable, the decisions go out. A participant that restarts asks about what it finds prepared.
 
+use crate::mdt::LayoutHint;
 use base::{Attr, Fid, FileType};
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -20,20 +21,28 @@ pub struct OperationId {
 #[borsh(use_discriminant = true)]
 #[repr(u8)]
 pub enum Part {
-    /// Make this directory (mkdir on another MDT); the participant gives it a FID.
-    MakeDirectory { attr: Attr, parent: Fid, default_xattrs: Vec<(Vec<u8>, Vec<u8>)> } = 1,
-    /// Remove this directory if it is empty.
-    RemoveDirectory { fid: Fid } = 2,
-    /// One link less; the inode goes when none is left and nobody has it open.
-    DropLink { fid: Fid } = 3,
-    /// One link more.
+    /// Make this directory (mkdir on another MDT). The participant gives it a FID, unless `attr.fid` names one
+    /// already (a replay).
+    MakeDirectory {
+        attr: Attr,
+        parent: Fid,
+        name: Vec<u8>,
+        xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+        default_layout: Option<LayoutHint>,
+    } = 1,
+    /// Remove this directory if it is empty. `must_own`: only its owner may (sticky parent).
+    RemoveDirectory { fid: Fid, must_own: bool } = 2,
+    /// This name of the inode goes; the inode too when none is left and nobody has it open.
+    DropLink { fid: Fid, parent: Fid, name: Vec<u8>, must_own: bool } = 3,
+    /// One name more, for what is no directory.
     AddLink { fid: Fid, parent: Fid, name: Vec<u8> } = 4,
     /// Take this name away; it must lead to `fid`.
-    RemoveName { parent: Fid, name: Vec<u8>, fid: Fid } = 5,
+    RemoveName { parent: Fid, name: Vec<u8>, fid: Fid, file_type: FileType } = 5,
     /// Put this name; it must lead to `old` before (nothing when empty).
-    PutName { parent: Fid, name: Vec<u8>, old: Option<Fid>, fid: Fid, file_type: FileType } = 6,
+    PutName { parent: Fid, name: Vec<u8>, old: Option<(Fid, FileType)>, fid: Fid, file_type: FileType } = 6,
     /// The inode has a new parent and name (renamed).
-    SetParent { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8> } = 7,
+    SetParent { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8>, must_own: bool } =
+        7,
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -62,7 +71,7 @@ pub enum PeerRequest {
         parent: Fid,
         name: Vec<u8>,
     } = 4,
-    /// The parent of a directory, for the loop check of rename. -> Parent
+    /// The parent of a directory, for the loop check of rename; waits while the directory is frozen. -> Parent
     PeekParent {
         fid: Fid,
     } = 5,
@@ -88,8 +97,10 @@ pub enum PeerReply {
     Decision {
         is_commit: Option<bool>,
     } = 2,
+    /// `parent_attr`: of the directory that was asked.
     Name {
         entry: Option<(Fid, FileType)>,
+        parent_attr: Attr,
     } = 3,
     Parent {
         fid: Option<Fid>,

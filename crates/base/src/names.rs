@@ -1,0 +1,29 @@
+//! File names: what is allowed, and where a name stands in its directory.
+
+use crate::Status;
+use crate::limits::NAME_BYTES_MAX;
+
+/// Positions below this stand for the start of a directory, `.` and `..`.
+pub const POSITION_FIRST: u64 = 3;
+
+/// Place of a name in its directory: what READDIR sorts by, and the hash of `Resource::Name`. XXH3 of the bytes
+/// without its top bit (positions are signed for some callers), 0 to 2 left free. Part of the disk format.
+pub fn name_hash(name: &[u8]) -> u64 {
+    (xxhash_rust::xxh3::xxh3_64(name) >> 1).max(POSITION_FIRST)
+}
+
+/// # Errors
+/// `NameTooLong` above 255 bytes; `Invalid` for what no system call lets through: empty, `.`, `..`, `/` or NUL.
+pub fn check_name(name: &[u8]) -> Result<(), Status> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Status::NameTooLong);
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|&byte| byte == b'/' || byte == 0)
+    {
+        return Err(Status::Invalid);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
