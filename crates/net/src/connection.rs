@@ -1,0 +1,270 @@
+//! One TCP connection: frames out with as few system calls as possible, frames in on a thread of its own.
+
+use crate::run::{self, Runnable};
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use wire::{Frame, WireError};
+
+/// Bytes waiting for the socket; frames beyond it are dropped (their senders send again), so that a peer that does
+/// not read costs bounded memory.
+const BACKLOG_BYTES_MAX: usize = 128 << 20;
+/// Buffers in one sendmsg(2); the kernel takes 1024.
+const BUFFERS_PER_WRITE_MAX: usize = 128;
+/// Read buffer; a frame that announces more gets it.
+const READ_BYTES: usize = 256 << 10;
+/// Bodies up to this size travel in one buffer with their header.
+const JOINED_BYTES_MAX: usize = 16 << 10;
+/// A peer whose acknowledgements stay away this long is gone, although nothing says so.
+const PEER_SILENT_MS: libc::c_int = 15_000;
+
+pub struct Connection {
+    stream: TcpStream,
+    peer: String,
+    out: Mutex<Out>,
+    is_flush_scheduled: AtomicBool,
+    is_closed: AtomicBool,
+    me: Weak<Connection>,
+}
+
+#[derive(Default)]
+struct Out {
+    buffers: VecDeque<Bytes>,
+    /// Bytes in `buffers`.
+    byte_count: usize,
+    /// A thread waits for the socket and writes; others only queue.
+    is_writer_active: bool,
+}
+
+impl Connection {
+    pub fn new(stream: TcpStream, peer: String) -> io::Result<Arc<Connection>> {
+        stream.set_nodelay(true)?;
+        set_option(&stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+        set_option(&stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, PEER_SILENT_MS)?;
+        Ok(Arc::new_cyclic(|me| Connection {
+            stream,
+            peer,
+            out: Mutex::default(),
+            is_flush_scheduled: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            me: Weak::clone(me),
+        }))
+    }
+
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        // The peer may have closed it before.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        let mut out = self.lock_out();
+        out.buffers.clear();
+        out.byte_count = 0;
+    }
+
+    /// Queues a frame; it leaves when this thread has run everything else (`run::run_all`).
+    pub fn send(&self, frame: &Frame) {
+        let mut out = self.lock_out();
+        if self.is_closed() || out.byte_count > BACKLOG_BYTES_MAX {
+            tracing::debug!(peer = self.peer, "a frame was dropped");
+            return;
+        }
+        let header = frame.header();
+        if frame.body.len() <= JOINED_BYTES_MAX {
+            let mut joined = Vec::with_capacity(header.len() + frame.body.len());
+            joined.extend_from_slice(&header);
+            joined.extend_from_slice(&frame.body);
+            out.push(joined.into());
+        } else {
+            out.push(Bytes::copy_from_slice(&header));
+            out.push(frame.body.clone());
+        }
+        out.push(frame.data.clone());
+        let is_written_by_other = out.is_writer_active;
+        drop(out);
+        if !is_written_by_other && !self.is_flush_scheduled.swap(true, Ordering::AcqRel) {
+            if let Some(me) = self.me.upgrade() {
+                run::schedule_flush(me);
+            }
+        }
+    }
+
+    /// Writes what the socket takes now. When it is full, a thread waits for it.
+    fn flush(&self) {
+        let mut out = self.lock_out();
+        if out.is_writer_active {
+            return;
+        }
+        match self.write_some(&mut out) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                out.is_writer_active = true;
+                drop(out);
+                self.start_writer();
+            }
+            Err(_) => {
+                drop(out);
+                self.close();
+            }
+        }
+    }
+
+    fn start_writer(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        let started = std::thread::Builder::new().name("net-writer".into()).spawn(move || me.write_all());
+        if started.is_err() {
+            self.close();
+        }
+    }
+
+    /// Body of the writer thread: ends when nothing waits any more.
+    fn write_all(&self) {
+        loop {
+            let mut poll = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+            // SAFETY: one valid pollfd; the descriptor lives as long as `self`.
+            unsafe { libc::poll(&raw mut poll, 1, 1000) };
+            let mut out = self.lock_out();
+            match self.write_some(&mut out) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.is_closed() => {}
+                result => {
+                    out.is_writer_active = false;
+                    drop(out);
+                    if result.is_err() {
+                        self.close();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes until nothing waits (`Ok`) or the socket refuses.
+    fn write_some(&self, out: &mut Out) -> io::Result<()> {
+        while !out.buffers.is_empty() {
+            let buffers: Vec<libc::iovec> = out
+                .buffers
+                .iter()
+                .take(BUFFERS_PER_WRITE_MAX)
+                .map(|bytes| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() })
+                .collect();
+            // SAFETY: all-zero is a valid msghdr without address and control data.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = buffers.as_ptr().cast_mut();
+            message.msg_iovlen = buffers.len();
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: the vectors point into `out.buffers`, which stays as it is until the call has returned.
+            let written = unsafe { libc::sendmsg(self.stream.as_raw_fd(), &raw const message, flags) };
+            match usize::try_from(written) {
+                Ok(byte_count) => out.consume(byte_count),
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads frames until the connection ends; `on_frames` gets those that came with one read. Called on the
+    /// reader thread.
+    ///
+    /// # Errors
+    /// Bytes that are no frame.
+    pub fn read_frames(&self, mut on_frames: impl FnMut(Vec<Frame>)) -> Result<(), WireError> {
+        let mut buffer = BytesMut::with_capacity(READ_BYTES);
+        loop {
+            let missing = Frame::byte_count(&buffer)?.map_or(0, |wanted| wanted.saturating_sub(buffer.len()));
+            buffer.reserve(missing.max(READ_BYTES / 4));
+            let Some(byte_count) = self.read_some(&mut buffer) else { return Ok(()) };
+            if byte_count == 0 {
+                return Ok(());
+            }
+            let mut frames = Vec::new();
+            while let Some(byte_count) = Frame::byte_count(&buffer)?.filter(|wanted| *wanted <= buffer.len())
+            {
+                frames.push(Frame::from_bytes(buffer.split_to(byte_count).freeze())?);
+            }
+            if !frames.is_empty() {
+                on_frames(frames);
+            }
+        }
+    }
+
+    /// One read(2) into the buffer's free room; 0 at the end, `None` when the connection broke.
+    fn read_some(&self, buffer: &mut BytesMut) -> Option<usize> {
+        loop {
+            let room = buffer.spare_capacity_mut();
+            // SAFETY: `room` is writable memory of that length.
+            let count =
+                unsafe { libc::recv(self.stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+            if let Ok(count) = usize::try_from(count) {
+                // SAFETY: the kernel has initialised `count` more bytes of the room.
+                unsafe { buffer.set_len(buffer.len() + count) };
+                return Some(count);
+            }
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return None;
+            }
+        }
+    }
+
+    fn lock_out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runnable for Connection {
+    fn run(&self) {
+        // Before the flush: a frame that comes after it schedules the next one.
+        self.is_flush_scheduled.store(false, Ordering::Release);
+        self.flush();
+    }
+}
+
+impl Out {
+    fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.byte_count += bytes.len();
+            self.buffers.push_back(bytes);
+        }
+    }
+
+    /// Takes written bytes out of the queue.
+    fn consume(&mut self, mut byte_count: usize) {
+        self.byte_count -= byte_count;
+        while let Some(first) = self.buffers.front_mut() {
+            if byte_count < first.len() {
+                let _ = first.split_to(byte_count);
+                return;
+            }
+            byte_count -= first.len();
+            self.buffers.pop_front();
+        }
+    }
+}
+
+fn set_option(stream: &TcpStream, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the option value is a c_int of the length given.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

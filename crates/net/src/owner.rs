@@ -1,0 +1,164 @@
+//! One owner at a time.
+
+use crate::clock;
+use crate::run::{self, Runnable};
+use crate::timer::{Timed, Timer};
+use base::{Machine, Time};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+/// How a machine is connected to the world.
+pub struct OwnerOptions<M: Machine> {
+    /// The machine's tick input.
+    pub tick: fn() -> M::Input,
+    /// Performs one output, without blocking. Called in the order of the outputs, by one thread at a time, while
+    /// the machine is free for others.
+    pub perform: Box<dyn Fn(M::Output) + Send + Sync>,
+    pub timer: Arc<Timer>,
+}
+
+/// A machine and its two queues.
+///
+/// Lock order: `machine`, then `inputs` or `outputs` (never both). `machine` and `performing` are only tried, never
+/// waited for: who fails leaves his work in the queue, and the present holder looks there after letting go.
+pub struct Owner<M: Machine> {
+    machine: Mutex<M>,
+    inputs: Mutex<VecDeque<M::Input>>,
+    outputs: Mutex<VecDeque<M::Output>>,
+    performing: Mutex<()>,
+    /// Nanoseconds of `Time`.
+    deadline: AtomicU64,
+    options: OwnerOptions<M>,
+    me: Weak<Owner<M>>,
+}
+
+impl<M> Owner<M>
+where
+    M: Machine + Send + 'static,
+    M::Input: Send + 'static,
+    M::Output: Send + 'static,
+{
+    pub fn new(machine: M, options: OwnerOptions<M>) -> Arc<Owner<M>> {
+        let owner = Arc::new_cyclic(|me| Owner {
+            deadline: AtomicU64::new(machine.next_deadline().unwrap_or(Time::MAX).0),
+            machine: Mutex::new(machine),
+            inputs: Mutex::default(),
+            outputs: Mutex::default(),
+            performing: Mutex::new(()),
+            options,
+            me: Weak::clone(me),
+        });
+        let timed: Weak<Owner<M>> = Arc::downgrade(&owner);
+        owner.options.timer.register(timed);
+        owner
+    }
+
+    /// Queues an input and runs everything that is scheduled on this thread, unless that is already going on.
+    pub fn submit(&self, input: M::Input) {
+        self.queue(input);
+        run::run_all();
+    }
+
+    /// Queues an input; the caller gets to `run::run_all` on this thread (once for a batch).
+    pub fn queue(&self, input: M::Input) {
+        lock(&self.inputs).push_back(input);
+        if let Some(me) = self.me.upgrade() {
+            run::schedule(me);
+        }
+    }
+
+    /// Queues an input from a thread that must not run machines; the timer thread runs it.
+    pub fn post(&self, input: M::Input) {
+        lock(&self.inputs).push_back(input);
+        if let Some(me) = self.me.upgrade() {
+            self.options.timer.post(me);
+        }
+    }
+
+    /// Looks at the machine between inputs, waiting for it: for status and statistics, never on a hot path, and
+    /// never from inside `perform`.
+    pub fn with<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
+        let result = look(&mut lock(&self.machine));
+        // Inputs that arrived meanwhile found the machine taken.
+        if let Some(me) = self.me.upgrade() {
+            run::schedule(me);
+        }
+        run::run_all();
+        result
+    }
+
+    /// One turn as the machine's owner; false when somebody else is.
+    fn try_run_machine(&self) -> bool {
+        let mut machine = match self.machine.try_lock() {
+            Ok(machine) => machine,
+            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::Poisoned(_)) => panic!("a machine panicked: the process must not go on"),
+        };
+        let mut out = Vec::new();
+        loop {
+            let Some(input) = lock(&self.inputs).pop_front() else { break };
+            machine.handle(clock::now(), input, &mut out);
+        }
+        let deadline = machine.next_deadline().unwrap_or(Time::MAX);
+        let before = self.deadline.swap(deadline.0, Ordering::Relaxed);
+        if !out.is_empty() {
+            // Under the machine's lock, so that outputs keep their order.
+            lock(&self.outputs).extend(out);
+        }
+        drop(machine);
+        if deadline.0 < before {
+            self.options.timer.deadline_moved(deadline);
+        }
+        true
+    }
+
+    fn perform_outputs(&self) {
+        while !lock(&self.outputs).is_empty() {
+            let Ok(_performing) = self.performing.try_lock() else { return };
+            loop {
+                let Some(output) = lock(&self.outputs).pop_front() else { break };
+                (self.options.perform)(output);
+            }
+        }
+    }
+}
+
+impl<M> Runnable for Owner<M>
+where
+    M: Machine + Send + 'static,
+    M::Input: Send + 'static,
+    M::Output: Send + 'static,
+{
+    fn run(&self) {
+        while !lock(&self.inputs).is_empty() {
+            if !self.try_run_machine() {
+                return;
+            }
+            self.perform_outputs();
+        }
+    }
+}
+
+impl<M> Timed for Owner<M>
+where
+    M: Machine + Send + 'static,
+    M::Input: Send + 'static,
+    M::Output: Send + 'static,
+{
+    fn deadline(&self) -> Time {
+        Time(self.deadline.load(Ordering::Relaxed))
+    }
+
+    fn on_deadline(self: Arc<Self>) {
+        self.submit((self.options.tick)());
+    }
+}
+
+/// Takes a lock. A poisoned one means that a machine panicked, and the panic hook has ended the process.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

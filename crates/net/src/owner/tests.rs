@@ -1,0 +1,83 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use base::{Duration, Now};
+use std::sync::mpsc;
+
+/// Counts its inputs and says each number; ticks once, 20 ms after the input 0.
+#[derive(Default)]
+struct Counter {
+    seen: u64,
+    tick_at: Option<Time>,
+}
+
+impl Machine for Counter {
+    type Input = Option<u64>;
+    type Output = (u64, Option<u64>);
+
+    fn handle(&mut self, now: Now, input: Option<u64>, out: &mut Vec<(u64, Option<u64>)>) {
+        self.seen += 1;
+        match input {
+            Some(0) => self.tick_at = Some(now.time.after(Duration::from_millis(20))),
+            None => self.tick_at = None,
+            Some(_) => {}
+        }
+        out.push((self.seen, input));
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.tick_at
+    }
+}
+
+fn counter() -> (Arc<Owner<Counter>>, mpsc::Receiver<(u64, Option<u64>)>) {
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
+    let options = OwnerOptions { tick: || None, perform, timer: Timer::start() };
+    (Owner::new(Counter::default(), options), receiver)
+}
+
+#[test]
+fn an_input_runs_on_the_thread_that_brings_it() {
+    let (owner, outputs) = counter();
+    owner.submit(Some(7));
+    assert_eq!(outputs.try_recv().unwrap(), (1, Some(7)));
+}
+
+#[test]
+fn inputs_of_many_threads_all_run_and_outputs_keep_their_order() {
+    let (owner, outputs) = counter();
+    let threads: Vec<_> = (0..8)
+        .map(|thread| {
+            let owner = Arc::clone(&owner);
+            std::thread::spawn(move || {
+                for step in 1..=2000 {
+                    owner.submit(Some(thread * 10_000 + step));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let seen: Vec<_> = outputs.try_iter().collect();
+    assert_eq!(seen.len(), 16_000);
+    assert!(seen.iter().enumerate().all(|(at, (number, _))| *number == at as u64 + 1));
+    let of_first = seen.iter().filter_map(|(_, input)| input.filter(|input| *input < 10_000));
+    assert!(of_first.eq(1..=2000), "the inputs of one thread keep their order");
+}
+
+#[test]
+fn a_deadline_brings_a_tick() {
+    let (owner, outputs) = counter();
+    owner.submit(Some(0));
+    assert_eq!(outputs.recv_timeout(Duration::from_secs(5)).unwrap(), (1, Some(0)));
+    assert_eq!(outputs.recv_timeout(Duration::from_secs(5)).unwrap(), (2, None));
+    assert_eq!(owner.with(|counter| counter.tick_at), None);
+}
+
+#[test]
+fn a_posted_input_runs_on_the_timer_thread() {
+    let (owner, outputs) = counter();
+    owner.post(Some(3));
+    assert_eq!(outputs.recv_timeout(Duration::from_secs(5)).unwrap(), (1, Some(3)));
+}

@@ -1,0 +1,353 @@
+//! Where a frame goes: to a machine of this process, or onto a connection.
+//!
+//! Targets are found through the addresses of the configuration; clients through the connection that brought their
+//! last request. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::run::{self, Runnable};
+use base::{ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use wire::{Frame, FrameKind};
+
+/// Connections that one process accepts at a time: each may hold one frame half read.
+const CONNECTIONS_MAX: usize = 1024;
+/// Clients that may be learned from connections in all.
+const LEARNED_MAX: usize = 65_536;
+/// Frames kept for a target while its connection is being made; more are dropped.
+const FRAMES_WAITING_MAX: usize = 256;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A machine that takes frames.
+pub trait Port: Runnable {
+    /// Queues the frame, without running anything.
+    fn push_frame(&self, frame: Frame);
+}
+
+pub struct Router {
+    local: RwLock<HashMap<Endpoint, Arc<dyn Port>>>,
+    learned: RwLock<HashMap<Endpoint, Arc<Connection>>>,
+    routes: Mutex<HashMap<TargetId, Route>>,
+    listeners: Mutex<Vec<Arc<TcpListener>>>,
+    connections: Mutex<Vec<Weak<Connection>>>,
+    accepted_count: AtomicUsize,
+    is_closed: AtomicBool,
+    me: Weak<Router>,
+}
+
+/// The way to one target.
+struct Route {
+    /// `HOST:PORT`, tried in turn.
+    addresses: Vec<String>,
+    next_address: usize,
+    link: Link,
+    /// Wait after the last failure.
+    backoff: Duration,
+}
+
+enum Link {
+    /// No attempt before this time.
+    Down {
+        not_before: Time,
+    },
+    Connecting {
+        waiting: Vec<Frame>,
+    },
+    Up(Arc<Connection>),
+}
+
+impl Route {
+    fn new(addresses: Vec<String>) -> Route {
+        Route {
+            addresses,
+            next_address: 0,
+            link: Link::Down { not_before: Time::ZERO },
+            backoff: limits::RECONNECT_FIRST,
+        }
+    }
+}
+
+impl Router {
+    pub fn new() -> Arc<Router> {
+        Arc::new_cyclic(|me| Router {
+            local: RwLock::default(),
+            learned: RwLock::default(),
+            routes: Mutex::default(),
+            listeners: Mutex::default(),
+            connections: Mutex::default(),
+            accepted_count: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+            me: Weak::clone(me),
+        })
+    }
+
+    /// Frames for `endpoint` go to this machine.
+    pub fn add_local(&self, endpoint: Endpoint, port: Arc<dyn Port>) {
+        write(&self.local).insert(endpoint, port);
+    }
+
+    pub fn remove_local(&self, endpoint: Endpoint) {
+        write(&self.local).remove(&endpoint);
+    }
+
+    /// Takes the addresses of all targets from a configuration; connections to addresses that stay are kept.
+    pub fn set_config(&self, config: &ClusterConfig) {
+        for target in &config.targets {
+            self.set_addresses(target.id, target.nids.clone());
+        }
+    }
+
+    /// Addresses `HOST:PORT` of one target.
+    pub fn set_addresses(&self, target: TargetId, addresses: Vec<String>) {
+        let mut routes = lock(&self.routes);
+        let route = routes.entry(target).or_insert_with(|| Route::new(Vec::new()));
+        if route.addresses == addresses {
+            return;
+        }
+        let old = std::mem::replace(route, Route::new(addresses));
+        drop(routes);
+        if let Link::Up(connection) = old.link {
+            connection.close();
+        }
+    }
+
+    /// Sends a frame, or drops it when there is no way. What follows in this process runs in `run::run_all`.
+    pub fn send(&self, frame: Frame) {
+        let port = read(&self.local).get(&frame.dst).cloned();
+        if let Some(port) = port {
+            port.push_frame(frame);
+            return;
+        }
+        match frame.dst {
+            Endpoint::Client(_) => self.send_to_client(&frame),
+            Endpoint::Target(target) => self.send_to_target(target, frame),
+        }
+    }
+
+    fn send_to_client(&self, frame: &Frame) {
+        match read(&self.learned).get(&frame.dst) {
+            Some(connection) => connection.send(frame),
+            None => tracing::debug!(dst = %frame.dst, "no connection leads to this client"),
+        }
+    }
+
+    fn send_to_target(&self, target: TargetId, frame: Frame) {
+        let mut routes = lock(&self.routes);
+        let Some(route) = routes.get_mut(&target) else {
+            tracing::debug!(%target, "no address is known");
+            return;
+        };
+        match &mut route.link {
+            Link::Up(connection) if !connection.is_closed() => connection.send(&frame),
+            Link::Connecting { waiting } => {
+                if waiting.len() < FRAMES_WAITING_MAX {
+                    waiting.push(frame);
+                }
+            }
+            Link::Down { not_before } if *not_before > clock::now().time => {}
+            Link::Up(_) | Link::Down { .. } => {
+                if route.addresses.is_empty() {
+                    return;
+                }
+                let address = route.addresses[route.next_address % route.addresses.len()].clone();
+                route.link = Link::Connecting { waiting: vec![frame] };
+                drop(routes);
+                self.start_connecting(target, address);
+            }
+        }
+    }
+
+    fn start_connecting(&self, target: TargetId, address: String) {
+        let Some(me) = self.me.upgrade() else { return };
+        let thread = std::thread::Builder::new().name(format!("net {target}"));
+        let started = thread.spawn(move || match connect(&address) {
+            Ok(connection) => {
+                me.on_connected(target, &connection);
+                me.serve(&connection);
+            }
+            Err(error) => {
+                tracing::debug!(%target, address, %error, "cannot connect");
+                me.on_connect_failed(target);
+            }
+        });
+        if started.is_err() {
+            self.on_connect_failed(target);
+        }
+    }
+
+    fn on_connected(&self, target: TargetId, connection: &Arc<Connection>) {
+        tracing::debug!(%target, peer = connection.peer(), "connected");
+        self.remember(connection);
+        let mut routes = lock(&self.routes);
+        let Some(route) = routes.get_mut(&target) else { return };
+        route.backoff = limits::RECONNECT_FIRST;
+        let before = std::mem::replace(&mut route.link, Link::Up(Arc::clone(connection)));
+        if let Link::Connecting { waiting } = before {
+            waiting.iter().for_each(|frame| connection.send(frame));
+        }
+        drop(routes);
+        run::run_all();
+    }
+
+    fn on_connect_failed(&self, target: TargetId) {
+        let mut routes = lock(&self.routes);
+        let Some(route) = routes.get_mut(&target) else { return };
+        route.next_address = route.next_address.wrapping_add(1);
+        route.link = Link::Down { not_before: clock::now().time.after(route.backoff) };
+        route.backoff = (route.backoff * 2).min(limits::RECONNECT_MAX);
+    }
+
+    /// Listens on an address (port 0: a free one) and serves whoever connects.
+    ///
+    /// # Errors
+    /// The address is in use or not ours.
+    pub fn listen(&self, address: &str) -> io::Result<SocketAddr> {
+        let listener = Arc::new(TcpListener::bind(address)?);
+        let local_address = listener.local_addr()?;
+        lock(&self.listeners).push(Arc::clone(&listener));
+        let me = self.me.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        std::thread::Builder::new().name("net-accept".into()).spawn(move || me.accept(&listener))?;
+        Ok(local_address)
+    }
+
+    fn accept(self: Arc<Router>, listener: &TcpListener) {
+        while !self.is_closed.load(Ordering::Acquire) {
+            match listener.accept() {
+                Ok((stream, address)) => self.start_serving(stream, address),
+                // Out of descriptors, most likely: wait for some to come back.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    fn start_serving(self: &Arc<Router>, stream: TcpStream, address: SocketAddr) {
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        if self.accepted_count.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            self.accepted_count.fetch_sub(1, Ordering::AcqRel);
+            tracing::warn!(peer = %address, "refused a connection: {CONNECTIONS_MAX} are open");
+            return;
+        }
+        let me = Arc::clone(self);
+        let started = std::thread::Builder::new().name("net-reader".into()).spawn(move || {
+            if let Ok(connection) = Connection::new(stream, address.to_string()) {
+                me.remember(&connection);
+                me.serve(&connection);
+            }
+            me.accepted_count.fetch_sub(1, Ordering::AcqRel);
+        });
+        if started.is_err() {
+            self.accepted_count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Body of a reader thread: takes frames until the connection ends.
+    fn serve(&self, connection: &Arc<Connection>) {
+        let result = connection.read_frames(|frames| {
+            for frame in frames {
+                self.on_frame(connection, frame);
+            }
+            run::run_all();
+        });
+        if let Err(error) = result {
+            tracing::warn!(peer = connection.peer(), "closed a connection: {error}");
+        }
+        connection.close();
+        self.forget(connection);
+    }
+
+    fn on_frame(&self, connection: &Arc<Connection>, frame: Frame) {
+        let locals = read(&self.local);
+        let Some(port) = locals.get(&frame.dst).cloned() else {
+            tracing::debug!(peer = connection.peer(), dst = %frame.dst, "a frame for somebody else was dropped");
+            return;
+        };
+        if locals.contains_key(&frame.src) {
+            tracing::debug!(peer = connection.peer(), src = %frame.src, "a frame with our own name was dropped");
+            return;
+        }
+        drop(locals);
+        if frame.kind == FrameKind::Request {
+            self.learn(frame.src, connection);
+        }
+        port.push_frame(frame);
+    }
+
+    /// Remembers that a client is at the other end of a connection.
+    fn learn(&self, client: Endpoint, connection: &Arc<Connection>) {
+        let is_known = |known: &Arc<Connection>| Arc::ptr_eq(known, connection);
+        if !matches!(client, Endpoint::Client(_)) || read(&self.learned).get(&client).is_some_and(is_known) {
+            return;
+        }
+        let mut learned = write(&self.learned);
+        if learned.len() < LEARNED_MAX || learned.contains_key(&client) {
+            learned.insert(client, Arc::clone(connection));
+        }
+    }
+
+    fn remember(&self, connection: &Arc<Connection>) {
+        let mut connections = lock(&self.connections);
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.push(Arc::downgrade(connection));
+        drop(connections);
+        if self.is_closed.load(Ordering::Acquire) {
+            connection.close();
+        }
+    }
+
+    fn forget(&self, connection: &Arc<Connection>) {
+        write(&self.learned).retain(|_, known| !Arc::ptr_eq(known, connection));
+        for route in lock(&self.routes).values_mut() {
+            if matches!(&route.link, Link::Up(up) if Arc::ptr_eq(up, connection)) {
+                route.link = Link::Down { not_before: Time::ZERO };
+            }
+        }
+    }
+
+    /// Ends all connections and listeners; frames are dropped from now on.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        for listener in lock(&self.listeners).drain(..) {
+            // SAFETY: the descriptor lives as long as the listener. This wakes its accept(2).
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+        let connections = std::mem::take(&mut *lock(&self.connections));
+        connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.close());
+    }
+}
+
+fn connect(address: &str) -> io::Result<Arc<Connection>> {
+    let mut last_error = io::Error::from(io::ErrorKind::NotFound);
+    for candidate in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
+            // A port of our own that nobody listens on may connect to itself on loopback.
+            Ok(stream) if stream.local_addr()? == candidate => {
+                last_error = io::ErrorKind::ConnectionRefused.into();
+            }
+            Ok(stream) => return Connection::new(stream, address.to_owned()),
+            Err(error) => last_error = error,
+        }
+    }
+    Err(last_error)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read<T>(locked: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    locked.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(locked: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    locked.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

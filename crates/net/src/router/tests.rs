@@ -1,0 +1,178 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::{Owner, OwnerOptions, Timer};
+use base::{ClientId, Machine, Now, Xid};
+use bytes::Bytes;
+use std::io::{Read, Write};
+use std::sync::mpsc;
+
+/// Answers requests with their own data, and hands replies to the test.
+struct Echo;
+
+enum Output {
+    Send(Frame),
+    Got(Frame),
+}
+
+impl Machine for Echo {
+    type Input = Option<Frame>;
+    type Output = Output;
+
+    fn handle(&mut self, _now: Now, input: Option<Frame>, out: &mut Vec<Output>) {
+        let Some(frame) = input else { return };
+        if frame.kind == FrameKind::Request {
+            let reply = Frame { kind: FrameKind::Reply, src: frame.dst, dst: frame.src, ..frame };
+            out.push(Output::Send(reply));
+        } else {
+            out.push(Output::Got(frame));
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+impl Port for Owner<Echo> {
+    fn push_frame(&self, frame: Frame) {
+        self.queue(Some(frame));
+    }
+}
+
+fn echo(router: &Arc<Router>, endpoint: Endpoint) -> mpsc::Receiver<Frame> {
+    let (sender, receiver) = mpsc::channel();
+    let (sender, sending) = (Mutex::new(sender), Arc::downgrade(router));
+    let perform = Box::new(move |output| match output {
+        Output::Send(frame) => sending.upgrade().unwrap().send(frame),
+        Output::Got(frame) => sender.lock().unwrap().send(frame).unwrap(),
+    });
+    let options = OwnerOptions { tick: || None, perform, timer: Timer::start() };
+    router.add_local(endpoint, Owner::new(Echo, options));
+    receiver
+}
+
+const CLIENT: Endpoint = Endpoint::Client(ClientId(5));
+const OST: Endpoint = Endpoint::Target(TargetId::ost(0));
+
+fn request(xid: u64, byte_count: usize) -> Frame {
+    let mut frame = Frame::new(FrameKind::Request, CLIENT, OST);
+    frame.xid = Xid(xid);
+    frame.body = Bytes::from(vec![1; byte_count.min(100_000)]);
+    frame.data = Bytes::from(vec![2; byte_count]);
+    frame
+}
+
+fn next(replies: &mpsc::Receiver<Frame>) -> Frame {
+    replies.recv_timeout(Duration::from_secs(20)).unwrap()
+}
+
+/// Sends the request until a reply comes, as an import does.
+fn insist(router: &Router, replies: &mpsc::Receiver<Frame>, frame: &Frame) -> Frame {
+    for _ in 0..200 {
+        router.send(frame.clone());
+        run::run_all();
+        if let Ok(reply) = replies.recv_timeout(Duration::from_millis(100)) {
+            return reply;
+        }
+    }
+    panic!("no reply in 20 s");
+}
+
+#[test]
+fn machines_of_one_process_talk_without_a_network() {
+    let router = Router::new();
+    let replies = echo(&router, CLIENT);
+    let _server = echo(&router, OST);
+    router.send(request(1, 10));
+    run::run_all();
+    assert_eq!(replies.try_recv().unwrap().xid, Xid(1));
+}
+
+#[test]
+fn frames_of_all_sizes_travel_over_tcp_in_their_order() {
+    let (near, far) = (Router::new(), Router::new());
+    let _server = echo(&far, OST);
+    let replies = echo(&near, CLIENT);
+    let address = far.listen("127.0.0.1:0").unwrap();
+    near.set_addresses(TargetId::ost(0), vec!["127.0.0.1:1".into(), address.to_string()]);
+    // The first address refuses; the second is tried in turn.
+    insist(&near, &replies, &request(1, 0));
+    let sizes: Vec<usize> = (0..64).map(|at| [0, 1, 4096, 70_000, limits::BULK_BYTES_MAX][at % 5]).collect();
+    for (at, size) in sizes.iter().enumerate() {
+        near.send(request(at as u64 + 10, *size));
+        run::run_all();
+    }
+    for (at, size) in sizes.iter().enumerate() {
+        let reply = next(&replies);
+        assert_eq!((reply.xid, reply.data.len()), (Xid(at as u64 + 10), *size));
+    }
+    near.close();
+    far.close();
+}
+
+#[test]
+fn a_server_that_comes_back_is_found_again() {
+    let (near, first) = (Router::new(), Router::new());
+    let replies = echo(&near, CLIENT);
+    let _server = echo(&first, OST);
+    let address = first.listen("127.0.0.1:0").unwrap().to_string();
+    near.set_addresses(TargetId::ost(0), vec![address.clone()]);
+    insist(&near, &replies, &request(1, 10));
+    first.close();
+    let second = Router::new();
+    let _server = echo(&second, OST);
+    let mut listened = second.listen(&address);
+    for _ in 0..100 {
+        if listened.is_ok() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        listened = second.listen(&address);
+    }
+    listened.unwrap();
+    assert_eq!(insist(&near, &replies, &request(2, 10)).xid, Xid(2));
+    near.close();
+    second.close();
+}
+
+#[test]
+fn a_peer_that_sends_garbage_loses_its_connection_and_nobody_else() {
+    let (near, far) = (Router::new(), Router::new());
+    let replies = echo(&near, CLIENT);
+    let _server = echo(&far, OST);
+    let address = far.listen("127.0.0.1:0").unwrap();
+    near.set_addresses(TargetId::ost(0), vec![address.to_string()]);
+    let mut damaged = request(3, 100).to_bytes();
+    *damaged.last_mut().unwrap() ^= 1;
+    let mut too_long = request(3, 100).to_bytes();
+    too_long[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), damaged, too_long] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&garbage).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // A reset is as good as an end: it may overtake the end when bytes were left unread.
+        assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)));
+    }
+    assert_eq!(insist(&near, &replies, &request(4, 10)).xid, Xid(4));
+    near.close();
+    far.close();
+}
+
+#[test]
+fn a_peer_that_does_not_read_blocks_nobody() {
+    let far = Router::new();
+    let _server = echo(&far, OST);
+    let address = far.listen("127.0.0.1:0").unwrap();
+    let mut deaf = TcpStream::connect(address).unwrap();
+    for xid in 1..20 {
+        deaf.write_all(&request(xid, limits::BULK_BYTES_MAX).to_bytes()).unwrap();
+    }
+    let near = Router::new();
+    let other = Endpoint::Client(ClientId(6));
+    let replies = echo(&near, other);
+    near.set_addresses(TargetId::ost(0), vec![address.to_string()]);
+    assert_eq!(insist(&near, &replies, &Frame { src: other, ..request(1, 10) }).xid, Xid(1));
+    near.close();
+    far.close();
+}
