@@ -53,15 +53,24 @@ impl Entry {
         LockGrant { lock, resource, mode: self.mode, policy: self.policy }
     }
 
-    /// Whether `later` has to wait for this entry. Not symmetric: a lock that a client has, or was waiting for, does
-    /// not keep an operation of its own waiting, but a lock that it asks for during the operation does wait: its
-    /// answer could otherwise overtake what the operation changes.
+    /// Whether `later` has to wait for this granted entry. Not symmetric: a lock that a client has does not keep an
+    /// operation of its own waiting, but a lock that it asks for during the operation does wait: its answer could
+    /// otherwise overtake what the operation changes.
     fn is_in_way_of(&self, later: &Entry) -> bool {
+        let is_exempt = match (self.owner, later.owner) {
+            (Owner::Client(holder, _), Owner::Op(_)) => later.exempt == Some(holder),
+            _ => false,
+        };
+        !is_exempt && self.is_ahead_of(later)
+    }
+
+    /// Whether `later` has to wait for this entry while it waits itself. Here nobody is exempt: an operation that
+    /// passed a waiting lock of its client would make an earlier entry wait for a later one, which can close a cycle.
+    fn is_ahead_of(&self, later: &Entry) -> bool {
         let is_same_party = match (self.owner, later.owner) {
             (Owner::Client(a, _), Owner::Client(b, _)) => a == b,
             (Owner::Op(a), Owner::Op(b)) => a == b,
-            (Owner::Client(holder, _), Owner::Op(_)) => later.exempt == Some(holder),
-            (Owner::Op(_), Owner::Client(..)) => false,
+            (Owner::Client(..), Owner::Op(_)) | (Owner::Op(_), Owner::Client(..)) => false,
         };
         !is_same_party && self.conflicts_with(later)
     }
@@ -89,13 +98,14 @@ impl Queue {
 
     /// Whether a new entry has to wait.
     pub fn is_blocked(&self, entry: &Entry) -> bool {
-        self.granted.iter().chain(&self.waiting).any(|earlier| earlier.is_in_way_of(entry))
+        self.is_blocked_but_for(entry, None)
     }
 
+    /// The same for an entry that an operation takes for its client.
     pub fn is_blocked_but_for(&self, entry: &Entry, own_op: Option<OpId>) -> bool {
         let is_own = |earlier: &&Entry| own_op.is_some_and(|op| earlier.owner == Owner::Op(op));
-        let others = self.granted.iter().filter(|earlier| !is_own(earlier));
-        others.chain(&self.waiting).any(|earlier| earlier.is_in_way_of(entry))
+        self.granted.iter().filter(|earlier| !is_own(earlier)).any(|earlier| earlier.is_in_way_of(entry))
+            || self.waiting.iter().any(|earlier| earlier.is_ahead_of(entry))
     }
 
     pub fn remove(&mut self, owner: Owner) {
@@ -115,8 +125,7 @@ impl Queue {
         let mut newly = Vec::new();
         let mut index = 0;
         while let Some(entry) = self.waiting.get(index) {
-            let earlier = self.granted.iter().chain(self.waiting.range(..index));
-            if earlier.into_iter().any(|earlier| earlier.is_in_way_of(entry)) {
+            if self.is_still_blocked(index, entry) {
                 index += 1;
                 continue;
             }
@@ -126,6 +135,11 @@ impl Queue {
             newly.push(entry);
         }
         newly
+    }
+
+    fn is_still_blocked(&self, index: usize, entry: &Entry) -> bool {
+        self.granted.iter().any(|earlier| earlier.is_in_way_of(entry))
+            || self.waiting.range(..index).any(|earlier| earlier.is_ahead_of(entry))
     }
 
     /// Marks the locks that stand in the way of waiting entries as called back; returns those that were not yet.
@@ -186,8 +200,7 @@ impl Queue {
             }
         }
         for (index, entry) in self.waiting.iter().enumerate() {
-            let mut earlier = self.granted.iter().chain(self.waiting.range(..index));
-            assert!(earlier.any(|earlier| earlier.is_in_way_of(entry)), "{entry:?} waits for nobody");
+            assert!(self.is_still_blocked(index, entry), "{entry:?} waits for nobody");
         }
     }
 }

@@ -1,1 +1,291 @@
+use super::*;
+use base::{Extent, Fid, ObjectId};
+use wire::lock::bits;
 
+const A: ClientId = ClientId(1);
+const B: ClientId = ClientId(2);
+const C: ClientId = ClientId(3);
+
+fn at(seconds: u64) -> Time {
+    Time(seconds * 1_000_000_000)
+}
+
+fn object() -> Resource {
+    Resource::Object(ObjectId { fid: Fid::ROOT, component: 0, stripe: 0 })
+}
+
+fn extent(start: u64, end: u64) -> LockPolicy {
+    LockPolicy::Extent(Extent::new(start, end))
+}
+
+fn name(hash: u64) -> Resource {
+    Resource::Name { parent: Fid::ROOT, hash }
+}
+
+fn request(
+    holder: ClientId,
+    lock: u64,
+    resource: Resource,
+    mode: LockMode,
+    policy: LockPolicy,
+) -> EnqueueRequest {
+    EnqueueRequest { holder, lock: LockId(lock), resource, mode, policy, can_wait: true }
+}
+
+fn write(holder: ClientId, lock: u64, start: u64, end: u64) -> EnqueueRequest {
+    request(holder, lock, object(), LockMode::Pw, extent(start, end))
+}
+
+fn read_name(holder: ClientId, lock: u64) -> EnqueueRequest {
+    request(holder, lock, name(7), LockMode::Pr, LockPolicy::Plain)
+}
+
+fn need(resource: Resource, mode: LockMode, policy: LockPolicy) -> Need {
+    Need { resource, mode, policy }
+}
+
+fn change_name() -> Vec<Need> {
+    vec![need(name(7), LockMode::Ex, LockPolicy::Plain)]
+}
+
+fn granted_policy(enqueued: Enqueued) -> LockPolicy {
+    let Enqueued::Granted(grant) = enqueued else { panic!("{enqueued:?} is no grant") };
+    grant.policy
+}
+
+fn callback(holder: ClientId, lock: u64, resource: Resource) -> LockOutput {
+    LockOutput::Callback { holder, lock: LockId(lock), resource }
+}
+
+#[test]
+fn a_lonely_extent_grows_to_the_whole_object() {
+    let mut space = LockSpace::new();
+    let granted = space.enqueue(at(0), write(A, 1, 4096, 8192), &mut vec![]);
+    assert_eq!(granted_policy(granted), LockPolicy::Extent(Extent::WHOLE));
+    space.check();
+}
+
+#[test]
+fn a_waiter_gets_the_lock_when_its_holder_gives_it_back_and_only_what_is_left() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), write(A, 1, 0, 100), &mut out);
+    assert_eq!(space.enqueue(at(0), write(B, 1, 100, 200), &mut out), Enqueued::Waiting);
+    assert_eq!(space.enqueue(at(0), write(C, 1, 200, 300), &mut out), Enqueued::Waiting);
+    assert_eq!(out, [callback(A, 1, object())]);
+    out.clear();
+    space.cancel(at(0), A, &[LockId(1)], &mut out);
+    let grants: Vec<_> = out
+        .iter()
+        .map(|output| match output {
+            LockOutput::Granted { holder, grant } => (*holder, grant.policy),
+            other => panic!("{other:?} was not expected"),
+        })
+        .collect();
+    // B leaves C what it waits for; under contention nothing grows downwards.
+    assert_eq!(grants, [(B, extent(100, 200)), (C, extent(200, 300 + (32 << 20)))]);
+    space.check();
+}
+
+#[test]
+fn who_comes_later_does_not_overtake_a_conflicting_waiter() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), read_name(A, 1), &mut out);
+    assert_eq!(space.claim(at(0), OpId(1), None, change_name(), &mut out), Claimed::Waiting);
+    assert_eq!(space.enqueue(at(0), read_name(B, 1), &mut out), Enqueued::Waiting);
+    out.clear();
+    space.cancel(at(0), A, &[LockId(1)], &mut out);
+    assert_eq!(out, [LockOutput::Ready(OpId(1))]);
+    out.clear();
+    space.release(at(0), OpId(1), &mut out);
+    assert!(matches!(out[..], [LockOutput::Granted { holder: B, .. }]));
+    space.check();
+}
+
+#[test]
+fn locks_of_the_requester_are_no_obstacle_but_locks_of_others_are() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), read_name(A, 1), &mut out);
+    assert_eq!(space.claim(at(0), OpId(1), Some(A), change_name(), &mut out), Claimed::Ready);
+    // A new lock of the same client would let a stale answer be cached; the operation itself may give it.
+    assert_eq!(space.enqueue(at(0), read_name(A, 2), &mut out), Enqueued::Waiting);
+    let wanted = need(name(7), LockMode::Pr, LockPolicy::Plain);
+    assert_eq!(space.try_grant(A, LockId(3), wanted, None), None);
+    space.cancel(at(0), A, &[LockId(2)], &mut out);
+    assert!(space.try_grant(A, LockId(3), wanted, Some(OpId(1))).is_some());
+    space.release(at(0), OpId(1), &mut out);
+    assert_eq!(space.claim(at(0), OpId(2), Some(B), change_name(), &mut out), Claimed::Waiting);
+    assert_eq!(out, [callback(A, 1, name(7)), callback(A, 3, name(7))]);
+    space.check();
+}
+
+#[test]
+fn an_operation_takes_all_its_needs_before_it_is_ready() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), read_name(A, 1), &mut out);
+    let inode = Resource::Inode(Fid::ROOT);
+    space.enqueue(at(0), request(B, 1, inode, LockMode::Pr, LockPolicy::Bits(bits::ALL)), &mut out);
+    let mut needs = change_name();
+    needs.push(need(inode, LockMode::Ex, LockPolicy::Bits(bits::UPDATE)));
+    assert_eq!(space.claim(at(0), OpId(1), None, needs, &mut out), Claimed::Waiting);
+    assert_eq!(out.len(), 2);
+    out.clear();
+    space.cancel(at(0), A, &[LockId(1)], &mut out);
+    assert!(out.is_empty());
+    space.drop_holder(at(0), B, &mut out);
+    assert_eq!(out, [LockOutput::Ready(OpId(1))]);
+    space.release(at(0), OpId(1), &mut out);
+    assert_eq!((space.lock_count(), space.resource_count()), (0, 0));
+}
+
+#[test]
+fn an_operation_that_gives_up_lets_those_behind_it_pass() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), read_name(A, 1), &mut out);
+    space.claim(at(0), OpId(1), None, change_name(), &mut out);
+    space.enqueue(at(0), read_name(B, 1), &mut out);
+    out.clear();
+    space.release(at(0), OpId(1), &mut out);
+    assert!(matches!(out[..], [LockOutput::Granted { holder: B, .. }]));
+}
+
+#[test]
+fn callbacks_are_repeated_until_the_lock_is_back() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), read_name(A, 1), &mut out);
+    space.claim(at(10), OpId(1), None, change_name(), &mut out);
+    assert_eq!(space.next_deadline(), Some(at(11)));
+    out.clear();
+    space.on_tick(at(11), &mut out);
+    assert_eq!(out, [callback(A, 1, name(7))]);
+    space.cancel(at(11), A, &[LockId(1)], &mut out);
+    assert_eq!(space.next_deadline(), None);
+}
+
+#[test]
+fn a_silent_holder_is_evicted_and_a_talking_one_gets_longer() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    for holder in [A, B] {
+        space.enqueue(at(0), read_name(holder, 1), &mut out);
+    }
+    space.claim(at(0), OpId(1), None, change_name(), &mut out);
+    let mut evicted = vec![];
+    for second in 1..=130 {
+        out.clear();
+        space.heard_from(at(second), B);
+        space.on_tick(at(second), &mut out);
+        for output in out.split_off(0) {
+            if let LockOutput::Evict(holder) = output {
+                evicted.push((second, holder));
+                space.drop_holder(at(second), holder, &mut out);
+            }
+        }
+    }
+    assert_eq!(evicted, [(30, A), (120, B)]);
+    space.check();
+}
+
+#[test]
+fn a_lock_that_is_being_cancelled_allows_nothing_and_still_protects() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), write(A, 1, 0, 10), &mut out);
+    let wanted = need(object(), LockMode::Pr, extent(0, 10));
+    assert!(space.holds(A, LockId(1), wanted));
+    assert_eq!(space.begin_cancel(at(0), A, &[LockId(1), LockId(9)]).len(), 1);
+    assert!(!space.holds(A, LockId(1), wanted));
+    assert_eq!(space.enqueue(at(0), write(B, 1, 0, 10), &mut out), Enqueued::Waiting);
+    assert!(out.is_empty(), "nobody asks again for what is given up");
+    space.cancel(at(0), A, &[LockId(1)], &mut out);
+    assert!(matches!(out[..], [LockOutput::Granted { holder: B, .. }]));
+}
+
+#[test]
+fn the_same_request_again_is_the_same_lock() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    let first = space.enqueue(at(0), write(A, 1, 0, 10), &mut out);
+    assert_eq!(space.enqueue(at(0), write(A, 1, 0, 10), &mut out), first);
+    assert_eq!(space.enqueue(at(0), write(B, 1, 0, 10), &mut out), Enqueued::Waiting);
+    assert_eq!(space.enqueue(at(0), write(B, 1, 0, 10), &mut out), Enqueued::Waiting);
+    assert_eq!(space.lock_count(), 2);
+    let elsewhere = request(A, 1, name(1), LockMode::Pr, LockPolicy::Plain);
+    assert_eq!(space.enqueue(at(0), elsewhere, &mut out), Enqueued::Denied(Status::Invalid));
+}
+
+#[test]
+fn nonsense_and_impatience_leave_nothing_behind() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    let empty = request(A, 1, object(), LockMode::Pr, extent(5, 5));
+    assert_eq!(space.enqueue(at(0), empty, &mut out), Enqueued::Denied(Status::Invalid));
+    let alien = request(A, 1, object(), LockMode::Pr, LockPolicy::Bits(1));
+    assert_eq!(space.enqueue(at(0), alien, &mut out), Enqueued::Denied(Status::Invalid));
+    assert_eq!(space.resource_count(), 0);
+    space.claim(at(0), OpId(1), None, change_name(), &mut out);
+    let impatient = EnqueueRequest { can_wait: false, ..read_name(A, 1) };
+    assert_eq!(space.enqueue(at(0), impatient, &mut out), Enqueued::Denied(Status::WouldBlock));
+    space.release(at(0), OpId(1), &mut out);
+    assert_eq!(space.resource_count(), 0);
+}
+
+#[test]
+fn a_replayed_lock_that_conflicts_is_refused() {
+    let mut space = LockSpace::new();
+    let grant = |lock, end| LockGrant {
+        lock: LockId(lock),
+        resource: object(),
+        mode: LockMode::Pw,
+        policy: extent(0, end),
+    };
+    assert!(space.replay(A, &[grant(1, 10)]).is_empty());
+    assert!(space.replay(A, &[grant(1, 10)]).is_empty(), "a repeated replay changes nothing");
+    assert_eq!(space.replay(B, &[grant(4, 5)]), [LockId(4)]);
+    assert_eq!(space.lock_count(), 1);
+}
+
+#[test]
+fn writers_of_different_parts_stop_taking_the_object_from_each_other() {
+    let mut space = LockSpace::new();
+    let mut callback_count = 0;
+    let mut held: BTreeMap<ClientId, Vec<(u64, Extent)>> = BTreeMap::new();
+    let mut next_lock = 1;
+    for step in 0..200u64 {
+        for (holder, base) in [(A, 0), (B, 1 << 40)] {
+            let wanted = Extent::at(base + step * 4096, 4096);
+            if held.entry(holder).or_default().iter().any(|(_, extent)| extent.contains(wanted)) {
+                continue;
+            }
+            let mut out = vec![];
+            let enqueue = write(holder, next_lock, wanted.start, wanted.end);
+            let mut granted = match space.enqueue(at(0), enqueue, &mut out) {
+                Enqueued::Granted(grant) => Some((holder, grant)),
+                _ => None,
+            };
+            let mut index = 0;
+            while let Some(output) = out.get(index).cloned() {
+                index += 1;
+                match output {
+                    LockOutput::Callback { holder, lock, .. } => {
+                        callback_count += 1;
+                        held.get_mut(&holder).unwrap().retain(|(id, _)| *id != lock.0);
+                        space.cancel(at(0), holder, &[lock], &mut out);
+                    }
+                    LockOutput::Granted { holder, grant } => granted = Some((holder, grant)),
+                    other => panic!("{other:?} was not expected"),
+                }
+            }
+            let (holder, grant) = granted.expect("holders give back at once");
+            let LockPolicy::Extent(extent) = grant.policy else { panic!("an extent was asked for") };
+            held.get_mut(&holder).unwrap().push((next_lock, extent));
+            next_lock += 1;
+        }
+    }
+    assert!(callback_count <= 4, "{callback_count} callbacks for two writers that never meet");
+}
