@@ -1,1 +1,69 @@
-fn main() {}
+//! `mount-suites`: the suites that run on real mounts. `mount-suites list` names them.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+
+use mount_suites::options::Options;
+use mount_suites::runner::{self, Runner};
+use mount_suites::{agent, suites};
+
+/// The suites that run on real mounts of SheenFS (or, with --local, on a plain directory).
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run suites (all of them, if none is named).
+    Run {
+        suites: Vec<String>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Name every suite and case.
+    List,
+    /// Serve a case as a second process.
+    #[command(hide = true)]
+    Agent,
+    /// Run one case in this process.
+    #[command(hide = true)]
+    Case {
+        suite: String,
+        case: String,
+        a: PathBuf,
+        b: PathBuf,
+        work_of_case: PathBuf,
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Run { suites: names, options } => {
+            let mut runner = Runner::new(options)?;
+            for suite in suites::chosen(&names)? {
+                runner.run_suite(suite)?;
+            }
+            runner.finish()
+        }
+        Command::List => {
+            for suite in suites::ALL {
+                for case in suite.cases {
+                    println!("{}/{}", suite.name, case.name);
+                }
+            }
+            Ok(())
+        }
+        Command::Agent => agent::serve(),
+        Command::Case { suite, case, a, b, work_of_case, options } => {
+            let suite = suites::find(&suite)?;
+            let case = suite.cases.iter().find(|known| known.name == case).context("no such case")?;
+            runner::run_one(suite, case, [a, b, work_of_case], options)
+        }
+    }
+}

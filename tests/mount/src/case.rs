@@ -1,0 +1,176 @@
+//! What a case is: a name, a time limit, a function over two directories that show the same file system.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::options::Options;
+use crate::random::Random;
+
+/// What a suite needs to run in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bed {
+    /// Two directories that show the same file system: two mounts of one cluster, or one local directory twice.
+    Pair,
+    /// An empty directory in which each case starts what it needs.
+    Own,
+}
+
+/// A named group of cases.
+pub struct Suite {
+    pub name: &'static str,
+    pub bed: Bed,
+    pub cases: &'static [Case],
+    /// The case that must fail when the two directories show different file systems (`Bed::Pair`).
+    pub canary: Option<&'static str>,
+}
+
+/// One thing that is checked.
+pub struct Case {
+    pub name: &'static str,
+    /// Seconds that one run may take, at most.
+    pub seconds: u64,
+    pub run: fn(&Context) -> Result<()>,
+}
+
+/// What a case runs with.
+pub struct Context {
+    /// An empty directory of this case, seen through the first mount.
+    pub a: PathBuf,
+    /// The same directory, seen through the second mount.
+    pub b: PathBuf,
+    /// An empty directory on a local file system.
+    pub work: PathBuf,
+    pub options: Options,
+    pub seed: u64,
+}
+
+impl Context {
+    /// The generator of this case.
+    pub fn random(&self) -> Random {
+        Random::new(self.seed)
+    }
+
+    /// How many rounds a short case repeats; `--count` overrides it.
+    pub fn rounds(&self, usual: u64) -> u64 {
+        self.options.count.unwrap_or(usual)
+    }
+
+    /// `path` relative to the case's directory, through the first and the second mount.
+    pub fn both(&self, path: &str) -> (PathBuf, PathBuf) {
+        (self.a.join(path), self.b.join(path))
+    }
+
+    /// Skips the case when it is about a cluster and there is none (`--local`).
+    pub fn skip_if_local(&self) -> Result<()> {
+        if self.options.is_local() { skip("needs a cluster, runs on a local directory") } else { Ok(()) }
+    }
+}
+
+/// The reason why a case did not run.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "skipped: {}", self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
+
+/// Ends the case as skipped.
+pub fn skip<T>(reason: &str) -> Result<T> {
+    Err(Skipped(reason.to_owned()).into())
+}
+
+/// The result must be this errno.
+pub fn expect_errno<T: Debug>(result: io::Result<T>, errno: i32, what: &str) -> Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(errno) => Ok(()),
+        Err(error) => bail!("{what}: expected {}, got {error}", name_of(errno)),
+        Ok(value) => bail!("{what}: expected {}, but it worked ({value:?})", name_of(errno)),
+    }
+}
+
+/// The answer of an agent must be this errno (0 = success).
+pub fn expect_answer(errno: i32, expected: i32, what: &str) -> Result<()> {
+    expect_eq(name_of(errno), name_of(expected), what)
+}
+
+/// Both must be equal.
+pub fn expect_eq<T: PartialEq<U> + Debug, U: Debug>(found: T, expected: U, what: &str) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    bail!("{what}: expected {}, found {}", shortened(&expected), shortened(&found))
+}
+
+/// Must hold.
+pub fn expect(holds: bool, what: &str) -> Result<()> {
+    if holds { Ok(()) } else { bail!("{what}") }
+}
+
+/// Both contents must be equal; says where they first differ.
+pub fn expect_bytes(found: &[u8], expected: &[u8], what: &str) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let at = found.iter().zip(expected).position(|(left, right)| left != right);
+    let at = at.unwrap_or(found.len().min(expected.len()));
+    bail!(
+        "{what}: {} bytes, expected {}; first difference at {at}: {:?}, expected {:?}",
+        found.len(),
+        expected.len(),
+        found.get(at..found.len().min(at + 16)).unwrap_or_default(),
+        expected.get(at..expected.len().min(at + 16)).unwrap_or_default(),
+    )
+}
+
+fn shortened(value: &impl Debug) -> String {
+    let text = format!("{value:?}");
+    if text.len() > 400 {
+        format!("{}… ({} characters)", text.chars().take(400).collect::<String>(), text.len())
+    } else {
+        text
+    }
+}
+
+fn name_of(errno: i32) -> String {
+    if errno == 0 { "success".to_owned() } else { io::Error::from_raw_os_error(errno).to_string() }
+}
+
+/// Polls until `holds` answers true; fails after `limit`. For conditions that another process brings about.
+pub fn wait_until(limit: Duration, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let started = Instant::now();
+    while !holds()? {
+        if started.elapsed() > limit {
+            bail!("not within {limit:?}: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Writes a whole file, with the path in the error.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
+}
+
+/// Reads a whole file, with the path in the error.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("read {}", path.display()))
+}
+
+/// The sorted names in a directory.
+pub fn names(path: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(|| format!("list {}", path.display()))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,240 @@
+//! A cluster started through the binary, exactly as a user would.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::bounded::{self, Said};
+use crate::options::Options;
+use crate::sweep;
+
+/// How long any one `sheen` command may take before the suite gives up on it.
+pub const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+static COMMAND_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// What to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub mdt_count: u32,
+    pub ost_count: u32,
+    /// One process per target and per mount, instead of one for all.
+    pub is_split: bool,
+}
+
+impl Shape {
+    /// What `sheen up` starts by default, in separate processes.
+    pub const SPLIT: Shape = Shape { mdt_count: 2, ost_count: 4, is_split: true };
+    /// The smallest one, in separate processes.
+    pub const SMALL: Shape = Shape { mdt_count: 1, ost_count: 1, is_split: true };
+}
+
+/// A cluster under one directory; dropping it kills what is left of it.
+pub struct Cluster {
+    sheen: PathBuf,
+    transport: &'static str,
+    shape: Shape,
+    /// `DIR` of `sheen up --dir DIR`.
+    pub data: PathBuf,
+    /// The mount that `up` makes.
+    pub mount: PathBuf,
+    home: PathBuf,
+    run: tempfile::TempDir,
+    tag: String,
+    fsname: String,
+    environment: BTreeMap<String, String>,
+    log_seen_bytes: BTreeMap<PathBuf, usize>,
+}
+
+impl Cluster {
+    /// Prepares a cluster under `home` (data in `home/data`, mount on `home/mnt`); nothing is started.
+    pub fn new(options: &Options, home: &Path, shape: Shape) -> Result<Cluster> {
+        let home = home.canonicalize().with_context(|| format!("{} is not there", home.display()))?;
+        let sheen = options
+            .sheen
+            .canonicalize()
+            .with_context(|| format!("{}: build the binary first", options.sheen.display()))?;
+        let mount = home.join("mnt");
+        fs::create_dir_all(&mount)?;
+        Ok(Cluster {
+            sheen,
+            transport: options.transport.word(),
+            shape,
+            data: home.join("data"),
+            mount,
+            run: tempfile::Builder::new().prefix("sheen-run-").tempdir()?,
+            tag: format!(
+                "SHEEN_BED={}-{}",
+                std::process::id(),
+                COMMAND_COUNT.fetch_add(1, Ordering::Relaxed)
+            ),
+            home,
+            fsname: "suite".to_owned(),
+            environment: BTreeMap::new(),
+            log_seen_bytes: BTreeMap::new(),
+        })
+    }
+
+    /// Sets an environment variable for every command from now on.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// A `sheen` command of this cluster's surroundings (control sockets in a directory of its own).
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.sheen);
+        command.env("SHEEN_RUN", self.run.path()).envs(&self.environment);
+        // The daemons inherit the bed's tag, so that the guard finds them wherever they detach to.
+        if let Some((name, value)) = self.tag.split_once('=') {
+            command.env(name, value);
+        }
+        command
+    }
+
+    /// Runs `sheen ARGUMENTS…` for at most `limit`.
+    pub fn try_sheen(&self, arguments: &[&str], limit: Duration) -> Result<Said> {
+        let tag =
+            format!("SHEEN_COMMAND={}-{}", std::process::id(), COMMAND_COUNT.fetch_add(1, Ordering::Relaxed));
+        bounded::say(self.command().args(arguments), &tag, limit)
+            .with_context(|| format!("sheen {arguments:?}"))
+    }
+
+    /// Runs `sheen ARGUMENTS…`, which must succeed.
+    pub fn sheen(&self, arguments: &[&str]) -> Result<String> {
+        let said = self.try_sheen(arguments, COMMAND_LIMIT)?;
+        if !said.is_success() {
+            bail!("sheen {}: {}: {}", arguments.join(" "), said.end.describe(), said.all().trim_end());
+        }
+        Ok(said.output)
+    }
+
+    /// `sheen up`: starts, or restarts what died.
+    pub fn up(&self) -> Result<String> {
+        let (data, mount) = (self.data.to_string_lossy(), self.mount.to_string_lossy());
+        let (mdts, osts) = (self.shape.mdt_count.to_string(), self.shape.ost_count.to_string());
+        let mut arguments = vec!["up", "--dir", &data, "--mount", &mount, "--mdts", &mdts, "--osts", &osts];
+        arguments.extend(["--fsname", &self.fsname, "--transport", self.transport]);
+        if self.shape.is_split {
+            arguments.push("--split");
+        }
+        self.sheen(&arguments)
+    }
+
+    /// `sheen down`: stops everything cleanly.
+    pub fn down(&self) -> Result<String> {
+        self.sheen(&["down", "--dir", &self.data.to_string_lossy()])
+    }
+
+    /// `sheen status --json`.
+    pub fn status(&self) -> Result<Value> {
+        let text = self.sheen(&["status", "--dir", &self.data.to_string_lossy(), "--json"])?;
+        serde_json::from_str(&text).with_context(|| format!("status --json is not JSON: {text}"))
+    }
+
+    /// The device part of a mount command: `NID:/FSNAME`.
+    pub fn source(&self) -> Result<String> {
+        let status = self.status()?;
+        let text = |name: &str| {
+            status
+                .get(name)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+                .with_context(|| format!("no {name} in {status}"))
+        };
+        Ok(format!("{}:/{}", text("mgs_nid")?, text("fsname")?))
+    }
+
+    /// Mounts the cluster once more on `home/NAME`.
+    pub fn mount_again(&self, name: &str) -> Result<PathBuf> {
+        let point = self.home.join(name);
+        fs::create_dir_all(&point)?;
+        let source = self.source()?;
+        let transport = format!("transport={}", self.transport);
+        self.sheen(&["mount", &source, &point.to_string_lossy(), "-o", &transport])?;
+        Ok(point)
+    }
+
+    /// Unmounts as an operator does (through the helper, which flushes).
+    pub fn unmount(&self, point: &Path) -> Result<()> {
+        let said = bounded::say(Command::new("umount").arg(point), "SHEEN_UMOUNT=1", COMMAND_LIMIT)?;
+        if !said.is_success() {
+            bail!("umount {}: {}: {}", point.display(), said.end.describe(), said.all().trim_end());
+        }
+        Ok(())
+    }
+
+    /// Name and process id of every target that runs.
+    pub fn targets(&self) -> Result<Vec<(String, i32)>> {
+        Ok(named_pids(&self.status()?, "targets", "name"))
+    }
+
+    /// Path and process id of every mount that runs.
+    pub fn mounts(&self) -> Result<Vec<(String, i32)>> {
+        Ok(named_pids(&self.status()?, "mounts", "path"))
+    }
+
+    /// WARN and ERROR lines that the logs gained since the last call.
+    pub fn new_complaints(&mut self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let Ok(logs) = fs::read_dir(self.data.join("log")) else { return complaints };
+        for path in logs.flatten().map(|entry| entry.path()) {
+            let bytes = fs::read(&path).unwrap_or_default();
+            let seen = self.log_seen_bytes.entry(path.clone()).or_default();
+            // A rotated log is shorter than what was read of it.
+            let new = bytes.get(*seen..).unwrap_or(&bytes);
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            complaints.extend(
+                String::from_utf8_lossy(new)
+                    .lines()
+                    .filter(|line| is_complaint(line))
+                    .map(|line| format!("{name}: {line}")),
+            );
+            *seen = bytes.len();
+        }
+        complaints
+    }
+
+    /// Copies the logs to `to`.
+    pub fn keep_logs(&self, to: &Path) {
+        let Ok(logs) = fs::read_dir(self.data.join("log")) else { return };
+        // Only for whoever reads the failure: a log that cannot be copied is no failure of its own.
+        let _ = fs::create_dir_all(to);
+        for entry in logs.flatten() {
+            let _ = fs::copy(entry.path(), to.join(entry.file_name()));
+        }
+    }
+
+    /// Kills and unmounts everything of this cluster, without asking it.
+    pub fn release(&self) -> Vec<String> {
+        sweep::release(&self.home, &self.tag)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn named_pids(status: &Value, list: &str, name: &str) -> Vec<(String, i32)> {
+    let entries = status.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+    entries
+        .iter()
+        .filter_map(|entry| {
+            let name = entry.get(name)?.as_str()?.to_owned();
+            let pid = i32::try_from(entry.get("pid")?.as_i64()?).ok()?;
+            Some((name, pid))
+        })
+        .collect()
+}
+
+/// True for a log line of level WARN or ERROR (the level is among the first words, after the time).
+pub fn is_complaint(line: &str) -> bool {
+    line.split_whitespace().take(3).any(|word| word == "WARN" || word == "ERROR")
+}

@@ -1,0 +1,345 @@
+//! Runs cases, each in a process of its own under a time limit, and cleans up behind every one of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bounded::{self, End};
+use crate::case::{Bed, Case, Context, Skipped, Suite};
+use crate::cluster::{Cluster, Shape};
+use crate::options::Options;
+use crate::sweep;
+
+/// The exit status by which a case process says that it was skipped.
+pub const SKIPPED_STATUS: i32 = 77;
+/// The line by which it says why.
+const SKIP_MARK: &str = "skipped: ";
+const LIVENESS_LIMIT: Duration = Duration::from_secs(15);
+
+/// How a case ended.
+#[derive(Debug)]
+pub enum Verdict {
+    Passed,
+    Failed(String),
+    Skipped(String),
+    NotRun(String),
+}
+
+/// One line of the report.
+pub struct Report {
+    pub name: String,
+    pub seconds: f64,
+    pub verdict: Verdict,
+}
+
+/// Runs suites one after the other and collects reports.
+pub struct Runner {
+    options: Options,
+    /// An empty directory of this run.
+    home: PathBuf,
+    started: Instant,
+    reports: Vec<Report>,
+}
+
+/// The two directories of a `Bed::Pair`, and the cluster behind them unless they are local.
+struct Pair {
+    a: PathBuf,
+    b: PathBuf,
+    cluster: Option<Cluster>,
+}
+
+impl Runner {
+    /// A runner that works in a new directory under `options.work`.
+    pub fn new(options: Options) -> Result<Runner> {
+        fs::create_dir_all(&options.work)?;
+        let home = options.work.canonicalize()?.join(format!("run-{}", std::process::id()));
+        fs::create_dir_all(&home)?;
+        Ok(Runner { options, home, started: Instant::now(), reports: Vec::new() })
+    }
+
+    /// Runs the chosen cases of a suite.
+    pub fn run_suite(&mut self, suite: &Suite) -> Result<()> {
+        let chosen: Vec<&Case> = suite.cases.iter().filter(|case| self.is_chosen(case)).collect();
+        let mut pair = None;
+        for case in chosen {
+            if let Some(reason) = self.out_of_time(case) {
+                self.report(suite, case, 0.0, Verdict::NotRun(reason));
+                continue;
+            }
+            if suite.bed == Bed::Pair && pair.is_none() {
+                match self.make_pair(suite) {
+                    Ok(made) => pair = Some(made),
+                    Err(error) => {
+                        self.report(
+                            suite,
+                            case,
+                            0.0,
+                            Verdict::Failed(format!("no cluster to run on: {error:#}")),
+                        );
+                        break;
+                    }
+                }
+            }
+            let failed = self.run_case(suite, case, pair.as_mut())?;
+            if failed && pair.as_ref().is_some_and(|pair| !is_alive(pair)) {
+                println!("  the cluster does not answer any more: a new one for the next case");
+                pair = None;
+            }
+        }
+        if let Some(pair) = pair {
+            self.finish_pair(suite, pair);
+        }
+        Ok(())
+    }
+
+    fn is_chosen(&self, case: &Case) -> bool {
+        self.options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str()))
+    }
+
+    fn out_of_time(&self, case: &Case) -> Option<String> {
+        let budget = Duration::from_secs(self.options.budget_seconds?);
+        let left = budget.saturating_sub(self.started.elapsed());
+        // Most cases take a small part of their limit; a case is not begun when even that part is not left.
+        (left < Duration::from_secs(case.seconds / 4)).then(|| "time budget".to_owned())
+    }
+
+    fn limit(&self, case: &Case) -> Duration {
+        let limit = Duration::from_secs(case.seconds * self.options.patience.max(1));
+        match self.options.budget_seconds {
+            Some(budget) => limit.min(Duration::from_secs(budget).saturating_sub(self.started.elapsed())),
+            None => limit,
+        }
+    }
+
+    fn make_pair(&self, suite: &Suite) -> Result<Pair> {
+        if let Some(local) = &self.options.local {
+            fs::create_dir_all(local)?;
+            let a = local.canonicalize()?;
+            let b = match &self.options.local_second {
+                Some(second) => {
+                    fs::create_dir_all(second)?;
+                    second.canonicalize()?
+                }
+                None => a.clone(),
+            };
+            return Ok(Pair { a, b, cluster: None });
+        }
+        let home = self.home.join(suite.name);
+        // A cluster that died before is left where it is: its logs tell why.
+        let home = (0..100).map(|index| home.with_extension(index.to_string())).find(|path| !path.exists());
+        let home = home.context("a hundred clusters died in one suite")?;
+        fs::create_dir_all(&home)?;
+        let cluster = Cluster::new(&self.options, &home, Shape::SPLIT)?;
+        cluster.up()?;
+        let (a, b) = (cluster.mount.clone(), cluster.mount_again("mnt2")?);
+        Ok(Pair { a, b, cluster: Some(cluster) })
+    }
+
+    fn run_case(&mut self, suite: &Suite, case: &Case, pair: Option<&mut Pair>) -> Result<bool> {
+        let work = self.home.join("work").join(format!("{}-{}", suite.name, case.name));
+        fs::create_dir_all(&work)?;
+        let log = self.home.join(format!("{}-{}.out", suite.name, case.name));
+        let tag = format!("SHEEN_CASE={}-{}-{}", std::process::id(), suite.name, case.name);
+        let mut command = self.case_command(suite, case, &work, pair.as_deref())?;
+        let started = Instant::now();
+        let end = bounded::run(&mut command, &tag, self.limit(case), &log, &mut |_| {})?;
+        let left_behind = sweep::release(&work, &tag);
+        let mut verdict = judge(&end, &log);
+        let mut cluster = pair.and_then(|pair| pair.cluster.as_mut());
+        let complaints = cluster.as_mut().map(|cluster| cluster.new_complaints()).unwrap_or_default();
+        if let (Verdict::Passed, Some(first)) = (&verdict, complaints.first()) {
+            verdict = Verdict::Failed(format!(
+                "{} unexpected warnings or errors in the logs: {first}",
+                complaints.len()
+            ));
+        }
+        let failed = matches!(verdict, Verdict::Failed(_));
+        if failed {
+            if !left_behind.is_empty() {
+                println!("  left behind: {}", left_behind.join(", "));
+            }
+            self.keep(suite, case, &log, &work, cluster.as_deref());
+        } else {
+            // Gigabytes of a passed case are in the way of the next; a directory that stays is no failure.
+            let _ = fs::remove_dir_all(&work);
+        }
+        self.report(suite, case, started.elapsed().as_secs_f64(), verdict);
+        Ok(failed)
+    }
+
+    fn case_command(&self, suite: &Suite, case: &Case, work: &Path, pair: Option<&Pair>) -> Result<Command> {
+        let options = &self.options;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["case", suite.name, case.name]);
+        let (a, b) = pair.map_or((work, work), |pair| (pair.a.as_path(), pair.b.as_path()));
+        command.arg(a).arg(b).arg(work);
+        command.args(["--transport", options.transport.word(), "--seed", &options.seed.to_string()]);
+        command.arg("--sheen").arg(&options.sheen).arg("--tools").arg(&options.tools);
+        command.args(["--patience", &options.patience.to_string()]);
+        if let Some(local) = &options.local {
+            command.arg("--local").arg(local);
+        }
+        if let Some(second) = &options.local_second {
+            command.arg("--local-second").arg(second);
+        }
+        if let Some(count) = options.count {
+            command.args(["--count", &count.to_string()]);
+        }
+        if options.thorough {
+            command.arg("--thorough");
+        }
+        Ok(command)
+    }
+
+    fn keep(&self, suite: &Suite, case: &Case, log: &Path, work: &Path, cluster: Option<&Cluster>) {
+        let to = self.options.failed.join(format!("{}-{}", suite.name, case.name));
+        // Only for whoever reads the failure.
+        let _ = fs::remove_dir_all(&to);
+        let _ = fs::create_dir_all(&to);
+        let _ = fs::copy(log, to.join("output"));
+        if let Some(cluster) = cluster {
+            cluster.keep_logs(&to.join("log"));
+        }
+        copy_logs_below(work, &to);
+        println!("  kept in {}", to.display());
+    }
+
+    fn finish_pair(&mut self, suite: &Suite, mut pair: Pair) {
+        let Some(cluster) = pair.cluster.as_mut() else { return };
+        let started = Instant::now();
+        let second = cluster.unmount(&pair.b);
+        let stopped = second.and_then(|()| cluster.down());
+        let complaints = cluster.new_complaints();
+        let left = sweep::mounts_under(&pair.a);
+        let verdict = match (&stopped, complaints.first(), left.first()) {
+            (Err(error), ..) => Verdict::Failed(format!("{error:#}")),
+            (_, Some(first), _) => Verdict::Failed(format!("complaints while stopping: {first}")),
+            (_, _, Some(mount)) => Verdict::Failed(format!("{} is still mounted", mount.point.display())),
+            _ => Verdict::Passed,
+        };
+        if matches!(verdict, Verdict::Failed(_)) {
+            cluster.keep_logs(&self.options.failed.join(format!("{}-stop", suite.name)));
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        self.push(Report { name: format!("{}/stop", suite.name), seconds, verdict });
+    }
+
+    fn report(&mut self, suite: &Suite, case: &Case, seconds: f64, verdict: Verdict) {
+        self.push(Report { name: format!("{}/{}", suite.name, case.name), seconds, verdict });
+    }
+
+    fn push(&mut self, report: Report) {
+        let (word, why) = match &report.verdict {
+            Verdict::Passed => ("passed", String::new()),
+            Verdict::Failed(why) => ("FAILED", format!(": {why}")),
+            Verdict::Skipped(why) => ("skipped", format!(": {why}")),
+            Verdict::NotRun(why) => ("not run", format!(": {why}")),
+        };
+        println!("{:<44} {:>8.2} s  {word}{why}", report.name, report.seconds);
+        self.reports.push(report);
+    }
+
+    /// Prints the sum and fails if a case failed, or if nothing ran at all.
+    pub fn finish(self) -> Result<()> {
+        sweep::release(&self.home, "SHEEN_CASE=none");
+        let count = |wanted: fn(&Verdict) -> bool| {
+            self.reports.iter().filter(|report| wanted(&report.verdict)).count()
+        };
+        let passed = count(|verdict| matches!(verdict, Verdict::Passed));
+        let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
+        let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
+        let not_run = count(|verdict| matches!(verdict, Verdict::NotRun(_)));
+        println!(
+            "{passed} passed, {failed} failed, {skipped} skipped, {not_run} not run, {:.0} s",
+            self.started.elapsed().as_secs_f64()
+        );
+        if failed == 0 {
+            // What failed is looked at in place; what passed only takes room.
+            let _ = fs::remove_dir_all(&self.home);
+        }
+        if failed > 0 {
+            bail!("{failed} cases failed");
+        }
+        if self.reports.is_empty() {
+            bail!("no case has that name");
+        }
+        Ok(())
+    }
+}
+
+fn judge(end: &End, log: &Path) -> Verdict {
+    match end {
+        End::Exited(status) if status.success() => Verdict::Passed,
+        End::Exited(status) if status.code() == Some(SKIPPED_STATUS) => {
+            let text = bounded::tail(log, 20);
+            let reason = text.lines().rev().find_map(|line| line.strip_prefix(SKIP_MARK));
+            Verdict::Skipped(reason.unwrap_or("no reason given").to_owned())
+        }
+        End::Exited(_) | End::TimedOut { .. } => {
+            let said = bounded::tail(log, 12);
+            Verdict::Failed(format!("{}\n    {}", end.describe(), said.replace('\n', "\n    ")))
+        }
+    }
+}
+
+fn is_alive(pair: &Pair) -> bool {
+    if pair.cluster.is_none() {
+        return true;
+    }
+    [&pair.a, &pair.b].into_iter().all(|directory| {
+        let probe = directory.join(".alive");
+        let mut touch = Command::new("touch");
+        touch.arg(probe);
+        bounded::say(&mut touch, "SHEEN_PROBE=1", LIVENESS_LIMIT).is_ok_and(|said| said.is_success())
+    })
+}
+
+fn copy_logs_below(work: &Path, to: &Path) {
+    // Never into a mount: what is below was released before.
+    for entry in fs::read_dir(work).into_iter().flatten().flatten() {
+        let logs = entry.path().join("log");
+        for log in fs::read_dir(logs).into_iter().flatten().flatten() {
+            let name =
+                format!("{}-{}", entry.file_name().to_string_lossy(), log.file_name().to_string_lossy());
+            let _ = fs::copy(log.path(), to.join(name));
+        }
+    }
+}
+
+/// The child's side: runs one case and exits with its status.
+pub fn run_one(suite: &Suite, case: &Case, directories: [PathBuf; 3], options: Options) -> Result<()> {
+    let [a, b, work] = directories;
+    crate::sys::umask(0o022);
+    let (a, b) = match suite.bed {
+        Bed::Own => (work.clone(), work.clone()),
+        Bed::Pair => own_directory(case, &a, &b, &options)?,
+    };
+    let seed = options.seed;
+    let context = Context { a, b, work, options, seed };
+    let result = (case.run)(&context);
+    if let Err(error) = &result {
+        if let Some(skipped) = error.downcast_ref::<Skipped>() {
+            println!("{SKIP_MARK}{}", skipped.0);
+            std::process::exit(SKIPPED_STATUS);
+        }
+        return result;
+    }
+    if suite.bed == Bed::Pair {
+        fs::remove_dir_all(&context.a).context("the case passed, but what it left cannot be removed")?;
+    }
+    Ok(())
+}
+
+fn own_directory(case: &Case, a: &Path, b: &Path, options: &Options) -> Result<(PathBuf, PathBuf)> {
+    let name = (0..1000)
+        .map(|index| format!("{}.{index}", case.name))
+        .find(|name| fs::create_dir(a.join(name)).is_ok())
+        .with_context(|| format!("cannot make a directory for the case in {}", a.display()))?;
+    if options.local_second.is_some() {
+        fs::create_dir(b.join(&name))?;
+    }
+    Ok((a.join(&name), b.join(&name)))
+}

@@ -1,0 +1,30 @@
+//! The table of suites.
+
+use anyhow::{Result, bail};
+
+use crate::case::Suite;
+
+pub mod coherence;
+pub mod posix;
+
+/// Every suite, in the order in which they run.
+pub const ALL: &[&Suite] = &[&posix::SUITE, &coherence::SUITE];
+
+/// The named suites, or all.
+pub fn chosen(names: &[String]) -> Result<Vec<&'static Suite>> {
+    if names.is_empty() {
+        return Ok(ALL.to_vec());
+    }
+    names.iter().map(|name| find(name)).collect()
+}
+
+/// The suite of this name.
+pub fn find(name: &str) -> Result<&'static Suite> {
+    match ALL.iter().find(|suite| suite.name == name) {
+        Some(suite) => Ok(suite),
+        None => {
+            let known: Vec<&str> = ALL.iter().map(|suite| suite.name).collect();
+            bail!("there is no suite {name:?}; there are {}", known.join(" "))
+        }
+    }
+}

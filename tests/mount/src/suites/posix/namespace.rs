@@ -1,0 +1,274 @@
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::bounded;
+use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, names, read, write};
+use crate::sys;
+
+/// mkdir and rmdir with their refusals.
+pub fn directories(context: &Context) -> Result<()> {
+    let (a, b) = context.both("dir");
+    fs::create_dir(&a)?;
+    expect_errno(fs::create_dir(&b), libc::EEXIST, "mkdir of an existing name")?;
+    write(&b.join("file"), b"")?;
+    expect_errno(fs::remove_dir(&a), libc::ENOTEMPTY, "rmdir of a full directory")?;
+    expect_errno(fs::remove_file(&a), libc::EISDIR, "unlink of a directory")?;
+    expect_errno(fs::remove_dir(a.join("file")), libc::ENOTDIR, "rmdir of a file")?;
+    expect_errno(fs::create_dir(a.join("none/x")), libc::ENOENT, "mkdir below a missing directory")?;
+    expect_errno(fs::remove_dir(b.join(".")), libc::EINVAL, "rmdir of .")?;
+    expect_errno(fs::remove_dir(b.join("..")), libc::ENOTEMPTY, "rmdir of ..")?;
+    fs::remove_file(a.join("file"))?;
+    let held = File::open(&a)?;
+    fs::remove_dir(&b)?;
+    expect(!a.exists(), "the directory is gone for the other mount")?;
+    expect_errno(File::open(a.join("x")), libc::ENOENT, "open below a removed directory")?;
+    // Links of a removed directory are 0 everywhere; entries cannot be made in it.
+    let inside = format!("/proc/self/fd/{}/new", std::os::fd::AsRawFd::as_raw_fd(&held));
+    expect_errno(fs::write(inside, b""), libc::ENOENT, "creating in a removed directory")
+}
+
+/// Every kind of node that mknod makes.
+pub fn nodes(context: &Context) -> Result<()> {
+    let device = libc::makedev(1, 3);
+    let kinds = [
+        (libc::S_IFREG, 0),
+        (libc::S_IFIFO, 0),
+        (libc::S_IFSOCK, 0),
+        (libc::S_IFCHR, device),
+        (libc::S_IFBLK, device),
+    ];
+    for (kind, device) in kinds {
+        let (a, b) = context.both(&format!("node{kind:o}"));
+        sys::mknod(&a, kind | 0o640, device)?;
+        let meta = fs::symlink_metadata(&b)?;
+        expect_eq(meta.mode(), kind | 0o640, "type and mode of a node")?;
+        expect_eq(meta.rdev(), device, "its device number")?;
+        expect_errno(sys::mknod(&b, kind | 0o640, device), libc::EEXIST, "mknod of an existing name")?;
+    }
+    let refused =
+        sys::as_user(65534, 65534, &[], || sys::mknod(&context.a.join("no"), libc::S_IFCHR | 0o600, device))?;
+    expect(refused.is_err(), "mknod of a device without privilege must be refused")
+}
+
+/// Symbolic links: contents, lengths, loops.
+pub fn symlinks(context: &Context) -> Result<()> {
+    let (a, b) = context.both("link");
+    symlink("target/of the link", &a)?;
+    expect_eq(fs::read_link(&b)?, Path::new("target/of the link"), "readlink")?;
+    expect_eq(fs::symlink_metadata(&b)?.len(), 18, "length of a link")?;
+    expect_errno(symlink("x", &b), libc::EEXIST, "symlink over a name")?;
+    expect_errno(File::open(&b), libc::ENOENT, "opening a dangling link")?;
+    let (long, long_b) = context.both("long");
+    let target = "t".repeat(4095);
+    symlink(&target, long)?;
+    expect_eq(fs::read_link(&long_b)?.as_os_str().len(), 4095, "length of the longest link")?;
+    expect_errno(symlink("t".repeat(4096), context.a.join("too")), libc::ENAMETOOLONG, "a longer link")?;
+    write(&context.a.join("file"), b"through")?;
+    symlink("file", context.a.join("good"))?;
+    expect_bytes(&read(&context.b.join("good"))?, b"through", "reading through a link")
+}
+
+/// Hard links share everything; directories have none.
+pub fn links(context: &Context) -> Result<()> {
+    let (a, b) = context.both("file");
+    let (second, second_b) = context.both("second");
+    write(&a, b"one")?;
+    fs::hard_link(&b, &second_b)?;
+    expect_eq(fs::metadata(&a)?.nlink(), 2, "links")?;
+    expect_eq(fs::metadata(&a)?.ino(), fs::metadata(&second)?.ino(), "inode of both names")?;
+    write(&second, b"two")?;
+    expect_bytes(&read(&b)?, b"two", "contents through the other name")?;
+    expect_errno(fs::hard_link(&a, &second), libc::EEXIST, "link over a name")?;
+    fs::create_dir(context.a.join("dir"))?;
+    expect_errno(
+        fs::hard_link(context.b.join("dir"), context.b.join("x")),
+        libc::EPERM,
+        "link of a directory",
+    )?;
+    expect_errno(
+        fs::hard_link(context.b.join("none"), context.b.join("x")),
+        libc::ENOENT,
+        "link of nothing",
+    )?;
+    fs::remove_file(&a)?;
+    expect_eq(fs::metadata(&second_b)?.nlink(), 1, "links after unlinking one")?;
+    expect_bytes(&read(&second_b)?, b"two", "contents after unlinking one")
+}
+
+/// unlink and its refusals.
+pub fn unlink(context: &Context) -> Result<()> {
+    let (a, b) = context.both("file");
+    write(&a, b"")?;
+    fs::remove_file(&b)?;
+    expect_errno(fs::remove_file(&a), libc::ENOENT, "unlink of what the other mount removed")?;
+    expect_errno(File::open(&a), libc::ENOENT, "open of it")?;
+    write(&a, b"again")?;
+    expect_bytes(&read(&b)?, b"again", "the name made again")
+}
+
+/// A file without a name lives until the last descriptor on any mount is closed.
+pub fn open_unlinked(context: &Context) -> Result<()> {
+    let (a, b) = context.both("file");
+    write(&a, b"before")?;
+    let mut file = sys::open(&b, libc::O_RDWR, 0)?;
+    fs::remove_file(&a)?;
+    expect_eq(file.metadata()?.nlink(), 0, "links after the other mount's unlink")?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    expect_eq(text.as_str(), "before", "contents after unlink")?;
+    file.write_all(b" and after")?;
+    file.set_len(10)?;
+    expect_eq(file.metadata()?.len(), 10, "size after truncating an unlinked file")?;
+    let (over, over_b) = context.both("over");
+    write(&over, b"old")?;
+    let old = File::open(&over)?;
+    write(&context.b.join("new"), b"new")?;
+    fs::rename(context.b.join("new"), &over_b)?;
+    let mut text = String::new();
+    (&old).read_to_string(&mut text)?;
+    expect_eq(text.as_str(), "old", "an open file that a rename replaced")?;
+    expect_bytes(&read(&over)?, b"new", "the name after the rename")
+}
+
+/// rename over every kind that may be replaced.
+pub fn rename_replaces(context: &Context) -> Result<()> {
+    let (a, b) = (&context.a, &context.b);
+    write(&a.join("x"), b"x")?;
+    write(&a.join("y"), b"y")?;
+    fs::rename(b.join("x"), b.join("y"))?;
+    expect_bytes(&read(&a.join("y"))?, b"x", "file over file")?;
+    expect(!a.join("x").exists(), "the old name is gone")?;
+    fs::create_dir(a.join("d"))?;
+    write(&a.join("d/in"), b"")?;
+    fs::create_dir(a.join("e"))?;
+    fs::rename(b.join("d"), b.join("e"))?;
+    expect_eq(names(&a.join("e"))?, vec!["in"], "directory over an empty directory")?;
+    let inode = fs::metadata(a.join("y"))?.ino();
+    fs::rename(a.join("y"), a.join("e/z"))?;
+    expect_eq(fs::metadata(b.join("e/z"))?.ino(), inode, "inode after a rename into another directory")?;
+    fs::hard_link(a.join("e/z"), a.join("same"))?;
+    fs::rename(b.join("same"), b.join("e/z"))?;
+    expect(a.join("same").exists(), "rename between two names of one file does nothing")?;
+    symlink("e", a.join("link"))?;
+    fs::rename(b.join("link"), b.join("moved"))?;
+    expect_eq(fs::read_link(a.join("moved"))?, Path::new("e"), "a renamed symbolic link")
+}
+
+/// What rename must refuse.
+pub fn rename_refusals(context: &Context) -> Result<()> {
+    let a = &context.a;
+    fs::create_dir_all(a.join("d/e/f"))?;
+    write(&a.join("file"), b"")?;
+    fs::create_dir(a.join("full"))?;
+    write(&a.join("full/in"), b"")?;
+    let b = &context.b;
+    expect_errno(fs::rename(b.join("d"), b.join("d/e/f/g")), libc::EINVAL, "a directory into itself")?;
+    expect_errno(fs::rename(b.join("d"), b.join("full")), libc::ENOTEMPTY, "over a full directory")?;
+    expect_errno(fs::rename(b.join("file"), b.join("d")), libc::EISDIR, "a file over a directory")?;
+    expect_errno(fs::rename(b.join("d"), b.join("file")), libc::ENOTDIR, "a directory over a file")?;
+    expect_errno(fs::rename(b.join("none"), b.join("x")), libc::ENOENT, "nothing")?;
+    expect_errno(fs::rename(b.join("d/e/f"), b.join("d")), libc::ENOTEMPTY, "over an own ancestor")
+}
+
+/// RENAME_NOREPLACE.
+pub fn rename_noreplace(context: &Context) -> Result<()> {
+    let (a, b) = (&context.a, &context.b);
+    write(&a.join("x"), b"x")?;
+    write(&a.join("y"), b"y")?;
+    let refused = sys::rename_with(&b.join("x"), &b.join("y"), sys::RENAME_NOREPLACE);
+    expect_errno(refused, libc::EEXIST, "RENAME_NOREPLACE over a name")?;
+    sys::rename_with(&b.join("x"), &b.join("z"), sys::RENAME_NOREPLACE)?;
+    expect_eq(names(a)?, vec!["y", "z"], "names afterwards")
+}
+
+/// RENAME_EXCHANGE of files, directories and one of each.
+pub fn rename_exchange(context: &Context) -> Result<()> {
+    let (a, b) = (&context.a, &context.b);
+    write(&a.join("x"), b"x")?;
+    write(&a.join("y"), b"y")?;
+    sys::rename_with(&b.join("x"), &b.join("y"), sys::RENAME_EXCHANGE)?;
+    expect_bytes(&read(&a.join("x"))?, b"y", "exchanged files")?;
+    fs::create_dir_all(a.join("d/sub"))?;
+    sys::rename_with(&b.join("d"), &b.join("x"), sys::RENAME_EXCHANGE)?;
+    expect(a.join("x/sub").is_dir(), "a directory exchanged with a file")?;
+    expect_bytes(&read(&a.join("d"))?, b"y", "the file at the directory's old name")?;
+    fs::create_dir(a.join("other"))?;
+    sys::rename_with(&b.join("x/sub"), &b.join("y"), sys::RENAME_EXCHANGE)?;
+    expect(a.join("y").is_dir(), "exchange across directories")?;
+    let refused = sys::rename_with(&b.join("none"), &b.join("y"), sys::RENAME_EXCHANGE);
+    expect_errno(refused, libc::ENOENT, "exchange with nothing")?;
+    expect_eq(fs::metadata(a)?.nlink(), 5, "links of the directory (. .. other x y)")
+}
+
+/// Flags that cannot go together.
+pub fn rename_bad_flags(context: &Context) -> Result<()> {
+    write(&context.a.join("x"), b"x")?;
+    write(&context.a.join("y"), b"y")?;
+    let both = sys::RENAME_EXCHANGE | sys::RENAME_NOREPLACE;
+    let refused = sys::rename_with(&context.b.join("x"), &context.b.join("y"), both);
+    expect_errno(refused, libc::EINVAL, "NOREPLACE with EXCHANGE")?;
+    expect_bytes(&read(&context.a.join("x"))?, b"x", "nothing changed")
+}
+
+/// mkdir on the other MDT, and rename, link, unlink, rmdir across both.
+pub fn cross_mdt(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let (remote, remote_b) = context.both("remote");
+    for (index, path) in [(1, &remote), (0, &context.a.join("first"))] {
+        let mut command = Command::new(&context.options.sheen);
+        command.args(["lfs", "mkdir", "-i", &index.to_string()]).arg(path);
+        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(20))?;
+        expect(said.is_success(), &format!("lfs mkdir -i {index}: {}", said.all()))?;
+    }
+    let (first, first_b) = context.both("first");
+    write(&first.join("file"), b"moves")?;
+    fs::rename(first_b.join("file"), remote_b.join("file"))?;
+    expect_bytes(&read(&remote.join("file"))?, b"moves", "a file renamed to the other MDT's directory")?;
+    expect_eq(names(&first)?, Vec::<String>::new(), "names in the old directory")?;
+    fs::hard_link(remote_b.join("file"), first_b.join("link"))?;
+    expect_eq(fs::metadata(remote.join("file"))?.nlink(), 2, "links across MDTs")?;
+    fs::create_dir(first.join("dir"))?;
+    write(&first.join("dir/in"), b"")?;
+    fs::rename(first_b.join("dir"), remote_b.join("dir"))?;
+    expect_eq(names(&remote.join("dir"))?, vec!["in"], "a directory renamed across MDTs")?;
+    expect_errno(fs::rename(&remote, remote.join("dir/x")), libc::EINVAL, "into itself, across MDTs")?;
+    sys::rename_with(&first_b.join("link"), &remote_b.join("dir"), sys::RENAME_EXCHANGE)?;
+    expect(first.join("link").is_dir(), "exchange across MDTs")?;
+    expect_errno(fs::remove_dir(&remote_b), libc::ENOTEMPTY, "rmdir of a full remote directory")?;
+    fs::remove_dir_all(&remote_b)?;
+    expect(!remote.exists(), "the remote directory is gone")?;
+    fs::remove_dir_all(&first_b)?;
+    expect_eq(names(&context.a)?, Vec::<String>::new(), "nothing is left")
+}
+
+/// FIFOs and sockets work between processes of one mount.
+pub fn fifo_and_socket(context: &Context) -> Result<()> {
+    let (fifo, fifo_b) = context.both("fifo");
+    sys::mknod(&fifo, libc::S_IFIFO | 0o600, 0)?;
+    expect(fs::symlink_metadata(&fifo_b)?.file_type().is_fifo(), "a FIFO through the other mount")?;
+    let text = std::thread::scope(|scope| -> Result<String> {
+        let writer = scope.spawn(|| fs::write(&fifo, "through the pipe"));
+        let mut text = String::new();
+        File::open(&fifo)?.read_to_string(&mut text)?;
+        writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
+        Ok(text)
+    })?;
+    expect_eq(text.as_str(), "through the pipe", "what came through the FIFO")?;
+    // A socket address has 108 bytes at most, so a deep working directory is entered first.
+    std::env::set_current_dir(&context.a)?;
+    let listener = UnixListener::bind("socket")?;
+    let mut stream = UnixStream::connect("socket")?;
+    stream.write_all(b"hello")?;
+    drop(stream);
+    let mut text = String::new();
+    listener.accept()?.0.read_to_string(&mut text)?;
+    std::env::set_current_dir("/")?;
+    expect_eq(text.as_str(), "hello", "what came through the socket")
+}

@@ -1,0 +1,147 @@
+//! Cleaning up after something that may have been killed at any moment, from what the kernel knows: processes by a tag in their
+//! environment, mounts by their place under a directory, loop devices by their backing file. Nothing here needs a record kept by
+//! the thing that died, and nothing touches a path inside a mount that may hang.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::{bounded, sys};
+
+const STEP_LIMIT: Duration = Duration::from_secs(15);
+const DEATH_WAIT: Duration = Duration::from_secs(5);
+
+/// Kills (SIGKILL) every process whose environment holds `tag` as an entry, ourselves excepted, and returns how many.
+pub fn kill_tagged(tag: &str) -> usize {
+    let victims = tagged(tag);
+    for pid in &victims {
+        // Gone already is what we want.
+        let _ = sys::kill(*pid, libc::SIGKILL);
+    }
+    victims.len()
+}
+
+/// The processes whose environment holds `tag` as an entry, ourselves excepted.
+pub fn tagged(tag: &str) -> Vec<i32> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let ourselves = std::process::id() as i32;
+    processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != ourselves && is_tagged(*pid, tag))
+        .collect()
+}
+
+fn is_tagged(pid: i32, tag: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == tag.as_bytes())
+}
+
+/// A mount as /proc/self/mountinfo lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    pub point: PathBuf,
+    pub kind: String,
+    /// The minor number of its device, which names a FUSE connection.
+    pub minor: u32,
+}
+
+impl Mounted {
+    /// True for every kind of FUSE mount.
+    pub fn is_fuse(&self) -> bool {
+        self.kind == "fuse" || self.kind.starts_with("fuse.") || self.kind == "fuseblk"
+    }
+
+    /// The answer to every request of this FUSE mount becomes ENOTCONN; processes that hang in it go on.
+    pub fn abort(&self) {
+        // Without fusectl the death of the daemon does the same.
+        let _ = fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.minor), "1");
+    }
+}
+
+/// Every mount at or below `directory`, outermost first.
+pub fn mounts_under(directory: &Path) -> Vec<Mounted> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().filter_map(parse_mount).filter(|mount| mount.point.starts_with(directory)).collect()
+}
+
+fn parse_mount(line: &str) -> Option<Mounted> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut fields = left.split(' ');
+    let minor = fields.nth(2)?.split_once(':')?.1.parse().ok()?;
+    let point = PathBuf::from(unescape(fields.nth(1)?));
+    Some(Mounted { point, kind: right.split(' ').next()?.to_owned(), minor })
+}
+
+/// mountinfo writes blanks and the like as a backslash and three octal digits.
+fn unescape(field: &str) -> String {
+    let mut parts = field.split('\\');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                text.push(char::from(code));
+                text.push_str(part.get(3..).unwrap_or_default());
+            }
+            None => {
+                text.push('\\');
+                text.push_str(part);
+            }
+        }
+    }
+    text
+}
+
+/// Makes everything that belongs to `directory` and `tag` go away: FUSE connections aborted, processes killed, mounts detached,
+/// loop devices detached. Returns what it found, one phrase each; nothing found is the normal case.
+pub fn release(directory: &Path, tag: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mounts = mounts_under(directory);
+    for mount in mounts.iter().filter(|mount| mount.is_fuse()) {
+        mount.abort();
+    }
+    let killed = kill_tagged(tag);
+    if killed > 0 {
+        found.push(format!("killed {killed} processes"));
+        wait_for_death(tag);
+    }
+    for mount in mounts.iter().rev() {
+        found.push(format!("detached {}", mount.point.display()));
+        detach(&mount.point);
+    }
+    for device in loops_under(directory) {
+        found.push(format!("freed {device}"));
+        let _ = bounded::say(Command::new("losetup").args(["-d", &device]), "SHEEN_SWEEP=1", STEP_LIMIT);
+    }
+    found
+}
+
+fn wait_for_death(tag: &str) {
+    let started = Instant::now();
+    while !tagged(tag).is_empty() && started.elapsed() < DEATH_WAIT {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `umount -i -l`: without helpers, which might wait for a daemon that is dead.
+pub fn detach(point: &Path) {
+    let _ = bounded::say(Command::new("umount").arg("-i").arg("-l").arg(point), "SHEEN_SWEEP=1", STEP_LIMIT);
+}
+
+fn loops_under(directory: &Path) -> Vec<String> {
+    let Ok(devices) = fs::read_dir("/sys/block") else { return Vec::new() };
+    devices
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("loop"))
+        .filter(|entry| {
+            let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+            Path::new(backing.trim_end()).starts_with(directory)
+        })
+        .map(|entry| format!("/dev/{}", entry.file_name().to_string_lossy()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
