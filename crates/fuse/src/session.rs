@@ -1,0 +1,285 @@
+//! A mounted file system: its connection, its threads, its end.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use crate::abi::{InHeader, init, opcode};
+use crate::decode::{DecodeError, Dialect};
+use crate::init::{Negotiated, Transport, negotiate};
+use crate::interrupts::Early;
+use crate::mount::{self, MountError, MountOptions};
+use crate::reply::{Destination, Reply};
+use crate::{Handler, Notifier, Request, device, sys, uring};
+
+thread_local! {
+    static TRANSPORT_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread takes requests of some mount.
+pub(crate) fn is_transport_thread() -> bool {
+    TRANSPORT_THREAD.get()
+}
+
+/// Why the threads of a mount did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// [`Session::run`] was called before.
+    #[error("the threads of this mount run already")]
+    Running,
+    /// A thread or one of its descriptors could not be made.
+    #[error("cannot start the threads of the mount")]
+    Start(#[source] io::Error),
+}
+
+/// What all threads of a session share.
+pub(crate) struct Shared {
+    pub device: Arc<File>,
+    pub handler: Arc<dyn Handler>,
+    pub dialect: Dialect,
+    pub message_bytes_max: usize,
+    pub early: Early,
+    live_threads: AtomicUsize,
+}
+
+impl Shared {
+    /// Gives a request to the handler; what could not be decoded is answered here. True if the handler has
+    /// it now.
+    pub fn dispatch(
+        &self,
+        header: InHeader,
+        decoded: Result<Request, DecodeError>,
+        destination: Destination,
+    ) -> bool {
+        let reply = Reply::new(header.unique, header.opcode, destination);
+        match header.opcode {
+            opcode::DESTROY => {
+                reply.ok();
+                return false;
+            }
+            // Messages without an answer have no reply; a second INIT is a broken peer.
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT | opcode::INIT => {
+                reply.error(libc::EIO);
+                return false;
+            }
+            _ => {}
+        }
+        match decoded {
+            Ok(request) => {
+                self.handler.request(request, reply);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, unique = header.unique, "refused a request of the kernel");
+                reply.error(error.errno());
+                false
+            }
+        }
+    }
+
+    /// Runs `body` as a transport thread; the last to end tells the handler.
+    fn run_thread(&self, body: impl FnOnce()) {
+        TRANSPORT_THREAD.set(true);
+        // A guard, because a panicking handler must not leave `destroyed` uncalled.
+        struct Guard<'a>(&'a Shared);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                if self.0.live_threads.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    self.0.handler.destroyed();
+                }
+            }
+        }
+        let _guard = Guard(self);
+        body();
+    }
+
+    /// Starts a named transport thread.
+    pub fn spawn(
+        self: &Arc<Self>,
+        name: String,
+        body: impl FnOnce(Arc<Shared>) + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let shared = self.clone();
+        self.live_threads.fetch_add(1, Ordering::SeqCst);
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            let inner = shared.clone();
+            shared.run_thread(move || body(inner));
+        });
+        if spawned.is_err() {
+            self.live_threads.fetch_sub(1, Ordering::SeqCst);
+        }
+        spawned
+    }
+}
+
+/// A mount and its connection. Dropping it aborts the connection, detaches the mount and waits for the threads.
+#[derive(Debug)]
+pub struct Session {
+    device: Arc<File>,
+    path: PathBuf,
+    options: MountOptions,
+    negotiated: Negotiated,
+    connection: Option<u32>,
+    threads: Vec<JoinHandle<()>>,
+    thread_count: usize,
+    is_mounted: bool,
+}
+
+impl Session {
+    /// Mounts on a directory and agrees with the kernel on the protocol. Until [`Session::run`] every access waits.
+    pub fn mount(path: &Path, options: MountOptions) -> Result<(Self, Negotiated), MountError> {
+        let path =
+            path.canonicalize().map_err(|source| MountError::MountPoint { path: path.into(), source })?;
+        let uring_works = uring::works();
+        let device = Arc::new(mount::mount(&path, &options)?);
+        let negotiated = match negotiate(&device, &options, uring_works) {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                let _ = mount::unmount(&path, true);
+                return Err(error);
+            }
+        };
+        let thread_count = match negotiated.transport {
+            Transport::Device => device::thread_count(options.device_thread_count),
+            Transport::Uring => uring::thread_count(),
+        };
+        let connection = mount::connection_number(&path);
+        let session = Self {
+            device,
+            path,
+            options,
+            negotiated,
+            connection,
+            threads: Vec::new(),
+            thread_count,
+            is_mounted: true,
+        };
+        Ok((session, negotiated))
+    }
+
+    /// How many transport threads there are (or will be): the bound of [`crate::Request::thread_index`].
+    pub fn thread_count(&self) -> usize {
+        self.thread_count
+    }
+
+    /// What was negotiated.
+    pub fn negotiated(&self) -> Negotiated {
+        self.negotiated
+    }
+
+    /// For messages to the kernel; works as long as the connection lives, also after the session is dropped (then with
+    /// errors).
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(self.device.clone(), self.negotiated.minor)
+    }
+
+    /// The number of the connection below `/sys/fs/fuse/connections`.
+    pub fn connection(&self) -> Option<u32> {
+        self.connection
+    }
+
+    /// The mount point, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts the threads and returns.
+    pub fn run(&mut self, handler: Arc<dyn Handler>) -> Result<(), SessionError> {
+        if !self.threads.is_empty() {
+            return Err(SessionError::Running);
+        }
+        let shared = Arc::new(Shared {
+            device: self.device.clone(),
+            handler,
+            dialect: Dialect { setxattr_ext: self.negotiated.has(init::SETXATTR_EXT) },
+            message_bytes_max: self.negotiated.max_write_bytes as usize + (64 << 10),
+            early: Early::default(),
+            live_threads: AtomicUsize::new(0),
+        });
+        let started = match self.negotiated.transport {
+            Transport::Device => device::start(&shared, self.thread_count, &mut self.threads),
+            Transport::Uring => {
+                uring::start(&shared, &self.options, &self.negotiated, &self.path, &mut self.threads)
+            }
+        };
+        started.map_err(|error| {
+            // Half a transport serves nobody: whoever waits shall get an error.
+            let _ = self.abort();
+            SessionError::Start(error)
+        })
+    }
+
+    /// Unmounts. Not `lazy`: EBUSY when files are open. The threads end when the kernel lets the connection go.
+    pub fn unmount(&mut self, lazy: bool) -> io::Result<()> {
+        mount::unmount(&self.path, lazy)?;
+        self.is_mounted = false;
+        Ok(())
+    }
+
+    /// Ends the connection at once: everything that waits gets an error, every later access ENOTCONN.
+    pub fn abort(&self) -> io::Result<()> {
+        abort(self.connection, self.is_mounted.then_some(&self.path))
+    }
+
+    /// Waits until the threads have ended, that is until somebody unmounted or aborted.
+    pub fn join(mut self) {
+        self.join_threads();
+        // Unmounted by somebody else: then a later mount on the path is not ours to remove.
+        self.is_mounted = self.is_mounted && mount::connection_number(&self.path) == self.connection;
+    }
+
+    fn join_threads(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!(mount = %self.path.display(), "a thread of the mount panicked");
+            }
+        }
+    }
+}
+
+fn abort(connection: Option<u32>, mounted: Option<&PathBuf>) -> io::Result<()> {
+    if let Some(number) = connection {
+        let file = format!("/sys/fs/fuse/connections/{number}/abort");
+        if std::fs::write(file, "1").is_ok() {
+            return Ok(());
+        }
+    }
+    // Without fusectl: a forced unmount aborts first. EBUSY is usual and the abort has happened all the same.
+    match mounted.map(|path| mount::umount2(path, libc::MNT_FORCE | libc::MNT_DETACH)) {
+        Some(Err(error)) if error.raw_os_error() != Some(libc::EBUSY) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.is_mounted && mount::connection_number(&self.path) == self.connection {
+            let _ = self.abort();
+            let _ = mount::unmount(&self.path, true);
+        } else if !self.threads.is_empty() {
+            // Detached, but files may still be open: without an abort the threads would not end.
+            let _ = abort(self.connection, None);
+        }
+        self.join_threads();
+    }
+}
+
+/// Switches FUSE over io_uring on for mounts that follow (root; kernel 6.14 and newer).
+pub fn enable_uring() -> io::Result<()> {
+    std::fs::write("/sys/module/fuse/parameters/enable_uring", "1")
+}
+
+/// The connection's notification descriptor is the device itself; kept here so that `sys` stays the only place that
+/// knows how a clone is made.
+pub(crate) fn clone_device(device: &File) -> io::Result<File> {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+    let number = device.as_raw_fd() as u32;
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, which is local.
+    sys::check(unsafe { libc::ioctl(file.as_raw_fd(), crate::abi::DEV_IOC_CLONE, &number) })?;
+    Ok(file)
+}

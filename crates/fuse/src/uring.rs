@@ -1,0 +1,512 @@
+//! The transport over io_uring: the kernel puts each request into the queue of the CPU that the caller runs on.
+//!
+//! One thread per CPU that we may use, bound to it, serves the queue of that CPU; queues of other CPUs are spread over the
+//! threads with few entries. An *entry* is a pair of buffers (headers, payload) registered with a queue; it holds one
+//! request from its completion until its answer is committed. Only the thread of a ring may submit to it, so an answer
+//! from elsewhere writes the entry's buffers itself and passes the entry's index through a [`Mailbox`].
+//!
+//! FORGET and INTERRUPT do not travel through rings; [`control`] reads them from `/dev/fuse`.
+
+mod control;
+mod entry;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use crate::abi;
+use crate::decode::decode;
+use crate::init::Negotiated;
+use crate::mount::MountOptions;
+use crate::reply::{Destination, Reply};
+use crate::session::Shared;
+use crate::sys;
+use entry::Entry;
+
+/// Entries of a queue whose CPU this process may not use: others there still send us requests.
+const FOREIGN_DEPTH: usize = 2;
+/// Entries of a queue at most. Blocked locks hold one each; a payload costs memory only once it is used.
+const QUEUE_DEPTH_MAX: usize = 1024;
+const _: () = assert!(FOREIGN_DEPTH <= QUEUE_DEPTH_MAX);
+
+const TAG_WAKE: u64 = 0;
+const TAG_HANDLER_FD: u64 = 1;
+const TAG_ENTRIES: u64 = 2;
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+fn new_ring(entries: u32) -> io::Result<Ring> {
+    IoUring::<squeue::Entry128, cqueue::Entry>::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_cqsize(entries * 8)
+        .build(entries)
+}
+
+/// Whether rings can be made at all; containers often forbid io_uring.
+pub(crate) fn works() -> bool {
+    let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    enabled.is_ok_and(|text| text.starts_with('Y')) && new_ring(4).is_ok()
+}
+
+/// One thread per CPU that we may use.
+pub(crate) fn thread_count() -> usize {
+    sys::allowed_cpus().map_or(1, |cpus| cpus.len().max(1))
+}
+
+/// The way into a ring thread from outside.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    wake: OwnedFd,
+    is_sleeping: AtomicBool,
+    has_ended: AtomicBool,
+    answered: Mutex<Vec<u32>>,
+}
+
+impl Mailbox {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            wake: sys::eventfd()?,
+            is_sleeping: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            answered: Mutex::new(Vec::new()),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.answered.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Passes an answered entry. The thread announces its sleep before it looks here a last time, so one side sees the
+    /// other; while it is awake (it may be ourselves) no signal is needed.
+    fn put(&self, index: u32) {
+        self.lock().push(index);
+        self.signal();
+    }
+
+    fn signal(&self) {
+        if self.is_sleeping.swap(false, Ordering::SeqCst) {
+            sys::eventfd_signal(self.wake.as_raw_fd());
+        }
+    }
+
+    fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.signal();
+    }
+}
+
+/// The right to write one entry's answer.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    mailbox: Arc<Mailbox>,
+    entry: Arc<Entry>,
+    index: u32,
+}
+
+impl Ticket {
+    pub fn answer(self, unique: u64, error: i32, parts: &[&[u8]]) {
+        self.entry.write_answer(unique, error, parts);
+        self.mailbox.put(self.index);
+    }
+}
+
+/// What the ring threads and the control thread share.
+pub(crate) struct Rings {
+    started: Instant,
+    entries: Mutex<Vec<Arc<Entry>>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// Requests taken so far by all rings.
+    taken_count: AtomicU64,
+    /// The CPU whose queue ran dry while it grew, plus 1; see [`control`].
+    dry_cpu: AtomicUsize,
+    /// The control thread's id as the kernel puts it into requests.
+    control_tid: AtomicUsize,
+    path: std::path::PathBuf,
+}
+
+impl Rings {
+    /// Milliseconds since the start, at least 1.
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64 + 1
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    options: &MountOptions,
+    negotiated: &Negotiated,
+    path: &std::path::Path,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> io::Result<()> {
+    let cpus = sys::allowed_cpus()?;
+    let queue_count = sys::possible_cpu_count()?;
+    let mailboxes = cpus.iter().map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+    let rings = Arc::new(Rings {
+        started: Instant::now(),
+        entries: Mutex::new(Vec::new()),
+        mailboxes,
+        taken_count: AtomicU64::new(0),
+        dry_cpu: AtomicUsize::new(0),
+        control_tid: AtomicUsize::new(0),
+        path: path.into(),
+    });
+    // What the kernel demands of a payload buffer.
+    let payload_size = (negotiated.max_write_bytes as usize).max(8192);
+    let (ready, readiness) = mpsc::channel();
+    for (index, &cpu) in cpus.iter().enumerate() {
+        let queues = (0..queue_count)
+            .filter(|&queue| match cpus.binary_search(&queue) {
+                Ok(position) => position == index,
+                Err(_) => queue % cpus.len() == index,
+            })
+            .map(|queue| Queue {
+                id: queue as u16,
+                depth: if queue == cpu {
+                    options.ring_depth.clamp(1, QUEUE_DEPTH_MAX)
+                } else {
+                    FOREIGN_DEPTH
+                },
+                total: 0,
+                out: 0,
+            })
+            .collect();
+        let (rings, ready) = (rings.clone(), ready.clone());
+        let body = move |shared: Arc<Shared>| {
+            match RingThread::new(shared, rings, queues, index, cpu, payload_size) {
+                Ok(mut thread) => {
+                    let registered = thread.register_all();
+                    let is_ok = registered.is_ok();
+                    let _ = ready.send(registered);
+                    // The sender must be gone before the loop, or a failed sibling would never be noticed.
+                    drop(ready);
+                    if is_ok {
+                        thread.run();
+                    }
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        threads.push(shared.spawn(format!("fuse-ring-{cpu}"), body)?);
+    }
+    drop(ready);
+    for result in readiness {
+        if let Err(error) = result {
+            rings.mailboxes.iter().for_each(|mailbox| mailbox.end());
+            return Err(error);
+        }
+    }
+    let control_rings = rings.clone();
+    threads.push(shared.spawn("fuse-ctl".into(), move |shared| control::run(&shared, &control_rings))?);
+    Ok(())
+}
+
+/// One queue of the kernel, as its thread sees it.
+struct Queue {
+    id: u16,
+    /// Entries to begin with.
+    depth: usize,
+    /// Entries registered.
+    total: usize,
+    /// Of these, how many hold a request.
+    out: usize,
+}
+
+struct Slot {
+    entry: Arc<Entry>,
+    /// Position of its queue in `queues`.
+    queue: usize,
+    /// What the kernel wants back with the answer.
+    commit_id: u64,
+}
+
+struct RingThread {
+    // Before the slots: their buffers must outlive the ring, which may still write to them.
+    ring: Ring,
+    slots: Vec<Slot>,
+    queues: Vec<Queue>,
+    shared: Arc<Shared>,
+    rings: Arc<Rings>,
+    mailbox: Arc<Mailbox>,
+    device: RawFd,
+    handler_fd: Option<RawFd>,
+    index: usize,
+    cpu: usize,
+    payload_size: usize,
+    has_ended: bool,
+}
+
+impl RingThread {
+    fn new(
+        shared: Arc<Shared>,
+        rings: Arc<Rings>,
+        queues: Vec<Queue>,
+        index: usize,
+        cpu: usize,
+        payload_size: usize,
+    ) -> io::Result<Self> {
+        if let Err(error) = sys::pin_to_cpu(cpu) {
+            tracing::warn!(%error, cpu, "cannot bind a thread to its CPU; requests will cost more");
+        }
+        let mailbox =
+            rings.mailboxes.get(index).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        Ok(Self {
+            ring: new_ring(256)?,
+            slots: Vec::new(),
+            queues,
+            device: shared.device.as_raw_fd(),
+            handler_fd: shared.handler.wake_fd(index),
+            shared,
+            rings,
+            mailbox,
+            index,
+            cpu,
+            payload_size,
+            has_ended: false,
+        })
+    }
+
+    /// Registers the first entries of all queues and reports what the kernel thinks of them.
+    fn register_all(&mut self) -> io::Result<()> {
+        for queue in 0..self.queues.len() {
+            self.grow(queue, self.queues[queue].depth)?;
+        }
+        self.watch_mailbox();
+        self.watch_handler_fd();
+        self.ring.submit()?;
+        // A refused registration completes at once, an accepted one not before its first request; requests that
+        // are here already stay in the completion queue, where the loop finds them.
+        Ok(())
+    }
+
+    fn push(&mut self, sqe: squeue::Entry128) {
+        loop {
+            // SAFETY: the buffers that entries name live in `slots`, which outlives the ring; the descriptors are kept
+            // by `shared`, the mailbox and (by contract of `wake_fd`) the handler.
+            if unsafe { self.ring.submission().push(&sqe) }.is_ok() {
+                return;
+            }
+            // Full: hand over what is there.
+            if let Err(error) = self.ring.submit() {
+                if error.raw_os_error() != Some(libc::EINTR) && error.raw_os_error() != Some(libc::EBUSY) {
+                    tracing::error!(%error, "a ring does not take submissions");
+                    self.has_ended = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn watch_mailbox(&mut self) {
+        let poll = opcode::PollAdd::new(types::Fd(self.mailbox.wake.as_raw_fd()), libc::POLLIN as u32);
+        self.push(poll.multi(true).build().user_data(TAG_WAKE).into());
+    }
+
+    /// Single-shot, armed anew each time: so it is level-triggered.
+    fn watch_handler_fd(&mut self) {
+        if let Some(fd) = self.handler_fd {
+            let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32);
+            self.push(poll.build().user_data(TAG_HANDLER_FD).into());
+        }
+    }
+
+    /// Registers `count` more entries with a queue.
+    fn grow(&mut self, queue: usize, count: usize) -> io::Result<()> {
+        for _ in 0..count {
+            let entry = Arc::new(Entry::new(self.payload_size)?);
+            self.rings.entries().push(entry.clone());
+            let index = self.slots.len() as u64;
+            let id = self.queues[queue].id;
+            let sqe =
+                command(self.device, abi::URING_CMD_REGISTER, id, 0, TAG_ENTRIES + index, entry.iovecs());
+            self.slots.push(Slot { entry, queue, commit_id: 0 });
+            self.queues[queue].total += 1;
+            self.push(sqe);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self) {
+        while !self.has_ended {
+            self.commit_answers();
+            self.mailbox.is_sleeping.store(true, Ordering::SeqCst);
+            let must_not_sleep =
+                !self.mailbox.lock().is_empty() || self.mailbox.has_ended.load(Ordering::SeqCst);
+            let waited = self.ring.submit_and_wait(usize::from(!must_not_sleep));
+            self.mailbox.is_sleeping.store(false, Ordering::SeqCst);
+            if let Err(error) = waited {
+                if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) {
+                    tracing::error!(%error, "waiting for a ring failed; its CPU is not served any more");
+                    return;
+                }
+            }
+            if self.mailbox.has_ended.load(Ordering::SeqCst) {
+                return;
+            }
+            self.take_completions();
+            self.shared.handler.batch_end(self.index);
+            self.grow_where_short();
+        }
+    }
+
+    fn commit_answers(&mut self) {
+        let answered = std::mem::take(&mut *self.mailbox.lock());
+        for &index in &answered {
+            let Some(slot) = self.slots.get(index as usize) else { continue };
+            let id = self.queues[slot.queue].id;
+            let tag = TAG_ENTRIES + u64::from(index);
+            self.queues[slot.queue].out -= 1;
+            let commit_id = slot.commit_id;
+            self.push(command(
+                self.device,
+                abi::URING_CMD_COMMIT_AND_FETCH,
+                id,
+                commit_id,
+                tag,
+                std::ptr::null(),
+            ));
+        }
+        // Give the allocation back, so that the usual round allocates nothing.
+        let mut inbox = self.mailbox.lock();
+        if inbox.is_empty() {
+            let mut answered = answered;
+            answered.clear();
+            *inbox = answered;
+        }
+    }
+
+    fn take_completions(&mut self) {
+        let now_ms = self.rings.now_ms();
+        let mut taken = 0;
+        while let Some(completion) = self.next_completion() {
+            match completion.user_data() {
+                TAG_WAKE => {
+                    sys::eventfd_clear(self.mailbox.wake.as_raw_fd());
+                    if !cqueue::more(completion.flags()) {
+                        self.watch_mailbox();
+                    }
+                }
+                TAG_HANDLER_FD => {
+                    self.shared.handler.woken(self.index);
+                    self.watch_handler_fd();
+                }
+                tag => {
+                    let index = (tag - TAG_ENTRIES) as usize;
+                    if completion.result() < 0 {
+                        self.lose_entry(index, -completion.result());
+                    } else {
+                        self.take_request(index, now_ms);
+                        taken += 1;
+                    }
+                }
+            }
+        }
+        if taken > 0 {
+            self.rings.taken_count.fetch_add(taken, Ordering::Relaxed);
+        }
+    }
+
+    fn next_completion(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    fn lose_entry(&mut self, index: usize, errno: i32) {
+        match errno {
+            libc::ENOTCONN | libc::ENODEV | libc::ECONNABORTED | libc::ECANCELED => self.has_ended = true,
+            _ => {
+                let error = io::Error::from_raw_os_error(errno);
+                tracing::error!(%error, cpu = self.cpu, "the kernel refused an entry of a ring queue");
+                if let Some(slot) = self.slots.get(index) {
+                    self.queues[slot.queue].total -= 1;
+                }
+                if self.queues.iter().any(|queue| queue.total == 0) {
+                    // Requests of that CPU would wait for ever: better no connection than a silent one.
+                    self.has_ended = true;
+                    self.rings.mailboxes.iter().for_each(|mailbox| mailbox.end());
+                }
+            }
+        }
+    }
+
+    fn take_request(&mut self, index: usize, now_ms: u64) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        self.queues[slot.queue].out += 1;
+        // SAFETY: the completion gave us the entry; the frame ends before the ticket that may write it is made.
+        let (header, commit_id, decoded) = unsafe {
+            let (frame, commit_id) = slot.entry.frame();
+            (frame.header, commit_id, decode(&frame, self.shared.dialect, self.index))
+        };
+        slot.commit_id = commit_id;
+        let entry = slot.entry.clone();
+        entry.set_taken(header.unique, header.pid, now_ms);
+        let ticket = Ticket { mailbox: self.mailbox.clone(), entry: entry.clone(), index: index as u32 };
+        let destination = Destination::Ring(ticket);
+        if header.pid as usize == self.rings.control_tid.load(Ordering::Relaxed) && header.pid != 0 {
+            // The control thread asks only to make this commit happen.
+            Reply::new(header.unique, header.opcode, destination).error(libc::ECANCELED);
+        } else if self.shared.dispatch(header, decoded, destination) {
+            entry.set_handed_over(header.unique);
+            if self.shared.early.take(header.unique) {
+                self.shared.handler.interrupt(header.unique);
+            }
+        }
+    }
+
+    /// A queue with half of its entries out or more gets as many again: slow answers (blocked locks above all) must not
+    /// keep the unlock that they wait for out of the queue.
+    fn grow_where_short(&mut self) {
+        for queue in 0..self.queues.len() {
+            let Queue { total, out, id, .. } = self.queues[queue];
+            // Answers that are waiting for their commit in this round count as out; that only grows it earlier.
+            if (total - out.min(total)) * 2 > total || total >= QUEUE_DEPTH_MAX {
+                continue;
+            }
+            if out >= total {
+                // Requests may be queued behind the entries; the kernel looks at them only when an answer is committed.
+                self.rings.dry_cpu.store(usize::from(id) + 1, Ordering::Relaxed);
+            }
+            if let Err(error) = self.grow(queue, total.min(QUEUE_DEPTH_MAX - total).max(1)) {
+                tracing::warn!(%error, cpu = id, "no memory for more ring entries");
+            }
+        }
+    }
+}
+
+/// A FUSE ring command. Built by hand because the crate's type has no field for the two iovecs of a registration.
+fn command(
+    fd: RawFd,
+    op: u32,
+    queue: u16,
+    commit_id: u64,
+    tag: u64,
+    iovecs: *const libc::iovec,
+) -> squeue::Entry128 {
+    const IORING_OP_URING_CMD: u8 = 46;
+    let mut sqe = [0u8; 128];
+    sqe[0] = IORING_OP_URING_CMD;
+    sqe[4..8].copy_from_slice(&fd.to_ne_bytes());
+    sqe[8..12].copy_from_slice(&op.to_ne_bytes());
+    if !iovecs.is_null() {
+        sqe[16..24].copy_from_slice(&(iovecs as u64).to_ne_bytes());
+        sqe[24..28].copy_from_slice(&2u32.to_ne_bytes());
+    }
+    sqe[32..40].copy_from_slice(&tag.to_ne_bytes());
+    // The command area: flags, commit id, queue.
+    sqe[56..64].copy_from_slice(&commit_id.to_ne_bytes());
+    sqe[64..66].copy_from_slice(&queue.to_ne_bytes());
+    const _: () = assert!(size_of::<squeue::Entry128>() == 128);
+    // SAFETY: an Entry128 is the kernel's structure of 128 bytes, and every bit pattern of it is valid; the size is
+    // asserted above.
+    unsafe { std::mem::transmute::<[u8; 128], squeue::Entry128>(sqe) }
+}
