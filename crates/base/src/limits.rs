@@ -51,10 +51,21 @@ pub const RECONNECT_FIRST: Duration = Duration::from_millis(50);
 pub const RECONNECT_MAX: Duration = Duration::from_secs(2);
 /// A restarted target gives its clients this long to come back; nothing that they say can extend it.
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
+/// A target forgets a client of which it heard nothing for this long, even if it is in nobody's way.
+pub const SILENT_CLIENT_MAX: Duration = Duration::from_secs(300);
+/// Clients with something uncommitted ask this soon whether it is committed, and at once when they must wait for it.
+pub const COMMIT_PING_INTERVAL: Duration = Duration::from_secs(1);
+pub const COMMIT_PING_INTERVAL_BLOCKED: Duration = Duration::from_millis(50);
+/// Requests that modify nothing in flight per import; below what an export takes, so that none is refused.
+pub const PLAIN_IN_FLIGHT_MAX: usize = 512;
+/// Replays of one client in flight.
+pub const REPLAYS_IN_FLIGHT_MAX: usize = 32;
 /// Nothing acknowledged stays undurable longer on its own (the promise is 5 s; a sync takes its time too).
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
 
 const _: () = assert!(KERNEL_CACHE_LIFE.as_millis() * 10 <= SESSION_LEASE.as_millis() * 8);
+const _: () = assert!(PLAIN_IN_FLIGHT_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX);
+const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() * 2);
 const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());
 const _: () = assert!(CALLBACK_DEADLINE.as_millis() >= SESSION_LEASE.as_millis());
 const _: () = assert!(FUSE_IO_BYTES_MAX <= BULK_BYTES_MAX);

@@ -1,8 +1,15 @@
 //! One session with one target, seen from the caller.
 
-use base::{ClientId, Now, Status, TargetId, Time, Transno};
+mod connect;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use base::limits;
+use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
-use wire::{Callback, Frame, Reply, Request};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::{Callback, Frame, FrameKind, MdtReply, MdtRequest, Reply, Request, flags};
 
 /// Who calls whom.
 #[derive(Clone, Debug)]
@@ -81,54 +88,234 @@ pub enum ImportOutput {
     State(ImportState),
 }
 
+/// Who wants the result of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Caller,
+    Forgotten,
+    Ping,
+    Disconnect,
+    /// One of `replay_now`.
+    OwnerReplay,
+    ReplayDone,
+}
+
+/// A request that is not completed.
+#[derive(Debug)]
+struct Pending {
+    purpose: Purpose,
+    kind: Kind,
+    request: Request,
+    data: Bytes,
+    trace: u64,
+    /// Given when it is sent first.
+    xid: Option<Xid>,
+    slot: u16,
+    first_sent: Time,
+    /// In `timers` while it is set.
+    deadline: Option<Time>,
+    wait: Duration,
+}
+
+/// A request whose effects a restart of the target may still take away.
+#[derive(Debug)]
+struct Retained {
+    xid: Xid,
+    slot: u16,
+    request: Request,
+    data: Bytes,
+    trace: u64,
+}
+
+/// Replays under way.
+#[derive(Debug, Default)]
+struct Replay {
+    /// Transnos still to be sent, rising.
+    todo: VecDeque<Transno>,
+    in_flight: BTreeMap<Xid, InFlightReplay>,
+    /// The last one sent, so that the target sees a gap.
+    previous: Transno,
+    /// `ReplayWanted` is out, or answered.
+    is_owner_asked: bool,
+}
+
+#[derive(Debug)]
+struct InFlightReplay {
+    transno: Transno,
+    previous: Transno,
+    deadline: Time,
+    wait: Duration,
+}
+
+/// The connect request under way.
+#[derive(Clone, Copy, Debug)]
+struct Connecting {
+    xid: Xid,
+    deadline: Time,
+    wait: Duration,
+    since: Time,
+}
+
 /// One session with one target.
+///
+/// Invariants (`check`): a modifying request in flight owns exactly one slot; xids rise in the order of sending, so
+/// that on each slot they rise too; whatever is retained has a transno above `last_committed`.
 pub struct Import {
     options: ImportOptions,
     state: ImportState,
+    session: u64,
+    target_epoch: Epoch,
+    connecting: Option<Connecting>,
+    replay: Replay,
+    next_xid: Xid,
+    next_ticket: u64,
+    pending: BTreeMap<Ticket, Pending>,
+    by_xid: BTreeMap<Xid, Ticket>,
+    timers: BTreeSet<(Time, Ticket)>,
+    modifying_queue: VecDeque<Ticket>,
+    plain_queue: VecDeque<Ticket>,
+    plain_in_flight: usize,
+    slots: Vec<Option<Ticket>>,
+    retained: BTreeMap<Transno, Retained>,
+    retained_bytes: usize,
+    last_committed: Transno,
+    last_contact: Option<Time>,
+    /// When a frame last came in, or a ping went out.
+    last_sign: Time,
+    is_ping_out: bool,
+    wall_offset_ns: i64,
 }
 
 impl Import {
     pub fn new(options: ImportOptions) -> Import {
-        Import { options, state: ImportState::Idle }
+        Import {
+            options,
+            state: ImportState::Idle,
+            session: 0,
+            target_epoch: Epoch::ZERO,
+            connecting: None,
+            replay: Replay::default(),
+            next_xid: Xid(1),
+            next_ticket: 1,
+            pending: BTreeMap::new(),
+            by_xid: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            modifying_queue: VecDeque::new(),
+            plain_queue: VecDeque::new(),
+            plain_in_flight: 0,
+            slots: vec![None; usize::from(limits::SLOT_COUNT)],
+            retained: BTreeMap::new(),
+            retained_bytes: 0,
+            last_committed: Transno::ZERO,
+            last_contact: None,
+            last_sign: Time::ZERO,
+            is_ping_out: false,
+            wall_offset_ns: 0,
+        }
     }
 
     /// Hands in a request; it is sent when the session and the kind allow it.
-    #[allow(clippy::too_many_arguments)]
     pub fn submit(
         &mut self,
-        _now: Now,
-        _request: Request,
-        _data: Bytes,
-        _kind: Kind,
-        _trace: u64,
-        _out: &mut Vec<ImportOutput>,
+        now: Now,
+        request: Request,
+        data: Bytes,
+        kind: Kind,
+        trace: u64,
+        out: &mut Vec<ImportOutput>,
     ) -> Ticket {
-        Ticket(0)
+        let ticket = self.add(Purpose::Caller, kind, request, data, trace);
+        if matches!(self.state, ImportState::Disconnecting | ImportState::Disconnected) {
+            self.complete(ticket, Err(Status::NotConnected), out);
+            return ticket;
+        }
+        if let ImportState::Refused(status) = self.state {
+            self.complete(ticket, Err(status), out);
+            return ticket;
+        }
+        self.connect(now, out);
+        self.dispatch(now, out);
+        ticket
     }
 
     /// Opens the session without a request.
-    pub fn connect(&mut self, _now: Now, _out: &mut Vec<ImportOutput>) {}
+    pub fn connect(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        if self.state == ImportState::Idle {
+            self.start_connecting(now, out);
+        }
+    }
 
     /// A frame from the target; others are ignored.
-    pub fn on_frame(&mut self, _now: Now, _frame: Frame, _out: &mut Vec<ImportOutput>) {}
+    pub fn on_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<ImportOutput>) {
+        if frame.src != Endpoint::Target(self.options.target) || self.state == ImportState::Disconnected {
+            return;
+        }
+        match frame.kind {
+            FrameKind::Request => {}
+            FrameKind::Callback => self.on_callback(now, &frame, out),
+            FrameKind::Reply => self.on_reply(now, frame, out),
+        }
+        self.dispatch(now, out);
+    }
 
     /// The transport lost its connection to the target: look at once whether it was restarted.
-    pub fn on_connection_lost(&mut self, _now: Now, _out: &mut Vec<ImportOutput>) {}
+    pub fn on_connection_lost(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        if matches!(self.state, ImportState::Active | ImportState::Replaying | ImportState::Disconnecting) {
+            self.start_connecting(now, out);
+        }
+    }
 
-    pub fn on_tick(&mut self, _now: Now, _out: &mut Vec<ImportOutput>) {}
+    pub fn on_tick(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        self.resend_connect(now, out);
+        self.resend_replays(now, out);
+        while let Some((deadline, ticket)) = self.timers.first().copied() {
+            if deadline > now.time {
+                break;
+            }
+            self.timers.remove(&(deadline, ticket));
+            self.on_timer(now, ticket, out);
+        }
+        if self.ping_due().is_some_and(|due| due <= now.time) {
+            self.ping(now, out);
+        }
+        self.dispatch(now, out);
+    }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        None
+        let connecting = self.connecting.map(|connecting| connecting.deadline);
+        let replay = self.replay.in_flight.values().map(|replay| replay.deadline).min();
+        let timer = self.timers.first().map(|(deadline, _)| *deadline);
+        [connecting, replay, timer, self.ping_due()].into_iter().flatten().min()
     }
 
     /// The caller gave up: no `Completed` comes any more. What the request did is retained all the same.
-    pub fn forget(&mut self, _ticket: Ticket) {}
+    pub fn forget(&mut self, ticket: Ticket) {
+        let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        if pending.xid.is_some() {
+            pending.purpose = Purpose::Forgotten;
+        } else {
+            self.remove(ticket);
+        }
+    }
 
-    /// Ends the session; requests still outstanding are completed with `NotConnected`.
-    pub fn disconnect(&mut self, _now: Now, _out: &mut Vec<ImportOutput>) {}
-
-    /// The answer to `ReplayWanted`: `Reopen`, `ReplayFlocks`, `Lock::Replay`. Their results are not reported.
-    pub fn replay_now(&mut self, _now: Now, _requests: Vec<(Request, Bytes)>, _out: &mut Vec<ImportOutput>) {}
+    /// Ends the session; requests still outstanding are completed with `NotConnected`. The target answers when
+    /// everything that this caller did is durable, so `Disconnected` means that nothing can be lost.
+    pub fn disconnect(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        match self.state {
+            ImportState::Disconnecting | ImportState::Disconnected => return,
+            ImportState::Idle | ImportState::Refused(_) => return self.end(out),
+            ImportState::Connecting if self.retained.is_empty() => return self.end(out),
+            ImportState::Connecting | ImportState::Replaying => {
+                self.add(Purpose::Disconnect, Kind::Reserved, Request::Disconnect, Bytes::new(), 0);
+            }
+            ImportState::Active => {
+                self.set_state(ImportState::Disconnecting, out);
+                let ticket =
+                    self.add(Purpose::Disconnect, Kind::Reserved, Request::Disconnect, Bytes::new(), 0);
+                self.send(now, ticket, 0, out);
+            }
+        }
+    }
 
     pub fn options(&self) -> &ImportOptions {
         &self.options
@@ -139,34 +326,360 @@ impl Import {
     }
 
     pub fn last_committed(&self) -> Transno {
-        Transno::ZERO
+        self.last_committed
     }
 
-    /// When the target was last heard; `None` before the first time in this session.
+    /// When a request was sent that the target has answered since: leases count from here. `None` before that.
     pub fn last_contact(&self) -> Option<Time> {
-        None
+        self.last_contact
     }
 
     /// Request data kept for replay.
     pub fn retained_bytes(&self) -> usize {
-        0
+        self.retained_bytes
     }
 
     /// Retained requests with a transno above this.
-    pub fn uncommitted_after(&self, _transno: Transno) -> usize {
-        0
+    pub fn uncommitted_after(&self, transno: Transno) -> usize {
+        self.retained.range(transno.next()..).count()
     }
 
-    /// Requests submitted and not completed.
+    /// Requests of the caller that are not completed.
     pub fn outstanding(&self) -> usize {
-        0
+        self.pending.values().filter(|pending| pending.purpose == Purpose::Caller).count()
     }
 
     /// Time of the target minus time here, nanoseconds, as learnt at connect.
     pub fn wall_offset_ns(&self) -> i64 {
-        0
+        self.wall_offset_ns
     }
 
     /// Asserts the invariants.
-    pub fn check(&self) {}
+    pub fn check(&self) {
+        for (slot, ticket) in self.slots.iter().enumerate() {
+            let Some(ticket) = ticket else { continue };
+            let owner = self.pending.get(ticket);
+            assert!(owner.is_some_and(|pending| usize::from(pending.slot) == slot), "slot {slot} is owned");
+        }
+        for (ticket, pending) in &self.pending {
+            let has_slot = pending.slot != Frame::NO_SLOT;
+            assert_eq!(has_slot, pending.kind == Kind::Modifying && pending.xid.is_some());
+            if let Some(deadline) = pending.deadline {
+                assert!(self.timers.contains(&(deadline, *ticket)));
+            }
+        }
+        assert!(self.retained.keys().next().is_none_or(|first| *first > self.last_committed));
+        let bytes: usize = self.retained.values().map(|retained| retained.data.len()).sum();
+        assert_eq!(bytes, self.retained_bytes);
+    }
+
+    fn set_state(&mut self, state: ImportState, out: &mut Vec<ImportOutput>) {
+        if self.state != state {
+            self.state = state;
+            out.push(ImportOutput::State(state));
+        }
+    }
+
+    /// Registers a request and puts it into its queue.
+    fn add(&mut self, purpose: Purpose, kind: Kind, request: Request, data: Bytes, trace: u64) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        match (purpose, kind) {
+            (Purpose::Caller, Kind::Modifying) => self.modifying_queue.push_back(ticket),
+            (Purpose::Caller, Kind::Plain | Kind::Reserved) => self.plain_queue.push_back(ticket),
+            _ => {}
+        }
+        if kind == Kind::Reserved && purpose == Purpose::Caller {
+            // Before everything that may be refused or has to wait.
+            self.plain_queue.rotate_right(1);
+        }
+        let pending = Pending {
+            purpose,
+            kind,
+            request,
+            data,
+            trace,
+            xid: None,
+            slot: Frame::NO_SLOT,
+            first_sent: Time::ZERO,
+            deadline: None,
+            wait: limits::RESEND_FIRST,
+        };
+        self.pending.insert(ticket, pending);
+        ticket
+    }
+
+    /// The fixed tail of every input: sends what may be sent now.
+    fn dispatch(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        if self.state != ImportState::Active {
+            return;
+        }
+        while let Some(ticket) = self.plain_queue.front().copied() {
+            let is_reserved = self.pending.get(&ticket).is_some_and(|pending| pending.kind == Kind::Reserved);
+            if !is_reserved && self.plain_in_flight >= limits::PLAIN_IN_FLIGHT_MAX {
+                break;
+            }
+            self.plain_queue.pop_front();
+            self.send(now, ticket, 0, out);
+        }
+        while !self.is_retaining_too_much()
+            && let Some(ticket) = self.modifying_queue.front().copied()
+            && let Some(slot) = self.slots.iter().position(Option::is_none)
+        {
+            self.modifying_queue.pop_front();
+            if let (Some(pending), Some(owner)) = (self.pending.get_mut(&ticket), self.slots.get_mut(slot)) {
+                pending.slot = slot as u16;
+                *owner = Some(ticket);
+                self.send(now, ticket, 0, out);
+            }
+        }
+    }
+
+    fn is_retaining_too_much(&self) -> bool {
+        self.retained.len() >= limits::REPLAY_REQUESTS_MAX || self.retained_bytes >= limits::REPLAY_BYTES_MAX
+    }
+
+    /// Sends a request, for the first time or again, and sets its timer.
+    fn send(&mut self, now: Now, ticket: Ticket, more_flags: u32, out: &mut Vec<ImportOutput>) {
+        let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        let mut frame_flags = more_flags;
+        let xid = match pending.xid {
+            Some(xid) => {
+                frame_flags |= flags::RESENT;
+                xid
+            }
+            None => {
+                let xid = self.next_xid;
+                self.next_xid = xid.next();
+                pending.xid = Some(xid);
+                pending.first_sent = now.time;
+                self.by_xid.insert(xid, ticket);
+                if pending.kind == Kind::Plain {
+                    self.plain_in_flight += 1;
+                }
+                xid
+            }
+        };
+        if pending.purpose == Purpose::OwnerReplay {
+            frame_flags |= flags::REPLAY;
+        }
+        let deadline = now.time.after(pending.wait);
+        if let Some(old) = pending.deadline.replace(deadline) {
+            self.timers.remove(&(old, ticket));
+        }
+        self.timers.insert((deadline, ticket));
+        let (body, data, slot, trace) =
+            (pending.request.to_bytes(), pending.data.clone(), pending.slot, pending.trace);
+        let mut frame = self.frame(xid);
+        frame.flags = frame_flags;
+        frame.slot = slot;
+        frame.trace = trace;
+        frame.body = body;
+        frame.data = data;
+        out.push(ImportOutput::Send(frame));
+    }
+
+    fn frame(&self, xid: Xid) -> Frame {
+        let source = self.options.client.endpoint();
+        let mut frame = Frame::new(FrameKind::Request, source, Endpoint::Target(self.options.target));
+        frame.session = self.session;
+        frame.xid = xid;
+        frame.acked = self.acked();
+        frame
+    }
+
+    /// Every reply up to this has arrived.
+    fn acked(&self) -> Xid {
+        let first_open = self.by_xid.keys().next().copied().unwrap_or(self.next_xid);
+        Xid(first_open.0.saturating_sub(1))
+    }
+
+    fn on_timer(&mut self, now: Now, ticket: Ticket, out: &mut Vec<ImportOutput>) {
+        let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        pending.deadline = None;
+        let is_sendable = match self.state {
+            ImportState::Active => true,
+            ImportState::Disconnecting => pending.purpose == Purpose::Disconnect,
+            ImportState::Replaying => matches!(pending.purpose, Purpose::OwnerReplay | Purpose::ReplayDone),
+            _ => false,
+        };
+        if is_sendable {
+            pending.wait = (pending.wait * 2).min(limits::RESEND_MAX);
+            self.send(now, ticket, 0, out);
+        }
+    }
+
+    fn on_callback(&mut self, now: Now, frame: &Frame, out: &mut Vec<ImportOutput>) {
+        if frame.session != self.session || self.session == 0 {
+            return;
+        }
+        let Ok(callback) = Callback::from_bytes(&frame.body) else { return };
+        self.last_sign = now.time;
+        match callback {
+            Callback::Evicted { session } if session == self.session => self.start_connecting(now, out),
+            Callback::Evicted { .. } => {}
+            other => out.push(ImportOutput::Callback(other)),
+        }
+    }
+
+    fn on_reply(&mut self, now: Now, frame: Frame, out: &mut Vec<ImportOutput>) {
+        if let Some(connecting) = self.connecting {
+            if frame.xid == connecting.xid {
+                self.on_connect_reply(now, connecting, &frame, out);
+            }
+            return;
+        }
+        // A reply of another session says nothing: what it did may be gone.
+        if frame.session != self.session || self.session == 0 {
+            return;
+        }
+        self.last_sign = now.time;
+        match frame.status.class() {
+            StatusClass::Reconnect | StatusClass::Evicted => return self.start_connecting(now, out),
+            StatusClass::Answer | StatusClass::Retry | StatusClass::Corrupt | StatusClass::Incompatible => {}
+        }
+        self.on_committed(frame.last_committed, out);
+        if self.replay.in_flight.contains_key(&frame.xid) {
+            return self.on_replay_reply(now, frame, out);
+        }
+        let Some(ticket) = self.by_xid.get(&frame.xid).copied() else { return };
+        let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        self.last_contact = self.last_contact.max(Some(pending.first_sent));
+        if frame.status.class() == StatusClass::Retry {
+            // Not refused for long: look again soon, and less and less often.
+            pending.wait = (pending.wait / 8).max(limits::RECONNECT_FIRST);
+            let deadline = now.time.after(pending.wait);
+            if let Some(old) = pending.deadline.replace(deadline) {
+                self.timers.remove(&(old, ticket));
+            }
+            self.timers.insert((deadline, ticket));
+            return;
+        }
+        let result = match frame.status {
+            Status::Ok => match Reply::from_bytes(&frame.body) {
+                Ok(reply) => Ok(Answer { reply, data: frame.data, transno: frame.transno }),
+                Err(_) => Err(Status::ProtocolError),
+            },
+            status => Err(status),
+        };
+        match self.pending.get(&ticket).map(|pending| pending.purpose) {
+            None => {}
+            Some(Purpose::Ping) => {
+                self.is_ping_out = false;
+                self.remove(ticket);
+            }
+            Some(Purpose::Disconnect) => self.end(out),
+            Some(Purpose::OwnerReplay) => {
+                let pending = self.remove(ticket);
+                if let (Err(status), Some(pending)) = (result, pending) {
+                    out.push(ImportOutput::ReplayFailed { request: Box::new(pending.request), status });
+                }
+                self.try_end_replay(now, out);
+            }
+            Some(Purpose::ReplayDone) => {
+                self.remove(ticket);
+                self.on_recovered(now, out);
+            }
+            Some(Purpose::Caller | Purpose::Forgotten) => self.complete(ticket, result, out),
+        }
+    }
+
+    /// Takes a request out, retains what it changed and hands the result over.
+    fn complete(&mut self, ticket: Ticket, result: Result<Answer, Status>, out: &mut Vec<ImportOutput>) {
+        let Some(mut pending) = self.remove(ticket) else { return };
+        if let (Ok(answer), Some(xid), Kind::Modifying) = (&result, pending.xid, pending.kind)
+            && answer.transno > self.last_committed
+        {
+            fill_for_replay(&mut pending.request, &answer.reply);
+            self.retained_bytes += pending.data.len();
+            let retained = Retained {
+                xid,
+                slot: pending.slot,
+                request: pending.request,
+                data: pending.data,
+                trace: pending.trace,
+            };
+            if let Some(old) = self.retained.insert(answer.transno, retained) {
+                // Only a confused target numbers two requests alike; the bytes must still add up.
+                self.retained_bytes -= old.data.len();
+            }
+        }
+        if pending.purpose == Purpose::Caller {
+            out.push(ImportOutput::Completed { ticket, result });
+        }
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Pending> {
+        let pending = self.pending.remove(&ticket)?;
+        if let Some(xid) = pending.xid {
+            self.by_xid.remove(&xid);
+            if pending.kind == Kind::Plain {
+                self.plain_in_flight -= 1;
+            }
+        } else {
+            self.modifying_queue.retain(|queued| *queued != ticket);
+            self.plain_queue.retain(|queued| *queued != ticket);
+        }
+        if let Some(deadline) = pending.deadline {
+            self.timers.remove(&(deadline, ticket));
+        }
+        if let Some(owner) = self.slots.get_mut(usize::from(pending.slot)) {
+            *owner = None;
+        }
+        Some(pending)
+    }
+
+    fn on_committed(&mut self, transno: Transno, out: &mut Vec<ImportOutput>) {
+        if transno <= self.last_committed {
+            return;
+        }
+        self.last_committed = transno;
+        let kept = self.retained.split_off(&transno.next());
+        let dropped = std::mem::replace(&mut self.retained, kept);
+        let bytes: usize = dropped.values().map(|retained| retained.data.len()).sum();
+        self.retained_bytes -= bytes;
+        out.push(ImportOutput::Committed(transno));
+    }
+
+    /// When a ping is due, if nothing is heard before.
+    fn ping_due(&self) -> Option<Time> {
+        if self.state != ImportState::Active || self.is_ping_out {
+            return None;
+        }
+        let interval = if self.is_retaining_too_much() && !self.modifying_queue.is_empty() {
+            limits::COMMIT_PING_INTERVAL_BLOCKED
+        } else if self.retained.is_empty() {
+            limits::PING_INTERVAL
+        } else {
+            limits::COMMIT_PING_INTERVAL
+        };
+        Some(self.last_sign.after(interval))
+    }
+
+    fn ping(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        self.is_ping_out = true;
+        self.last_sign = now.time;
+        let ticket = self.add(Purpose::Ping, Kind::Reserved, Request::Ping, Bytes::new(), 0);
+        self.send(now, ticket, 0, out);
+    }
+
+    /// The session is over: nobody waits for anything any more.
+    fn end(&mut self, out: &mut Vec<ImportOutput>) {
+        self.connecting = None;
+        self.replay = Replay::default();
+        self.retained.clear();
+        self.retained_bytes = 0;
+        let tickets: Vec<Ticket> = self.pending.keys().copied().collect();
+        for ticket in tickets {
+            self.complete(ticket, Err(Status::NotConnected), out);
+        }
+        self.set_state(ImportState::Disconnected, out);
+    }
+}
+
+/// What the target chose must be the same when the request is executed again.
+fn fill_for_replay(request: &mut Request, reply: &Reply) {
+    if let (Request::Mdt(MdtRequest::Create(create)), Reply::Mdt(MdtReply::Entry(entry))) = (request, reply) {
+        create.fid = Some(entry.fid);
+    }
 }

@@ -22,6 +22,8 @@ pub struct ConnectRequest {
     pub incarnation: u64,
     /// Incarnation of the target that the client was last connected to; 0 for the first connect.
     pub target_epoch: Epoch,
+    /// Session that the client believes in; 0 for none. Tells a client that was evicted in between.
+    pub session: u64,
     /// What operators see: address and host name of the client.
     pub nid: String,
     /// Uuid that the configuration names for the target; 0 when not known.

@@ -1,0 +1,154 @@
+//! Connecting, and what a connect reply means for what is outstanding.
+
+use super::{Connecting, Import, ImportOutput, ImportState, Kind, Purpose, Replay, Ticket};
+use base::{Now, Status, StatusClass, limits};
+use wire::session::{SessionState, features};
+use wire::{ConnectReply, ConnectRequest, Frame, Reply, Request};
+
+impl Import {
+    pub(super) fn start_connecting(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        let xid = self.next_xid;
+        self.next_xid = xid.next();
+        self.drop_session_requests();
+        self.connecting = Some(Connecting {
+            xid,
+            deadline: now.time.after(limits::RECONNECT_FIRST),
+            wait: limits::RECONNECT_FIRST,
+            since: now.time,
+        });
+        self.set_state(ImportState::Connecting, out);
+        self.send_connect(out);
+    }
+
+    /// What belongs to one session only is made again in the next.
+    fn drop_session_requests(&mut self) {
+        self.replay = Replay::default();
+        self.is_ping_out = false;
+        let is_of_session =
+            |purpose| matches!(purpose, Purpose::Ping | Purpose::OwnerReplay | Purpose::ReplayDone);
+        let of_session = self.pending.iter().filter(|(_, pending)| is_of_session(pending.purpose));
+        let tickets: Vec<Ticket> = of_session.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.remove(ticket);
+        }
+    }
+
+    pub(super) fn resend_connect(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        let Some(connecting) = &mut self.connecting else { return };
+        if connecting.deadline > now.time {
+            return;
+        }
+        connecting.wait = (connecting.wait * 2).min(limits::RECONNECT_MAX);
+        connecting.deadline = now.time.after(connecting.wait);
+        self.send_connect(out);
+    }
+
+    fn send_connect(&mut self, out: &mut Vec<ImportOutput>) {
+        let Some(connecting) = self.connecting else { return };
+        let request = Request::Connect(ConnectRequest {
+            version: wire::VERSION,
+            version_oldest: wire::VERSION_OLDEST,
+            features: features::ALL,
+            fsname: self.options.fsname.clone(),
+            client: self.options.client,
+            incarnation: self.options.incarnation,
+            target_epoch: self.target_epoch,
+            session: self.session,
+            nid: self.options.nid.clone(),
+            target_uuid: self.options.target_uuid,
+        });
+        let mut frame = self.frame(connecting.xid);
+        frame.session = 0;
+        frame.body = request.to_bytes();
+        out.push(ImportOutput::Send(frame));
+    }
+
+    pub(super) fn on_connect_reply(
+        &mut self,
+        now: Now,
+        connecting: Connecting,
+        frame: &Frame,
+        out: &mut Vec<ImportOutput>,
+    ) {
+        match frame.status.class() {
+            StatusClass::Retry | StatusClass::Reconnect | StatusClass::Evicted => return,
+            StatusClass::Answer if frame.status == Status::Ok => {}
+            StatusClass::Answer | StatusClass::Corrupt | StatusClass::Incompatible => {
+                return self.on_refused(now, frame.status, out);
+            }
+        }
+        let Ok(Reply::Connected(reply)) = Reply::from_bytes(&frame.body) else {
+            return self.on_refused(now, Status::ProtocolError, out);
+        };
+        if self.options.target_uuid != 0 && reply.target_uuid != self.options.target_uuid {
+            return self.on_refused(now, Status::WrongTarget, out);
+        }
+        self.connecting = None;
+        self.last_contact = self.last_contact.max(Some(connecting.since));
+        self.last_sign = now.time;
+        self.wall_offset_ns = reply.server_time_ns.saturating_sub(now.wall.0);
+        let had_session = self.session != 0;
+        self.session = reply.session;
+        self.target_epoch = reply.target_epoch;
+        self.on_committed(frame.last_committed, out);
+        self.on_session(now, &reply, had_session, out);
+    }
+
+    fn on_session(&mut self, now: Now, reply: &ConnectReply, had_session: bool, out: &mut Vec<ImportOutput>) {
+        match reply.state {
+            SessionState::Replay if had_session => self.start_replay(now, out),
+            SessionState::Resumed if had_session => self.go_on(now, out),
+            SessionState::New | SessionState::Replay | SessionState::Resumed => {
+                if had_session {
+                    self.on_evicted(out);
+                }
+                self.go_on(now, out);
+            }
+        }
+    }
+
+    /// Nothing that this caller did and that was not committed is there any more.
+    fn on_evicted(&mut self, out: &mut Vec<ImportOutput>) {
+        self.retained.clear();
+        self.retained_bytes = 0;
+        out.push(ImportOutput::Evicted);
+        let modifying = self.pending.iter().filter(|(_, pending)| pending.kind == Kind::Modifying);
+        let tickets: Vec<Ticket> = modifying.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.complete(ticket, Err(Status::Evicted), out);
+        }
+    }
+
+    /// The session works: what was sent and not answered is sent again, in its order.
+    pub(super) fn go_on(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        let leaving = self.pending.iter().find(|(_, pending)| pending.purpose == Purpose::Disconnect);
+        let leaving = leaving.map(|(ticket, _)| *ticket);
+        let state = if leaving.is_some() { ImportState::Disconnecting } else { ImportState::Active };
+        self.set_state(state, out);
+        let sent: Vec<Ticket> = self.by_xid.values().copied().collect();
+        for ticket in sent {
+            if let Some(pending) = self.pending.get_mut(&ticket) {
+                pending.wait = limits::RESEND_FIRST;
+            }
+            self.send(now, ticket, 0, out);
+        }
+        if let Some(ticket) =
+            leaving.filter(|ticket| self.pending.get(ticket).is_some_and(|p| p.xid.is_none()))
+        {
+            self.send(now, ticket, 0, out);
+        }
+    }
+
+    /// The target refuses this caller: everybody who waits is told, and it is asked again later.
+    fn on_refused(&mut self, now: Now, status: Status, out: &mut Vec<ImportOutput>) {
+        if let Some(connecting) = &mut self.connecting {
+            connecting.wait = limits::RECONNECT_MAX;
+            connecting.deadline = now.time.after(limits::RECONNECT_MAX);
+        }
+        let tickets: Vec<Ticket> = self.pending.keys().copied().collect();
+        for ticket in tickets {
+            self.complete(ticket, Err(status), out);
+        }
+        self.set_state(ImportState::Refused(status), out);
+    }
+}
