@@ -2,8 +2,6 @@
 
 mod connect;
 mod replay;
-#[cfg(test)]
-mod tests;
 
 use base::limits;
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, Time, Transno, Xid};
@@ -302,9 +300,9 @@ impl Import {
     /// everything that this caller did is durable, so `Disconnected` means that nothing can be lost.
     pub fn disconnect(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         match self.state {
-            ImportState::Disconnecting | ImportState::Disconnected => return,
-            ImportState::Idle | ImportState::Refused(_) => return self.end(out),
-            ImportState::Connecting if self.retained.is_empty() => return self.end(out),
+            ImportState::Disconnecting | ImportState::Disconnected => {}
+            ImportState::Idle | ImportState::Refused(_) => self.end(out),
+            ImportState::Connecting if self.retained.is_empty() => self.end(out),
             ImportState::Connecting | ImportState::Replaying => {
                 self.add(Purpose::Disconnect, Kind::Reserved, Request::Disconnect, Bytes::new(), 0);
             }
@@ -535,7 +533,15 @@ impl Import {
         }
         self.last_sign = now.time;
         match frame.status.class() {
-            StatusClass::Reconnect | StatusClass::Evicted => return self.start_connecting(now, out),
+            StatusClass::Reconnect | StatusClass::Evicted => {
+                let ticket = self.by_xid.get(&frame.xid).and_then(|ticket| self.pending.get(ticket));
+                let is_leaving = ticket.is_some_and(|pending| pending.purpose == Purpose::Disconnect);
+                if is_leaving && self.retained.is_empty() {
+                    // The target has let us go and its answer was lost.
+                    return self.end(out);
+                }
+                return self.start_connecting(now, out);
+            }
             StatusClass::Answer | StatusClass::Retry | StatusClass::Corrupt | StatusClass::Incompatible => {}
         }
         self.on_committed(frame.last_committed, out);

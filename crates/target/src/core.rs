@@ -1,10 +1,18 @@
 //! Sessions of one target with its clients.
 
-use base::{ClientId, Duration, Epoch, Now, Status, TargetId, Time, Transno, Xid};
+mod recovery;
+mod requests;
+mod rows;
+mod session;
+
+use base::limits;
+use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
+use recovery::{Awaited, Recovery};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
-use wire::{Callback, Frame, Reply, Request};
+use wire::{Callback, Frame, FrameKind, Reply, Request};
 
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
@@ -99,27 +107,161 @@ pub enum EvictReason {
     Silent,
 }
 
+/// What the target knows of one client.
+#[derive(Debug)]
+struct Export {
+    session: u64,
+    incarnation: u64,
+    nid: String,
+    /// The client has got every reply up to this.
+    acked: Xid,
+    slots: BTreeMap<u16, Slot>,
+    /// Requests without a slot that are being executed.
+    in_progress: BTreeSet<Xid>,
+    last_contact: Time,
+    /// Present while the target waits for this client's replays.
+    awaited: Option<Awaited>,
+    /// The connect reply is on its way, or waits for durability.
+    is_connect_held: bool,
+}
+
+/// Last request of a reply slot.
+#[derive(Debug)]
+struct Slot {
+    xid: Xid,
+    state: SlotState,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    InProgress,
+    /// Answered with "again": the same xid may be executed.
+    Refused,
+    Done {
+        status: Status,
+        transno: Transno,
+        body: Bytes,
+        data: Bytes,
+    },
+}
+
+/// A reply that leaves when something is durable.
+#[derive(Debug)]
+enum Held {
+    /// Ends a piece of work.
+    Work { token: Token, transno: Transno, body: Bytes },
+    /// Answers a connect or disconnect.
+    Session { client: ClientId, frame: Box<Frame> },
+}
+
 /// Sessions of one target.
+///
+/// The outputs of a call may contain work; ending that work may put out more. Owners go on until nothing is left.
+///
+/// Transaction numbers are dense per epoch and never issued twice; a replay gets a new one. What clients hear as
+/// committed stays where it was until every replay is durable, so they keep their own numbers until then.
+///
+/// With `has_external_data` clients hear as committed only what a durable row (the mark) says: then a restart knows
+/// exactly what they may have dropped, although the data outside have no log.
 pub struct Core<M: MetaStore> {
     store: Arc<M>,
     options: CoreOptions,
+    epoch: Epoch,
+    /// Last number issued.
     transno: Transno,
+    /// What clients are told.
+    committed: Transno,
+    /// `has_external_data`: how far the owner says that data are durable.
+    external_durable: Transno,
+    /// `has_external_data`: mark rows on their way to the disk: transno of the row, what it says.
+    marks: VecDeque<(Transno, Transno)>,
+    /// The last transaction that is more than a mark.
+    last_worth_marking: Transno,
+    /// The row that raised the epoch; nothing is served before it is durable.
+    open_at: Transno,
+    is_open: bool,
+    recovery: Option<Recovery>,
+    next_serial: u64,
+    exports: BTreeMap<ClientId, Export>,
+    /// Frames from before `is_open`, and requests from before the end of recovery.
+    held_frames: VecDeque<Frame>,
+    /// Replies by what must be durable: rows only, or everything.
+    held_for_rows: BTreeMap<Transno, Vec<Held>>,
+    held_for_all: BTreeMap<Transno, Vec<Held>>,
+    now: Now,
+    kick_at: Option<Time>,
+    next_silence_check: Time,
+    is_kicked: bool,
 }
 
 impl<M: MetaStore> Core<M> {
-    /// Tables that belong to this module; owners use the ones below.
+    /// Tables from here on belong to this module; owners use the ones below.
     pub const FIRST_TABLE: u8 = 200;
+
+    /// Frames held before the target serves; more are dropped, and their senders send them again.
+    const HELD_FRAMES_MAX: usize = 16_384;
 
     /// Reads what the target knows of its clients and raises its epoch. Frames are held until that is durable.
     ///
     /// # Errors
     /// Those of the store; damaged rows are `CorruptRow`.
     pub fn open(store: Arc<M>, options: CoreOptions) -> Result<Core<M>, StoreError> {
-        let transno = store.applied();
-        Ok(Core { store, options, transno })
+        let state = rows::read_state(store.as_ref())?;
+        let mark = rows::read_mark(store.as_ref())?;
+        let exports = rows::read_exports(store.as_ref(), options.now.time)?;
+        let applied = store.applied();
+        let base = match (state.is_recovering, options.has_external_data) {
+            (true, _) => state.base,
+            (false, true) if exports.is_empty() => applied,
+            (false, true) => mark,
+            (false, false) => applied,
+        };
+        let epoch = state.epoch.next();
+        let mut core = Core {
+            store,
+            epoch,
+            transno: Transno::first_of(epoch).max(applied),
+            committed: base,
+            external_durable: Transno::ZERO,
+            marks: VecDeque::new(),
+            last_worth_marking: Transno::ZERO,
+            open_at: Transno::ZERO,
+            is_open: false,
+            recovery: None,
+            next_serial: state.next_serial,
+            held_frames: VecDeque::new(),
+            held_for_rows: BTreeMap::new(),
+            held_for_all: BTreeMap::new(),
+            now: options.now,
+            kick_at: None,
+            next_silence_check: options.now.time.after(limits::SILENT_CLIENT_MAX),
+            is_kicked: false,
+            exports,
+            options,
+        };
+        core.begin_recovery(base);
+        let mut batch = Batch::new();
+        rows::put_state(&mut batch, &core.state_row());
+        core.open_at = core.apply_internal(batch)?;
+        core.external_durable = core.open_at;
+        core.kick();
+        Ok(core)
     }
 
-    pub fn on_frame(&mut self, _now: Now, _frame: Frame, _out: &mut Vec<CoreOutput>) {}
+    pub fn on_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        self.settle(out);
+        let is_for_us = frame.kind == FrameKind::Request && frame.dst == Endpoint::Target(self.options.id);
+        if !is_for_us {
+            return;
+        }
+        if self.is_open {
+            self.on_request(frame, out);
+        } else {
+            self.hold_frame(frame);
+        }
+        self.settle(out);
+    }
 
     /// Ends modifying work: numbers it, adds the reply slot, applies all rows at once and answers. On an error the
     /// client has got that as its answer, nothing was applied, and the owner installs nothing.
@@ -128,14 +270,18 @@ impl<M: MetaStore> Core<M> {
     /// That of the store; `Evicted` when the client is gone.
     pub fn commit(
         &mut self,
-        _now: Now,
-        _token: Token,
-        _batch: Batch,
-        _reply: Reply,
-        _data: Bytes,
-        _out: &mut Vec<CoreOutput>,
+        now: Now,
+        token: Token,
+        batch: Batch,
+        reply: Reply,
+        data: Bytes,
+        out: &mut Vec<CoreOutput>,
     ) -> Result<Transno, Status> {
-        Err(Status::Evicted)
+        self.now = now;
+        let transno = self.apply_work(token, batch, &reply, out)?;
+        self.finish(token, Status::Ok, transno, reply.to_bytes(), data, out);
+        self.settle(out);
+        Ok(transno)
     }
 
     /// As `commit`, but the answer leaves when the transaction is committed.
@@ -144,46 +290,79 @@ impl<M: MetaStore> Core<M> {
     /// As `commit`.
     pub fn commit_then_reply_when_durable(
         &mut self,
-        _now: Now,
-        _token: Token,
-        _batch: Batch,
-        _reply: Reply,
-        _out: &mut Vec<CoreOutput>,
+        now: Now,
+        token: Token,
+        batch: Batch,
+        reply: Reply,
+        out: &mut Vec<CoreOutput>,
     ) -> Result<Transno, Status> {
-        Err(Status::Evicted)
+        self.now = now;
+        let transno = self.apply_work(token, batch, &reply, out)?;
+        if token.replay.is_some() {
+            // Recovery ends only when it is durable, and the next replay waits for this one.
+            self.finish(token, Status::Ok, transno, reply.to_bytes(), Bytes::new(), out);
+        } else {
+            let held = Held::Work { token, transno, body: reply.to_bytes() };
+            self.held_for_all.entry(transno).or_default().push(held);
+            self.kick();
+        }
+        self.settle(out);
+        Ok(transno)
     }
 
     /// A transaction of the target's own, no client's.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn apply_internal(&mut self, _batch: Batch) -> Result<Transno, StoreError> {
-        Ok(self.transno)
+    pub fn apply_internal(&mut self, batch: Batch) -> Result<Transno, StoreError> {
+        let transno = self.transno.next();
+        self.apply(transno, batch)?;
+        self.last_worth_marking = transno;
+        Ok(transno)
     }
 
     /// Ends work that changed nothing.
     pub fn reply(
         &mut self,
-        _now: Now,
-        _token: Token,
-        _result: Result<(Reply, Bytes), Status>,
-        _out: &mut Vec<CoreOutput>,
+        now: Now,
+        token: Token,
+        result: Result<(Reply, Bytes), Status>,
+        out: &mut Vec<CoreOutput>,
     ) {
+        self.now = now;
+        match result {
+            Ok((reply, data)) => self.finish(token, Status::Ok, Transno::ZERO, reply.to_bytes(), data, out),
+            Err(status) => self.finish(token, status, Transno::ZERO, Bytes::new(), Bytes::new(), out),
+        }
+        self.settle(out);
     }
 
-    /// Ends work that changed nothing, when everything up to `up_to` is committed; kicks the store.
+    /// Ends work that changed nothing, when everything up to `up_to` is durable; kicks the store.
     pub fn reply_when_durable(
         &mut self,
-        _now: Now,
-        _token: Token,
-        _up_to: Transno,
-        _reply: Reply,
-        _out: &mut Vec<CoreOutput>,
+        now: Now,
+        token: Token,
+        up_to: Transno,
+        reply: Reply,
+        out: &mut Vec<CoreOutput>,
     ) {
+        self.now = now;
+        let held = Held::Work { token, transno: Transno::ZERO, body: reply.to_bytes() };
+        self.held_for_all.entry(up_to).or_default().push(held);
+        if self.durable() < up_to {
+            self.kick();
+        }
+        self.settle(out);
     }
 
     /// A callback to a client, if it is connected.
-    pub fn callback(&self, _client: ClientId, _callback: Callback, _out: &mut Vec<CoreOutput>) {}
+    pub fn callback(&self, client: ClientId, callback: Callback, out: &mut Vec<CoreOutput>) {
+        let Some(export) = self.exports.get(&client) else { return };
+        let mut frame = Frame::new(FrameKind::Callback, Endpoint::Target(self.options.id), client.endpoint());
+        frame.session = export.session;
+        frame.body = callback.to_bytes();
+        out.push(CoreOutput::Send(frame));
+    }
 
     /// The number that the next transaction gets: for versions inside its rows and its reply.
     pub fn next_transno(&self) -> Transno {
@@ -191,27 +370,61 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// The store has made more durable (`Input::Durable` of the owner).
-    pub fn on_durable(&mut self, _now: Now, _out: &mut Vec<CoreOutput>) {}
+    pub fn on_durable(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        self.settle(out);
+    }
 
     /// With `has_external_data`: what transactions up to here put elsewhere is durable. Call `on_durable` after it.
-    pub fn set_external_durable(&mut self, _transno: Transno) {}
+    pub fn set_external_durable(&mut self, transno: Transno) {
+        assert!(self.options.has_external_data);
+        assert!(transno <= self.transno);
+        self.external_durable = self.external_durable.max(transno);
+    }
 
-    pub fn on_tick(&mut self, _now: Now, _out: &mut Vec<CoreOutput>) {}
+    /// Whether the store was asked to sync since the last call: the owner asks its other stores too.
+    pub fn take_kick(&mut self) -> bool {
+        std::mem::take(&mut self.is_kicked)
+    }
+
+    pub fn on_tick(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        if self.kick_at.is_some_and(|at| at <= now.time) {
+            self.kick();
+            self.kick_at = Some(now.time.after(limits::SYNC_INTERVAL));
+        }
+        self.evict_silent(out);
+        self.settle(out);
+    }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        None
+        let recovery = self.recovery.as_ref().filter(|recovery| recovery.end_at.is_none());
+        let window = recovery.map(|recovery| recovery.deadline);
+        let silence = (!self.exports.is_empty()).then_some(self.next_silence_check);
+        [self.kick_at, window, silence].into_iter().flatten().min()
     }
 
-    /// Ends a client's session against its will.
-    pub fn evict(&mut self, _now: Now, _client: ClientId, _out: &mut Vec<CoreOutput>) {}
+    /// Ends a client's session against its will. `CoreOutput::Evicted` follows.
+    pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        self.drop_client(client, EvictReason::Asked, out);
+        self.settle(out);
+    }
 
+    /// True from `open` until `RecoveryEnded`.
     pub fn is_recovering(&self) -> bool {
-        false
+        self.recovery.is_some()
     }
 
-    /// Everything up to here survives any crash; what clients are told. Stays below the replays during recovery.
+    /// What clients are told: everything up to here survives any crash. Stays below the replays during recovery.
     pub fn last_committed(&self) -> Transno {
-        Transno::ZERO
+        self.committed
+    }
+
+    /// Everything up to here is durable, whatever clients are told.
+    pub fn durable(&self) -> Transno {
+        let rows = self.store.durable();
+        if self.options.has_external_data { rows.min(self.external_durable) } else { rows }
     }
 
     /// The last transaction that was applied.
@@ -220,11 +433,15 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub fn epoch(&self) -> Epoch {
-        Epoch::ZERO
+        self.epoch
     }
 
     pub fn id(&self) -> TargetId {
         self.options.id
+    }
+
+    pub fn options(&self) -> &CoreOptions {
+        &self.options
     }
 
     pub fn store(&self) -> &Arc<M> {
@@ -233,17 +450,160 @@ impl<M: MetaStore> Core<M> {
 
     /// Clients with a session, and what operators call them.
     pub fn clients(&self) -> impl Iterator<Item = (ClientId, &str)> {
-        std::iter::empty()
+        self.exports.iter().map(|(client, export)| (*client, export.nid.as_str()))
     }
 
-    pub fn is_connected(&self, _client: ClientId) -> bool {
-        false
+    /// Also true for a client whose return is awaited.
+    pub fn is_connected(&self, client: ClientId) -> bool {
+        self.exports.contains_key(&client)
     }
 
-    pub fn last_contact(&self, _client: ClientId) -> Option<Time> {
-        None
+    /// When a frame of this client came last.
+    pub fn last_contact(&self, client: ClientId) -> Option<Time> {
+        self.exports.get(&client).map(|export| export.last_contact)
     }
 
     /// Asserts the invariants.
-    pub fn check(&self) {}
+    pub fn check(&self) {
+        assert_eq!(self.transno, self.store.applied());
+        assert!(self.committed <= self.transno);
+        assert!(self.recovery.is_some() || self.exports.values().all(|export| export.awaited.is_none()));
+        if self.recovery.is_none() {
+            assert!(self.committed <= self.durable().max(self.open_at));
+        }
+    }
+
+    fn apply(&mut self, transno: Transno, mut batch: Batch) -> Result<(), StoreError> {
+        if self.options.has_external_data {
+            let mark = self.mark_to_write();
+            rows::put_mark(&mut batch, mark);
+            self.store.apply(transno, &batch)?;
+            self.marks.push_back((transno, mark));
+        } else {
+            self.store.apply(transno, &batch)?;
+        }
+        self.transno = transno;
+        if self.kick_at.is_none() {
+            self.kick_at = Some(self.now.time.after(limits::SYNC_INTERVAL));
+        }
+        Ok(())
+    }
+
+    /// Applies the rows of a client's work with its reply slot.
+    fn apply_work(
+        &mut self,
+        token: Token,
+        mut batch: Batch,
+        reply: &Reply,
+        out: &mut Vec<CoreOutput>,
+    ) -> Result<Transno, Status> {
+        if self.exports.get(&token.client).is_none_or(|export| export.session != token.session) {
+            return Err(Status::Evicted);
+        }
+        let transno = self.transno.next();
+        if token.slot != Frame::NO_SLOT {
+            rows::put_slot(&mut batch, token, transno, reply);
+        }
+        if let Err(error) = self.apply(transno, batch) {
+            let status = error.status();
+            self.finish(token, status, Transno::ZERO, Bytes::new(), Bytes::new(), out);
+            self.settle(out);
+            return Err(status);
+        }
+        self.last_worth_marking = transno;
+        let (client, xid, replay) = (token.client, token.xid, token.replay);
+        out.push(CoreOutput::Event(CoreEvent::Executed { client, xid, transno, replay }));
+        Ok(transno)
+    }
+
+    /// The fixed tail of every input: what became durable, and what follows from it.
+    fn settle(&mut self, out: &mut Vec<CoreOutput>) {
+        if !self.is_open {
+            if self.store.durable() < self.open_at {
+                return;
+            }
+            self.is_open = true;
+            self.announce_recovery(out);
+            for frame in std::mem::take(&mut self.held_frames) {
+                self.on_request(frame, out);
+            }
+        }
+        self.settle_recovery(out);
+        self.settle_committed();
+        self.send_held(out);
+        if self.store.durable() >= self.transno {
+            self.kick_at = None;
+        }
+    }
+
+    /// Raises what clients are told to what is durable.
+    fn settle_committed(&mut self) {
+        if self.recovery.is_some() {
+            return;
+        }
+        if !self.options.has_external_data {
+            self.committed = self.committed.max(self.store.durable());
+            return;
+        }
+        let rows = self.store.durable();
+        while let Some((at, mark)) = self.marks.front().copied()
+            && at <= rows
+        {
+            self.marks.pop_front();
+            self.committed = self.committed.max(mark);
+        }
+        let wanted = self.durable().min(self.last_worth_marking);
+        let on_the_way = self.marks.back().map_or(self.committed, |(_, mark)| *mark);
+        if wanted > on_the_way.max(self.committed) {
+            // A failed store takes no mark: clients keep what they have, which is right.
+            if self.apply(self.transno.next(), Batch::new()).is_ok() {
+                self.kick();
+            }
+        }
+    }
+
+    fn mark_to_write(&self) -> Transno {
+        if self.recovery.as_ref().is_some_and(|recovery| recovery.end_at.is_none()) {
+            self.committed
+        } else {
+            self.committed.max(self.durable())
+        }
+    }
+
+    fn send_held(&mut self, out: &mut Vec<CoreOutput>) {
+        let (rows, all) = (self.store.durable(), self.durable());
+        let later_rows = self.held_for_rows.split_off(&rows.next());
+        let later_all = self.held_for_all.split_off(&all.next());
+        let for_rows = std::mem::replace(&mut self.held_for_rows, later_rows);
+        let for_all = std::mem::replace(&mut self.held_for_all, later_all);
+        for held in for_rows.into_values().chain(for_all.into_values()).flatten() {
+            match held {
+                Held::Work { token, transno, body } => {
+                    self.finish(token, Status::Ok, transno, body, Bytes::new(), out);
+                }
+                Held::Session { client, mut frame } => {
+                    if let Some(export) = self.exports.get_mut(&client) {
+                        export.is_connect_held = false;
+                    }
+                    frame.last_committed = self.committed;
+                    out.push(CoreOutput::Send(*frame));
+                }
+            }
+        }
+        let is_waiting = !self.held_for_rows.is_empty() || !self.held_for_all.is_empty();
+        if is_waiting && self.kick_at.is_none() {
+            self.kick_at = Some(self.now.time.after(limits::SYNC_INTERVAL));
+        }
+    }
+
+    fn kick(&mut self) {
+        self.store.kick();
+        self.is_kicked = true;
+    }
+
+    fn hold_frame(&mut self, frame: Frame) {
+        if self.held_frames.len() < Self::HELD_FRAMES_MAX {
+            self.held_frames.push_back(frame);
+        }
+    }
 }

@@ -80,12 +80,12 @@ impl Import {
             return;
         }
         let Some(replay) = self.replay.in_flight.remove(&frame.xid) else { return };
-        if frame.status != Status::Ok {
-            if let Some(lost) = self.retained.remove(&replay.transno) {
-                self.retained_bytes -= lost.data.len();
-                let request = Box::new(lost.request);
-                out.push(ImportOutput::ReplayFailed { request, status: frame.status });
-            }
+        if frame.status != Status::Ok
+            && let Some(lost) = self.retained.remove(&replay.transno)
+        {
+            self.retained_bytes -= lost.data.len();
+            let request = Box::new(lost.request);
+            out.push(ImportOutput::ReplayFailed { request, status: frame.status });
         }
         self.send_replays(now, out);
     }

@@ -1,0 +1,285 @@
+//! Recovery after a restart: the clients that had a session are waited for, their replays run in the order in which
+//! they had run before, over all clients; then everything is made durable, and only then is recovery over.
+//!
+//! A crash in between starts it again from the same base: the row of the state says so until the end.
+
+use super::rows;
+use super::session::session_number;
+use super::{Core, CoreEvent, CoreOutput, EvictReason, Token};
+use base::{ClientId, Status, Time, Transno, Xid, limits};
+use std::collections::BTreeMap;
+use store::{Batch, MetaStore};
+use wire::{Frame, Request};
+
+/// Recovery under way.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    /// Somebody had a session.
+    pub is_needed: bool,
+    pub deadline: Time,
+    /// The replay that the owner executes now.
+    running: Option<(ClientId, Xid)>,
+    /// All have replayed; what must be durable before the end is written.
+    drained_at: Option<Transno>,
+    /// The row that ends it.
+    pub end_at: Option<Transno>,
+    evicted: usize,
+}
+
+/// What is known of a client that is waited for.
+#[derive(Debug, Default)]
+pub(super) struct Awaited {
+    /// By original transno.
+    queue: BTreeMap<Transno, Queued>,
+    /// The last replay that was executed.
+    replayed_to: Transno,
+    /// No replay is missing: the client has gone on to its opens and locks.
+    is_replayed: bool,
+    /// Its `ReplayDone`.
+    done: Option<Box<Frame>>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    frame: Frame,
+    request: Request,
+}
+
+impl Awaited {
+    /// The next replay in this client's order, if it has arrived.
+    fn next(&self) -> Option<(Transno, &Queued)> {
+        let (transno, queued) = self.queue.first_key_value()?;
+        (queued.frame.last_committed == self.replayed_to).then_some((*transno, queued))
+    }
+
+    fn is_known(&self) -> bool {
+        self.is_replayed || self.done.is_some() || self.next().is_some()
+    }
+}
+
+impl<M: MetaStore> Core<M> {
+    /// At open: everybody who had a session is awaited.
+    pub(super) fn begin_recovery(&mut self, base: Transno) {
+        let is_needed = !self.exports.is_empty();
+        for export in self.exports.values_mut() {
+            export.session = session_number(self.epoch, export.session);
+            export.awaited = Some(Awaited::default());
+        }
+        self.committed = base;
+        self.recovery = Some(Recovery {
+            is_needed,
+            deadline: self.now.time.after(self.options.recovery_window),
+            running: None,
+            drained_at: None,
+            end_at: None,
+            evicted: 0,
+        });
+    }
+
+    pub(super) fn announce_recovery(&mut self, out: &mut Vec<CoreOutput>) {
+        let awaited = self.exports.len();
+        if awaited > 0 {
+            out.push(CoreOutput::Event(CoreEvent::RecoveryStarted { awaited }));
+        }
+    }
+
+    /// The client connects (again) and starts its replays from the beginning.
+    pub(super) fn restart_awaiting(&mut self, client: ClientId) {
+        let Some(export) = self.exports.get_mut(&client) else { return };
+        if let Some(awaited) = &mut export.awaited {
+            awaited.done = None;
+        }
+    }
+
+    /// A request from before the restart, or one that makes opens and locks known again.
+    pub(super) fn on_replay(&mut self, frame: Frame, request: Request, out: &mut Vec<CoreOutput>) {
+        let client = frame.src.client_id();
+        let Some(export) = self.exports.get_mut(&client) else { return };
+        let acked = export.acked;
+        // Not awaited: it has said that it is done, so this is a late copy.
+        let Some(awaited) = &mut export.awaited else { return };
+        if frame.transno == Transno::ZERO {
+            if frame.xid > acked {
+                awaited.is_replayed = true;
+                self.start_plain(&frame, request, Some(Transno::ZERO), out);
+            }
+            return;
+        }
+        if frame.transno <= awaited.replayed_to {
+            return self.answer_done(&frame, out);
+        }
+        if frame.slot >= limits::SLOT_COUNT {
+            return self.answer_refusal(&frame, Status::ProtocolError, out);
+        }
+        let mut frame = frame;
+        // A client that begins again may name an earlier one before it; what lies between is executed.
+        frame.last_committed = frame.last_committed.max(awaited.replayed_to);
+        awaited.queue.insert(frame.transno, Queued { frame, request });
+    }
+
+    pub(super) fn on_replay_done(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
+        let Some(export) = self.exports.get_mut(&frame.src.client_id()) else { return };
+        match &mut export.awaited {
+            Some(awaited) => awaited.done = Some(Box::new(frame)),
+            None => self.answer_done(&frame, out),
+        }
+    }
+
+    /// Moves recovery on as far as it goes.
+    pub(super) fn settle_recovery(&mut self, out: &mut Vec<CoreOutput>) {
+        if self.recovery.is_none() {
+            return;
+        }
+        self.evict_missing(out);
+        self.run_next_replay(out);
+        self.try_drain();
+        self.try_end(out);
+    }
+
+    fn evict_missing(&mut self, out: &mut Vec<CoreOutput>) {
+        let Some(recovery) = &self.recovery else { return };
+        if recovery.drained_at.is_some() || self.now.time < recovery.deadline {
+            return;
+        }
+        let is_missing = |awaited: &Awaited| awaited.done.is_none();
+        let missing =
+            self.exports.iter().filter(|(_, export)| export.awaited.as_ref().is_some_and(is_missing));
+        let missing: Vec<ClientId> = missing.map(|(client, _)| *client).collect();
+        for client in missing {
+            self.drop_client(client, EvictReason::Recovery, out);
+            if let Some(recovery) = &mut self.recovery {
+                recovery.evicted += 1;
+            }
+        }
+    }
+
+    /// Executes the earliest replay once that of every awaited client is known.
+    fn run_next_replay(&mut self, out: &mut Vec<CoreOutput>) {
+        if self.recovery.as_ref().is_none_or(|recovery| recovery.running.is_some()) {
+            return;
+        }
+        loop {
+            let awaited =
+                || self.exports.iter().filter_map(|(client, e)| Some((*client, e.awaited.as_ref()?)));
+            if awaited().any(|(_, awaited)| !awaited.is_known()) {
+                return;
+            }
+            let next = awaited().filter_map(|(client, awaited)| Some((awaited.next()?.0, client))).min();
+            let Some((transno, client)) = next else { return };
+            let Some(export) = self.exports.get_mut(&client) else { return };
+            let Some(awaited) = &mut export.awaited else { return };
+            let Some(queued) = awaited.queue.remove(&transno) else { return };
+            awaited.replayed_to = transno;
+            let has_row =
+                export.slots.get(&queued.frame.slot).is_some_and(|slot| slot.xid >= queued.frame.xid);
+            if has_row && !self.options.has_external_data {
+                // An earlier recovery, which did not end, has executed it.
+                self.answer_done(&queued.frame, out);
+                continue;
+            }
+            if has_row {
+                // Data outside may be lost although the row is not: do it again.
+                export.slots.remove(&queued.frame.slot);
+            }
+            if let Some(recovery) = &mut self.recovery {
+                recovery.running = Some((client, queued.frame.xid));
+            }
+            return self.start_modifying(&queued.frame, queued.request, Some(transno), out);
+        }
+    }
+
+    pub(super) fn on_replay_finished(&mut self, token: Token, _out: &mut Vec<CoreOutput>) {
+        if let Some(recovery) = &mut self.recovery
+            && recovery.running == Some((token.client, token.xid))
+        {
+            recovery.running = None;
+        }
+    }
+
+    /// The client is gone: its replay, should one run, ends without a word.
+    pub(super) fn stop_replay_of(&mut self, client: ClientId) {
+        if let Some(recovery) = &mut self.recovery
+            && recovery.running.is_some_and(|(running, _)| running == client)
+        {
+            recovery.running = None;
+        }
+    }
+
+    /// All have said that they are done: what they replayed must be durable.
+    fn try_drain(&mut self) {
+        let is_done = self.is_open
+            && self
+                .exports
+                .values()
+                .all(|export| export.awaited.as_ref().is_none_or(|awaited| awaited.done.is_some()));
+        let transno = self.transno;
+        let Some(recovery) = &mut self.recovery else { return };
+        if is_done && recovery.running.is_none() && recovery.drained_at.is_none() {
+            recovery.drained_at = Some(transno);
+            if recovery.is_needed {
+                self.kick();
+            }
+        }
+    }
+
+    fn try_end(&mut self, out: &mut Vec<CoreOutput>) {
+        let Some(recovery) = &self.recovery else { return };
+        let Some(drained_at) = recovery.drained_at else { return };
+        if !recovery.is_needed {
+            return self.end_recovery(drained_at, out);
+        }
+        let Some(end_at) = recovery.end_at else {
+            // Data first: the mark in the last row says that everything before it is committed.
+            if self.options.has_external_data && self.durable() < drained_at {
+                return;
+            }
+            return self.write_end(out);
+        };
+        if self.store.durable() >= end_at {
+            self.end_recovery(end_at, out);
+        }
+    }
+
+    fn write_end(&mut self, out: &mut Vec<CoreOutput>) {
+        let mut row = self.state_row();
+        row.is_recovering = false;
+        let mut batch = Batch::new();
+        rows::put_state(&mut batch, &row);
+        let Some(recovery) = &mut self.recovery else { return };
+        let end_at = self.transno.next();
+        recovery.end_at = Some(end_at);
+        if self.apply(end_at, batch).is_err() {
+            // Poisoned: the target ends here, and recovers on sound storage.
+            if let Some(recovery) = &mut self.recovery {
+                recovery.end_at = None;
+            }
+            return;
+        }
+        self.kick();
+        self.try_end(out);
+    }
+
+    fn end_recovery(&mut self, committed: Transno, out: &mut Vec<CoreOutput>) {
+        let Some(recovery) = self.recovery.take() else { return };
+        self.committed = self.committed.max(committed);
+        let mut returned = 0;
+        let mut answers = Vec::new();
+        for export in self.exports.values_mut() {
+            if let Some(awaited) = export.awaited.take() {
+                returned += 1;
+                answers.extend(awaited.done);
+            }
+        }
+        out.push(CoreOutput::RecoveryEnded);
+        if recovery.is_needed {
+            let evicted = recovery.evicted;
+            out.push(CoreOutput::Event(CoreEvent::RecoveryEnded { returned, evicted }));
+        }
+        for frame in answers {
+            self.answer_done(&frame, out);
+        }
+        for frame in std::mem::take(&mut self.held_frames) {
+            self.on_request(frame, out);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Requests of clients: each modifying one is executed once, whatever the network does.
+
+use super::{Core, CoreEvent, CoreOutput, Slot, SlotState, Token, Work};
+use base::{Status, StatusClass, Transno, limits};
+use bytes::Bytes;
+use store::MetaStore;
+use wire::{Frame, LockRequest, MdtRequest, Reply, Request, flags};
+
+impl<M: MetaStore> Core<M> {
+    pub(super) fn on_request(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
+        let client = frame.src.client_id();
+        let Ok(request) = Request::from_bytes(&frame.body) else {
+            let what = "a request cannot be read";
+            out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
+            return self.answer_refusal(&frame, Status::ProtocolError, out);
+        };
+        if let Request::Connect(connect) = request {
+            return self.on_connect(&frame, connect, out);
+        }
+        let now = self.now.time;
+        let Some(export) = self.exports.get_mut(&client).filter(|export| export.session == frame.session)
+        else {
+            return self.answer_refusal(&frame, Status::NotConnected, out);
+        };
+        export.last_contact = now;
+        export.acked = export.acked.max(frame.acked);
+        if frame.flags & flags::REPLAY == 0 && !matches!(request, Request::ReplayDone) {
+            // It never heard of its session before this incarnation, and has nothing to replay.
+            export.awaited = None;
+        }
+        if matches!(request, Request::Ping) {
+            return self.answer_done(&frame, out);
+        }
+        if matches!(request, Request::ReplayDone) {
+            return self.on_replay_done(frame, out);
+        }
+        if frame.flags & flags::REPLAY != 0 {
+            return self.on_replay(frame, request, out);
+        }
+        if self.recovery.is_some() {
+            return self.hold_frame(frame);
+        }
+        if frame.xid <= export.acked {
+            return;
+        }
+        if matches!(request, Request::Disconnect) {
+            return self.on_disconnect(&frame, out);
+        }
+        if frame.slot == Frame::NO_SLOT {
+            self.start_plain(&frame, request, None, out);
+        } else {
+            self.start_modifying(&frame, request, None, out);
+        }
+    }
+
+    /// Runs a request that may be executed again, unless it runs already.
+    pub(super) fn start_plain(
+        &mut self,
+        frame: &Frame,
+        request: Request,
+        replay: Option<Transno>,
+        out: &mut Vec<CoreOutput>,
+    ) {
+        let client = frame.src.client_id();
+        let Some(export) = self.exports.get_mut(&client) else { return };
+        if export.in_progress.contains(&frame.xid) {
+            return;
+        }
+        if export.in_progress.len() >= limits::REQUESTS_PER_EXPORT_MAX && !is_reserved(&request) {
+            return self.answer_refusal(frame, Status::Again, out);
+        }
+        export.in_progress.insert(frame.xid);
+        out.push(execute(frame, request, replay));
+    }
+
+    /// Runs a request with a slot, or answers as it was answered.
+    pub(super) fn start_modifying(
+        &mut self,
+        frame: &Frame,
+        request: Request,
+        replay: Option<Transno>,
+        out: &mut Vec<CoreOutput>,
+    ) {
+        let client = frame.src.client_id();
+        if frame.slot >= limits::SLOT_COUNT {
+            let what = "a request names a slot that does not exist";
+            out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
+            return self.answer_refusal(frame, Status::ProtocolError, out);
+        }
+        let Some(export) = self.exports.get_mut(&client) else { return };
+        if let Some(slot) = export.slots.get(&frame.slot) {
+            if frame.xid < slot.xid {
+                return;
+            }
+            if frame.xid == slot.xid {
+                match &slot.state {
+                    SlotState::InProgress => return,
+                    SlotState::Refused => {}
+                    SlotState::Done { status, transno, body, data } => {
+                        let (status, transno) = (*status, *transno);
+                        let (body, data) = (body.clone(), data.clone());
+                        let mut reply = self.reply_frame(client, frame.session, frame.xid, frame.trace);
+                        reply.status = status;
+                        reply.transno = transno;
+                        reply.body = body;
+                        reply.data = data;
+                        return out.push(CoreOutput::Send(reply));
+                    }
+                }
+            }
+        }
+        export.slots.insert(frame.slot, Slot { xid: frame.xid, state: SlotState::InProgress });
+        out.push(execute(frame, request, replay));
+    }
+
+    /// Ends a piece of work: remembers the answer and sends it. Nothing happens when its session is gone.
+    pub(super) fn finish(
+        &mut self,
+        token: Token,
+        status: Status,
+        transno: Transno,
+        body: Bytes,
+        data: Bytes,
+        out: &mut Vec<CoreOutput>,
+    ) {
+        let export = self.exports.get_mut(&token.client);
+        let Some(export) = export.filter(|export| export.session == token.session) else { return };
+        let is_refusal = status.class() == StatusClass::Retry;
+        if token.slot == Frame::NO_SLOT {
+            export.in_progress.remove(&token.xid);
+        } else if let Some(slot) = export.slots.get_mut(&token.slot).filter(|slot| slot.xid == token.xid) {
+            slot.state = if is_refusal {
+                SlotState::Refused
+            } else {
+                SlotState::Done { status, transno, body: body.clone(), data: data.clone() }
+            };
+        }
+        let mut frame = self.reply_frame(token.client, token.session, token.xid, token.trace);
+        frame.status = status;
+        frame.transno = transno;
+        frame.body = body;
+        frame.data = data;
+        out.push(CoreOutput::Send(frame));
+        if token.replay.is_some() {
+            self.on_replay_finished(token, out);
+        }
+    }
+
+    pub(super) fn answer_done(&self, request: &Frame, out: &mut Vec<CoreOutput>) {
+        let mut frame =
+            self.reply_frame(request.src.client_id(), request.session, request.xid, request.trace);
+        frame.body = Reply::Done.to_bytes();
+        out.push(CoreOutput::Send(frame));
+    }
+}
+
+/// Releases are never refused: what others wait for may depend on them.
+fn is_reserved(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Lock(LockRequest::Cancel { .. })
+            | Request::Mdt(MdtRequest::Close { .. } | MdtRequest::FlockCancel { .. })
+    )
+}
+
+fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutput {
+    let token = Token {
+        client: frame.src.client_id(),
+        session: frame.session,
+        xid: frame.xid,
+        slot: frame.slot,
+        trace: frame.trace,
+        replay,
+    };
+    CoreOutput::Execute(Box::new(Work { token, request, data: frame.data.clone() }))
+}

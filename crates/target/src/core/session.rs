@@ -1,0 +1,238 @@
+//! Connect, disconnect, eviction.
+//!
+//! A session number is the epoch and a serial: the serial names the session for as long as the target knows the
+//! client, over restarts; the whole number tells replies of one incarnation from those of another.
+
+use super::rows::{self, ClientRow, StateRow};
+use super::{Core, CoreEvent, CoreOutput, EvictReason, Export, Held};
+use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{Batch, MetaStore};
+use wire::session::{SessionState, features};
+use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, Reply, flags};
+
+const SERIAL_BITS: u32 = 40;
+
+pub(super) fn session_number(epoch: Epoch, serial: u64) -> u64 {
+    (epoch.0 << SERIAL_BITS) | serial
+}
+
+fn serial_of(session: u64) -> u64 {
+    session & ((1 << SERIAL_BITS) - 1)
+}
+
+impl<M: MetaStore> Core<M> {
+    pub(super) fn state_row(&self) -> StateRow {
+        StateRow {
+            epoch: self.epoch,
+            is_recovering: self.recovery.as_ref().is_some_and(|recovery| recovery.is_needed),
+            base: self.committed,
+            next_serial: self.next_serial,
+        }
+    }
+
+    pub(super) fn on_connect(&mut self, frame: &Frame, request: ConnectRequest, out: &mut Vec<CoreOutput>) {
+        let refusal = if request.version < wire::VERSION_OLDEST || request.version_oldest > wire::VERSION {
+            Some(Status::VersionMismatch)
+        } else if (!self.options.fsname.is_empty() && request.fsname != self.options.fsname)
+            || (request.target_uuid != 0 && request.target_uuid != self.options.uuid)
+        {
+            Some(Status::WrongTarget)
+        } else if request.client != frame.src.client_id() {
+            Some(Status::ProtocolError)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
+            return self.answer_refusal(frame, status, out);
+        }
+        let known = self.exports.get(&request.client);
+        match known.map(|export| (export.session, export.incarnation)) {
+            None => self.connect_new(frame, request, out),
+            Some((_, incarnation)) if request.incarnation < incarnation => {}
+            Some((_, incarnation)) if request.incarnation > incarnation => {
+                self.drop_client(request.client, EvictReason::Restarted, out);
+                self.connect_new(frame, request, out);
+            }
+            // It never heard of the session that we made for it, and so did nothing in it. (A delayed copy of its
+            // first connect looks the same; its answer is ignored.)
+            Some((session, _)) if request.session == 0 => {
+                self.send_connected(frame, request.client, session, SessionState::New, Transno::ZERO, out);
+            }
+            Some((session, _)) if serial_of(request.session) != serial_of(session) => {
+                self.drop_client(request.client, EvictReason::Restarted, out);
+                self.connect_new(frame, request, out);
+            }
+            Some((session, _)) => {
+                let is_awaited =
+                    self.exports.get(&request.client).is_some_and(|export| export.awaited.is_some());
+                if is_awaited {
+                    self.restart_awaiting(request.client);
+                    self.send_connected(
+                        frame,
+                        request.client,
+                        session,
+                        SessionState::Replay,
+                        Transno::ZERO,
+                        out,
+                    );
+                } else {
+                    let state = SessionState::Resumed;
+                    self.send_connected(frame, request.client, session, state, Transno::ZERO, out);
+                }
+            }
+        }
+    }
+
+    fn connect_new(&mut self, frame: &Frame, request: ConnectRequest, out: &mut Vec<CoreOutput>) {
+        let serial = self.next_serial;
+        assert!(serial < 1 << SERIAL_BITS);
+        self.next_serial += 1;
+        let mut batch = Batch::new();
+        let row = ClientRow { incarnation: request.incarnation, serial, nid: request.nid.clone() };
+        rows::put_client(&mut batch, request.client, &row);
+        rows::put_state(&mut batch, &self.state_row());
+        let transno = match self.apply_internal(batch) {
+            Ok(transno) => transno,
+            Err(error) => return self.answer_refusal(frame, connect_status(error.status()), out),
+        };
+        let session = session_number(self.epoch, serial);
+        let export = Export {
+            session,
+            incarnation: request.incarnation,
+            nid: request.nid.clone(),
+            acked: Xid::ZERO,
+            slots: BTreeMap::new(),
+            in_progress: BTreeSet::new(),
+            last_contact: self.now.time,
+            awaited: None,
+            is_connect_held: false,
+        };
+        self.exports.insert(request.client, export);
+        let event = CoreEvent::Connected { client: request.client, nid: request.nid };
+        out.push(CoreOutput::Event(event));
+        self.send_connected(frame, request.client, session, SessionState::New, transno, out);
+    }
+
+    /// Answers when the row of the client is durable: otherwise a restart could forget a client that has been told
+    /// that it is known.
+    fn send_connected(
+        &mut self,
+        request: &Frame,
+        client: ClientId,
+        session: u64,
+        state: SessionState,
+        after: Transno,
+        out: &mut Vec<CoreOutput>,
+    ) {
+        let Some(export) = self.exports.get_mut(&client) else { return };
+        export.last_contact = self.now.time;
+        if export.is_connect_held {
+            return;
+        }
+        let is_held = after > self.store.durable();
+        export.is_connect_held = is_held;
+        let reply = Reply::Connected(ConnectReply {
+            version: wire::VERSION,
+            features: features::ALL,
+            session,
+            state,
+            target_epoch: self.epoch,
+            target_uuid: self.options.uuid,
+            slot_count: limits::SLOT_COUNT,
+            server_time_ns: self.now.wall.0,
+            lease_ms: limits::SESSION_LEASE.as_millis() as u32,
+        });
+        let mut frame = self.reply_frame(client, session, request.xid, request.trace);
+        frame.body = reply.to_bytes();
+        if is_held {
+            let held = Held::Session { client, frame: Box::new(frame) };
+            self.held_for_rows.entry(after).or_default().push(held);
+            self.kick();
+        } else {
+            out.push(CoreOutput::Send(frame));
+        }
+    }
+
+    pub(super) fn on_disconnect(&mut self, frame: &Frame, out: &mut Vec<CoreOutput>) {
+        let client = frame.src.client_id();
+        let Some(export) = self.exports.get(&client) else { return };
+        let mut reply = self.reply_frame(client, export.session, frame.xid, frame.trace);
+        reply.body = Reply::Done.to_bytes();
+        let Some(transno) = self.forget_client(client, out) else { return };
+        out.push(CoreOutput::Event(CoreEvent::Disconnected { client }));
+        let held = Held::Session { client, frame: Box::new(reply) };
+        self.held_for_all.entry(transno).or_default().push(held);
+        self.kick();
+    }
+
+    /// Ends a session against the client's will and tells it.
+    pub(super) fn drop_client(&mut self, client: ClientId, why: EvictReason, out: &mut Vec<CoreOutput>) {
+        let Some(export) = self.exports.get(&client) else { return };
+        let session = export.session;
+        let mut frame = Frame::new(FrameKind::Callback, Endpoint::Target(self.options.id), client.endpoint());
+        frame.session = session;
+        frame.body = Callback::Evicted { session }.to_bytes();
+        if self.forget_client(client, out).is_some() {
+            out.push(CoreOutput::Send(frame));
+            out.push(CoreOutput::Event(CoreEvent::Evicted { client, why }));
+        }
+    }
+
+    /// Takes out the rows first; `None` when the store takes nothing, and then the client stays.
+    fn forget_client(&mut self, client: ClientId, out: &mut Vec<CoreOutput>) -> Option<Transno> {
+        let export = self.exports.get(&client)?;
+        let mut batch = Batch::new();
+        rows::delete_client(&mut batch, client, export.slots.keys().copied());
+        let transno = self.apply_internal(batch).ok()?;
+        self.exports.remove(&client);
+        self.stop_replay_of(client);
+        out.push(CoreOutput::Evicted(client));
+        Some(transno)
+    }
+
+    pub(super) fn evict_silent(&mut self, out: &mut Vec<CoreOutput>) {
+        if self.now.time < self.next_silence_check {
+            return;
+        }
+        self.next_silence_check = self.now.time.after(limits::SILENT_CLIENT_MAX / 8);
+        let is_silent = |export: &Export| {
+            export.awaited.is_none() && self.now.time.since(export.last_contact) >= limits::SILENT_CLIENT_MAX
+        };
+        let silent = self.exports.iter().filter(|(_, export)| is_silent(export));
+        let silent: Vec<ClientId> = silent.map(|(client, _)| *client).collect();
+        for client in silent {
+            self.drop_client(client, EvictReason::Silent, out);
+        }
+    }
+
+    /// A reply frame with the header filled in.
+    pub(super) fn reply_frame(&self, client: ClientId, session: u64, xid: Xid, trace: u64) -> Frame {
+        let mut frame = Frame::new(FrameKind::Reply, Endpoint::Target(self.options.id), client.endpoint());
+        frame.session = session;
+        frame.xid = xid;
+        frame.trace = trace;
+        frame.last_committed = self.committed;
+        if self.recovery.is_some() {
+            frame.flags |= flags::RECOVERING;
+        }
+        frame
+    }
+
+    /// An answer without a session: refused, or not known.
+    pub(super) fn answer_refusal(&self, request: &Frame, status: Status, out: &mut Vec<CoreOutput>) {
+        let mut frame =
+            self.reply_frame(request.src.client_id(), request.session, request.xid, request.trace);
+        frame.last_committed = Transno::ZERO;
+        frame.status = status;
+        out.push(CoreOutput::Send(frame));
+    }
+}
+
+/// A store that takes no row now may take it later: the client goes on asking.
+fn connect_status(status: Status) -> Status {
+    match status {
+        Status::NoSpace | Status::Io => Status::Again,
+        other => other,
+    }
+}
