@@ -1,0 +1,118 @@
+//! Rows of the base that were read or written lately, so that a lookup seldom goes there. Bounded in bytes.
+//!
+//! A row that a reader brings is let in only if no checkpoint has finished since it began to look (`generation`):
+//! otherwise it could be older than what the checkpoint put into the base, and an update would be lost.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Enough that readers on a handful of cores seldom meet.
+const SHARD_COUNT: usize = 16;
+/// What an entry costs beyond its key and value: map slot, queue entry, allocations.
+const ENTRY_BYTES: usize = 160;
+
+/// A row, or the knowledge that there is none.
+pub(crate) type Row = Option<Arc<[u8]>>;
+
+struct Entry {
+    row: Row,
+    was_used: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<Arc<[u8]>, Entry>,
+    /// Clock order: the front goes next, unless it was used since it came to the back.
+    queue: VecDeque<Arc<[u8]>>,
+    byte_count: usize,
+}
+
+pub(crate) struct RowCache {
+    shards: Vec<Mutex<Shard>>,
+    shard_bytes_max: usize,
+    generation: AtomicU64,
+}
+
+impl RowCache {
+    pub fn new(bytes_max: usize) -> RowCache {
+        RowCache {
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            shard_bytes_max: bytes_max / SHARD_COUNT,
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        let index = crc32c::crc32c(key) as usize % SHARD_COUNT;
+        let shard = self.shards.get(index).expect("the index is below the shard count");
+        shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// To be read before looking at the overlay, and handed to `insert`.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// A checkpoint is in the base. To be called before its rows are given to `update`.
+    pub fn advance_generation(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// `None` if the cache does not know.
+    pub fn get(&self, key: &[u8]) -> Option<Row> {
+        let mut shard = self.shard(key);
+        let entry = shard.entries.get_mut(key)?;
+        entry.was_used = true;
+        Some(entry.row.clone())
+    }
+
+    /// A row that was read from the base.
+    pub fn insert(&self, key: &[u8], row: Row, generation: u64) {
+        let mut shard = self.shard(key);
+        if self.generation() == generation {
+            shard.put(key, row, self.shard_bytes_max);
+        }
+    }
+
+    /// A row that a checkpoint has put into the base. Kept, for what was written lately is read again.
+    pub fn update(&self, key: &[u8], row: Row) {
+        self.shard(key).put(key, row, self.shard_bytes_max);
+    }
+
+    #[cfg(test)]
+    fn byte_count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().expect("no test panics inside").byte_count).sum()
+    }
+}
+
+fn cost(key: &[u8], row: &Row) -> usize {
+    ENTRY_BYTES + key.len() + row.as_ref().map_or(0, |value| value.len())
+}
+
+impl Shard {
+    fn put(&mut self, key: &[u8], row: Row, bytes_max: usize) {
+        let cost_bytes = cost(key, &row);
+        if let Some(entry) = self.entries.get_mut(key) {
+            self.byte_count = self.byte_count - cost(key, &entry.row) + cost_bytes;
+            entry.row = row;
+        } else {
+            let key: Arc<[u8]> = key.into();
+            self.queue.push_back(key.clone());
+            self.entries.insert(key, Entry { row, was_used: false });
+            self.byte_count += cost_bytes;
+        }
+        while self.byte_count > bytes_max {
+            let Some(key) = self.queue.pop_front() else { break };
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            if std::mem::take(&mut entry.was_used) {
+                self.queue.push_back(key);
+            } else if let Some(entry) = self.entries.remove(&key) {
+                self.byte_count -= cost(&key, &entry.row);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

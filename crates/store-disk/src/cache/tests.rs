@@ -1,0 +1,39 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn row(byte: u8) -> Row {
+    Some(vec![byte; 100].into())
+}
+
+#[test]
+fn a_row_read_before_a_checkpoint_is_not_let_in_after_it() {
+    let cache = RowCache::new(1 << 20);
+    let generation = cache.generation();
+    cache.advance_generation();
+    cache.update(b"k", row(2));
+    cache.insert(b"k", row(1), generation);
+    assert_eq!(cache.get(b"k"), Some(row(2)));
+    cache.insert(b"other", row(1), generation);
+    assert_eq!(cache.get(b"other"), None);
+    cache.insert(b"absent", None, cache.generation());
+    assert_eq!(cache.get(b"absent"), Some(None));
+}
+
+#[test]
+fn the_budget_holds_and_used_rows_stay() {
+    let cache = RowCache::new(200_000);
+    for n in 0..10_000_u32 {
+        cache.insert(&n.to_be_bytes(), row(n as u8), 0);
+        if n > 0 {
+            assert!(cache.get(&0_u32.to_be_bytes()).is_some(), "the row in use went at {n}");
+        }
+        assert!(cache.byte_count() <= 200_000);
+    }
+    assert_eq!(cache.get(&1_u32.to_be_bytes()), None);
+    assert_eq!(cache.get(&9_999_u32.to_be_bytes()), Some(row(9_999_u32 as u8)));
+    for n in 0..10_000_u32 {
+        cache.update(&n.to_be_bytes(), None);
+    }
+    assert!(cache.byte_count() <= 200_000);
+}

@@ -1,0 +1,181 @@
+//! The system calls of this crate: positioned file I/O, allocation, syncs, space, locks, thread priority.
+//!
+//! Every `unsafe` block of the crate is here. Errors keep the errno, for the callers tell `ENOSPC`, `EFBIG` and the
+//! rest apart.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use store::{Space, StoreError};
+
+/// Whether syncs reach the device. Off, a kill loses nothing but a power failure does: only for tests, and for the
+/// canary that proves that the power-cut suite notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Syncing {
+    #[default]
+    Real,
+    Skipped,
+}
+
+impl Syncing {
+    /// `Skipped` if the environment says `SHEEN_TEST_NO_SYNC=1`.
+    pub fn from_environment() -> Syncing {
+        match std::env::var_os("SHEEN_TEST_NO_SYNC") {
+            Some(value) if value == "1" => Syncing::Skipped,
+            _ => Syncing::Real,
+        }
+    }
+
+    /// fdatasync(2).
+    pub(crate) fn sync_data(self, file: &File) -> io::Result<()> {
+        match self {
+            Syncing::Real => file.sync_data(),
+            Syncing::Skipped => Ok(()),
+        }
+    }
+
+    /// fsync(2).
+    pub(crate) fn sync_all(self, file: &File) -> io::Result<()> {
+        match self {
+            Syncing::Real => file.sync_all(),
+            Syncing::Skipped => Ok(()),
+        }
+    }
+
+    /// Makes names in a directory durable.
+    pub(crate) fn sync_directory(self, path: &Path) -> io::Result<()> {
+        self.sync_all(&File::open(path)?)
+    }
+}
+
+/// The errno of an error; EIO for the few that have none.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// An error of one call, after which the store goes on.
+pub(crate) fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
+    move |error| StoreError::Device { operation, errno: errno(&error) }
+}
+
+/// Opens for reading and writing, never following a link that somebody put there.
+pub(crate) fn open(path: &Path, create: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(create)
+        .truncate(false)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW)
+        .mode(0o600)
+        .open(path)
+}
+
+fn offset(bytes: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}
+
+/// pwrite(2) until all is written. Returns how many bytes were, with the error that ended it.
+pub(crate) fn write_all(file: &File, data: &[u8], offset_bytes: u64) -> Result<(), (usize, io::Error)> {
+    let mut done = 0;
+    while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+        match file.write_at(rest, offset_bytes + done as u64) {
+            Ok(0) => return Err((done, io::Error::from_raw_os_error(libc::EIO))),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((done, error)),
+        }
+    }
+    Ok(())
+}
+
+/// pread(2) until the buffer is full or the file ends; returns the bytes read.
+pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset_bytes + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// fallocate(2) with the given mode.
+pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
+    let (start, count) = (offset(offset_bytes)?, offset(byte_count)?);
+    loop {
+        // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, count) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// lseek(2) with SEEK_DATA or SEEK_HOLE; `None` for ENXIO.
+pub(crate) fn seek(file: &File, offset_bytes: u64, whence: i32) -> io::Result<Option<u64>> {
+    let Ok(start) = offset(offset_bytes) else { return Ok(None) };
+    // SAFETY: the descriptor is open for the length of the borrow. Its position, which this moves, is used by nobody.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), start, whence) };
+    if let Ok(found) = u64::try_from(found) {
+        return Ok(Some(found));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
+/// Tells the kernel that these pages will not be read again soon, so that streams do not push out metadata.
+pub(crate) fn drop_behind(file: &File, offset_bytes: u64, byte_count: u64) {
+    if let (Ok(start), Ok(count)) = (offset(offset_bytes), offset(byte_count)) {
+        // SAFETY: the descriptor is open for the length of the borrow; this is advice and touches no memory of ours.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), start, count, libc::POSIX_FADV_DONTNEED) };
+    }
+}
+
+/// Space of the file system under a path; `avail_bytes` is what an ordinary user may still take.
+pub(crate) fn space(path: &Path) -> io::Result<Space> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a statvfs of zeros is valid; it is plain numbers.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends in NUL and the buffer is ours; both outlive the call.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Space {
+        total_bytes: stat.f_blocks * stat.f_frsize,
+        free_bytes: stat.f_bfree * stat.f_frsize,
+        avail_bytes: stat.f_bavail * stat.f_frsize,
+        total_inode_count: stat.f_files,
+        free_inode_count: stat.f_favail,
+    })
+}
+
+/// flock(2), exclusive, without waiting; false if another process has it.
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::EWOULDBLOCK) { Ok(false) } else { Err(error) }
+}
+
+/// Makes the calling thread nicer than those that answer requests. Failing is harmless.
+pub(crate) fn be_nice() {
+    /// Enough that a busy core gives the checkpointer a tenth.
+    const NICENESS: i32 = 10;
+    // SAFETY: both calls take and return numbers. On Linux the niceness is the thread's own.
+    unsafe {
+        let thread = libc::syscall(libc::SYS_gettid) as libc::id_t;
+        libc::setpriority(libc::PRIO_PROCESS, thread, NICENESS);
+    }
+}

@@ -1,0 +1,328 @@
+//! The ordered base under the redo log: everything that a checkpoint put there, and how far that is.
+//!
+//! The log and the overlay know only the trait; the engine behind it is redb, in a file whose blocks carry
+//! checksums of their own (`backend`), because redb trusts a page once the file is open.
+
+mod backend;
+
+use crate::device::{self, Syncing};
+use crate::log::replay::Covered;
+use crate::space::Ballast;
+use backend::ChecksummedFile;
+use base::{Epoch, Transno};
+use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use store::StoreError;
+
+/// One row of a checkpoint; no value means that the row goes.
+pub(crate) type RowChange<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// What the store needs of a base. Reads see the last finished checkpoint, whole.
+pub(crate) trait Base: Send + Sync {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Up to `limit` rows with `from <= key < to`, in order.
+    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError>;
+
+    /// Puts all rows and the new mark, durably; on an error readers still see the checkpoint before.
+    /// `keep_going` is asked between parts; false gives up with `Ok(false)`.
+    fn checkpoint(
+        &self,
+        rows: &mut dyn Iterator<Item = RowChange<'_>>,
+        covered: Covered,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError>;
+
+    fn covered(&self) -> Covered;
+}
+
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+const COVERED: TableDefinition<&str, &[u8]> = TableDefinition::new("covered");
+const COVERED_KEY: &str = "covered";
+const COVERED_BYTES: usize = 32;
+/// Rows of one part of a checkpoint: some milliseconds of work, so that a stop does not wait for long.
+const PART_ROWS: usize = 10_000;
+
+/// Why a base cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BaseError {
+    #[error("cannot open the index {path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("the index {path} is damaged ({reason}): restore this target from its mirror or backup")]
+    Damaged { path: PathBuf, reason: String },
+}
+
+struct Opened {
+    database: Database,
+    rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    covered: Covered,
+}
+
+pub(crate) struct RedbBase {
+    path: PathBuf,
+    cache_bytes: usize,
+    syncing: Syncing,
+    ballast: Arc<Ballast>,
+    /// `None` after an error, for redb refuses everything then, until the next call opens it again.
+    opened: RwLock<Option<Opened>>,
+}
+
+impl RedbBase {
+    /// Opens the base, or makes an empty one with the given seed.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub fn open(
+        path: &Path,
+        cache_bytes: usize,
+        syncing: Syncing,
+        ballast: Arc<Ballast>,
+        seed_if_new: Option<u32>,
+    ) -> Result<RedbBase, BaseError> {
+        let base =
+            RedbBase { path: path.to_path_buf(), cache_bytes, syncing, ballast, opened: RwLock::new(None) };
+        let opened = base.open_database(seed_if_new)?;
+        *base.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(opened);
+        Ok(base)
+    }
+
+    fn open_database(&self, seed_if_new: Option<u32>) -> Result<Opened, BaseError> {
+        let io = |source| BaseError::Io { path: self.path.clone(), source };
+        let file = device::open(&self.path, seed_if_new.is_some()).map_err(io)?;
+        if seed_if_new.is_none() && file.metadata().map_err(io)?.len() == 0 {
+            return Err(BaseError::Damaged { path: self.path.clone(), reason: "it is empty".to_string() });
+        }
+        let file = ChecksummedFile::new(file, self.syncing, self.ballast.clone()).map_err(io)?;
+        // redb asserts in places where it meets bytes that it did not write.
+        let opened = catch_unwind(AssertUnwindSafe(|| self.open_on(file, seed_if_new)));
+        let reason = match opened {
+            Ok(Ok(opened)) => return Ok(opened),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it ends the program that reads it".to_string(),
+        };
+        Err(BaseError::Damaged { path: self.path.clone(), reason })
+    }
+
+    fn open_on(&self, file: ChecksummedFile, seed_if_new: Option<u32>) -> Result<Opened, redb::Error> {
+        let database = Database::builder().set_cache_size(self.cache_bytes).create_with_backend(file)?;
+        if let Some(seed) = seed_if_new {
+            let mut transaction = database.begin_write()?;
+            transaction.set_quick_repair(true);
+            transaction.open_table(ROWS)?;
+            let covered = Covered { seed, ..Covered::default() };
+            transaction.open_table(COVERED)?.insert(COVERED_KEY, &encode_covered(covered)[..])?;
+            transaction.commit()?;
+        }
+        let (rows, covered) = view(&database)?;
+        Ok(Opened { database, rows, covered })
+    }
+
+    /// Runs `read` on the open base; an error closes it, so that the next call starts afresh.
+    fn with<T>(&self, read: impl Fn(&Opened) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        {
+            let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some(opened) = opened.as_ref() {
+                match catch_unwind(AssertUnwindSafe(|| read(opened))) {
+                    Ok(Ok(value)) => return Ok(value),
+                    Ok(Err(error)) => {
+                        tracing::error!(path = %self.path.display(), %error, "the index cannot be read")
+                    }
+                    Err(_) => tracing::error!(path = %self.path.display(), "the index is damaged"),
+                }
+            }
+        }
+        let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *guard = None;
+        let opened = self.open_database(None).map_err(|error| {
+            tracing::error!(%error, "the index cannot be opened again");
+            StoreError::CorruptIndex { what: "it cannot be opened again" }
+        })?;
+        let value = catch_unwind(AssertUnwindSafe(|| read(&opened)));
+        *guard = Some(opened);
+        match value {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                *guard = None;
+                Err(as_store_error(&error))
+            }
+            Err(_) => {
+                *guard = None;
+                Err(StoreError::CorruptIndex { what: "a page is not what was written" })
+            }
+        }
+    }
+
+    fn write_checkpoint(
+        &self,
+        opened: &Opened,
+        rows: &mut dyn Iterator<Item = RowChange<'_>>,
+        covered: Covered,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<bool, redb::Error> {
+        let mut rows = rows.peekable();
+        while rows.peek().is_some() {
+            if !keep_going() {
+                return Ok(false);
+            }
+            let mut transaction = opened.database.begin_write()?;
+            transaction.set_durability(Durability::None)?;
+            {
+                let mut table = transaction.open_table(ROWS)?;
+                for (key, value) in rows.by_ref().take(PART_ROWS) {
+                    match value {
+                        Some(value) => table.insert(key, &seal(key, value)[..])?,
+                        None => table.remove(key)?,
+                    };
+                }
+            }
+            transaction.commit()?;
+        }
+        let mut transaction = opened.database.begin_write()?;
+        transaction.set_quick_repair(true);
+        transaction.open_table(COVERED)?.insert(COVERED_KEY, &encode_covered(covered)[..])?;
+        transaction.commit()?;
+        Ok(true)
+    }
+}
+
+fn view(database: &Database) -> Result<(ReadOnlyTable<&'static [u8], &'static [u8]>, Covered), redb::Error> {
+    let transaction = database.begin_read()?;
+    let covered = transaction.open_table(COVERED)?.get(COVERED_KEY)?;
+    let covered = covered.as_ref().and_then(|bytes| decode_covered(bytes.value()));
+    let covered =
+        covered.ok_or_else(|| redb::Error::Corrupted("the mark of the last checkpoint".to_string()))?;
+    Ok((transaction.open_table(ROWS)?, covered))
+}
+
+fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
+    let mut bytes = [0; COVERED_BYTES];
+    bytes[..8].copy_from_slice(&covered.applied.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&covered.segment.to_le_bytes());
+    bytes[16..24].copy_from_slice(&covered.epoch.0.to_le_bytes());
+    bytes[24..28].copy_from_slice(&covered.seed.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..28]);
+    bytes[28..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn decode_covered(bytes: &[u8]) -> Option<Covered> {
+    let bytes: &[u8; COVERED_BYTES] = bytes.try_into().ok()?;
+    let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    if u32_at(28)? != crc32c::crc32c(bytes.get(..28)?) {
+        return None;
+    }
+    Some(Covered {
+        applied: Transno(u64_at(0)?),
+        segment: u64_at(8)?,
+        epoch: Epoch(u64_at(16)?),
+        seed: u32_at(24)?,
+    })
+}
+
+/// The value as stored: with the CRC32C over key and value behind it.
+fn seal(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(value.len() + 4);
+    sealed.extend_from_slice(value);
+    sealed.extend_from_slice(&row_crc(key, value).to_le_bytes());
+    sealed
+}
+
+fn unseal(key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+    match sealed.split_last_chunk::<4>() {
+        Some((value, crc)) if u32::from_le_bytes(*crc) == row_crc(key, value) => Ok(value.to_vec()),
+        _ => {
+            let (table, key) = key.split_first().map_or((0, &[][..]), |(table, key)| (*table, key));
+            Err(StoreError::CorruptRow { table, key: key.to_vec() })
+        }
+    }
+}
+
+fn row_crc(key: &[u8], value: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), value)
+}
+
+fn as_store_error(error: &redb::Error) -> StoreError {
+    match error {
+        redb::Error::Io(source) if device::errno(source) == libc::ENOSPC => StoreError::NoSpace,
+        redb::Error::Io(source) if source.kind() == std::io::ErrorKind::InvalidData => {
+            StoreError::CorruptIndex { what: "a block fails its checksum" }
+        }
+        redb::Error::Io(source) => {
+            StoreError::Device { operation: "read or write the index", errno: device::errno(source) }
+        }
+        _ => StoreError::CorruptIndex { what: "a page is not what was written" },
+    }
+}
+
+impl Base for RedbBase {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let row = self.with(|opened| Ok(opened.rows.get(key)?.map(|sealed| unseal(key, sealed.value()))))?;
+        row.transpose()
+    }
+
+    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let rows = self.with(|opened| {
+            let mut rows = Vec::new();
+            let range = (Bound::Included(from), Bound::Excluded(to));
+            for row in opened.rows.range::<&[u8]>(range)?.take(limit) {
+                let (key, sealed) = row?;
+                rows.push(unseal(key.value(), sealed.value()).map(|value| (key.value().to_vec(), value)));
+            }
+            Ok(rows)
+        })?;
+        rows.into_iter().collect()
+    }
+
+    fn checkpoint(
+        &self,
+        rows: &mut dyn Iterator<Item = RowChange<'_>>,
+        covered: Covered,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError> {
+        // Opens it again if an error has closed it.
+        self.with(|_| Ok(()))?;
+        let written = {
+            let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let Some(opened) = opened.as_ref() else {
+                return Err(StoreError::CorruptIndex { what: "it was closed by a failed read" });
+            };
+            catch_unwind(AssertUnwindSafe(|| {
+                let is_done = self.write_checkpoint(opened, rows, covered, keep_going)?;
+                Ok((is_done, view(&opened.database)?))
+            }))
+            .unwrap_or_else(|_| Err(redb::Error::Corrupted("a page is not what was written".to_string())))
+        };
+        let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match written {
+            Ok((true, (rows, covered))) => {
+                if let Some(opened) = guard.as_mut() {
+                    opened.rows = rows;
+                    opened.covered = covered;
+                }
+                Ok(true)
+            }
+            // Parts may become durable when redb closes. The log still has the whole generation, so that putting
+            // it again makes it whole.
+            Ok((false, _)) => {
+                *guard = None;
+                Ok(false)
+            }
+            Err(error) => {
+                *guard = None;
+                Err(as_store_error(&error))
+            }
+        }
+    }
+
+    fn covered(&self) -> Covered {
+        let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        opened.as_ref().map(|opened| opened.covered).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn open(dir: &Path, seed: Option<u32>) -> Result<RedbBase, BaseError> {
+    let space = device::space(dir).unwrap();
+    let ballast = Arc::new(Ballast::take(dir.join("ballast"), &space));
+    RedbBase::open(&dir.join("base"), 1 << 20, Syncing::Skipped, ballast, seed)
+}
+
+fn fill(base: &RedbBase, row_count: u32, applied: u64) {
+    let rows: Vec<_> = (0..row_count).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 100])).collect();
+    let covered = Covered { applied: Transno(applied), segment: 4, epoch: Epoch(2), seed: 9 };
+    let mut changes = rows.iter().map(|(key, value)| (&key[..], Some(&value[..])));
+    assert_eq!(base.checkpoint(&mut changes, covered, &|| true), Ok(true));
+}
+
+#[test]
+fn a_checkpoint_is_read_back_after_opening_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = open(dir.path(), Some(9)).unwrap();
+    fill(&base, 25_000, 77);
+    drop(base);
+    let base = open(dir.path(), None).unwrap();
+    assert_eq!(base.covered(), Covered { applied: Transno(77), segment: 4, epoch: Epoch(2), seed: 9 });
+    assert_eq!(base.get(&7_u32.to_be_bytes()).unwrap().unwrap(), [7; 100]);
+    assert_eq!(base.get(b"none"), Ok(None));
+    let rows = base.range(&5_u32.to_be_bytes(), &900_u32.to_be_bytes(), 3).unwrap();
+    assert_eq!(rows.iter().map(|(key, _)| key[3]).collect::<Vec<_>>(), [5, 6, 7]);
+}
+
+#[test]
+fn a_checkpoint_given_up_is_not_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = open(dir.path(), Some(9)).unwrap();
+    fill(&base, 3, 1);
+    let mut one = std::iter::once((&b"x"[..], Some(&b"y"[..])));
+    assert_eq!(base.checkpoint(&mut one, Covered::default(), &|| false), Ok(false));
+    assert_eq!(base.get(b"x"), Ok(None));
+    assert_eq!(base.get(&2_u32.to_be_bytes()).unwrap().unwrap(), [2; 100]);
+    fill(&base, 5, 2);
+    assert_eq!(base.covered().applied, Transno(2));
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_an_error_or_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = open(dir.path(), Some(9)).unwrap();
+    fill(&base, 3000, 5);
+    drop(base);
+    let path = dir.path().join("base");
+    let sound = std::fs::read(&path).unwrap();
+    let mut rng = base::Rng::new(21);
+    let mut errors = 0;
+    for round in 0..150 {
+        let mut bytes = sound.clone();
+        // The first blocks are the ones that redb trusts.
+        let bit = if round < 50 { 4096 * 8 + rng.below(330 * 8) } else { rng.below(bytes.len() as u64 * 8) };
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        std::fs::write(&path, bytes).unwrap();
+        let Ok(base) = open(dir.path(), None) else {
+            errors += 1;
+            continue;
+        };
+        for n in 0..3000_u32 {
+            match base.get(&n.to_be_bytes()) {
+                Ok(value) => assert_eq!(value.unwrap(), [n as u8; 100], "bit {bit}"),
+                Err(_) => errors += 1,
+            }
+        }
+    }
+    assert!(errors > 0, "no flipped bit was noticed");
+}
+
+#[test]
+fn an_empty_or_foreign_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(open(dir.path(), None), Err(BaseError::Io { .. })));
+    std::fs::write(dir.path().join("base"), b"").unwrap();
+    assert!(matches!(open(dir.path(), None), Err(BaseError::Damaged { .. })));
+    std::fs::write(dir.path().join("base"), vec![0x5a; 100_000]).unwrap();
+    assert!(matches!(open(dir.path(), None), Err(BaseError::Damaged { .. })));
+}

@@ -1,0 +1,209 @@
+//! Reading the log back: exactly a prefix of what was applied, with all that was ever durable, or an error.
+//!
+//! Each batch names the one before it. Where that chain breaks, the log ends: a torn tail, which is cut off. Unless
+//! a sound header anywhere behind the break says that more than the prefix had been durable: then the break is
+//! damage, and the log is refused rather than losing what was promised.
+
+use super::Segment;
+use super::format::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, decode_group, find_headers};
+use crate::device::{self, Syncing};
+use base::{Epoch, Transno};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{Batch, BatchDecodeError};
+
+/// No segment is larger; a bigger file in the directory is not ours.
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Why a log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error("cannot read the log segment {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is {byte_count} bytes long, which no log segment is")]
+    NotASegment { path: PathBuf, byte_count: u64 },
+    #[error(
+        "the log is damaged behind transaction {last}, although it had been durable up to {durable}: \
+         restore this target from its mirror or backup"
+    )]
+    Damaged { last: Transno, durable: Transno },
+    #[error("transaction {transno} in the log is sound but not readable by this version: {source}")]
+    Unreadable { transno: Transno, source: BatchDecodeError },
+}
+
+/// Where the base ends, and the log begins to matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Covered {
+    pub applied: Transno,
+    pub segment: u64,
+    pub epoch: Epoch,
+    pub seed: u32,
+}
+
+/// What replay found.
+pub(crate) struct Replayed {
+    pub last: Transno,
+    /// The highest epoch and segment number seen anywhere.
+    pub epoch: Epoch,
+    pub segment: u64,
+    /// Segments with batches that the base does not have, in order.
+    pub live: Vec<Segment>,
+    /// The others.
+    pub free: Vec<Segment>,
+    /// Something was cut off.
+    pub torn: bool,
+}
+
+/// Hands every batch that the base does not have to `visit`, in order, and leaves the log so that a second replay
+/// finds the same.
+///
+/// # Errors
+/// See [`ReplayError`].
+pub(crate) fn replay(
+    directory: &Path,
+    covered: Covered,
+    syncing: Syncing,
+    visit: &mut dyn FnMut(Transno, &Batch),
+) -> Result<Replayed, ReplayError> {
+    let mut found = Replayed {
+        last: covered.applied,
+        epoch: covered.epoch,
+        segment: covered.segment,
+        live: Vec::new(),
+        free: Vec::new(),
+        torn: false,
+    };
+    let mut evidence = Transno::ZERO;
+    let candidates = candidates(directory, covered, &mut found, &mut evidence)?;
+    let mut walked_epoch = Epoch(0);
+    for segment in candidates {
+        let number = segment.number;
+        let bytes = read_all(&segment)?;
+        let mut end = 0;
+        while let Some((header, body)) = decode_group(covered.seed, bytes.get(end..).unwrap_or_default()) {
+            if header.segment != number || header.previous != found.last || header.epoch < walked_epoch {
+                break;
+            }
+            if header.kind == Kind::Batch {
+                if header.transno <= found.last {
+                    break;
+                }
+                let batch = Batch::decode(body)
+                    .map_err(|source| ReplayError::Unreadable { transno: header.transno, source })?;
+                visit(header.transno, &batch);
+                found.last = header.transno;
+            }
+            walked_epoch = header.epoch;
+            end += header.group_bytes();
+        }
+        for header in find_headers(covered.seed, bytes.get(end..).unwrap_or_default()) {
+            if header.segment == number {
+                found.torn = true;
+                note(&mut found, &mut evidence, &header);
+            }
+        }
+        if end == 0 {
+            // Not part of the chain. Emptied, so that the next replay does not meet it.
+            erase(&segment, 0, syncing)?;
+            found.free.push(Segment { number: 0, ..segment });
+        } else {
+            if end + HEADER_BYTES <= bytes.len() {
+                erase(&segment, end as u64, syncing)?;
+            }
+            found.live.push(segment);
+        }
+    }
+    if evidence > found.last {
+        return Err(ReplayError::Damaged { last: found.last, durable: evidence });
+    }
+    Ok(found)
+}
+
+fn note(found: &mut Replayed, evidence: &mut Transno, header: &Header) {
+    found.epoch = found.epoch.max(header.epoch);
+    found.segment = found.segment.max(header.segment);
+    *evidence = (*evidence).max(header.durable);
+}
+
+/// The segments that may hold what the base does not have, in their order.
+fn candidates(
+    directory: &Path,
+    covered: Covered,
+    found: &mut Replayed,
+    evidence: &mut Transno,
+) -> Result<Vec<Segment>, ReplayError> {
+    let mut candidates = Vec::new();
+    for path in segment_paths(directory)? {
+        let read = |source| ReplayError::Read { path: path.clone(), source };
+        let file = device::open(&path, false).map_err(read)?;
+        let byte_count = file.metadata().map_err(read)?.len();
+        if byte_count > SEGMENT_BYTES_MAX {
+            return Err(ReplayError::NotASegment { path, byte_count });
+        }
+        let segment = Segment { file: Arc::new(file), path: path.clone(), number: 0 };
+        let first = read_first(&segment.file, covered.seed).map_err(read)?;
+        if let Some(header) = first.filter(|header| header.segment <= covered.segment) {
+            found.epoch = found.epoch.max(header.epoch);
+            found.free.push(segment);
+            continue;
+        }
+        match first {
+            Some(header) => {
+                found.epoch = found.epoch.max(header.epoch);
+                found.segment = found.segment.max(header.segment);
+                candidates.push(Segment { number: header.segment, ..segment });
+            }
+            None => {
+                // Never used, or its first group is torn or damaged: only what it proves matters.
+                let bytes = read_all(&segment)?;
+                for header in find_headers(covered.seed, &bytes).filter(|h| h.segment > covered.segment) {
+                    note(found, evidence, &header);
+                }
+                found.free.push(segment);
+            }
+        }
+    }
+    candidates.sort_by_key(|segment| segment.number);
+    Ok(candidates)
+}
+
+fn segment_paths(directory: &Path) -> Result<Vec<PathBuf>, ReplayError> {
+    let read = |source| ReplayError::Read { path: directory.to_path_buf(), source };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn read_all(segment: &Segment) -> Result<Vec<u8>, ReplayError> {
+    let read = |source| ReplayError::Read { path: segment.path.clone(), source };
+    let byte_count = segment.file.metadata().map_err(read)?.len().min(SEGMENT_BYTES_MAX);
+    // Preallocated and never written: nothing to read, however large.
+    if device::seek(&segment.file, 0, libc::SEEK_DATA).map_err(read)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; byte_count as usize];
+    let read_count = device::read_full(&segment.file, &mut bytes, 0).map_err(read)?;
+    bytes.truncate(read_count / ALIGN_BYTES * ALIGN_BYTES);
+    Ok(bytes)
+}
+
+fn read_first(file: &File, seed: u32) -> io::Result<Option<Header>> {
+    let mut bytes = [0; HEADER_BYTES];
+    device::read_full(file, &mut bytes, 0)?;
+    Ok(Header::decode(seed, &bytes))
+}
+
+/// Makes sure that no group begins here, durably: behind a cut, an old group must never look like a continuation.
+fn erase(segment: &Segment, offset_bytes: u64, syncing: Syncing) -> Result<(), ReplayError> {
+    let failed = |source| ReplayError::Read { path: segment.path.clone(), source };
+    device::write_all(&segment.file, &[0; HEADER_BYTES], offset_bytes).map_err(|(_, error)| failed(error))?;
+    syncing.sync_data(&segment.file).map_err(failed)
+}

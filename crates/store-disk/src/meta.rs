@@ -1,0 +1,482 @@
+//! The metadata engine: redo log, overlay in memory, and a base that a checkpointer fills behind them.
+//!
+//! `apply` logs (one write(2), no wait) and puts the rows into the overlay. The committer thread syncs the log and
+//! moves the durable mark; the checkpointer thread moves whole generations of the overlay into the base and gives
+//! their log segments back. Opening reads the log tail into the overlay: bounded by the log, not by the namespace.
+//!
+//! Lock order: log, overlay, then the cache's shards. No lock is held during a sync or a write to the base.
+
+mod checkpoint;
+mod commit;
+
+use crate::cache::{Row, RowCache};
+use crate::device::{self, Syncing};
+use crate::index::{Base, BaseError, RedbBase};
+use crate::log::replay::{Covered, ReplayError, replay};
+use crate::log::{AppendError, Log, LogStart};
+use crate::overlay::{FullKey, Overlay};
+use crate::space::{Ballast, Gauge, space_after_reserve};
+use base::{Epoch, Transno};
+use checkpoint::Checkpointer;
+use commit::Committer;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use store::{Batch, KEY_BYTES_MAX, MetaStore, OnDurable, Pressure, Space, StoreError, Table};
+
+/// Rows that a scan takes together; no lock is kept between the parts.
+const SCAN_PART_ROWS: usize = 256;
+/// Group and segment overhead is far below this, and the largest batch must fit.
+const SEGMENT_BYTES_MIN: u64 = 2 << 20;
+const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+
+const _: () = assert!(SEGMENT_BYTES_MIN >= store::BATCH_BYTES_MAX as u64 + 4096);
+
+/// How a metadata store is opened. `Default` is right for servers.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of one log segment; `None` chooses by the size of the device.
+    pub segment_bytes: Option<u64>,
+    /// Log bytes after which a checkpoint begins; `None` is four segments.
+    pub checkpoint_bytes: Option<u64>,
+    /// Budget of the row cache, and of the base's own page cache.
+    pub cache_bytes: usize,
+    pub index_cache_bytes: usize,
+    /// Nothing applied stays undurable longer than this and one sync.
+    pub sync_interval: Duration,
+    /// Syncs do nothing: a power failure loses everything. For tests only.
+    pub no_sync: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            segment_bytes: None,
+            checkpoint_bytes: None,
+            cache_bytes: 64 << 20,
+            index_cache_bytes: 32 << 20,
+            sync_interval: base::limits::SYNC_INTERVAL,
+            no_sync: Syncing::from_environment() == Syncing::Skipped,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn syncing(&self) -> Syncing {
+        if self.no_sync { Syncing::Skipped } else { Syncing::Real }
+    }
+
+    fn segment_bytes(&self, space: &Space) -> u64 {
+        let chosen = self.segment_bytes.unwrap_or((space.total_bytes / 512).min(SEGMENT_BYTES_MAX));
+        chosen.max(SEGMENT_BYTES_MIN).next_multiple_of(4096)
+    }
+}
+
+/// Why a metadata store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot use {path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("no space for the log of this target in {path}")]
+    NoSpace { path: PathBuf },
+    #[error(transparent)]
+    Base(#[from] BaseError),
+    #[error(transparent)]
+    Log(#[from] ReplayError),
+}
+
+/// What an open found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    pub last: Transno,
+    /// Batches read from the log.
+    pub replayed_count: u64,
+    /// The log ended in something half-written, which was cut off.
+    pub torn: bool,
+}
+
+/// What the threads share.
+pub(crate) struct Shared {
+    directory: PathBuf,
+    log_directory: PathBuf,
+    segment_bytes: u64,
+    checkpoint_bytes: u64,
+    syncing: Syncing,
+    ballast: Arc<Ballast>,
+    gauge: Gauge,
+    log: Mutex<Log>,
+    overlay: RwLock<Overlay>,
+    base: Box<dyn Base>,
+    cache: RowCache,
+    applied: AtomicU64,
+    durable: AtomicU64,
+    appended_bytes: AtomicU64,
+    synced_bytes: AtomicU64,
+    poison: OnceLock<StoreError>,
+    committer: Committer,
+    checkpointer: Checkpointer,
+    on_durable: OnDurable,
+}
+
+/// The metadata store of one target, in a directory of its own.
+pub struct MetaDisk {
+    shared: Arc<Shared>,
+    recovered: Recovered,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MetaDisk {
+    /// Makes an empty store in `directory`, which is created. What is there already is refused.
+    ///
+    /// # Errors
+    /// If the files cannot be made.
+    pub fn create(directory: &Path, options: &Options) -> Result<(), OpenError> {
+        let io = |source| OpenError::Io { path: directory.to_path_buf(), source };
+        let syncing = options.syncing();
+        std::fs::create_dir_all(directory.join("log")).map_err(io)?;
+        if directory.join("index").exists() {
+            return Err(io(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
+        }
+        let space = device::space(directory).map_err(io)?;
+        let ballast = Arc::new(Ballast::take(directory.join("ballast"), &space));
+        let mut seed = [0; 4];
+        std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed)).map_err(io)?;
+        // Built aside, made durable, then given its name.
+        let aside = directory.join("index.new");
+        let _ = std::fs::remove_file(&aside);
+        let cache_bytes = options.index_cache_bytes;
+        drop(RedbBase::open(&aside, cache_bytes, syncing, ballast, Some(u32::from_le_bytes(seed)))?);
+        std::fs::rename(&aside, directory.join("index")).map_err(io)?;
+        syncing.sync_directory(directory).map_err(io)
+    }
+
+    /// Opens the store: the base, and what the log has beyond it.
+    ///
+    /// # Errors
+    /// If anything that had been durable is missing or damaged, or the device refuses.
+    pub fn open(directory: &Path, options: &Options, on_durable: OnDurable) -> Result<MetaDisk, OpenError> {
+        let io = |source| OpenError::Io { path: directory.to_path_buf(), source };
+        let syncing = options.syncing();
+        let space = device::space(directory).map_err(io)?;
+        let ballast = Arc::new(Ballast::take(directory.join("ballast"), &space));
+        let index_path = directory.join("index");
+        let base = RedbBase::open(&index_path, options.index_cache_bytes, syncing, ballast.clone(), None)?;
+        let covered = base.covered();
+        let log_directory = directory.join("log");
+        let mut overlay = Overlay::default();
+        let mut replayed_count = 0;
+        let found = replay(&log_directory, covered, syncing, &mut |_, batch| {
+            overlay.apply(batch);
+            replayed_count += 1;
+        })?;
+        // What a killed process wrote is in the kernel only; from here on it counts as durable.
+        for segment in &found.live {
+            syncing.sync_data(&segment.file).map_err(io)?;
+        }
+        let segment_bytes = options.segment_bytes(&space);
+        let (spare, odd): (Vec<_>, Vec<_>) = found
+            .free
+            .into_iter()
+            .partition(|segment| segment.file.metadata().is_ok_and(|meta| meta.len() == segment_bytes));
+        for segment in odd {
+            std::fs::remove_file(&segment.path).map_err(io)?;
+        }
+        let recovered = Recovered { last: found.last, replayed_count, torn: found.torn };
+        let pending = (found.last > covered.applied).then(|| Covered {
+            applied: found.last,
+            segment: found.segment,
+            epoch: found.epoch.max(covered.epoch),
+            seed: covered.seed,
+        });
+        if pending.is_some() {
+            overlay.freeze();
+        }
+        let log = Log::start(LogStart {
+            directory: log_directory.clone(),
+            segment_bytes,
+            syncing,
+            ballast: ballast.clone(),
+            seed: covered.seed,
+            epoch: Epoch(found.epoch.0 + 1),
+            segment_number: found.segment + 1,
+            last: found.last,
+            filled: found.live,
+            spare,
+        })
+        .map_err(|error| match error {
+            AppendError::NoSpace => OpenError::NoSpace { path: log_directory.clone() },
+            AppendError::Failed(source) => io(source),
+        })?;
+        let shared = Arc::new(Shared {
+            directory: directory.to_path_buf(),
+            log_directory,
+            segment_bytes,
+            checkpoint_bytes: options.checkpoint_bytes.unwrap_or(4 * segment_bytes),
+            syncing,
+            ballast,
+            gauge: Gauge::new(directory.to_path_buf()),
+            log: Mutex::new(log),
+            overlay: RwLock::new(overlay),
+            base: Box::new(base),
+            cache: RowCache::new(options.cache_bytes),
+            applied: AtomicU64::new(found.last.0),
+            durable: AtomicU64::new(found.last.0),
+            appended_bytes: AtomicU64::new(0),
+            synced_bytes: AtomicU64::new(0),
+            poison: OnceLock::new(),
+            committer: Committer::new(options.sync_interval),
+            checkpointer: Checkpointer::new(pending),
+            on_durable,
+        });
+        let threads = vec![
+            spawn("meta-sync", &shared, commit::run).map_err(io)?,
+            spawn("meta-checkpoint", &shared, checkpoint::run).map_err(io)?,
+        ];
+        Ok(MetaDisk { shared, recovered, threads: Mutex::new(threads) })
+    }
+
+    /// Opens what is there, or makes an empty store first.
+    ///
+    /// # Errors
+    /// As `create` and `open`.
+    pub fn open_or_create(
+        directory: &Path,
+        options: &Options,
+        on_durable: OnDurable,
+    ) -> Result<MetaDisk, OpenError> {
+        if !directory.join("index").exists() {
+            MetaDisk::create(directory, options)?;
+        }
+        MetaDisk::open(directory, options, on_durable)
+    }
+
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
+    }
+
+    /// Moves everything applied so far into the base, and waits for it. For maintenance and tests; the checkpointer
+    /// does it by itself.
+    ///
+    /// # Errors
+    /// If the base cannot be written.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        self.shared.checkpoint_all()
+    }
+
+    fn stop_threads(&self) {
+        self.shared.committer.stop();
+        self.shared.checkpointer.stop();
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                tracing::error!(path = %self.shared.directory.display(), "a thread of the store panicked");
+            }
+        }
+    }
+}
+
+fn spawn(
+    name: &str,
+    shared: &Arc<Shared>,
+    run: impl FnOnce(&Shared) + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let shared = shared.clone();
+    std::thread::Builder::new().name(name.to_string()).spawn(move || run(&shared))
+}
+
+impl Drop for MetaDisk {
+    /// Without `close` this is as if the process had been killed here: nothing is synced.
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}
+
+impl Shared {
+    /// The device failed to persist something. Sticky; whoever waits is told.
+    fn poison(&self, operation: &'static str, errno: i32) -> StoreError {
+        let error = StoreError::Poisoned { operation, errno };
+        if self.poison.set(error.clone()).is_ok() {
+            tracing::error!(path = %self.directory.display(), %error, "fenced");
+            self.committer.announce();
+            (self.on_durable)();
+        }
+        error
+    }
+
+    fn check_sound(&self) -> Result<(), StoreError> {
+        self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn append_failed(&self, error: &AppendError) -> StoreError {
+        match error {
+            AppendError::NoSpace => StoreError::NoSpace,
+            AppendError::Failed(source) => self.poison("write its log", device::errno(source)),
+        }
+    }
+
+    fn overlay_get(&self, key: &[u8]) -> Option<Row> {
+        self.overlay.read().unwrap_or_else(PoisonError::into_inner).get(key)
+    }
+
+    fn lookup(&self, key: &[u8]) -> Result<Row, StoreError> {
+        let generation = self.cache.generation();
+        if let Some(row) = self.overlay_get(key) {
+            return Ok(row);
+        }
+        if let Some(row) = self.cache.get(key) {
+            return Ok(row);
+        }
+        let row: Row = self.base.get(key)?.map(Arc::from);
+        self.cache.insert(key, row.clone(), generation);
+        Ok(row)
+    }
+
+    /// Rows of one part, and where the next part begins; `None` if this was the last.
+    fn scan_part(&self, from: &[u8], to: &[u8], limit: usize) -> Result<ScanPart, StoreError> {
+        // The overlay first: what leaves it meanwhile is in the base by then.
+        let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner).range(from, to, limit);
+        let stored = self.base.range(from, to, limit)?;
+        let overlay_end =
+            (overlay.len() == limit).then(|| overlay.last().map(|(key, _)| key.to_vec())).flatten();
+        let stored_end = (stored.len() == limit).then(|| stored.last().map(|(key, _)| key.clone())).flatten();
+        // Beyond the earlier end of the two, one side is not known yet.
+        let end = match (overlay_end, stored_end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let is_known = |key: &[u8]| end.as_deref().is_none_or(|end| key <= end);
+        let mut overlay = overlay.into_iter().take_while(|(key, _)| is_known(key)).peekable();
+        let mut stored = stored.into_iter().take_while(|(key, _)| is_known(key)).peekable();
+        let mut rows = Vec::new();
+        loop {
+            let is_overlay = match (overlay.peek(), stored.peek()) {
+                (Some((a, _)), Some((b, _))) => {
+                    if **a == **b {
+                        stored.next();
+                        true
+                    } else {
+                        **a < **b
+                    }
+                }
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (None, None) => break,
+            };
+            if is_overlay {
+                if let Some((key, Some(value))) = overlay.next() {
+                    rows.push((key.into_vec(), value));
+                }
+            } else if let Some((key, value)) = stored.next() {
+                rows.push((key, Arc::from(value)));
+            }
+        }
+        let next = end.map(|mut key| {
+            key.push(0);
+            key
+        });
+        Ok(ScanPart { rows, next })
+    }
+}
+
+struct ScanPart {
+    rows: Vec<(Vec<u8>, Arc<[u8]>)>,
+    next: Option<Vec<u8>>,
+}
+
+impl MetaStore for MetaDisk {
+    fn apply(&self, t: Transno, batch: &Batch) -> Result<(), StoreError> {
+        let shared = &*self.shared;
+        shared.check_sound()?;
+        batch.check()?;
+        {
+            let mut log = lock(&shared.log);
+            assert!(t > log.last(), "transnos rise: {t} after {}", log.last());
+            let durable = Transno(shared.durable.load(Ordering::Acquire));
+            log.append(t, batch.encoded(), durable).map_err(|error| shared.append_failed(&error))?;
+            shared.overlay.write().unwrap_or_else(PoisonError::into_inner).apply(batch);
+            shared.appended_bytes.store(log.appended_bytes(), Ordering::Relaxed);
+            shared.applied.store(t.0, Ordering::Release);
+            if log.is_spare_wanted() {
+                shared.checkpointer.note_spare_wanted();
+            }
+        }
+        shared.committer.note_applied();
+        shared
+            .checkpointer
+            .note_appended(shared.appended_bytes.load(Ordering::Relaxed), shared.checkpoint_bytes);
+        Ok(())
+    }
+
+    fn applied(&self) -> Transno {
+        Transno(self.shared.applied.load(Ordering::Acquire))
+    }
+
+    fn durable(&self) -> Transno {
+        Transno(self.shared.durable.load(Ordering::Acquire))
+    }
+
+    fn kick(&self) {
+        self.shared.committer.kick();
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(key) = FullKey::new(table, key) else { return Ok(None) };
+        Ok(self.shared.lookup(key.bytes())?.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to_exclusive: &[u8],
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        // A bound may be longer than any key: cut, it still lies where it did between the keys there are.
+        let full = |bound: &[u8]| {
+            let mut key = vec![table];
+            key.extend_from_slice(bound.get(..KEY_BYTES_MAX + 1).unwrap_or(bound));
+            key
+        };
+        let (mut from, to) = (full(from), full(to_exclusive));
+        let mut left = limit;
+        while left > 0 && from < to {
+            let part = self.shared.scan_part(&from, &to, left.min(SCAN_PART_ROWS))?;
+            for (key, value) in part.rows.iter().take(left) {
+                if !visit(key.get(1..).unwrap_or_default(), value) {
+                    return Ok(());
+                }
+            }
+            left = left.saturating_sub(part.rows.len());
+            let Some(next) = part.next else { break };
+            from = next;
+        }
+        Ok(())
+    }
+
+    fn pressure(&self) -> Pressure {
+        let shared = &*self.shared;
+        let synced_bytes = shared.synced_bytes.load(Ordering::Relaxed);
+        Pressure {
+            unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
+            overlay_bytes: shared.overlay.read().unwrap_or_else(PoisonError::into_inner).byte_count() as u64,
+            reserve: shared.gauge.reserve(),
+            poisoned: shared.poison.get().is_some(),
+        }
+    }
+
+    fn space(&self) -> Space {
+        space_after_reserve(&self.shared.directory)
+    }
+
+    fn close(&self) {
+        self.stop_threads();
+        self.shared.close();
+    }
+}

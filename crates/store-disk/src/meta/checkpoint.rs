@@ -1,0 +1,196 @@
+//! The checkpointer: one nice thread that moves generations of the overlay into the base.
+//!
+//! A generation is frozen together with the log segments that hold it, made durable in the log, put into the base,
+//! and only then dropped from memory and its segments given back. If the base has no room, the generation stays
+//! and is tried again: everything in it is safe in the log.
+
+use super::{Shared, lock};
+use crate::device;
+use crate::log::replay::Covered;
+use crate::log::{AppendError, create_segment};
+use crate::overlay::Rows;
+use crate::space::reserve_of;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use store::{Reserve, StoreError};
+
+/// How often the ballast is looked after, and a failed checkpoint is tried again.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    checkpoint: bool,
+    spare: bool,
+}
+
+pub(super) struct Checkpointer {
+    /// Held during a checkpoint, so that there is one at a time. What the frozen generation covers.
+    pending: Mutex<Option<Covered>>,
+    wanted: Mutex<Wanted>,
+    wake: Condvar,
+    stopped: AtomicBool,
+    is_wanted: AtomicBool,
+    is_spare_wanted: AtomicBool,
+    /// Log bytes when the last generation was frozen.
+    frozen_at_bytes: AtomicU64,
+}
+
+impl Checkpointer {
+    /// What replay found waits as the first frozen generation.
+    pub fn new(pending: Option<Covered>) -> Checkpointer {
+        Checkpointer {
+            wanted: Mutex::new(Wanted { checkpoint: pending.is_some(), spare: true }),
+            pending: Mutex::new(pending),
+            wake: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+            is_spare_wanted: AtomicBool::new(true),
+            frozen_at_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn note_appended(&self, appended_bytes: u64, checkpoint_bytes: u64) {
+        let since = appended_bytes.saturating_sub(self.frozen_at_bytes.load(Ordering::Relaxed));
+        if since >= checkpoint_bytes && !self.is_wanted.swap(true, Ordering::AcqRel) {
+            lock(&self.wanted).checkpoint = true;
+            self.wake.notify_one();
+        }
+    }
+
+    pub fn note_spare_wanted(&self) {
+        if !self.is_spare_wanted.swap(true, Ordering::AcqRel) {
+            lock(&self.wanted).spare = true;
+            self.wake.notify_one();
+        }
+    }
+
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        // Taken so that the thread is either waiting or has yet to look.
+        drop(lock(&self.wanted));
+        self.wake.notify_one();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Between two attempts: the device is not likely to change its mind at once.
+    fn pause(&self) {
+        let wanted = lock(&self.wanted);
+        let timeout = self.wake.wait_timeout_while(wanted, UPKEEP_INTERVAL, |_| !self.is_stopped());
+        drop(timeout.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits until something is wanted, or for the upkeep interval.
+    fn wait(&self) -> Wanted {
+        let mut wanted = lock(&self.wanted);
+        if !wanted.checkpoint && !wanted.spare && !self.is_stopped() {
+            wanted =
+                self.wake.wait_timeout(wanted, UPKEEP_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::take(&mut *wanted)
+    }
+}
+
+/// The thread.
+pub(super) fn run(shared: &Shared) {
+    device::be_nice();
+    while !shared.checkpointer.is_stopped() {
+        let wanted = shared.checkpointer.wait();
+        if wanted.spare {
+            shared.prepare_spare();
+        }
+        shared.look_after_space();
+        if wanted.checkpoint && !shared.checkpointer.is_stopped() {
+            if let Err(error) = shared.checkpoint_one() {
+                tracing::warn!(path = %shared.directory.display(), %error, "a checkpoint failed and will be tried again");
+                shared.checkpointer.pause();
+                lock(&shared.checkpointer.wanted).checkpoint = true;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn look_after_space(&self) {
+        let Ok(space) = device::space(&self.directory) else { return };
+        match reserve_of(&space) {
+            Reserve::Exhausted => {
+                self.ballast.release();
+            }
+            Reserve::Low => {}
+            Reserve::Ample => self.ballast.retake(&space),
+        }
+    }
+
+    /// Makes a log segment ready outside the log's lock.
+    fn prepare_spare(&self) {
+        self.checkpointer.is_spare_wanted.store(false, Ordering::Release);
+        if !lock(&self.log).is_spare_wanted() {
+            return;
+        }
+        match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast) {
+            Ok(segment) => lock(&self.log).add_spare(segment),
+            Err(AppendError::NoSpace) => {}
+            Err(AppendError::Failed(error)) => {
+                tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
+            }
+        }
+    }
+
+    /// The generation to put into the base: the one that waits, or a new one. `None` if there is nothing.
+    fn freeze(&self, pending: &mut Option<Covered>) -> Result<Option<(Arc<Rows>, Covered)>, StoreError> {
+        let mut log = lock(&self.log);
+        let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(rows), Some(covered)) = (overlay.frozen(), *pending) {
+            return Ok(Some((rows, covered)));
+        }
+        if overlay.is_active_empty() && log.last() == self.base.covered().applied {
+            return Ok(None);
+        }
+        let segment = log.rotate().map_err(|error| self.append_failed(&error))?;
+        let seed = self.base.covered().seed;
+        let covered = Covered { applied: log.last(), segment, epoch: log.epoch(), seed };
+        *pending = Some(covered);
+        self.checkpointer.frozen_at_bytes.store(log.appended_bytes(), Ordering::Relaxed);
+        self.checkpointer.is_wanted.store(false, Ordering::Release);
+        Ok(Some((overlay.freeze(), covered)))
+    }
+
+    /// Puts one generation into the base. False if there was none.
+    pub(super) fn checkpoint_one(&self) -> Result<bool, StoreError> {
+        let mut pending = lock(&self.checkpointer.pending);
+        self.check_sound()?;
+        let Some((rows, covered)) = self.freeze(&mut pending)? else { return Ok(false) };
+        // The parts of a checkpoint may become durable one by one: then the log must already have the whole.
+        self.committer.kick();
+        let is_durable = || self.durable.load(Ordering::Acquire) >= covered.applied.0;
+        let is_waited = self.committer.wait_until(|| is_durable() || self.poison.get().is_some());
+        self.check_sound()?;
+        if !is_waited {
+            return Ok(false);
+        }
+        let mut changes = rows.iter().map(|(key, row)| (&**key, row.as_deref()));
+        let keep_going = || !self.checkpointer.is_stopped();
+        if !self.base.checkpoint(&mut changes, covered, &keep_going)? {
+            return Ok(false);
+        }
+        self.cache.advance_generation();
+        for (key, row) in rows.iter() {
+            self.cache.update(key, row.clone());
+        }
+        self.overlay.write().unwrap_or_else(PoisonError::into_inner).drop_frozen();
+        lock(&self.log).recycle(covered.segment);
+        *pending = None;
+        Ok(true)
+    }
+
+    /// Everything applied before this call.
+    pub(super) fn checkpoint_all(&self) -> Result<(), StoreError> {
+        let applied = self.applied.load(Ordering::Acquire);
+        while self.base.covered().applied.0 < applied && self.checkpoint_one()? {}
+        Ok(())
+    }
+}

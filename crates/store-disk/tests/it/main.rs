@@ -1,0 +1,6 @@
+//! The disk engines pass the conformance suite, and survive kills, torn tails and flipped bits.
+
+#![allow(clippy::unwrap_used)]
+
+mod kill;
+mod meta;
