@@ -45,7 +45,8 @@ pub struct Cluster {
     /// The mount that `up` makes.
     pub mount: PathBuf,
     home: PathBuf,
-    run: tempfile::TempDir,
+    /// Control sockets and mount points: a socket address has 108 bytes at most, so their paths must be short.
+    short: tempfile::TempDir,
     tag: String,
     fsname: String,
     environment: BTreeMap<String, String>,
@@ -53,22 +54,25 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Prepares a cluster under `home` (data in `home/data`, mount on `home/mnt`); nothing is started.
+    /// Prepares a cluster with its data in `home/data` and its mounts in a directory with a short path; nothing is started.
     pub fn new(options: &Options, home: &Path, shape: Shape) -> Result<Cluster> {
         let home = home.canonicalize().with_context(|| format!("{} is not there", home.display()))?;
         let sheen = options
             .sheen
             .canonicalize()
             .with_context(|| format!("{}: build the binary first", options.sheen.display()))?;
-        let mount = home.join("mnt");
-        fs::create_dir_all(&mount)?;
+        let short = sweep::short_directory()?;
+        let mount = short.path().join("mnt");
+        for directory in [&mount, &short.path().join("run")] {
+            fs::create_dir_all(directory)?;
+        }
         Ok(Cluster {
             sheen,
             transport: options.transport.word(),
             shape,
             data: home.join("data"),
             mount,
-            run: tempfile::Builder::new().prefix("sheen-run-").tempdir()?,
+            short,
             tag: format!(
                 "SHEEN_BED={}-{}",
                 std::process::id(),
@@ -89,7 +93,7 @@ impl Cluster {
     /// A `sheen` command of this cluster's surroundings (control sockets in a directory of its own).
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.sheen);
-        command.env("SHEEN_RUN", self.run.path()).envs(&self.environment);
+        command.env("SHEEN_RUN", self.short.path().join("run")).envs(&self.environment);
         // The daemons inherit the bed's tag, so that the guard finds them wherever they detach to.
         if let Some((name, value)) = self.tag.split_once('=') {
             command.env(name, value);
@@ -150,9 +154,9 @@ impl Cluster {
         Ok(format!("{}:/{}", text("mgs_nid")?, text("fsname")?))
     }
 
-    /// Mounts the cluster once more on `home/NAME`.
+    /// Mounts the cluster once more, on a directory of this name beside the first mount.
     pub fn mount_again(&self, name: &str) -> Result<PathBuf> {
-        let point = self.home.join(name);
+        let point = self.short.path().join(name);
         fs::create_dir_all(&point)?;
         let source = self.source()?;
         let transport = format!("transport={}", self.transport);
@@ -212,7 +216,9 @@ impl Cluster {
 
     /// Kills and unmounts everything of this cluster, without asking it.
     pub fn release(&self) -> Vec<String> {
-        sweep::release(&self.home, &self.tag)
+        let mut found = sweep::release(self.short.path(), &self.tag);
+        found.extend(sweep::release(&self.home, &self.tag));
+        found
     }
 }
 

@@ -1,6 +1,7 @@
 //! `mount-suites`: the suites that run on real mounts. `mount-suites list` names them.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -42,7 +43,18 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line with the chain of causes: a backtrace of the harness helps nobody.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     match Arguments::parse().command {
         Command::Run { suites: names, options } => {
             let mut runner = Runner::new(options)?;

@@ -92,6 +92,38 @@ impl Runner {
         if let Some(pair) = pair {
             self.finish_pair(suite, pair);
         }
+        self.run_canary(suite)
+    }
+
+    /// Runs the suite's canary on two directories that are not the same; it must fail, or the suite sees nothing.
+    fn run_canary(&mut self, suite: &Suite) -> Result<()> {
+        let chosen = self.options.only.as_ref().is_none_or(|only| "canary".contains(only.as_str()));
+        let Some(case) = suite.canary.and_then(|name| suite.cases.iter().find(|case| case.name == name))
+        else {
+            return Ok(());
+        };
+        if !chosen {
+            return Ok(());
+        }
+        let pair = Pair { a: self.home.join("canary-a"), b: self.home.join("canary-b"), cluster: None };
+        let mut options = self.options.clone();
+        (options.local, options.local_second) = (Some(pair.a.clone()), Some(pair.b.clone()));
+        for directory in [&pair.a, &pair.b, &self.home.join("work")] {
+            fs::create_dir_all(directory)?;
+        }
+        let log = self.home.join(format!("{}-canary.out", suite.name));
+        let tag = format!("SHEEN_CASE={}-{}-canary", std::process::id(), suite.name);
+        let mut command = case_command(&options, suite, case, &self.home.join("work"), Some(&pair))?;
+        let started = Instant::now();
+        let end = bounded::run(&mut command, &tag, self.limit(case), &log, &mut |_| {})?;
+        let verdict = match judge(&end, &log) {
+            Verdict::Failed(_) => Verdict::Passed,
+            other => {
+                Verdict::Failed(format!("{} should fail on two different file systems: {other:?}", case.name))
+            }
+        };
+        let name = format!("{}/canary", suite.name);
+        self.push(Report { name, seconds: started.elapsed().as_secs_f64(), verdict });
         Ok(())
     }
 
@@ -143,7 +175,7 @@ impl Runner {
         fs::create_dir_all(&work)?;
         let log = self.home.join(format!("{}-{}.out", suite.name, case.name));
         let tag = format!("SHEEN_CASE={}-{}-{}", std::process::id(), suite.name, case.name);
-        let mut command = self.case_command(suite, case, &work, pair.as_deref())?;
+        let mut command = case_command(&self.options, suite, case, &work, pair.as_deref())?;
         let started = Instant::now();
         let end = bounded::run(&mut command, &tag, self.limit(case), &log, &mut |_| {})?;
         let left_behind = sweep::release(&work, &tag);
@@ -168,30 +200,6 @@ impl Runner {
         }
         self.report(suite, case, started.elapsed().as_secs_f64(), verdict);
         Ok(failed)
-    }
-
-    fn case_command(&self, suite: &Suite, case: &Case, work: &Path, pair: Option<&Pair>) -> Result<Command> {
-        let options = &self.options;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["case", suite.name, case.name]);
-        let (a, b) = pair.map_or((work, work), |pair| (pair.a.as_path(), pair.b.as_path()));
-        command.arg(a).arg(b).arg(work);
-        command.args(["--transport", options.transport.word(), "--seed", &options.seed.to_string()]);
-        command.arg("--sheen").arg(&options.sheen).arg("--tools").arg(&options.tools);
-        command.args(["--patience", &options.patience.to_string()]);
-        if let Some(local) = &options.local {
-            command.arg("--local").arg(local);
-        }
-        if let Some(second) = &options.local_second {
-            command.arg("--local-second").arg(second);
-        }
-        if let Some(count) = options.count {
-            command.args(["--count", &count.to_string()]);
-        }
-        if options.thorough {
-            command.arg("--thorough");
-        }
-        Ok(command)
     }
 
     fn keep(&self, suite: &Suite, case: &Case, log: &Path, work: &Path, cluster: Option<&Cluster>) {
@@ -268,6 +276,37 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+fn case_command(
+    options: &Options,
+    suite: &Suite,
+    case: &Case,
+    work: &Path,
+    pair: Option<&Pair>,
+) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    // The chain of causes is what a case has to say; a backtrace of the harness would push it out of the report.
+    command.env("RUST_BACKTRACE", "0");
+    command.args(["case", suite.name, case.name]);
+    let (a, b) = pair.map_or((work, work), |pair| (pair.a.as_path(), pair.b.as_path()));
+    command.arg(a).arg(b).arg(work);
+    command.args(["--transport", options.transport.word(), "--seed", &options.seed.to_string()]);
+    command.arg("--sheen").arg(&options.sheen).arg("--tools").arg(&options.tools);
+    command.args(["--patience", &options.patience.to_string()]);
+    if let Some(local) = &options.local {
+        command.arg("--local").arg(local);
+    }
+    if let Some(second) = &options.local_second {
+        command.arg("--local-second").arg(second);
+    }
+    if let Some(count) = options.count {
+        command.args(["--count", &count.to_string()]);
+    }
+    if options.thorough {
+        command.arg("--thorough");
+    }
+    Ok(command)
 }
 
 fn judge(end: &End, log: &Path) -> Verdict {

@@ -5,10 +5,14 @@ use anyhow::{Result, bail};
 use crate::case::Suite;
 
 pub mod coherence;
+pub mod fsx;
+pub mod pjdfstest;
 pub mod posix;
+pub mod two_mounts;
 
 /// Every suite, in the order in which they run.
-pub const ALL: &[&Suite] = &[&posix::SUITE, &coherence::SUITE];
+pub const ALL: &[&Suite] =
+    &[&posix::SUITE, &pjdfstest::SUITE, &fsx::SUITE, &two_mounts::SUITE, &coherence::SUITE];
 
 /// The named suites, or all.
 pub fn chosen(names: &[String]) -> Result<Vec<&'static Suite>> {

@@ -3,6 +3,7 @@
 //! the thing that died, and nothing touches a path inside a mount that may hang.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -92,6 +93,11 @@ fn unescape(field: &str) -> String {
         }
     }
     text
+}
+
+/// A new directory with a short path (below TMPDIR), for sockets and mount points.
+pub fn short_directory() -> io::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix("sheen-").rand_bytes(4).tempdir()
 }
 
 /// Makes everything that belongs to `directory` and `tag` go away: FUSE connections aborted, processes killed, mounts detached,
