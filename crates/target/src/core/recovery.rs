@@ -226,7 +226,7 @@ impl<M: MetaStore> Core<M> {
         let Some(recovery) = &self.recovery else { return };
         let Some(drained_at) = recovery.drained_at else { return };
         if !recovery.is_needed {
-            return self.end_recovery(drained_at, out);
+            return self.end_recovery(self.open_at, out);
         }
         let Some(end_at) = recovery.end_at else {
             // Data first: the mark in the last row says that everything before it is committed.
@@ -236,7 +236,7 @@ impl<M: MetaStore> Core<M> {
             return self.write_end(out);
         };
         if self.store.durable() >= end_at {
-            self.end_recovery(end_at, out);
+            self.end_recovery(drained_at, out);
         }
     }
 

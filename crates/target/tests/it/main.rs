@@ -1,0 +1,6 @@
+//! Two imports and one target over a network that loses, repeats and reorders, and a target that dies at any moment.
+
+#![allow(clippy::unwrap_used)]
+
+mod network;
+mod sessions;

@@ -1,0 +1,344 @@
+//! A small cluster: callers with an `Import` each, one target whose only operation is to write a row once.
+
+use base::{ClientId, Duration, Endpoint, Fid, Now, Rng, Status, TargetId, Time, Transno, WallTime};
+use bytes::Bytes;
+use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use store::{Batch, MemoryMeta, MetaStore};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput};
+use wire::mdt::Credentials;
+use wire::{Frame, MdtRequest, Reply, Request};
+
+pub const TARGET: TargetId = TargetId::mdt(0);
+const ROWS: u8 = 1;
+const COUNTER: u8 = 2;
+
+pub struct Caller {
+    pub import: Import,
+    pub sent: BTreeMap<Ticket, u64>,
+    /// Operations with a good answer, and under which number.
+    pub done: BTreeMap<u64, Transno>,
+    pub failed: BTreeMap<u64, Status>,
+    pub evictions: usize,
+    pub recoveries: usize,
+    pub lost_replays: usize,
+}
+
+pub struct Cluster {
+    pub rng: Rng,
+    pub now: Now,
+    pub store: Arc<MemoryMeta>,
+    pub core: Option<Core<MemoryMeta>>,
+    pub callers: Vec<Caller>,
+    /// Frames under way: when they arrive, in order of sending.
+    wire: BTreeMap<(Time, u64), Frame>,
+    sent_count: u64,
+    pub loss_one_in: u64,
+    pub has_external_data: bool,
+    pub reports_external: bool,
+    next_operation: u64,
+    pub executed: u64,
+    pub crashes: u64,
+    pub partitioned: BTreeSet<usize>,
+}
+
+fn client(index: usize) -> ClientId {
+    ClientId(100 + index as u128)
+}
+
+impl Cluster {
+    pub fn new(seed: u64, caller_count: usize) -> Cluster {
+        let callers = (0..caller_count)
+            .map(|index| Caller {
+                import: Import::new(ImportOptions {
+                    client: client(index),
+                    incarnation: 1,
+                    fsname: "t".into(),
+                    nid: format!("caller{index}"),
+                    target: TARGET,
+                    target_uuid: 7,
+                }),
+                sent: BTreeMap::new(),
+                done: BTreeMap::new(),
+                failed: BTreeMap::new(),
+                evictions: 0,
+                recoveries: 0,
+                lost_replays: 0,
+            })
+            .collect();
+        let mut cluster = Cluster {
+            rng: Rng::new(seed),
+            now: Now { time: Time(1), wall: WallTime(1_000_000) },
+            store: Arc::new(MemoryMeta::new()),
+            core: None,
+            callers,
+            wire: BTreeMap::new(),
+            sent_count: 0,
+            loss_one_in: 0,
+            has_external_data: false,
+            reports_external: true,
+            next_operation: 1,
+            executed: 0,
+            crashes: 0,
+            partitioned: BTreeSet::new(),
+        };
+        cluster.start();
+        cluster
+    }
+
+    pub fn start(&mut self) {
+        let options = CoreOptions {
+            id: TARGET,
+            uuid: 7,
+            fsname: "t".into(),
+            now: self.now,
+            recovery_window: Duration::from_secs(60),
+            has_external_data: self.has_external_data,
+        };
+        self.core = Some(Core::open(self.store.clone(), options).unwrap());
+    }
+
+    /// The machine of the target loses power.
+    pub fn crash(&mut self) {
+        self.core = None;
+        let unsynced = self.store.unsynced_count() as u64;
+        let kept = self.rng.below(unsynced + 1) as usize;
+        self.store.crash(kept);
+        self.crashes += 1;
+    }
+
+    fn post(&mut self, frame: Frame) {
+        let copies = if self.loss_one_in == 0 {
+            1
+        } else if self.rng.one_in(self.loss_one_in) {
+            0
+        } else if self.rng.one_in(self.loss_one_in) {
+            2
+        } else {
+            1
+        };
+        for _ in 0..copies {
+            let spread = if self.loss_one_in == 0 { 100_000 } else { 20_000_000 };
+            let mut delay = 10_000 + self.rng.below(spread);
+            if self.loss_one_in != 0 && self.rng.one_in(50) {
+                delay += self.rng.below(5_000_000_000);
+            }
+            self.sent_count += 1;
+            self.wire
+                .insert((self.now.time.after(Duration::from_nanos(delay)), self.sent_count), frame.clone());
+        }
+    }
+
+    pub fn submit(&mut self, caller: usize) -> u64 {
+        let operation = self.next_operation;
+        self.next_operation += 1;
+        let request = Request::Mdt(MdtRequest::Setxattr {
+            fid: Fid::ROOT,
+            name: operation.to_be_bytes().to_vec(),
+            value: Vec::new(),
+            flags: 0,
+            creds: Credentials::default(),
+        });
+        let mut out = Vec::new();
+        let one = &mut self.callers[caller];
+        let data = Bytes::from(vec![0; 10]);
+        let ticket = one.import.submit(self.now, request, data, Kind::Modifying, operation, &mut out);
+        one.sent.insert(ticket, operation);
+        self.on_import(caller, out);
+        operation
+    }
+
+    fn on_import(&mut self, index: usize, out: Vec<ImportOutput>) {
+        for output in out {
+            match output {
+                ImportOutput::Send(frame) => {
+                    if !self.partitioned.contains(&index) {
+                        self.post(frame);
+                    }
+                }
+                ImportOutput::Completed { ticket, result } => {
+                    let caller = &mut self.callers[index];
+                    let operation = caller.sent.remove(&ticket).expect("completed once");
+                    match result {
+                        Ok(answer) => caller.done.insert(operation, answer.transno).map(|_| ()),
+                        Err(status) => caller.failed.insert(operation, status).map(|_| ()),
+                    };
+                }
+                ImportOutput::ReplayWanted => {
+                    let mut more = Vec::new();
+                    let lock = Request::Lock(wire::LockRequest::Replay { locks: Vec::new() });
+                    let list = vec![(lock, Bytes::new())];
+                    self.callers[index].import.replay_now(self.now, list, &mut more);
+                    self.on_import(index, more);
+                }
+                ImportOutput::Recovered => self.callers[index].recoveries += 1,
+                ImportOutput::Evicted => {
+                    let caller = &mut self.callers[index];
+                    caller.evictions += 1;
+                    let committed = caller.import.last_committed();
+                    caller.done.retain(|_, transno| *transno <= committed);
+                }
+                ImportOutput::ReplayFailed { .. } => self.callers[index].lost_replays += 1,
+                ImportOutput::Committed(_) | ImportOutput::State(_) | ImportOutput::Callback(_) => {}
+            }
+        }
+        self.callers[index].import.check();
+    }
+
+    pub fn on_core(&mut self, mut out: Vec<CoreOutput>) {
+        while !out.is_empty() {
+            let mut more = Vec::new();
+            for output in out {
+                match output {
+                    CoreOutput::Send(frame) => self.post(frame),
+                    CoreOutput::Execute(work) => self.execute(*work, &mut more),
+                    CoreOutput::Event(CoreEvent::Executed { .. }) => self.executed += 1,
+                    CoreOutput::Evicted(_) | CoreOutput::RecoveryEnded | CoreOutput::Event(_) => {}
+                }
+            }
+            out = more;
+        }
+        if let Some(core) = &mut self.core {
+            if self.has_external_data && self.reports_external {
+                core.set_external_durable(core.last_transno());
+                let mut more = Vec::new();
+                core.on_durable(self.now, &mut more);
+                core.check();
+                for output in more {
+                    if let CoreOutput::Send(frame) = output {
+                        self.post(frame);
+                    }
+                }
+            } else {
+                core.check();
+            }
+        }
+    }
+
+    /// Writes a row that must not exist, and counts it.
+    fn execute(&mut self, work: target::Work, out: &mut Vec<CoreOutput>) {
+        let core = self.core.as_mut().unwrap();
+        match work.request {
+            Request::Mdt(MdtRequest::Setxattr { name, .. }) => {
+                let exists = self.store.get(ROWS, &name).unwrap().is_some();
+                assert!(!exists || self.has_external_data, "an operation is executed once");
+                let count = self.store.get(COUNTER, b"n").unwrap();
+                let count = count.map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+                let mut batch = Batch::new();
+                batch.put(ROWS, &name, &core.next_transno().0.to_be_bytes());
+                batch.put(COUNTER, b"n", &(count + u64::from(!exists)).to_be_bytes());
+                let _ = core.commit(self.now, work.token, batch, Reply::Done, Bytes::new(), out);
+            }
+            Request::Mdt(MdtRequest::Sync) => {
+                core.reply_when_durable(self.now, work.token, core.last_transno(), Reply::Done, out);
+            }
+            _ => core.reply(self.now, work.token, Ok((Reply::Done, Bytes::new())), out),
+        }
+    }
+
+    /// Goes on to the next thing that happens, at most until `until`.
+    pub fn step(&mut self, until: Time) -> bool {
+        let frame_at = self.wire.keys().next().map(|(time, _)| *time);
+        let imports = self.callers.iter().filter_map(|caller| caller.import.next_deadline()).min();
+        let core = self.core.as_ref().and_then(Core::next_deadline);
+        let next = [frame_at, imports, core].into_iter().flatten().min();
+        let Some(next) = next.filter(|next| *next <= until) else {
+            self.now.time = until;
+            return false;
+        };
+        self.now.time = self.now.time.max(next);
+        self.now.wall = WallTime(self.now.time.0 as i64);
+        if frame_at == Some(next) {
+            let (_, frame) = self.wire.pop_first().unwrap();
+            self.deliver(frame);
+        }
+        for index in 0..self.callers.len() {
+            let is_due = |at: Option<Time>| at.is_some_and(|at| at <= self.now.time);
+            if is_due(self.callers[index].import.next_deadline()) {
+                let mut out = Vec::new();
+                self.callers[index].import.on_tick(self.now, &mut out);
+                assert!(!is_due(self.callers[index].import.next_deadline()), "a tick moves the deadline");
+                self.on_import(index, out);
+            }
+        }
+        if let Some(core) = &mut self.core
+            && core.next_deadline().is_some_and(|at| at <= self.now.time)
+        {
+            let mut out = Vec::new();
+            core.on_tick(self.now, &mut out);
+            self.on_core(out);
+        }
+        true
+    }
+
+    fn deliver(&mut self, frame: Frame) {
+        match frame.dst {
+            Endpoint::Target(_) => {
+                if let Some(core) = &mut self.core {
+                    let mut out = Vec::new();
+                    core.on_frame(self.now, frame, &mut out);
+                    self.on_core(out);
+                }
+            }
+            Endpoint::Client(id) => {
+                let index = (id.0 - 100) as usize;
+                if !self.partitioned.contains(&index) {
+                    let mut out = Vec::new();
+                    self.callers[index].import.on_frame(self.now, frame, &mut out);
+                    self.on_import(index, out);
+                }
+            }
+        }
+    }
+
+    /// The disk catches up, wholly or in part.
+    pub fn sync(&mut self, is_kicked: bool) {
+        if is_kicked {
+            self.store.sync();
+        } else {
+            let ahead = self.store.applied().0.saturating_sub(self.store.durable().0);
+            let step = self.rng.below(ahead.min(1 << 30) + 1);
+            self.store.sync_to(Transno(self.store.durable().0 + step));
+        }
+        if let Some(core) = &mut self.core {
+            let mut out = Vec::new();
+            core.on_durable(self.now, &mut out);
+            self.on_core(out);
+        }
+    }
+
+    pub fn run_for(&mut self, duration: Duration) {
+        let until = self.now.time.after(duration);
+        let mut is_going = true;
+        while is_going {
+            is_going = self.step(until);
+            let is_kicked = self.store.take_kick() && (self.loss_one_in == 0 || !self.rng.one_in(4));
+            if is_kicked || self.rng.one_in(40) {
+                self.sync(is_kicked);
+            }
+        }
+    }
+
+    /// Operations that have a row.
+    pub fn rows(&self) -> BTreeSet<u64> {
+        let rows = self.store.rows();
+        let keys = rows.keys().filter(|(table, _)| *table == ROWS);
+        keys.map(|(_, key)| u64::from_be_bytes(key.as_slice().try_into().unwrap())).collect()
+    }
+
+    pub fn counter(&self) -> u64 {
+        self.store
+            .get(COUNTER, b"n")
+            .unwrap()
+            .map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()))
+    }
+
+    pub fn request(&mut self, caller: usize, request: Request, kind: Kind) -> Ticket {
+        let mut out = Vec::new();
+        let ticket = self.callers[caller].import.submit(self.now, request, Bytes::new(), kind, 0, &mut out);
+        self.callers[caller].sent.insert(ticket, u64::MAX - ticket.0);
+        self.on_import(caller, out);
+        ticket
+    }
+}

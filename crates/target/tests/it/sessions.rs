@@ -1,0 +1,154 @@
+//! What sessions promise.
+
+use crate::network::Cluster;
+use base::{Duration, Status};
+use rpc::{ImportState, Kind};
+use wire::{MdtRequest, Request};
+
+/// Random work, crashes and losses; then calm. Everything acknowledged must be there, and nothing twice.
+fn storm(seed: u64, has_external_data: bool) -> (u64, u64) {
+    let mut cluster = Cluster::new(seed, 3);
+    cluster.has_external_data = has_external_data;
+    cluster.start();
+    cluster.loss_one_in = 12;
+    for _ in 0..60 {
+        for _ in 0..cluster.rng.below(6) {
+            let caller = cluster.rng.below(3) as usize;
+            cluster.submit(caller);
+        }
+        let pause = Duration::from_millis(cluster.rng.below(600));
+        cluster.run_for(pause);
+        if cluster.rng.one_in(6) {
+            cluster.crash();
+            let pause = Duration::from_millis(cluster.rng.below(3000));
+            cluster.run_for(pause);
+            cluster.start();
+        }
+    }
+    cluster.loss_one_in = 0;
+    cluster.run_for(Duration::from_secs(200));
+    let rows = cluster.rows();
+    for (index, caller) in cluster.callers.iter().enumerate() {
+        assert_eq!(caller.import.state(), ImportState::Active, "seed {seed}, caller {index}");
+        assert!(caller.sent.is_empty(), "seed {seed}: everything was answered: {:?}", caller.sent);
+        assert_eq!(caller.evictions, 0, "seed {seed}: nobody who lives is evicted");
+        assert_eq!(caller.lost_replays, 0, "seed {seed}");
+        assert!(caller.failed.is_empty(), "seed {seed}: {:?}", caller.failed);
+        for operation in caller.done.keys() {
+            assert!(
+                rows.contains(operation),
+                "seed {seed}: operation {operation} was acknowledged and is gone"
+            );
+        }
+        assert_eq!(caller.import.uncommitted_after(base::Transno::ZERO), 0, "seed {seed}");
+    }
+    assert_eq!(cluster.counter(), rows.len() as u64, "seed {seed}");
+    (cluster.crashes, rows.len() as u64)
+}
+
+#[test]
+fn everything_acknowledged_survives_and_nothing_runs_twice() {
+    let (mut crashes, mut rows) = (0, 0);
+    for seed in 0..300 {
+        let (more_crashes, more_rows) = storm(seed, false);
+        crashes += more_crashes;
+        rows += more_rows;
+    }
+    assert!(crashes > 300 && rows > 10_000, "the storm blew: {crashes} crashes, {rows} rows");
+}
+
+#[test]
+fn with_data_outside_the_store_everything_acknowledged_survives() {
+    for seed in 0..150 {
+        storm(seed, true);
+    }
+}
+
+#[test]
+fn who_does_not_come_back_is_evicted_and_told() {
+    let mut cluster = Cluster::new(1, 2);
+    cluster.submit(0);
+    cluster.submit(1);
+    cluster.run_for(Duration::from_secs(3));
+    cluster.crash();
+    cluster.partitioned.insert(1);
+    cluster.start();
+    cluster.run_for(Duration::from_secs(10));
+    let waiting = cluster.submit(0);
+    cluster.run_for(Duration::from_secs(30));
+    assert!(!cluster.callers[0].done.contains_key(&waiting), "new work waits for the end of recovery");
+    cluster.run_for(Duration::from_secs(30));
+    assert!(cluster.callers[0].done.contains_key(&waiting));
+    cluster.partitioned.clear();
+    let late = cluster.submit(1);
+    cluster.run_for(Duration::from_secs(40));
+    assert_eq!(cluster.callers[1].evictions, 1);
+    assert_eq!(cluster.callers[1].failed.get(&late), Some(&Status::Evicted));
+    let afresh = cluster.submit(1);
+    cluster.run_for(Duration::from_secs(3));
+    assert!(cluster.callers[1].done.contains_key(&afresh), "the session goes on afresh");
+}
+
+#[test]
+fn an_evicted_client_learns_it_by_its_next_request() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(1));
+    let client = cluster.callers[0].import.options().client;
+    let mut out = Vec::new();
+    let now = cluster.now;
+    cluster.core.as_mut().unwrap().evict(now, client, &mut out);
+    out.retain(|output| !matches!(output, target::CoreOutput::Send(_)));
+    cluster.on_core(out);
+    let operation = cluster.submit(0);
+    cluster.run_for(Duration::from_secs(3));
+    assert_eq!(cluster.callers[0].evictions, 1);
+    assert_eq!(cluster.callers[0].failed.get(&operation), Some(&Status::Evicted));
+}
+
+#[test]
+fn sync_is_answered_when_it_is_durable() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_millis(10));
+    let ticket = cluster.request(0, Request::Mdt(MdtRequest::Sync), Kind::Plain);
+    cluster.run_for(Duration::from_secs(1));
+    assert!(!cluster.callers[0].sent.contains_key(&ticket));
+    assert_eq!(cluster.store.unsynced_count(), 0);
+}
+
+#[test]
+fn goodbye_takes_the_client_out_so_that_no_restart_waits_for_it() {
+    let mut cluster = Cluster::new(4, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_millis(10));
+    let mut out = Vec::new();
+    let now = cluster.now;
+    cluster.callers[0].import.disconnect(now, &mut out);
+    for output in out {
+        if let rpc::ImportOutput::Send(frame) = output {
+            let mut more = Vec::new();
+            cluster.core.as_mut().unwrap().on_frame(now, frame, &mut more);
+            cluster.on_core(more);
+        }
+    }
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.callers[0].import.state(), ImportState::Disconnected);
+    assert_eq!(cluster.store.unsynced_count(), 0, "everything was durable before the answer");
+    cluster.crash();
+    cluster.start();
+    cluster.run_for(Duration::from_millis(10));
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+}
+
+#[test]
+fn a_caller_for_another_target_is_refused() {
+    let mut cluster = Cluster::new(5, 1);
+    let mut options = cluster.callers[0].import.options().clone();
+    options.target_uuid = 8;
+    cluster.callers[0].import = rpc::Import::new(options);
+    let operation = cluster.submit(0);
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.callers[0].failed.get(&operation), Some(&Status::WrongTarget));
+    assert_eq!(cluster.executed, 0);
+}
