@@ -244,7 +244,6 @@ impl Cluster {
         let core = self.core.as_ref().and_then(Core::next_deadline);
         let next = [frame_at, imports, core].into_iter().flatten().min();
         let Some(next) = next.filter(|next| *next <= until) else {
-            self.now.time = until;
             return false;
         };
         self.now.time = self.now.time.max(next);
@@ -312,12 +311,15 @@ impl Cluster {
         let until = self.now.time.after(duration);
         let mut is_going = true;
         while is_going {
+            self.now.time = self.now.time.min(until);
             is_going = self.step(until);
             let is_kicked = self.store.take_kick() && (self.loss_one_in == 0 || !self.rng.one_in(4));
             if is_kicked || self.rng.one_in(40) {
                 self.sync(is_kicked);
+                is_going = true;
             }
         }
+        self.now.time = until;
     }
 
     /// Operations that have a row.

@@ -138,7 +138,9 @@ fn goodbye_takes_the_client_out_so_that_no_restart_waits_for_it() {
     cluster.crash();
     cluster.start();
     cluster.run_for(Duration::from_millis(10));
-    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+    let core = cluster.core.as_ref().unwrap();
+    assert_eq!(core.clients().count(), 0);
+    assert!(!core.is_recovering(), "{} {}", core.durable(), core.last_transno());
 }
 
 #[test]
