@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use base::{Extent, Fid, ObjectId};
 use wire::lock::bits;

@@ -1,0 +1,152 @@
+//! Locks on objects: requests about them, and what the lock space wants done.
+
+use crate::machine::{Effects, Oss, OssEvent};
+use crate::rows;
+use base::{ClientId, LockId, Now, Status, Transno};
+use bytes::Bytes;
+use ldlm::{EnqueueRequest, Enqueued};
+use std::collections::BTreeMap;
+use store::{MetaStore, ObjectStore};
+use target::Token;
+use wire::{LockGrant, LockRequest, Reply, Resource};
+
+/// Locks that were given up and stay in the way until what was written under them is durable: otherwise somebody
+/// could read, and act upon, what a crash takes back (hazard 5.6).
+#[derive(Debug, Default)]
+pub(crate) struct CancelQueue {
+    /// Last write under each lock that is not known to be durable.
+    written: BTreeMap<(ClientId, LockId), Transno>,
+    waiting: Vec<WaitingCancel>,
+}
+
+#[derive(Debug)]
+pub(crate) struct WaitingCancel {
+    pub client: ClientId,
+    pub locks: Vec<LockId>,
+    up_to: Transno,
+}
+
+impl CancelQueue {
+    pub fn on_written(&mut self, client: ClientId, lock: LockId, transno: Transno) {
+        self.written.insert((client, lock), transno);
+    }
+
+    fn last_written(&self, client: ClientId, lock: LockId) -> Option<Transno> {
+        self.written.get(&(client, lock)).copied()
+    }
+
+    pub fn take_durable(&mut self, durable: Transno) -> Vec<WaitingCancel> {
+        self.written.retain(|_, transno| *transno > durable);
+        self.waiting.extract_if(.., |cancel| cancel.up_to <= durable).collect()
+    }
+}
+
+pub(crate) fn waiting_of(tokens: &BTreeMap<(ClientId, LockId), Token>, client: ClientId) -> Vec<LockId> {
+    let range = (client, LockId::ZERO)..=(client, LockId(u64::MAX));
+    tokens.range(range).map(|((_, lock), _)| *lock).collect()
+}
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    pub(crate) fn on_lock_request(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: LockRequest,
+        effects: &mut Effects,
+    ) {
+        match request {
+            LockRequest::Enqueue { lock, resource, mode, policy, can_wait } => {
+                let holder = token.client;
+                let request = EnqueueRequest { holder, lock, resource, mode, policy, can_wait };
+                self.on_enqueue(now, token, request, effects);
+            }
+            LockRequest::Cancel { locks } => self.on_cancel(now, token, &locks, effects),
+            LockRequest::Replay { locks } => self.on_replay(now, token, &locks, effects),
+        }
+    }
+
+    fn on_enqueue(&mut self, now: Now, token: Token, request: EnqueueRequest, effects: &mut Effects) {
+        self.stats.enqueue_count += 1;
+        if let Err(status) = self.check_exists(request.resource) {
+            return self.refuse(now, token, status, effects);
+        }
+        match self.locks.enqueue(now.time, request, &mut effects.locks) {
+            Enqueued::Granted(grant) => self.answer(now, token, Reply::Locked(grant), Bytes::new(), effects),
+            Enqueued::Waiting => drop(self.waiting_enqueues.insert((token.client, request.lock), token)),
+            Enqueued::Denied(status) => self.refuse(now, token, status, effects),
+        }
+    }
+
+    /// `Stale` for an object that was destroyed: nobody gets a lock on it any more.
+    fn check_exists(&self, resource: Resource) -> Result<(), Status> {
+        let Resource::Object(object) = resource else { return Err(Status::Invalid) };
+        if rows::is_destroyed(self.meta.as_ref(), &object)? { Err(Status::Stale) } else { Ok(()) }
+    }
+
+    /// Somebody else gave way. The object may have been destroyed in between.
+    pub(crate) fn on_granted(&mut self, now: Now, holder: ClientId, grant: LockGrant, effects: &mut Effects) {
+        let Some(token) = self.waiting_enqueues.remove(&(holder, grant.lock)) else { return };
+        match self.check_exists(grant.resource) {
+            Ok(()) => self.answer(now, token, Reply::Locked(grant), Bytes::new(), effects),
+            Err(status) => {
+                self.locks.cancel(now.time, holder, &[grant.lock], &mut effects.locks);
+                self.refuse(now, token, status, effects);
+            }
+        }
+    }
+
+    fn on_cancel(&mut self, now: Now, token: Token, locks: &[LockId], effects: &mut Effects) {
+        self.stats.cancel_count += locks.len() as u64;
+        // A request for one of these may still wait; it is answered, so that nobody waits for its reply.
+        for lock in locks {
+            if let Some(token) = self.waiting_enqueues.remove(&(token.client, *lock)) {
+                self.refuse(now, token, Status::Interrupted, effects);
+            }
+        }
+        match self.give_up(now, token.client, locks, effects) {
+            None => self.answer(now, token, Reply::Done, Bytes::new(), effects),
+            Some(up_to) => {
+                self.stats.cancel_sync_count += 1;
+                self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut effects.core);
+            }
+        }
+    }
+
+    /// Ends locks at once, or when what was written under them is durable; then returns what that waits for.
+    fn give_up(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        locks: &[LockId],
+        effects: &mut Effects,
+    ) -> Option<Transno> {
+        let durable = self.core.durable();
+        let undurable = |lock: &LockId| self.cancels.last_written(client, *lock).filter(|at| *at > durable);
+        let up_to = locks.iter().filter_map(undurable).max();
+        let (dirty, clean): (Vec<LockId>, Vec<LockId>) =
+            locks.iter().copied().partition(|lock| undurable(lock).is_some());
+        self.locks.cancel(now.time, client, &clean, &mut effects.locks);
+        let up_to = up_to?;
+        self.locks.begin_cancel(now.time, client, &dirty);
+        self.cancels.waiting.push(WaitingCancel { client, locks: dirty, up_to });
+        self.objects.kick();
+        self.meta.kick();
+        Some(up_to)
+    }
+
+    /// The client is gone; what it wrote stays protected until it is durable.
+    pub(crate) fn retire_locks(&mut self, now: Now, client: ClientId, effects: &mut Effects) {
+        let locks = self.locks.locks_of(client);
+        self.give_up(now, client, &locks, effects);
+    }
+
+    fn on_replay(&mut self, now: Now, token: Token, locks: &[LockGrant], effects: &mut Effects) {
+        let refused = self.locks.replay(token.client, locks);
+        if refused.is_empty() {
+            return self.answer(now, token, Reply::Done, Bytes::new(), effects);
+        }
+        let event = OssEvent::ReplayedLocksRefused { client: token.client, count: refused.len() };
+        self.events.push(event);
+        self.core.evict(now, token.client, &mut effects.core);
+    }
+}

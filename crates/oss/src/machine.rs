@@ -1,0 +1,427 @@
+//! The target as a machine. Every input ends in the same tail (`settle`): work and lock outputs are carried out until
+//! nothing is left, then what became durable lets go what waited for it.
+
+use crate::durability::Durability;
+use crate::locks::{CancelQueue, waiting_of};
+use crate::op;
+use crate::rows;
+use crate::stats::OssStats;
+use base::limits::{RECOVERY_WINDOW, SYNC_INTERVAL};
+use base::{ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno};
+use bytes::Bytes;
+use ldlm::{Claimed, LockOutput, LockSpace, OpId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::{Batch, MetaStore, ObjectStore, StoreError};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
+use wire::{Callback, Frame, Reply, Request};
+
+/// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
+/// its MDT has evicted and that does not know it yet.
+pub const TOMBSTONE_LIFE: Duration = Duration::from_secs(24 * 3600);
+const TOMBSTONE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+const TOMBSTONES_PER_CHECK: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub struct OssOptions {
+    pub id: TargetId,
+    pub uuid: u128,
+    pub fsname: String,
+    /// Same number for targets that share one local file system, so that space is counted once.
+    pub device: u64,
+    pub now: Now,
+    pub recovery_window: Duration,
+}
+
+impl OssOptions {
+    pub fn new(index: u16, uuid: u128, fsname: &str, device: u64, now: Now) -> OssOptions {
+        let recovery_window = RECOVERY_WINDOW;
+        OssOptions {
+            id: TargetId::ost(index),
+            uuid,
+            fsname: fsname.to_string(),
+            device,
+            now,
+            recovery_window,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Input {
+    Frame(Frame),
+    /// One of the stores has made more durable.
+    Durable,
+    Tick,
+}
+
+#[derive(Clone, Debug)]
+pub enum Output {
+    Send(Frame),
+    Event(OssEvent),
+}
+
+/// For logs, metrics and checkers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OssEvent {
+    Core(CoreEvent),
+    /// Damaged bytes were found and refused.
+    Corrupt {
+        object: ObjectId,
+        status: Status,
+    },
+    /// A client kept others waiting for a lock for too long.
+    LockTimeout {
+        client: ClientId,
+    },
+    /// A client claimed locks after a restart that another client holds.
+    ReplayedLocksRefused {
+        client: ClientId,
+        count: usize,
+    },
+}
+
+/// What handling has put out and nobody has carried out yet.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub core: Vec<CoreOutput>,
+    pub locks: Vec<LockOutput>,
+}
+
+/// One object storage target.
+pub struct Oss<M: MetaStore, O: ObjectStore> {
+    pub(crate) core: Core<M>,
+    pub(crate) meta: Arc<M>,
+    pub(crate) objects: Arc<O>,
+    pub(crate) options: OssOptions,
+    pub(crate) locks: LockSpace,
+    pub(crate) durability: Durability,
+    pub(crate) waiting_enqueues: BTreeMap<(ClientId, LockId), Token>,
+    waiting_work: BTreeMap<OpId, Work>,
+    last_op: OpId,
+    pub(crate) cancels: CancelQueue,
+    pub(crate) stats: OssStats,
+    kick_at: Option<Time>,
+    tombstone_check_at: Time,
+    tombstone_cursor: Vec<u8>,
+    pub(crate) events: Vec<OssEvent>,
+}
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    /// Starts the target on its stores.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub fn open(meta: Arc<M>, objects: Arc<O>, options: OssOptions) -> Result<Oss<M, O>, StoreError> {
+        assert_eq!(options.id.kind, TargetKind::Ost, "object storage targets have OST ids");
+        let core_options = CoreOptions {
+            id: options.id,
+            uuid: options.uuid,
+            fsname: options.fsname.clone(),
+            now: options.now,
+            recovery_window: options.recovery_window,
+            has_external_data: true,
+        };
+        let core = Core::open(Arc::clone(&meta), core_options)?;
+        let durability = Durability::new(core.last_transno());
+        Ok(Oss {
+            core,
+            meta,
+            objects,
+            locks: LockSpace::new(),
+            durability,
+            waiting_enqueues: BTreeMap::new(),
+            waiting_work: BTreeMap::new(),
+            last_op: OpId(0),
+            cancels: CancelQueue::default(),
+            stats: OssStats::default(),
+            kick_at: None,
+            tombstone_check_at: options.now.time,
+            tombstone_cursor: Vec::new(),
+            events: Vec::new(),
+            options,
+        })
+    }
+
+    pub fn core(&self) -> &Core<M> {
+        &self.core
+    }
+
+    pub fn locks(&self) -> &LockSpace {
+        &self.locks
+    }
+
+    pub fn objects(&self) -> &Arc<O> {
+        &self.objects
+    }
+
+    pub fn stats(&self) -> &OssStats {
+        &self.stats
+    }
+
+    /// What `statfs` of this target says.
+    pub fn statfs(&self) -> wire::mdt::Statfs {
+        let space = self.objects.space();
+        wire::mdt::Statfs {
+            bytes_total: space.total_bytes,
+            bytes_free: space.free_bytes,
+            bytes_available: space.avail_bytes,
+            inodes_total: space.total_inode_count,
+            inodes_free: space.free_inode_count,
+            device: self.options.device,
+        }
+    }
+
+    /// An operator wants a client gone.
+    pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
+        let mut effects = Effects::default();
+        self.core.evict(now, client, &mut effects.core);
+        self.settle(now, effects, out);
+    }
+
+    fn settle(&mut self, now: Now, mut effects: Effects, out: &mut Vec<Output>) {
+        loop {
+            while !effects.core.is_empty() || !effects.locks.is_empty() {
+                for output in std::mem::take(&mut effects.core) {
+                    self.on_core_output(now, output, &mut effects, out);
+                }
+                for output in std::mem::take(&mut effects.locks) {
+                    self.on_lock_output(now, output, &mut effects);
+                }
+            }
+            self.on_progress(now, &mut effects);
+            if effects.core.is_empty() && effects.locks.is_empty() {
+                break;
+            }
+        }
+        out.extend(self.events.drain(..).map(Output::Event));
+        self.schedule_kick(now);
+    }
+
+    fn on_core_output(&mut self, now: Now, output: CoreOutput, effects: &mut Effects, out: &mut Vec<Output>) {
+        match output {
+            CoreOutput::Send(frame) => out.push(Output::Send(frame)),
+            CoreOutput::Execute(work) => self.on_work(now, *work, effects),
+            CoreOutput::Evicted(client) => self.on_evicted(now, client, effects),
+            CoreOutput::RecoveryEnded => {}
+            CoreOutput::Event(event) => self.events.push(OssEvent::Core(event)),
+        }
+    }
+
+    fn on_lock_output(&mut self, now: Now, output: LockOutput, effects: &mut Effects) {
+        match output {
+            LockOutput::Granted { holder, grant } => self.on_granted(now, holder, grant, effects),
+            LockOutput::Callback { holder, lock, resource } => {
+                self.stats.callback_count += 1;
+                self.core.callback(holder, Callback::Blocking { lock, resource }, &mut effects.core);
+            }
+            LockOutput::Evict(client) => {
+                self.events.push(OssEvent::LockTimeout { client });
+                self.core.evict(now, client, &mut effects.core);
+            }
+            LockOutput::Ready(op) => {
+                if let Some(work) = self.waiting_work.remove(&op) {
+                    self.execute(now, work, effects);
+                }
+                self.locks.release(now.time, op, &mut effects.locks);
+            }
+        }
+    }
+
+    /// Executes a request, now or when nobody is in its way.
+    fn on_work(&mut self, now: Now, work: Work, effects: &mut Effects) {
+        let needs = match &work.request {
+            // Locks come back only after the requests that were made under them.
+            Request::Ost(request) if work.token.replay.is_none() => op::needs(request),
+            _ => Vec::new(),
+        };
+        if needs.is_empty() {
+            return self.execute(now, work, effects);
+        }
+        self.last_op = OpId(self.last_op.0 + 1);
+        let op = self.last_op;
+        match self.locks.claim(now.time, op, Some(work.token.client), needs, &mut effects.locks) {
+            Claimed::Ready => {
+                self.execute(now, work, effects);
+                self.locks.release(now.time, op, &mut effects.locks);
+            }
+            Claimed::Waiting => drop(self.waiting_work.insert(op, work)),
+        }
+    }
+
+    fn execute(&mut self, now: Now, work: Work, effects: &mut Effects) {
+        let Work { token, request, data } = work;
+        match request {
+            Request::Lock(request) => self.on_lock_request(now, token, request, effects),
+            Request::Ost(request) => self.on_ost_request(now, token, request, data, effects),
+            _ => self.refuse(now, token, Status::NotSupportedCall, effects),
+        }
+    }
+
+    /// Ends work that changed nothing.
+    pub(crate) fn answer(
+        &mut self,
+        now: Now,
+        token: Token,
+        reply: Reply,
+        data: Bytes,
+        effects: &mut Effects,
+    ) {
+        self.core.reply(now, token, Ok((reply, data)), &mut effects.core);
+    }
+
+    pub(crate) fn refuse(&mut self, now: Now, token: Token, status: Status, effects: &mut Effects) {
+        self.stats.add_error(status);
+        self.core.reply(now, token, Err(status), &mut effects.core);
+    }
+
+    /// Ends work that changed objects: its rows and the mutations so far are one transaction.
+    pub(crate) fn commit(
+        &mut self,
+        now: Now,
+        token: Token,
+        batch: Batch,
+        reply: CommitReply,
+        effects: &mut Effects,
+    ) -> Result<Transno, Status> {
+        let result = match reply {
+            CommitReply::AtOnce => {
+                self.core.commit(now, token, batch, Reply::Done, Bytes::new(), &mut effects.core)
+            }
+            CommitReply::WhenDurable => {
+                self.objects.kick();
+                self.core.commit_then_reply_when_durable(now, token, batch, Reply::Done, &mut effects.core)
+            }
+        };
+        match result {
+            Ok(transno) => self.on_applied(transno),
+            Err(status) => self.stats.add_error(status),
+        }
+        result
+    }
+
+    fn on_applied(&mut self, transno: Transno) {
+        self.durability.add(transno, self.objects.written());
+    }
+
+    /// What is durable now lets go what waited for it.
+    fn on_progress(&mut self, now: Now, effects: &mut Effects) {
+        let mut is_further = self.durability.advance(self.objects.durable());
+        if self.durability.is_idle() {
+            is_further |= self.durability.raise(self.core.last_transno());
+        }
+        if is_further {
+            self.core.set_external_durable(self.durability.durable());
+            self.core.on_durable(now, &mut effects.core);
+        }
+        for ended in self.cancels.take_durable(self.core.durable()) {
+            self.locks.cancel(now.time, ended.client, &ended.locks, &mut effects.locks);
+        }
+    }
+
+    /// Data may stay undurable for `SYNC_INTERVAL` at most. The core sees to the rows.
+    fn schedule_kick(&mut self, now: Now) {
+        if self.durability.is_idle() {
+            self.kick_at = None;
+        } else if self.kick_at.is_none() {
+            self.kick_at = Some(now.time.after(SYNC_INTERVAL));
+        }
+    }
+
+    fn on_tick(&mut self, now: Now, effects: &mut Effects) {
+        if self.kick_at.is_some_and(|at| at <= now.time) {
+            self.kick_at = None;
+            self.objects.kick();
+            self.meta.kick();
+        }
+        if self.tombstone_check_at <= now.time {
+            self.tombstone_check_at = now.time.after(TOMBSTONE_CHECK_INTERVAL);
+            self.forget_old_tombstones(now);
+        }
+        self.locks.on_tick(now.time, &mut effects.locks);
+        self.core.on_tick(now, &mut effects.core);
+    }
+
+    /// Looks at some tombstones, from where it stopped the last time. Damaged ones stay.
+    fn forget_old_tombstones(&mut self, now: Now) {
+        let mut batch = Batch::new();
+        let mut seen_count = 0;
+        let from = std::mem::take(&mut self.tombstone_cursor);
+        let mut cursor = Vec::new();
+        let life_ns = i64::try_from(TOMBSTONE_LIFE.as_nanos()).unwrap_or(i64::MAX);
+        let mut visit = |key: &[u8], value: &[u8]| {
+            seen_count += 1;
+            cursor = key.iter().copied().chain([0]).collect();
+            let row = rows::decode::<rows::TombstoneRow>(value);
+            if row.is_ok_and(|row| row.destroyed_at.0.saturating_add(life_ns) < now.wall.0) {
+                batch.delete(rows::TOMBSTONES, key);
+            }
+            true
+        };
+        let scanned = self.meta.scan(rows::TOMBSTONES, &from, &[0xff; 32], TOMBSTONES_PER_CHECK, &mut visit);
+        self.tombstone_cursor = if seen_count < TOMBSTONES_PER_CHECK { Vec::new() } else { cursor };
+        // What cannot be forgotten now, for want of space say, is forgotten later.
+        if scanned.is_ok()
+            && !batch.is_empty()
+            && let Ok(transno) = self.core.apply_internal(batch)
+        {
+            self.on_applied(transno);
+        }
+    }
+
+    fn on_evicted(&mut self, now: Now, client: ClientId, effects: &mut Effects) {
+        self.stats.eviction_count += 1;
+        for lock in waiting_of(&self.waiting_enqueues, client) {
+            self.waiting_enqueues.remove(&(client, lock));
+        }
+        let abandoned: Vec<OpId> = self
+            .waiting_work
+            .iter()
+            .filter(|(_, work)| work.token.client == client)
+            .map(|(op, _)| *op)
+            .collect();
+        for op in abandoned {
+            self.waiting_work.remove(&op);
+            self.locks.release(now.time, op, &mut effects.locks);
+        }
+        self.retire_locks(now, client, effects);
+    }
+}
+
+/// When the answer of a transaction leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitReply {
+    AtOnce,
+    WhenDurable,
+}
+
+impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        let mut effects = Effects::default();
+        match input {
+            Input::Frame(frame) => {
+                self.locks.heard_from(now.time, frame.src.client_id());
+                self.core.on_frame(now, frame, &mut effects.core);
+            }
+            Input::Durable => self.core.on_durable(now, &mut effects.core),
+            Input::Tick => self.on_tick(now, &mut effects),
+        }
+        self.settle(now, effects, out);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let deadlines = [self.core.next_deadline(), self.locks.next_deadline(), self.kick_at];
+        deadlines.into_iter().flatten().chain([self.tombstone_check_at]).min()
+    }
+
+    fn check(&self) {
+        self.core.check();
+        self.locks.check();
+        assert!(self.waiting_work.keys().all(|op| self.locks.is_claimed(*op)), "waiting work has a claim");
+        let is_known = |(client, lock): &(ClientId, LockId)| self.locks.locks_of(*client).contains(lock);
+        assert!(self.waiting_enqueues.keys().all(is_known), "who waits for a lock is in a queue");
+    }
+}

@@ -1,0 +1,134 @@
+//! Operations on objects, one file each: what it needs, what it changes, what it answers. None ever waits inside.
+
+mod change;
+mod destroy;
+mod getattr;
+mod read;
+mod seek;
+mod statfs;
+mod sync;
+mod write;
+
+use crate::machine::{CommitReply, Effects, Oss, OssEvent};
+use crate::rows::{self, ObjectRow};
+use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
+use bytes::Bytes;
+use ldlm::Need;
+use store::{Batch, MetaStore, ObjectStore, StoreError};
+use target::Token;
+use wire::{LockMode, LockPolicy, OstRequest, Resource};
+
+/// Objects in one request; a layout has at most `Layout::STRIPE_COUNT_MAX`.
+const OBJECTS_PER_REQUEST_MAX: usize = 4096;
+
+/// What the operation claims before it is executed.
+pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
+    match request {
+        OstRequest::Read { object, extent, lock: None } => read::needs(*object, *extent),
+        OstRequest::Seek { object, offset_bytes, .. } => seek::needs(*object, *offset_bytes),
+        OstRequest::Destroy { objects } => destroy::needs(objects),
+        // Under locks of the client, or without a claim to coherence.
+        OstRequest::Read { lock: Some(_), .. }
+        | OstRequest::Write { .. }
+        | OstRequest::Change { .. }
+        | OstRequest::Getattr { .. }
+        | OstRequest::Sync { .. }
+        | OstRequest::Statfs => Vec::new(),
+    }
+}
+
+fn need(object: ObjectId, mode: LockMode, extent: Extent) -> Need {
+    Need { resource: Resource::Object(object), mode, policy: LockPolicy::Extent(extent) }
+}
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    pub(crate) fn on_ost_request(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: OstRequest,
+        data: Bytes,
+        effects: &mut Effects,
+    ) {
+        let done = match request {
+            OstRequest::Read { object, extent, lock } => {
+                self.op_read(now, token, object, extent, lock, effects)
+            }
+            OstRequest::Write { object, offset_bytes, lock, stamp } => {
+                self.op_write(now, token, write::Write { object, offset_bytes, lock, stamp, data }, effects)
+            }
+            OstRequest::Change { object, extent, op, lock, stamp } => {
+                self.op_change(now, token, change::Change { object, extent, op, lock, stamp }, effects)
+            }
+            OstRequest::Getattr { objects } => self.op_getattr(now, token, &objects, effects),
+            OstRequest::Seek { object, offset_bytes, is_hole } => {
+                self.op_seek(now, token, object, offset_bytes, is_hole, effects)
+            }
+            OstRequest::Sync { objects: _ } => self.op_sync(now, token, effects),
+            OstRequest::Destroy { objects } => self.op_destroy(now, token, &objects, effects),
+            OstRequest::Statfs => self.op_statfs(now, token, effects),
+        };
+        if let Err(status) = done {
+            self.refuse(now, token, status, effects);
+        }
+    }
+
+    /// A write needs a lock of its client over all that it changes: no late write of a client that lost its lock gets
+    /// in. A replay was checked when it was executed first, and its lock may come back only after it. False for a
+    /// replay of what a later destruction has undone.
+    fn check_write(
+        &self,
+        token: Token,
+        object: ObjectId,
+        lock: LockId,
+        extent: Extent,
+    ) -> Result<bool, Status> {
+        let is_destroyed = rows::is_destroyed(self.meta.as_ref(), &object)?;
+        if token.replay.is_some() {
+            return Ok(!is_destroyed);
+        }
+        if is_destroyed {
+            return Err(Status::Stale);
+        }
+        let is_held = self.locks.holds(token.client, lock, need(object, LockMode::Pw, extent));
+        if is_held { Ok(true) } else { Err(Status::LockLost) }
+    }
+
+    /// Refuses what consumes space while the reserve is in use. A replay has been acknowledged and is not refused.
+    fn check_space(&self, token: Token) -> Result<(), Status> {
+        let is_refused = token.replay.is_none() && self.meta.pressure().is_consuming_refused();
+        if is_refused { Err(Status::NoSpace) } else { Ok(()) }
+    }
+
+    /// Ends a change of one object: its new stamp, and what its lock protects from now on.
+    fn commit_change(
+        &mut self,
+        now: Now,
+        token: Token,
+        object: ObjectId,
+        lock: LockId,
+        stamp: WallTime,
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        let mut batch = Batch::new();
+        if !rows::is_destroyed(self.meta.as_ref(), &object)? {
+            let former = rows::object(self.meta.as_ref(), &object)?.unwrap_or_default();
+            let row = ObjectRow { stamp: former.stamp.max(stamp) };
+            rows::put(&mut batch, rows::OBJECTS, &object.key(), &row);
+        }
+        // The core has answered an error itself.
+        if let Ok(transno) = self.commit(now, token, batch, CommitReply::AtOnce, effects) {
+            self.cancels.on_written(token.client, lock, transno);
+        }
+        Ok(())
+    }
+
+    /// The status of a failed call of the object store; damage is reported.
+    fn store_status(&mut self, object: ObjectId, error: &StoreError) -> Status {
+        let status = error.status();
+        if matches!(error, StoreError::CorruptObject { .. }) {
+            self.events.push(OssEvent::Corrupt { object, status });
+        }
+        status
+    }
+}

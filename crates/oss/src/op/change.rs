@@ -1,0 +1,79 @@
+//! Truncate, punch, zero, allocate.
+
+use crate::machine::{Effects, Oss};
+use base::limits::OBJECT_BYTES_MAX;
+use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
+use store::{MetaStore, ObjectStore, StoreError};
+use target::Token;
+use wire::ost::ExtentOp;
+
+pub(super) struct Change {
+    pub object: ObjectId,
+    pub extent: Extent,
+    pub op: ExtentOp,
+    pub lock: LockId,
+    pub stamp: WallTime,
+}
+
+impl Change {
+    /// What the operation may change; a truncate decides about everything from the new size on.
+    fn covered(&self) -> Extent {
+        match self.op {
+            ExtentOp::Truncate => Extent::new(self.extent.start, Extent::EOF),
+            ExtentOp::Punch | ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.extent,
+        }
+    }
+
+    fn check(&self) -> Result<(), Status> {
+        let end = match self.op {
+            ExtentOp::Truncate => self.extent.start,
+            // Up to the end of the object, wherever that is.
+            ExtentOp::Punch | ExtentOp::Zero { .. } if self.extent.end == Extent::EOF => self.extent.start,
+            ExtentOp::Punch | ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.extent.end,
+        };
+        if self.covered().is_empty() {
+            return Err(Status::Invalid);
+        }
+        if end > OBJECT_BYTES_MAX { Err(Status::TooBig) } else { Ok(()) }
+    }
+
+    fn is_consuming(&self) -> bool {
+        matches!(self.op, ExtentOp::Zero { .. } | ExtentOp::Allocate { .. })
+    }
+
+    fn apply(&self, objects: &impl ObjectStore) -> Result<(), StoreError> {
+        let Change { object, extent, .. } = self;
+        match self.op {
+            ExtentOp::Truncate => objects.truncate(object, extent.start),
+            ExtentOp::Punch => objects.punch(object, *extent),
+            ExtentOp::Zero { keep_size } => objects.zero(object, *extent, keep_size),
+            ExtentOp::Allocate { keep_size } => objects.allocate(object, *extent, keep_size),
+        }
+    }
+}
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    pub(super) fn op_change(
+        &mut self,
+        now: Now,
+        token: Token,
+        change: Change,
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        change.check()?;
+        let is_needed = self.check_write(token, change.object, change.lock, change.covered())?;
+        if change.is_consuming() {
+            self.check_space(token)?;
+        }
+        if is_needed {
+            let applied = change.apply(self.objects.as_ref());
+            applied.map_err(|error| self.store_status(change.object, &error))?;
+        }
+        match change.op {
+            ExtentOp::Truncate => self.stats.truncate_count += 1,
+            ExtentOp::Punch => self.stats.punch_count += 1,
+            ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.stats.fallocate_count += 1,
+        }
+        self.commit_change(now, token, change.object, change.lock, change.stamp, effects)
+    }
+}

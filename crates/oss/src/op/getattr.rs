@@ -1,0 +1,40 @@
+//! Sizes and times of objects, as they are now.
+
+use super::OBJECTS_PER_REQUEST_MAX;
+use crate::machine::{Effects, Oss};
+use crate::rows;
+use base::{Now, ObjectId, Status};
+use bytes::Bytes;
+use store::{MetaStore, ObjectStore};
+use target::Token;
+use wire::ost::ObjectAttr;
+use wire::{OstReply, Reply};
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    pub(super) fn op_getattr(
+        &mut self,
+        now: Now,
+        token: Token,
+        objects: &[ObjectId],
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        if objects.len() > OBJECTS_PER_REQUEST_MAX {
+            return Err(Status::Invalid);
+        }
+        let attrs = objects.iter().map(|object| self.object_attr(object)).collect::<Result<_, _>>()?;
+        self.stats.getattr_count += 1;
+        self.answer(now, token, Reply::Ost(OstReply::Attrs(attrs)), Bytes::new(), effects);
+        Ok(())
+    }
+
+    fn object_attr(&mut self, object: &ObjectId) -> Result<Option<ObjectAttr>, Status> {
+        let stat = self.objects.stat(object).map_err(|error| self.store_status(*object, &error))?;
+        let Some(stat) = stat else { return Ok(None) };
+        if rows::is_destroyed(self.meta.as_ref(), object)? {
+            return Ok(None);
+        }
+        let row = rows::object(self.meta.as_ref(), object)?.unwrap_or_default();
+        let block_count = stat.allocated_bytes.div_ceil(512);
+        Ok(Some(ObjectAttr { size_bytes: stat.size_bytes, block_count, stamp: row.stamp }))
+    }
+}

@@ -1,0 +1,43 @@
+//! Bytes into an object.
+
+use crate::machine::{Effects, Oss};
+use base::limits::OBJECT_BYTES_MAX;
+use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
+use bytes::Bytes;
+use store::{MetaStore, ObjectStore};
+use target::Token;
+
+pub(super) struct Write {
+    pub object: ObjectId,
+    pub offset_bytes: u64,
+    pub lock: LockId,
+    pub stamp: WallTime,
+    pub data: Bytes,
+}
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    pub(super) fn op_write(
+        &mut self,
+        now: Now,
+        token: Token,
+        write: Write,
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        let Write { object, offset_bytes, lock, stamp, data } = write;
+        let byte_count = data.len() as u64;
+        if data.is_empty() {
+            return Err(Status::Invalid);
+        }
+        if offset_bytes.checked_add(byte_count).is_none_or(|end| end > OBJECT_BYTES_MAX) {
+            return Err(Status::TooBig);
+        }
+        let is_needed = self.check_write(token, object, lock, Extent::at(offset_bytes, byte_count))?;
+        self.check_space(token)?;
+        if is_needed {
+            let written = self.objects.write(&object, offset_bytes, &data);
+            written.map_err(|error| self.store_status(object, &error))?;
+        }
+        self.stats.write.add(byte_count);
+        self.commit_change(now, token, object, lock, stamp, effects)
+    }
+}

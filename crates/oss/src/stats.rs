@@ -1,0 +1,139 @@
+//! What the target has done so far, for `obdfilter.*.stats` and `brw_stats`. Counted when a request is executed, also
+//! when it is a replay; failed requests are counted apart.
+
+use base::Status;
+
+/// Counter with the figures that a stats line shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Samples {
+    pub count: u64,
+    pub min: u64,
+    pub max: u64,
+    pub sum: u64,
+    pub sum_of_squares: u128,
+}
+
+impl Samples {
+    pub fn add(&mut self, value: u64) {
+        self.min = if self.count == 0 { value } else { self.min.min(value) };
+        self.max = self.max.max(value);
+        self.count += 1;
+        self.sum = self.sum.saturating_add(value);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
+    }
+}
+
+/// Counts by powers of two: bucket n holds values above 2^(n-1) and up to 2^n; bucket 0 holds 0 and 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    pub buckets: [u64; Histogram::BUCKET_COUNT],
+}
+
+impl Histogram {
+    pub const BUCKET_COUNT: usize = 32;
+
+    pub fn add(&mut self, value: u64) {
+        let index = value.max(1).next_power_of_two().trailing_zeros() as usize;
+        if let Some(bucket) = self.buckets.get_mut(index.min(Self::BUCKET_COUNT - 1)) {
+            *bucket += 1;
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+/// One direction of bulk traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BulkStats {
+    pub bytes: Samples,
+    /// Pages of 4 KiB per RPC.
+    pub pages: Histogram,
+    /// Bytes per call of the object store.
+    pub io_bytes: Histogram,
+}
+
+impl BulkStats {
+    pub fn add(&mut self, byte_count: u64) {
+        self.bytes.add(byte_count);
+        self.pages.add(byte_count.div_ceil(4096));
+        self.io_bytes.add(byte_count);
+    }
+}
+
+/// Counters since the start of the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OssStats {
+    pub read: BulkStats,
+    pub write: BulkStats,
+    pub punch_count: u64,
+    pub truncate_count: u64,
+    pub fallocate_count: u64,
+    pub getattr_count: u64,
+    pub seek_count: u64,
+    pub sync_count: u64,
+    pub destroy_count: u64,
+    pub statfs_count: u64,
+    pub enqueue_count: u64,
+    pub cancel_count: u64,
+    pub callback_count: u64,
+    /// Cancels that had to wait for data to become durable.
+    pub cancel_sync_count: u64,
+    pub error_count: u64,
+    pub no_space_count: u64,
+    pub lock_lost_count: u64,
+    pub eviction_count: u64,
+}
+
+impl OssStats {
+    pub fn add_error(&mut self, status: Status) {
+        self.error_count += 1;
+        match status {
+            Status::NoSpace => self.no_space_count += 1,
+            Status::LockLost => self.lock_lost_count += 1,
+            _ => {}
+        }
+    }
+
+    /// Names of Lustre's `obdfilter.*.stats` with a count; `read_bytes` and `write_bytes` are `read.bytes` and
+    /// `write.bytes`.
+    pub fn operations(&self) -> [(&'static str, u64); 9] {
+        [
+            ("read", self.read.bytes.count),
+            ("write", self.write.bytes.count),
+            ("getattr", self.getattr_count),
+            ("setattr", self.truncate_count),
+            ("punch", self.punch_count),
+            ("prealloc", self.fallocate_count),
+            ("sync", self.sync_count),
+            ("destroy", self.destroy_count),
+            ("statfs", self.statfs_count),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_fall_into_the_bucket_of_the_next_power_of_two() {
+        let mut histogram = Histogram::default();
+        for value in [0, 1, 2, 3, 4, 5, u64::MAX / 2] {
+            histogram.add(value);
+        }
+        assert_eq!(histogram.buckets[..4], [2, 1, 2, 1]);
+        assert_eq!(histogram.buckets[Histogram::BUCKET_COUNT - 1], 1);
+        assert_eq!(histogram.count(), 7);
+    }
+
+    #[test]
+    fn samples_keep_extremes_and_sums() {
+        let mut samples = Samples::default();
+        samples.add(7);
+        samples.add(3);
+        assert_eq!((samples.count, samples.min, samples.max, samples.sum), (2, 3, 7, 10));
+        assert_eq!(samples.sum_of_squares, 58);
+    }
+}

@@ -1,0 +1,122 @@
+//! Coherence between clients, and what a lock protects until data are durable.
+
+use crate::harness::{World, object};
+use base::{Duration, Extent, Status};
+use oss::OssEvent;
+use rpc::import::Kind;
+use wire::{LockMode, OstRequest};
+
+const WHOLE: Extent = Extent::WHOLE;
+
+#[test]
+fn a_writer_takes_the_readers_locks() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let read_lock = world.lock(a, object(1), LockMode::Pr, WHOLE).lock;
+    world.lock_and_write(b, object(1), 0, b"new");
+    assert_eq!(world.client_mut(a).callbacks, [read_lock]);
+    assert!(world.client_mut(a).held.is_empty());
+}
+
+#[test]
+fn a_read_without_a_lock_waits_for_the_writer() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    world.client_mut(a).is_polite = false;
+    let lock = world.lock_and_write(a, object(1), 0, b"new");
+    let request = OstRequest::Read { object: object(1), extent: Extent::at(0, 3), lock: None };
+    let ticket = world.submit_ost(b, request, Kind::Plain);
+    assert_eq!(world.result(b, ticket), None);
+    assert_eq!(world.client_mut(a).callbacks, [lock]);
+    world.cancel(a, lock);
+    let answer = world.result(b, ticket).expect("now").expect("it exists");
+    assert_eq!(&answer.data[..], b"new");
+}
+
+#[test]
+fn the_cancel_of_a_written_lock_takes_effect_when_its_data_are_durable() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let lock = world.lock_and_write(a, object(1), 0, b"new");
+    world.is_syncing = false;
+    world.write(a, object(1), 0, b"newer", lock).expect("held");
+    let cancel = world.cancel(a, lock);
+    let ticket = world.submit_lock(b, object(1), LockMode::Pr, WHOLE);
+    assert_eq!(world.result(a, cancel), None, "a crash could still take the bytes back");
+    assert_eq!(world.result(b, ticket), None);
+    assert_eq!(world.write(a, object(1), 0, b"late", lock), Err(Status::LockLost));
+    world.objects.sync();
+    world.is_syncing = true;
+    world.sync();
+    assert!(matches!(world.result(a, cancel), Some(Ok(_))));
+    assert!(matches!(world.result(b, ticket), Some(Ok(_))));
+    assert_eq!(world.oss().stats().cancel_sync_count, 1);
+}
+
+#[test]
+fn both_stores_have_to_be_durable() {
+    let mut world = World::new();
+    let a = world.client(1);
+    let lock = world.lock_and_write(a, object(1), 0, b"old");
+    world.sync();
+    world.is_syncing = false;
+    world.write(a, object(1), 0, b"new", lock).expect("held");
+    let written = world.oss().core().last_transno();
+    let ticket = world.submit_ost(a, OstRequest::Sync { objects: vec![object(1)] }, Kind::Plain);
+    world.meta.sync();
+    world.nudge();
+    assert!(world.oss().core().durable() < written && world.result(a, ticket).is_none());
+    world.objects.sync();
+    world.nudge();
+    assert!(world.oss().core().durable() >= written);
+    assert!(matches!(world.result(a, ticket), Some(Ok(_))));
+    assert!(world.committed() < written, "clients hear of it when a restart would know it too");
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(3));
+    assert!(world.committed() >= written);
+}
+
+#[test]
+fn nothing_stays_undurable_on_its_own() {
+    let mut world = World::new();
+    let a = world.client(1);
+    world.lock_and_write(a, object(1), 0, b"old");
+    let written = world.oss().core().last_transno();
+    world.pass(Duration::from_secs(4));
+    assert!(world.committed() >= written);
+}
+
+#[test]
+fn a_holder_that_does_not_answer_is_evicted_and_its_bytes_stay_protected() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    world.lock_and_write(a, object(1), 0, b"new");
+    world.cut_off(a, true);
+    let ticket = world.submit_lock(b, object(1), LockMode::Pr, WHOLE);
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.result(b, ticket), None);
+    world.pass(Duration::from_secs(15));
+    assert!(matches!(world.result(b, ticket), Some(Ok(_))));
+    assert!(world.events.contains(&OssEvent::LockTimeout { client: a }));
+    assert_eq!(world.read(b, object(1), Extent::at(0, 3)), Ok(b"new".to_vec()));
+    world.cut_off(a, false);
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.client_mut(a).evicted_count, 1);
+    world.lock_and_write(a, object(1), 0, b"yes");
+    assert_eq!(world.read(b, object(1), Extent::at(0, 3)), Ok(b"yes".to_vec()));
+}
+
+#[test]
+fn an_object_destroyed_while_somebody_waits_for_it_is_gone_for_him() {
+    let mut world = World::new();
+    let (a, b, mdt) = (world.client(1), world.client(2), world.client(3));
+    world.client_mut(a).is_polite = false;
+    let lock = world.lock_and_write(a, object(1), 0, b"abc");
+    let destroyed = world.submit_ost(mdt, OstRequest::Destroy { objects: vec![object(1)] }, Kind::Modifying);
+    let waiting = world.submit_lock(b, object(1), LockMode::Pw, WHOLE);
+    assert_eq!((world.result(mdt, destroyed), world.result(b, waiting)), (None, None));
+    world.cancel(a, lock);
+    assert!(matches!(world.result(mdt, destroyed), Some(Ok(_))));
+    assert_eq!(world.result(b, waiting), Some(Err(Status::Stale)));
+    assert_eq!(world.oss().locks().lock_count(), 0);
+}

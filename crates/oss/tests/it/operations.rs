@@ -1,0 +1,224 @@
+//! What each operation does, refuses and counts.
+
+use crate::harness::{World, object};
+use base::limits::{BULK_BYTES_MAX, OBJECT_BYTES_MAX};
+use base::{Extent, LockId, Status};
+use rpc::import::Kind;
+use store::{ObjectStore, Reserve};
+use wire::mdt::Statfs;
+use wire::ost::ExtentOp;
+use wire::{LockMode, OstReply, OstRequest, Reply, Request};
+
+const WHOLE: Extent = Extent::WHOLE;
+
+#[test]
+fn what_is_written_is_read_and_ends_where_it_ends() {
+    let mut world = World::new();
+    let client = world.client(1);
+    world.lock_and_write(client, object(1), 10, b"hello");
+    assert_eq!(world.read(client, object(1), Extent::at(12, 100)), Ok(b"llo".to_vec()));
+    assert_eq!(world.read(client, object(1), Extent::at(0, 11)), Ok(b"\0\0\0\0\0\0\0\0\0\0h".to_vec()));
+    assert_eq!(world.read(client, object(1), Extent::at(15, 1)), Ok(vec![]));
+    assert_eq!(world.read(client, object(2), Extent::at(0, 1)), Ok(vec![]), "an object that does not exist");
+    let attr = world.attr(client, object(1)).expect("it exists");
+    assert_eq!(attr.size_bytes, 15);
+    assert!(attr.stamp.0 > 0 && attr.block_count > 0);
+    assert_eq!(world.attr(client, object(2)), None);
+}
+
+#[test]
+fn a_write_without_its_lock_changes_nothing() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let lock = world.lock(a, object(1), LockMode::Pw, Extent::at(0, 10)).lock;
+    assert_eq!(world.write(b, object(1), 0, b"x", lock), Err(Status::LockLost), "somebody else's lock");
+    assert_eq!(world.write(a, object(2), 0, b"x", lock), Err(Status::LockLost), "another object");
+    let read_lock = world.lock(a, object(3), LockMode::Pr, WHOLE).lock;
+    assert_eq!(world.write(a, object(3), 0, b"x", read_lock), Err(Status::LockLost), "a read lock");
+    world.cancel(a, lock);
+    assert_eq!(world.write(a, object(1), 0, b"x", lock), Err(Status::LockLost), "given back");
+    assert_eq!(world.objects.list(None, 10), Ok(vec![]));
+    assert_eq!(world.oss().stats().lock_lost_count, 4);
+}
+
+#[test]
+fn a_read_under_a_lock_needs_that_lock() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, b"abc");
+    let read = |lock| {
+        Request::Ost(OstRequest::Read { object: object(1), extent: Extent::at(0, 3), lock: Some(lock) })
+    };
+    let (reply, data) = world.call(client, read(lock), &[], Kind::Plain).expect("held");
+    assert_eq!((reply, &data[..]), (Reply::Ost(OstReply::Data { size_bytes: 3 }), &b"abc"[..]));
+    assert_eq!(world.call(client, read(LockId(999)), &[], Kind::Plain), Err(Status::LockLost));
+}
+
+#[test]
+fn truncate_punch_zero_and_allocate_do_what_they_say() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[7; 20_000]);
+    world.change(client, object(1), Extent::new(15_000, 15_000), ExtentOp::Truncate, lock).expect("shorter");
+    assert_eq!(world.attr(client, object(1)).map(|attr| attr.size_bytes), Some(15_000));
+    world.change(client, object(1), Extent::new(0, 8192), ExtentOp::Punch, lock).expect("a hole");
+    assert_eq!(world.read(client, object(1), Extent::at(8191, 2)), Ok(vec![0, 7]));
+    world
+        .change(client, object(1), Extent::new(9000, 9001), ExtentOp::Zero { keep_size: true }, lock)
+        .expect("zero");
+    assert_eq!(world.read(client, object(1), Extent::at(8999, 3)), Ok(vec![7, 0, 7]));
+    let allocate = ExtentOp::Allocate { keep_size: false };
+    world.change(client, object(1), Extent::new(0, 40_000), allocate, lock).expect("room");
+    assert_eq!(world.attr(client, object(1)).map(|attr| attr.size_bytes), Some(40_000));
+    world.change(client, object(1), Extent::new(50_000, 50_000), ExtentOp::Truncate, lock).expect("longer");
+    assert_eq!(world.attr(client, object(1)).map(|attr| attr.size_bytes), Some(50_000));
+    let stats = world.oss().stats();
+    assert_eq!((stats.truncate_count, stats.punch_count, stats.fallocate_count), (2, 1, 2));
+}
+
+#[test]
+fn a_truncate_needs_a_lock_up_to_the_end() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let lock = world.lock(a, object(1), LockMode::Pw, Extent::new(0, 100)).lock;
+    world.lock(b, object(1), LockMode::Pw, Extent::new(200, 300));
+    let part = world.lock(a, object(1), LockMode::Pw, Extent::new(0, 100)).lock;
+    assert_ne!(lock, part);
+    let done = world.change(a, object(1), Extent::new(50, 50), ExtentOp::Truncate, part);
+    assert_eq!(done, Err(Status::LockLost));
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock(client, object(1), LockMode::Pw, WHOLE).lock;
+    assert_eq!(world.write(client, object(1), 0, b"", lock), Err(Status::Invalid));
+    assert_eq!(world.write(client, object(1), OBJECT_BYTES_MAX, b"x", lock), Err(Status::TooBig));
+    assert_eq!(world.write(client, object(1), u64::MAX, b"x", lock), Err(Status::TooBig));
+    assert_eq!(world.read(client, object(1), Extent::new(5, 5)), Err(Status::Invalid));
+    assert_eq!(world.read(client, object(1), Extent::new(5, 1)), Err(Status::Invalid));
+    assert_eq!(world.read(client, object(1), Extent::at(0, BULK_BYTES_MAX as u64 + 1)), Err(Status::Invalid));
+    let huge = Extent::new(0, OBJECT_BYTES_MAX + 1);
+    assert_eq!(
+        world.change(client, object(1), huge, ExtentOp::Allocate { keep_size: true }, lock),
+        Err(Status::TooBig)
+    );
+    assert_eq!(
+        world.change(client, object(1), Extent::new(9, 3), ExtentOp::Punch, lock),
+        Err(Status::Invalid)
+    );
+    let many = Request::Ost(OstRequest::Getattr { objects: vec![object(1); 5000] });
+    assert_eq!(world.call(client, many, &[], Kind::Plain), Err(Status::Invalid));
+    let alien = Request::Mdt(wire::MdtRequest::Statfs);
+    assert_eq!(world.call(client, alien, &[], Kind::Plain), Err(Status::NotSupportedCall));
+    assert_eq!(world.objects.list(None, 10), Ok(vec![]));
+}
+
+#[test]
+fn a_full_device_refuses_writes_and_nothing_changes() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    let before = world.attr(client, object(1));
+    world.objects.set_full(true);
+    assert_eq!(world.write(client, object(1), 1 << 20, &[2; 4096], lock), Err(Status::NoSpace));
+    assert_eq!(world.attr(client, object(1)), before);
+    world.objects.set_full(false);
+    world.meta.set_reserve(Reserve::Low);
+    assert_eq!(world.write(client, object(1), 1 << 20, &[2; 4096], lock), Err(Status::NoSpace));
+    assert_eq!(world.attr(client, object(1)), before);
+    // What frees space goes on.
+    world.change(client, object(1), Extent::new(0, 0), ExtentOp::Truncate, lock).expect("a truncate frees");
+    world.call(client, destroy(1), &[], Kind::Modifying).expect("a destroy frees");
+    assert_eq!(world.oss().stats().no_space_count, 2);
+}
+
+fn destroy(number: u32) -> Request {
+    Request::Ost(OstRequest::Destroy { objects: vec![object(number)] })
+}
+
+#[test]
+fn a_destroyed_object_does_not_come_back() {
+    let mut world = World::new();
+    let (client, mdt) = (world.client(1), world.client(2));
+    let lock = world.lock_and_write(client, object(1), 0, b"abc");
+    world.call(mdt, destroy(1), &[], Kind::Modifying).expect("the holder gives its lock back");
+    assert_eq!(world.client_mut(client).callbacks, [lock]);
+    assert_eq!(world.attr(client, object(1)), None);
+    assert_eq!(world.write(client, object(1), 0, b"x", lock), Err(Status::Stale));
+    let ticket = world.submit_lock(client, object(1), LockMode::Pw, WHOLE);
+    assert_eq!(world.result(client, ticket), Some(Err(Status::Stale)));
+    assert_eq!(world.objects.list(None, 10), Ok(vec![]));
+    // Again, and one that never was: both are fine.
+    world.call(mdt, destroy(1), &[], Kind::Modifying).expect("destroyed is destroyed");
+    world.call(mdt, destroy(9), &[], Kind::Modifying).expect("never written");
+}
+
+#[test]
+fn tombstones_are_forgotten_after_their_life() {
+    let mut world = World::new();
+    let mdt = world.client(2);
+    world.call(mdt, destroy(1), &[], Kind::Modifying).expect("never written");
+    let count =
+        |world: &World| world.meta.rows().keys().filter(|(table, _)| *table == oss::rows::TOMBSTONES).count();
+    world.pass(base::Duration::from_secs(120));
+    assert_eq!(count(&world), 1);
+    world.skip(oss::machine::TOMBSTONE_LIFE);
+    world.pass(base::Duration::from_secs(120));
+    assert_eq!(count(&world), 0);
+}
+
+#[test]
+fn seek_finds_data_and_holes() {
+    let mut world = World::new();
+    let client = world.client(1);
+    world.lock_and_write(client, object(1), 1 << 20, &[1; 4096]);
+    let mut seek = |offset_bytes, is_hole| {
+        let request = OstRequest::Seek { object: object(1), offset_bytes, is_hole };
+        match world.call(client, Request::Ost(request), &[], Kind::Plain) {
+            Ok((Reply::Ost(OstReply::Seek { offset_bytes }), _)) => offset_bytes,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(seek(0, false), Some(1 << 20));
+    assert_eq!(seek(0, true), Some(0));
+    assert_eq!(seek(1 << 20, true), Some((1 << 20) + 4096));
+    assert_eq!(seek(2 << 20, false), None);
+}
+
+#[test]
+fn statfs_names_the_device() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let reply =
+        world.call(client, Request::Ost(OstRequest::Statfs), &[], Kind::Plain).map(|(reply, _)| reply);
+    let Ok(Reply::Ost(OstReply::Statfs(Statfs { bytes_total, device, .. }))) = reply else {
+        panic!("{reply:?}")
+    };
+    assert!(bytes_total > 0);
+    assert_eq!(device, 5);
+}
+
+#[test]
+fn damage_is_reported_and_never_returned() {
+    let mut world = World::new();
+    let client = world.client(1);
+    world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    assert!(world.objects.rot(&object(1), 100));
+    assert_eq!(world.read(client, object(1), Extent::at(0, 10)), Err(Status::Io));
+    assert!(world.events.iter().any(|event| matches!(event, oss::OssEvent::Corrupt { .. })));
+}
+
+#[test]
+fn bytes_and_sizes_are_counted() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    world.write(client, object(1), 0, &[1; 65536], lock).expect("held");
+    world.read(client, object(1), Extent::at(0, 4096)).expect("it exists");
+    let stats = world.oss().stats();
+    assert_eq!((stats.write.bytes.count, stats.write.bytes.sum, stats.write.bytes.max), (2, 69_632, 65_536));
+    assert_eq!((stats.write.pages.buckets[0], stats.write.pages.buckets[4]), (1, 1));
+    assert_eq!(stats.read.bytes.sum, 4096);
+}
