@@ -1,1 +1,48 @@
-fn main() {}
+//! The one door for developers: `cargo xtask ci` runs everything that must pass, `cargo xtask layers` checks the order of the
+//! crates, `cargo xtask mounted` runs the suites on real mounts.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+mod ci;
+mod layers;
+mod sans_io;
+mod step;
+mod workspace;
+
+/// Tasks of the SheenFS workspace.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run every check, each under a limit of its own, and print a table.
+    Ci(ci::Options),
+    /// Check that crates depend downward only and that the machines do no I/O.
+    Layers,
+    /// Run the suites on real mounts.
+    Mounted(ci::MountedOptions),
+}
+
+fn main() -> ExitCode {
+    let result: Result<bool> = match Arguments::parse().task {
+        Task::Ci(options) => ci::run(&options),
+        Task::Layers => layers::check().and_then(|()| sans_io::check()).map(|()| true),
+        Task::Mounted(options) => ci::run_mounted(&options),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

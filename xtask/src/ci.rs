@@ -1,0 +1,245 @@
+//! The test command. Its first law: it always ends. Every step has a limit of its own, the whole has a budget, and whatever a step
+//! leaves behind is killed, unmounted and detached.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use mount_suites::{bounded, sys};
+
+use crate::step::{Report, Verdict, Work};
+
+mod plan;
+
+use plan::{Plan, Step};
+
+/// Options of `cargo xtask ci`.
+#[derive(Args)]
+pub struct Options {
+    /// Only these steps (with `--list` for their names).
+    #[arg(long, num_args = 1..)]
+    only: Vec<String>,
+    /// Name the steps, with their limits, and end.
+    #[arg(long)]
+    list: bool,
+    /// Minutes after which no optional step begins.
+    #[arg(long, default_value_t = 45)]
+    budget_minutes: u64,
+    /// Minutes after which nothing runs any more.
+    #[arg(long, default_value_t = 70)]
+    hard_minutes: u64,
+}
+
+/// Options of `cargo xtask mounted`.
+#[derive(Args)]
+pub struct MountedOptions {
+    /// Only this suite.
+    #[arg(long)]
+    suite: Option<String>,
+    /// Only cases whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// The transport of the mounts: dev or uring.
+    #[arg(long, default_value = "dev")]
+    transport: String,
+    /// Operations or rounds per case instead of the usual number.
+    #[arg(long)]
+    count: Option<u64>,
+    /// The long form (hours).
+    #[arg(long)]
+    thorough: bool,
+}
+
+/// When the test command began: `.ci/run` says so, because installing tools counts too.
+fn started() -> Instant {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = std::env::var("SHEEN_CI_STARTED").ok().and_then(|text| text.parse().ok());
+    let spent = now.saturating_sub(Duration::from_secs(since.unwrap_or(now.as_secs())));
+    Instant::now().checked_sub(spent).unwrap_or_else(Instant::now)
+}
+
+/// Runs the steps; true if everything that ran passed and no mandatory step is missing.
+pub fn run(options: &Options) -> Result<bool> {
+    let plan = Plan::new()?;
+    if options.list {
+        for step in &plan.steps {
+            let kind = if step.is_optional { "optional" } else { "mandatory" };
+            println!("{:<24} {:>5} s  {kind}", step.name, step.limit.as_secs());
+        }
+        return Ok(true);
+    }
+    let chosen: Vec<&Step> = plan
+        .steps
+        .iter()
+        .filter(|step| options.only.is_empty() || options.only.iter().any(|name| step.is_named(name)))
+        .collect();
+    if chosen.is_empty() {
+        bail!("no step is called {}; --list names them", options.only.join(" "));
+    }
+    let started = started();
+    let deadlines = Deadlines {
+        optional: started + Duration::from_secs(options.budget_minutes * 60),
+        hard: started + Duration::from_secs(options.hard_minutes * 60),
+    };
+    let mut reports = Vec::new();
+    for step in chosen {
+        reports.push(run_step(step, &plan, &deadlines, &reports)?);
+    }
+    Ok(table(&reports, started.elapsed()))
+}
+
+struct Deadlines {
+    optional: Instant,
+    hard: Instant,
+}
+
+impl Deadlines {
+    /// How long this step may take, or why it does not begin.
+    fn limit(&self, step: &Step) -> Result<Duration, String> {
+        let deadline = if step.is_optional { self.optional.min(self.hard) } else { self.hard };
+        let left = deadline.saturating_duration_since(Instant::now());
+        // A step usually takes a fraction of its limit; it begins while at least that is left.
+        if left < step.limit / 4 { Err("time budget".to_owned()) } else { Ok(left.min(step.limit)) }
+    }
+}
+
+fn run_step(step: &Step, plan: &Plan, deadlines: &Deadlines, before: &[Report]) -> Result<Report> {
+    let mut report = Report {
+        name: step.name.clone(),
+        seconds: 0.0,
+        verdict: Verdict::Passed,
+        is_optional: step.is_optional,
+        note: String::new(),
+    };
+    let failed_need = before
+        .iter()
+        .find(|earlier| step.needs.contains(&earlier.name.as_str()) && earlier.verdict != Verdict::Passed);
+    if let Some(need) = failed_need {
+        report.verdict = Verdict::NotRun(format!("needs {}", need.name));
+    } else if let Some(reason) = step.missing() {
+        report.verdict = Verdict::Skipped(reason);
+    } else {
+        match deadlines.limit(step) {
+            Err(reason) => report.verdict = Verdict::NotRun(reason),
+            Ok(limit) => {
+                println!("==> {} (at most {} s)", step.name, limit.as_secs());
+                let work = Work { name: &step.name, limit, logs: &plan.logs, mounts: &plan.mounts };
+                let begun = Instant::now();
+                report.verdict = work.run(step.commands(plan, limit))?;
+                report.seconds = begun.elapsed().as_secs_f64();
+                report.note = note(&work.log());
+            }
+        }
+    }
+    println!("    {}: {}", report.name, describe(&report.verdict));
+    Ok(report)
+}
+
+/// The line in which a suite or `cargo test` sums itself up.
+fn note(log: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
+    let tests: Vec<u64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: ok. "))
+        .filter_map(|rest| rest.split(' ').next()?.parse().ok())
+        .collect();
+    if !tests.is_empty() {
+        return format!("{} tests", tests.iter().sum::<u64>());
+    }
+    let sum = text.lines().rev().find(|line| line.contains(" passed, ") && line.contains(" failed, "));
+    sum.unwrap_or_default().to_owned()
+}
+
+fn describe(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Passed => "passed".to_owned(),
+        Verdict::Failed(why) => format!("FAILED: {why}"),
+        Verdict::Skipped(why) => format!("skipped: {why}"),
+        Verdict::NotRun(why) => format!("not run: {why}"),
+    }
+}
+
+fn table(reports: &[Report], spent: Duration) -> bool {
+    println!("\n{:<24} {:>8}  result", "step", "seconds");
+    for report in reports {
+        let note = if report.note.is_empty() { String::new() } else { format!(" ({})", report.note) };
+        println!("{:<24} {:>8.1}  {}{note}", report.name, report.seconds, describe(&report.verdict));
+    }
+    let failed = reports.iter().filter(|report| matches!(report.verdict, Verdict::Failed(_))).count();
+    let missing = reports
+        .iter()
+        .filter(|report| !report.is_optional && matches!(report.verdict, Verdict::NotRun(_)))
+        .count();
+    println!(
+        "{} steps in {} s: {failed} failed, {missing} mandatory ones not run",
+        reports.len(),
+        spent.as_secs()
+    );
+    failed == 0 && missing == 0
+}
+
+/// Builds what the suites need and runs them with their output on the terminal.
+pub fn run_mounted(options: &MountedOptions) -> Result<bool> {
+    let plan = Plan::new()?;
+    if let Some(reason) = plan::mounts_missing(&options.transport) {
+        println!("skipped: {reason}");
+        return Ok(true);
+    }
+    for mut command in plan.build_commands() {
+        if !command.status()?.success() {
+            bail!("the build failed");
+        }
+    }
+    let mut command = plan.suite_command(options.suite.as_deref(), &options.transport, Duration::MAX);
+    if let Some(only) = &options.only {
+        command.args(["--only", only]);
+    }
+    if let Some(count) = options.count {
+        command.args(["--count", &count.to_string()]);
+    }
+    if options.thorough {
+        command.arg("--thorough");
+    }
+    Ok(command.status()?.success())
+}
+
+/// True if the file is there and we are root: what mounting needs.
+fn can_mount() -> Result<(), String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err("no /dev/fuse".to_owned());
+    }
+    if sys::effective_uid() != 0 {
+        return Err("not root".to_owned());
+    }
+    // A container may show the device and still forbid it.
+    fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map(drop)
+        .map_err(|error| format!("/dev/fuse: {error}"))
+}
+
+/// Turns FUSE over io_uring on, where the kernel has it.
+fn enable_uring() -> Result<(), String> {
+    let switch = PathBuf::from("/sys/module/fuse/parameters/enable_uring");
+    if !switch.exists() {
+        return Err("this kernel has no FUSE over io_uring".to_owned());
+    }
+    fs::write(&switch, "1").map_err(|error| format!("{}: {error}", switch.display()))
+}
+
+/// FUSE connections can only be aborted through fusectl, which not every machine has mounted.
+fn mount_fusectl() {
+    let point = Path::new("/sys/fs/fuse/connections");
+    if point.exists() && fs::read_dir(point).is_ok_and(|mut entries| entries.next().is_none()) {
+        let mut command = Command::new("mount");
+        command.args(["-t", "fusectl", "fusectl"]).arg(point);
+        // Without it the death of a daemon ends its connection; aborting is only the surer way.
+        let _ = bounded::say(&mut command, "SHEEN_FUSECTL=1", Duration::from_secs(10));
+    }
+}

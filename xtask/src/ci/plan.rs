@@ -1,0 +1,214 @@
+//! The table of steps: what each runs, how long it may take, what it needs.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::workspace;
+
+/// Where the test command works, and its steps in their order.
+pub struct Plan {
+    root: PathBuf,
+    target: PathBuf,
+    pub logs: PathBuf,
+    pub mounts: PathBuf,
+    pub steps: Vec<Step>,
+}
+
+/// One step.
+pub struct Step {
+    pub name: String,
+    pub limit: Duration,
+    pub is_optional: bool,
+    /// Steps without which this one makes no sense.
+    pub needs: &'static [&'static str],
+    kind: Kind,
+}
+
+enum Kind {
+    /// `cargo ARGUMENTS…`.
+    Cargo(&'static [&'static str]),
+    /// Our own checks of the crates' order.
+    Layers,
+    /// The release binary and the suites' runner.
+    Build,
+    /// The release binary with these arguments.
+    Sheen(&'static [&'static str]),
+    /// The binary with planted faults.
+    Planted,
+    /// A suite on real mounts.
+    Suite { suite: &'static str, transport: &'static str },
+    /// The suites on a plain directory: they must be right themselves.
+    Local,
+}
+
+/// Suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
+const SUITES: &[(&str, u64, u64, bool)] = &[
+    ("smoke", 300, 200, false),
+    ("badinput", 240, 0, false),
+    ("posix", 600, 420, false),
+    ("pjdfstest", 480, 360, false),
+    ("coherence", 720, 480, false),
+    ("two-mounts", 600, 300, true),
+    ("fsx", 900, 480, true),
+    ("kill9", 600, 0, true),
+    ("powercut", 600, 0, true),
+    ("enospc", 300, 0, true),
+    ("realinput", 900, 0, true),
+];
+
+fn step(name: &str, seconds: u64, kind: Kind) -> Step {
+    Step { name: name.to_owned(), limit: Duration::from_secs(seconds), is_optional: false, needs: &[], kind }
+}
+
+impl Plan {
+    /// The plan of this workspace.
+    pub fn new() -> Result<Plan> {
+        let (root, target) = (workspace::root()?, workspace::target()?);
+        let (logs, mounts) = (target.join("ci-logs"), target.join("mounted"));
+        for directory in [&logs, &mounts] {
+            std::fs::create_dir_all(directory)?;
+        }
+        super::mount_fusectl();
+        Ok(Plan { root, target, logs, mounts, steps: steps() })
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&self.root).args(arguments).env("CARGO_TERM_COLOR", "never");
+        // What cargo told us about our own package must not reach the builds: it would make them build everything anew.
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_"))
+        {
+            command.env_remove(name);
+        }
+        // The tests need a binary that is fast, not one that took minutes of link-time optimisation.
+        command
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+        command
+    }
+
+    /// What the suites need: the release binary and their runner.
+    pub fn build_commands(&self) -> Vec<Command> {
+        let mut keep = Command::new("install");
+        // A copy, because building the binary with planted faults replaces the original.
+        keep.arg("-D").arg(self.target.join("release/sheen")).arg(self.sheen());
+        vec![
+            self.cargo(&["build", "--release", "-p", "sheen"]),
+            keep,
+            self.cargo(&["build", "-p", "mount-suites"]),
+        ]
+    }
+
+    fn sheen(&self) -> PathBuf {
+        self.target.join("ci-bin/sheen")
+    }
+
+    /// The suites' runner on one suite, or all.
+    pub fn suite_command(&self, suite: Option<&str>, transport: &str, limit: Duration) -> Command {
+        let mut command = self.runner();
+        command.args(suite).args(["--transport", transport]);
+        if limit < Duration::MAX {
+            // Cases stop beginning a little before the step would be killed, so that the report is printed.
+            command.args(["--budget-seconds", &limit.as_secs().saturating_sub(20).to_string()]);
+        }
+        command
+    }
+
+    fn runner(&self) -> Command {
+        let mut command = Command::new(self.target.join("debug/mount-suites"));
+        command.current_dir(&self.root).arg("run");
+        command.arg("--sheen").arg(self.sheen());
+        command.arg("--work").arg(&self.mounts).arg("--tools").arg(self.target.join("tools"));
+        command.arg("--failed").arg(self.target.join("mounted-failed"));
+        command
+    }
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        step("format", 120, Kind::Cargo(&["fmt", "--all", "--", "--check"])),
+        step("layers", 120, Kind::Layers),
+        step("lints", 1500, Kind::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        step("test-build", 1500, Kind::Cargo(&["test", "--workspace", "--no-run"])),
+        Step {
+            needs: &["test-build"],
+            ..step("tests", 900, Kind::Cargo(&["test", "--workspace", "--no-fail-fast"]))
+        },
+        step("build", 1500, Kind::Build),
+        Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
+        Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
+    ];
+    let known = mount_suites::suites::ALL;
+    let suites = SUITES.iter().filter(|(name, ..)| known.iter().any(|suite| suite.name == *name));
+    for (suite, seconds, _, is_optional) in suites.clone() {
+        let kind = Kind::Suite { suite, transport: "dev" };
+        steps.push(Step { needs: &["build"], is_optional: *is_optional, ..step(suite, *seconds, kind) });
+        // The planted faults build the binary once more: after the suites that must run, before the long ones.
+        if *suite == "coherence" {
+            steps.push(step("planted", 1500, Kind::Planted));
+        }
+    }
+    for (suite, _, seconds, is_optional) in suites.filter(|(_, _, seconds, _)| *seconds > 0) {
+        let kind = Kind::Suite { suite, transport: "uring" };
+        let is_optional = *is_optional || *suite != "smoke";
+        let step = step(&format!("{suite}-uring"), *seconds, kind);
+        steps.push(Step { needs: &["build"], is_optional, ..step });
+    }
+    steps
+}
+
+impl Step {
+    /// True if `--only NAME` means this step; `suites` means all of them.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || (name == "suites" && matches!(self.kind, Kind::Suite { .. }))
+    }
+
+    /// Why this machine cannot run the step, if it cannot.
+    pub fn missing(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Suite { transport, .. } => mounts_missing(transport),
+            _ => None,
+        }
+    }
+
+    /// The commands, one after the other.
+    pub fn commands(&self, plan: &Plan, limit: Duration) -> Vec<Command> {
+        match &self.kind {
+            Kind::Cargo(arguments) => vec![plan.cargo(arguments)],
+            Kind::Layers => {
+                let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
+                command.current_dir(&plan.root).arg("layers");
+                vec![command]
+            }
+            Kind::Build => plan.build_commands(),
+            Kind::Sheen(arguments) => {
+                let mut command = Command::new(plan.sheen());
+                command.current_dir(&plan.root).args(*arguments);
+                vec![command]
+            }
+            Kind::Planted => {
+                let arguments = ["run", "--release", "-p", "sheen", "--features", "planted-faults", "--"];
+                let mut command = plan.cargo(&arguments);
+                command.args(["sim", "--planted"]);
+                vec![command]
+            }
+            Kind::Suite { suite, transport } => vec![plan.suite_command(Some(suite), transport, limit)],
+            Kind::Local => {
+                let mut command = plan.runner();
+                command.args(["posix", "two-mounts", "coherence", "--count", "40", "--local"]);
+                command.arg(plan.mounts.join("local"));
+                vec![command]
+            }
+        }
+    }
+}
+
+/// Why this machine cannot run suites with this transport, if it cannot.
+pub fn mounts_missing(transport: &str) -> Option<String> {
+    super::can_mount().and_then(|()| if transport == "uring" { super::enable_uring() } else { Ok(()) }).err()
+}

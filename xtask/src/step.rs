@@ -1,0 +1,114 @@
+//! One step of the test command: a child in its own process group with a hard limit, cleaned up after whatever happens.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use mount_suites::bounded::{self, End};
+use mount_suites::sweep;
+
+/// How many lines of a failed step are printed.
+const TAIL_LINES: usize = 60;
+/// How often a running step says that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Passed,
+    Failed(String),
+    Skipped(String),
+    NotRun(String),
+}
+
+/// What the table shows of a step.
+pub struct Report {
+    pub name: String,
+    pub seconds: f64,
+    pub verdict: Verdict,
+    pub is_optional: bool,
+    /// What the step said last, for suites and tests.
+    pub note: String,
+}
+
+/// One command of a step.
+pub struct Work<'a> {
+    pub name: &'a str,
+    pub limit: Duration,
+    /// Where `NAME.log` goes.
+    pub logs: &'a Path,
+    /// A directory below which the step mounts things.
+    pub mounts: &'a Path,
+}
+
+impl Work<'_> {
+    /// The file that holds everything that the step prints.
+    pub fn log(&self) -> PathBuf {
+        self.logs.join(format!("{}.log", self.name))
+    }
+
+    /// Runs the commands one after the other within the step's limit, until one fails.
+    pub fn run(&self, commands: Vec<Command>) -> Result<Verdict> {
+        let log = self.log();
+        // Only this run's output is of interest; a missing file is the normal case.
+        let _ = fs::remove_file(&log);
+        // Temporary files, and with them mounts and sockets of the step's tests, go below a directory that is swept afterwards.
+        let short = sweep::short_directory()?;
+        let tag = format!("SHEEN_STEP={}-{}", std::process::id(), self.name);
+        let started = Instant::now();
+        let mut verdict = Verdict::Passed;
+        for mut command in commands {
+            command.env("TMPDIR", short.path());
+            let left = self.limit.saturating_sub(started.elapsed());
+            let mut heartbeat = Heartbeat::new(self.name, &log);
+            let end = bounded::run(&mut command, &tag, left, &log, &mut |spent| heartbeat.tick(spent))?;
+            if !end.is_success() {
+                verdict = Verdict::Failed(reason(&end, self.limit));
+                break;
+            }
+        }
+        let mut left_behind = sweep::release(short.path(), &tag);
+        left_behind.extend(sweep::release(self.mounts, &tag));
+        if let Verdict::Failed(why) = &verdict {
+            println!("--- {} FAILED: {why}; the last lines of {}:", self.name, log.display());
+            println!("{}", bounded::tail(&log, TAIL_LINES));
+            println!("--- end of {}", self.name);
+        }
+        if !left_behind.is_empty() {
+            println!("    {} left behind, now cleaned up: {}", self.name, left_behind.join(", "));
+        }
+        Ok(verdict)
+    }
+}
+
+fn reason(end: &End, limit: Duration) -> String {
+    match end {
+        End::Exited(_) => end.describe(),
+        End::TimedOut { .. } => format!("{} after {} s", end.describe(), limit.as_secs()),
+    }
+}
+
+struct Heartbeat<'a> {
+    name: &'a str,
+    log: &'a Path,
+    next: Duration,
+}
+
+impl<'a> Heartbeat<'a> {
+    fn new(name: &'a str, log: &'a Path) -> Heartbeat<'a> {
+        Heartbeat { name, log, next: HEARTBEAT }
+    }
+
+    fn tick(&mut self, spent: Duration) {
+        if spent >= self.next {
+            self.next += HEARTBEAT;
+            println!("    {} runs for {} s: {}", self.name, spent.as_secs(), bounded::tail(self.log, 1));
+            // A closed standard output is no reason to stop the checks.
+            let _ = io::stdout().flush();
+        }
+    }
+}
