@@ -1,10 +1,8 @@
 //! The POSIX client: a machine between the calls of a mount and the targets of a file system. It knows neither FUSE
 //! nor sockets nor threads.
 //!
-//! Operations are `async fn`s on a small executor of its own ([`executor`]); what they share is a [`State`] that they
-//! reach only inside a closure, so that nothing is held across an await. See docs/ARCHITECTURE.md.
-//!
-//! [`State`]: state::State
+//! Operations are `async fn`s on a small executor of its own; what they share is one state that they reach only
+//! inside a closure, so that nothing is held across an await. See docs/ARCHITECTURE.md.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +10,16 @@ pub mod call;
 pub mod machine;
 pub mod stats;
 
+mod cache;
+mod ctx;
 mod executor;
+mod handles;
+mod locks;
+mod names;
+mod nodes;
+mod ops;
+mod recovery;
+mod state;
 
 pub use call::{
     Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ROOT_NODE, SetattrCall,

@@ -1,9 +1,16 @@
 //! The machine: what goes in, what comes out, and the fixed tail that runs what became possible.
 
 use crate::call::{Answer, Call, Caller};
+use crate::ctx::{Ctx, Who};
+use crate::executor::Executor;
+use crate::state::{CallState, State};
 use crate::stats::Stats;
-use base::{ClientId, ClusterConfig, Machine, Now, TargetId, Time};
-use wire::Frame;
+use crate::{locks, ops};
+use base::{
+    ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Status, TargetId, Time, Transno, limits,
+};
+use rpc::{ImportOutput, ImportState};
+use wire::{Callback, Frame};
 
 /// What a client is told at its start.
 #[derive(Clone, Debug)]
@@ -102,26 +109,115 @@ pub enum Event {
     Recovered(TargetId),
     /// The target dropped this client; what was cached and not yet durable there is gone.
     Evicted(TargetId),
+    /// A restarted target refused what had been acknowledged: it is lost.
+    ReplayRefused {
+        target: TargetId,
+        status: Status,
+    },
     /// The server says that the configuration is newer: fetch it.
     ConfigChanged {
         version: u64,
     },
 }
 
+/// Idle locks older than this are given back, as in Lustre.
+const IDLE_LOCK_AGE: Duration = Duration::from_secs(3900);
+/// Locks given back unasked at a time.
+const IDLE_LOCKS_AT_ONCE: usize = 64;
+
 /// The client machine.
 pub struct Client {
-    stats: Stats,
+    ctx: Ctx,
+    executor: Executor,
 }
 
 impl Client {
     pub fn new(now: Now, options: ClientOptions) -> Client {
-        let _ = (now, options);
-        Client { stats: Stats::default() }
+        Client { ctx: Ctx::new(State::new(now, options)), executor: Executor::default() }
     }
 
     /// Counters since the start, for `llite.*`, `mdc.*` and `osc.*`.
     pub fn stats(&self) -> Stats {
-        self.stats.clone()
+        self.ctx.with(|state| {
+            let mut stats = state.stats.clone();
+            for (target, connection) in &state.connections {
+                let mut counted = connection.stats.clone();
+                counted.is_connected = connection.import.state() == ImportState::Active;
+                counted.lock_count = connection.locks.lock_count() as u64;
+                stats.targets.insert(*target, counted);
+            }
+            stats.calls_in_flight = state.calls.len() as u64;
+            stats.node_count = state.nodes.count() as u64;
+            stats.open_count = state.handles.len() as u64;
+            stats
+        })
+    }
+
+    fn on_call(&mut self, id: u64, call: Call, caller: Caller) {
+        let (name, mut holds, is_abandonable) = ops::describe(&call);
+        self.ctx.with(|state| {
+            holds.extend(state.victims(&call));
+            for node in &holds {
+                *state.held.entry(*node).or_default() += 1;
+            }
+            let started = state.now.time;
+            let known = CallState {
+                name,
+                started,
+                holds,
+                waits_for_flock: None,
+                is_interrupted: false,
+                is_abandonable,
+                is_answered: false,
+            };
+            assert!(state.calls.insert(id, known).is_none(), "ids of unanswered calls are unique");
+        });
+        let ctx = self.ctx.clone();
+        let who = Who { id, caller };
+        self.executor.spawn(Box::pin(async move {
+            let result = ops::execute(&ctx, &who, call).await;
+            ctx.with(|state| state.finish_call(id, result));
+        }));
+    }
+
+    fn on_interrupt(&mut self, id: u64) {
+        let waiting = self.ctx.with(|state| {
+            let is_connected = state.is_everything_connected();
+            let call = state.calls.get_mut(&id)?;
+            call.is_interrupted = true;
+            let waiting = call.waits_for_flock;
+            if call.is_abandonable && !is_connected {
+                state.answer_call(id, Err(Status::Interrupted.errno()));
+            }
+            waiting
+        });
+        if let Some((fid, owner, is_flock)) = waiting {
+            self.executor.spawn(Box::pin(ops::flock::cancel(self.ctx.clone(), fid, owner, is_flock)));
+        }
+    }
+
+    /// The fixed tail: runs whatever has become possible, until nothing is.
+    fn settle(&mut self) {
+        loop {
+            let ctx = &self.ctx;
+            let mut tasks = ctx.with(|state| {
+                state.take_import_outputs();
+                std::mem::take(&mut state.spawned)
+            });
+            for (target, lock) in ctx.with(|state| std::mem::take(&mut state.to_revoke)) {
+                tasks.push(Box::pin(locks::revoke(ctx.clone(), target, lock)));
+            }
+            let ready = self.executor.take_ready();
+            if tasks.is_empty() && ready.is_empty() && ctx.with(|state| state.import_outputs.is_empty()) {
+                return;
+            }
+            for task in tasks {
+                self.executor.spawn(task);
+            }
+            for task in ready {
+                self.executor.poll(task);
+            }
+        }
     }
 }
 
@@ -130,13 +226,231 @@ impl Machine for Client {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
-        let _ = now;
-        if let Input::Call { id, .. } = input {
-            out.push(Output::Reply { id, result: Err(38) });
+        self.ctx.with(|state| {
+            state.now = now;
+            state.fire_timers();
+        });
+        match input {
+            Input::Call { id, call, caller } => self.on_call(id, call, caller),
+            Input::Interrupt(id) => self.on_interrupt(id),
+            Input::Drain => {
+                let is_first = self.ctx.with(|state| !std::mem::replace(&mut state.is_draining, true));
+                if is_first {
+                    self.executor.spawn(Box::pin(ops::sync::drain(self.ctx.clone())));
+                }
+            }
+            Input::Forget(forgets) => self.ctx.with(|state| {
+                for (node, count) in forgets {
+                    if let Some(gone) = state.nodes.forget(node, count) {
+                        state.forget_names_of(gone);
+                    }
+                }
+            }),
+            Input::Frame(frame) => self.ctx.with(|state| state.on_frame(frame)),
+            Input::Config(config) => self.ctx.with(|state| state.on_config(config)),
+            Input::Notified(id, result) => self.ctx.with(|state| {
+                if let Some(sender) = state.notify_waiters.remove(&id) {
+                    sender.send(result);
+                }
+            }),
+            Input::Groups { id, groups } => self.ctx.with(|state| {
+                if let Some(sender) = state.group_waiters.remove(&id) {
+                    sender.send(groups);
+                }
+            }),
+            Input::Tick => self.ctx.with(State::on_tick),
         }
+        self.settle();
+        self.ctx.with(|state| out.append(&mut state.out));
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        None
+        self.ctx.with(|state| {
+            let sessions =
+                state.connections.values().filter_map(|connection| connection.import.next_deadline());
+            let idle = state
+                .connections
+                .values()
+                .filter_map(|connection| connection.locks.next_deadline(IDLE_LOCK_AGE));
+            let timers = state.timers.first_key_value().map(|((time, _), _)| *time);
+            sessions.chain(idle).chain(timers).chain(state.lease_deadline()).min()
+        })
+    }
+
+    fn check(&self) {
+        self.ctx.with(|state| {
+            for (target, connection) in &state.connections {
+                connection.import.check();
+                connection.locks.check();
+                assert!(connection.stats.read_rpcs_now <= connection.tickets.len() as u64, "{target}");
+            }
+            let held: u32 = state.held.values().sum();
+            let holds: usize =
+                state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();
+            assert_eq!(held as usize, holds);
+            let closing: u32 = state.closing.values().sum();
+            assert!(closing as usize >= state.closing_handles.len());
+            // Whoever waits is a task; without tasks nobody does.
+            if self.executor.task_count() == 0 {
+                assert!(state.calls.is_empty());
+                assert!(state.revocations.is_empty());
+                assert!(state.enqueues.is_empty());
+            }
+        });
+    }
+}
+
+impl State {
+    /// Inodes that the kernel locks besides their directories while a name of theirs goes or moves.
+    fn victims(&self, call: &Call) -> Vec<u64> {
+        let names: Vec<(u64, &[u8])> = match call {
+            Call::Unlink { parent, name } | Call::Rmdir { parent, name } => vec![(*parent, name)],
+            Call::Rename { parent, name, new_parent, new_name, .. } => {
+                vec![(*parent, name), (*new_parent, new_name)]
+            }
+            _ => Vec::new(),
+        };
+        names
+            .into_iter()
+            .filter_map(|(parent, name)| {
+                let parent = self.nodes.get(parent)?.fid;
+                Some(self.names.get(parent, name)?.fid?.inode_number())
+            })
+            .collect()
+    }
+
+    /// A call has come to its end; it may have been answered before (interrupted).
+    fn finish_call(&mut self, id: u64, result: Result<Answer, Status>) {
+        let was_answered = self.calls.get(&id).is_none_or(|call| call.is_answered);
+        if was_answered {
+            let entry = match &result {
+                Ok(Answer::Entry(entry) | Answer::Created { entry, .. }) => Some(entry.node),
+                _ => None,
+            };
+            // The kernel never heard of this reference.
+            if let Some(gone) = entry.and_then(|node| self.nodes.forget(node, 1)) {
+                self.forget_names_of(gone);
+            }
+        } else {
+            self.answer_call(id, result.map_err(Status::errno));
+        }
+        if let Some(call) = self.calls.remove(&id) {
+            let micros = u64::try_from(self.now.time.since(call.started).as_micros()).unwrap_or(u64::MAX);
+            self.stats.calls.entry(call.name).or_default().add(micros);
+        }
+    }
+
+    fn answer_call(&mut self, id: u64, result: Result<Answer, i32>) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        assert!(!call.is_answered, "a call is answered once");
+        call.is_answered = true;
+        for node in &call.holds {
+            if let Some(count) = self.held.get_mut(node) {
+                *count -= 1;
+                if *count == 0 {
+                    self.held.remove(node);
+                }
+            }
+        }
+        self.out.push(Output::Reply { id, result });
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(entry) = self.timers.first_entry() {
+            if entry.key().0 > self.now.time {
+                break;
+            }
+            entry.remove().send(());
+        }
+    }
+
+    fn on_frame(&mut self, frame: Frame) {
+        let Endpoint::Target(target) = frame.src else { return };
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let mut outputs = Vec::new();
+        connection.import.on_frame(self.now, frame, &mut outputs);
+        self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
+    }
+
+    fn on_tick(&mut self) {
+        let now = self.now;
+        let mut idle = Vec::new();
+        for (target, connection) in &mut self.connections {
+            if connection.import.next_deadline().is_some_and(|deadline| deadline <= now.time) {
+                let mut outputs = Vec::new();
+                connection.import.on_tick(now, &mut outputs);
+                self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
+            }
+            let locks = connection.locks.take_idle(
+                now.time,
+                IDLE_LOCK_AGE,
+                limits::IDLE_LOCKS_MAX,
+                IDLE_LOCKS_AT_ONCE,
+            );
+            idle.extend(locks.into_iter().map(|lock| (*target, lock)));
+        }
+        for (target, lock) in idle {
+            self.start_revocation(target, lock);
+        }
+        self.check_leases();
+    }
+
+    /// Acts on what sessions said.
+    fn take_import_outputs(&mut self) {
+        while let Some((target, output)) = self.import_outputs.pop_front() {
+            match output {
+                ImportOutput::Send(frame) => self.out.push(Output::Send(frame)),
+                ImportOutput::Completed { ticket, result } => self.on_completed(target, ticket, result),
+                ImportOutput::Committed(transno) => self.on_committed(target, transno),
+                ImportOutput::ReplayWanted => {
+                    let requests = self.replays(target);
+                    let Some(connection) = self.connections.get_mut(&target) else { continue };
+                    let mut outputs = Vec::new();
+                    connection.import.replay_now(self.now, requests, &mut outputs);
+                    self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
+                }
+                ImportOutput::ReplayFailed { request, status } => {
+                    self.on_replay_failed(target, &request, status)
+                }
+                ImportOutput::Recovered => self.event(Event::Recovered(target)),
+                ImportOutput::Evicted => self.on_evicted(target),
+                ImportOutput::Callback(Callback::Blocking { lock, .. }) => self.on_blocking(target, lock),
+                ImportOutput::Callback(Callback::ConfigChanged { version }) => {
+                    self.event(Event::ConfigChanged { version });
+                }
+                // The session finds out for itself.
+                ImportOutput::Callback(Callback::Evicted { .. }) => {}
+                ImportOutput::State(state) => self.on_session_state(target, state),
+            }
+        }
+    }
+
+    fn on_completed(&mut self, target: TargetId, ticket: rpc::Ticket, result: Result<rpc::Answer, Status>) {
+        let now = self.now.time;
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let Some(pending) = connection.tickets.remove(&ticket) else { return };
+        let byte_count = result.as_ref().map_or(0, |answer| answer.data.len());
+        connection.stats.on_answered(pending.kind, now.since(pending.sent), byte_count);
+        pending.sender.send(result);
+    }
+
+    fn on_committed(&mut self, target: TargetId, transno: Transno) {
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let later = connection.commit_waiters.split_off(&transno.next());
+        for sender in std::mem::replace(&mut connection.commit_waiters, later).into_values().flatten() {
+            sender.send(Ok(()));
+        }
+    }
+
+    fn on_session_state(&mut self, target: TargetId, session: ImportState) {
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let was_active = std::mem::replace(&mut connection.has_been_active, session == ImportState::Active);
+        match session {
+            ImportState::Active if !was_active => self.event(Event::Connected(target)),
+            ImportState::Connecting | ImportState::Refused(_) if was_active => {
+                self.event(Event::Disconnected(target));
+            }
+            _ => {}
+        }
     }
 }

@@ -1,0 +1,192 @@
+//! What may be answered without asking, and for how long the kernel may do so.
+
+use crate::call::{AttrAnswer, EntryAnswer};
+use crate::nodes::NAMES_MAX;
+use crate::state::State;
+use base::{Attr, Duration, Fid, FileType, TargetId, names::name_hash};
+use wire::lock::bits;
+use wire::mdt::Entry;
+use wire::{LockGrant, LockMode, LockPolicy, Resource};
+
+/// Attributes are complete and strict under these bits.
+const ATTR_BITS: u32 = bits::LOOKUP | bits::UPDATE | bits::PERM;
+
+impl State {
+    fn mdt(fid: Fid) -> TargetId {
+        // A FID that no MDT owns has no lock either.
+        TargetId::mdt(fid.mdt_index().unwrap_or(u16::MAX))
+    }
+
+    /// Whether these bits of an inode are covered by a lock.
+    pub(crate) fn has_bits(&self, fid: Fid, wanted: u32) -> bool {
+        self.has_lock(State::mdt(fid), Resource::Inode(fid), LockPolicy::Bits(wanted))
+    }
+
+    pub(crate) fn has_name_lock(&self, parent: Fid, name: &[u8]) -> bool {
+        let resource = Resource::Name { parent, hash: name_hash(name) };
+        self.has_lock(State::mdt(parent), resource, LockPolicy::Plain)
+    }
+
+    /// What a name leads to, if a lock says that it still does: `Some(None)` for an absent name.
+    pub(crate) fn cached_name(&self, parent: Fid, name: &[u8]) -> Option<Option<Fid>> {
+        let known = self.names.get(parent, name)?;
+        self.has_name_lock(parent, name).then_some(known.fid)
+    }
+
+    /// Attributes that are valid now, size included.
+    pub(crate) fn cached_attr(&self, fid: Fid) -> Option<Attr> {
+        let node = self.nodes.by_fid(fid)?;
+        let attr = node.attr.as_ref()?;
+        let is_good = !node.is_attr_stale && is_strict(attr) && self.has_bits(fid, ATTR_BITS);
+        is_good.then(|| attr.clone())
+    }
+
+    /// Locks that came along with a reply. Nothing relies on them before the answer to the kernel, which looks at
+    /// them again; one that was called back already goes at once.
+    pub(crate) fn take_grants(&mut self, target: TargetId, grants: &[LockGrant]) {
+        let now = self.now.time;
+        for grant in grants {
+            let Some(connection) = self.connections.get_mut(&target) else { return };
+            if connection.locks.insert(now, grant.clone()) && connection.locks.unpin(now, grant.lock) {
+                self.start_revocation(target, grant.lock);
+            }
+        }
+    }
+
+    /// Takes in what a reply says about an inode.
+    pub(crate) fn see_entry(&mut self, entry: &Entry) {
+        if let Some(attr) = &entry.attr {
+            self.see_attr(attr);
+        }
+        if let Some(node) = self.nodes.by_fid_mut(entry.fid) {
+            if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {
+                node.layout = Some(layout.clone());
+            }
+            if let Some(target) = &entry.symlink_target {
+                node.symlink_target = Some(target.clone());
+            }
+        }
+        if let Some(attr) = &entry.parent_attr {
+            self.see_attr(attr);
+        }
+    }
+
+    pub(crate) fn see_attr(&mut self, attr: &Attr) {
+        if let Some(node) = self.nodes.by_fid_mut(attr.fid) {
+            node.see_attr(attr);
+        }
+    }
+
+    /// Whether these grants cover a name's slot, and still do.
+    pub(crate) fn is_name_granted(&self, parent: Fid, name: &[u8], grants: &[LockGrant]) -> bool {
+        let wanted = Resource::Name { parent, hash: name_hash(name) };
+        let Some(connection) = self.connections.get(&State::mdt(parent)) else { return false };
+        grants.iter().any(|grant| {
+            grant.resource == wanted
+                && connection.locks.get(grant.lock).is_some()
+                && !connection.locks.is_dying(grant.lock)
+        })
+    }
+
+    /// How long the kernel may rely on attributes.
+    fn attr_valid(&self, attr: &Attr) -> Duration {
+        let is_newest = self
+            .nodes
+            .by_fid(attr.fid)
+            .is_some_and(|node| !node.is_attr_stale && node.attr.as_ref().is_some_and(|known| known == attr));
+        if is_newest && is_strict(attr) && self.has_bits(attr.fid, ATTR_BITS) {
+            self.lease_left(State::mdt(attr.fid))
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// The answer to a call that asks for attributes.
+    pub(crate) fn attr_answer(&mut self, attr: Attr) -> AttrAnswer {
+        let attr_valid = self.attr_valid(&attr);
+        self.note_kernel_attr(attr.fid, attr_valid);
+        AttrAnswer { attr, attr_valid }
+    }
+
+    fn note_kernel_attr(&mut self, fid: Fid, valid: Duration) {
+        let until = self.now.time.after(valid);
+        if !valid.is_zero()
+            && let Some(node) = self.nodes.by_fid_mut(fid)
+        {
+            node.kernel_attr_until = node.kernel_attr_until.max(until);
+        }
+    }
+
+    /// The answer that gives the kernel a reference to an inode, under a name that this mount may cache when
+    /// `is_name_valid`. Link replies are applied by the kernel without a version test: they carry no attribute
+    /// lifetime (hazard 3.2).
+    pub(crate) fn entry_answer(
+        &mut self,
+        name: Option<(Fid, &[u8])>,
+        attr: Attr,
+        is_name_valid: bool,
+        is_link: bool,
+    ) -> EntryAnswer {
+        let fid = attr.fid;
+        let mut entry_valid = Duration::ZERO;
+        self.nodes.get_or_new(fid).lookup_count += 1;
+        if let Some((parent, name)) = name {
+            entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid);
+            let node = self.nodes.get_or_new(fid);
+            let known = (parent, name.to_vec());
+            node.names.retain(|other| *other != known);
+            if node.names.len() == NAMES_MAX {
+                node.names.remove(0);
+            }
+            node.names.push(known);
+        }
+        self.see_attr(&attr);
+        let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
+        self.note_kernel_attr(fid, attr_valid);
+        EntryAnswer { node: fid.inode_number(), attr: Some(attr), entry_valid, attr_valid }
+    }
+
+    /// The answer about a name that does not exist and may be cached as such.
+    pub(crate) fn absent_answer(&mut self, parent: Fid, name: &[u8]) -> EntryAnswer {
+        let entry_valid = self.name_valid(parent, name, None, true);
+        EntryAnswer { node: 0, attr: None, entry_valid, attr_valid: Duration::ZERO }
+    }
+
+    /// Caches a name when a lock covers it; how long the kernel may rely on it.
+    fn name_valid(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, is_valid: bool) -> Duration {
+        if !is_valid || !self.has_name_lock(parent, name) {
+            // What an unlocked answer says is not believed later, and what was believed before is in doubt.
+            if self.names.get(parent, name).is_some_and(|known| known.fid != fid) {
+                self.names.remove(parent, name);
+            }
+            return Duration::ZERO;
+        }
+        let left =
+            if self.options.has_inc_epoch { self.lease_left(State::mdt(parent)) } else { Duration::ZERO };
+        let until = if left.is_zero() { base::Time::ZERO } else { self.now.time.after(left) };
+        self.names.put(parent, name, fid, until);
+        left
+    }
+
+    /// Ids for locks to ask for along with a metadata request about `fid`.
+    pub(crate) fn want_inode(&mut self, target: TargetId, fid: Option<Fid>) -> Option<base::LockId> {
+        match fid {
+            Some(fid) if self.has_bits(fid, bits::ALL) => None,
+            _ => self.offer(target),
+        }
+    }
+
+    /// Mode in which a page-filling read locks: while a handle writes through the page cache, stores into cached
+    /// pages are not seen, so every page must be under a write lock (hazard 3.5).
+    pub(crate) fn read_mode(&self, fid: Fid) -> LockMode {
+        match self.nodes.by_fid(fid) {
+            Some(node) if node.cached_writer_count > 0 => LockMode::Pw,
+            _ => LockMode::Pr,
+        }
+    }
+}
+
+/// Whether the MDT alone knows the size.
+pub(crate) fn is_strict(attr: &Attr) -> bool {
+    attr.file_type != FileType::Regular || attr.is_size_known
+}

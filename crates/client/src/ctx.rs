@@ -1,0 +1,229 @@
+//! What operations share, and how they reach it: only inside a closure, so that nothing is held across an await and
+//! no expression enters it twice.
+
+use crate::executor::{Receiver, Sender, oneshot};
+use crate::machine::{Notify, NotifyId, NotifyResult, Output};
+use crate::state::{Pending, State};
+use base::{Duration, Fid, Now, Status, TargetId, Time, Transno};
+use bytes::Bytes;
+use rpc::Kind;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use wire::mdt::{Credentials, Entry};
+use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
+
+/// What every fallible step of an operation returns.
+pub(crate) type Outcome<T> = Result<T, Status>;
+
+#[derive(Clone)]
+pub(crate) struct Ctx(Arc<Mutex<State>>);
+
+impl Ctx {
+    pub(crate) fn new(state: State) -> Ctx {
+        Ctx(Arc::new(Mutex::new(state)))
+    }
+
+    /// Enters the state. Never from inside another `with`.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.0.try_lock().expect("the state has one owner, who enters it once at a time");
+        f(&mut state)
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.with(|state| state.now)
+    }
+
+    /// Runs something beside the caller.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.with(|state| state.spawned.push(Box::pin(task)));
+    }
+
+    /// Hands a request to the session with a target, at once; the future is its result.
+    pub(crate) fn request(
+        &self,
+        target: TargetId,
+        request: Request,
+        data: Bytes,
+        kind: Kind,
+    ) -> impl Future<Output = Outcome<rpc::Answer>> + Send + use<> {
+        let (sender, receiver) = oneshot();
+        let refused = self.with(|state| state.submit(target, request, data, kind, sender)).err();
+        async move {
+            match refused {
+                Some(status) => Err(status),
+                // The sender goes without a value only with the machine itself.
+                None => receiver.await.unwrap_or(Err(Status::NotConnected)),
+            }
+        }
+    }
+
+    /// A metadata request to the MDT of `fid`.
+    pub(crate) async fn mdt(&self, fid: Fid, request: MdtRequest, kind: Kind) -> Outcome<MdtReply> {
+        let target = mdt_of(fid)?;
+        let is_modifying = kind == Kind::Modifying;
+        let answer = self.request(target, Request::Mdt(request), Bytes::new(), kind).await?;
+        if is_modifying {
+            self.with(|state| state.note_change(target, fid, answer.transno));
+        }
+        match answer.reply {
+            Reply::Mdt(reply) => Ok(reply),
+            Reply::Done => Ok(MdtReply::Closed { wants_size: None }),
+            _ => Err(Status::ProtocolError),
+        }
+    }
+
+    /// The same, whose answer describes an inode.
+    pub(crate) async fn mdt_entry(&self, fid: Fid, request: MdtRequest, kind: Kind) -> Outcome<Entry> {
+        match self.mdt(fid, request, kind).await? {
+            MdtReply::Entry(entry) => Ok(*entry),
+            _ => Err(Status::ProtocolError),
+        }
+    }
+
+    /// A request in the name of a caller: sent without supplementary groups first, and again with them when they
+    /// may matter.
+    pub(crate) async fn mdt_as(
+        &self,
+        who: &Who,
+        fid: Fid,
+        kind: Kind,
+        make: impl Fn(Credentials) -> MdtRequest,
+    ) -> Outcome<MdtReply> {
+        let creds = Credentials { uid: who.caller.uid, gid: who.caller.gid, groups: None };
+        let first = self.mdt(fid, make(creds.clone()), kind).await;
+        match first {
+            Err(Status::AccessDenied | Status::NotPermitted) if who.caller.uid != 0 => {}
+            _ => return first,
+        }
+        let groups = self.groups(who).await;
+        self.mdt(fid, make(Credentials { groups: Some(groups), ..creds }), kind).await
+    }
+
+    /// The caller's supplementary groups, from the process around the machine.
+    pub(crate) async fn groups(&self, who: &Who) -> Vec<u32> {
+        let (sender, receiver) = oneshot();
+        self.with(|state| {
+            state.group_waiters.insert(who.id, sender);
+            state.out.push(Output::NeedGroups { id: who.id, pid: who.caller.pid });
+        });
+        receiver.await.unwrap_or_default()
+    }
+
+    pub(crate) async fn ost(
+        &self,
+        target: TargetId,
+        request: OstRequest,
+        data: Bytes,
+        kind: Kind,
+    ) -> Outcome<(Option<OstReply>, Bytes, Transno)> {
+        let answer = self.request(target, Request::Ost(request), data, kind).await?;
+        match answer.reply {
+            Reply::Ost(reply) => Ok((Some(reply), answer.data, answer.transno)),
+            Reply::Done => Ok((None, answer.data, answer.transno)),
+            _ => Err(Status::ProtocolError),
+        }
+    }
+
+    /// Tells the kernel to forget something; the future is what came of it.
+    pub(crate) fn notify(&self, notify: Notify) -> Receiver<NotifyResult> {
+        let (sender, receiver) = oneshot();
+        self.with(|state| {
+            state.last_notify += 1;
+            let id = NotifyId(state.last_notify);
+            state.notify_waiters.insert(id, sender);
+            state.out.push(Output::Notify(id, notify));
+        });
+        receiver
+    }
+
+    /// Waits until everything up to `transno` survives a crash of the target; `Evicted` when it is lost.
+    pub(crate) async fn committed(&self, target: TargetId, transno: Transno) -> Outcome<()> {
+        let receiver = self.with(|state| {
+            let connection = state.connections.get_mut(&target)?;
+            if connection.import.last_committed() >= transno {
+                return None;
+            }
+            let (sender, receiver) = oneshot();
+            connection.commit_waiters.entry(transno).or_default().push(sender);
+            Some(receiver)
+        });
+        match receiver {
+            None => Ok(()),
+            Some(receiver) => receiver.await.unwrap_or(Err(Status::Evicted)),
+        }
+    }
+
+    pub(crate) fn sleep(&self, wait: Duration) -> Receiver<()> {
+        self.with(|state| {
+            let (sender, receiver) = oneshot();
+            let time = state.now.time.after(wait);
+            state.last_timer += 1;
+            state.timers.insert((time, state.last_timer), sender);
+            receiver
+        })
+    }
+}
+
+/// A caller and its call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    pub(crate) id: u64,
+    pub(crate) caller: crate::Caller,
+}
+
+pub(crate) fn mdt_of(fid: Fid) -> Outcome<TargetId> {
+    fid.mdt_index().map(TargetId::mdt).ok_or(Status::Stale)
+}
+
+/// Whichever is ready first.
+pub(crate) enum First<A, B> {
+    Left(A),
+    Right(B),
+}
+
+/// Waits for the first of two; the other is dropped.
+pub(crate) struct Race<A, B>(pub(crate) A, pub(crate) B);
+
+impl<A: Future + Unpin, B: Future + Unpin> Future for Race<A, B> {
+    type Output = First<A::Output, B::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(value) = Pin::new(&mut self.0).poll(context) {
+            return Poll::Ready(First::Left(value));
+        }
+        if let Poll::Ready(value) = Pin::new(&mut self.1).poll(context) {
+            return Poll::Ready(First::Right(value));
+        }
+        Poll::Pending
+    }
+}
+
+/// Runs futures side by side; their results in their order.
+pub(crate) async fn join_all<F: Future + Send>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut slots: Vec<(Pin<Box<F>>, Option<F::Output>)> =
+        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |context| {
+        let mut is_ready = true;
+        for (future, value) in &mut slots {
+            if value.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(done) => *value = Some(done),
+                    Poll::Pending => is_ready = false,
+                }
+            }
+        }
+        if is_ready {
+            Poll::Ready(slots.iter_mut().filter_map(|(_, value)| value.take()).collect())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// What a request waits with.
+pub(crate) fn pending(kind: &'static str, sent: Time, sender: Sender<Outcome<rpc::Answer>>) -> Pending {
+    Pending { kind, sent, sender }
+}

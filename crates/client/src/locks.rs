@@ -1,0 +1,392 @@
+//! Taking extent locks, and giving locks of all kinds back in the order that keeps kernels coherent.
+//!
+//! A lock goes back only when the kernel does not answer from it any more (hazards 3.1 to 3.4). Every revocation is a
+//! task of its own; nothing that serves a call waits for one, but for reads and writes that came too late for a dying
+//! extent lock (they are *parked* until it is gone).
+
+use crate::ctx::{Ctx, First, Outcome, Race};
+use crate::executor::{Receiver, Sender, oneshot};
+use crate::machine::{Notify, NotifyResult};
+use crate::state::State;
+use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId};
+use bytes::Bytes;
+use ldlm::CallbackAnswer;
+use rpc::Kind;
+use wire::{LockGrant, LockMode, LockPolicy, LockRequest, Reply, Request, Resource};
+
+/// File bytes that the kernel is told to forget at a time.
+const CHUNK_BYTES: u64 = 4 << 20;
+/// Pages are locked whole.
+const PAGE_BYTES: u64 = 4096;
+/// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
+const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A lock on its way back.
+#[derive(Default)]
+pub(crate) struct Revocation {
+    /// Node and file range of the chunk that the kernel is dropping now; `None` before the first one and for locks
+    /// without pages.
+    chunk: Option<Extent>,
+    /// A read was answered inside the chunk: drop it again.
+    is_repeated: bool,
+    idle_waiter: Option<Sender<()>>,
+    /// Dropped, and so woken, when the lock is gone.
+    parked: Vec<Sender<()>>,
+}
+
+/// A pinned extent lock of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pin {
+    pub(crate) target: TargetId,
+    pub(crate) lock: LockId,
+}
+
+/// What an operation does about an extent that it needs.
+enum Step {
+    Have(Pin),
+    Wait(Receiver<()>),
+    Ask,
+}
+
+impl State {
+    /// Begins to give a lock back, unless that has begun already.
+    pub(crate) fn start_revocation(&mut self, target: TargetId, lock: LockId) {
+        if let Some(revocation) = self.revocations.get_mut(&(target, lock)) {
+            revocation.idle_waiter.take();
+            return;
+        }
+        self.revocations.insert((target, lock), Revocation::default());
+        self.to_revoke.push((target, lock));
+    }
+
+    pub(crate) fn on_blocking(&mut self, target: TargetId, lock: LockId) {
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        match connection.locks.on_callback(lock) {
+            CallbackAnswer::Idle | CallbackAnswer::InUse => self.start_revocation(target, lock),
+            CallbackAnswer::Dying => {}
+            CallbackAnswer::Unknown => {
+                let is_expected = connection.expected_locks.contains(&lock);
+                if !is_expected {
+                    // Given back already, and the cancel was lost with a session: say it again.
+                    self.send_cancel(target, vec![lock]);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn unpin(&mut self, pin: Pin) {
+        let now = self.now.time;
+        let Some(connection) = self.connections.get_mut(&pin.target) else { return };
+        if connection.locks.unpin(now, pin.lock) {
+            self.start_revocation(pin.target, pin.lock);
+        }
+    }
+
+    /// One try to get a lock that covers `extent` of an object. `file` is what the operation does in the file.
+    fn try_extent(
+        &mut self,
+        target: TargetId,
+        object: ObjectId,
+        mode: LockMode,
+        extent: Extent,
+        file: Extent,
+    ) -> Outcome<Step> {
+        let (resource, policy) = (Resource::Object(object), LockPolicy::Extent(extent));
+        let connection = self.connections.get_mut(&target).ok_or(Status::NoDevice)?;
+        if let Some(lock) = connection.locks.find_and_pin(resource, mode, policy) {
+            return Ok(Step::Have(Pin { target, lock }));
+        }
+        if let Some(lock) = connection.locks.find_even_dying(resource, mode, policy) {
+            if let Some(revocation) = self.revocations.get_mut(&(target, lock))
+                && let Some(chunk) = revocation.chunk
+            {
+                if file.end <= chunk.start {
+                    let (sender, receiver) = oneshot();
+                    revocation.parked.push(sender);
+                    return Ok(Step::Wait(receiver));
+                }
+                revocation.is_repeated |= file.start < chunk.end;
+            }
+            connection.locks.pin(lock);
+            return Ok(Step::Have(Pin { target, lock }));
+        }
+        if let Some(waiters) = self.enqueues.get_mut(&(object, mode)) {
+            let (sender, receiver) = oneshot();
+            waiters.push(sender);
+            return Ok(Step::Wait(receiver));
+        }
+        self.enqueues.insert((object, mode), Vec::new());
+        Ok(Step::Ask)
+    }
+}
+
+/// Gets a lock that covers `extent` of an object, from the cache or from its OST.
+pub(crate) async fn lock_extent(
+    ctx: &Ctx,
+    target: TargetId,
+    object: ObjectId,
+    mode: LockMode,
+    extent: Extent,
+    file: Extent,
+) -> Outcome<Pin> {
+    let wanted = Extent::new(
+        extent.start / PAGE_BYTES * PAGE_BYTES,
+        extent.end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(Extent::EOF),
+    );
+    loop {
+        match ctx.with(|state| state.try_extent(target, object, mode, extent, file))? {
+            Step::Have(pin) => return Ok(pin),
+            Step::Wait(receiver) => {
+                receiver.await;
+            }
+            Step::Ask => return enqueue(ctx, target, object, mode, wanted).await,
+        }
+    }
+}
+
+async fn enqueue(
+    ctx: &Ctx,
+    target: TargetId,
+    object: ObjectId,
+    mode: LockMode,
+    extent: Extent,
+) -> Outcome<Pin> {
+    let asked = ctx.with(|state| {
+        let connection = state.connections.get_mut(&target)?;
+        let lock = connection.locks.allocate();
+        connection.expected_locks.insert(lock);
+        Some(lock)
+    });
+    let Some(lock) = asked else { return Err(Status::NoDevice) };
+    let request = Request::Lock(LockRequest::Enqueue {
+        lock,
+        resource: Resource::Object(object),
+        mode,
+        policy: LockPolicy::Extent(extent),
+        can_wait: true,
+    });
+    let result = ctx.request(target, request, Bytes::new(), Kind::Plain).await;
+    ctx.with(|state| {
+        let now = state.now.time;
+        // Dropping the waiters wakes them; they look again.
+        state.enqueues.remove(&(object, mode));
+        let connection = state.connections.get_mut(&target).ok_or(Status::NoDevice)?;
+        connection.expected_locks.remove(&lock);
+        match result.map(|answer| answer.reply) {
+            Ok(Reply::Locked(grant)) if is_grant_for(&grant, lock, object) => {
+                if !connection.locks.insert(now, grant) {
+                    connection.locks.pin(lock);
+                }
+                if connection.locks.is_dying(lock) {
+                    // Called back before it came: it serves this operation, and goes.
+                    state.start_revocation(target, lock);
+                }
+                Ok(Pin { target, lock })
+            }
+            Ok(_) => Err(Status::ProtocolError),
+            Err(status) => {
+                connection.locks.forget_request(lock);
+                Err(status)
+            }
+        }
+    })
+}
+
+fn is_grant_for(grant: &LockGrant, lock: LockId, object: ObjectId) -> bool {
+    grant.lock == lock
+        && grant.resource == Resource::Object(object)
+        && matches!(grant.policy, LockPolicy::Extent(_))
+}
+
+/// Gives a lock back: first the kernel, then whoever uses it, then the target.
+pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
+    let grant = ctx.with(|state| Some(state.connections.get(&target)?.locks.get(lock)?.clone()));
+    if let Some(grant) = &grant {
+        match grant.resource {
+            Resource::Name { parent, hash } => revoke_slot(&ctx, parent, hash).await,
+            Resource::Inode(fid) => invalidate_inode(&ctx, fid).await,
+            Resource::Object(object) => revoke_extent(&ctx, target, lock, object, grant.policy).await,
+            Resource::Rename => {}
+        }
+    }
+    // Operations that still use it end by themselves.
+    loop {
+        let waiting = ctx.with(|state| {
+            let connection = state.connections.get(&target)?;
+            if connection.locks.pin_count(lock) == 0 {
+                return None;
+            }
+            let (sender, receiver) = oneshot();
+            state.revocations.entry((target, lock)).or_default().idle_waiter = Some(sender);
+            Some(receiver)
+        });
+        match waiting {
+            Some(receiver) => receiver.await,
+            None => break,
+        };
+    }
+    ctx.with(|state| {
+        let is_held = state
+            .connections
+            .get_mut(&target)
+            .is_some_and(|connection| connection.locks.remove(lock).is_some());
+        if is_held {
+            state.send_cancel(target, vec![lock]);
+        }
+        // Wakes what was parked.
+        state.revocations.remove(&(target, lock));
+    });
+}
+
+/// The kernel forgets the names of one slot.
+async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64) {
+    let names = ctx.with(|state| state.names.take_slot(parent, hash));
+    for name in names {
+        let is_known = ctx.with(|state| name.kernel_until > state.now.time);
+        if is_known {
+            invalidate_name(ctx, parent, name.name).await;
+        }
+    }
+}
+
+/// The kernel forgets one name: by itself when no unanswered call can hold the directory's lock, with all others
+/// otherwise (hazard 3.1). Calls on the directory that are unanswered now will be answered without lifetimes.
+async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
+    let node = parent.inode_number();
+    let (has_inc_epoch, is_held) =
+        ctx.with(|state| (state.options.has_inc_epoch, state.held.contains_key(&node)));
+    if !has_inc_epoch {
+        // Such a kernel was never given a lifetime for a name.
+        return;
+    }
+    if !is_held {
+        let dropped = ctx.notify(Notify::InvalEntry { parent: node, name });
+        if let First::Left(_) = Race(dropped, ctx.sleep(ENTRY_PATIENCE)).await {
+            return;
+        }
+    }
+    ctx.notify(Notify::IncEpoch).await;
+}
+
+/// The kernel forgets the attributes of an inode. When it does not know the inode, a reply that introduces it may
+/// just be on its way: the names are dropped first, which waits for that reply, and then again the inode (hazard 3.2).
+pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
+    let known = ctx.with(|state| {
+        let now = state.now.time;
+        let node = state.nodes.by_fid_mut(fid)?;
+        node.xattrs = None;
+        let is_told = node.kernel_attr_until > now;
+        node.kernel_attr_until = base::Time::ZERO;
+        is_told.then(|| node.names.clone())
+    });
+    let Some(names) = known else { return };
+    let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
+    if ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
+        return;
+    }
+    for (parent, name) in names {
+        invalidate_name(ctx, parent, name).await;
+    }
+    ctx.notify(forget_attr()).await;
+}
+
+/// The kernel forgets the pages that an extent lock covers, in ascending chunks (hazard 3.4).
+async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: ObjectId, policy: LockPolicy) {
+    let LockPolicy::Extent(extent) = policy else { return };
+    let node_id = object.fid.inode_number();
+    let layout = ctx.with(|state| state.nodes.get(node_id).and_then(|node| node.layout.clone()));
+    let file = layout.map_or(Extent::WHOLE, |layout| file_range(&layout, object.stripe, extent));
+    let mut start = file.start / PAGE_BYTES * PAGE_BYTES;
+    loop {
+        let chunk = ctx.with(|state| {
+            let pages_end = state.nodes.get(node_id).map_or(0, |node| node.pages_end);
+            if start >= pages_end.min(file.end) {
+                return None;
+            }
+            let chunk = Extent::at(start, CHUNK_BYTES);
+            let revocation = state.revocations.entry((target, lock)).or_default();
+            revocation.chunk = Some(chunk);
+            revocation.is_repeated = false;
+            Some(chunk)
+        });
+        let Some(chunk) = chunk else { break };
+        ctx.notify(Notify::InvalInode {
+            node: node_id,
+            offset_bytes: i64::try_from(chunk.start).unwrap_or(i64::MAX),
+            byte_count: CHUNK_BYTES as i64,
+        })
+        .await;
+        let is_repeated =
+            ctx.with(|state| state.revocations.get(&(target, lock)).is_some_and(|known| known.is_repeated));
+        if !is_repeated {
+            start = chunk.end;
+        }
+    }
+    // Whatever comes from now on waits for the next lock.
+    ctx.with(|state| {
+        state.revocations.entry((target, lock)).or_default().chunk =
+            Some(Extent::new(Extent::EOF, Extent::EOF));
+        if file == Extent::WHOLE
+            && let Some(node) = state.nodes.get_mut(node_id)
+        {
+            node.pages_end = 0;
+        }
+    });
+}
+
+/// The smallest file range that contains an extent of one object.
+pub(crate) fn file_range(layout: &Layout, stripe: u32, extent: Extent) -> Extent {
+    let (unit, count) = (u64::from(layout.stripe_size_bytes), layout.stripe_count());
+    if count <= 1 || unit == 0 {
+        return extent;
+    }
+    let offset_of = |object_offset: u64| {
+        (object_offset / unit)
+            .saturating_mul(count)
+            .saturating_add(u64::from(stripe))
+            .saturating_mul(unit)
+            .saturating_add(object_offset % unit)
+    };
+    let end =
+        if extent.end == Extent::EOF { Extent::EOF } else { offset_of(extent.end - 1).saturating_add(1) };
+    Extent::new(offset_of(extent.start), end)
+}
+
+/// Before the first handle writes through the page cache, pages under read locks are dropped: stores into them would
+/// not be seen (hazard 3.5).
+pub(crate) async fn drop_read_locked_pages(ctx: &Ctx, fid: Fid, layout: &Layout) {
+    let waiting = ctx.with(|state| {
+        let has_pages = state.nodes.by_fid(fid).is_some_and(|node| node.pages_end > 0);
+        let stripes = if has_pages { layout.osts.as_slice() } else { &[] };
+        let mut waiting = Vec::new();
+        for (stripe, ost) in stripes.iter().enumerate() {
+            let target = TargetId::ost(*ost);
+            for lock in state.give_up_read_locks(target, layout.object(stripe as u32)) {
+                state.start_revocation(target, lock);
+                let (sender, receiver) = oneshot();
+                if let Some(revocation) = state.revocations.get_mut(&(target, lock)) {
+                    revocation.parked.push(sender);
+                }
+                waiting.push(receiver);
+            }
+        }
+        waiting
+    });
+    for receiver in waiting {
+        receiver.await;
+    }
+}
+
+impl State {
+    /// Marks the read locks on an object as dying; returns them.
+    fn give_up_read_locks(&mut self, target: TargetId, object: ObjectId) -> Vec<LockId> {
+        let Some(connection) = self.connections.get_mut(&target) else { return Vec::new() };
+        let mut locks = connection.locks.on_resource(Resource::Object(object)).to_vec();
+        locks.retain(|lock| connection.locks.get(*lock).is_some_and(|grant| grant.mode != LockMode::Pw));
+        for lock in &locks {
+            // It is on its way already, or is now.
+            let _ = connection.locks.on_callback(*lock);
+        }
+        locks
+    }
+}

@@ -1,0 +1,59 @@
+//! Names and what they lead to, present and absent, as cached here and as told to the kernel.
+
+use base::{Fid, Time, names::name_hash};
+use std::collections::BTreeMap;
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Name {
+    pub(crate) name: Vec<u8>,
+    /// `None`: there is no such name.
+    pub(crate) fid: Option<Fid>,
+    /// The kernel may answer from it until then.
+    pub(crate) kernel_until: Time,
+}
+
+/// Names by directory and hash: what one name lock covers stands together. An entry is believed only while a lock
+/// covers its slot.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    slots: BTreeMap<(Fid, u64), Vec<Name>>,
+}
+
+impl Names {
+    pub(crate) fn get(&self, parent: Fid, name: &[u8]) -> Option<&Name> {
+        self.slots.get(&(parent, name_hash(name)))?.iter().find(|known| known.name == name)
+    }
+
+    /// Remembers a name; keeps the later of both kernel times.
+    pub(crate) fn put(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, kernel_until: Time) {
+        let slot = self.slots.entry((parent, name_hash(name))).or_default();
+        match slot.iter_mut().find(|known| known.name == name) {
+            Some(known) => {
+                known.fid = fid;
+                known.kernel_until = known.kernel_until.max(kernel_until);
+            }
+            None => slot.push(Name { name: name.to_vec(), fid, kernel_until }),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, parent: Fid, name: &[u8]) {
+        let key = (parent, name_hash(name));
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.retain(|known| known.name != name);
+            if slot.is_empty() {
+                self.slots.remove(&key);
+            }
+        }
+    }
+
+    /// Everything that one name lock covers; forgotten here.
+    pub(crate) fn take_slot(&mut self, parent: Fid, hash: u64) -> Vec<Name> {
+        self.slots.remove(&(parent, hash)).unwrap_or_default()
+    }
+
+    /// Forgets what is under directories of which `is_lost` holds.
+    pub(crate) fn drop_where(&mut self, is_lost: impl Fn(Fid) -> bool) {
+        self.slots.retain(|(parent, _), _| !is_lost(*parent));
+    }
+}

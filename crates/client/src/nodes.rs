@@ -1,0 +1,139 @@
+//! The inodes that the kernel, an open handle or a running call refers to, and what is cached of them.
+//!
+//! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
+
+use base::{Attr, Fid, FileType, Layout, TargetId, Time, Transno};
+use std::collections::BTreeMap;
+use wire::mdt::FileLock;
+
+/// One inode.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) fid: Fid,
+    /// References of the kernel.
+    pub(crate) lookup_count: u64,
+    /// The newest attributes seen.
+    pub(crate) attr: Option<Attr>,
+    /// Something changed that no reply described: ask again, lock or not.
+    pub(crate) is_attr_stale: bool,
+    pub(crate) layout: Option<Layout>,
+    /// Never changes.
+    pub(crate) symlink_target: Option<Vec<u8>>,
+    /// Names, and values where they are known.
+    pub(crate) xattrs: Option<BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+    /// Rises with every change of extended attributes by this client, so that an older list is not cached.
+    pub(crate) xattr_change_count: u64,
+    /// Names under which the kernel may know it (parent's FID), latest last.
+    pub(crate) names: Vec<(Fid, Vec<u8>)>,
+    pub(crate) open_count: u32,
+    /// Handles for writing through the page cache (hazard 3.5).
+    pub(crate) cached_writer_count: u32,
+    /// No page of the kernel lies at or above this offset; 0 when it has none.
+    pub(crate) pages_end: u64,
+    /// The kernel may answer from cached attributes until then.
+    pub(crate) kernel_attr_until: Time,
+    /// Newest transaction per target that changed the inode or its data.
+    pub(crate) changes: BTreeMap<TargetId, Transno>,
+    /// Advisory locks that this client holds.
+    pub(crate) flocks: Vec<FileLock>,
+    /// Rises with each change of a name in this directory by this client, at its start and at its end.
+    pub(crate) change_count: u64,
+}
+
+/// More names than these are not remembered one by one.
+pub(crate) const NAMES_MAX: usize = 8;
+
+impl Node {
+    fn new(fid: Fid) -> Node {
+        Node {
+            fid,
+            lookup_count: 0,
+            attr: None,
+            is_attr_stale: false,
+            layout: None,
+            symlink_target: None,
+            xattrs: None,
+            xattr_change_count: 0,
+            names: Vec::new(),
+            open_count: 0,
+            cached_writer_count: 0,
+            pages_end: 0,
+            kernel_attr_until: Time::ZERO,
+            changes: BTreeMap::new(),
+            flocks: Vec::new(),
+            change_count: 0,
+        }
+    }
+
+    /// Keeps the newest attributes.
+    pub(crate) fn see_attr(&mut self, attr: &Attr) {
+        let is_newer = self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
+        if is_newer {
+            self.attr = Some(attr.clone());
+            self.is_attr_stale = false;
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.lookup_count == 0 && self.open_count == 0 && self.flocks.is_empty() && self.fid != Fid::ROOT
+    }
+}
+
+/// All known inodes by node id.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    nodes: BTreeMap<u64, Node>,
+}
+
+impl Nodes {
+    pub(crate) fn new() -> Nodes {
+        let mut nodes = Nodes { nodes: BTreeMap::new() };
+        nodes.get_or_new(Fid::ROOT);
+        nodes
+    }
+
+    pub(crate) fn get(&self, node: u64) -> Option<&Node> {
+        self.nodes.get(&node)
+    }
+
+    pub(crate) fn get_mut(&mut self, node: u64) -> Option<&mut Node> {
+        self.nodes.get_mut(&node)
+    }
+
+    pub(crate) fn by_fid(&self, fid: Fid) -> Option<&Node> {
+        self.get(fid.inode_number())
+    }
+
+    pub(crate) fn by_fid_mut(&mut self, fid: Fid) -> Option<&mut Node> {
+        self.get_mut(fid.inode_number())
+    }
+
+    pub(crate) fn get_or_new(&mut self, fid: Fid) -> &mut Node {
+        self.nodes.entry(fid.inode_number()).or_insert_with(|| Node::new(fid))
+    }
+
+    /// The kernel drops references. Returns the node when nothing refers to it any more; it is gone then.
+    pub(crate) fn forget(&mut self, node: u64, count: u64) -> Option<Node> {
+        if let Some(known) = self.nodes.get_mut(&node) {
+            known.lookup_count = known.lookup_count.saturating_sub(count);
+        }
+        self.drop_unused(node)
+    }
+
+    /// Takes a node out that nothing refers to.
+    pub(crate) fn drop_unused(&mut self, node: u64) -> Option<Node> {
+        self.nodes.get(&node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Node)> {
+        self.nodes.iter_mut().map(|(id, node)| (*id, node))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.len()
+    }
+}

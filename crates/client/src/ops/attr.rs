@@ -1,0 +1,339 @@
+//! Attributes: lookup, getattr, setattr, link targets, and the size that the objects have.
+
+use crate::cache::is_strict;
+use crate::call::{Answer, SetattrCall};
+use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::ops::io::{File, truncate};
+use crate::ops::{fid_of, inode_of};
+use base::{Attr, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, WallTime, limits};
+use bytes::Bytes;
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::lock::LockWant;
+use wire::mdt::{Credentials, Entry};
+use wire::ost::ObjectAttr;
+use wire::{LockGrant, MdtReply, MdtRequest, OstReply, OstRequest};
+
+/// A file as its objects have it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FileSize {
+    pub(crate) size_bytes: u64,
+    pub(crate) block_count: u64,
+    /// When data last changed; zero when never.
+    pub(crate) stamp: WallTime,
+}
+
+/// Asks all objects of a file, each OST once.
+pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
+    let mut by_target: BTreeMap<TargetId, Vec<u32>> = BTreeMap::new();
+    for stripe in 0..file.layout.osts.len() as u32 {
+        by_target.entry(file.target(stripe)?).or_default().push(stripe);
+    }
+    let mut requests = Vec::with_capacity(by_target.len());
+    for (target, stripes) in by_target {
+        let objects = stripes.iter().map(|stripe| file.layout.object(*stripe)).collect();
+        let ctx = ctx.clone();
+        requests.push(async move {
+            (stripes, ctx.ost(target, OstRequest::Getattr { objects }, Bytes::new(), Kind::Plain).await)
+        });
+    }
+    let mut sum = FileSize::default();
+    for (stripes, result) in join_all(requests).await {
+        let attrs = match result?.0 {
+            Some(OstReply::Attrs(attrs)) if attrs.len() == stripes.len() => attrs,
+            _ => return Err(Status::ProtocolError),
+        };
+        for (stripe, attr) in stripes.into_iter().zip(attrs) {
+            let ObjectAttr { size_bytes, block_count, stamp } = attr.unwrap_or_default();
+            sum.size_bytes = sum.size_bytes.max(file.layout.file_size(stripe, size_bytes));
+            sum.block_count = sum.block_count.saturating_add(block_count);
+            sum.stamp = sum.stamp.max(stamp);
+        }
+    }
+    Ok(sum)
+}
+
+/// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
+pub(crate) async fn file_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
+    let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    if let Some(layout) = known.filter(|layout| !layout.osts.is_empty()) {
+        return Ok(layout);
+    }
+    let entry = ask_inode(ctx, fid).await?;
+    Ok(entry.layout.filter(Layout::is_valid).unwrap_or_default())
+}
+
+/// GETATTR, with a lock if the MDT gives one.
+pub(crate) async fn ask_inode(ctx: &Ctx, fid: Fid) -> Outcome<Entry> {
+    let target = mdt_of(fid)?;
+    let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
+    let entry = ctx.mdt_entry(fid, MdtRequest::Getattr { fid, want }, Kind::Plain).await?;
+    ctx.with(|state| {
+        state.take_grants(target, &entry.grants);
+        state.see_entry(&entry);
+    });
+    Ok(entry)
+}
+
+/// Attributes that are true now, the objects asked when the MDT does not know the size.
+pub(crate) async fn current_attr(ctx: &Ctx, fid: Fid) -> Outcome<Attr> {
+    if let Some(attr) = ctx.with(|state| state.cached_attr(fid)) {
+        return Ok(attr);
+    }
+    let entry = ask_inode(ctx, fid).await?;
+    let attr = entry.attr.ok_or(Status::ProtocolError)?;
+    with_size(ctx, attr, entry.layout).await
+}
+
+/// Completes attributes of a file that somebody writes.
+pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>) -> Outcome<Attr> {
+    let layout = layout.filter(|layout| layout.is_valid() && !layout.osts.is_empty());
+    let layout = match layout {
+        Some(layout) => Some(layout),
+        None => ctx.with(|state| state.nodes.by_fid(attr.fid).and_then(|node| node.layout.clone())),
+    };
+    let Some(layout) = layout else { return Ok(attr) };
+    if is_strict(&attr) || layout.osts.is_empty() {
+        return Ok(attr);
+    }
+    let size = object_size(ctx, &File { fid: attr.fid, layout }).await?;
+    attr.size_bytes = size.size_bytes;
+    attr.block_count = size.block_count;
+    if size.stamp > attr.mtime_stamp {
+        attr.mtime = size.stamp;
+        attr.mtime_stamp = size.stamp;
+    }
+    attr.ctime = attr.ctime.max(size.stamp);
+    Ok(attr)
+}
+
+pub(crate) async fn getattr(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let attr = current_attr(ctx, fid).await?;
+    Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
+}
+
+pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
+    let parent = fid_of(ctx, parent)?;
+    if name == b"." || name == b".." {
+        // Only an exporter of the mount asks so, for a node that it knows; the parent of a directory is not kept.
+        if name == b".." && parent != Fid::ROOT {
+            return Err(Status::NotSupported);
+        }
+        let attr = current_attr(ctx, parent).await?;
+        return Ok(Answer::Entry(ctx.with(|state| state.entry_answer(None, attr, false, false))));
+    }
+    match ctx.with(|state| state.cached_name(parent, &name)) {
+        Some(None) => return Ok(Answer::Entry(ctx.with(|state| state.absent_answer(parent, &name)))),
+        Some(Some(fid)) => {
+            // The slot stays as it is while the attributes are fetched, or its lock goes and nothing is cached.
+            match current_attr(ctx, fid).await {
+                Ok(attr) => {
+                    let entry = ctx.with(|state| {
+                        let is_valid = state.cached_name(parent, &name) == Some(Some(fid));
+                        state.entry_answer(Some((parent, &name)), attr, is_valid, false)
+                    });
+                    return Ok(Answer::Entry(entry));
+                }
+                // Gone meanwhile: the name is asked for.
+                Err(Status::NotFound | Status::Stale) => {}
+                Err(status) => return Err(status),
+            }
+        }
+        None => {}
+    }
+    lookup_at_mdt(ctx, parent, name).await
+}
+
+async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer> {
+    let target = mdt_of(parent)?;
+    let (want, change_count) = ctx.with(|state| {
+        let want = LockWant { name: state.offer(target), inode: state.offer(target) };
+        (want, state.nodes.by_fid(parent).map(|node| node.change_count))
+    });
+    let request = MdtRequest::Lookup { parent, name: name.clone(), want };
+    let reply = ctx.mdt(parent, request, Kind::Plain).await?;
+    let is_valid = |state: &mut crate::state::State, grants: &[LockGrant]| {
+        state.take_grants(target, grants);
+        state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
+            && state.is_name_granted(parent, &name, grants)
+    };
+    match reply {
+        MdtReply::Absent { grants } => ctx.with(|state| {
+            if is_valid(state, &grants) {
+                Ok(Answer::Entry(state.absent_answer(parent, &name)))
+            } else {
+                Err(Status::NotFound)
+            }
+        }),
+        MdtReply::Entry(entry) => {
+            let fid = entry.fid;
+            let was_valid = ctx.with(|state| {
+                let was_valid = is_valid(state, &entry.grants);
+                // The reply's facts need a place before the answer is made.
+                state.nodes.get_or_new(fid);
+                state.see_entry(&entry);
+                was_valid
+            });
+            let attr = match entry.attr {
+                Some(attr) => with_size(ctx, attr, entry.layout).await?,
+                // On another MDT.
+                None => current_attr(ctx, fid).await?,
+            };
+            let answer = ctx.with(|state| {
+                let is_valid =
+                    was_valid && state.nodes.by_fid(parent).map(|node| node.change_count) == change_count;
+                state.entry_answer(Some((parent, &name)), attr, is_valid, false)
+            });
+            Ok(Answer::Entry(answer))
+        }
+        _ => Err(Status::ProtocolError),
+    }
+}
+
+pub(crate) async fn readlink(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.symlink_target.clone()));
+    if let Some(target) = known {
+        return Ok(Answer::Bytes(target.into()));
+    }
+    let MdtReply::Bytes(target) = ctx.mdt(fid, MdtRequest::Readlink { fid }, Kind::Plain).await? else {
+        return Err(Status::ProtocolError);
+    };
+    ctx.with(|state| {
+        if let Some(node) = state.nodes.by_fid_mut(fid) {
+            node.symlink_target = Some(target.clone());
+        }
+    });
+    Ok(Answer::Bytes(target.into()))
+}
+
+const S_ISGID: u32 = 0o2000;
+
+pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let handle = ctx.with(|state| {
+        let handle = state.handles.get(&call.fh?)?;
+        (handle.args.write && !handle.is_directory).then(|| handle.number())
+    });
+    if let Some(size_bytes) = call.size_bytes {
+        if let Some(fh) = call.fh {
+            super::open::revive(ctx, fh).await?;
+        }
+        set_size(ctx, fid, size_bytes).await?;
+    }
+    let set = SetAttr {
+        permissions: call.mode.map(|mode| mode & 0o7777),
+        uid: call.uid,
+        gid: call.gid,
+        size_bytes: call.size_bytes,
+        atime: call.atime,
+        mtime: call.mtime,
+        ctime: None,
+        kill_privileges: call.kill_privileges,
+    };
+    // Whether the set-group-id bit stays depends on the caller's groups and is no error: they go along at once.
+    let needs_groups = set.permissions.is_some_and(|mode| mode & S_ISGID != 0) && who.caller.uid != 0;
+    let groups = if needs_groups { Some(ctx.groups(who).await) } else { None };
+    send_setattr(ctx, who, fid, set, handle, groups).await?;
+    let attr = current_attr(ctx, fid).await?;
+    Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
+}
+
+async fn send_setattr(
+    ctx: &Ctx,
+    who: &Who,
+    fid: Fid,
+    set: SetAttr,
+    handle: Option<OpenHandle>,
+    groups: Option<Vec<u32>>,
+) -> Outcome<()> {
+    let target = mdt_of(fid)?;
+    let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
+    let reply = ctx
+        .mdt_as(who, fid, Kind::Modifying, |creds| MdtRequest::Setattr {
+            fid,
+            set: set.clone(),
+            creds: Credentials { groups: groups.clone().or(creds.groups), ..creds },
+            handle,
+            want,
+        })
+        .await?;
+    let MdtReply::Entry(entry) = reply else { return Err(Status::ProtocolError) };
+    ctx.with(|state| {
+        state.take_grants(target, &entry.grants);
+        state.see_entry(&entry);
+    });
+    Ok(())
+}
+
+/// Cuts or extends the objects, before the MDT is told (hazard 5.5).
+async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
+    let attr = current_attr(ctx, fid).await?;
+    match attr.file_type {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Status::IsDirectory),
+        _ => return Err(Status::Invalid),
+    }
+    let layout = file_layout(ctx, fid).await?;
+    if layout.osts.is_empty() {
+        return Ok(());
+    }
+    if size_bytes.div_ceil(layout.stripe_count()) > limits::OBJECT_BYTES_MAX {
+        return Err(Status::TooBig);
+    }
+    // An empty file that nobody writes has nothing to cut.
+    let is_empty_already =
+        size_bytes == 0 && ctx.with(|state| state.cached_attr(fid)).is_some_and(|attr| attr.size_bytes == 0);
+    if is_empty_already {
+        return Ok(());
+    }
+    truncate(ctx, &File { fid, layout }, size_bytes).await
+}
+
+/// After an open that found the file although the kernel expected to make it.
+pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: OpenHandle) -> Outcome<()> {
+    set_size(ctx, fid, 0).await?;
+    let set = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
+    send_setattr(ctx, who, fid, set, Some(handle), None).await
+}
+
+/// Clears set-id bits for a write by somebody unprivileged.
+pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
+    let has_some = ctx.with(|state| {
+        let attr = state.nodes.by_fid(fid).and_then(|node| node.attr.as_ref());
+        attr.is_none_or(|attr| attr.permissions & 0o6000 != 0 || attr.has_xattrs)
+    });
+    if !has_some {
+        return Ok(());
+    }
+    let handle = ctx.with(|state| state.handles.get(&fh).map(|handle| handle.number()));
+    let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
+    // The write has been permitted; clearing the bits is the system's own act.
+    let root = Who { id: 0, caller: crate::Caller::default() };
+    send_setattr(ctx, &root, fid, set, handle, None).await
+}
+
+/// The last writer of a file has gone: the MDT gets the size that the objects have.
+pub(crate) async fn report_size(ctx: &Ctx, fid: Fid, layout: Layout, write_epoch: u64) -> Outcome<()> {
+    let size = object_size(ctx, &File { fid, layout }).await?;
+    let request = MdtRequest::ReportSize {
+        fid,
+        write_epoch,
+        size_bytes: size.size_bytes,
+        block_count: size.block_count,
+        mtime: size.stamp,
+        stamp: size.stamp,
+    };
+    let entry = ctx.mdt_entry(fid, request, Kind::Modifying).await?;
+    ctx.with(|state| state.see_entry(&entry));
+    Ok(())
+}
+
+/// The part of a file that a system call may name.
+pub(crate) fn check_range(offset_bytes: u64, byte_count: u64) -> Outcome<Extent> {
+    match offset_bytes.checked_add(byte_count) {
+        Some(end) if end <= i64::MAX as u64 => Ok(Extent::new(offset_bytes, end)),
+        _ => Err(Status::TooBig),
+    }
+}

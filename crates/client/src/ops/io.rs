@@ -1,0 +1,602 @@
+//! File data: reads and writes over stripes, each under extent locks.
+
+use crate::call::Answer;
+use crate::ctx::{Ctx, Outcome, Who, join_all};
+use crate::locks::{Pin, lock_extent};
+use crate::ops::attr::{FileSize, file_layout, object_size, truncate_privileges};
+use base::layout::Piece;
+use base::{Extent, Fid, Layout, Status, TargetId};
+use bytes::{Bytes, BytesMut};
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::ost::ExtentOp;
+use wire::{LockMode, OstReply, OstRequest};
+
+pub(crate) const O_APPEND: u32 = 0o2000;
+pub(crate) const O_DIRECT: u32 = 0o40000;
+/// How often an operation starts again after its lock or its session was lost under it.
+const TRY_COUNT_MAX: u32 = 8;
+/// Bytes that one copy_file_range(2) copies at most; the caller asks again for more.
+pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
+const COPY_STEP_BYTES: u64 = 1 << 20;
+
+/// What a read or write is about.
+#[derive(Clone)]
+pub(crate) struct File {
+    pub(crate) fid: Fid,
+    pub(crate) layout: Layout,
+}
+
+impl File {
+    pub(crate) fn target(&self, stripe: u32) -> Outcome<TargetId> {
+        self.layout.osts.get(stripe as usize).map(|ost| TargetId::ost(*ost)).ok_or(Status::Io)
+    }
+}
+
+/// A file and its layout by node id.
+pub(crate) async fn file(ctx: &Ctx, node: u64) -> Outcome<File> {
+    let fid = super::fid_of(ctx, node)?;
+    let layout = file_layout(ctx, fid).await?;
+    Ok(File { fid, layout })
+}
+
+/// Locks what `pieces` touch, one lock per object, in the order of stripes; everything that two operations lock
+/// together they lock in the same order.
+pub(crate) async fn lock_pieces(
+    ctx: &Ctx,
+    file: &File,
+    mode: LockMode,
+    pieces: &[Piece],
+    in_file: Extent,
+) -> Outcome<BTreeMap<u32, Pin>> {
+    let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
+    for piece in pieces {
+        let hull = hulls.entry(piece.stripe).or_insert(piece.object_extent);
+        hull.start = hull.start.min(piece.object_extent.start);
+        hull.end = hull.end.max(piece.object_extent.end);
+    }
+    lock_hulls(ctx, file, mode, hulls, in_file).await
+}
+
+pub(crate) async fn lock_hulls(
+    ctx: &Ctx,
+    file: &File,
+    mode: LockMode,
+    hulls: BTreeMap<u32, Extent>,
+    in_file: Extent,
+) -> Outcome<BTreeMap<u32, Pin>> {
+    let mut pins = BTreeMap::new();
+    for (stripe, hull) in hulls {
+        let target = match file.target(stripe) {
+            Ok(target) => target,
+            Err(status) => {
+                unpin_all(ctx, pins);
+                return Err(status);
+            }
+        };
+        match lock_extent(ctx, target, file.layout.object(stripe), mode, hull, in_file).await {
+            Ok(pin) => {
+                pins.insert(stripe, pin);
+            }
+            Err(status) => {
+                unpin_all(ctx, pins);
+                return Err(status);
+            }
+        }
+    }
+    Ok(pins)
+}
+
+pub(crate) fn unpin_all(ctx: &Ctx, pins: BTreeMap<u32, Pin>) {
+    ctx.with(|state| {
+        for pin in pins.into_values() {
+            state.unpin(pin);
+        }
+    });
+}
+
+/// Whether to begin again: a lock or a session was lost while the operation ran. Locks that the target does not know
+/// any more are dropped here too.
+pub(crate) fn is_worth_another_try(ctx: &Ctx, status: Status, pins: &BTreeMap<u32, Pin>, tries: u32) -> bool {
+    if status == Status::LockLost {
+        ctx.with(|state| {
+            for pin in pins.values() {
+                state.on_blocking(pin.target, pin.lock);
+            }
+        });
+    }
+    matches!(status, Status::LockLost | Status::Evicted | Status::NotConnected) && tries < TRY_COUNT_MAX
+}
+
+/// Reads up to `byte_count` bytes, fewer only at the end of the file.
+pub(crate) async fn read(
+    ctx: &Ctx,
+    node: u64,
+    offset_bytes: u64,
+    byte_count: u32,
+    is_direct: bool,
+) -> Outcome<Answer> {
+    let file = file(ctx, node).await?;
+    let bytes = read_file(ctx, &file, Extent::at(offset_bytes, u64::from(byte_count)), !is_direct).await?;
+    ctx.with(|state| state.stats.read_bytes.add(bytes.len() as u64));
+    Ok(Answer::Bytes(bytes))
+}
+
+/// `fills_pages`: the bytes go into the kernel's page cache, which lives under the lock.
+pub(crate) async fn read_file(ctx: &Ctx, file: &File, extent: Extent, fills_pages: bool) -> Outcome<Bytes> {
+    if file.layout.osts.is_empty() || extent.is_empty() {
+        return Ok(Bytes::new());
+    }
+    let pieces = file.layout.pieces(extent);
+    let mut tries = 0;
+    loop {
+        let mode = ctx.with(|state| {
+            if !fills_pages {
+                return LockMode::Pr;
+            }
+            if let Some(node) = state.nodes.by_fid_mut(file.fid) {
+                node.pages_end = node.pages_end.max(extent.end);
+            }
+            state.read_mode(file.fid)
+        });
+        let pins = match lock_pieces(ctx, file, mode, &pieces, extent).await {
+            Ok(pins) => pins,
+            Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => {
+                tries += 1;
+                continue;
+            }
+            Err(status) => return Err(status),
+        };
+        let result = read_pieces(ctx, file, extent, &pieces, &pins).await;
+        let is_again =
+            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        unpin_all(ctx, pins);
+        if !is_again {
+            return result;
+        }
+        tries += 1;
+    }
+}
+
+async fn read_pieces(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    pieces: &[Piece],
+    pins: &BTreeMap<u32, Pin>,
+) -> Outcome<Bytes> {
+    let mut requests = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let pin = pins.get(&piece.stripe).ok_or(Status::Io)?;
+        let request = OstRequest::Read {
+            object: file.layout.object(piece.stripe),
+            extent: piece.object_extent,
+            lock: Some(pin.lock),
+        };
+        let (ctx, target) = (ctx.clone(), pin.target);
+        requests.push(async move { ctx.ost(target, request, Bytes::new(), Kind::Plain).await });
+    }
+    let mut parts = Vec::with_capacity(pieces.len());
+    for (result, piece) in join_all(requests).await.into_iter().zip(pieces) {
+        let (_, data, _) = result?;
+        if data.len() as u64 > piece.object_extent.byte_count() {
+            return Err(Status::ProtocolError);
+        }
+        parts.push(data);
+    }
+    if let [only] = &mut parts[..]
+        && only.len() as u64 == extent.byte_count()
+    {
+        return Ok(std::mem::take(only));
+    }
+    assemble(ctx, file, extent, pieces, parts).await
+}
+
+/// Puts the parts together; what an object does not have is zeros up to the file's end.
+async fn assemble(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    pieces: &[Piece],
+    mut parts: Vec<Bytes>,
+) -> Outcome<Bytes> {
+    let is_single = file.layout.osts.len() == 1;
+    if is_single && parts.len() == 1 {
+        // One object: its end is the file's end.
+        return Ok(parts.remove(0));
+    }
+    let is_short =
+        parts.iter().zip(pieces).any(|(data, piece)| (data.len() as u64) < piece.object_extent.byte_count());
+    let end = if is_short { object_size(ctx, file).await?.size_bytes.min(extent.end) } else { extent.end };
+    let byte_count = end.saturating_sub(extent.start) as usize;
+    let mut bytes = BytesMut::zeroed(byte_count);
+    for (data, piece) in parts.iter().zip(pieces) {
+        let at = (piece.file_offset_bytes - extent.start) as usize;
+        let room = byte_count.saturating_sub(at).min(data.len());
+        if room > 0 {
+            bytes[at..at + room].copy_from_slice(&data[..room]);
+        }
+    }
+    Ok(bytes.freeze())
+}
+
+/// A write as the kernel sends it.
+pub(crate) struct WriteCall {
+    pub(crate) node: u64,
+    pub(crate) fh: u64,
+    pub(crate) offset_bytes: u64,
+    pub(crate) data: Bytes,
+    pub(crate) flags: u32,
+    pub(crate) is_writeback: bool,
+    pub(crate) kill_privileges: bool,
+}
+
+pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answer> {
+    let file = file(ctx, call.node).await?;
+    super::open::revive(ctx, call.fh).await?;
+    if must_kill_privileges(ctx, who, &call) {
+        truncate_privileges(ctx, file.fid, call.fh).await?;
+    }
+    let byte_count = call.data.len() as u64;
+    let is_append = call.flags & O_APPEND != 0 && !call.is_writeback;
+    let fills_pages = ctx.with(|state| !state.handles.get(&call.fh).is_some_and(|handle| handle.is_direct));
+    if is_append {
+        append(ctx, &file, call.data, fills_pages.then_some(call.offset_bytes)).await?;
+    } else {
+        write_file(ctx, &file, call.offset_bytes, call.data, fills_pages).await?;
+    }
+    ctx.with(|state| state.stats.write_bytes.add(byte_count));
+    Ok(Answer::Written(byte_count))
+}
+
+/// A write by somebody unprivileged clears set-id bits: the kernel says so when it can; otherwise the first write of
+/// each handle does.
+fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
+    ctx.with(|state| {
+        if state.options.has_kill_privileges {
+            return call.kill_privileges;
+        }
+        let Some(handle) = state.handles.get_mut(&call.fh) else { return false };
+        if handle.has_killed_privileges || who.caller.uid == 0 || call.is_writeback {
+            return false;
+        }
+        handle.has_killed_privileges = true;
+        state.nodes.by_fid(handle.fid).is_some_and(|node| {
+            node.attr.as_ref().is_none_or(|attr| attr.permissions & 0o6000 != 0 || attr.has_xattrs)
+        })
+    })
+}
+
+pub(crate) async fn write_file(
+    ctx: &Ctx,
+    file: &File,
+    offset_bytes: u64,
+    data: Bytes,
+    fills_pages: bool,
+) -> Outcome<()> {
+    let extent = Extent::at(offset_bytes, data.len() as u64);
+    if extent.is_empty() {
+        return Ok(());
+    }
+    if file.layout.osts.is_empty() {
+        return Err(Status::Io);
+    }
+    let pieces = file.layout.pieces(extent);
+    let mut tries = 0;
+    loop {
+        if fills_pages {
+            note_pages(ctx, file.fid, extent.end);
+        }
+        let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, extent).await {
+            Ok(pins) => pins,
+            Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => {
+                tries += 1;
+                continue;
+            }
+            Err(status) => return Err(status),
+        };
+        let result = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
+        let is_again =
+            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        unpin_all(ctx, pins);
+        if !is_again {
+            return result;
+        }
+        tries += 1;
+    }
+}
+
+fn note_pages(ctx: &Ctx, fid: Fid, end: u64) {
+    ctx.with(|state| {
+        if let Some(node) = state.nodes.by_fid_mut(fid) {
+            node.pages_end = node.pages_end.max(end);
+        }
+    });
+}
+
+async fn write_pieces(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    pieces: &[Piece],
+    data: &Bytes,
+    pins: &BTreeMap<u32, Pin>,
+) -> Outcome<()> {
+    let stamp = ctx.with(|state| state.stamp());
+    let mut requests = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let pin = pins.get(&piece.stripe).ok_or(Status::Io)?;
+        let at = (piece.file_offset_bytes - extent.start) as usize;
+        let part = data.slice(at..at + piece.object_extent.byte_count() as usize);
+        let request = OstRequest::Write {
+            object: file.layout.object(piece.stripe),
+            offset_bytes: piece.object_extent.start,
+            lock: pin.lock,
+            stamp,
+        };
+        let (ctx, target) = (ctx.clone(), pin.target);
+        requests.push(async move { (target, ctx.ost(target, request, part, Kind::Modifying).await) });
+    }
+    let results = join_all(requests).await;
+    note_results(ctx, file.fid, results)
+}
+
+/// Remembers what has to become durable; the first failure is the operation's.
+pub(crate) fn note_results(
+    ctx: &Ctx,
+    fid: Fid,
+    results: Vec<(TargetId, Outcome<(Option<OstReply>, Bytes, base::Transno)>)>,
+) -> Outcome<()> {
+    let mut outcome = Ok(());
+    ctx.with(|state| {
+        for (target, result) in results {
+            match result {
+                Ok((_, _, transno)) => state.note_change(target, fid, transno),
+                Err(status) => outcome = outcome.and(Err(status)),
+            }
+        }
+    });
+    outcome
+}
+
+/// Writes at the end, wherever that is: the whole file is locked, the kernel's offset ignored (hazard 3.6).
+async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) -> Outcome<()> {
+    if file.layout.osts.is_empty() {
+        return Err(Status::Io);
+    }
+    let byte_count = data.len() as u64;
+    let mut tries = 0;
+    loop {
+        let hulls = (0..file.layout.osts.len() as u32).map(|stripe| (stripe, Extent::WHOLE)).collect();
+        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, Extent::WHOLE).await;
+        let (pins, result) = match locked {
+            Ok(pins) => {
+                let result = append_locked(ctx, file, &data, &pins).await;
+                (pins, result)
+            }
+            Err(status) => (BTreeMap::new(), Err(status)),
+        };
+        let is_again =
+            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        unpin_all(ctx, pins);
+        if is_again {
+            tries += 1;
+            continue;
+        }
+        if let (Ok(()), Some(offset)) = (&result, wrong_offset) {
+            // The kernel has put the bytes where it thought the end was.
+            let node = file.fid.inode_number();
+            let offset_bytes = i64::try_from(offset).unwrap_or(0);
+            let byte_count = i64::try_from(byte_count).unwrap_or(0);
+            drop(ctx.notify(crate::Notify::InvalInode { node, offset_bytes, byte_count }));
+        }
+        return result;
+    }
+}
+
+async fn append_locked(ctx: &Ctx, file: &File, data: &Bytes, pins: &BTreeMap<u32, Pin>) -> Outcome<()> {
+    let FileSize { size_bytes, .. } = object_size(ctx, file).await?;
+    let extent = Extent::at(size_bytes, data.len() as u64);
+    if extent.byte_count() != data.len() as u64 {
+        return Err(Status::TooBig);
+    }
+    write_pieces(ctx, file, extent, &file.layout.pieces(extent), data, pins).await
+}
+
+/// Changes an extent of a file (fallocate) under write locks.
+pub(crate) async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome<()> {
+    let pieces = file.layout.pieces(extent);
+    let changes = pieces.iter().map(|piece| (piece.stripe, piece.object_extent)).collect();
+    change_objects(ctx, file, changes, extent, op, false).await
+}
+
+/// The file ends at `size_bytes` from now on, on every object.
+pub(crate) async fn truncate(ctx: &Ctx, file: &File, size_bytes: u64) -> Outcome<()> {
+    let stripes = 0..file.layout.osts.len() as u32;
+    let changes = stripes
+        .map(|stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF)))
+        .collect();
+    change_objects(ctx, file, changes, Extent::new(size_bytes, Extent::EOF), ExtentOp::Truncate, true).await
+}
+
+async fn change_objects(
+    ctx: &Ctx,
+    file: &File,
+    changes: Vec<(u32, Extent)>,
+    in_file: Extent,
+    op: ExtentOp,
+    is_to_end: bool,
+) -> Outcome<()> {
+    let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
+    for (stripe, extent) in &changes {
+        let hull = hulls.entry(*stripe).or_insert(*extent);
+        hull.start = hull.start.min(extent.start);
+        hull.end = if is_to_end { Extent::EOF } else { hull.end.max(extent.end) };
+    }
+    let mut tries = 0;
+    loop {
+        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), in_file).await;
+        let (pins, result) = match locked {
+            Ok(pins) => {
+                let result = send_changes(ctx, file, &changes, op, &pins).await;
+                (pins, result)
+            }
+            Err(status) => (BTreeMap::new(), Err(status)),
+        };
+        let is_again =
+            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        unpin_all(ctx, pins);
+        if !is_again {
+            return result;
+        }
+        tries += 1;
+    }
+}
+
+async fn send_changes(
+    ctx: &Ctx,
+    file: &File,
+    changes: &[(u32, Extent)],
+    op: ExtentOp,
+    pins: &BTreeMap<u32, Pin>,
+) -> Outcome<()> {
+    let stamp = ctx.with(|state| state.stamp());
+    let mut requests = Vec::with_capacity(changes.len());
+    for (stripe, extent) in changes {
+        let pin = *pins.get(stripe).ok_or(Status::Io)?;
+        let object = file.layout.object(*stripe);
+        let request = OstRequest::Change { object, extent: *extent, op, lock: pin.lock, stamp };
+        let ctx = ctx.clone();
+        requests.push(async move {
+            (pin.target, ctx.ost(pin.target, request, Bytes::new(), Kind::Modifying).await)
+        });
+    }
+    let results = join_all(requests).await;
+    note_results(ctx, file.fid, results)
+}
+
+const FALLOC_KEEP_SIZE: u32 = 1;
+const FALLOC_PUNCH_HOLE: u32 = 2;
+const FALLOC_ZERO_RANGE: u32 = 16;
+
+pub(crate) async fn fallocate(
+    ctx: &Ctx,
+    node: u64,
+    fh: u64,
+    offset_bytes: u64,
+    byte_count: u64,
+    mode: u32,
+) -> Outcome<Answer> {
+    let keep_size = mode & FALLOC_KEEP_SIZE != 0;
+    let op = match mode & !FALLOC_KEEP_SIZE {
+        0 => ExtentOp::Allocate { keep_size },
+        FALLOC_PUNCH_HOLE if keep_size => ExtentOp::Punch,
+        FALLOC_ZERO_RANGE => ExtentOp::Zero { keep_size },
+        _ => return Err(Status::NotSupported),
+    };
+    let end =
+        offset_bytes.checked_add(byte_count).filter(|end| *end <= i64::MAX as u64).ok_or(Status::TooBig)?;
+    if byte_count == 0 {
+        return Err(Status::Invalid);
+    }
+    super::open::revive(ctx, fh).await?;
+    let file = file(ctx, node).await?;
+    if end.div_ceil(file.layout.stripe_count().max(1)) > base::limits::OBJECT_BYTES_MAX {
+        return Err(Status::TooBig);
+    }
+    change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
+    Ok(Answer::Done)
+}
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// SEEK_DATA and SEEK_HOLE: each object says where its next one is; the nearest in the file counts.
+pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -> Outcome<Answer> {
+    let is_hole = match whence {
+        SEEK_DATA => false,
+        SEEK_HOLE => true,
+        _ => return Err(Status::Invalid),
+    };
+    let file = file(ctx, node).await?;
+    let size_bytes = object_size(ctx, &file).await?.size_bytes;
+    let known = super::attr::current_attr(ctx, file.fid).await?.size_bytes;
+    let size_bytes = size_bytes.max(known);
+    if offset_bytes >= size_bytes {
+        return Err(Status::NoDevice);
+    }
+    let mut nearest = is_hole.then_some(size_bytes);
+    for stripe in 0..file.layout.osts.len() as u32 {
+        let from = object_offset_at(&file.layout, stripe, offset_bytes);
+        let object = file.layout.object(stripe);
+        let request = OstRequest::Seek { object, offset_bytes: from, is_hole };
+        let (reply, _, _) = ctx.ost(file.target(stripe)?, request, Bytes::new(), Kind::Plain).await?;
+        let found = match reply {
+            Some(OstReply::Seek { offset_bytes }) => offset_bytes,
+            _ => return Err(Status::ProtocolError),
+        };
+        // An object that ends before `from` has a hole there.
+        let found = if is_hole { Some(found.unwrap_or(from).max(from)) } else { found };
+        if let Some(found) = found {
+            let in_file = crate::locks::file_range(&file.layout, stripe, Extent::at(found, 1)).start;
+            let in_file = in_file.max(offset_bytes);
+            nearest = Some(nearest.map_or(in_file, |known| known.min(in_file)));
+        }
+    }
+    match nearest {
+        Some(offset) if offset < size_bytes || is_hole => Ok(Answer::Offset(offset.min(size_bytes))),
+        _ => Err(Status::NoDevice),
+    }
+}
+
+/// The first offset in an object whose place in the file is at `file_offset` or behind it.
+fn object_offset_at(layout: &Layout, stripe: u32, file_offset: u64) -> u64 {
+    let (unit, count) = (u64::from(layout.stripe_size_bytes), layout.stripe_count());
+    if unit == 0 || count == 0 {
+        return file_offset;
+    }
+    let (unit_index, in_unit) = (file_offset / unit, file_offset % unit);
+    let (round, at) = (unit_index / count, unit_index % count);
+    match at.cmp(&u64::from(stripe)) {
+        std::cmp::Ordering::Less => round * unit,
+        std::cmp::Ordering::Equal => round * unit + in_unit,
+        std::cmp::Ordering::Greater => (round + 1) * unit,
+    }
+}
+
+/// Where a copy goes from or to.
+#[derive(Clone, Copy)]
+pub(crate) struct CopyEnd {
+    pub(crate) node: u64,
+    pub(crate) fh: u64,
+    pub(crate) offset_bytes: u64,
+}
+
+pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
+    let source = file(ctx, from.node).await?;
+    let sink = file(ctx, to.node).await?;
+    super::open::revive(ctx, to.fh).await?;
+    let fills_pages = false;
+    let mut copied = 0;
+    while copied < byte_count.min(COPY_BYTES_MAX) {
+        let step = (byte_count - copied).min(COPY_STEP_BYTES);
+        let extent = Extent::at(from.offset_bytes.saturating_add(copied), step);
+        let data = match read_file(ctx, &source, extent, fills_pages).await {
+            Ok(data) if data.is_empty() => break,
+            Ok(data) => data,
+            Err(_) if copied > 0 => break,
+            Err(status) => return Err(status),
+        };
+        let read = data.len() as u64;
+        let at = to.offset_bytes.saturating_add(copied);
+        match write_file(ctx, &sink, at, data, fills_pages).await {
+            Ok(()) => copied += read,
+            Err(_) if copied > 0 => break,
+            Err(status) => return Err(status),
+        }
+        if read < step {
+            break;
+        }
+    }
+    Ok(Answer::Written(copied))
+}

@@ -1,0 +1,339 @@
+//! Changes of names: create, unlink, rename, link.
+
+use crate::call::Answer;
+use crate::ctx::{Ctx, Outcome, Who, mdt_of};
+use crate::ops::{fid_of, inode_of};
+use base::{Fid, FileType, Status, TargetId};
+use rpc::Kind;
+use wire::lock::LockWant;
+use wire::mdt::{CreateRequest, Credentials, Entry, LayoutHint, NewNode, OpenArgs};
+use wire::{MdtReply, MdtRequest};
+
+/// What to make under a name.
+#[derive(Clone)]
+pub(crate) struct Creation {
+    pub(crate) node: NewNode,
+    /// Permission bits, 12 of them.
+    pub(crate) permissions: u32,
+    pub(crate) umask: u32,
+    pub(crate) open: Option<OpenArgs>,
+    pub(crate) is_exclusive: bool,
+    pub(crate) is_unnamed: bool,
+    pub(crate) mdt_index: Option<u16>,
+    pub(crate) layout: Option<LayoutHint>,
+}
+
+impl Creation {
+    pub(crate) fn of(node: NewNode, mode: u32, umask: u32) -> Creation {
+        Creation {
+            node,
+            permissions: mode & 0o7777,
+            umask,
+            open: None,
+            is_exclusive: true,
+            is_unnamed: false,
+            mdt_index: None,
+            layout: None,
+        }
+    }
+}
+
+/// Marks directories as changing, now and at the end of its life: lookups that overlap with a change are not cached.
+pub(crate) struct Changing {
+    ctx: Ctx,
+    directories: Vec<Fid>,
+}
+
+impl Changing {
+    pub(crate) fn begin(ctx: &Ctx, directories: Vec<Fid>) -> Changing {
+        let changing = Changing { ctx: ctx.clone(), directories };
+        changing.mark();
+        changing
+    }
+
+    fn mark(&self) {
+        self.ctx.with(|state| {
+            for directory in &self.directories {
+                if let Some(node) = state.nodes.by_fid_mut(*directory) {
+                    node.change_count += 1;
+                }
+            }
+        });
+    }
+
+    pub(crate) fn end(self) {
+        self.mark();
+    }
+}
+
+/// Sends a create; the reply's inode has a node, but no reference of the kernel yet.
+pub(crate) async fn create(
+    ctx: &Ctx,
+    who: &Who,
+    parent: Fid,
+    name: &[u8],
+    creation: Creation,
+) -> Outcome<Entry> {
+    let target = mdt_of(parent)?;
+    let changing = Changing::begin(ctx, vec![parent]);
+    let want = ctx.with(|state| LockWant { name: state.offer(target), inode: state.offer(target) });
+    let result = ctx
+        .mdt_as(who, parent, Kind::Modifying, |creds| {
+            MdtRequest::Create(CreateRequest {
+                parent,
+                name: name.to_vec(),
+                node: creation.node.clone(),
+                permissions: creation.permissions,
+                umask: creation.umask,
+                creds,
+                open: creation.open,
+                is_exclusive: creation.is_exclusive,
+                is_unnamed: creation.is_unnamed,
+                mdt_index: creation.mdt_index,
+                layout: creation.layout.clone(),
+                fid: None,
+                want,
+            })
+        })
+        .await;
+    changing.end();
+    let entry = match result? {
+        MdtReply::Entry(entry) => *entry,
+        _ => return Err(Status::ProtocolError),
+    };
+    ctx.with(|state| {
+        state.take_grants(target, &entry.grants);
+        state.nodes.get_or_new(entry.fid);
+        state.see_entry(&entry);
+        copy_change(state, target, parent, entry.fid);
+    });
+    Ok(entry)
+}
+
+/// What made the inode has to be durable for fsync of the inode too.
+fn copy_change(state: &mut crate::state::State, target: TargetId, parent: Fid, child: Fid) {
+    let last = state.nodes.by_fid(parent).and_then(|node| node.changes.get(&target).copied());
+    if let Some(transno) = last {
+        state.note_change(target, child, transno);
+    }
+}
+
+/// Makes something that is not opened; -> Entry with a reference of the kernel.
+pub(crate) async fn make(
+    ctx: &Ctx,
+    who: &Who,
+    parent: u64,
+    name: Vec<u8>,
+    creation: Creation,
+) -> Outcome<Answer> {
+    let parent = fid_of(ctx, parent)?;
+    let entry = create(ctx, who, parent, &name, creation).await?;
+    let fid = entry.fid;
+    let attr = match entry.attr {
+        Some(attr) => attr,
+        None => super::attr::current_attr(ctx, fid).await?,
+    };
+    Ok(Answer::Entry(ctx.with(|state| {
+        let is_valid =
+            state.is_name_granted(parent, &name, &entry.grants) || state.has_name_lock(parent, &name);
+        state.entry_answer(Some((parent, &name)), attr, is_valid, false)
+    })))
+}
+
+pub(crate) fn node_of_mode(mode: u32, rdev: u32) -> Outcome<NewNode> {
+    match FileType::from_mode(mode) {
+        // mknod(2) with a type of zero makes a regular file.
+        Some(FileType::Regular) => Ok(NewNode::Regular),
+        None if mode & 0o170_000 == 0 => Ok(NewNode::Regular),
+        Some(FileType::Directory | FileType::Symlink) | None => Err(Status::Invalid),
+        Some(file_type) => Ok(NewNode::Device { file_type, rdev }),
+    }
+}
+
+/// `lfs mkdir -i`, `lfs setstripe FILE`: the kernel gets no reference and asks for the name itself.
+pub(crate) async fn make_unreferenced(
+    ctx: &Ctx,
+    who: &Who,
+    parent: u64,
+    name: Vec<u8>,
+    creation: Creation,
+) -> Outcome<Answer> {
+    let parent = fid_of(ctx, parent)?;
+    base::names::check_name(&name)?;
+    let entry = create(ctx, who, parent, &name, creation).await?;
+    let told = ctx.with(|state| {
+        let is_told = state.names.get(parent, &name).is_some_and(|known| known.kernel_until > state.now.time);
+        state.names.remove(parent, &name);
+        state.nodes.drop_unused(entry.fid.inode_number());
+        is_told
+    });
+    if told {
+        // The kernel believes that the name is absent. The request that asked for this holds the directory no more
+        // than an open file does, but a notification is never waited for inside a call.
+        let node = parent.inode_number();
+        drop(ctx.notify(crate::Notify::InvalEntry { parent: node, name }));
+    }
+    Ok(Answer::Done)
+}
+
+pub(crate) async fn remove(
+    ctx: &Ctx,
+    who: &Who,
+    parent: u64,
+    name: Vec<u8>,
+    is_directory: bool,
+) -> Outcome<Answer> {
+    let parent = fid_of(ctx, parent)?;
+    let changing = Changing::begin(ctx, vec![parent]);
+    let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid));
+    let make = |creds: Credentials| {
+        let name = name.clone();
+        if is_directory {
+            MdtRequest::Rmdir { parent, name, creds }
+        } else {
+            MdtRequest::Unlink { parent, name, creds }
+        }
+    };
+    let result = ctx.mdt_as(who, parent, Kind::Modifying, make).await;
+    changing.end();
+    let MdtReply::Removed { parent_attr, child, .. } = result? else { return Err(Status::ProtocolError) };
+    ctx.with(|state| {
+        if let Some(attr) = &parent_attr {
+            state.see_attr(attr);
+        }
+        state.names.remove(parent, &name);
+        if state.has_name_lock(parent, &name) {
+            state.names.put(parent, &name, None, base::Time::ZERO);
+        }
+        let gone = child.as_ref().map(|child| child.fid).or(known);
+        if let Some(child) = &child {
+            state.see_entry(child);
+        }
+        forget_name(state, gone, parent, &name, child.as_ref().is_none_or(|child| child.attr.is_none()));
+    });
+    Ok(Answer::Done)
+}
+
+/// A name does not lead to this inode any more. `is_stale`: its attributes changed, and no reply says how.
+fn forget_name(state: &mut crate::state::State, fid: Option<Fid>, parent: Fid, name: &[u8], is_stale: bool) {
+    if let Some(node) = fid.and_then(|fid| state.nodes.by_fid_mut(fid)) {
+        node.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
+        node.is_attr_stale |= is_stale;
+    }
+}
+
+const RENAME_EXCHANGE: u32 = 2;
+
+pub(crate) async fn rename(
+    ctx: &Ctx,
+    who: &Who,
+    from: (u64, Vec<u8>),
+    to: (u64, Vec<u8>),
+    flags: u32,
+) -> Outcome<Answer> {
+    let (parent, new_parent) = (fid_of(ctx, from.0)?, fid_of(ctx, to.0)?);
+    let (name, new_name) = (from.1, to.1);
+    let changing = Changing::begin(ctx, vec![parent, new_parent]);
+    let (moved, replaced) = ctx.with(|state| {
+        let fid_at = |parent, name: &[u8]| state.names.get(parent, name).and_then(|known| known.fid);
+        (fid_at(parent, &name), fid_at(new_parent, &new_name))
+    });
+    let result = ctx
+        .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
+            parent,
+            name: name.clone(),
+            new_parent,
+            new_name: new_name.clone(),
+            flags,
+            creds,
+        })
+        .await;
+    changing.end();
+    let MdtReply::Removed { parent_attr, new_parent_attr, child } = result? else {
+        return Err(Status::ProtocolError);
+    };
+    ctx.with(|state| {
+        for attr in parent_attr.iter().chain(&new_parent_attr) {
+            state.see_attr(attr);
+        }
+        for (directory, changed) in [(parent, parent_attr.is_none()), (new_parent, new_parent_attr.is_none())]
+        {
+            if changed && let Some(node) = state.nodes.by_fid_mut(directory) {
+                node.is_attr_stale = true;
+            }
+        }
+        state.names.remove(parent, &name);
+        state.names.remove(new_parent, &new_name);
+        if flags & RENAME_EXCHANGE == 0 && state.has_name_lock(parent, &name) {
+            state.names.put(parent, &name, None, base::Time::ZERO);
+        }
+        // Both have a new ctime, and the reply describes at most one of them.
+        forget_name(state, moved, parent, &name, true);
+        forget_name(state, replaced, new_parent, &new_name, true);
+        if moved.is_none() || (replaced.is_none() && flags & RENAME_EXCHANGE != 0) {
+            mark_named(state, parent, &name);
+            mark_named(state, new_parent, &new_name);
+        }
+        if let Some(child) = &child {
+            state.see_entry(child);
+        }
+        if let Some(node) = moved.and_then(|fid| state.nodes.by_fid_mut(fid)) {
+            node.names.push((new_parent, new_name.clone()));
+        }
+        let exchanged = replaced.filter(|_| flags & RENAME_EXCHANGE != 0);
+        if let Some(node) = exchanged.and_then(|fid| state.nodes.by_fid_mut(fid)) {
+            node.names.push((parent, name.clone()));
+        }
+        let transno = mdt_of(new_parent)
+            .ok()
+            .and_then(|target| Some((target, *state.nodes.by_fid(new_parent)?.changes.get(&target)?)));
+        if let Some((target, transno)) = transno {
+            for fid in [Some(parent), moved].into_iter().flatten() {
+                state.note_change(target, fid, transno);
+            }
+        }
+    });
+    Ok(Answer::Done)
+}
+
+/// Finds inodes by a name that the kernel was given without a lifetime.
+fn mark_named(state: &mut crate::state::State, parent: Fid, name: &[u8]) {
+    for (_, node) in state.nodes.iter_mut() {
+        let count = node.names.len();
+        node.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
+        node.is_attr_stale |= node.names.len() != count;
+    }
+}
+
+pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
+    let (fid, parent) = (inode_of(ctx, node)?, fid_of(ctx, parent)?);
+    let target = mdt_of(parent)?;
+    let changing = Changing::begin(ctx, vec![parent]);
+    let want = ctx.with(|state| LockWant { name: state.offer(target), inode: None });
+    let result = ctx
+        .mdt_as(who, parent, Kind::Modifying, |creds| MdtRequest::Link {
+            fid,
+            parent,
+            name: name.clone(),
+            creds,
+            want,
+        })
+        .await;
+    changing.end();
+    let MdtReply::Entry(entry) = result? else { return Err(Status::ProtocolError) };
+    ctx.with(|state| {
+        state.take_grants(target, &entry.grants);
+        if entry.attr.is_none()
+            && let Some(node) = state.nodes.by_fid_mut(fid)
+        {
+            node.is_attr_stale = true;
+        }
+        state.see_entry(&entry);
+        copy_change(state, target, parent, fid);
+    });
+    let attr = super::attr::current_attr(ctx, fid).await?;
+    Ok(Answer::Entry(ctx.with(|state| {
+        let is_valid = state.has_name_lock(parent, &name);
+        state.entry_answer(Some((parent, &name)), attr, is_valid, true)
+    })))
+}

@@ -1,0 +1,314 @@
+//! Open files: from open to the close on the MDT, which may come long after the last descriptor is gone.
+
+use crate::call::{Answer, OpenMode};
+use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::executor::oneshot;
+use crate::handles::Handle;
+use crate::locks::drop_read_locked_pages;
+use crate::ops::io::{File, O_APPEND, O_DIRECT};
+use crate::ops::names::{Creation, create};
+use crate::ops::{attr, fid_of, inode_of};
+use crate::state::State;
+use base::{Duration, Fid, OpenHandle, Status, TargetId, TargetKind, Transno};
+use bytes::Bytes;
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::lock::LockWant;
+use wire::mdt::{Credentials, Entry, NewNode, OpenArgs};
+use wire::{MdtReply, MdtRequest, OstRequest, Request};
+
+const O_ACCMODE: u32 = 3;
+const O_WRONLY: u32 = 1;
+const O_RDWR: u32 = 2;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+/// `__FMODE_EXEC`: the kernel opens the file to run it.
+const FMODE_EXEC: u32 = 0x20;
+/// Closed files whose data are not durable yet; beyond it a release has them made durable at once.
+const CLOSING_COUNT_MAX: u32 = 512;
+/// How long a name is waited for that only a close of this mount keeps from being run or written.
+const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+
+fn open_args(ctx: &Ctx, flags: u32) -> OpenArgs {
+    let handle = ctx.with(|state| {
+        state.last_handle += 1;
+        OpenHandle(state.last_handle)
+    });
+    let mode = flags & O_ACCMODE;
+    OpenArgs {
+        handle,
+        read: mode != O_WRONLY,
+        write: mode == O_WRONLY || mode == O_RDWR,
+        execute: flags & FMODE_EXEC != 0,
+    }
+}
+
+pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let args = open_args(ctx, flags);
+    let entry = match open_at_mdt(ctx, who, fid, args).await {
+        // Perhaps only a close of our own stands in the way that waits for its data.
+        Err(Status::TextBusy) if is_closing(ctx, node) => {
+            settle_closes(ctx, fid).await;
+            open_at_mdt(ctx, who, fid, args).await?
+        }
+        result => result?,
+    };
+    let mode = install_handle(ctx, fid, args, flags, &entry).await;
+    Ok(Answer::Opened { fh: args.handle.0, mode })
+}
+
+fn is_closing(ctx: &Ctx, node: u64) -> bool {
+    ctx.with(|state| state.closing.contains_key(&node))
+}
+
+/// Makes the data of a file durable and waits for the closes that waited for that.
+async fn settle_closes(ctx: &Ctx, fid: Fid) {
+    let node = fid.inode_number();
+    if super::sync::sync_data(ctx, fid).await.is_err() {
+        return;
+    }
+    let deadline = ctx.now().time.after(BUSY_PATIENCE);
+    while is_closing(ctx, node) && ctx.now().time < deadline {
+        let receiver = ctx.with(|state| {
+            let (sender, receiver) = oneshot();
+            state.closing_waiters.push(sender);
+            receiver
+        });
+        crate::ctx::Race(receiver, ctx.sleep(BUSY_PATIENCE)).await;
+    }
+}
+
+async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {
+    let target = mdt_of(fid)?;
+    let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
+    let kind = if args.write { Kind::Modifying } else { Kind::Plain };
+    let reply = ctx.mdt_as(who, fid, kind, |creds| MdtRequest::Open { fid, open: args, creds, want }).await?;
+    let MdtReply::Entry(entry) = reply else { return Err(Status::ProtocolError) };
+    ctx.with(|state| {
+        state.take_grants(target, &entry.grants);
+        state.see_entry(&entry);
+    });
+    Ok(*entry)
+}
+
+/// Makes the handle known and says how the kernel is to use it.
+async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: &Entry) -> OpenMode {
+    let is_first_writer = ctx.with(|state| {
+        let is_relaxed = state.options.is_mmap_relaxed;
+        let mut handle = Handle::new(fid, args);
+        handle.is_direct =
+            flags & (O_APPEND | O_DIRECT) != 0 || (args.write && entry.is_open_elsewhere && !is_relaxed);
+        let is_cached_writer = handle.is_cached_writer();
+        state.handles.insert(args.handle.0, handle);
+        let node = state.nodes.get_or_new(fid);
+        node.open_count += 1;
+        if is_cached_writer {
+            node.cached_writer_count += 1;
+        }
+        if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {
+            node.layout = Some(layout.clone());
+        }
+        is_cached_writer && node.cached_writer_count == 1
+    });
+    if is_first_writer
+        && let Some(layout) = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()))
+    {
+        drop_read_locked_pages(ctx, fid, &layout).await;
+    }
+    let is_direct =
+        ctx.with(|state| state.handles.get(&args.handle.0).is_some_and(|handle| handle.is_direct));
+    // Pages leave with their locks, so what is still there is good.
+    OpenMode { is_direct, keeps_cache: !is_direct }
+}
+
+pub(crate) async fn create_open(
+    ctx: &Ctx,
+    who: &Who,
+    parent: u64,
+    name: Option<Vec<u8>>,
+    mode: u32,
+    umask: u32,
+    flags: u32,
+) -> Outcome<Answer> {
+    let parent = fid_of(ctx, parent)?;
+    let args = open_args(ctx, flags);
+    let creation = Creation {
+        open: Some(args),
+        is_exclusive: flags & O_EXCL != 0,
+        is_unnamed: name.is_none(),
+        ..Creation::of(NewNode::Regular, mode, umask)
+    };
+    let bare_name = name.clone().unwrap_or_default();
+    let entry = create(ctx, who, parent, &bare_name, creation).await?;
+    let fid = entry.fid;
+    let mode = install_handle(ctx, fid, args, flags, &entry).await;
+    if !entry.was_created && flags & O_TRUNC != 0 && args.write {
+        attr::truncate_opened(ctx, who, fid, args.handle).await?;
+    }
+    let attr = match entry.attr {
+        // A file that is new and open here only is as large as nothing.
+        Some(attr) if entry.was_created => attr,
+        _ => attr::current_attr(ctx, fid).await?,
+    };
+    let entry = ctx.with(|state| {
+        let place = name.as_ref().map(|name| (parent, name.as_slice()));
+        let is_valid = place.is_some_and(|(parent, name)| state.has_name_lock(parent, name));
+        state.entry_answer(place, attr, is_valid, false)
+    });
+    Ok(Answer::Created { entry, fh: args.handle.0, mode })
+}
+
+/// Opens a handle again that the MDT forgot with an eviction: until then its writers are not counted there.
+pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
+    let lost = ctx.with(|state| {
+        let handle = state.handles.get(&fh)?;
+        handle.is_lost.then_some((handle.fid, handle.args))
+    });
+    let Some((fid, args)) = lost else { return Ok(()) };
+    // It was permitted when it was opened.
+    let creds = Credentials::default();
+    let request = MdtRequest::Open { fid, open: args, creds, want: LockWant::default() };
+    match ctx.mdt_entry(fid, request, Kind::Modifying).await {
+        Ok(entry) => {
+            ctx.with(|state| {
+                state.see_entry(&entry);
+                if let Some(handle) = state.handles.get_mut(&fh) {
+                    handle.is_lost = false;
+                }
+            });
+            Ok(())
+        }
+        // It had been removed, and was kept only for this handle.
+        Err(Status::NotFound) => Err(Status::Stale),
+        Err(status) => Err(status),
+    }
+}
+
+/// The last descriptor is gone. The caller is answered at once; the MDT hears of it when the data are durable.
+pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Outcome<Answer> {
+    super::flock::drop_handle_locks(ctx, fh, flock_owner).await;
+    let handle = ctx.with(|state| state.handles.remove(&fh));
+    let Some(handle) = handle else { return Ok(Answer::Done) };
+    let node_id = handle.fid.inode_number();
+    let is_crowded = ctx.with(|state| {
+        if let Some(node) = state.nodes.get_mut(node_id)
+            && handle.is_cached_writer()
+        {
+            node.cached_writer_count = node.cached_writer_count.saturating_sub(1);
+        }
+        *state.closing.entry(node_id).or_default() += 1;
+        state.closing_handles.insert(fh, (handle.fid, handle.args));
+        state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX
+    });
+    let closing = close(ctx.clone(), handle);
+    if is_crowded {
+        closing.await;
+    } else {
+        ctx.spawn(closing);
+    }
+    Ok(Answer::Done)
+}
+
+/// Waits for the data, closes, reports the size, and lets the node go.
+async fn close(ctx: Ctx, handle: Handle) {
+    let fid = handle.fid;
+    let node_id = fid.inode_number();
+    if handle.args.write {
+        let is_crowded = ctx.with(|state| state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX);
+        if is_crowded {
+            // A failure shows below as data that are lost.
+            let _ = super::sync::sync_data(&ctx, fid).await;
+        }
+        for (target, transno) in uncommitted_data(&ctx, fid) {
+            // Lost with an eviction: the size is then what the objects say.
+            let _ = ctx.committed(target, transno).await;
+        }
+    }
+    let request = MdtRequest::Close { fid, handle: handle.number(), atime: None };
+    let closed = ctx.mdt(fid, request, Kind::Modifying).await;
+    // A restarted MDT is not told of it any more.
+    ctx.with(|state| state.closing_handles.remove(&handle.number().0));
+    if let Ok(MdtReply::Closed { wants_size: Some(write_epoch) }) = closed {
+        let layout = ctx.with(|state| state.nodes.get(node_id).and_then(|node| node.layout.clone()));
+        if let Some(layout) = layout {
+            // Without it the size stays unknown, and whoever asks next asks the objects.
+            let _ = attr::report_size(&ctx, fid, layout, write_epoch).await;
+        }
+    }
+    ctx.with(|state| {
+        if let Some(count) = state.closing.get_mut(&node_id) {
+            *count -= 1;
+            if *count == 0 {
+                state.closing.remove(&node_id);
+            }
+        }
+        state.closing_waiters.clear();
+        if let Some(node) = state.nodes.get_mut(node_id) {
+            node.open_count = node.open_count.saturating_sub(1);
+        }
+        state.drop_unused_node(node_id);
+    });
+}
+
+/// Which OSTs have writes of this file that a crash could take back.
+pub(crate) fn uncommitted_data(ctx: &Ctx, fid: Fid) -> BTreeMap<TargetId, Transno> {
+    ctx.with(|state| {
+        let Some(node) = state.nodes.by_fid(fid) else { return BTreeMap::new() };
+        let is_open = |(target, transno): &(&TargetId, &Transno)| {
+            target.kind == TargetKind::Ost
+                && state
+                    .connections
+                    .get(target)
+                    .is_some_and(|connection| connection.import.last_committed() < **transno)
+        };
+        node.changes.iter().filter(is_open).map(|(target, transno)| (*target, *transno)).collect()
+    })
+}
+
+/// close(2): what went wrong since is told once, and the caller's fcntl(2) locks go.
+pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    super::flock::unlock_all(ctx, fid, lock_owner, false).await;
+    take_error(ctx, fh)?;
+    Ok(Answer::Done)
+}
+
+pub(crate) fn take_error(ctx: &Ctx, fh: u64) -> Outcome<()> {
+    let error = ctx.with(|state| state.handles.get_mut(&fh).and_then(|handle| handle.error.take()));
+    error.map_or(Ok(()), Err)
+}
+
+/// Makes the data of a file durable on all OSTs that have some.
+pub(crate) async fn sync_objects(ctx: &Ctx, file: &File) -> Outcome<()> {
+    let mut requests = Vec::new();
+    for target in uncommitted_data(ctx, file.fid).into_keys() {
+        let objects = (0..file.layout.osts.len() as u32)
+            .filter(|stripe| file.target(*stripe) == Ok(target))
+            .map(|stripe| file.layout.object(stripe))
+            .collect();
+        let ctx = ctx.clone();
+        requests.push(async move {
+            let request = Request::Ost(OstRequest::Sync { objects });
+            ctx.request(target, request, Bytes::new(), Kind::Plain).await.map(|_| ())
+        });
+    }
+    join_all(requests).await.into_iter().collect()
+}
+
+impl State {
+    /// Takes a node out that nothing refers to, with the names that led to it.
+    pub(crate) fn drop_unused_node(&mut self, node_id: u64) {
+        if let Some(node) = self.nodes.drop_unused(node_id) {
+            self.forget_names_of(node);
+        }
+    }
+
+    pub(crate) fn forget_names_of(&mut self, node: crate::nodes::Node) {
+        for (parent, name) in node.names {
+            if self.names.get(parent, &name).is_some_and(|known| known.fid == Some(node.fid)) {
+                self.names.remove(parent, &name);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Space: statfs(2) and `lfs df`; and what `lfs` asks besides.
+
+use crate::call::{Answer, TargetSpace};
+use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
+use crate::ops::attr::ask_inode;
+use crate::ops::inode_of;
+use base::{Duration, Fid, Status, TargetId, TargetKind};
+use bytes::Bytes;
+use rpc::Kind;
+use std::collections::BTreeSet;
+use wire::mdt::{LayoutHint, Statfs};
+use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
+
+/// A target that does not answer for so long is left out.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+async fn spaces(ctx: &Ctx) -> Vec<TargetSpace> {
+    let targets: Vec<TargetId> = ctx.with(|state| {
+        state
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_active)
+            .map(|(target, _)| *target)
+            .collect()
+    });
+    let mut asked = Vec::with_capacity(targets.len());
+    for target in targets {
+        let ctx = ctx.clone();
+        asked.push(async move {
+            let request = match target.kind {
+                TargetKind::Mdt => Request::Mdt(MdtRequest::Statfs),
+                _ => Request::Ost(OstRequest::Statfs),
+            };
+            let answer = Box::pin(ctx.request(target, request, Bytes::new(), Kind::Plain));
+            let space = match Race(answer, ctx.sleep(PATIENCE)).await {
+                First::Left(Ok(rpc::Answer { reply: Reply::Mdt(MdtReply::Statfs(space)), .. }))
+                | First::Left(Ok(rpc::Answer { reply: Reply::Ost(OstReply::Statfs(space)), .. })) => {
+                    Some(space)
+                }
+                _ => None,
+            };
+            TargetSpace { target, space }
+        });
+    }
+    join_all(asked).await
+}
+
+/// Bytes are those of the OSTs, inodes those of the MDTs; targets on one device count once.
+pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
+    let mut sum = Statfs::default();
+    let mut devices = BTreeSet::new();
+    for TargetSpace { target, space } in spaces(ctx).await {
+        let Some(space) = space else { continue };
+        if !devices.insert((target.kind, space.device)) {
+            continue;
+        }
+        match target.kind {
+            TargetKind::Mdt => {
+                sum.inodes_total = sum.inodes_total.saturating_add(space.inodes_total);
+                sum.inodes_free = sum.inodes_free.saturating_add(space.inodes_free);
+            }
+            _ => {
+                sum.bytes_total = sum.bytes_total.saturating_add(space.bytes_total);
+                sum.bytes_free = sum.bytes_free.saturating_add(space.bytes_free);
+                sum.bytes_available = sum.bytes_available.saturating_add(space.bytes_available);
+            }
+        }
+    }
+    Ok(Answer::Statfs(sum))
+}
+
+pub(crate) async fn df_targets(ctx: &Ctx) -> Outcome<Answer> {
+    Ok(Answer::Targets(spaces(ctx).await))
+}
+
+pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let entry = ask_inode(ctx, fid).await?;
+    Ok(Answer::Stripe { fid, layout: entry.layout })
+}
+
+pub(crate) async fn setstripe(
+    ctx: &Ctx,
+    who: &crate::ctx::Who,
+    node: u64,
+    layout: LayoutHint,
+) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let make = |creds| MdtRequest::SetLayout { fid, layout: layout.clone(), creds };
+    let MdtReply::Entry(entry) = ctx.mdt_as(who, fid, Kind::Modifying, make).await? else {
+        return Err(Status::ProtocolError);
+    };
+    ctx.with(|state| state.see_entry(&entry));
+    Ok(Answer::Done)
+}
+
+pub(crate) async fn fid_to_path(ctx: &Ctx, fid: Fid) -> Outcome<Answer> {
+    mdt_of(fid)?;
+    match ctx.mdt(fid, MdtRequest::FidToPath { fid }, Kind::Plain).await? {
+        MdtReply::Paths(paths) => Ok(Answer::Paths(paths)),
+        _ => Err(Status::ProtocolError),
+    }
+}

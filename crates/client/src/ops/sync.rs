@@ -1,0 +1,152 @@
+//! Making things durable: fsync, SyncAll, and the end of the mount.
+
+use crate::call::Answer;
+use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
+use crate::executor::oneshot;
+use crate::ops::io::File;
+use crate::ops::open::{release, sync_objects, take_error};
+use base::{Duration, Fid, TargetId, TargetKind};
+use bytes::Bytes;
+use rpc::{ImportState, Kind};
+use wire::{MdtRequest, OstRequest, Request};
+
+/// How long an unmount waits for closes and sessions after everything is durable.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    match layout {
+        Some(layout) => sync_objects(ctx, &File { fid, layout }).await,
+        None => Ok(()),
+    }
+}
+
+/// Makes the changes of an inode durable that this client knows of.
+async fn sync_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    let targets: Vec<TargetId> = ctx.with(|state| {
+        let Some(node) = state.nodes.by_fid(fid) else { return Vec::new() };
+        let is_open = |target: &TargetId, transno| {
+            target.kind == TargetKind::Mdt
+                && state
+                    .connections
+                    .get(target)
+                    .is_some_and(|connection| connection.import.last_committed() < transno)
+        };
+        node.changes
+            .iter()
+            .filter(|(target, transno)| is_open(target, **transno))
+            .map(|(target, _)| *target)
+            .collect()
+    });
+    let requests = targets
+        .into_iter()
+        .map(|target| ctx.request(target, Request::Mdt(MdtRequest::Sync), Bytes::new(), Kind::Plain))
+        .collect();
+    for result in join_all(requests).await {
+        result?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
+    let fid = super::inode_of(ctx, node)?;
+    let data = sync_data(ctx, fid).await;
+    let inode = sync_inode(ctx, fid).await;
+    take_error(ctx, fh)?;
+    data.and(inode).map(|()| Answer::Done)
+}
+
+/// A directory: what was made and removed in it.
+pub(crate) async fn fsync_directory(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+    let fid = super::fid_of(ctx, node)?;
+    // Others may have changed it too, and their changes are asked for with it.
+    let request = Request::Mdt(MdtRequest::Sync);
+    ctx.request(mdt_of(fid)?, request, Bytes::new(), Kind::Plain).await?;
+    sync_inode(ctx, fid).await?;
+    Ok(Answer::Done)
+}
+
+/// Everything that this mount has changed, on every target that it has talked to.
+pub(crate) async fn sync_all(ctx: &Ctx) -> Outcome<Answer> {
+    let targets: Vec<TargetId> = ctx.with(|state| {
+        let is_used = |connection: &crate::state::Connection| {
+            connection.is_active && connection.import.state() != ImportState::Idle
+        };
+        state
+            .connections
+            .iter()
+            .filter(|(_, connection)| is_used(connection))
+            .map(|(target, _)| *target)
+            .collect()
+    });
+    let requests = targets
+        .into_iter()
+        .map(|target| {
+            let request = match target.kind {
+                TargetKind::Mdt => Request::Mdt(MdtRequest::Sync),
+                _ => Request::Ost(OstRequest::Sync { objects: Vec::new() }),
+            };
+            ctx.request(target, request, Bytes::new(), Kind::Plain)
+        })
+        .collect();
+    for result in join_all(requests).await {
+        result?;
+    }
+    Ok(Answer::Done)
+}
+
+/// Unmount: everything durable, every file closed, every session ended; bounded when targets do not answer.
+pub(crate) async fn drain(ctx: Ctx) {
+    let patient = Box::pin(drain_patiently(ctx.clone()));
+    if let First::Right(_) = Race(patient, ctx.sleep(DRAIN_PATIENCE)).await {
+        // Whatever is left is replayed by nobody; the servers evict this client in their own time.
+    }
+    let targets: Vec<TargetId> = ctx.with(|state| {
+        let now = state.now;
+        let mut targets = Vec::new();
+        for (target, connection) in &mut state.connections {
+            if !matches!(connection.import.state(), ImportState::Idle | ImportState::Disconnected) {
+                let mut outputs = Vec::new();
+                connection.import.disconnect(now, &mut outputs);
+                state.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
+                targets.push(*target);
+            }
+        }
+        targets
+    });
+    let deadline = ctx.now().time.after(Duration::from_secs(2));
+    while ctx.now().time < deadline {
+        let is_done = ctx.with(|state| {
+            targets.iter().all(|target| {
+                state
+                    .connections
+                    .get(target)
+                    .is_none_or(|connection| connection.import.state() == ImportState::Disconnected)
+            })
+        });
+        if is_done {
+            break;
+        }
+        ctx.sleep(Duration::from_millis(20)).await;
+    }
+    ctx.with(|state| state.out.push(crate::Output::Drained));
+}
+
+async fn drain_patiently(ctx: Ctx) {
+    // A target that fails here shows in the log by its own events.
+    let _ = sync_all(&ctx).await;
+    let handles: Vec<u64> = ctx.with(|state| state.handles.keys().copied().collect());
+    for fh in handles {
+        let _ = release(&ctx, fh, None).await;
+    }
+    let _ = sync_all(&ctx).await;
+    while ctx.with(|state| !state.closing.is_empty()) {
+        let receiver = ctx.with(|state| {
+            let (sender, receiver) = oneshot();
+            state.closing_waiters.push(sender);
+            receiver
+        });
+        receiver.await;
+    }
+    let _ = sync_all(&ctx).await;
+}

@@ -1,0 +1,135 @@
+//! Extended attributes, cached under the inode's lock: the kernel asks for some at every write and every stat.
+
+use crate::call::Answer;
+use crate::ctx::{Ctx, Outcome, Who, mdt_of};
+use crate::ops::inode_of;
+use base::{Fid, Status, limits};
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::lock::{LockWant, bits};
+use wire::mdt::Credentials;
+use wire::{MdtReply, MdtRequest};
+
+type Xattrs = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// What a lock says to be true of an inode's xattrs: all of them, none, or nothing.
+fn cached(ctx: &Ctx, fid: Fid) -> Option<Xattrs> {
+    ctx.with(|state| {
+        let node = state.nodes.by_fid(fid)?;
+        if !state.has_bits(fid, bits::XATTR) {
+            return None;
+        }
+        let is_bare = !node.is_attr_stale && node.attr.as_ref().is_some_and(|attr| !attr.has_xattrs);
+        if is_bare { Some(Xattrs::new()) } else { node.xattrs.clone() }
+    })
+}
+
+async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
+    if let Some(xattrs) = cached(ctx, fid) {
+        return Ok(xattrs);
+    }
+    let target = mdt_of(fid)?;
+    let (want, change_count) = ctx.with(|state| {
+        let inode = if state.has_bits(fid, bits::XATTR) { None } else { state.offer(target) };
+        (LockWant { name: None, inode }, state.nodes.by_fid(fid).map(|node| node.xattr_change_count))
+    });
+    let request = MdtRequest::Listxattr { fid, want };
+    let MdtReply::Xattrs { xattrs, grants } = ctx.mdt(fid, request, Kind::Plain).await? else {
+        return Err(Status::ProtocolError);
+    };
+    let xattrs: Xattrs = xattrs.into_iter().collect();
+    ctx.with(|state| {
+        state.take_grants(target, &grants);
+        let is_covered = state.has_bits(fid, bits::XATTR);
+        if let Some(node) = state.nodes.by_fid_mut(fid)
+            && is_covered
+            && Some(node.xattr_change_count) == change_count
+        {
+            node.xattrs = Some(xattrs.clone());
+        }
+    });
+    Ok(xattrs)
+}
+
+pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    match xattrs(ctx, fid).await?.remove(&name) {
+        None => Err(Status::NoData),
+        Some(Some(value)) => Ok(Answer::Bytes(value.into())),
+        // It did not fit into the list.
+        Some(None) => match ctx.mdt(fid, MdtRequest::Getxattr { fid, name }, Kind::Plain).await? {
+            MdtReply::Bytes(value) => Ok(Answer::Bytes(value.into())),
+            _ => Err(Status::ProtocolError),
+        },
+    }
+}
+
+pub(crate) async fn list(ctx: &Ctx, who: &Who, node: u64) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    let mut names = Vec::new();
+    for name in xattrs(ctx, fid).await?.into_keys() {
+        // The kernel hides them from others on file systems of its own.
+        if name.starts_with(b"trusted.") && who.caller.uid != 0 {
+            continue;
+        }
+        names.extend_from_slice(&name);
+        names.push(0);
+    }
+    Ok(Answer::Bytes(names.into()))
+}
+
+pub(crate) async fn set(
+    ctx: &Ctx,
+    who: &Who,
+    node: u64,
+    name: Vec<u8>,
+    value: Vec<u8>,
+    flags: u32,
+) -> Outcome<Answer> {
+    if name.len() > limits::XATTR_NAME_BYTES_MAX {
+        return Err(Status::OutOfRange);
+    }
+    if value.len() > limits::XATTR_VALUE_BYTES_MAX {
+        return Err(Status::TooLargeXattr);
+    }
+    let fid = inode_of(ctx, node)?;
+    change(ctx, who, fid, |creds| MdtRequest::Setxattr {
+        fid,
+        name: name.clone(),
+        value: value.clone(),
+        flags,
+        creds,
+    })
+    .await
+}
+
+pub(crate) async fn remove(ctx: &Ctx, who: &Who, node: u64, name: Vec<u8>) -> Outcome<Answer> {
+    let fid = inode_of(ctx, node)?;
+    change(ctx, who, fid, |creds| MdtRequest::Removexattr { fid, name: name.clone(), creds }).await
+}
+
+async fn change(ctx: &Ctx, who: &Who, fid: Fid, make: impl Fn(Credentials) -> MdtRequest) -> Outcome<Answer> {
+    forget(ctx, fid);
+    let result = ctx.mdt_as(who, fid, Kind::Modifying, make).await;
+    forget(ctx, fid);
+    let MdtReply::Entry(entry) = result? else { return Err(Status::ProtocolError) };
+    ctx.with(|state| {
+        if entry.attr.is_none()
+            && let Some(node) = state.nodes.by_fid_mut(fid)
+        {
+            node.is_attr_stale = true;
+        }
+        state.see_entry(&entry);
+    });
+    Ok(Answer::Done)
+}
+
+/// A list that was asked for before is not cached after.
+fn forget(ctx: &Ctx, fid: Fid) {
+    ctx.with(|state| {
+        if let Some(node) = state.nodes.by_fid_mut(fid) {
+            node.xattrs = None;
+            node.xattr_change_count += 1;
+        }
+    });
+}

@@ -1,0 +1,168 @@
+//! What a client does about targets that were restarted, that evicted it, or that it has not heard for too long.
+
+use crate::machine::{Event, Notify, NotifyId};
+use crate::state::State;
+use base::{Fid, Status, TargetId, TargetKind, Time, limits};
+use bytes::Bytes;
+use wire::{LockRequest, MdtRequest, OstRequest, Request};
+
+/// Locks in one replay request.
+const REPLAY_LOCK_COUNT: usize = 512;
+
+impl State {
+    /// Everything that a restarted target cannot know: open files, advisory locks, locks.
+    pub(crate) fn replays(&self, target: TargetId) -> Vec<(Request, Bytes)> {
+        let mut requests = Vec::new();
+        let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
+        let open = self
+            .handles
+            .values()
+            .filter(|handle| !handle.is_directory && !handle.is_lost)
+            .map(|handle| (handle.fid, handle.args))
+            .chain(self.closing_handles.values().copied());
+        for (fid, open) in open.filter(|(fid, _)| is_here(*fid)) {
+            requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));
+        }
+        for (_, node) in self.nodes.iter().filter(|(_, node)| is_here(node.fid) && !node.flocks.is_empty()) {
+            requests
+                .push(Request::Mdt(MdtRequest::ReplayFlocks { fid: node.fid, locks: node.flocks.clone() }));
+        }
+        if let Some(connection) = self.connections.get(&target) {
+            for locks in connection.locks.all_for_replay().chunks(REPLAY_LOCK_COUNT) {
+                requests.push(Request::Lock(LockRequest::Replay { locks: locks.to_vec() }));
+            }
+        }
+        requests.into_iter().map(|request| (request, Bytes::new())).collect()
+    }
+
+    /// The target has dropped this client: so does the client with everything that it had from there. Acknowledged
+    /// writes that no crash-proof state holds are lost, and whoever has the file open is told once.
+    pub(crate) fn on_evicted(&mut self, target: TargetId) {
+        self.event(Event::Evicted(target));
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        connection.locks.clear();
+        connection.expected_locks.clear();
+        // Dropped senders say `Evicted`.
+        connection.commit_waiters.clear();
+        connection.eviction_count += 1;
+        let last_committed = connection.import.last_committed();
+        match target.kind {
+            TargetKind::Mdt => self.forget_mdt(target),
+            _ => {
+                let lost: Vec<Fid> = self
+                    .nodes
+                    .iter()
+                    .filter(|(_, node)| node.changes.get(&target).is_some_and(|last| *last > last_committed))
+                    .map(|(_, node)| node.fid)
+                    .collect();
+                for fid in lost {
+                    self.fail_writers(fid, Status::Io);
+                }
+                self.forget_pages(target);
+            }
+        }
+        for (_, node) in self.nodes.iter_mut() {
+            node.changes.remove(&target);
+        }
+    }
+
+    fn fail_writers(&mut self, fid: Fid, status: Status) {
+        for handle in self.handles.values_mut() {
+            if handle.fid == fid && handle.args.write {
+                handle.error = Some(status);
+            }
+        }
+    }
+
+    /// A replay was refused: it was acknowledged, and is lost.
+    pub(crate) fn on_replay_failed(&mut self, target: TargetId, request: &Request, status: Status) {
+        let object = match request {
+            Request::Ost(OstRequest::Write { object, .. } | OstRequest::Change { object, .. }) => {
+                Some(*object)
+            }
+            _ => None,
+        };
+        if let Some(object) = object {
+            self.fail_writers(object.fid, Status::Io);
+        }
+        self.event(Event::ReplayRefused { target, status });
+    }
+
+    fn forget_mdt(&mut self, target: TargetId) {
+        let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
+        self.names.drop_where(is_here);
+        let now = self.now.time;
+        let mut told = Vec::new();
+        for (id, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
+            // Versions may start again below what was seen.
+            node.attr = None;
+            node.xattrs = None;
+            node.xattr_change_count += 1;
+            node.change_count += 1;
+            node.flocks.clear();
+            if node.kernel_attr_until > now {
+                node.kernel_attr_until = Time::ZERO;
+                told.push(id);
+            }
+        }
+        for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
+            handle.is_lost = true;
+        }
+        if self.options.has_inc_epoch {
+            self.notify_unasked(Notify::IncEpoch);
+        }
+        for node in told {
+            self.notify_unasked(Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 });
+        }
+    }
+
+    /// The kernel forgets the pages of all files with objects on an OST.
+    fn forget_pages(&mut self, target: TargetId) {
+        let is_on = |node: &crate::nodes::Node| {
+            node.pages_end > 0
+                && node.layout.as_ref().is_some_and(|layout| layout.osts.contains(&target.index))
+        };
+        let nodes: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect();
+        for node in nodes {
+            self.notify_unasked(Notify::InvalInode { node, offset_bytes: 0, byte_count: 0 });
+        }
+    }
+
+    /// A notification whose end nobody waits for.
+    fn notify_unasked(&mut self, notify: Notify) {
+        self.last_notify += 1;
+        self.out.push(crate::Output::Notify(NotifyId(self.last_notify), notify));
+    }
+
+    /// Kernel caches of names and attributes end by themselves; pages do not: they go when an OST was not heard for
+    /// so long that it may have given their locks to others (hazard 2.9).
+    pub(crate) fn check_leases(&mut self) {
+        let now = self.now.time;
+        let mut lost = Vec::new();
+        for (target, connection) in &mut self.connections {
+            let is_over = connection.locks.lock_count() > 0
+                && connection
+                    .import
+                    .last_contact()
+                    .is_some_and(|contact| now >= contact.after(limits::KERNEL_CACHE_LIFE));
+            if is_over && !connection.is_lease_lost && target.kind == TargetKind::Ost {
+                lost.push(*target);
+            }
+            connection.is_lease_lost = is_over;
+        }
+        for target in lost {
+            self.forget_pages(target);
+        }
+    }
+
+    pub(crate) fn lease_deadline(&self) -> Option<Time> {
+        let waiting = |connection: &&crate::state::Connection| {
+            !connection.is_lease_lost && connection.locks.lock_count() > 0
+        };
+        self.connections
+            .values()
+            .filter(waiting)
+            .filter_map(|connection| Some(connection.import.last_contact()?.after(limits::KERNEL_CACHE_LIFE)))
+            .min()
+    }
+}

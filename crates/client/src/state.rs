@@ -1,0 +1,336 @@
+//! The state that all operations share.
+
+use crate::ctx::Outcome;
+use crate::executor::Sender;
+use crate::handles::Handle;
+use crate::locks::Revocation;
+use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
+use crate::names::Names;
+use crate::nodes::Nodes;
+use crate::stats::{Stats, TargetStats};
+use base::{
+    ClusterConfig, Duration, Fid, LockId, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, limits,
+};
+use bytes::Bytes;
+use ldlm::LockCache;
+use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use wire::mdt::OpenArgs;
+use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, OstRequest, Request, Resource};
+
+/// A request on its way.
+pub(crate) struct Pending {
+    pub(crate) kind: &'static str,
+    pub(crate) sent: Time,
+    pub(crate) sender: Sender<Outcome<rpc::Answer>>,
+}
+
+/// The session with one target and what hangs on it.
+pub(crate) struct Connection {
+    pub(crate) import: Import,
+    pub(crate) locks: LockCache,
+    pub(crate) tickets: BTreeMap<Ticket, Pending>,
+    /// Extent locks that were asked for; a callback for one of them waits for the grant.
+    pub(crate) expected_locks: BTreeSet<LockId>,
+    pub(crate) commit_waiters: BTreeMap<Transno, Vec<Sender<Outcome<()>>>>,
+    pub(crate) is_active: bool,
+    /// How often this client was evicted; tells operations that what they started before is gone.
+    pub(crate) eviction_count: u64,
+    /// The kernel was told to forget what depends on this target, as the lease has run out.
+    pub(crate) is_lease_lost: bool,
+    pub(crate) has_been_active: bool,
+    pub(crate) stats: TargetStats,
+}
+
+/// A call that was not answered yet.
+pub(crate) struct CallState {
+    pub(crate) name: &'static str,
+    pub(crate) started: Time,
+    /// Nodes whose directory locks the kernel may hold for it.
+    pub(crate) holds: Vec<u64>,
+    /// A waiting advisory lock: where to give it up.
+    pub(crate) waits_for_flock: Option<(Fid, u64, bool)>,
+    pub(crate) is_interrupted: bool,
+    /// May be answered EINTR while a target does not answer.
+    pub(crate) is_abandonable: bool,
+    pub(crate) is_answered: bool,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) struct State {
+    pub(crate) options: ClientOptions,
+    pub(crate) now: Now,
+    pub(crate) out: Vec<Output>,
+    pub(crate) spawned: Vec<Task>,
+    pub(crate) import_outputs: VecDeque<(TargetId, ImportOutput)>,
+    pub(crate) config: Option<ClusterConfig>,
+    pub(crate) config_waiters: Vec<Sender<()>>,
+    pub(crate) connections: BTreeMap<TargetId, Connection>,
+    pub(crate) nodes: Nodes,
+    pub(crate) names: Names,
+    pub(crate) handles: BTreeMap<u64, Handle>,
+    pub(crate) last_handle: u64,
+    /// Handles that were released and whose close has not been answered, by node.
+    pub(crate) closing: BTreeMap<u64, u32>,
+    pub(crate) closing_handles: BTreeMap<u64, (Fid, OpenArgs)>,
+    pub(crate) closing_waiters: Vec<Sender<()>>,
+    pub(crate) calls: BTreeMap<u64, CallState>,
+    /// Unanswered calls for which the kernel may hold a directory, by node.
+    pub(crate) held: BTreeMap<u64, u32>,
+    pub(crate) group_waiters: BTreeMap<u64, Sender<Vec<u32>>>,
+    pub(crate) notify_waiters: BTreeMap<NotifyId, Sender<NotifyResult>>,
+    pub(crate) last_notify: u64,
+    pub(crate) timers: BTreeMap<(Time, u64), Sender<()>>,
+    pub(crate) last_timer: u64,
+    pub(crate) revocations: BTreeMap<(TargetId, LockId), Revocation>,
+    /// Revocations to begin in the tail.
+    pub(crate) to_revoke: Vec<(TargetId, LockId)>,
+    /// Extent locks that are being asked for; others who need the like wait for the answer.
+    pub(crate) enqueues: BTreeMap<(ObjectId, LockMode), Vec<Sender<()>>>,
+    pub(crate) last_stamp: i64,
+    pub(crate) last_trace: u64,
+    pub(crate) is_draining: bool,
+    pub(crate) stats: Stats,
+}
+
+impl State {
+    pub(crate) fn new(now: Now, options: ClientOptions) -> State {
+        State {
+            options,
+            now,
+            out: Vec::new(),
+            spawned: Vec::new(),
+            import_outputs: VecDeque::new(),
+            config: None,
+            config_waiters: Vec::new(),
+            connections: BTreeMap::new(),
+            nodes: Nodes::new(),
+            names: Names::default(),
+            handles: BTreeMap::new(),
+            last_handle: 0,
+            closing: BTreeMap::new(),
+            closing_handles: BTreeMap::new(),
+            closing_waiters: Vec::new(),
+            calls: BTreeMap::new(),
+            held: BTreeMap::new(),
+            group_waiters: BTreeMap::new(),
+            notify_waiters: BTreeMap::new(),
+            last_notify: 0,
+            timers: BTreeMap::new(),
+            last_timer: 0,
+            revocations: BTreeMap::new(),
+            to_revoke: Vec::new(),
+            enqueues: BTreeMap::new(),
+            last_stamp: 0,
+            last_trace: 0,
+            is_draining: false,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Makes sessions for the targets of a new configuration. Targets never go away; they become inactive.
+    pub(crate) fn on_config(&mut self, config: ClusterConfig) {
+        if self.config.as_ref().is_some_and(|known| known.version > config.version) {
+            return;
+        }
+        for target in config.targets.iter().filter(|target| target.id.kind != TargetKind::Mgt) {
+            let connection = self.connections.entry(target.id).or_insert_with(|| Connection {
+                import: Import::new(ImportOptions {
+                    client: self.options.client,
+                    incarnation: 1,
+                    fsname: config.fsname.clone(),
+                    nid: self.options.nid.clone(),
+                    target: target.id,
+                    target_uuid: target.uuid,
+                }),
+                locks: LockCache::new(),
+                tickets: BTreeMap::new(),
+                expected_locks: BTreeSet::new(),
+                commit_waiters: BTreeMap::new(),
+                is_active: true,
+                eviction_count: 0,
+                is_lease_lost: false,
+                has_been_active: false,
+                stats: TargetStats::default(),
+            });
+            connection.is_active = target.is_active;
+        }
+        self.config = Some(config);
+        // Dropping them wakes who waits.
+        self.config_waiters.clear();
+    }
+
+    /// Hands a request to a session; `sender` gets the result.
+    pub(crate) fn submit(
+        &mut self,
+        target: TargetId,
+        request: Request,
+        data: Bytes,
+        kind: Kind,
+        sender: Sender<Outcome<rpc::Answer>>,
+    ) -> Outcome<()> {
+        self.last_trace += 1;
+        let (now, trace) = (self.now, self.last_trace);
+        let connection = self.connections.get_mut(&target).ok_or(Status::NoDevice)?;
+        if !connection.is_active {
+            return Err(Status::Io);
+        }
+        let name = request_name(&request);
+        connection.stats.on_sent(&request, data.len());
+        let mut outputs = Vec::new();
+        let ticket = connection.import.submit(now, request, data, kind, trace, &mut outputs);
+        connection.tickets.insert(ticket, crate::ctx::pending(name, now.time, sender));
+        self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
+        Ok(())
+    }
+
+    /// Sends cancels without waiting for their answers.
+    pub(crate) fn send_cancel(&mut self, target: TargetId, locks: Vec<LockId>) {
+        let (sender, _) = crate::executor::oneshot();
+        // A target that is not there any more holds no lock.
+        let _ = self.submit(
+            target,
+            Request::Lock(LockRequest::Cancel { locks }),
+            Bytes::new(),
+            Kind::Reserved,
+            sender,
+        );
+    }
+
+    /// Remembers until when a node's metadata are not durable.
+    pub(crate) fn note_change(&mut self, target: TargetId, fid: Fid, transno: Transno) {
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            let last = node.changes.entry(target).or_default();
+            *last = (*last).max(transno);
+        }
+    }
+
+    /// How much longer the kernel may rely on locks of this target; zero without contact.
+    pub(crate) fn lease_left(&self, target: TargetId) -> Duration {
+        let contact = self.connections.get(&target).and_then(|connection| connection.import.last_contact());
+        let Some(contact) = contact else { return Duration::ZERO };
+        contact.after(limits::KERNEL_CACHE_LIFE).since(self.now.time)
+    }
+
+    /// Whether such a lock is held, not called back, and its target was heard lately.
+    pub(crate) fn has_lock(&self, target: TargetId, resource: Resource, policy: LockPolicy) -> bool {
+        self.connections
+            .get(&target)
+            .is_some_and(|connection| connection.locks.find(resource, LockMode::Pr, policy).is_some())
+            && !self.lease_left(target).is_zero()
+    }
+
+    /// A lock id to offer along with a request to this target.
+    pub(crate) fn offer(&mut self, target: TargetId) -> Option<LockId> {
+        Some(self.connections.get_mut(&target)?.locks.allocate())
+    }
+
+    /// Time of a write as the servers' clocks have it; rises strictly, so that stamps tell the later write.
+    pub(crate) fn stamp(&mut self) -> base::WallTime {
+        let offset = self
+            .connections
+            .get(&TargetId::mdt(0))
+            .map_or(0, |connection| connection.import.wall_offset_ns());
+        self.last_stamp = (self.now.wall.0.saturating_add(offset)).max(self.last_stamp.saturating_add(1));
+        base::WallTime(self.last_stamp)
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.out.push(Output::Event(event));
+    }
+
+    pub(crate) fn is_everything_connected(&self) -> bool {
+        self.connections
+            .values()
+            .filter(|connection| connection.is_active && connection.import.outstanding() > 0)
+            .all(|connection| connection.import.state() == ImportState::Active)
+    }
+}
+
+impl TargetStats {
+    fn on_sent(&mut self, request: &Request, byte_count: usize) {
+        match request {
+            Request::Ost(OstRequest::Read { extent, .. }) => {
+                self.read_rpcs_now += 1;
+                self.read_rpcs_in_flight.add(self.read_rpcs_now);
+                self.read_pages_per_rpc.add(extent.byte_count().div_ceil(4096));
+            }
+            Request::Ost(OstRequest::Write { .. }) => {
+                self.write_rpcs_now += 1;
+                self.write_rpcs_in_flight.add(self.write_rpcs_now);
+                self.write_pages_per_rpc.add((byte_count as u64).div_ceil(4096));
+                self.write_bytes.add(byte_count as u64);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_answered(&mut self, kind: &'static str, waited: Duration, byte_count: usize) {
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.requests.entry(kind).or_default().add(micros);
+        match kind {
+            "ost_read" => {
+                self.read_rpcs_now = self.read_rpcs_now.saturating_sub(1);
+                self.read_bytes.add(byte_count as u64);
+            }
+            "ost_write" => self.write_rpcs_now = self.write_rpcs_now.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+/// Names of requests in statistics, after Lustre's where it has them.
+pub(crate) fn request_name(request: &Request) -> &'static str {
+    match request {
+        Request::Connect(_) => "connect",
+        Request::Disconnect => "disconnect",
+        Request::Ping => "ping",
+        Request::ReplayDone => "replay_done",
+        Request::Lock(LockRequest::Enqueue { .. }) => "ldlm_enqueue",
+        Request::Lock(LockRequest::Cancel { .. }) => "ldlm_cancel",
+        Request::Lock(LockRequest::Replay { .. }) => "ldlm_replay",
+        Request::Mgs(_) => "mgs",
+        Request::Peer(_) => "peer",
+        Request::Ost(request) => match request {
+            OstRequest::Read { .. } => "ost_read",
+            OstRequest::Write { .. } => "ost_write",
+            OstRequest::Change { .. } => "ost_punch",
+            OstRequest::Getattr { .. } => "ost_getattr",
+            OstRequest::Seek { .. } => "ost_seek",
+            OstRequest::Sync { .. } => "ost_sync",
+            OstRequest::Destroy { .. } => "ost_destroy",
+            OstRequest::Statfs => "ost_statfs",
+        },
+        Request::Mdt(request) => match request {
+            MdtRequest::Lookup { .. } => "mds_lookup",
+            MdtRequest::Getattr { .. } => "mds_getattr",
+            MdtRequest::Setattr { .. } => "mds_setattr",
+            MdtRequest::Create(_) => "mds_create",
+            MdtRequest::Unlink { .. } => "mds_unlink",
+            MdtRequest::Rmdir { .. } => "mds_rmdir",
+            MdtRequest::Rename { .. } => "mds_rename",
+            MdtRequest::Link { .. } => "mds_link",
+            MdtRequest::Open { .. } => "mds_open",
+            MdtRequest::Close { .. } => "mds_close",
+            MdtRequest::ReportSize { .. } => "mds_report_size",
+            MdtRequest::Readdir { .. } => "mds_readpage",
+            MdtRequest::Readlink { .. } => "mds_readlink",
+            MdtRequest::Listxattr { .. } => "mds_listxattr",
+            MdtRequest::Getxattr { .. } => "mds_getxattr",
+            MdtRequest::Setxattr { .. } => "mds_setxattr",
+            MdtRequest::Removexattr { .. } => "mds_removexattr",
+            MdtRequest::Statfs => "mds_statfs",
+            MdtRequest::Sync => "mds_sync",
+            MdtRequest::FidToPath { .. } => "mds_fid2path",
+            MdtRequest::Flock { .. } => "mds_flock",
+            MdtRequest::FlockCancel { .. } => "mds_flock_cancel",
+            MdtRequest::Getlk { .. } => "mds_getlk",
+            MdtRequest::SetLayout { .. } => "mds_setlayout",
+            MdtRequest::Reopen { .. } => "mds_reopen",
+            MdtRequest::ReplayFlocks { .. } => "mds_replay_flocks",
+        },
+    }
+}
