@@ -11,7 +11,6 @@ mod init;
 mod interrupts;
 mod mount;
 mod notify;
-pub mod null;
 mod reply;
 mod request;
 mod session;

@@ -5,7 +5,6 @@ mod device;
 mod index;
 mod log;
 mod meta;
-mod objects;
 mod overlay;
 mod space;
 
@@ -13,4 +12,3 @@ pub use device::Syncing;
 pub use index::BaseError;
 pub use log::replay::ReplayError;
 pub use meta::{MetaDisk, OpenError, Options, Recovered};
-pub use objects::{ObjectDisk, ObjectOpenError, ObjectOptions};

@@ -203,10 +203,13 @@ pub enum MdtReply {
     Absent {
         grants: Vec<LockGrant>,
     } = 2,
+    /// `child`: the inode that lost or changed its name; `replaced`: the one that a rename replaced, or exchanged it
+    /// with. What is empty lies on another MDT: forget what is known of it.
     Removed {
         parent_attr: Option<Attr>,
         new_parent_attr: Option<Attr>,
         child: Option<Box<Entry>>,
+        replaced: Option<Box<Entry>>,
     } = 3,
     /// `wants_size`: this was the last writer; take the size from the objects and send `ReportSize`.
     Closed {

@@ -249,7 +249,7 @@ pub(crate) async fn rename(
         })
         .await;
     changing.end();
-    let MdtReply::Removed { parent_attr, new_parent_attr, child } = result? else {
+    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry } = result? else {
         return Err(Status::ProtocolError);
     };
     ctx.with(|state| {
@@ -267,15 +267,15 @@ pub(crate) async fn rename(
         if flags & RENAME_EXCHANGE == 0 && state.has_name_lock(parent, &name) {
             state.names.put(parent, &name, None, base::Time::ZERO);
         }
-        // Both have a new ctime, and the reply describes at most one of them.
+        // Both have a new ctime; what the reply describes is seen again below.
         forget_name(state, moved, parent, &name, true);
         forget_name(state, replaced, new_parent, &new_name, true);
         if moved.is_none() || (replaced.is_none() && flags & RENAME_EXCHANGE != 0) {
             mark_named(state, parent, &name);
             mark_named(state, new_parent, &new_name);
         }
-        if let Some(child) = &child {
-            state.see_entry(child);
+        for entry in child.iter().chain(&replaced_entry) {
+            state.see_entry(entry);
         }
         if let Some(node) = moved.and_then(|fid| state.nodes.by_fid_mut(fid)) {
             node.names.push((new_parent, new_name.clone()));

@@ -4,4 +4,3 @@
 
 mod kill;
 mod meta;
-mod objects;

@@ -37,7 +37,8 @@ impl<M: MetaStore> Core<M> {
         if frame.flags & flags::REPLAY != 0 {
             return self.on_replay(frame, request, out);
         }
-        if self.recovery.is_some() {
+        // Another target's questions may decide whether a replay can go on, here or there.
+        if self.recovery.is_some() && !matches!(request, Request::Peer(_)) {
             return self.hold_frame(frame);
         }
         if frame.xid <= export.acked {

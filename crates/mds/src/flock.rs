@@ -1,0 +1,305 @@
+//! Advisory locks, flock(2) and fcntl(2), of all clients on the files of this MDT; in memory, replayed by clients.
+//!
+//! Ranges of one fcntl owner are split and merged as POSIX says; a flock lock is one per owner. The two kinds do not
+//! see each other. Deadlocks are found among the fcntl locks of this MDT.
+
+use base::{ClientId, Extent, Fid, Status};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::mdt::{FileLock, FlockKind};
+
+/// Locks of one client on this MDT, granted and waiting.
+const LOCKS_PER_CLIENT_MAX: usize = 65_536;
+
+/// Who holds a lock.
+type Owner = (ClientId, u64);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Held {
+    client: ClientId,
+    lock: FileLock,
+}
+
+impl Held {
+    fn owner(&self) -> Owner {
+        (self.client, self.lock.owner)
+    }
+
+    fn conflicts(&self, other: &Held) -> bool {
+        self.lock.is_flock == other.lock.is_flock
+            && self.owner() != other.owner()
+            && self.lock.extent.overlaps(other.lock.extent)
+            && (self.lock.kind == FlockKind::Write || other.lock.kind == FlockKind::Write)
+    }
+
+    fn is_of(&self, client: ClientId, owner: u64, is_flock: bool) -> bool {
+        self.client == client && self.lock.owner == owner && self.lock.is_flock == is_flock
+    }
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    wanted: Held,
+    token: T,
+}
+
+#[derive(Debug)]
+struct FileLocks<T> {
+    held: Vec<Held>,
+    waiting: VecDeque<Waiting<T>>,
+}
+
+/// What became of a request; `Wait` keeps the token.
+#[derive(Debug, PartialEq)]
+pub enum Locked<T> {
+    Now(T),
+    Refused(T, Status),
+    Wait,
+}
+
+/// All advisory locks of an MDT. `T` names a request that waits.
+#[derive(Debug)]
+pub struct Flocks<T> {
+    files: BTreeMap<Fid, FileLocks<T>>,
+    counts: BTreeMap<ClientId, usize>,
+}
+
+impl<T> Default for Flocks<T> {
+    fn default() -> Self {
+        Flocks { files: BTreeMap::new(), counts: BTreeMap::new() }
+    }
+}
+
+impl<T> Flocks<T> {
+    /// Takes, changes or releases a lock. Tokens of others that are served by that come in `granted`.
+    pub fn lock(
+        &mut self,
+        fid: Fid,
+        client: ClientId,
+        lock: FileLock,
+        can_wait: bool,
+        token: T,
+        granted: &mut Vec<T>,
+    ) -> Locked<T> {
+        if lock.extent.is_empty() {
+            return Locked::Refused(token, Status::Invalid);
+        }
+        let wanted = Held { client, lock };
+        if lock.kind != FlockKind::Unlock {
+            if self.counts.get(&client).copied().unwrap_or(0) >= LOCKS_PER_CLIENT_MAX {
+                return Locked::Refused(token, Status::NoLocks);
+            }
+            if self.conflict(fid, &wanted).is_some() {
+                return self.wait(fid, wanted, can_wait, token, granted);
+            }
+        }
+        self.set(fid, wanted);
+        self.serve(fid, granted);
+        Locked::Now(token)
+    }
+
+    fn wait(&mut self, fid: Fid, wanted: Held, can_wait: bool, token: T, granted: &mut Vec<T>) -> Locked<T> {
+        if !can_wait {
+            return Locked::Refused(token, Status::WouldBlock);
+        }
+        if wanted.lock.is_flock {
+            // flock(2): a conversion gives up the old lock first; two that convert would wait for each other.
+            self.set(fid, Held { lock: FileLock { kind: FlockKind::Unlock, ..wanted.lock }, ..wanted });
+        } else if self.would_deadlock(fid, &wanted) {
+            return Locked::Refused(token, Status::Deadlock);
+        }
+        let file = self.files.entry(fid).or_insert_with(empty);
+        file.waiting.push_back(Waiting { wanted, token });
+        *self.counts.entry(wanted.client).or_default() += 1;
+        self.serve(fid, granted);
+        Locked::Wait
+    }
+
+    /// The first lock in the way.
+    pub fn test(&self, fid: Fid, client: ClientId, lock: FileLock) -> Option<FileLock> {
+        self.conflict(fid, &Held { client, lock }).map(|held| held.lock)
+    }
+
+    fn conflict(&self, fid: Fid, wanted: &Held) -> Option<&Held> {
+        self.files.get(&fid)?.held.iter().find(|held| held.conflicts(wanted))
+    }
+
+    /// Locks that a client had before a restart; refused if somebody else has one in the way.
+    ///
+    /// # Errors
+    /// `Stale`
+    pub fn replay(&mut self, fid: Fid, client: ClientId, locks: &[FileLock]) -> Result<(), Status> {
+        for lock in locks {
+            let wanted = Held { client, lock: *lock };
+            if lock.extent.is_empty() || self.conflict(fid, &wanted).is_some() {
+                return Err(Status::Stale);
+            }
+            self.set(fid, wanted);
+        }
+        Ok(())
+    }
+
+    /// Gives up waiting requests of an owner; returns their tokens.
+    pub fn cancel(&mut self, fid: Fid, client: ClientId, owner: u64, is_flock: bool) -> Vec<T> {
+        self.withdraw(fid, |held| held.is_of(client, owner, is_flock))
+    }
+
+    fn withdraw(&mut self, fid: Fid, is_meant: impl Fn(&Held) -> bool) -> Vec<T> {
+        let Some(file) = self.files.get_mut(&fid) else { return Vec::new() };
+        let (meant, others) =
+            std::mem::take(&mut file.waiting).into_iter().partition(|waiting| is_meant(&waiting.wanted));
+        file.waiting = others;
+        let meant: VecDeque<Waiting<T>> = meant;
+        for waiting in &meant {
+            uncount(&mut self.counts, waiting.wanted.client);
+        }
+        self.forget_if_empty(fid);
+        meant.into_iter().map(|waiting| waiting.token).collect()
+    }
+
+    /// Everything of a client goes. Tokens of others that are served by that come in `granted`.
+    pub fn drop_client(&mut self, client: ClientId, granted: &mut Vec<T>) {
+        if !self.counts.contains_key(&client) {
+            return;
+        }
+        let fids: Vec<Fid> = self.files.keys().copied().collect();
+        for fid in fids {
+            let mine = |held: &Held| held.client == client;
+            self.withdraw(fid, mine);
+            if let Some(file) = self.files.get_mut(&fid) {
+                let count = file.held.len();
+                file.held.retain(|held| !mine(held));
+                for _ in file.held.len()..count {
+                    uncount(&mut self.counts, client);
+                }
+            }
+            self.serve(fid, granted);
+        }
+        assert!(!self.counts.contains_key(&client), "a dropped client has no advisory locks");
+    }
+
+    /// Files with locks.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Sets a range to a kind for an owner that nobody is in the way of: what it had there is cut or split, equal
+    /// neighbours are merged.
+    fn set(&mut self, fid: Fid, new: Held) {
+        let file = self.files.entry(fid).or_insert_with(empty);
+        let is_mine = |held: &Held| held.is_of(new.client, new.lock.owner, new.lock.is_flock);
+        let (mine, mut held): (Vec<Held>, Vec<Held>) = file.held.iter().partition(|held| is_mine(held));
+        let count_before = mine.len();
+        let mut kept = Vec::with_capacity(count_before + 2);
+        let mut merged = new.lock.extent;
+        for old in mine {
+            let extent = old.lock.extent;
+            let touches = extent.start <= merged.end && merged.start <= extent.end;
+            if new.lock.kind == old.lock.kind && touches {
+                merged = Extent::new(extent.start.min(merged.start), extent.end.max(merged.end));
+                continue;
+            }
+            for rest in [
+                Extent::new(extent.start, extent.end.min(new.lock.extent.start)),
+                Extent::new(extent.start.max(new.lock.extent.end), extent.end),
+            ] {
+                if !rest.is_empty() {
+                    kept.push(Held { lock: FileLock { extent: rest, ..old.lock }, ..old });
+                }
+            }
+        }
+        if new.lock.kind != FlockKind::Unlock {
+            kept.push(Held { lock: FileLock { extent: merged, ..new.lock }, ..new });
+        }
+        let count_after = kept.len();
+        held.append(&mut kept);
+        file.held = held;
+        let count = self.counts.entry(new.client).or_default();
+        *count = *count + count_after - count_before;
+        if *count == 0 {
+            self.counts.remove(&new.client);
+        }
+        self.forget_if_empty(fid);
+    }
+
+    /// Grants what waits and has become possible, in the order of arrival.
+    fn serve(&mut self, fid: Fid, granted: &mut Vec<T>) {
+        loop {
+            let Some(file) = self.files.get(&fid) else { return };
+            let is_free =
+                |waiting: &Waiting<T>| !file.held.iter().any(|held| held.conflicts(&waiting.wanted));
+            let Some(index) = file.waiting.iter().position(is_free) else { break };
+            let Some(file) = self.files.get_mut(&fid) else { return };
+            let Some(waiting) = file.waiting.remove(index) else { return };
+            self.set(fid, waiting.wanted);
+            uncount(&mut self.counts, waiting.wanted.client);
+            granted.push(waiting.token);
+        }
+        self.forget_if_empty(fid);
+    }
+
+    /// Whether somebody in the way waits, over others or not, for this owner.
+    fn would_deadlock(&self, fid: Fid, wanted: &Held) -> bool {
+        let mut todo = self.blockers(fid, wanted);
+        let mut seen = BTreeSet::new();
+        while let Some(owner) = todo.pop() {
+            if owner == wanted.owner() {
+                return true;
+            }
+            if !seen.insert(owner) {
+                continue;
+            }
+            for (fid, file) in &self.files {
+                for waiting in &file.waiting {
+                    if waiting.wanted.owner() == owner && !waiting.wanted.lock.is_flock {
+                        todo.extend(self.blockers(*fid, &waiting.wanted));
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn blockers(&self, fid: Fid, wanted: &Held) -> Vec<Owner> {
+        let held = self.files.get(&fid).into_iter().flat_map(|file| &file.held);
+        held.filter(|held| held.conflicts(wanted)).map(Held::owner).collect()
+    }
+
+    fn forget_if_empty(&mut self, fid: Fid) {
+        if self.files.get(&fid).is_some_and(|file| file.held.is_empty() && file.waiting.is_empty()) {
+            self.files.remove(&fid);
+        }
+    }
+
+    /// Asserts the invariants: nothing incompatible is held, nobody waits without a reason, the counts agree.
+    pub fn check(&self) {
+        let mut counts: BTreeMap<ClientId, usize> = BTreeMap::new();
+        for file in self.files.values() {
+            assert!(!file.held.is_empty() || !file.waiting.is_empty());
+            for (index, held) in file.held.iter().enumerate() {
+                *counts.entry(held.client).or_default() += 1;
+                assert!(!file.held.iter().skip(index + 1).any(|other| other.conflicts(held)));
+            }
+            for waiting in &file.waiting {
+                *counts.entry(waiting.wanted.client).or_default() += 1;
+                assert!(file.held.iter().any(|held| held.conflicts(&waiting.wanted)));
+            }
+        }
+        assert_eq!(counts, self.counts);
+    }
+}
+
+fn empty<T>() -> FileLocks<T> {
+    FileLocks { held: Vec::new(), waiting: VecDeque::new() }
+}
+
+fn uncount(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
+    if let Some(count) = counts.get_mut(&client) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

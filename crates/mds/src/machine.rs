@@ -1,0 +1,576 @@
+//! The machine: frames in, frames out.
+//!
+//! A request becomes a *flow*. A flow runs its operation over the rows as they are; if what it changed is claimed, it
+//! is applied, else the flow waits for the claim and runs again. Nothing else can happen in between: one machine has
+//! one owner at a time, so what was run and is claimed at once is still true.
+
+mod cross;
+mod flow;
+mod peers;
+
+use crate::fids::Fids;
+use crate::flock::{Flocks, Locked};
+use crate::op::{Cx, Remote, open};
+use crate::opens::Opens;
+use crate::placement::Placement;
+use crate::rows::{self, Inode};
+use crate::stats::Stats;
+use crate::tx::Tx;
+use base::{
+    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Status, TargetId, TargetKind, Time,
+    Version, WallTime,
+};
+use bytes::Bytes;
+use cross::Cross;
+use flow::Flow;
+use ldlm::{Enqueued, LockOutput, LockSpace, OpId};
+use peers::Peers;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use store::{MetaStore, StoreError};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
+use wire::lock::bits;
+use wire::mdt::Statfs;
+use wire::{
+    Callback, Frame, FrameKind, LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource,
+};
+
+/// How an MDT is started.
+#[derive(Clone, Debug)]
+pub struct MdsOptions {
+    pub index: u16,
+    pub uuid: u128,
+    pub fsname: String,
+    /// What other targets show of this one.
+    pub nid: String,
+    pub now: Now,
+    /// Targets with the same number share their space.
+    pub device: u64,
+    pub recovery_window: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub enum Input {
+    Frame(Frame),
+    Config(ClusterConfig),
+    /// The store has made more durable.
+    Durable,
+    Tick,
+    /// The transport lost its connection to this target.
+    ConnectionLost(TargetId),
+    /// An operator wants this client gone.
+    Evict(ClientId),
+}
+
+#[derive(Clone, Debug)]
+pub enum Output {
+    Send(Frame),
+    Event(MdsEvent),
+}
+
+/// For logs, metrics and checkers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MdsEvent {
+    Core(CoreEvent),
+    /// The client did not give a lock back.
+    LockTimeout {
+        client: ClientId,
+    },
+    /// A row cannot be read or an internal transaction cannot be applied; `what` was left undone.
+    Failed {
+        what: &'static str,
+        fid: Fid,
+        status: Status,
+    },
+    /// Objects are gone from an OST.
+    Destroyed {
+        ost: u16,
+        count: usize,
+    },
+    /// An operation over several MDTs was decided here.
+    Decided {
+        id: wire::peer::OperationId,
+        is_commit: bool,
+    },
+    /// Another target does not want this one.
+    PeerRefused {
+        target: TargetId,
+        status: Status,
+    },
+}
+
+/// An MDT cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    #[error("the metadata of {target} cannot be read: {source}")]
+    Store { target: TargetId, source: StoreError },
+    #[error("a row of {target} is damaged: run a check of this target")]
+    Corrupt { target: TargetId },
+}
+
+/// The metadata server of one MDT.
+pub struct Mds<M: MetaStore> {
+    core: Core<M>,
+    options: MdsOptions,
+    locks: LockSpace,
+    opens: Opens,
+    flocks: Flocks<Token>,
+    fids: Fids,
+    placement: Placement,
+    config: ClusterConfig,
+    flows: BTreeMap<OpId, Flow>,
+    next_op: u64,
+    /// Flows to go on with.
+    runnable: VecDeque<OpId>,
+    /// Flows that looked at something frozen.
+    parked: BTreeSet<OpId>,
+    timers: BTreeSet<(Time, OpId)>,
+    /// Lock requests that wait.
+    enqueues: BTreeMap<(ClientId, LockId), Token>,
+    peers: Peers,
+    cross: Cross,
+    stats: Stats,
+    core_out: Vec<CoreOutput>,
+    lock_out: Vec<LockOutput>,
+    pending_core: VecDeque<CoreOutput>,
+    pending_locks: VecDeque<LockOutput>,
+}
+
+impl<M: MetaStore> Mds<M> {
+    /// Starts the MDT on its store: a new incarnation, which recovers with its clients first. MDT0000 makes the root
+    /// directory when there is none.
+    ///
+    /// # Errors
+    /// If the store fails or a row is damaged.
+    pub fn open(store: Arc<M>, options: MdsOptions) -> Result<Mds<M>, OpenError> {
+        let target = TargetId::mdt(options.index);
+        let store_error = |source| OpenError::Store { target, source };
+        let core_options = CoreOptions {
+            id: target,
+            uuid: options.uuid,
+            fsname: options.fsname.clone(),
+            now: options.now,
+            recovery_window: options.recovery_window,
+            has_external_data: false,
+        };
+        let core = Core::open(store, core_options).map_err(store_error)?;
+        let mut mds = Mds {
+            fids: Fids::new(options.index, core.epoch()),
+            peers: Peers::new(target, core.epoch().0, &options),
+            core,
+            options,
+            locks: LockSpace::new(),
+            opens: Opens::default(),
+            flocks: Flocks::default(),
+            placement: Placement::default(),
+            config: ClusterConfig::default(),
+            flows: BTreeMap::new(),
+            next_op: 1,
+            runnable: VecDeque::new(),
+            parked: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            enqueues: BTreeMap::new(),
+            cross: Cross::default(),
+            stats: Stats::default(),
+            core_out: Vec::new(),
+            lock_out: Vec::new(),
+            pending_core: VecDeque::new(),
+            pending_locks: VecDeque::new(),
+        };
+        mds.make_root().map_err(|status| mds.open_error(status))?;
+        mds.load_destroys().map_err(|status| mds.open_error(status))?;
+        mds.load_operations().map_err(|status| mds.open_error(status))?;
+        Ok(mds)
+    }
+
+    fn open_error(&self, status: Status) -> OpenError {
+        let target = self.core.id();
+        match status {
+            Status::Corrupt => OpenError::Corrupt { target },
+            _ => OpenError::Store { target, source: StoreError::CorruptIndex { what: status.text() } },
+        }
+    }
+
+    fn make_root(&mut self) -> Result<(), Status> {
+        if self.options.index != 0 {
+            return Ok(());
+        }
+        let now = self.options.now.wall;
+        let remote = Remote::default();
+        let store = Arc::clone(self.core.store());
+        let mut cx = self.cx(&*store, now, &remote);
+        if cx.tx.inode(Fid::ROOT)?.is_some() {
+            return Ok(());
+        }
+        let mut attr = crate::op::create::blank_attr(&cx, base::FileType::Directory, 0o755);
+        attr.fid = Fid::ROOT;
+        attr.link_count = 2;
+        let root = Inode {
+            attr,
+            layout: None,
+            symlink_target: None,
+            default_layout: None,
+            xattr_name_bytes: 0,
+            xattr_count: 0,
+        };
+        cx.tx.put_inode(&root);
+        let batch = cx.tx.into_batch();
+        self.core.apply_internal(batch).map_err(|error| error.status())?;
+        Ok(())
+    }
+
+    /// The view of an operation of the target's own.
+    fn cx<'a>(&'a mut self, store: &'a dyn MetaStore, now: WallTime, remote: &'a Remote) -> Cx<'a> {
+        Cx {
+            tx: Tx::new(store),
+            now,
+            version: Version(self.core.next_transno().0),
+            client: ClientId::default(),
+            mdt_index: self.options.index,
+            mdt_count: self.config.of_kind(TargetKind::Mdt).count().max(1),
+            opens: &self.opens,
+            fids: &mut self.fids,
+            placement: &mut self.placement,
+            is_recovering: self.core.is_recovering(),
+            is_replay: false,
+            remote,
+            parts: Vec::new(),
+            outcome: Default::default(),
+        }
+    }
+
+    pub fn core(&self) -> &Core<M> {
+        &self.core
+    }
+
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    pub fn clear_stats(&mut self) {
+        self.stats.clear();
+    }
+
+    /// Locks of clients, granted and waiting.
+    pub fn lock_count(&self) -> usize {
+        self.locks.lock_count()
+    }
+
+    /// The lock space, for operators and checkers.
+    pub fn locks(&self) -> &LockSpace {
+        &self.locks
+    }
+
+    pub fn open_count(&self) -> usize {
+        self.opens.count()
+    }
+
+    /// Nothing is under way: no request, no operation over several MDTs, no object to destroy.
+    pub fn is_quiet(&self) -> bool {
+        self.flows.is_empty() && self.cross.is_empty() && self.peers.has_destroyed_all()
+    }
+
+    fn new_op(&mut self) -> OpId {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        op
+    }
+
+    fn input(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Frame(frame) if frame.kind == FrameKind::Request => {
+                self.locks.heard_from(now.time, frame.src.client_id());
+                self.core.on_frame(now, frame, &mut self.core_out);
+            }
+            Input::Frame(frame) => self.on_peer_frame(now, frame, out),
+            Input::Config(config) => self.on_config(now, config, out),
+            Input::Durable => self.core.on_durable(now, &mut self.core_out),
+            Input::Tick => self.on_tick(now, out),
+            Input::ConnectionLost(target) => self.on_connection_lost(now, target, out),
+            Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
+        }
+    }
+
+    fn on_tick(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.core.on_tick(now, &mut self.core_out);
+        self.locks.on_tick(now.time, &mut self.lock_out);
+        self.tick_peers(now, out);
+        self.ask_about_prepared(now, out);
+        while let Some(&(due, op)) = self.timers.first() {
+            if due > now.time {
+                break;
+            }
+            self.timers.pop_first();
+            self.on_flow_timer(now, op, out);
+        }
+    }
+
+    /// Works until nothing is left to do.
+    fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
+        loop {
+            self.pending_core.extend(self.core_out.drain(..));
+            self.pending_locks.extend(self.lock_out.drain(..));
+            if let Some(output) = self.pending_core.pop_front() {
+                self.on_core_output(now, output, out);
+            } else if let Some(output) = self.pending_locks.pop_front() {
+                self.on_lock_output(now, output, out);
+            } else if let Some(op) = self.runnable.pop_front() {
+                self.advance(now, op, out);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn on_core_output(&mut self, now: Now, output: CoreOutput, out: &mut Vec<Output>) {
+        match output {
+            CoreOutput::Send(frame) => out.push(Output::Send(frame)),
+            CoreOutput::Execute(work) => self.on_work(now, *work, out),
+            CoreOutput::Evicted(client) => self.on_evicted(now, client, out),
+            CoreOutput::RecoveryEnded => self.sweep_all_orphans(now, out),
+            CoreOutput::Event(event) => out.push(Output::Event(MdsEvent::Core(event))),
+        }
+    }
+
+    fn on_lock_output(&mut self, now: Now, output: LockOutput, out: &mut Vec<Output>) {
+        match output {
+            LockOutput::Granted { holder, grant } => {
+                if let Some(token) = self.enqueues.remove(&(holder, grant.lock)) {
+                    self.reply(now, token, Ok(Reply::Locked(grant)));
+                }
+            }
+            LockOutput::Callback { holder, lock, resource } => {
+                self.core.callback(holder, Callback::Blocking { lock, resource }, &mut self.core_out);
+            }
+            LockOutput::Evict(client) => {
+                self.stats.evictions += 1;
+                out.push(Output::Event(MdsEvent::LockTimeout { client }));
+                if self.core.is_connected(client) {
+                    self.core.evict(now, client, &mut self.core_out);
+                } else {
+                    self.locks.drop_holder(now.time, client, &mut self.lock_out);
+                }
+            }
+            LockOutput::Ready(op) => self.on_claim_ready(now, op),
+        }
+    }
+
+    fn reply(&mut self, now: Now, token: Token, result: Result<Reply, Status>) {
+        self.core.reply(now, token, result.map(|reply| (reply, Bytes::new())), &mut self.core_out);
+    }
+
+    fn on_work(&mut self, now: Now, work: Work, out: &mut Vec<Output>) {
+        let Work { token, request, .. } = work;
+        match request {
+            Request::Mdt(request) => self.on_mdt_request(now, token, request),
+            Request::Lock(request) => self.on_lock_request(now, token, request),
+            Request::Peer(request) => self.on_peer_request(now, token, request, out),
+            _ => self.reply(now, token, Err(Status::ProtocolError)),
+        }
+    }
+
+    fn on_mdt_request(&mut self, now: Now, token: Token, request: MdtRequest) {
+        match request {
+            MdtRequest::Statfs => {
+                let statfs = self.statfs();
+                self.reply(now, token, Ok(Reply::Mdt(MdtReply::Statfs(statfs))));
+            }
+            MdtRequest::Sync => {
+                let up_to = self.core.last_transno();
+                self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
+            }
+            MdtRequest::Flock { fid, lock, can_wait } => {
+                let mut granted = Vec::new();
+                let result = self.flocks.lock(fid, token.client, lock, can_wait, token, &mut granted);
+                self.on_flocks_granted(now, granted);
+                match result {
+                    Locked::Now(token) => self.reply(now, token, Ok(Reply::Done)),
+                    Locked::Refused(token, status) => self.reply(now, token, Err(status)),
+                    Locked::Wait => {}
+                }
+            }
+            MdtRequest::FlockCancel { fid, owner, is_flock } => {
+                for waiting in self.flocks.cancel(fid, token.client, owner, is_flock) {
+                    self.reply(now, waiting, Err(Status::Interrupted));
+                }
+                self.reply(now, token, Ok(Reply::Done));
+            }
+            MdtRequest::Getlk { fid, lock } => {
+                let found = self.flocks.test(fid, token.client, lock);
+                self.reply(now, token, Ok(Reply::Mdt(MdtReply::Flock(found))));
+            }
+            MdtRequest::ReplayFlocks { fid, locks } => {
+                let result = self.flocks.replay(fid, token.client, &locks);
+                self.reply(now, token, result.map(|()| Reply::Done));
+            }
+            request => self.start_flow(now, token, Request::Mdt(request)),
+        }
+    }
+
+    fn on_flocks_granted(&mut self, now: Now, tokens: Vec<Token>) {
+        for token in tokens {
+            self.reply(now, token, Ok(Reply::Done));
+        }
+    }
+
+    fn statfs(&self) -> Statfs {
+        let space = self.core.store().space();
+        Statfs {
+            bytes_total: space.total_bytes,
+            bytes_free: space.free_bytes,
+            bytes_available: space.avail_bytes,
+            inodes_total: space.total_inode_count,
+            inodes_free: space.free_inode_count,
+            device: self.options.device,
+        }
+    }
+
+    fn on_lock_request(&mut self, now: Now, token: Token, request: LockRequest) {
+        match request {
+            LockRequest::Enqueue { lock, resource, mode, policy, can_wait } => {
+                let policy = self.without_unknown_size(resource, policy);
+                let holder = token.client;
+                let request = ldlm::EnqueueRequest { holder, lock, resource, mode, policy, can_wait };
+                match self.locks.enqueue(now.time, request, &mut self.lock_out) {
+                    Enqueued::Granted(grant) => self.reply(now, token, Ok(Reply::Locked(grant))),
+                    Enqueued::Denied(status) => self.reply(now, token, Err(status)),
+                    Enqueued::Waiting => {
+                        if let Some(former) = self.enqueues.insert((holder, lock), token) {
+                            self.reply(now, former, Err(Status::Again));
+                        }
+                    }
+                }
+            }
+            LockRequest::Cancel { locks } => {
+                for lock in &locks {
+                    if let Some(waiting) = self.enqueues.remove(&(token.client, *lock)) {
+                        self.reply(now, waiting, Err(Status::Interrupted));
+                    }
+                }
+                self.locks.cancel(now.time, token.client, &locks, &mut self.lock_out);
+                self.reply(now, token, Ok(Reply::Done));
+            }
+            LockRequest::Replay { locks } => {
+                let refused = self.locks.replay(token.client, &locks);
+                self.reply(now, token, Ok(Reply::Done));
+                if !refused.is_empty() {
+                    self.core.evict(now, token.client, &mut self.core_out);
+                }
+            }
+        }
+    }
+
+    /// Nobody may rely on a size that is not known.
+    fn without_unknown_size(&self, resource: Resource, policy: LockPolicy) -> LockPolicy {
+        match (resource, policy) {
+            (Resource::Inode(fid), LockPolicy::Bits(mask)) if mask & bits::UPDATE != 0 => {
+                let tx = Tx::new(&**self.core.store());
+                match tx.inode(fid) {
+                    Ok(Some(inode)) if inode.attr.is_size_known => policy,
+                    _ => LockPolicy::Bits(mask & !bits::UPDATE),
+                }
+            }
+            _ => policy,
+        }
+    }
+
+    /// Everything of a client goes.
+    fn on_evicted(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
+        let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
+        let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
+        for key in waiting {
+            self.enqueues.remove(&key);
+        }
+        self.drop_flows_of(now, client, out);
+        self.drop_rename_locks_of(now, client);
+        self.locks.drop_holder(now.time, client, &mut self.lock_out);
+        let mut granted = Vec::new();
+        self.flocks.drop_client(client, &mut granted);
+        self.on_flocks_granted(now, granted);
+        let files = self.opens.drop_client(client);
+        if !self.core.is_recovering() {
+            self.sweep_orphans(now, &files, out);
+        }
+    }
+
+    /// After recovery: whoever has an orphan open has said so.
+    fn sweep_all_orphans(&mut self, now: Now, out: &mut Vec<Output>) {
+        const CHUNK: usize = 64;
+        let mut from = Vec::new();
+        loop {
+            let tx = Tx::new(&**self.core.store());
+            let end = vec![0xff; store::KEY_BYTES_MAX];
+            let rows = match tx.scan(rows::ORPHANS, &from, &end, CHUNK) {
+                Ok(rows) => rows,
+                Err(status) => {
+                    let what = "orphans were not swept";
+                    return out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+                }
+            };
+            let fids: Vec<Fid> = rows.iter().filter_map(|(key, _)| Fid::from_key(key)).collect();
+            let Some((last, _)) = rows.last() else { return };
+            from = [last, &[0][..]].concat();
+            self.sweep_orphans(now, &fids, out);
+        }
+    }
+
+    fn sweep_orphans(&mut self, now: Now, fids: &[Fid], out: &mut Vec<Output>) {
+        for fid in fids {
+            if let Err(status) = self.sweep_orphan(now, *fid) {
+                let what = "an orphan was not swept";
+                out.push(Output::Event(MdsEvent::Failed { what, fid: *fid, status }));
+            }
+        }
+    }
+
+    fn sweep_orphan(&mut self, now: Now, fid: Fid) -> Result<(), Status> {
+        let remote = Remote::default();
+        let store = Arc::clone(self.core.store());
+        let mut cx = self.cx(&*store, now.wall, &remote);
+        open::sweep_orphans(&mut cx, &[fid])?;
+        if cx.tx.is_empty() {
+            return Ok(());
+        }
+        let destroys = cx.tx.keys_put(rows::DESTROYS);
+        let batch = cx.tx.into_batch();
+        let transno = self.core.apply_internal(batch).map_err(|error| error.status())?;
+        self.peers.note_destroys(transno, destroys);
+        Ok(())
+    }
+}
+
+impl<M: MetaStore> Machine for Mds<M> {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        self.input(now, input, out);
+        loop {
+            self.settle(now, out);
+            self.send_what_is_durable(now, out);
+            self.send_unlocks(now, out);
+            if self.runnable.is_empty() && self.core_out.is_empty() && self.lock_out.is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let deadlines = [
+            self.core.next_deadline(),
+            self.locks.next_deadline(),
+            self.peers.next_deadline(),
+            self.cross.next_deadline(),
+            self.timers.first().map(|(due, _)| *due),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn check(&self) {
+        self.core.check();
+        self.locks.check();
+        self.opens.check();
+        self.flocks.check();
+        self.check_flows();
+    }
+}

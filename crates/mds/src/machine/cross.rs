@@ -1,0 +1,881 @@
+//! Operations over several MDTs: the coordinator's and the participant's side.
+//!
+//! The coordinator claims what it needs itself, then has the others prepare; its own transaction, with a decision row,
+//! is the only commit point. Decisions leave when that is durable. A participant keeps a durable row of what it
+//! prepared and holds the claims; whoever looks at what is frozen waits. Locks are never waited for in a circle: a
+//! prepare that cannot have its locks soon answers `GIVE_WAY`, and the coordinator gives back everything and starts anew.
+//!
+//! Renames of directories between parents take the one rename lock of the file system first, while they hold nothing
+//! else, and then walk up from the new parent.
+
+use super::flow::{Flow, Run, Stage, Step};
+use super::peers::Call;
+use super::{Mds, MdsEvent, Output};
+use crate::op::{Cx, Peeked, Remote, Stop, part, path};
+use crate::rows::{self, Asker, Decision, Prepare};
+use crate::tx::Resources;
+use base::{ClientId, Duration, Fid, Now, Status, TargetId, Time, Transno};
+use ldlm::{Claimed, Need, OpId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use store::{Batch, MetaStore};
+use target::Token;
+use wire::mdt::Credentials;
+use wire::peer::{OperationId, Part};
+use wire::{LockMode, LockPolicy, MdtRequest, PeerReply, PeerRequest, Reply, Request, Resource};
+
+/// A participant asks about an operation that has been undecided for so long.
+const ASK_AFTER: Duration = Duration::from_millis(1000);
+/// Rename locks given back that are remembered, so that a late copy of the request does not take them again.
+const RELEASED_MAX: usize = 1024;
+
+/// Parts of one attempt, on their way.
+#[derive(Debug)]
+pub(super) struct Settling {
+    id: OperationId,
+    parts: Vec<(u16, Part)>,
+    /// MDTs that have not answered.
+    unanswered: BTreeSet<u16>,
+    refusal: Option<Status>,
+}
+
+/// How a flow holds, or is about to hold, the rename lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RenameHold {
+    /// On this MDT, as a claim.
+    Local { claim: OpId, is_held: bool },
+    /// On MDT0000.
+    Remote { id: OperationId, is_held: bool },
+}
+
+/// How far the way up from the new parent has been walked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walk {
+    directory: Fid,
+    moved: Fid,
+    at: Fid,
+}
+
+/// An operation that was decided here and has to be told.
+#[derive(Debug)]
+struct Pending {
+    transno: Transno,
+    participants: BTreeSet<u16>,
+    is_sent: bool,
+}
+
+/// Parts that were prepared for another MDT.
+#[derive(Debug)]
+struct Prepared {
+    /// Holds the claims.
+    op: OpId,
+    transno: Transno,
+    frozen: Resources,
+    ask_at: Time,
+    is_asked: bool,
+}
+
+/// The rename lock, asked for by another MDT.
+#[derive(Debug)]
+struct RenameClaim {
+    op: OpId,
+    client: ClientId,
+    waiting: Option<Token>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Cross {
+    next_number: u64,
+    decisions: BTreeMap<OperationId, Pending>,
+    prepared: BTreeMap<OperationId, Prepared>,
+    frozen: BTreeMap<Resource, OperationId>,
+    rename_claims: BTreeMap<OperationId, RenameClaim>,
+    /// Claims of the rename lock by flows of this MDT.
+    rename_flows: BTreeMap<OpId, OpId>,
+    released: VecDeque<OperationId>,
+    /// Rename locks on MDT0000 to be given back.
+    to_unlock: Vec<OperationId>,
+}
+
+impl Cross {
+    pub fn is_empty(&self) -> bool {
+        self.decisions.is_empty() && self.prepared.is_empty()
+    }
+
+    pub fn is_frozen(&self, touched: &Resources) -> bool {
+        !self.frozen.is_empty() && touched.iter().any(|resource| self.frozen.contains_key(resource))
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.prepared.values().filter(|prepared| !prepared.is_asked).map(|prepared| prepared.ask_at).min()
+    }
+
+    pub fn decide(&mut self, id: OperationId, transno: Transno, participants: BTreeSet<u16>) {
+        self.decisions.insert(id, Pending { transno, participants, is_sent: false });
+    }
+}
+
+/// Runs what another MDT asks for: the parts of a prepare, or a look at a name.
+///
+/// # Errors
+/// Those of the parts.
+pub(super) fn run_peer(cx: &mut Cx, request: &PeerRequest) -> Result<PeerReply, Stop> {
+    match request {
+        PeerRequest::Prepare { parts, uid, gid, groups, .. } => {
+            let asker = Asker { uid: *uid, gid: *gid, groups: groups.clone() };
+            let mut parts = parts.clone();
+            let (fid, attrs) = run_parts(cx, &mut parts, &asker)?;
+            Ok(PeerReply::Prepared { fid, attrs })
+        }
+        PeerRequest::PeekName { parent, name } => {
+            let parent_attr = cx.directory(*parent)?.attr;
+            let entry = cx.tx.dentry(*parent, name)?.map(|dentry| (dentry.fid, dentry.file_type));
+            Ok(PeerReply::Name { entry, parent_attr })
+        }
+        PeerRequest::PeekParent { fid } => {
+            cx.directory(*fid)?;
+            Ok(PeerReply::Parent { fid: path::parent_of(cx, *fid)?.map(|(parent, _)| parent) })
+        }
+        _ => Err(Stop::Status(Status::ProtocolError)),
+    }
+}
+
+/// The directory that was made, and the inodes of the parts as they are afterwards.
+fn run_parts(
+    cx: &mut Cx,
+    parts: &mut [Part],
+    asker: &Asker,
+) -> Result<(Option<Fid>, Vec<base::Attr>), Status> {
+    let creds = Credentials { uid: asker.uid, gid: asker.gid, groups: Some(asker.groups.clone()) };
+    let mut made = None;
+    let mut attrs = Vec::new();
+    for part in parts {
+        part::run(cx, part, &creds)?;
+        if let Part::MakeDirectory { attr, .. } = part {
+            made = Some(attr.fid);
+        }
+        if let Some(fid) = part::owner_of(part)
+            && let Some(inode) = cx.tx.inode(fid)?
+        {
+            attrs.push(inode.attr);
+        }
+    }
+    Ok((made, attrs))
+}
+
+/// Who asks, for parts on other MDTs.
+fn asker_of(request: &Request) -> Asker {
+    let creds = match request {
+        Request::Mdt(MdtRequest::Create(create)) => Some(&create.creds),
+        Request::Mdt(
+            MdtRequest::Unlink { creds, .. }
+            | MdtRequest::Rmdir { creds, .. }
+            | MdtRequest::Rename { creds, .. }
+            | MdtRequest::Link { creds, .. },
+        ) => Some(creds),
+        _ => None,
+    };
+    let creds = creds.cloned().unwrap_or_default();
+    Asker { uid: creds.uid, gid: creds.gid, groups: creds.groups.unwrap_or_default() }
+}
+
+/// The coordinator's side.
+impl<M: MetaStore> Mds<M> {
+    fn new_operation(&mut self) -> OperationId {
+        self.cross.next_number += 1;
+        OperationId {
+            mdt_index: self.options.index,
+            epoch: self.core.epoch().0,
+            number: self.cross.next_number,
+        }
+    }
+
+    /// Asks the MDT of a directory what a name leads to.
+    pub(super) fn peek(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        parent: Fid,
+        name: Vec<u8>,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let request = Request::Peer(PeerRequest::PeekName { parent, name });
+        self.ask_mdt(now, op, flow, parent.mdt_index(), request, Call::Peek { op }, out)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn ask_mdt(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        mdt: Option<u16>,
+        request: Request,
+        call: Call,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let Some(mdt) = mdt else { return self.fail(now, op, flow, Status::Stale, out) };
+        flow.stage = Stage::Asking;
+        if self.call(now, TargetId::mdt(mdt), request, call, out) {
+            Step::Waits
+        } else {
+            self.fail(now, op, flow, Status::NoDevice, out)
+        }
+    }
+
+    pub(super) fn is_settled(&self, flow: &Flow, parts: &[(u16, Part)]) -> bool {
+        flow.settling.as_ref().is_some_and(|settling| {
+            settling.unanswered.is_empty()
+                && settling.refusal.is_none()
+                && settling.parts.len() == parts.len()
+                && settling.parts.iter().zip(parts).all(|(a, b)| a.0 == b.0 && part::is_same(&a.1, &b.1))
+        })
+    }
+
+    /// Has the other MDTs prepare their parts.
+    pub(super) fn settle_parts(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        parts: Vec<(u16, Part)>,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let mdts: BTreeSet<u16> = parts.iter().map(|(mdt, _)| *mdt).collect();
+        // An MDT takes a prepare of a new incarnation as the word that undecided ones of older ones are void: so it
+        // must have heard of the decided ones.
+        let epoch = self.core.epoch().0;
+        let is_behind = |(id, pending): (&OperationId, &Pending)| {
+            id.epoch < epoch && pending.participants.iter().any(|mdt| mdts.contains(mdt))
+        };
+        if flow.settling.is_some() || self.cross.decisions.iter().any(is_behind) {
+            return self.back_off(now, op, flow, out);
+        }
+        let id = self.new_operation();
+        let asker = asker_of(&flow.request);
+        flow.settling = Some(Settling { id, parts: parts.clone(), unanswered: mdts.clone(), refusal: None });
+        flow.stage = Stage::Asking;
+        for mdt in mdts {
+            let of_mdt = parts.iter().filter(|(index, _)| *index == mdt).map(|(_, part)| part.clone());
+            let request = Request::Peer(PeerRequest::Prepare {
+                id,
+                parts: of_mdt.collect(),
+                uid: asker.uid,
+                gid: asker.gid,
+                groups: asker.groups.clone(),
+            });
+            if !self.call(now, TargetId::mdt(mdt), request, Call::Prepare { op, id, mdt }, out) {
+                return self.fail(now, op, flow, Status::NoDevice, out);
+            }
+        }
+        Step::Waits
+    }
+
+    /// Tells everybody who was asked to prepare that nothing comes of it.
+    pub(super) fn abort_parts(&mut self, now: Now, flow: &mut Flow, out: &mut Vec<Output>) {
+        let Some(settling) = flow.settling.take() else { return };
+        let mdts: BTreeSet<u16> = settling.parts.iter().map(|(mdt, _)| *mdt).collect();
+        for mdt in mdts {
+            let request = Request::Peer(PeerRequest::Decide { id: settling.id, is_commit: false });
+            self.call(now, TargetId::mdt(mdt), request, Call::Tell, out);
+        }
+    }
+
+    /// The row that makes the operation's transaction the commit point.
+    pub(super) fn put_decision(
+        &self,
+        flow: &Flow,
+        batch: &mut Batch,
+    ) -> Option<(OperationId, BTreeSet<u16>)> {
+        let settling = flow.settling.as_ref()?;
+        let participants: BTreeSet<u16> = settling.parts.iter().map(|(mdt, _)| *mdt).collect();
+        let row = Decision { participants: participants.iter().copied().collect() };
+        batch.put(rows::DECISIONS, &rows::operation_key(settling.id), &rows::encode(&row));
+        Some((settling.id, participants))
+    }
+
+    pub(super) fn send_decisions(&mut self, now: Now, out: &mut Vec<Output>) {
+        let durable = self.core.durable();
+        let mut to_send = Vec::new();
+        for (id, pending) in &mut self.cross.decisions {
+            if pending.transno > durable || pending.is_sent {
+                continue;
+            }
+            pending.is_sent = true;
+            to_send.extend(pending.participants.iter().map(|mdt| (*id, *mdt)));
+        }
+        for (id, mdt) in to_send {
+            self.send_decision(now, id, mdt, out);
+        }
+    }
+
+    fn send_decision(&mut self, now: Now, id: OperationId, mdt: u16, out: &mut Vec<Output>) {
+        let request = Request::Peer(PeerRequest::Decide { id, is_commit: true });
+        if !self.call(now, TargetId::mdt(mdt), request, Call::Decide { id, mdt }, out)
+            && let Some(pending) = self.cross.decisions.get_mut(&id)
+        {
+            // The configuration has not come yet.
+            pending.is_sent = false;
+        }
+    }
+
+    fn on_decided(&mut self, id: OperationId, mdt: u16, out: &mut Vec<Output>) {
+        let Some(pending) = self.cross.decisions.get_mut(&id) else { return };
+        pending.participants.remove(&mdt);
+        if !pending.participants.is_empty() {
+            return;
+        }
+        self.cross.decisions.remove(&id);
+        let mut batch = Batch::new();
+        batch.delete(rows::DECISIONS, &rows::operation_key(id));
+        if let Err(error) = self.core.apply_internal(batch) {
+            let (what, status) = ("a decision was not forgotten", error.status());
+            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+        }
+    }
+
+    /// An answer of another MDT.
+    pub(super) fn on_mdt_answer(
+        &mut self,
+        now: Now,
+        target: TargetId,
+        call: Call,
+        result: Result<Reply, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        match call {
+            Call::Prepare { op, id, mdt } => self.on_prepared(op, id, mdt, result),
+            Call::Decide { id, mdt } => match result {
+                Ok(_) => self.on_decided(id, mdt, out),
+                Err(_) => self.send_decision(now, id, mdt, out),
+            },
+            Call::Ask { id } => self.on_asked(now, id, result, out),
+            Call::Peek { op } | Call::PeekParent { op } | Call::LockRename { op } => {
+                self.on_flow_answer(now, op, &call, result, out);
+            }
+            Call::Destroy { .. } | Call::Tell => {
+                assert!(target.kind == base::TargetKind::Mdt, "destroys are answered elsewhere");
+            }
+        }
+    }
+
+    fn on_prepared(&mut self, op: OpId, id: OperationId, mdt: u16, result: Result<Reply, Status>) {
+        let Some(flow) = self.flows.get_mut(&op) else { return };
+        let Some(settling) = flow.settling.as_mut().filter(|settling| settling.id == id) else { return };
+        if !settling.unanswered.remove(&mdt) {
+            return;
+        }
+        match result {
+            Ok(Reply::Peer(PeerReply::Prepared { fid, attrs })) => {
+                if fid.is_some() {
+                    flow.remote.made_fid = fid;
+                }
+                flow.remote.types.extend(attrs.iter().map(|attr| (attr.fid, attr.file_type)));
+            }
+            Ok(_) => settling.refusal = Some(Status::ProtocolError),
+            // A real reason counts for more than that.
+            Err(status) if settling.refusal.is_none_or(|former| former == part::GIVE_WAY) => {
+                settling.refusal = Some(status);
+            }
+            Err(_) => {}
+        }
+        if settling.unanswered.is_empty() {
+            self.wake_answered(op);
+        }
+    }
+
+    fn wake_answered(&mut self, op: OpId) {
+        if self.flows.get(&op).is_some_and(|flow| flow.stage == Stage::Asking) {
+            self.wake(op);
+        }
+    }
+
+    /// What the other MDTs said to an attempt, if not all of them agreed.
+    pub(super) fn refusal(flow: &Flow) -> Option<Status> {
+        flow.settling.as_ref().filter(|settling| settling.unanswered.is_empty())?.refusal
+    }
+
+    fn on_flow_answer(
+        &mut self,
+        now: Now,
+        op: OpId,
+        call: &Call,
+        result: Result<Reply, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(mut flow) = self.flows.remove(&op) else { return };
+        if flow.stage != Stage::Asking {
+            self.flows.insert(op, flow);
+            return;
+        }
+        let result = result.and_then(|reply| learn(&mut flow, call, reply));
+        let step = match result {
+            Ok(()) => {
+                flow.stage = Stage::Running;
+                self.runnable.push_back(op);
+                Step::Waits
+            }
+            Err(part::GIVE_WAY) => self.back_off(now, op, &mut flow, out),
+            Err(status) => self.fail(now, op, &mut flow, status, out),
+        };
+        if step == Step::Waits {
+            self.flows.insert(op, flow);
+        }
+    }
+
+    /// Walks up from a directory to the root under the rename lock; a step over another MDT is a question to it.
+    pub(super) fn walk(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        directory: Fid,
+        moved: Fid,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        if flow.is_claimed {
+            // The rename lock comes first of all locks.
+            self.release_claims(now, op, flow);
+        }
+        if let Some(step) = self.take_rename_lock(now, op, flow, out) {
+            return step;
+        }
+        let is_same = |walk: &Walk| walk.directory == directory && walk.moved == moved;
+        let mut at = flow.walk.filter(is_same).map_or(directory, |walk| walk.at);
+        while at != Fid::ROOT {
+            if at == moved {
+                return self.fail(now, op, flow, Status::Invalid, out);
+            }
+            if at.mdt_index() != Some(self.options.index) {
+                flow.walk = Some(Walk { directory, moved, at });
+                let request = Request::Peer(PeerRequest::PeekParent { fid: at });
+                return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
+            }
+            if self.cross.frozen.contains_key(&Resource::Inode(at)) {
+                flow.walk = Some(Walk { directory, moved, at });
+                flow.stage = Stage::Frozen;
+                self.parked.insert(op);
+                return Step::Waits;
+            }
+            match self.local_parent(now, at) {
+                Ok(Some(parent)) => at = parent,
+                Ok(None) => return self.fail(now, op, flow, Status::NotFound, out),
+                Err(status) => return self.fail(now, op, flow, status, out),
+            }
+        }
+        flow.walk = None;
+        flow.remote.walked.insert((directory, moved));
+        flow.stage = Stage::Running;
+        self.runnable.push_back(op);
+        Step::Waits
+    }
+
+    fn local_parent(&mut self, now: Now, fid: Fid) -> Result<Option<Fid>, Status> {
+        let remote = Remote::default();
+        let store = Arc::clone(self.core.store());
+        let cx = self.cx(&*store, now.wall, &remote);
+        Ok(path::parent_of(&cx, fid)?.map(|(parent, _)| parent))
+    }
+
+    /// `None`: it is held.
+    fn take_rename_lock(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        out: &mut Vec<Output>,
+    ) -> Option<Step> {
+        match flow.rename {
+            Some(RenameHold::Local { is_held: true, .. } | RenameHold::Remote { is_held: true, .. }) => {
+                return None;
+            }
+            Some(_) => {}
+            None if self.options.index == 0 => {
+                let claim = self.new_op();
+                let claimed =
+                    self.locks.claim(now.time, claim, None, vec![rename_need()], &mut self.lock_out);
+                let is_held = claimed == Claimed::Ready;
+                flow.rename = Some(RenameHold::Local { claim, is_held });
+                if is_held {
+                    return None;
+                }
+                self.cross.rename_flows.insert(claim, op);
+            }
+            None => {
+                let id = self.new_operation();
+                flow.rename = Some(RenameHold::Remote { id, is_held: false });
+                let request = Request::Peer(PeerRequest::LockRename { id });
+                let call = Call::LockRename { op };
+                return Some(self.ask_mdt(now, op, flow, Some(0), request, call, out));
+            }
+        }
+        flow.stage = Stage::Asking;
+        Some(Step::Waits)
+    }
+
+    pub(super) fn release_rename(&mut self, now: Now, flow: &mut Flow) {
+        match flow.rename.take() {
+            Some(RenameHold::Local { claim, .. }) => {
+                self.cross.rename_flows.remove(&claim);
+                self.locks.release(now.time, claim, &mut self.lock_out);
+            }
+            Some(RenameHold::Remote { id, .. }) => self.cross.to_unlock.push(id),
+            None => {}
+        }
+    }
+
+    /// A claim of the rename lock has become good.
+    pub(super) fn on_rename_lock_ready(&mut self, now: Now, claim: OpId) {
+        if let Some(op) = self.cross.rename_flows.remove(&claim) {
+            if let Some(flow) = self.flows.get_mut(&op) {
+                flow.rename = Some(RenameHold::Local { claim, is_held: true });
+            }
+            return self.wake_answered(op);
+        }
+        let found = self.cross.rename_claims.values_mut().find(|held| held.op == claim);
+        if let Some(token) = found.and_then(|held| held.waiting.take()) {
+            self.reply(now, token, Ok(Reply::Done));
+        }
+    }
+
+    /// Rename locks of MDT0000 that flows have given back.
+    pub(super) fn send_unlocks(&mut self, now: Now, out: &mut Vec<Output>) {
+        for id in std::mem::take(&mut self.cross.to_unlock) {
+            let request = Request::Peer(PeerRequest::UnlockRename { id });
+            self.call(now, TargetId::mdt(0), request, Call::Tell, out);
+        }
+    }
+}
+
+fn rename_need() -> Need {
+    Need { resource: Resource::Rename, mode: LockMode::Ex, policy: LockPolicy::Plain }
+}
+
+/// Notes in the flow what another MDT answered.
+fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
+    match (call, reply) {
+        (Call::Peek { .. }, Reply::Peer(PeerReply::Name { entry, parent_attr })) => {
+            let Request::Mdt(MdtRequest::Rename { parent, name, .. }) = &flow.request else {
+                return Err(Status::ProtocolError);
+            };
+            flow.remote.peeked.insert((*parent, name.clone()), Peeked { entry, parent_attr });
+            Ok(())
+        }
+        (Call::PeekParent { .. }, Reply::Peer(PeerReply::Parent { fid })) => {
+            let walk = flow.walk.as_mut().ok_or(Status::ProtocolError)?;
+            // A directory without a parent was removed.
+            walk.at = fid.ok_or(Status::NotFound)?;
+            Ok(())
+        }
+        (Call::LockRename { .. }, Reply::Done) => {
+            if let Some(RenameHold::Remote { is_held, .. }) = &mut flow.rename {
+                *is_held = true;
+            }
+            Ok(())
+        }
+        _ => Err(Status::ProtocolError),
+    }
+}
+
+/// The participant's side.
+impl<M: MetaStore> Mds<M> {
+    pub(super) fn on_peer_request(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: PeerRequest,
+        out: &mut Vec<Output>,
+    ) {
+        match request {
+            PeerRequest::Prepare { id, .. } if self.cross.prepared.contains_key(&id) => {
+                self.answer_prepared(now, token, id);
+            }
+            PeerRequest::Prepare { .. } | PeerRequest::PeekName { .. } | PeerRequest::PeekParent { .. } => {
+                self.start_flow(now, token, Request::Peer(request));
+            }
+            PeerRequest::Decide { id, is_commit } => {
+                if !is_commit {
+                    self.drop_prepare_flow(now, id, out);
+                }
+                match self.execute_decision(now, id, is_commit, out) {
+                    Ok(()) => {
+                        let up_to = self.core.last_transno();
+                        self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
+                    }
+                    Err(status) => self.reply(now, token, Err(status)),
+                }
+            }
+            PeerRequest::Ask { id } => self.answer_ask(now, token, id),
+            PeerRequest::LockRename { id } => self.lock_rename(now, token, id),
+            PeerRequest::UnlockRename { id } => {
+                self.unlock_rename(now, id);
+                self.reply(now, token, Ok(Reply::Done));
+            }
+        }
+    }
+
+    /// Writes down what was prepared and freezes it. The answer leaves when that is durable.
+    pub(super) fn finish_prepare(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        run: Run,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let Request::Peer(PeerRequest::Prepare { id, parts, uid, gid, groups }) = &flow.request else {
+            return self.fail(now, op, flow, Status::ProtocolError, out);
+        };
+        let (id, mut parts) = (*id, parts.clone());
+        let asker = Asker { uid: *uid, gid: *gid, groups: groups.clone() };
+        let made = match &run.result {
+            Ok(Reply::Peer(PeerReply::Prepared { fid, .. })) => *fid,
+            _ => None,
+        };
+        for part in &mut parts {
+            if let Part::MakeDirectory { attr, .. } = part {
+                attr.fid = made.unwrap_or(attr.fid);
+            }
+        }
+        let mut batch = Batch::new();
+        batch.put(rows::PREPARES, &rows::operation_key(id), &rows::encode(&Prepare { parts, asker }));
+        let transno = match self.core.apply_internal(batch) {
+            Ok(transno) => transno,
+            Err(error) => return self.fail(now, op, flow, error.status(), out),
+        };
+        self.freeze(now.time.after(ASK_AFTER), id, op, transno, run.changed);
+        if let Ok(reply) = run.result {
+            self.core.reply_when_durable(now, flow.token, transno, reply, &mut self.core_out);
+        }
+        // The claims stay, under the number of this flow.
+        flow.is_claimed = false;
+        self.end(now, op, flow);
+        Step::Ended
+    }
+
+    fn freeze(&mut self, ask_at: Time, id: OperationId, op: OpId, transno: Transno, frozen: Resources) {
+        for resource in &frozen {
+            self.cross.frozen.insert(*resource, id);
+        }
+        self.cross.prepared.insert(id, Prepared { op, transno, frozen, ask_at, is_asked: false });
+    }
+
+    /// The request came again.
+    fn answer_prepared(&mut self, now: Now, token: Token, id: OperationId) {
+        let transno = self.cross.prepared.get(&id).map_or(Transno::ZERO, |prepared| prepared.transno);
+        let fid = match self.prepare_row(id) {
+            Ok(Some(row)) => row.parts.iter().find_map(|part| match part {
+                Part::MakeDirectory { attr, .. } => Some(attr.fid),
+                _ => None,
+            }),
+            Ok(None) => return self.reply(now, token, Err(part::GIVE_WAY)),
+            Err(status) => return self.reply(now, token, Err(status)),
+        };
+        let attrs = self.attrs_of_parts(id).unwrap_or_default();
+        let reply = Reply::Peer(PeerReply::Prepared { fid, attrs });
+        self.core.reply_when_durable(now, token, transno, reply, &mut self.core_out);
+    }
+
+    fn attrs_of_parts(&self, id: OperationId) -> Result<Vec<base::Attr>, Status> {
+        let Some(row) = self.prepare_row(id)? else { return Ok(Vec::new()) };
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        let mut attrs = Vec::new();
+        for fid in row.parts.iter().filter_map(part::owner_of) {
+            attrs.extend(tx.inode(fid)?.map(|inode| inode.attr));
+        }
+        Ok(attrs)
+    }
+
+    fn prepare_row(&self, id: OperationId) -> Result<Option<Prepare>, Status> {
+        let value = self.core.store().get(rows::PREPARES, &rows::operation_key(id));
+        value.map_err(|error| error.status())?.map(|bytes| rows::decode(&bytes)).transpose()
+    }
+
+    /// Executes what was prepared, or forgets it, and lets everybody go on who waited for that.
+    fn execute_decision(
+        &mut self,
+        now: Now,
+        id: OperationId,
+        is_commit: bool,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Status> {
+        if !self.cross.prepared.contains_key(&id) {
+            return Ok(());
+        }
+        let row = self.prepare_row(id)?;
+        let remote = Remote::default();
+        let store = Arc::clone(self.core.store());
+        let mut cx = self.cx(&*store, now.wall, &remote);
+        if let Some(mut row) = row.filter(|_| is_commit)
+            && let Err(status) = run_parts(&mut cx, &mut row.parts, &row.asker)
+        {
+            // Prepared and frozen, so this is damage; the row stays, and the coordinator asks again.
+            let what = "a decided operation was not executed";
+            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+            return Err(status);
+        }
+        cx.tx.delete(rows::PREPARES, rows::operation_key(id));
+        let destroys = cx.tx.keys_put(rows::DESTROYS);
+        let batch = cx.tx.into_batch();
+        let transno = self.core.apply_internal(batch).map_err(|error| error.status())?;
+        self.peers.note_destroys(transno, destroys);
+        self.thaw(now, id);
+        Ok(())
+    }
+
+    fn thaw(&mut self, now: Now, id: OperationId) {
+        let Some(prepared) = self.cross.prepared.remove(&id) else { return };
+        for resource in prepared.frozen {
+            self.cross.frozen.remove(&resource);
+        }
+        self.locks.release(now.time, prepared.op, &mut self.lock_out);
+        for op in std::mem::take(&mut self.parked) {
+            self.wake(op);
+        }
+    }
+
+    /// A coordinator that was restarted does what it had lost again: what it prepared before, in an incarnation whose
+    /// decisions we all know, is void. True if that was all that stood in the way.
+    pub(super) fn supersede(
+        &mut self,
+        now: Now,
+        new: OperationId,
+        touched: &Resources,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let in_the_way: BTreeSet<OperationId> =
+            touched.iter().filter_map(|resource| self.cross.frozen.get(resource).copied()).collect();
+        let is_void = |old: &OperationId| old.mdt_index == new.mdt_index && old.epoch < new.epoch;
+        if !in_the_way.iter().all(is_void) {
+            return false;
+        }
+        in_the_way.into_iter().all(|old| self.execute_decision(now, old, false, out).is_ok())
+    }
+
+    /// Reads back what earlier incarnations prepared and decided.
+    pub(super) fn load_operations(&mut self) -> Result<(), Status> {
+        let now = self.options.now;
+        let (prepares, decisions) =
+            (self.operation_rows(rows::PREPARES)?, self.operation_rows(rows::DECISIONS)?);
+        let transno = self.core.last_transno();
+        for (id, value) in decisions {
+            let row: Decision = rows::decode(&value)?;
+            self.cross.decide(id, transno, row.participants.into_iter().collect());
+        }
+        for (id, value) in prepares {
+            let mut row: Prepare = rows::decode(&value)?;
+            let remote = Remote::default();
+            let store = Arc::clone(self.core.store());
+            let mut cx = self.cx(&*store, now.wall, &remote);
+            run_parts(&mut cx, &mut row.parts, &row.asker)?;
+            let (needs, changed) = (cx.tx.needs()?, cx.tx.changed());
+            let op = self.new_op();
+            let claimed = self.locks.claim(now.time, op, None, needs, &mut self.lock_out);
+            assert!(claimed == Claimed::Ready, "nobody holds a lock when a target starts");
+            self.freeze(now.time, id, op, transno, changed);
+        }
+        Ok(())
+    }
+
+    fn operation_rows(&self, table: store::Table) -> Result<Vec<(OperationId, Vec<u8>)>, Status> {
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        let rows = crate::tx::Tx::new(&**self.core.store()).scan(table, &[], &end, usize::MAX)?;
+        let parse = |(key, value): (Vec<u8>, Vec<u8>)| {
+            Ok((rows::split_operation_key(&key).ok_or(Status::Corrupt)?, value))
+        };
+        rows.into_iter().map(parse).collect()
+    }
+
+    /// Asks the coordinators of what has been undecided for a while.
+    pub(super) fn ask_about_prepared(&mut self, now: Now, out: &mut Vec<Output>) {
+        let due = |prepared: &Prepared| !prepared.is_asked && prepared.ask_at <= now.time;
+        let ids: Vec<OperationId> =
+            self.cross.prepared.iter().filter(|(_, prepared)| due(prepared)).map(|(id, _)| *id).collect();
+        for id in ids {
+            let request = Request::Peer(PeerRequest::Ask { id });
+            let is_asked = self.call(now, TargetId::mdt(id.mdt_index), request, Call::Ask { id }, out);
+            if let Some(prepared) = self.cross.prepared.get_mut(&id) {
+                prepared.is_asked = is_asked;
+                prepared.ask_at = now.time.after(ASK_AFTER);
+            }
+        }
+    }
+
+    fn on_asked(&mut self, now: Now, id: OperationId, result: Result<Reply, Status>, out: &mut Vec<Output>) {
+        let decision = match result {
+            Ok(Reply::Peer(PeerReply::Decision { is_commit })) => is_commit,
+            _ => None,
+        };
+        match decision {
+            // A failure is told by an event, and asked about again.
+            Some(is_commit) if self.execute_decision(now, id, is_commit, out).is_ok() => {}
+            _ => {
+                if let Some(prepared) = self.cross.prepared.get_mut(&id) {
+                    prepared.is_asked = false;
+                    prepared.ask_at = now.time.after(ASK_AFTER);
+                }
+            }
+        }
+    }
+
+    /// A participant wants to know. What was committed has a row until everybody has executed it; so what has none is
+    /// void, unless it is on its way, or a client may still ask for it again.
+    fn answer_ask(&mut self, now: Now, token: Token, id: OperationId) {
+        if let Some(pending) = self.cross.decisions.get(&id) {
+            let up_to = pending.transno;
+            let reply = Reply::Peer(PeerReply::Decision { is_commit: Some(true) });
+            return self.core.reply_when_durable(now, token, up_to, reply, &mut self.core_out);
+        }
+        let is_under_way =
+            self.flows.values().any(|flow| flow.settling.as_ref().is_some_and(|settling| settling.id == id));
+        let may_come_again = id.epoch < self.core.epoch().0 && self.core.is_recovering();
+        let is_commit = if is_under_way || may_come_again { None } else { Some(false) };
+        self.reply(now, token, Ok(Reply::Peer(PeerReply::Decision { is_commit })));
+    }
+
+    fn lock_rename(&mut self, now: Now, token: Token, id: OperationId) {
+        if self.options.index != 0 {
+            return self.reply(now, token, Err(Status::WrongTarget));
+        }
+        if self.cross.released.contains(&id) {
+            return self.reply(now, token, Err(part::GIVE_WAY));
+        }
+        if let Some(held) = self.cross.rename_claims.get_mut(&id) {
+            let is_waiting = held.waiting.is_some();
+            match is_waiting {
+                true => held.waiting = Some(token),
+                false => self.reply(now, token, Ok(Reply::Done)),
+            }
+            return;
+        }
+        let op = self.new_op();
+        let claimed = self.locks.claim(now.time, op, None, vec![rename_need()], &mut self.lock_out);
+        let waiting = (claimed == Claimed::Waiting).then_some(token);
+        self.cross.rename_claims.insert(id, RenameClaim { op, client: token.client, waiting });
+        if claimed == Claimed::Ready {
+            self.reply(now, token, Ok(Reply::Done));
+        }
+    }
+
+    fn unlock_rename(&mut self, now: Now, id: OperationId) {
+        if let Some(held) = self.cross.rename_claims.remove(&id) {
+            self.locks.release(now.time, held.op, &mut self.lock_out);
+        }
+        if !self.cross.released.contains(&id) {
+            self.cross.released.push_back(id);
+        }
+        if self.cross.released.len() > RELEASED_MAX {
+            self.cross.released.pop_front();
+        }
+    }
+
+    pub(super) fn drop_rename_locks_of(&mut self, now: Now, client: ClientId) {
+        let claims = self.cross.rename_claims.iter();
+        let ids: Vec<OperationId> =
+            claims.filter(|(_, held)| held.client == client).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.unlock_rename(now, id);
+        }
+    }
+}

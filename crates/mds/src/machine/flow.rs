@@ -1,0 +1,438 @@
+//! Flows: requests that run as operations, from arrival to answer.
+
+use super::cross::{RenameHold, Settling, Walk};
+use super::{Mds, MdsEvent, Output};
+use crate::op::{self, Cx, Effect, Outcome, Remote, Stop, part};
+use crate::rows;
+use crate::stats::name_of;
+use crate::tx::Resources;
+use base::{ClientId, Duration, Now, Status, Time, Transno};
+use bytes::Bytes;
+use ldlm::{Claimed, Need, OpId};
+use std::sync::Arc;
+use store::{Batch, MetaStore};
+use target::Token;
+use wire::peer::{OperationId, Part};
+use wire::{LockGrant, LockPolicy, MdtReply, PeerReply, PeerRequest, Reply, Request};
+
+/// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
+const PREPARE_WAIT: Duration = Duration::from_millis(1000);
+
+/// What a flow waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// In `runnable`.
+    Running,
+    Claiming,
+    /// In `parked`.
+    Frozen,
+    /// Answers of other MDTs, or the rename lock.
+    Asking,
+    /// A timer.
+    Backoff,
+}
+
+/// One request on its way.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub token: Token,
+    pub request: Request,
+    pub started: Time,
+    pub stage: Stage,
+    /// Has claims in the lock space.
+    pub is_claimed: bool,
+    pub claimed: Vec<Need>,
+    pub timer: Option<Time>,
+    pub remote: Remote,
+    pub settling: Option<Settling>,
+    pub rename: Option<RenameHold>,
+    pub walk: Option<Walk>,
+    /// Attempts that gave way to other operations.
+    pub attempt_count: u32,
+}
+
+/// What one run of an operation came to.
+pub(super) struct Run {
+    pub result: Result<Reply, Stop>,
+    pub outcome: Outcome,
+    pub batch: Batch,
+    pub needs: Vec<Need>,
+    pub touched: Resources,
+    pub changed: Resources,
+    pub destroys: Vec<Vec<u8>>,
+    pub parts: Vec<(u16, Part)>,
+}
+
+/// Whether a flow is still there after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Waits,
+    Ended,
+}
+
+impl<M: MetaStore> Mds<M> {
+    pub(super) fn start_flow(&mut self, now: Now, token: Token, request: Request) {
+        let op = self.new_op();
+        let flow = Flow {
+            token,
+            request,
+            started: now.time,
+            stage: Stage::Running,
+            is_claimed: false,
+            claimed: Vec::new(),
+            timer: None,
+            remote: Remote::default(),
+            settling: None,
+            rename: None,
+            walk: None,
+            attempt_count: 0,
+        };
+        self.flows.insert(op, flow);
+        self.runnable.push_back(op);
+    }
+
+    /// Lets a flow go on.
+    pub(super) fn wake(&mut self, op: OpId) {
+        if let Some(flow) = self.flows.get_mut(&op)
+            && flow.stage != Stage::Running
+        {
+            flow.stage = Stage::Running;
+            self.parked.remove(&op);
+            self.runnable.push_back(op);
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, op: OpId, flow: &mut Flow, at: Time) {
+        self.clear_timer(op, flow);
+        flow.timer = Some(at);
+        self.timers.insert((at, op));
+    }
+
+    fn clear_timer(&mut self, op: OpId, flow: &mut Flow) {
+        if let Some(at) = flow.timer.take() {
+            self.timers.remove(&(at, op));
+        }
+    }
+
+    pub(super) fn on_flow_timer(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
+        let Some(flow) = self.flows.get_mut(&op) else { return };
+        flow.timer = None;
+        match flow.stage {
+            Stage::Backoff => self.wake(op),
+            Stage::Claiming => {
+                let Some(mut flow) = self.flows.remove(&op) else { return };
+                self.fail(now, op, &mut flow, part::GIVE_WAY, out);
+            }
+            Stage::Running | Stage::Frozen | Stage::Asking => {}
+        }
+    }
+
+    pub(super) fn on_claim_ready(&mut self, now: Now, op: OpId) {
+        if self.flows.get(&op).is_some_and(|flow| flow.stage == Stage::Claiming) {
+            self.wake(op);
+        } else {
+            self.on_rename_lock_ready(now, op);
+        }
+    }
+
+    pub(super) fn advance(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
+        let Some(mut flow) = self.flows.remove(&op) else { return };
+        if flow.stage != Stage::Running {
+            self.flows.insert(op, flow);
+            return;
+        }
+        self.clear_timer(op, &mut flow);
+        let step = self.step(now, op, &mut flow, out);
+        if step == Step::Waits {
+            self.flows.insert(op, flow);
+        }
+    }
+
+    fn step(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        match Self::refusal(flow) {
+            Some(part::GIVE_WAY) => return self.back_off(now, op, flow, out),
+            Some(status) => return self.fail(now, op, flow, status, out),
+            None => {}
+        }
+        let run = match self.run(now, flow) {
+            Ok(run) => run,
+            Err(status) => return self.fail(now, op, flow, status, out),
+        };
+        if self.cross.is_frozen(&run.touched) {
+            return self.park(now, op, flow, &run, out);
+        }
+        match &run.result {
+            Err(Stop::Status(status)) => {
+                let status = *status;
+                self.fail(now, op, flow, status, out)
+            }
+            Err(Stop::Peek { parent, name }) => {
+                let (parent, name) = (*parent, name.clone());
+                self.peek(now, op, flow, parent, name, out)
+            }
+            Err(Stop::Walk { directory, moved }) => {
+                let (directory, moved) = (*directory, *moved);
+                self.walk(now, op, flow, directory, moved, out)
+            }
+            Ok(_) if run.batch.is_empty() && run.parts.is_empty() => self.finish_reading(now, op, flow, run),
+            Ok(_) => self.step_changing(now, op, flow, run, out),
+        }
+    }
+
+    /// The operation looked at something that another MDT's operation holds: it waits for the decision.
+    fn park(&mut self, now: Now, op: OpId, flow: &mut Flow, run: &Run, out: &mut Vec<Output>) -> Step {
+        if let Request::Peer(PeerRequest::Prepare { id, .. }) = &flow.request {
+            let id = *id;
+            if self.supersede(now, id, &run.touched, out) {
+                return self.step(now, op, flow, out);
+            }
+            // Whoever waits here may be waited for there.
+            return self.fail(now, op, flow, part::GIVE_WAY, out);
+        }
+        if flow.is_claimed {
+            // Nothing is held while waiting.
+            self.release_claims(now, op, flow);
+        }
+        flow.stage = Stage::Frozen;
+        self.parked.insert(op);
+        Step::Waits
+    }
+
+    fn step_changing(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        run: Run,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let is_replay = flow.token.replay.is_some();
+        if !is_replay && self.core.store().pressure().is_consuming_refused() && is_consuming(&flow.request) {
+            return self.fail(now, op, flow, Status::NoSpace, out);
+        }
+        if !is_replay && !self.claim(now, op, flow, &run.needs) {
+            self.stats.waited_for_locks += 1;
+            flow.stage = Stage::Claiming;
+            if is_prepare(&flow.request) {
+                self.set_timer(op, flow, now.time.after(PREPARE_WAIT));
+            }
+            return Step::Waits;
+        }
+        if is_prepare(&flow.request) {
+            return self.finish_prepare(now, op, flow, run, out);
+        }
+        if !run.parts.is_empty() && !self.is_settled(flow, &run.parts) {
+            return self.settle_parts(now, op, flow, run.parts, out);
+        }
+        self.commit(now, op, flow, run, out)
+    }
+
+    /// Runs the operation over the rows as they are, without any effect.
+    fn run(&mut self, now: Now, flow: &Flow) -> Result<Run, Status> {
+        let store = Arc::clone(self.core.store());
+        let mut cx = self.cx(&*store, now.wall, &flow.remote);
+        cx.client = flow.token.client;
+        cx.is_replay = flow.token.replay.is_some_and(|transno| transno != Transno::ZERO);
+        let result = match &flow.request {
+            Request::Mdt(request) => op::run(&mut cx, request).map(Reply::Mdt),
+            Request::Peer(request) => super::cross::run_peer(&mut cx, request).map(Reply::Peer),
+            _ => Err(Stop::Status(Status::ProtocolError)),
+        };
+        let Cx { tx, parts, outcome, .. } = cx;
+        let (needs, touched, changed) = (tx.needs()?, tx.touched(), tx.changed());
+        let destroys = tx.keys_put(rows::DESTROYS);
+        Ok(Run { result, outcome, needs, touched, changed, destroys, parts, batch: tx.into_batch() })
+    }
+
+    /// Claims what is needed, unless it is claimed already. False: wait.
+    fn claim(&mut self, now: Now, op: OpId, flow: &mut Flow, needs: &[Need]) -> bool {
+        if flow.is_claimed {
+            if needs.iter().all(|need| is_covered(need, &flow.claimed)) {
+                return true;
+            }
+            // Something else has to be changed than when the flow began to wait.
+            self.release_claims(now, op, flow);
+        }
+        let exempt = (!is_prepare(&flow.request)).then_some(flow.token.client);
+        flow.claimed = needs.to_vec();
+        flow.is_claimed = true;
+        self.locks.claim(now.time, op, exempt, needs.to_vec(), &mut self.lock_out) == Claimed::Ready
+    }
+
+    pub(super) fn release_claims(&mut self, now: Now, op: OpId, flow: &mut Flow) {
+        if std::mem::take(&mut flow.is_claimed) {
+            flow.claimed.clear();
+            self.locks.release(now.time, op, &mut self.lock_out);
+        }
+    }
+
+    fn finish_reading(&mut self, now: Now, op: OpId, flow: &mut Flow, run: Run) -> Step {
+        let Ok(mut reply) = run.result else { return Step::Ended };
+        let grants = self.grant(op, flow, &run.outcome);
+        put_grants(&mut reply, grants);
+        self.apply_effects(flow.token.client, &run.outcome);
+        self.reply(now, flow.token, Ok(reply));
+        self.end(now, op, flow);
+        Step::Ended
+    }
+
+    fn commit(&mut self, now: Now, op: OpId, flow: &mut Flow, run: Run, out: &mut Vec<Output>) -> Step {
+        let Ok(mut reply) = run.result else { return Step::Ended };
+        let grants = self.grant(op, flow, &run.outcome);
+        let locks: Vec<_> = grants.iter().map(|grant| grant.lock).collect();
+        put_grants(&mut reply, grants);
+        let mut batch = run.batch;
+        let decision = self.put_decision(flow, &mut batch);
+        match self.core.commit(now, flow.token, batch, reply, Bytes::new(), &mut self.core_out) {
+            Ok(transno) => {
+                self.apply_effects(flow.token.client, &run.outcome);
+                self.peers.note_destroys(transno, run.destroys);
+                if let Some((id, participants)) = decision {
+                    flow.settling = None;
+                    self.cross.decide(id, transno, participants);
+                    self.stats.cross_mdt += 1;
+                    self.core.store().kick();
+                    out.push(Output::Event(MdsEvent::Decided { id, is_commit: true }));
+                }
+            }
+            Err(_) => {
+                self.locks.cancel(now.time, flow.token.client, &locks, &mut self.lock_out);
+                self.abort_parts(now, flow, out);
+            }
+        }
+        self.end(now, op, flow);
+        Step::Ended
+    }
+
+    /// Grants what the caller would like, as far as nobody is in the way. While the target recovers, clients say what
+    /// they hold.
+    fn grant(&mut self, op: OpId, flow: &Flow, outcome: &Outcome) -> Vec<LockGrant> {
+        if flow.token.replay.is_some() || self.core.is_recovering() {
+            return Vec::new();
+        }
+        let own = flow.is_claimed.then_some(op);
+        let client = flow.token.client;
+        let wanted = outcome.wanted.iter();
+        wanted.filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own)).collect()
+    }
+
+    fn apply_effects(&mut self, client: ClientId, outcome: &Outcome) {
+        for effect in &outcome.effects {
+            match effect {
+                Effect::Opened { fid, open } => self.opens.open(client, *fid, *open),
+                Effect::Closed { handle } => {
+                    self.opens.close(client, *handle);
+                }
+            }
+        }
+    }
+
+    /// Answers with a failure, and gives everything back.
+    pub(super) fn fail(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        status: Status,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        self.abort_parts(now, flow, out);
+        self.reply(now, flow.token, Err(status));
+        self.end(now, op, flow);
+        Step::Ended
+    }
+
+    /// The flow is answered or nobody waits for its answer.
+    pub(super) fn end(&mut self, now: Now, op: OpId, flow: &mut Flow) {
+        self.clear_timer(op, flow);
+        self.parked.remove(&op);
+        self.release_claims(now, op, flow);
+        self.release_rename(now, flow);
+        if let Request::Mdt(request) = &flow.request {
+            self.stats.add(name_of(request), now.time.since(flow.started));
+        }
+    }
+
+    /// Starts an operation anew after a while: others were in its way on another MDT.
+    pub(super) fn back_off(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        self.abort_parts(now, flow, out);
+        self.release_claims(now, op, flow);
+        self.release_rename(now, flow);
+        flow.remote = Remote::default();
+        flow.walk = None;
+        flow.attempt_count += 1;
+        flow.stage = Stage::Backoff;
+        // Two MDTs that stood in each other's way come back at different times.
+        let wait_ms = u64::from(flow.attempt_count.min(20)) * (5 + 4 * u64::from(self.options.index % 16));
+        self.set_timer(op, flow, now.time.after(Duration::from_millis(wait_ms)));
+        Step::Waits
+    }
+
+    /// The client is gone; what it asked for and has not been decided is given up.
+    pub(super) fn drop_flows_of(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
+        let is_its = |flow: &Flow| flow.token.client == client;
+        let ops: Vec<OpId> = self.flows.iter().filter(|(_, flow)| is_its(flow)).map(|(op, _)| *op).collect();
+        for op in ops {
+            let Some(mut flow) = self.flows.remove(&op) else { continue };
+            self.abort_parts(now, &mut flow, out);
+            self.end(now, op, &mut flow);
+        }
+    }
+
+    /// A prepare that is still on its way when its operation was decided against.
+    pub(super) fn drop_prepare_flow(&mut self, now: Now, id: OperationId, out: &mut Vec<Output>) {
+        let is_it = |flow: &Flow| matches!(&flow.request, Request::Peer(PeerRequest::Prepare { id: other, .. }) if *other == id);
+        let found = self.flows.iter().find(|(_, flow)| is_it(flow)).map(|(op, _)| *op);
+        if let Some(op) = found
+            && let Some(mut flow) = self.flows.remove(&op)
+        {
+            self.fail(now, op, &mut flow, part::GIVE_WAY, out);
+        }
+    }
+
+    /// Asserts that every waiting flow is where its waker looks.
+    pub(super) fn check_flows(&self) {
+        for (op, flow) in &self.flows {
+            assert_eq!(flow.stage == Stage::Frozen, self.parked.contains(op), "{op:?} {:?}", flow.stage);
+            assert_eq!(flow.is_claimed, self.locks.is_claimed(*op));
+            assert!(flow.stage != Stage::Running, "{op:?} is left running");
+            assert!(flow.stage != Stage::Backoff || flow.timer.is_some());
+        }
+        assert!(self.parked.iter().all(|op| self.flows.contains_key(op)));
+    }
+}
+
+pub(super) fn is_prepare(request: &Request) -> bool {
+    matches!(request, Request::Peer(PeerRequest::Prepare { .. }))
+}
+
+fn is_consuming(request: &Request) -> bool {
+    match request {
+        Request::Mdt(request) => op::is_consuming(request),
+        Request::Peer(PeerRequest::Prepare { parts, .. }) => {
+            parts.iter().any(|part| matches!(part, Part::MakeDirectory { .. } | Part::AddLink { .. }))
+        }
+        _ => false,
+    }
+}
+
+fn is_covered(need: &Need, claimed: &[Need]) -> bool {
+    claimed.iter().any(|claim| {
+        claim.resource == need.resource
+            && match (claim.policy, need.policy) {
+                (LockPolicy::Bits(claimed), LockPolicy::Bits(needed)) => claimed & needed == needed,
+                (claimed, needed) => claimed == needed,
+            }
+    })
+}
+
+fn put_grants(reply: &mut Reply, new: Vec<LockGrant>) {
+    match reply {
+        Reply::Mdt(MdtReply::Entry(entry)) => entry.grants = new,
+        Reply::Mdt(MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. }) => *grants = new,
+        Reply::Peer(PeerReply::Prepared { .. }) | Reply::Mdt(_) | Reply::Done => {
+            assert!(new.is_empty(), "a reply without room for grants has asked for none");
+        }
+        _ => {}
+    }
+}

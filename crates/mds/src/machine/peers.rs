@@ -1,0 +1,333 @@
+//! Calls of this MDT to other targets: destroys to OSTs, parts to MDTs.
+
+use super::{Mds, MdsEvent, MdsOptions, Output};
+use crate::rows::{self, Destroy};
+use base::{ClusterConfig, Endpoint, Fid, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno};
+use bytes::Bytes;
+use ldlm::OpId;
+use rpc::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+use store::{Batch, MetaStore};
+use wire::peer::OperationId;
+use wire::{Frame, OstRequest, Request};
+
+/// Rows of one destroy RPC, and RPCs to one OST at a time.
+const DESTROY_ROWS_MAX: usize = 128;
+const DESTROY_RPCS_MAX: usize = 4;
+
+/// What a call is for.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    /// Rows of `rows::DESTROYS`.
+    Destroy {
+        ost: u16,
+        keys: Vec<Vec<u8>>,
+    },
+    Peek {
+        op: OpId,
+    },
+    PeekParent {
+        op: OpId,
+    },
+    LockRename {
+        op: OpId,
+    },
+    Prepare {
+        op: OpId,
+        id: OperationId,
+        mdt: u16,
+    },
+    Decide {
+        id: OperationId,
+        mdt: u16,
+    },
+    Ask {
+        id: OperationId,
+    },
+    /// Nobody waits for the answer.
+    Tell,
+}
+
+/// Rows to be sent to one OST.
+#[derive(Debug, Default)]
+struct Destroys {
+    ready: VecDeque<Vec<u8>>,
+    in_flight: usize,
+}
+
+pub(super) struct Peers {
+    template: ImportOptions,
+    imports: BTreeMap<TargetId, Import>,
+    calls: BTreeMap<(TargetId, Ticket), Call>,
+    destroys: BTreeMap<u16, Destroys>,
+    /// Rows that are not durable yet, in the order of their transactions.
+    young: VecDeque<(Transno, Vec<u8>)>,
+}
+
+impl Peers {
+    pub fn new(id: TargetId, incarnation: u64, options: &MdsOptions) -> Peers {
+        let template = ImportOptions {
+            client: Endpoint::Target(id).client_id(),
+            incarnation,
+            fsname: options.fsname.clone(),
+            nid: options.nid.clone(),
+            target: id,
+            target_uuid: 0,
+        };
+        Peers {
+            template,
+            imports: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            destroys: BTreeMap::new(),
+            young: VecDeque::new(),
+        }
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.imports.values().filter_map(Import::next_deadline).min()
+    }
+
+    /// Rows with objects to destroy were written.
+    pub fn note_destroys(&mut self, transno: Transno, keys: Vec<Vec<u8>>) {
+        self.young.extend(keys.into_iter().map(|key| (transno, key)));
+    }
+
+    pub fn has_destroyed_all(&self) -> bool {
+        self.young.is_empty()
+            && self.destroys.values().all(|queue| queue.ready.is_empty() && queue.in_flight == 0)
+    }
+
+    fn make_ready(&mut self, key: Vec<u8>) {
+        if let Some((ost, _, _)) = rows::split_destroy_key(&key) {
+            self.destroys.entry(ost).or_default().ready.push_back(key);
+        }
+    }
+}
+
+impl<M: MetaStore> Mds<M> {
+    /// Takes note of the file system's targets, and opens sessions with those that are new.
+    pub(super) fn on_config(&mut self, now: Now, config: ClusterConfig, out: &mut Vec<Output>) {
+        if config.version < self.config.version {
+            return;
+        }
+        self.placement.configure(&config);
+        for target in &config.targets {
+            if target.id == self.core.id() || target.id.kind == TargetKind::Mgt {
+                continue;
+            }
+            if self.peers.imports.contains_key(&target.id) {
+                continue;
+            }
+            let mut options = self.peers.template.clone();
+            (options.target, options.target_uuid) = (target.id, target.uuid);
+            self.peers.imports.insert(target.id, Import::new(options));
+            // A peer that was restarted waits for everybody who had a session.
+            self.with_import(now, target.id, out, |import, now, outputs| import.connect(now, outputs));
+        }
+        self.config = config;
+    }
+
+    fn with_import(
+        &mut self,
+        now: Now,
+        target: TargetId,
+        out: &mut Vec<Output>,
+        act: impl FnOnce(&mut Import, Now, &mut Vec<ImportOutput>),
+    ) {
+        let mut outputs = Vec::new();
+        if let Some(import) = self.peers.imports.get_mut(&target) {
+            act(import, now, &mut outputs);
+        }
+        for output in outputs {
+            self.on_import_output(now, target, output, out);
+        }
+    }
+
+    /// Sends a request that may be executed again. False: the target is not known.
+    pub(super) fn call(
+        &mut self,
+        now: Now,
+        target: TargetId,
+        request: Request,
+        call: Call,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let Some(import) = self.peers.imports.get_mut(&target) else { return false };
+        let mut outputs = Vec::new();
+        let ticket = import.submit(now, request, Bytes::new(), Kind::Reserved, 0, &mut outputs);
+        self.peers.calls.insert((target, ticket), call);
+        for output in outputs {
+            self.on_import_output(now, target, output, out);
+        }
+        true
+    }
+
+    pub(super) fn on_peer_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<Output>) {
+        let Endpoint::Target(target) = frame.src else { return };
+        self.with_import(now, target, out, |import, now, outputs| import.on_frame(now, frame, outputs));
+    }
+
+    pub(super) fn on_connection_lost(&mut self, now: Now, target: TargetId, out: &mut Vec<Output>) {
+        self.with_import(now, target, out, |import, now, outputs| import.on_connection_lost(now, outputs));
+    }
+
+    pub(super) fn tick_peers(&mut self, now: Now, out: &mut Vec<Output>) {
+        let is_due = |import: &Import| import.next_deadline().is_some_and(|due| due <= now.time);
+        let due: Vec<TargetId> =
+            self.peers.imports.iter().filter(|(_, import)| is_due(import)).map(|(id, _)| *id).collect();
+        for target in due {
+            self.with_import(now, target, out, |import, now, outputs| import.on_tick(now, outputs));
+        }
+    }
+
+    fn on_import_output(&mut self, now: Now, target: TargetId, output: ImportOutput, out: &mut Vec<Output>) {
+        match output {
+            ImportOutput::Send(frame) => out.push(Output::Send(frame)),
+            ImportOutput::Completed { ticket, result } => {
+                if let Some(call) = self.peers.calls.remove(&(target, ticket)) {
+                    self.on_called(now, target, call, result, out);
+                }
+            }
+            // Nothing that is asked of other targets is retained: what must happen is in rows of our own.
+            ImportOutput::ReplayWanted => {
+                self.with_import(now, target, out, |import, now, outputs| {
+                    import.replay_now(now, Vec::new(), outputs);
+                });
+            }
+            ImportOutput::State(ImportState::Refused(status)) => {
+                out.push(Output::Event(MdsEvent::PeerRefused { target, status }));
+            }
+            ImportOutput::Committed(_)
+            | ImportOutput::ReplayFailed { .. }
+            | ImportOutput::Recovered
+            | ImportOutput::Evicted
+            | ImportOutput::Callback(_)
+            | ImportOutput::State(_) => {}
+        }
+    }
+
+    fn on_called(
+        &mut self,
+        now: Now,
+        target: TargetId,
+        call: Call,
+        result: Result<Answer, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        match call {
+            Call::Destroy { ost, keys } => self.on_destroyed(ost, keys, result, out),
+            call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
+        }
+    }
+
+    /// All rows that an earlier incarnation has left.
+    pub(super) fn load_destroys(&mut self) -> Result<(), Status> {
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        let mut keys = Vec::new();
+        self.core
+            .store()
+            .scan(rows::DESTROYS, &[], &end, usize::MAX, &mut |key, _| {
+                keys.push(key.to_vec());
+                true
+            })
+            .map_err(|error| error.status())?;
+        // They are durable at the latest when this incarnation is.
+        let transno = self.core.last_transno();
+        self.peers.note_destroys(transno, keys);
+        Ok(())
+    }
+
+    /// Tells OSTs and MDTs what may be told now: only durable things are spoken of between servers.
+    pub(super) fn send_what_is_durable(&mut self, now: Now, out: &mut Vec<Output>) {
+        let durable = self.core.durable();
+        while let Some((transno, _)) = self.peers.young.front() {
+            if *transno > durable {
+                break;
+            }
+            if let Some((_, key)) = self.peers.young.pop_front() {
+                self.peers.make_ready(key);
+            }
+        }
+        self.send_destroys(now, out);
+        self.send_decisions(now, out);
+    }
+
+    fn send_destroys(&mut self, now: Now, out: &mut Vec<Output>) {
+        let osts: Vec<u16> = self.peers.destroys.keys().copied().collect();
+        for ost in osts {
+            while let Some(keys) = self.next_destroys(ost) {
+                self.send_destroy(now, ost, keys, out);
+            }
+        }
+    }
+
+    fn next_destroys(&mut self, ost: u16) -> Option<Vec<Vec<u8>>> {
+        let is_known = self.peers.imports.contains_key(&TargetId::ost(ost));
+        let queue = self.peers.destroys.get_mut(&ost)?;
+        if queue.ready.is_empty() && queue.in_flight == 0 {
+            self.peers.destroys.remove(&ost);
+            return None;
+        }
+        if !is_known || queue.ready.is_empty() || queue.in_flight >= DESTROY_RPCS_MAX {
+            return None;
+        }
+        queue.in_flight += 1;
+        let count = queue.ready.len().min(DESTROY_ROWS_MAX);
+        Some(queue.ready.drain(..count).collect())
+    }
+
+    fn send_destroy(&mut self, now: Now, ost: u16, keys: Vec<Vec<u8>>, out: &mut Vec<Output>) {
+        let mut objects = Vec::new();
+        for key in &keys {
+            match self.objects_of(key) {
+                Ok(of_row) => objects.extend(of_row),
+                Err(status) => {
+                    let fid = rows::split_destroy_key(key).map_or(Fid::default(), |(_, fid, _)| fid);
+                    let what = "objects were not destroyed";
+                    out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
+                }
+            }
+        }
+        let request = Request::Ost(OstRequest::Destroy { objects });
+        self.call(now, TargetId::ost(ost), request, Call::Destroy { ost, keys }, out);
+    }
+
+    fn objects_of(&self, key: &[u8]) -> Result<Vec<ObjectId>, Status> {
+        let (_, fid, component) = rows::split_destroy_key(key).ok_or(Status::Corrupt)?;
+        let value = self.core.store().get(rows::DESTROYS, key).map_err(|error| error.status())?;
+        let Some(value) = value else { return Ok(Vec::new()) };
+        let destroy: Destroy = rows::decode(&value)?;
+        Ok(destroy.stripes.into_iter().map(|stripe| ObjectId { fid, component, stripe }).collect())
+    }
+
+    fn on_destroyed(
+        &mut self,
+        ost: u16,
+        keys: Vec<Vec<u8>>,
+        result: Result<Answer, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(queue) = self.peers.destroys.get_mut(&ost) else { return };
+        queue.in_flight -= 1;
+        if let Err(status) = result {
+            queue.ready.extend(keys);
+            let what = "an OST did not destroy objects";
+            return out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+        }
+        let mut batch = Batch::new();
+        for key in &keys {
+            batch.delete(rows::DESTROYS, key);
+        }
+        match self.core.apply_internal(batch) {
+            Ok(_) => {
+                self.stats.objects_destroyed += keys.len() as u64;
+                out.push(Output::Event(MdsEvent::Destroyed { ost, count: keys.len() }));
+            }
+            // The rows stay; the next incarnation destroys again, which changes nothing.
+            Err(error) => {
+                let (what, status) = ("destroyed objects were not forgotten", error.status());
+                out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Operations, one per file. An operation is a function of the rows, the open files and its request: it writes its
+//! changes into a `Tx` and says what is to be answered. It never waits and has no effect of its own; the machine
+//! claims what the changes need, runs it again if it had to wait for that, and applies everything at once.
+//!
+//! What lies on other MDTs is said in *parts* (`Cx::remote_part`): the operation goes on as if they will succeed, and
+//! the machine settles them before it applies anything.
+
+pub mod attrs;
+pub mod create;
+pub mod layout;
+pub mod link;
+pub mod open;
+pub mod part;
+pub mod path;
+pub mod read;
+pub mod readdir;
+pub mod rename;
+pub mod unlink;
+pub mod xattr;
+
+use crate::fids::Fids;
+use crate::opens::Opens;
+use crate::placement::Placement;
+use crate::rows::{self, Dentry, Destroy, Inode};
+use crate::tx::Tx;
+use base::names::name_hash;
+use base::{ClientId, Fid, FileType, OpenHandle, Status, Version, WallTime};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::lock::{LockWant, bits};
+use wire::mdt::{Entry, OpenArgs};
+use wire::peer::Part;
+use wire::{LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
+
+/// Bytes that a directory shows as its size, as on other file systems.
+pub const DIRECTORY_SIZE_BYTES: u64 = 4096;
+
+/// Why an operation did not come to an end.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stop {
+    /// This is the answer.
+    Status(Status),
+    /// What a name on another MDT leads to has to be asked first.
+    Peek { parent: Fid, name: Vec<u8> },
+    /// Whether `directory` lies below `moved` has to be found out first, under the rename lock.
+    Walk { directory: Fid, moved: Fid },
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Stop {
+        Stop::Status(status)
+    }
+}
+
+/// What changes in memory once the rows are applied.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    Opened { fid: Fid, open: OpenArgs },
+    Closed { handle: OpenHandle },
+}
+
+/// What an operation says that is not rows.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub effects: Vec<Effect>,
+    /// Locks that the caller would like, in the order of preference.
+    pub wanted: Vec<(base::LockId, ldlm::Need)>,
+}
+
+/// What a name on another MDT leads to, and that directory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peeked {
+    pub entry: Option<(Fid, FileType)>,
+    pub parent_attr: base::Attr,
+}
+
+/// What was learnt from other MDTs for one operation.
+#[derive(Debug, Default)]
+pub struct Remote {
+    pub peeked: BTreeMap<(Fid, Vec<u8>), Peeked>,
+    /// The rename lock is held, and the answers to these `Stop::Walk` (directory, moved) are no.
+    pub walked: BTreeSet<(Fid, Fid)>,
+    /// Given by the MDT that made the directory.
+    pub made_fid: Option<Fid>,
+    /// Inodes of other MDTs, as they were prepared.
+    pub types: BTreeMap<Fid, FileType>,
+}
+
+/// Everything that an operation may look at.
+pub struct Cx<'a> {
+    pub tx: Tx<'a>,
+    pub now: WallTime,
+    /// The version of all that changes.
+    pub version: Version,
+    pub client: ClientId,
+    pub mdt_index: u16,
+    /// MDTs of the file system, this one included.
+    pub mdt_count: usize,
+    pub opens: &'a Opens,
+    pub fids: &'a mut Fids,
+    pub placement: &'a mut Placement,
+    /// Not all open files are known again yet.
+    pub is_recovering: bool,
+    /// Sent again after a restart, in its old place.
+    pub is_replay: bool,
+    pub remote: &'a Remote,
+    /// What other MDTs have to do.
+    pub parts: Vec<(u16, Part)>,
+    pub outcome: Outcome,
+}
+
+impl Cx<'_> {
+    pub fn is_local(&self, fid: Fid) -> bool {
+        fid.mdt_index() == Some(self.mdt_index)
+    }
+
+    /// Adds a part for the MDT of `fid`.
+    ///
+    /// # Errors
+    /// `Stale` for a FID that no MDT can have.
+    pub fn remote_part(&mut self, fid: Fid, part: Part) -> Result<(), Status> {
+        self.parts.push((fid.mdt_index().ok_or(Status::Stale)?, part));
+        Ok(())
+    }
+
+    /// An inode that a caller names.
+    ///
+    /// # Errors
+    /// `Stale` when it does not exist (any more) on this MDT.
+    pub fn inode(&self, fid: Fid) -> Result<Inode, Status> {
+        self.tx.inode(fid)?.ok_or(Status::Stale)
+    }
+
+    /// A directory in which a name is about to change or be looked up.
+    ///
+    /// # Errors
+    /// `NotDirectory`; `NotFound` when it was removed.
+    pub fn directory(&self, fid: Fid) -> Result<Inode, Status> {
+        let inode =
+            self.tx.inode(fid)?.ok_or(if self.is_local(fid) { Status::NotFound } else { Status::Stale })?;
+        if inode.attr.file_type != FileType::Directory {
+            return Err(Status::NotDirectory);
+        }
+        if inode.attr.link_count == 0 {
+            return Err(Status::NotFound);
+        }
+        Ok(inode)
+    }
+
+    /// Marks attributes as changed now.
+    pub fn touch(&self, inode: &mut Inode) {
+        inode.attr.ctime = self.now.max(inode.attr.ctime);
+        inode.attr.version = self.version;
+    }
+
+    /// The contents of a directory have changed.
+    pub fn touch_contents(&self, inode: &mut Inode) {
+        self.set_mtime(inode, self.now);
+        self.touch(inode);
+    }
+
+    pub fn set_mtime(&self, inode: &mut Inode, mtime: WallTime) {
+        inode.attr.mtime = mtime;
+        // Stamps rise, also when the clock does not.
+        let after_last = WallTime(inode.attr.mtime_stamp.0.saturating_add(1));
+        inode.attr.mtime_stamp = self.now.max(after_last);
+    }
+
+    /// Puts a name into a directory, which the caller stores afterwards.
+    pub fn add_name(&mut self, parent: &mut Inode, name: &[u8], dentry: Dentry) {
+        self.tx.put_dentry(parent.attr.fid, name, dentry);
+        if dentry.file_type == FileType::Directory {
+            parent.attr.link_count += 1;
+        }
+        self.touch_contents(parent);
+    }
+
+    /// Takes a name out of a directory, which the caller stores afterwards.
+    pub fn remove_name(&mut self, parent: &mut Inode, name: &[u8], dentry: Dentry) {
+        self.tx.delete_dentry(parent.attr.fid, name);
+        if dentry.file_type == FileType::Directory {
+            parent.attr.link_count = parent.attr.link_count.saturating_sub(1);
+        }
+        self.touch_contents(parent);
+    }
+
+    pub fn put_link(&mut self, fid: Fid, parent: Fid, name: &[u8]) {
+        self.tx.put(rows::LINKS, rows::link_key(fid, parent, name), Vec::new());
+    }
+
+    pub fn delete_link(&mut self, fid: Fid, parent: Fid, name: &[u8]) {
+        self.tx.delete(rows::LINKS, rows::link_key(fid, parent, name));
+    }
+
+    /// Stores an inode that has lost a name: it goes, or becomes an orphan while somebody has or may have it open.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn put_after_unlink(&mut self, inode: &Inode) -> Result<(), Status> {
+        if inode.attr.link_count > 0 {
+            self.tx.put_inode(inode);
+            return Ok(());
+        }
+        if self.opens.is_open(inode.attr.fid) || self.is_recovering {
+            self.tx.put_inode(inode);
+            self.tx.put(rows::ORPHANS, inode.attr.fid.key().to_vec(), Vec::new());
+            return Ok(());
+        }
+        self.destroy(inode)
+    }
+
+    /// Removes all rows of an inode and notes the objects that OSTs have to forget.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn destroy(&mut self, inode: &Inode) -> Result<(), Status> {
+        let fid = inode.attr.fid;
+        if inode.xattr_count > 0 {
+            for (key, _) in self.tx.scan_prefix(rows::XATTRS, &fid.key(), usize::MAX)? {
+                self.tx.delete(rows::XATTRS, key);
+            }
+        }
+        for (key, _) in self.tx.scan_prefix(rows::LINKS, &fid.key(), usize::MAX)? {
+            self.tx.delete(rows::LINKS, key);
+        }
+        self.tx.delete(rows::INODES, fid.key().to_vec());
+        self.tx.delete(rows::ORPHANS, fid.key().to_vec());
+        self.destroy_objects(inode);
+        Ok(())
+    }
+
+    /// Notes the objects that an inode may have for destruction.
+    pub fn destroy_objects(&mut self, inode: &Inode) {
+        let Some(layout) = &inode.layout else { return };
+        let mut stripes_of: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
+        for (stripe, ost) in (0u32..).zip(&layout.osts) {
+            stripes_of.entry(*ost).or_default().push(stripe);
+        }
+        for (ost, stripes) in stripes_of {
+            let key = rows::destroy_key(ost, layout.fid, layout.component);
+            self.tx.put(rows::DESTROYS, key, rows::encode(&Destroy { stripes }));
+        }
+    }
+
+    /// Describes an inode of this MDT.
+    pub fn entry(&self, inode: &Inode) -> Entry {
+        let fid = inode.attr.fid;
+        Entry {
+            fid,
+            file_type: inode.attr.file_type,
+            attr: Some(inode.attr.clone()),
+            layout: inode.layout.clone(),
+            symlink_target: inode.symlink_target.clone(),
+            parent_attr: None,
+            is_open_elsewhere: self.opens.is_open_by_others(fid, self.client),
+            is_written_elsewhere: self.opens.is_written_by_others(fid, self.client),
+            was_created: false,
+            grants: Vec::new(),
+        }
+    }
+
+    /// The caller would like the lock of a name.
+    pub fn want_name(&mut self, want: LockWant, parent: Fid, name: &[u8]) {
+        if let Some(lock) = want.name {
+            let resource = Resource::Name { parent, hash: name_hash(name) };
+            let need = ldlm::Need { resource, mode: LockMode::Pr, policy: LockPolicy::Plain };
+            self.outcome.wanted.push((lock, need));
+        }
+    }
+
+    /// The caller would like the lock of an inode of this MDT: without its size while that is not known.
+    pub fn want_inode(&mut self, want: LockWant, inode: &Inode) {
+        if let Some(lock) = want.inode {
+            let mask = if inode.attr.is_size_known { bits::ALL } else { bits::ALL & !bits::UPDATE };
+            let resource = Resource::Inode(inode.attr.fid);
+            let need = ldlm::Need { resource, mode: LockMode::Pr, policy: LockPolicy::Bits(mask) };
+            self.outcome.wanted.push((lock, need));
+        }
+    }
+
+    pub fn effect(&mut self, effect: Effect) {
+        self.outcome.effects.push(effect);
+    }
+}
+
+/// Describes an inode of another MDT, of which only identity and type are known here.
+pub fn remote_entry(dentry: Dentry) -> Entry {
+    Entry {
+        fid: dentry.fid,
+        file_type: dentry.file_type,
+        attr: None,
+        layout: None,
+        symlink_target: None,
+        parent_attr: None,
+        is_open_elsewhere: false,
+        is_written_elsewhere: false,
+        was_created: false,
+        grants: Vec::new(),
+    }
+}
+
+pub fn entry_reply(entry: Entry) -> MdtReply {
+    MdtReply::Entry(Box::new(entry))
+}
+
+/// Runs a request of a client.
+///
+/// # Errors
+/// Those of the operation.
+pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
+    match request {
+        MdtRequest::Lookup { parent, name, want } => read::lookup(cx, *parent, name, *want),
+        MdtRequest::Getattr { fid, want } => read::getattr(cx, *fid, *want),
+        MdtRequest::Readlink { fid } => read::readlink(cx, *fid),
+        MdtRequest::Setattr { fid, set, creds, handle, want } => {
+            attrs::run(cx, *fid, attrs::Args { set, creds, handle: *handle }, *want)
+        }
+        MdtRequest::Create(create) => create::run(cx, create),
+        MdtRequest::Unlink { parent, name, creds } => unlink::unlink(cx, *parent, name, creds),
+        MdtRequest::Rmdir { parent, name, creds } => unlink::rmdir(cx, *parent, name, creds),
+        MdtRequest::Rename { parent, name, new_parent, new_name, flags, creds } => {
+            let from = rename::Place { parent: *parent, name };
+            let to = rename::Place { parent: *new_parent, name: new_name };
+            rename::run(cx, from, to, *flags, creds)
+        }
+        MdtRequest::Link { fid, parent, name, creds, want } => {
+            link::run(cx, *fid, *parent, name, creds, *want)
+        }
+        MdtRequest::Open { fid, open, creds, want } => open::open(cx, *fid, *open, creds, *want),
+        MdtRequest::Close { fid, handle, atime } => open::close(cx, *fid, *handle, *atime),
+        MdtRequest::ReportSize { fid, write_epoch, size_bytes, block_count, mtime, stamp } => {
+            let reported = open::Reported {
+                write_epoch: *write_epoch,
+                size_bytes: *size_bytes,
+                block_count: *block_count,
+                mtime: *mtime,
+                stamp: *stamp,
+            };
+            open::report_size(cx, *fid, reported)
+        }
+        MdtRequest::Reopen { fid, open } => open::reopen(cx, *fid, *open),
+        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs } => {
+            readdir::run(cx, *fid, *after, *entry_count_max, *with_attrs)
+        }
+        MdtRequest::Listxattr { fid, want } => xattr::list(cx, *fid, *want),
+        MdtRequest::Getxattr { fid, name } => xattr::get(cx, *fid, name),
+        MdtRequest::Setxattr { fid, name, value, flags, creds } => {
+            xattr::set(cx, *fid, name, value, *flags, creds)
+        }
+        MdtRequest::Removexattr { fid, name, creds } => xattr::remove(cx, *fid, name, creds),
+        MdtRequest::FidToPath { fid } => path::run(cx, *fid),
+        MdtRequest::SetLayout { fid, layout, creds } => layout::run(cx, *fid, layout, creds),
+        // These change nothing in the rows; the machine answers them.
+        MdtRequest::Statfs
+        | MdtRequest::Sync
+        | MdtRequest::Flock { .. }
+        | MdtRequest::FlockCancel { .. }
+        | MdtRequest::Getlk { .. }
+        | MdtRequest::ReplayFlocks { .. } => Err(Stop::Status(Status::ProtocolError)),
+    }
+}
+
+/// Whether a request takes space that a nearly full target does not give.
+pub fn is_consuming(request: &MdtRequest) -> bool {
+    matches!(
+        request,
+        MdtRequest::Create(_)
+            | MdtRequest::Link { .. }
+            | MdtRequest::Rename { .. }
+            | MdtRequest::Setxattr { .. }
+    )
+}

@@ -1,0 +1,268 @@
+//! CREATE: files, directories, symlinks, devices, and files without a name.
+
+use super::{Cx, DIRECTORY_SIZE_BYTES, Effect, Stop, entry_reply, open, remote_entry};
+use crate::access::{self, EXECUTE, SET_GID, WRITE};
+use crate::acl::{self, Acl};
+use crate::placement::{check_hint, merge_hints};
+use crate::rows::{self, Dentry, Inode};
+use base::limits::{LINK_COUNT_MAX, SYMLINK_BYTES_MAX};
+use base::names::check_name;
+use base::{Attr, Fid, FileType, Status};
+use wire::MdtReply;
+use wire::mdt::{CreateRequest, NewNode};
+use wire::peer::Part;
+
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// # Errors
+/// As open(2), mkdir(2), mknod(2), symlink(2).
+pub fn run(cx: &mut Cx, request: &CreateRequest) -> Result<MdtReply, Stop> {
+    if !request.is_unnamed {
+        check_name(&request.name)?;
+    }
+    let parent = cx.directory(request.parent)?;
+    access::check_access(&cx.tx, &parent, &request.creds, EXECUTE)?;
+    if !request.is_unnamed
+        && let Some(existing) = cx.tx.dentry(request.parent, &request.name)?
+    {
+        return open_existing(cx, request, existing);
+    }
+    access::check_access(&cx.tx, &parent, &request.creds, WRITE | EXECUTE)?;
+    let is_directory = request.node == NewNode::Directory;
+    if is_directory && parent.attr.link_count >= LINK_COUNT_MAX {
+        return Err(Status::TooManyLinks.into());
+    }
+    let (inode, xattrs) = new_inode(cx, request, &parent)?;
+    if is_directory && request.mdt_index.is_some_and(|index| index != cx.mdt_index) {
+        return make_remote_directory(cx, request, parent, inode, xattrs);
+    }
+    make_local(cx, request, parent, inode, xattrs)
+}
+
+/// The name is there: that is what open(2) without O_EXCL wants.
+fn open_existing(cx: &mut Cx, request: &CreateRequest, existing: Dentry) -> Result<MdtReply, Stop> {
+    let Some(args) = request.open.filter(|_| !request.is_exclusive) else {
+        return Err(Status::Exists.into());
+    };
+    match existing.file_type {
+        FileType::Directory => return Err(Status::IsDirectory.into()),
+        FileType::Symlink => return Err(Status::Exists.into()),
+        _ => {}
+    }
+    cx.want_name(request.want, request.parent, &request.name);
+    if !cx.is_local(existing.fid) {
+        return Ok(entry_reply(remote_entry(existing)));
+    }
+    let inode = cx.inode(existing.fid)?;
+    let entry = open::open_inode(cx, inode, args, &request.creds, request.want)?;
+    Ok(entry_reply(entry))
+}
+
+fn make_local(
+    cx: &mut Cx,
+    request: &CreateRequest,
+    mut parent: Inode,
+    mut inode: Inode,
+    xattrs: Xattrs,
+) -> Result<MdtReply, Stop> {
+    let fid = match request.fid.filter(|_| cx.is_replay) {
+        Some(fid) if cx.is_local(fid) && cx.tx.inode(fid)?.is_none() => fid,
+        Some(_) => return Err(Status::VersionConflict.into()),
+        None => cx.fids.allocate()?,
+    };
+    inode.attr.fid = fid;
+    if inode.attr.file_type == FileType::Regular {
+        let hint = merge_hints(request.layout.as_ref(), parent.default_layout.as_ref());
+        inode.layout = cx.placement.layout(fid, 1, &hint)?;
+    }
+    put_new(cx, &mut inode, &xattrs);
+    let mut entry = cx.entry(&inode);
+    if request.is_unnamed {
+        cx.tx.put(rows::ORPHANS, fid.key().to_vec(), Vec::new());
+    } else {
+        cx.add_name(&mut parent, &request.name, Dentry { fid, file_type: inode.attr.file_type });
+        cx.put_link(fid, request.parent, &request.name);
+        cx.tx.put_inode(&parent);
+        entry.parent_attr = Some(parent.attr);
+        cx.want_name(request.want, request.parent, &request.name);
+    }
+    if let Some(open) = request.open {
+        if open.write {
+            inode.attr.is_size_known = false;
+            inode.attr.write_epoch = 1;
+            cx.tx.put_inode(&inode);
+            entry.attr = Some(inode.attr.clone());
+        }
+        cx.effect(Effect::Opened { fid, open });
+    }
+    cx.want_inode(request.want, &inode);
+    entry.was_created = true;
+    Ok(entry_reply(entry))
+}
+
+fn make_remote_directory(
+    cx: &mut Cx,
+    request: &CreateRequest,
+    mut parent: Inode,
+    mut inode: Inode,
+    xattrs: Xattrs,
+) -> Result<MdtReply, Stop> {
+    let mdt_index = request.mdt_index.unwrap_or(cx.mdt_index);
+    if usize::from(mdt_index) >= cx.mdt_count {
+        return Err(Status::NoDevice.into());
+    }
+    inode.attr.fid = request.fid.filter(|_| cx.is_replay).unwrap_or_default();
+    let fid = cx.remote.made_fid.unwrap_or(inode.attr.fid);
+    let part = Part::MakeDirectory {
+        attr: inode.attr,
+        parent: request.parent,
+        name: request.name.clone(),
+        xattrs,
+        default_layout: inode.default_layout,
+    };
+    cx.parts.push((mdt_index, part));
+    let dentry = Dentry { fid, file_type: FileType::Directory };
+    cx.add_name(&mut parent, &request.name, dentry);
+    cx.tx.put_inode(&parent);
+    cx.want_name(request.want, request.parent, &request.name);
+    let mut entry = remote_entry(dentry);
+    entry.parent_attr = Some(parent.attr);
+    entry.was_created = true;
+    Ok(entry_reply(entry))
+}
+
+/// Stores a new inode with its first xattrs.
+pub fn put_new(cx: &mut Cx, inode: &mut Inode, xattrs: &Xattrs) {
+    let fid = inode.attr.fid;
+    for (name, value) in xattrs {
+        cx.tx.put(rows::XATTRS, rows::xattr_key(fid, name), value.clone());
+        inode.xattr_count += 1;
+        inode.xattr_name_bytes += name.len() as u32 + 1;
+    }
+    inode.attr.has_xattrs = inode.xattr_count > 0;
+    cx.tx.put_inode(inode);
+}
+
+/// The inode without its FID and layout, and the ACLs that it inherits.
+fn new_inode(cx: &mut Cx, request: &CreateRequest, parent: &Inode) -> Result<(Inode, Xattrs), Status> {
+    let file_type = file_type_of(&request.node)?;
+    let mut permissions = request.permissions & 0o7777;
+    let mut xattrs = Xattrs::new();
+    if file_type == FileType::Symlink {
+        permissions = 0o777;
+    } else {
+        permissions = inherit_acl(cx, request, parent, file_type, permissions, &mut xattrs)?;
+    }
+    let mut gid = request.creds.gid;
+    if parent.attr.permissions & SET_GID != 0 {
+        gid = parent.attr.gid;
+        if file_type == FileType::Directory {
+            permissions |= SET_GID;
+        } else {
+            permissions = without_foreign_group(request, gid, permissions)?;
+        }
+    }
+    let mut attr = blank_attr(cx, file_type, permissions);
+    (attr.uid, attr.gid) = (request.creds.uid, gid);
+    attr.link_count = match file_type {
+        FileType::Directory => 2,
+        _ => u32::from(!request.is_unnamed),
+    };
+    let mut inode = Inode {
+        attr,
+        layout: None,
+        symlink_target: None,
+        default_layout: None,
+        xattr_name_bytes: 0,
+        xattr_count: 0,
+    };
+    match &request.node {
+        NewNode::Symlink { target } => {
+            inode.attr.size_bytes = target.len() as u64;
+            inode.symlink_target = Some(target.clone());
+        }
+        NewNode::Device { rdev, .. } => inode.attr.rdev = *rdev,
+        NewNode::Directory => {
+            let hint = merge_hints(request.layout.as_ref(), parent.default_layout.as_ref());
+            check_hint(&hint)?;
+            inode.default_layout = (hint != Default::default()).then_some(hint);
+        }
+        NewNode::Regular => {}
+    }
+    Ok((inode, xattrs))
+}
+
+fn file_type_of(node: &NewNode) -> Result<FileType, Status> {
+    match node {
+        NewNode::Regular => Ok(FileType::Regular),
+        NewNode::Directory => Ok(FileType::Directory),
+        NewNode::Symlink { target } if target.is_empty() => Err(Status::NotFound),
+        NewNode::Symlink { target } if target.len() > SYMLINK_BYTES_MAX => Err(Status::NameTooLong),
+        NewNode::Symlink { .. } => Ok(FileType::Symlink),
+        NewNode::Device { file_type: FileType::Directory | FileType::Symlink, .. } => Err(Status::Invalid),
+        NewNode::Device { file_type, .. } => Ok(*file_type),
+    }
+}
+
+/// A default ACL of the directory takes the place of the umask.
+fn inherit_acl(
+    cx: &Cx,
+    request: &CreateRequest,
+    parent: &Inode,
+    file_type: FileType,
+    permissions: u32,
+    xattrs: &mut Xattrs,
+) -> Result<u32, Status> {
+    let value = match parent.xattr_count {
+        0 => None,
+        _ => cx.tx.get(rows::XATTRS, &rows::xattr_key(request.parent, acl::DEFAULT))?,
+    };
+    let Some(value) = value else { return Ok(permissions & !(request.umask & 0o777)) };
+    let default = Acl::from_xattr(&value).map_err(|_| Status::Corrupt)?;
+    let (access, mode) = default.inherit(permissions & 0o777);
+    if !access.is_mode_only() {
+        xattrs.push((acl::ACCESS.to_vec(), access.to_xattr()));
+    }
+    if file_type == FileType::Directory {
+        xattrs.push((acl::DEFAULT.to_vec(), value));
+    }
+    Ok(permissions & !0o777 | mode)
+}
+
+/// Nobody makes a set-group-id program of a group that he does not belong to.
+fn without_foreign_group(request: &CreateRequest, gid: u32, permissions: u32) -> Result<u32, Status> {
+    const PROGRAM: u32 = SET_GID | access::GROUP_EXECUTE;
+    if permissions & PROGRAM != PROGRAM || access::is_superuser(&request.creds) {
+        return Ok(permissions);
+    }
+    match access::is_member(&request.creds, gid) {
+        Some(true) => Ok(permissions),
+        Some(false) => Ok(permissions & !SET_GID),
+        None => Err(Status::AccessDenied),
+    }
+}
+
+/// Attributes of something that comes to life now.
+pub fn blank_attr(cx: &Cx, file_type: FileType, permissions: u32) -> Attr {
+    let is_directory = file_type == FileType::Directory;
+    Attr {
+        fid: Fid::default(),
+        file_type,
+        permissions,
+        uid: 0,
+        gid: 0,
+        link_count: 1,
+        rdev: 0,
+        size_bytes: if is_directory { DIRECTORY_SIZE_BYTES } else { 0 },
+        block_count: if is_directory { DIRECTORY_SIZE_BYTES / 512 } else { 0 },
+        atime: cx.now,
+        mtime: cx.now,
+        ctime: cx.now,
+        btime: cx.now,
+        mtime_stamp: cx.now,
+        version: cx.version,
+        is_size_known: true,
+        write_epoch: 0,
+        has_xattrs: false,
+    }
+}

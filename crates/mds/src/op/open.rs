@@ -1,0 +1,152 @@
+//! OPEN, CLOSE, REPORTSIZE and REOPEN: who has a file open, and when its size is known (hazards 4.1 to 4.5).
+
+use super::{Cx, Effect, Stop, entry_reply};
+use crate::access::{self, EXECUTE, READ, WRITE};
+use crate::rows::{self, Inode};
+use base::{Fid, FileType, OpenHandle, Status, WallTime};
+use wire::MdtReply;
+use wire::lock::LockWant;
+use wire::mdt::{Credentials, Entry, OpenArgs};
+
+/// # Errors
+/// As open(2) of something that exists.
+pub fn open(
+    cx: &mut Cx,
+    fid: Fid,
+    args: OpenArgs,
+    creds: &Credentials,
+    want: LockWant,
+) -> Result<MdtReply, Stop> {
+    let inode = cx.inode(fid)?;
+    let entry = open_inode(cx, inode, args, creds, want)?;
+    Ok(entry_reply(entry))
+}
+
+/// Checks permissions and marks the size as unknown when the file may be written from now on.
+///
+/// # Errors
+/// As open(2).
+pub fn open_inode(
+    cx: &mut Cx,
+    mut inode: Inode,
+    args: OpenArgs,
+    creds: &Credentials,
+    want: LockWant,
+) -> Result<Entry, Status> {
+    let fid = inode.attr.fid;
+    if inode.attr.file_type == FileType::Directory && args.write {
+        return Err(Status::IsDirectory);
+    }
+    if inode.attr.file_type == FileType::Symlink {
+        return Err(Status::TooManySymlinks);
+    }
+    let wanted = [(args.read, READ), (args.write, WRITE), (args.execute, EXECUTE)];
+    let wanted = wanted.iter().filter(|(is_wanted, _)| *is_wanted).fold(0, |all, (_, bit)| all | bit);
+    access::check_access(&cx.tx, &inode, creds, wanted)?;
+    let is_busy = args.write && cx.opens.is_executed(fid) || args.execute && cx.opens.is_written(fid);
+    if is_busy && !cx.is_replay {
+        return Err(Status::TextBusy);
+    }
+    // The same handle again is the same open again.
+    let is_again = cx.opens.get(cx.client, args.handle) == Some((fid, args));
+    if args.write && inode.attr.file_type == FileType::Regular && !is_again {
+        inode.attr.is_size_known = false;
+        inode.attr.write_epoch += 1;
+        inode.attr.version = cx.version;
+        cx.tx.put_inode(&inode);
+    }
+    cx.effect(Effect::Opened { fid, open: args });
+    cx.want_inode(want, &inode);
+    Ok(cx.entry(&inode))
+}
+
+/// After a restart: the handle was open before, so nothing is checked, and the rows know of it.
+///
+/// # Errors
+/// `Stale` when the file is gone.
+pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
+    let mut inode = cx.inode(fid)?;
+    if args.write && inode.attr.is_size_known && inode.attr.file_type == FileType::Regular {
+        inode.attr.is_size_known = false;
+        inode.attr.write_epoch += 1;
+        inode.attr.version = cx.version;
+        cx.tx.put_inode(&inode);
+    }
+    cx.effect(Effect::Opened { fid, open: args });
+    Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// # Errors
+/// Those of the store: a handle that is not known is closed already.
+pub fn close(cx: &mut Cx, fid: Fid, handle: OpenHandle, atime: Option<WallTime>) -> Result<MdtReply, Stop> {
+    let Some((open_fid, args)) = cx.opens.get(cx.client, handle).filter(|(open, _)| *open == fid) else {
+        return Ok(MdtReply::Closed { wants_size: None });
+    };
+    cx.effect(Effect::Closed { handle });
+    let Some(mut inode) = cx.tx.inode(open_fid)? else { return Ok(MdtReply::Closed { wants_size: None }) };
+    let is_last = !cx.opens.is_open_besides(fid, cx.client, handle);
+    if inode.attr.link_count == 0 && is_last && !cx.is_recovering {
+        cx.destroy(&inode)?;
+        return Ok(MdtReply::Closed { wants_size: None });
+    }
+    if let Some(atime) = atime.filter(|atime| *atime > inode.attr.atime) {
+        inode.attr.atime = atime;
+        inode.attr.version = cx.version;
+        cx.tx.put_inode(&inode);
+    }
+    let is_last_writer = args.write && !cx.opens.is_written_besides(fid, cx.client, handle);
+    let wants_size = (is_last_writer && !inode.attr.is_size_known).then_some(inode.attr.write_epoch);
+    Ok(MdtReply::Closed { wants_size })
+}
+
+/// What the objects of a file say.
+#[derive(Clone, Copy, Debug)]
+pub struct Reported {
+    pub write_epoch: u64,
+    pub size_bytes: u64,
+    pub block_count: u64,
+    pub mtime: WallTime,
+    pub stamp: WallTime,
+}
+
+/// Takes the size unless somebody has opened the file for writing or cut it since.
+///
+/// # Errors
+/// `Stale` when the file is gone.
+pub fn report_size(cx: &mut Cx, fid: Fid, reported: Reported) -> Result<MdtReply, Stop> {
+    let mut inode = cx.inode(fid)?;
+    let is_current = reported.write_epoch == inode.attr.write_epoch
+        && !inode.attr.is_size_known
+        && !cx.opens.is_written(fid)
+        && !cx.is_recovering;
+    if is_current {
+        inode.attr.size_bytes = reported.size_bytes;
+        inode.attr.block_count = reported.block_count;
+        inode.attr.is_size_known = true;
+        if reported.stamp > inode.attr.mtime_stamp {
+            inode.attr.mtime = reported.mtime;
+            inode.attr.mtime_stamp = reported.stamp;
+        }
+        inode.attr.ctime = inode.attr.ctime.max(reported.stamp);
+        inode.attr.version = cx.version;
+        cx.tx.put_inode(&inode);
+    }
+    Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// Removes the inodes without a name that nobody has open.
+///
+/// # Errors
+/// Those of the store.
+pub fn sweep_orphans(cx: &mut Cx, candidates: &[Fid]) -> Result<(), Status> {
+    for fid in candidates {
+        if cx.opens.is_open(*fid) || cx.tx.get(rows::ORPHANS, &fid.key())?.is_none() {
+            continue;
+        }
+        match cx.tx.inode(*fid)? {
+            Some(inode) if inode.attr.link_count == 0 => cx.destroy(&inode)?,
+            _ => cx.tx.delete(rows::ORPHANS, fid.key().to_vec()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! Parts: what an operation does to names and inodes. Those of this MDT are executed directly; those of another one
+//! are the same function over there, once when it prepares and once when the decision has come.
+
+use super::{Cx, create};
+use crate::access::{self, EXECUTE, WRITE};
+use crate::rows::{self, Dentry, Inode};
+use base::limits::LINK_COUNT_MAX;
+use base::{Fid, FileType, Status};
+use wire::mdt::Credentials;
+use wire::peer::Part;
+
+/// An operation of another MDT was faster, or stands in the way: start anew. (`Again` would have the same request sent
+/// again, below us.)
+pub const GIVE_WAY: Status = Status::Busy;
+
+/// Executes a part, and fills in the FID of a directory that it makes.
+///
+/// # Errors
+/// `GIVE_WAY` when the name does not lead where the part says: somebody was faster. Otherwise the operation's own.
+pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Status> {
+    match part {
+        Part::MakeDirectory { .. } => make_directory(cx, part),
+        Part::RemoveDirectory { fid, must_own } => {
+            remove_directory(cx, *fid, must_own.then_some(creds)).map(drop)
+        }
+        Part::DropLink { fid, parent, name, must_own } => {
+            drop_link(cx, *fid, *parent, name, must_own.then_some(creds)).map(drop)
+        }
+        Part::AddLink { fid, parent, name } => add_link(cx, *fid, *parent, name).map(drop),
+        Part::RemoveName { parent, name, fid, file_type } => {
+            let dentry = Dentry { fid: *fid, file_type: *file_type };
+            change_name(cx, *parent, name, Some(dentry), None, creds).map(drop)
+        }
+        Part::PutName { parent, name, old, fid, file_type } => {
+            let old = old.map(|(fid, file_type)| Dentry { fid, file_type });
+            let new = Dentry { fid: *fid, file_type: *file_type };
+            change_name(cx, *parent, name, old, Some(new), creds).map(drop)
+        }
+        Part::SetParent { fid, old_parent, old_name, parent, name, must_own } => {
+            let (from, to) = ((*old_parent, &old_name[..]), (*parent, &name[..]));
+            set_parent(cx, *fid, from, to, *must_own, creds).map(drop)
+        }
+    }
+}
+
+/// The inode or directory on whose MDT a part is executed; `None` for a directory to be made.
+pub fn owner_of(part: &Part) -> Option<Fid> {
+    match part {
+        Part::MakeDirectory { .. } => None,
+        Part::RemoveDirectory { fid, .. }
+        | Part::DropLink { fid, .. }
+        | Part::AddLink { fid, .. }
+        | Part::SetParent { fid, .. } => Some(*fid),
+        Part::RemoveName { parent, .. } | Part::PutName { parent, .. } => Some(*parent),
+    }
+}
+
+/// Whether two runs of an operation say the same; times and versions differ from run to run.
+pub fn is_same(a: &Part, b: &Part) -> bool {
+    match (a, b) {
+        (
+            Part::MakeDirectory { parent, name, .. },
+            Part::MakeDirectory { parent: other_parent, name: other_name, .. },
+        ) => parent == other_parent && name == other_name,
+        _ => a == b,
+    }
+}
+
+fn make_directory(cx: &mut Cx, part: &mut Part) -> Result<(), Status> {
+    let Part::MakeDirectory { attr, parent, name, xattrs, default_layout } = part else {
+        return Err(Status::ProtocolError);
+    };
+    if attr.file_type != FileType::Directory {
+        return Err(Status::ProtocolError);
+    }
+    if attr.fid == Fid::default() {
+        attr.fid = cx.fids.allocate()?;
+    }
+    if !cx.is_local(attr.fid) || cx.tx.inode(attr.fid)?.is_some() {
+        return Err(Status::VersionConflict);
+    }
+    let mut inode = Inode {
+        attr: attr.clone(),
+        layout: None,
+        symlink_target: None,
+        default_layout: default_layout.clone(),
+        xattr_name_bytes: 0,
+        xattr_count: 0,
+    };
+    // Versions are of the MDT that has the inode.
+    inode.attr.version = cx.version;
+    let (fid, parent, name, xattrs) = (attr.fid, *parent, name.clone(), xattrs.clone());
+    create::put_new(cx, &mut inode, &xattrs);
+    cx.put_link(fid, parent, &name);
+    Ok(())
+}
+
+fn check_owned(inode: &Inode, must_be_owned_by: Option<&Credentials>) -> Result<(), Status> {
+    match must_be_owned_by {
+        Some(creds) => access::check_owner(&inode.attr, creds),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// `NotEmpty`, `NotDirectory`, `NotPermitted`
+pub fn remove_directory(cx: &mut Cx, fid: Fid, must_own: Option<&Credentials>) -> Result<Inode, Status> {
+    let mut inode = cx.directory(fid)?;
+    check_owned(&inode, must_own)?;
+    if !cx.tx.scan_prefix(rows::DENTRIES, &fid.key(), 1)?.is_empty() {
+        return Err(Status::NotEmpty);
+    }
+    inode.attr.link_count = 0;
+    cx.touch(&mut inode);
+    for (key, _) in cx.tx.scan_prefix(rows::LINKS, &fid.key(), usize::MAX)? {
+        cx.tx.delete(rows::LINKS, key);
+    }
+    cx.put_after_unlink(&inode)?;
+    Ok(inode)
+}
+
+/// # Errors
+/// `IsDirectory`, `NotPermitted`
+pub fn drop_link(
+    cx: &mut Cx,
+    fid: Fid,
+    parent: Fid,
+    name: &[u8],
+    must_own: Option<&Credentials>,
+) -> Result<Inode, Status> {
+    // A name without its inode is damage.
+    let mut inode = cx.tx.inode(fid)?.ok_or(Status::Corrupt)?;
+    if inode.attr.file_type == FileType::Directory {
+        return Err(Status::IsDirectory);
+    }
+    check_owned(&inode, must_own)?;
+    inode.attr.link_count = inode.attr.link_count.saturating_sub(1);
+    cx.touch(&mut inode);
+    cx.delete_link(fid, parent, name);
+    cx.put_after_unlink(&inode)?;
+    Ok(inode)
+}
+
+/// # Errors
+/// `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for an inode whose last name is gone for good.
+pub fn add_link(cx: &mut Cx, fid: Fid, parent: Fid, name: &[u8]) -> Result<Inode, Status> {
+    let mut inode = cx.tx.inode(fid)?.ok_or(Status::NotFound)?;
+    if inode.attr.file_type == FileType::Directory {
+        return Err(Status::NotPermitted);
+    }
+    if inode.attr.link_count >= LINK_COUNT_MAX {
+        return Err(Status::TooManyLinks);
+    }
+    if inode.attr.link_count == 0 {
+        // Made with O_TMPFILE, and still open: it may get a name.
+        if cx.tx.get(rows::ORPHANS, &fid.key())?.is_none() {
+            return Err(Status::NotFound);
+        }
+        cx.tx.delete(rows::ORPHANS, fid.key().to_vec());
+    }
+    inode.attr.link_count += 1;
+    cx.touch(&mut inode);
+    cx.put_link(fid, parent, name);
+    cx.tx.put_inode(&inode);
+    Ok(inode)
+}
+
+/// Lets a name lead elsewhere, or nowhere. Returns the directory.
+///
+/// # Errors
+/// `GIVE_WAY` when it does not lead to `old`; `AccessDenied`, `TooManyLinks`.
+pub fn change_name(
+    cx: &mut Cx,
+    parent: Fid,
+    name: &[u8],
+    old: Option<Dentry>,
+    new: Option<Dentry>,
+    creds: &Credentials,
+) -> Result<Inode, Status> {
+    let mut directory = cx.directory(parent)?;
+    access::check_access(&cx.tx, &directory, creds, WRITE | EXECUTE)?;
+    if cx.tx.dentry(parent, name)? != old {
+        return Err(GIVE_WAY);
+    }
+    if let Some(old) = old {
+        cx.remove_name(&mut directory, name, old);
+    }
+    if let Some(new) = new {
+        if new.file_type == FileType::Directory && directory.attr.link_count >= LINK_COUNT_MAX {
+            return Err(Status::TooManyLinks);
+        }
+        cx.add_name(&mut directory, name, new);
+    }
+    cx.tx.put_inode(&directory);
+    Ok(directory)
+}
+
+/// # Errors
+/// `NotPermitted`; `AccessDenied` for a directory that changes its parent and that the caller may not write.
+pub fn set_parent(
+    cx: &mut Cx,
+    fid: Fid,
+    from: (Fid, &[u8]),
+    to: (Fid, &[u8]),
+    must_own: bool,
+    creds: &Credentials,
+) -> Result<Inode, Status> {
+    let mut inode = cx.tx.inode(fid)?.ok_or(Status::Corrupt)?;
+    check_owned(&inode, must_own.then_some(creds))?;
+    if inode.attr.file_type == FileType::Directory && from.0 != to.0 {
+        access::check_access(&cx.tx, &inode, creds, WRITE)?;
+    }
+    cx.delete_link(fid, from.0, from.1);
+    cx.put_link(fid, to.0, to.1);
+    cx.touch(&mut inode);
+    cx.tx.put_inode(&inode);
+    Ok(inode)
+}

@@ -1,0 +1,40 @@
+//! LOOKUP, GETATTR, READLINK.
+
+use super::{Cx, Stop, entry_reply, remote_entry};
+use base::names::check_name;
+use base::{Fid, Status};
+use wire::MdtReply;
+use wire::lock::LockWant;
+
+/// # Errors
+/// `NotDirectory`, `NotFound` when the directory was removed. An absent name is no error.
+pub fn lookup(cx: &mut Cx, parent: Fid, name: &[u8], want: LockWant) -> Result<MdtReply, Stop> {
+    check_name(name)?;
+    cx.directory(parent)?;
+    cx.want_name(want, parent, name);
+    let Some(dentry) = cx.tx.dentry(parent, name)? else {
+        return Ok(MdtReply::Absent { grants: Vec::new() });
+    };
+    if !cx.is_local(dentry.fid) {
+        return Ok(entry_reply(remote_entry(dentry)));
+    }
+    // A name without its inode is damage.
+    let inode = cx.tx.inode(dentry.fid)?.ok_or(Status::Corrupt)?;
+    cx.want_inode(want, &inode);
+    Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// # Errors
+/// `Stale`
+pub fn getattr(cx: &mut Cx, fid: Fid, want: LockWant) -> Result<MdtReply, Stop> {
+    let inode = cx.inode(fid)?;
+    cx.want_inode(want, &inode);
+    Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// # Errors
+/// `Invalid` for anything but a symlink.
+pub fn readlink(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
+    let target = cx.inode(fid)?.symlink_target.ok_or(Status::Invalid)?;
+    Ok(MdtReply::Bytes(target))
+}

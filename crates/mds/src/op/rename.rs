@@ -1,0 +1,265 @@
+//! RENAME, executed on the MDT of the new parent.
+
+use super::{Cx, Stop, part, path};
+use crate::access::{self, EXECUTE, WRITE};
+use crate::rows::{Dentry, Inode};
+use base::names::check_name;
+use base::{Attr, Fid, FileType, Status};
+use wire::MdtReply;
+use wire::mdt::{Credentials, Entry};
+use wire::peer::Part;
+
+pub const NOREPLACE: u32 = 1;
+pub const EXCHANGE: u32 = 2;
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub parent: Fid,
+    pub name: &'a [u8],
+}
+
+/// Both directories and what their names lead to.
+struct Found {
+    from: Attr,
+    to: Inode,
+    source: Dentry,
+    target: Option<Dentry>,
+}
+
+/// # Errors
+/// As renameat2(2).
+pub fn run(cx: &mut Cx, from: Place, to: Place, flags: u32, creds: &Credentials) -> Result<MdtReply, Stop> {
+    check_name(from.name)?;
+    check_name(to.name)?;
+    if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
+        return Err(Status::Invalid.into());
+    }
+    let found = find(cx, from, to, creds)?;
+    match found.target {
+        Some(_) if flags & NOREPLACE != 0 => return Err(Status::Exists.into()),
+        None if flags & EXCHANGE != 0 => return Err(Status::NotFound.into()),
+        // Two names of one inode: nothing to do, says POSIX.
+        Some(target) if target.fid == found.source.fid => return Ok(nothing(cx, from, &found)?),
+        _ => {}
+    }
+    access::check_access(&cx.tx, &found.to, creds, WRITE | EXECUTE)?;
+    check_own(cx, &found.from, found.source, creds)?;
+    if let Some(target) = found.target {
+        check_own(cx, &found.to.attr, target, creds)?;
+    }
+    if flags & EXCHANGE != 0 {
+        return exchange(cx, from, to, &found, creds);
+    }
+    replace(cx, from, to, &found, creds)
+}
+
+fn find(cx: &Cx, from: Place, to: Place, creds: &Credentials) -> Result<Found, Stop> {
+    let (from_attr, source) = if cx.is_local(from.parent) {
+        let directory = cx.directory(from.parent)?;
+        access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
+        let source = cx.tx.dentry(from.parent, from.name)?;
+        if source.is_some() {
+            access::check_access(&cx.tx, &directory, creds, WRITE | EXECUTE)?;
+        }
+        (directory.attr, source)
+    } else {
+        let key = (from.parent, from.name.to_vec());
+        let peeked = cx.remote.peeked.get(&key).ok_or(Stop::Peek { parent: key.0, name: key.1 })?;
+        let source = peeked.entry.map(|(fid, file_type)| Dentry { fid, file_type });
+        (peeked.parent_attr.clone(), source)
+    };
+    let directory = cx.directory(to.parent)?;
+    access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
+    let target = cx.tx.dentry(to.parent, to.name)?;
+    let source = source.ok_or(Status::NotFound)?;
+    Ok(Found { from: from_attr, to: directory, source, target })
+}
+
+/// The sticky bit, as far as the inode is here; its own MDT checks otherwise.
+fn check_own(cx: &Cx, directory: &Attr, dentry: Dentry, creds: &Credentials) -> Result<(), Status> {
+    if !access::needs_ownership_in(directory, creds) || !cx.is_local(dentry.fid) {
+        return Ok(());
+    }
+    let inode = cx.tx.inode(dentry.fid)?.ok_or(Status::Corrupt)?;
+    access::check_sticky(directory, &inode.attr, creds)
+}
+
+fn nothing(cx: &Cx, from: Place, found: &Found) -> Result<MdtReply, Status> {
+    Ok(MdtReply::Removed {
+        parent_attr: cx.is_local(from.parent).then(|| found.from.clone()),
+        new_parent_attr: Some(found.to.attr.clone()),
+        child: None,
+        replaced: None,
+    })
+}
+
+fn replace(
+    cx: &mut Cx,
+    from: Place,
+    to: Place,
+    found: &Found,
+    creds: &Credentials,
+) -> Result<MdtReply, Stop> {
+    let source = found.source;
+    let is_directory = source.file_type == FileType::Directory;
+    if let Some(target) = found.target {
+        match (is_directory, target.file_type == FileType::Directory) {
+            (true, false) => return Err(Status::NotDirectory.into()),
+            (false, true) => return Err(Status::IsDirectory.into()),
+            _ => {}
+        }
+        // An ancestor of the source has at least one entry.
+        if target.fid == from.parent {
+            return Err(Status::NotEmpty.into());
+        }
+    }
+    if is_directory && from.parent != to.parent {
+        check_not_below(cx, to.parent, source.fid)?;
+    }
+    let remove = Part::RemoveName {
+        parent: from.parent,
+        name: from.name.to_vec(),
+        fid: source.fid,
+        file_type: source.file_type,
+    };
+    execute(cx, remove, creds)?;
+    execute(cx, put_name(to, found.target, source), creds)?;
+    let must_own = access::needs_ownership_in(&found.from, creds);
+    execute(cx, set_parent(source, from, to, must_own), creds)?;
+    let replaced = match found.target {
+        Some(target) => {
+            remove_target(cx, to, target, access::needs_ownership_in(&found.to.attr, creds), creds)?
+        }
+        None => None,
+    };
+    reply(cx, from, to, source, replaced)
+}
+
+/// The inode whose name was taken by another one.
+fn remove_target(
+    cx: &mut Cx,
+    to: Place,
+    target: Dentry,
+    must_own: bool,
+    creds: &Credentials,
+) -> Result<Option<Box<Entry>>, Status> {
+    let is_directory = target.file_type == FileType::Directory;
+    if !cx.is_local(target.fid) {
+        let part = if is_directory {
+            Part::RemoveDirectory { fid: target.fid, must_own }
+        } else {
+            Part::DropLink { fid: target.fid, parent: to.parent, name: to.name.to_vec(), must_own }
+        };
+        cx.remote_part(target.fid, part)?;
+        return Ok(None);
+    }
+    let owner = must_own.then_some(creds);
+    let inode = if is_directory {
+        part::remove_directory(cx, target.fid, owner)?
+    } else {
+        part::drop_link(cx, target.fid, to.parent, to.name, owner)?
+    };
+    Ok(Some(Box::new(cx.entry(&inode))))
+}
+
+fn exchange(
+    cx: &mut Cx,
+    from: Place,
+    to: Place,
+    found: &Found,
+    creds: &Credentials,
+) -> Result<MdtReply, Stop> {
+    let source = found.source;
+    let target = found.target.ok_or(Status::NotFound)?;
+    if from.parent != to.parent {
+        if source.file_type == FileType::Directory {
+            check_not_below(cx, to.parent, source.fid)?;
+        }
+        if target.file_type == FileType::Directory {
+            check_not_below(cx, from.parent, target.fid)?;
+        }
+    }
+    execute(cx, put_name(from, Some(source), target), creds)?;
+    execute(cx, put_name(to, Some(target), source), creds)?;
+    let must_own = access::needs_ownership_in(&found.from, creds);
+    execute(cx, set_parent(source, from, to, must_own), creds)?;
+    let must_own = access::needs_ownership_in(&found.to.attr, creds);
+    execute(cx, set_parent(target, to, from, must_own), creds)?;
+    let replaced = local_entry(cx, target.fid)?;
+    reply(cx, from, to, source, replaced)
+}
+
+fn put_name(place: Place, old: Option<Dentry>, new: Dentry) -> Part {
+    Part::PutName {
+        parent: place.parent,
+        name: place.name.to_vec(),
+        old: old.map(|old| (old.fid, old.file_type)),
+        fid: new.fid,
+        file_type: new.file_type,
+    }
+}
+
+fn set_parent(moved: Dentry, from: Place, to: Place, must_own: bool) -> Part {
+    Part::SetParent {
+        fid: moved.fid,
+        old_parent: from.parent,
+        old_name: from.name.to_vec(),
+        parent: to.parent,
+        name: to.name.to_vec(),
+        must_own,
+    }
+}
+
+/// Here or on the MDT where it belongs.
+fn execute(cx: &mut Cx, mut part: Part, creds: &Credentials) -> Result<(), Status> {
+    match part::owner_of(&part) {
+        Some(fid) if !cx.is_local(fid) => cx.remote_part(fid, part),
+        _ => part::run(cx, &mut part, creds),
+    }
+}
+
+fn local_entry(cx: &Cx, fid: Fid) -> Result<Option<Box<Entry>>, Status> {
+    if !cx.is_local(fid) {
+        return Ok(None);
+    }
+    Ok(cx.tx.inode(fid)?.map(|inode| Box::new(cx.entry(&inode))))
+}
+
+fn reply(
+    cx: &Cx,
+    from: Place,
+    to: Place,
+    source: Dentry,
+    replaced: Option<Box<Entry>>,
+) -> Result<MdtReply, Stop> {
+    let attr_of = |fid: Fid| -> Result<Option<Attr>, Status> {
+        if cx.is_local(fid) { Ok(cx.tx.inode(fid)?.map(|inode| inode.attr)) } else { Ok(None) }
+    };
+    Ok(MdtReply::Removed {
+        parent_attr: attr_of(from.parent)?,
+        new_parent_attr: attr_of(to.parent)?,
+        child: local_entry(cx, source.fid)?,
+        replaced,
+    })
+}
+
+/// A directory cannot be moved below itself. With several MDTs the way up leads over them, and nobody else may move
+/// directories meanwhile: the machine finds out.
+fn check_not_below(cx: &Cx, directory: Fid, moved: Fid) -> Result<(), Stop> {
+    if directory == moved {
+        return Err(Status::Invalid.into());
+    }
+    if cx.remote.walked.contains(&(directory, moved)) {
+        return Ok(());
+    }
+    let mut above = directory;
+    while cx.mdt_count == 1 && above != Fid::ROOT && cx.is_local(above) {
+        let (parent, _) = path::parent_of(cx, above)?.ok_or(Status::NotFound)?;
+        if parent == moved {
+            return Err(Status::Invalid.into());
+        }
+        above = parent;
+    }
+    if above == Fid::ROOT { Ok(()) } else { Err(Stop::Walk { directory, moved }) }
+}

@@ -1,0 +1,88 @@
+//! Open files, in memory: clients name them again after a restart (`Reopen`).
+
+use base::{ClientId, Fid, OpenHandle};
+use std::collections::BTreeMap;
+use wire::mdt::OpenArgs;
+
+/// Who has what open, and how.
+#[derive(Debug, Default)]
+pub struct Opens {
+    by_file: BTreeMap<Fid, BTreeMap<(ClientId, OpenHandle), OpenArgs>>,
+    by_handle: BTreeMap<(ClientId, OpenHandle), Fid>,
+}
+
+impl Opens {
+    /// Notes an open. Again is no error: the latest counts.
+    pub fn open(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
+        self.close(client, open.handle);
+        self.by_file.entry(fid).or_default().insert((client, open.handle), open);
+        self.by_handle.insert((client, open.handle), fid);
+    }
+
+    /// Which file it was, and how it was open; `None` for a handle that is not known.
+    pub fn close(&mut self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {
+        let fid = self.by_handle.remove(&(client, handle))?;
+        let handles = self.by_file.get_mut(&fid)?;
+        let open = handles.remove(&(client, handle))?;
+        if handles.is_empty() {
+            self.by_file.remove(&fid);
+        }
+        Some((fid, open))
+    }
+
+    /// Everything of a client; returns the files.
+    pub fn drop_client(&mut self, client: ClientId) -> Vec<Fid> {
+        let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
+        let handles: Vec<_> = self.by_handle.range(range).map(|((_, handle), _)| *handle).collect();
+        handles.into_iter().filter_map(|handle| self.close(client, handle)).map(|(fid, _)| fid).collect()
+    }
+
+    pub fn get(&self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {
+        let fid = *self.by_handle.get(&(client, handle))?;
+        Some((fid, *self.by_file.get(&fid)?.get(&(client, handle))?))
+    }
+
+    pub fn is_open(&self, fid: Fid) -> bool {
+        self.by_file.contains_key(&fid)
+    }
+
+    fn handles(&self, fid: Fid) -> impl Iterator<Item = (&(ClientId, OpenHandle), &OpenArgs)> {
+        self.by_file.get(&fid).into_iter().flatten()
+    }
+
+    /// Handles other than one about to be closed.
+    pub fn is_open_besides(&self, fid: Fid, client: ClientId, handle: OpenHandle) -> bool {
+        self.handles(fid).any(|(key, _)| *key != (client, handle))
+    }
+
+    pub fn is_written(&self, fid: Fid) -> bool {
+        self.handles(fid).any(|(_, open)| open.write)
+    }
+
+    pub fn is_written_besides(&self, fid: Fid, client: ClientId, handle: OpenHandle) -> bool {
+        self.handles(fid).any(|(key, open)| *key != (client, handle) && open.write)
+    }
+
+    pub fn is_executed(&self, fid: Fid) -> bool {
+        self.handles(fid).any(|(_, open)| open.execute)
+    }
+
+    pub fn is_open_by_others(&self, fid: Fid, client: ClientId) -> bool {
+        self.handles(fid).any(|((holder, _), _)| *holder != client)
+    }
+
+    pub fn is_written_by_others(&self, fid: Fid, client: ClientId) -> bool {
+        self.handles(fid).any(|((holder, _), open)| *holder != client && open.write)
+    }
+
+    pub fn count(&self) -> usize {
+        self.by_handle.len()
+    }
+
+    /// Asserts that both indexes agree.
+    pub fn check(&self) {
+        let count: usize = self.by_file.values().map(BTreeMap::len).sum();
+        assert_eq!(count, self.by_handle.len());
+        assert!(self.by_file.values().all(|handles| !handles.is_empty()));
+    }
+}

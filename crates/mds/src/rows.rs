@@ -1,0 +1,161 @@
+//! Rows of an MDT in its `MetaStore`: tables, keys, and values (a version byte, then borsh).
+//!
+//! Keys begin with FIDs in big-endian order, so that what belongs to one inode or directory is contiguous.
+
+use base::{Attr, Fid, FileType, Layout, Status};
+use borsh::{BorshDeserialize, BorshSerialize};
+use store::Table;
+use wire::mdt::LayoutHint;
+use wire::peer::{OperationId, Part};
+
+/// Parent FID, position of the name, name -> `Dentry`.
+pub const DENTRIES: Table = 1;
+/// FID -> `Inode`.
+pub const INODES: Table = 2;
+/// FID, name -> the value as it is.
+pub const XATTRS: Table = 3;
+/// FID, parent FID, name -> nothing: every name of an inode.
+pub const LINKS: Table = 4;
+/// FID -> nothing: inodes without a name that somebody may have open.
+pub const ORPHANS: Table = 5;
+/// OST index, FID, component -> `Destroy`: objects that an OST has not yet been told to forget.
+pub const DESTROYS: Table = 6;
+/// Operation -> `Prepare`: parts of another MDT's operation that wait for its decision.
+pub const PREPARES: Table = 7;
+/// Operation -> `Decision`: our operations that other MDTs have not yet executed.
+pub const DECISIONS: Table = 8;
+
+/// The version of every value in this file.
+const ROW_VERSION: u8 = 1;
+
+/// An inode without its names and xattrs.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Inode {
+    pub attr: Attr,
+    pub layout: Option<Layout>,
+    pub symlink_target: Option<Vec<u8>>,
+    /// Directories: what new files in it get.
+    pub default_layout: Option<LayoutHint>,
+    /// Of all xattrs, so that listing them stays within what a system call can return.
+    pub xattr_name_bytes: u32,
+    pub xattr_count: u32,
+}
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Dentry {
+    pub fid: Fid,
+    pub file_type: FileType,
+}
+
+/// Stripes of one component on one OST.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Destroy {
+    pub stripes: Vec<u32>,
+}
+
+/// Who asked for an operation, for the checks of its parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Asker {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Prepare {
+    pub parts: Vec<Part>,
+    pub asker: Asker,
+}
+
+/// The MDTs that have yet to say that the operation is durable with them.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Decision {
+    pub participants: Vec<u16>,
+}
+
+/// The value of a row.
+pub fn encode<T: BorshSerialize>(row: &T) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(160);
+    bytes.push(ROW_VERSION);
+    let result = row.serialize(&mut bytes);
+    assert!(result.is_ok(), "a row is written to memory");
+    bytes
+}
+
+/// # Errors
+/// `Corrupt` for anything but a whole row of this version.
+pub fn decode<T: BorshDeserialize>(bytes: &[u8]) -> Result<T, Status> {
+    match bytes.split_first() {
+        Some((&ROW_VERSION, body)) => T::try_from_slice(body).map_err(|_| Status::Corrupt),
+        _ => Err(Status::Corrupt),
+    }
+}
+
+pub fn dentry_key(parent: Fid, name: &[u8]) -> Vec<u8> {
+    let mut key = position_key(parent, base::names::name_hash(name));
+    key.extend_from_slice(name);
+    key
+}
+
+/// Where the entries of a directory at this position begin.
+pub fn position_key(parent: Fid, position: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(24 + 32);
+    key.extend_from_slice(&parent.key());
+    key.extend_from_slice(&position.to_be_bytes());
+    key
+}
+
+/// Parent, position and name of a dentry's key.
+pub fn split_dentry_key(key: &[u8]) -> Option<(Fid, u64, &[u8])> {
+    let parent = Fid::from_key(key)?;
+    let position = u64::from_be_bytes(key.get(16..24)?.try_into().ok()?);
+    Some((parent, position, key.get(24..)?))
+}
+
+pub fn xattr_key(fid: Fid, name: &[u8]) -> Vec<u8> {
+    [&fid.key(), name].concat()
+}
+
+pub fn link_key(fid: Fid, parent: Fid, name: &[u8]) -> Vec<u8> {
+    [&fid.key()[..], &parent.key(), name].concat()
+}
+
+/// Parent and name of a link's key.
+pub fn split_link_key(key: &[u8]) -> Option<(Fid, &[u8])> {
+    Some((Fid::from_key(key.get(16..)?)?, key.get(32..)?))
+}
+
+pub fn destroy_key(ost: u16, fid: Fid, component: u32) -> Vec<u8> {
+    [&ost.to_be_bytes()[..], &fid.key(), &component.to_be_bytes()].concat()
+}
+
+pub fn split_destroy_key(key: &[u8]) -> Option<(u16, Fid, u32)> {
+    let ost = u16::from_be_bytes(key.get(..2)?.try_into().ok()?);
+    let component = u32::from_be_bytes(key.get(18..22)?.try_into().ok()?);
+    Some((ost, Fid::from_key(key.get(2..)?)?, component))
+}
+
+pub fn operation_key(id: OperationId) -> Vec<u8> {
+    [&id.mdt_index.to_be_bytes()[..], &id.epoch.to_be_bytes(), &id.number.to_be_bytes()].concat()
+}
+
+pub fn split_operation_key(key: &[u8]) -> Option<OperationId> {
+    Some(OperationId {
+        mdt_index: u16::from_be_bytes(key.get(..2)?.try_into().ok()?),
+        epoch: u64::from_be_bytes(key.get(2..10)?.try_into().ok()?),
+        number: u64::from_be_bytes(key.get(10..18)?.try_into().ok()?),
+    })
+}
+
+/// The first key behind all that begin with `prefix`, which is no row of `0xff` only.
+pub fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end;
+        }
+    }
+    vec![0xff; store::KEY_BYTES_MAX]
+}

@@ -1,0 +1,229 @@
+//! A transaction in the making: the store's rows, with the changes of one operation over them.
+//!
+//! It remembers what was read and what was changed. From the changes follow the locks that the operation must claim
+//! before they may be applied, so that no operation can forget one; from the reads follows whether it looked at
+//! something that another MDT's operation has frozen.
+
+use crate::rows::{self, Dentry, Inode};
+use base::{Fid, Status};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use store::{Batch, MetaStore, Table};
+use wire::lock::bits;
+use wire::{LockMode, LockPolicy, Resource};
+
+pub struct Tx<'a> {
+    store: &'a dyn MetaStore,
+    changes: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
+    read: RefCell<BTreeSet<Resource>>,
+}
+
+/// What an operation changed or looked at, ready to be compared with what is frozen or claimed.
+pub type Resources = BTreeSet<Resource>;
+
+impl<'a> Tx<'a> {
+    pub fn new(store: &'a dyn MetaStore) -> Tx<'a> {
+        Tx { store, changes: BTreeMap::new(), read: RefCell::default() }
+    }
+
+    /// A row as this transaction leaves it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+        self.note_read(table, key);
+        match self.changes.get(&(table, key.to_vec())) {
+            Some(changed) => Ok(changed.clone()),
+            None => self.get_stored(table, key),
+        }
+    }
+
+    fn get_stored(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+        self.store.get(table, key).map_err(|error| error.status())
+    }
+
+    fn note_read(&self, table: Table, key: &[u8]) {
+        if let Some(resource) = resource_of(table, key) {
+            self.read.borrow_mut().insert(resource);
+        }
+    }
+
+    pub fn put(&mut self, table: Table, key: Vec<u8>, value: Vec<u8>) {
+        self.changes.insert((table, key), Some(value));
+    }
+
+    pub fn delete(&mut self, table: Table, key: Vec<u8>) {
+        self.changes.insert((table, key), None);
+    }
+
+    /// Rows with `from <= key < to`, at most `limit` of them, as this transaction leaves them.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Status> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let changed: Vec<_> = self
+            .changes
+            .range((table, from.to_vec())..(table, to.to_vec()))
+            .map(|((_, key), value)| (key.clone(), value.clone()))
+            .collect();
+        let mut found = BTreeMap::new();
+        // Deleted rows take up places in the limit.
+        let limit_stored = limit.saturating_add(changed.len());
+        self.store
+            .scan(table, from, to, limit_stored, &mut |key, value| {
+                found.insert(key.to_vec(), value.to_vec());
+                true
+            })
+            .map_err(|error| error.status())?;
+        for (key, value) in changed {
+            match value {
+                Some(value) => found.insert(key, value),
+                None => found.remove(&key),
+            };
+        }
+        Ok(found.into_iter().take(limit).collect())
+    }
+
+    /// All rows whose key begins with `prefix`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn scan_prefix(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Status> {
+        self.scan(table, prefix, &rows::end_of_prefix(prefix), limit)
+    }
+
+    /// # Errors
+    /// Those of the store; `Corrupt` for a damaged row.
+    pub fn inode(&self, fid: Fid) -> Result<Option<Inode>, Status> {
+        self.get(rows::INODES, &fid.key())?.map(|bytes| rows::decode(&bytes)).transpose()
+    }
+
+    pub fn put_inode(&mut self, inode: &Inode) {
+        self.put(rows::INODES, inode.attr.fid.key().to_vec(), rows::encode(inode));
+    }
+
+    /// # Errors
+    /// As `inode`.
+    pub fn dentry(&self, parent: Fid, name: &[u8]) -> Result<Option<Dentry>, Status> {
+        self.get(rows::DENTRIES, &rows::dentry_key(parent, name))?
+            .map(|bytes| rows::decode(&bytes))
+            .transpose()
+    }
+
+    pub fn put_dentry(&mut self, parent: Fid, name: &[u8], dentry: Dentry) {
+        self.put(rows::DENTRIES, rows::dentry_key(parent, name), rows::encode(&dentry));
+    }
+
+    pub fn delete_dentry(&mut self, parent: Fid, name: &[u8]) {
+        self.delete(rows::DENTRIES, rows::dentry_key(parent, name));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub fn into_batch(self) -> Batch {
+        let mut batch = Batch::new();
+        for ((table, key), value) in &self.changes {
+            match value {
+                Some(value) => batch.put(*table, key, value),
+                None => batch.delete(*table, key),
+            }
+        }
+        batch
+    }
+
+    /// Everything that was looked at or changed.
+    pub fn touched(&self) -> Resources {
+        let mut touched = self.read.borrow().clone();
+        touched.extend(self.changes.keys().filter_map(|(table, key)| resource_of(*table, key)));
+        touched
+    }
+
+    /// Everything that was changed.
+    pub fn changed(&self) -> Resources {
+        self.changes.keys().filter_map(|(table, key)| resource_of(*table, key)).collect()
+    }
+
+    /// Keys of a table that get a row.
+    pub fn keys_put(&self, table: Table) -> Vec<Vec<u8>> {
+        let is_put =
+            |((of, _), value): &(&(Table, Vec<u8>), &Option<Vec<u8>>)| *of == table && value.is_some();
+        self.changes.iter().filter(is_put).map(|((_, key), _)| key.clone()).collect()
+    }
+
+    /// What must be claimed before the changes are applied: names and inodes that others may know. An inode that this
+    /// transaction creates is known to nobody.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn needs(&self) -> Result<Vec<ldlm::Need>, Status> {
+        let mut bits_of: BTreeMap<Resource, u32> = BTreeMap::new();
+        let mut names = BTreeSet::new();
+        for ((table, key), value) in &self.changes {
+            let Some(resource) = resource_of(*table, key) else { continue };
+            match *table {
+                rows::DENTRIES => {
+                    names.insert(resource);
+                }
+                rows::INODES => {
+                    if let Some(old) = self.get_stored(*table, key)? {
+                        *bits_of.entry(resource).or_default() |= changed_bits(&old, value.as_deref())?;
+                    }
+                }
+                _ => *bits_of.entry(resource).or_default() |= bits::XATTR,
+            }
+        }
+        let name_needs = names.into_iter().map(|resource| need(resource, LockPolicy::Plain));
+        let inode_needs = bits_of.into_iter().map(|(resource, mask)| need(resource, LockPolicy::Bits(mask)));
+        Ok(name_needs.chain(inode_needs).collect())
+    }
+}
+
+fn need(resource: Resource, policy: LockPolicy) -> ldlm::Need {
+    ldlm::Need { resource, mode: LockMode::Ex, policy }
+}
+
+/// What a row belongs to, as clients lock it. Lists of names are not cached by anybody.
+fn resource_of(table: Table, key: &[u8]) -> Option<Resource> {
+    match table {
+        rows::DENTRIES => {
+            let (parent, hash, _) = rows::split_dentry_key(key)?;
+            Some(Resource::Name { parent, hash })
+        }
+        rows::INODES | rows::XATTRS => Some(Resource::Inode(Fid::from_key(key)?)),
+        _ => None,
+    }
+}
+
+fn changed_bits(old: &[u8], new: Option<&[u8]>) -> Result<u32, Status> {
+    let Some(new) = new else { return Ok(bits::ALL) };
+    let (old, new): (Inode, Inode) = (rows::decode(old)?, rows::decode(new)?);
+    let mut mask = bits::UPDATE;
+    if (old.attr.permissions, old.attr.uid, old.attr.gid)
+        != (new.attr.permissions, new.attr.uid, new.attr.gid)
+    {
+        mask |= bits::LOOKUP | bits::PERM;
+    }
+    if old.layout != new.layout || old.default_layout != new.default_layout {
+        mask |= bits::LAYOUT;
+    }
+    if old.attr.has_xattrs != new.attr.has_xattrs {
+        mask |= bits::XATTR;
+    }
+    Ok(mask)
+}
