@@ -11,6 +11,7 @@ mod init;
 mod interrupts;
 mod mount;
 mod notify;
+pub mod null;
 mod reply;
 mod request;
 mod session;

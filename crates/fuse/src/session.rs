@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -222,12 +223,22 @@ impl Session {
 
     /// Ends the connection at once: everything that waits gets an error, every later access ENOTCONN.
     pub fn abort(&self) -> io::Result<()> {
+        if !self.is_connected() {
+            return Ok(());
+        }
         abort(self.connection, self.is_mounted.then_some(&self.path))
+    }
+
+    /// Whether the kernel still holds the connection. Once it does not, its number may already be somebody else's.
+    fn is_connected(&self) -> bool {
+        sys::poll([self.device.as_raw_fd()], 0).is_ok_and(|[events]| events & libc::POLLERR == 0)
     }
 
     /// Waits until the threads have ended, that is until somebody unmounted or aborted.
     pub fn join(mut self) {
         self.join_threads();
+        // Threads that ended by a failure leave a connection that nobody serves.
+        let _ = self.abort();
         // Unmounted by somebody else: then a later mount on the path is not ours to remove.
         self.is_mounted = self.is_mounted && mount::connection_number(&self.path) == self.connection;
     }
@@ -262,7 +273,7 @@ impl Drop for Session {
             let _ = mount::unmount(&self.path, true);
         } else if !self.threads.is_empty() {
             // Detached, but files may still be open: without an abort the threads would not end.
-            let _ = abort(self.connection, None);
+            let _ = self.abort();
         }
         self.join_threads();
     }
@@ -273,10 +284,8 @@ pub fn enable_uring() -> io::Result<()> {
     std::fs::write("/sys/module/fuse/parameters/enable_uring", "1")
 }
 
-/// The connection's notification descriptor is the device itself; kept here so that `sys` stays the only place that
-/// knows how a clone is made.
+/// A second descriptor of the same connection, with a list of requests in work of its own.
 pub(crate) fn clone_device(device: &File) -> io::Result<File> {
-    use std::os::fd::AsRawFd;
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
     let number = device.as_raw_fd() as u32;
     // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, which is local.

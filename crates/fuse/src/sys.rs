@@ -134,3 +134,9 @@ pub(crate) fn statfs_probe(path: &std::path::Path) {
     // SAFETY: the path is NUL-terminated and `out` is local.
     unsafe { libc::statfs(path.as_ptr(), &mut out) };
 }
+
+/// The calling thread as the kernel names it in requests.
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: takes no pointers and cannot fail.
+    unsafe { libc::gettid() as u32 }
+}

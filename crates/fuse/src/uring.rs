@@ -9,6 +9,7 @@
 
 mod control;
 mod entry;
+mod kick;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -66,6 +67,8 @@ pub(crate) struct Mailbox {
     is_sleeping: AtomicBool,
     has_ended: AtomicBool,
     answered: Mutex<Vec<u32>>,
+    /// Requests taken so far.
+    taken_count: AtomicU64,
 }
 
 impl Mailbox {
@@ -75,6 +78,7 @@ impl Mailbox {
             is_sleeping: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             answered: Mutex::new(Vec::new()),
+            taken_count: AtomicU64::new(0),
         })
     }
 
@@ -121,12 +125,9 @@ pub(crate) struct Rings {
     started: Instant,
     entries: Mutex<Vec<Arc<Entry>>>,
     mailboxes: Vec<Arc<Mailbox>>,
-    /// Requests taken so far by all rings.
-    taken_count: AtomicU64,
-    /// The CPU whose queue ran dry while it grew, plus 1; see [`control`].
-    dry_cpu: AtomicUsize,
-    /// The control thread's id as the kernel puts it into requests.
-    control_tid: AtomicUsize,
+    /// Threads of [`kick`], whose requests are answered at once.
+    kickers: Mutex<Vec<u32>>,
+    kicker_count: AtomicUsize,
     path: std::path::PathBuf,
 }
 
@@ -134,6 +135,23 @@ impl Rings {
     /// Milliseconds since the start, at least 1.
     fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64 + 1
+    }
+
+    fn end_all(&self) {
+        self.mailboxes.iter().for_each(|mailbox| mailbox.end());
+    }
+
+    fn has_ended(&self) -> bool {
+        self.mailboxes.iter().any(|mailbox| mailbox.has_ended.load(Ordering::SeqCst))
+    }
+
+    fn kickers(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.kickers.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether the request comes from a thread of [`kick`].
+    fn is_kick(&self, pid: u32) -> bool {
+        self.kicker_count.load(Ordering::SeqCst) > 0 && self.kickers().contains(&pid)
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Entry>>> {
@@ -155,9 +173,8 @@ pub(crate) fn start(
         started: Instant::now(),
         entries: Mutex::new(Vec::new()),
         mailboxes,
-        taken_count: AtomicU64::new(0),
-        dry_cpu: AtomicUsize::new(0),
-        control_tid: AtomicUsize::new(0),
+        kickers: Mutex::new(Vec::new()),
+        kicker_count: AtomicUsize::new(0),
         path: path.into(),
     });
     // What the kernel demands of a payload buffer.
@@ -192,6 +209,8 @@ pub(crate) fn start(
                     if is_ok {
                         thread.run();
                     }
+                    // One CPU without service hangs its callers: all end, and with the session the connection.
+                    thread.rings.end_all();
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -203,7 +222,7 @@ pub(crate) fn start(
     drop(ready);
     for result in readiness {
         if let Err(error) = result {
-            rings.mailboxes.iter().for_each(|mailbox| mailbox.end());
+            rings.end_all();
             return Err(error);
         }
     }
@@ -298,8 +317,9 @@ impl RingThread {
                 return;
             }
             // Full: hand over what is there.
-            if let Err(error) = self.ring.submit() {
-                if error.raw_os_error() != Some(libc::EINTR) && error.raw_os_error() != Some(libc::EBUSY) {
+            match self.ring.submit().map_err(|error| (error.raw_os_error(), error)) {
+                Ok(_) | Err((Some(libc::EINTR | libc::EBUSY), _)) => {}
+                Err((_, error)) => {
                     tracing::error!(%error, "a ring does not take submissions");
                     self.has_ended = true;
                     return;
@@ -345,8 +365,9 @@ impl RingThread {
                 !self.mailbox.lock().is_empty() || self.mailbox.has_ended.load(Ordering::SeqCst);
             let waited = self.ring.submit_and_wait(usize::from(!must_not_sleep));
             self.mailbox.is_sleeping.store(false, Ordering::SeqCst);
-            if let Err(error) = waited {
-                if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) {
+            match waited.map_err(|error| (error.raw_os_error(), error)) {
+                Ok(_) | Err((Some(libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
+                Err((_, error)) => {
                     tracing::error!(%error, "waiting for a ring failed; its CPU is not served any more");
                     return;
                 }
@@ -413,7 +434,7 @@ impl RingThread {
             }
         }
         if taken > 0 {
-            self.rings.taken_count.fetch_add(taken, Ordering::Relaxed);
+            self.mailbox.taken_count.fetch_add(taken, Ordering::SeqCst);
         }
     }
 
@@ -433,7 +454,6 @@ impl RingThread {
                 if self.queues.iter().any(|queue| queue.total == 0) {
                     // Requests of that CPU would wait for ever: better no connection than a silent one.
                     self.has_ended = true;
-                    self.rings.mailboxes.iter().for_each(|mailbox| mailbox.end());
                 }
             }
         }
@@ -452,8 +472,7 @@ impl RingThread {
         entry.set_taken(header.unique, header.pid, now_ms);
         let ticket = Ticket { mailbox: self.mailbox.clone(), entry: entry.clone(), index: index as u32 };
         let destination = Destination::Ring(ticket);
-        if header.pid as usize == self.rings.control_tid.load(Ordering::Relaxed) && header.pid != 0 {
-            // The control thread asks only to make this commit happen.
+        if self.rings.is_kick(header.pid) {
             Reply::new(header.unique, header.opcode, destination).error(libc::ECANCELED);
         } else if self.shared.dispatch(header, decoded, destination) {
             entry.set_handed_over(header.unique);
@@ -472,12 +491,11 @@ impl RingThread {
             if (total - out.min(total)) * 2 > total || total >= QUEUE_DEPTH_MAX {
                 continue;
             }
-            if out >= total {
-                // Requests may be queued behind the entries; the kernel looks at them only when an answer is committed.
-                self.rings.dry_cpu.store(usize::from(id) + 1, Ordering::Relaxed);
-            }
             if let Err(error) = self.grow(queue, total.min(QUEUE_DEPTH_MAX - total).max(1)) {
                 tracing::warn!(%error, cpu = id, "no memory for more ring entries");
+            }
+            if out >= total && self.ring.submit().is_ok() {
+                kick::start(&self.rings, &self.mailbox, usize::from(id));
             }
         }
     }

@@ -133,12 +133,28 @@ pub(crate) fn seek(file: &File, offset_bytes: u64, whence: i32) -> io::Result<Op
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
-/// Tells the kernel that these pages will not be read again soon, so that streams do not push out metadata.
-pub(crate) fn drop_behind(file: &File, offset_bytes: u64, byte_count: u64) {
-    if let (Ok(start), Ok(count)) = (offset(offset_bytes), offset(byte_count)) {
-        // SAFETY: the descriptor is open for the length of the borrow; this is advice and touches no memory of ours.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), start, count, libc::POSIX_FADV_DONTNEED) };
+/// fallocate(2) that clears; where a file system cannot zero a range, a hole that is allocated again does.
+pub(crate) fn clear(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
+    match allocate(file, mode, offset_bytes, byte_count) {
+        Err(error) if errno(&error) == libc::EOPNOTSUPP && mode & libc::FALLOC_FL_ZERO_RANGE != 0 => {
+            let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            allocate(file, punch, offset_bytes, byte_count)?;
+            allocate(file, libc::FALLOC_FL_KEEP_SIZE, offset_bytes, byte_count)
+        }
+        cleared => cleared,
     }
+}
+
+/// Starts to write a file's dirty pages, without waiting. Only a hint: the sync that follows reports the errors.
+pub(crate) fn start_writeback(file: &File) {
+    // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// syncfs(2): everything on the file system of this file. Reports write errors since the file was opened.
+pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
+    if unsafe { libc::syncfs(file.as_raw_fd()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Space of the file system under a path; `avail_bytes` is what an ordinary user may still take.

@@ -5,6 +5,7 @@ mod device;
 mod index;
 mod log;
 mod meta;
+mod objects;
 mod overlay;
 mod space;
 
@@ -12,3 +13,4 @@ pub use device::Syncing;
 pub use index::BaseError;
 pub use log::replay::ReplayError;
 pub use meta::{MetaDisk, OpenError, Options, Recovered};
+pub use objects::{ObjectDisk, ObjectOpenError, ObjectOptions};

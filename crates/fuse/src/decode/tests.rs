@@ -140,7 +140,7 @@ fn no_bytes_of_the_kernel_panic() {
             })
             .collect();
         let mut bytes = message((random.next() % 60) as u32, &[&body]);
-        if random.next() % 4 == 0 {
+        if random.next().is_multiple_of(4) {
             bytes[36] = (random.next() % 8) as u8;
         }
         for _ in 0..random.next() % 4 {
@@ -148,7 +148,7 @@ fn no_bytes_of_the_kernel_panic() {
             bytes[at] = random.next() as u8;
         }
         bytes.truncate(bytes.len() - (random.next() as usize % 8).min(bytes.len()));
-        let dialect = Dialect { setxattr_ext: random.next() % 2 == 0 };
+        let dialect = Dialect { setxattr_ext: random.next().is_multiple_of(2) };
         let Some(frame) = Frame::split(&bytes, dialect) else { continue };
         let _ = decode_forgets(&frame);
         let _ = decode_interrupt(&frame);

@@ -1,4 +1,4 @@
-//! The thread beside the rings: FORGET and INTERRUPT, forgotten signals, queues that ran dry.
+//! The thread beside the rings: FORGET and INTERRUPT, and signals that the kernel forgot.
 //!
 //! A blocking reader of `/dev/fuse` would be woken for each FORGET, 10 to 17 µs on another CPU, so it is read every 10 ms
 //! without blocking. Only while some request has been out for longer than that (it may be a blocked lock whose caller gets a
@@ -28,26 +28,23 @@ struct Drained {
 }
 
 pub(super) fn run(shared: &Shared, rings: &Rings) {
-    // SAFETY: takes no pointers and cannot fail.
-    rings.control_tid.store(unsafe { libc::gettid() } as usize, Ordering::Relaxed);
     let device = shared.device.as_raw_fd();
     if let Err(error) = sys::set_nonblocking(&shared.device) {
         tracing::error!(%error, "cannot set /dev/fuse non-blocking; the mount ends");
-        rings.mailboxes.iter().for_each(|mailbox| mailbox.end());
+        rings.end_all();
         return;
     }
     // The kernel refuses reads into less than the greatest WRITE would need.
     let mut buffer = vec![0u8; shared.message_bytes_max];
     let mut idle_rounds = 0;
-    let mut taken_before = 0;
+    let mut taken_before = 0u64;
     loop {
         let drained = drain(shared, rings, &mut buffer);
-        if drained.has_ended {
+        if drained.has_ended || rings.has_ended() {
             break;
         }
         let has_old = check_old_requests(shared, rings);
-        refill_dry_queue(rings);
-        let taken = rings.taken_count.load(Ordering::Relaxed);
+        let taken = rings.mailboxes.iter().map(|mailbox| mailbox.taken_count.load(Ordering::Relaxed)).sum();
         let is_busy = taken != taken_before || drained.forgets + drained.interrupts > 0;
         taken_before = taken;
         idle_rounds = if is_busy { 0 } else { idle_rounds + 1 };
@@ -68,7 +65,7 @@ pub(super) fn run(shared: &Shared, rings: &Rings) {
             break;
         }
     }
-    rings.mailboxes.iter().for_each(|mailbox| mailbox.end());
+    rings.end_all();
 }
 
 /// Reads all that lies on the descriptor.
@@ -126,7 +123,7 @@ fn check_old_requests(shared: &Shared, rings: &Rings) -> bool {
         if !entry.is_handed_over(unique) {
             continue;
         }
-        if entry.take_unchecked_pid().is_some_and(|tid| has_pending_signal(tid)) {
+        if entry.take_unchecked_pid().is_some_and(has_pending_signal) {
             interrupted.push(unique);
         }
     }
@@ -149,18 +146,6 @@ pub(super) fn status_has_pending_signal(text: &str) -> bool {
             .unwrap_or(0)
     };
     (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk") != 0
-}
-
-/// A queue whose entries were all out may have requests waiting that the kernel will not give to the new entries: it looks
-/// at them only after a commit. So a request of our own is sent through that queue; its ring thread answers it at once.
-fn refill_dry_queue(rings: &Rings) {
-    let Some(cpu) = rings.dry_cpu.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
-    let Ok(allowed) = sys::allowed_cpus() else { return };
-    if !allowed.contains(&cpu) || sys::pin_to_cpu(cpu).is_err() {
-        return;
-    }
-    sys::statfs_probe(&rings.path);
-    let _ = sys::pin_to_cpus(&allowed);
 }
 
 #[cfg(test)]

@@ -4,3 +4,4 @@
 
 mod kill;
 mod meta;
+mod objects;

@@ -1,0 +1,229 @@
+//! A file system that stores nothing, for measuring what the FUSE layer itself costs.
+//!
+//! In every directory a name `f` and a decimal number leads to a file of 1 GiB of zeros without having been made. Other
+//! files and directories can be made and removed; writes change only the size. Nothing is cached by the kernel (all
+//! lifetimes are 0), so every operation is at least one request.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::abi::fopen;
+use crate::{Attr, DirBuffer, EntryOut, Handler, Op, Reply, Request, Statfs, Timestamp};
+
+const SHARD_COUNT: u64 = 64;
+/// Bit of the node ids that are made of a name's number.
+const SYNTHETIC: u64 = 1 << 62;
+/// Bit of the node ids of directories.
+const DIRECTORY: u64 = 1 << 61;
+const SYNTHETIC_SIZE_BYTES: u64 = 1 << 30;
+const OPEN_FLAGS: u32 = fopen::DIRECT_IO | fopen::NOFLUSH | fopen::PARALLEL_DIRECT_WRITES;
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    mode: u32,
+    size: u64,
+}
+
+/// Names by directory and name.
+type Names = BTreeMap<(u64, Vec<u8>), u64>;
+
+/// The handler; see the module.
+#[derive(Debug)]
+pub struct NullFs {
+    names: Vec<Mutex<Names>>,
+    nodes: Vec<Mutex<BTreeMap<u64, Node>>>,
+    next_node: AtomicU64,
+    listed_count: u64,
+    zeros: Bytes,
+}
+
+impl NullFs {
+    /// An empty one, whose root lists the synthetic files `f0` up to (not including) `listed_count`.
+    pub fn new(listed_count: u64) -> Self {
+        Self {
+            names: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            nodes: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            next_node: AtomicU64::new(2),
+            listed_count,
+            zeros: Bytes::from(vec![0u8; 16 << 20]),
+        }
+    }
+
+    fn names(&self, parent: u64) -> MutexGuard<'_, Names> {
+        self.names[(parent % SHARD_COUNT) as usize].lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn nodes(&self, nodeid: u64) -> MutexGuard<'_, BTreeMap<u64, Node>> {
+        self.nodes[(nodeid % SHARD_COUNT) as usize].lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn find(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        if let Some(number) = name.strip_prefix(b"f").and_then(|digits| std::str::from_utf8(digits).ok())
+            && let Ok(number) = number.parse::<u32>()
+        {
+            return Some(SYNTHETIC | u64::from(number));
+        }
+        self.names(parent).get(&(parent, name.to_vec())).copied()
+    }
+
+    fn node(&self, nodeid: u64) -> Node {
+        if nodeid & SYNTHETIC != 0 {
+            return Node { mode: libc::S_IFREG | 0o666, size: SYNTHETIC_SIZE_BYTES };
+        }
+        // What was removed while open still looks like something.
+        self.nodes(nodeid).get(&nodeid).copied().unwrap_or(Node {
+            mode: if nodeid == crate::abi::ROOT_ID { libc::S_IFDIR | 0o777 } else { libc::S_IFREG | 0o666 },
+            size: 0,
+        })
+    }
+
+    fn attr(&self, nodeid: u64) -> Attr {
+        let node = self.node(nodeid);
+        let time = Timestamp::new(1_700_000_000, 0);
+        Attr {
+            ino: nodeid,
+            size: node.size,
+            blocks: node.size / 512,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: Some(time),
+            mode: node.mode,
+            nlink: 1,
+            blksize: 4096,
+            ..Default::default()
+        }
+    }
+
+    fn entry(&self, nodeid: u64) -> EntryOut {
+        EntryOut { nodeid, attr: self.attr(nodeid), ..Default::default() }
+    }
+
+    fn make(&self, parent: u64, name: Vec<u8>, mode: u32) -> Result<EntryOut, i32> {
+        if self.find(parent, &name).is_some() {
+            return Err(libc::EEXIST);
+        }
+        let kind = if mode & libc::S_IFMT == libc::S_IFDIR { DIRECTORY } else { 0 };
+        let nodeid = self.next_node.fetch_add(1, Ordering::Relaxed) | kind;
+        self.nodes(nodeid).insert(nodeid, Node { mode, size: 0 });
+        self.names(parent).insert((parent, name), nodeid);
+        Ok(self.entry(nodeid))
+    }
+
+    fn remove(&self, parent: u64, name: &[u8], is_dir: bool) -> i32 {
+        let Some(nodeid) = self.names(parent).remove(&(parent, name.to_vec())) else {
+            return libc::ENOENT;
+        };
+        if (nodeid & DIRECTORY != 0) != is_dir {
+            self.names(parent).insert((parent, name.to_vec()), nodeid);
+            return if is_dir { libc::ENOTDIR } else { libc::EISDIR };
+        }
+        self.nodes(nodeid).remove(&nodeid);
+        0
+    }
+
+    fn set_size(&self, nodeid: u64, change: impl Fn(u64) -> u64) {
+        if let Some(node) = self.nodes(nodeid).get_mut(&nodeid) {
+            node.size = change(node.size);
+        }
+    }
+
+    fn list(&self, dir: u64, offset: u64, size: u32, plus: bool) -> DirBuffer {
+        let mut page = DirBuffer::new(size);
+        let listed = if dir == crate::abi::ROOT_ID { self.listed_count } else { 0 };
+        let mut add = |nodeid: u64, next: u64, name: &[u8]| {
+            if plus {
+                page.add_plus(&self.entry(nodeid), next, name)
+            } else {
+                page.add(nodeid, next, self.node(nodeid).mode, name)
+            }
+        };
+        for number in offset..listed {
+            if !add(SYNTHETIC | number, number + 1, format!("f{number}").as_bytes()) {
+                return page;
+            }
+        }
+        let made: Vec<_> = self
+            .names(dir)
+            .range((dir, Vec::new())..)
+            .take_while(|((parent, _), _)| *parent == dir)
+            .map(|((_, name), nodeid)| (name.clone(), *nodeid))
+            .collect();
+        let skip = offset.saturating_sub(listed) as usize;
+        for (index, (name, nodeid)) in made.iter().enumerate().skip(skip) {
+            if !add(*nodeid, listed + index as u64 + 1, name) {
+                break;
+            }
+        }
+        page
+    }
+}
+
+impl Handler for NullFs {
+    fn request(&self, request: Request, reply: Reply) {
+        let node = request.nodeid;
+        let entry = |made: Result<EntryOut, i32>, reply: Reply| match made {
+            Ok(entry) => reply.entry(&entry),
+            Err(errno) => reply.error(errno),
+        };
+        let done = |errno: i32, reply: Reply| if errno == 0 { reply.ok() } else { reply.error(errno) };
+        match request.op {
+            Op::Lookup { name } => match self.find(node, &name) {
+                Some(child) => reply.entry(&self.entry(child)),
+                None => reply.error(libc::ENOENT),
+            },
+            Op::Getattr { .. } => reply.attr(&self.attr(node), Duration::ZERO),
+            Op::Statx { .. } => reply.statx(&self.attr(node), Duration::ZERO),
+            Op::Setattr(set) => {
+                if let Some(size) = set.size {
+                    self.set_size(node, |_| size);
+                }
+                reply.attr(&self.attr(node), Duration::ZERO);
+            }
+            Op::Mknod { name, mode, .. } => entry(self.make(node, name, mode), reply),
+            Op::Mkdir { name, mode, .. } => entry(self.make(node, name, mode | libc::S_IFDIR), reply),
+            Op::Create { name, mode, .. } => match self.make(node, name, mode | libc::S_IFREG) {
+                Ok(entry) => reply.created(&entry, 0, OPEN_FLAGS),
+                Err(errno) => reply.error(errno),
+            },
+            Op::Unlink { name } => done(self.remove(node, &name, false), reply),
+            Op::Rmdir { name } => done(self.remove(node, &name, true), reply),
+            Op::Open { .. } => reply.opened(0, OPEN_FLAGS),
+            Op::Opendir { .. } => reply.opened(0, 0),
+            Op::Read(read) => {
+                let left = self.node(node).size.saturating_sub(read.offset);
+                let len = u64::from(read.size).min(left).min(self.zeros.len() as u64);
+                reply.data(&self.zeros[..len as usize]);
+            }
+            Op::Write(write) => {
+                let end = write.offset.saturating_add(write.data.len() as u64);
+                self.set_size(node, |size| size.max(end));
+                reply.written(write.data.len() as u32);
+            }
+            Op::Readdir { offset, size, .. } => reply.readdir(self.list(node, offset, size, false)),
+            Op::Readdirplus { offset, size, .. } => reply.readdir(self.list(node, offset, size, true)),
+            Op::Statfs => reply.statfs(&Statfs {
+                blocks: 1 << 30,
+                bfree: 1 << 30,
+                bavail: 1 << 30,
+                files: 1 << 30,
+                ffree: 1 << 30,
+                bsize: 4096,
+                namelen: 255,
+                frsize: 4096,
+            }),
+            Op::Release { .. } | Op::Releasedir { .. } | Op::Fsync { .. } | Op::Fsyncdir { .. } => reply.ok(),
+            _ => reply.error(libc::ENOSYS),
+        }
+    }
+
+    fn forget(&self, _forgets: &[(u64, u64)]) {}
+
+    fn interrupt(&self, _unique: u64) {}
+
+    fn destroyed(&self) {}
+}

@@ -1,0 +1,383 @@
+//! The data engine: one sparse file an object, in 256 directories, and a committer that syncs what was changed.
+//!
+//! A mutation is made first and numbered afterwards, in one step with its entry among the dirty objects; a round of
+//! the committer takes number and entries in one step, so that what it syncs holds every mutation up to the number.
+//!
+//! Lock order: an object's own lock, then `changes`; `handles` is held by nobody who takes another.
+
+mod commit;
+mod file;
+mod handles;
+mod layout;
+
+use crate::device::{self, Syncing};
+use crate::space::space_after_reserve;
+use base::{Extent, ObjectId};
+use bytes::Bytes;
+use commit::Changes;
+use handles::Handles;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use store::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
+
+/// Below this much free space a write allocates before it changes anything. More than all writes in flight.
+const LOW_SPACE_BYTES: u64 = 64 << 20;
+/// How old the answer about free space may be: 25 ms of the fastest disks, in ms.
+const SPACE_INTERVAL_MS: u64 = 25;
+
+/// How an object store is opened. `Default` is right for servers.
+#[derive(Clone, Debug)]
+pub struct ObjectOptions {
+    /// Open files kept. Several targets share a process and its limit of 1024.
+    pub handle_count_max: usize,
+    /// Nothing written stays undurable longer than this and one sync.
+    pub sync_interval: Duration,
+    /// An object is marked clean when it has not changed for this long.
+    pub settle_after: Duration,
+    /// Syncs do nothing: a power failure loses everything. For tests only.
+    pub no_sync: bool,
+}
+
+impl Default for ObjectOptions {
+    fn default() -> ObjectOptions {
+        ObjectOptions {
+            handle_count_max: 128,
+            sync_interval: base::limits::SYNC_INTERVAL,
+            settle_after: Duration::from_secs(5),
+            no_sync: Syncing::from_environment() == Syncing::Skipped,
+        }
+    }
+}
+
+/// Why an object store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the objects in {path}: {source}")]
+pub struct ObjectOpenError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+pub(crate) struct Shared {
+    directory: PathBuf,
+    /// Of the object directory, for syncfs(2) and its errors.
+    root: File,
+    syncing: Syncing,
+    incarnation: u64,
+    handles: Handles,
+    changes: Changes,
+    durable: AtomicU64,
+    poison: OnceLock<StoreError>,
+    opened: Instant,
+    space_measured_ms: AtomicU64,
+    is_space_low: AtomicBool,
+    on_durable: OnDurable,
+}
+
+/// The object store of one target.
+pub struct ObjectDisk {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ObjectDisk {
+    /// Opens the objects in `directory`, which is created if need be.
+    ///
+    /// # Errors
+    /// If the directories cannot be made or used.
+    pub fn open(
+        directory: &Path,
+        options: &ObjectOptions,
+        on_durable: OnDurable,
+    ) -> Result<ObjectDisk, ObjectOpenError> {
+        let failed = |source| ObjectOpenError { path: directory.to_path_buf(), source };
+        let syncing = if options.no_sync { Syncing::Skipped } else { Syncing::Real };
+        make_directories(directory, syncing).map_err(failed)?;
+        let shared = Arc::new(Shared {
+            directory: directory.to_path_buf(),
+            root: File::open(directory).map_err(failed)?,
+            syncing,
+            incarnation: new_incarnation(),
+            handles: Handles::new(options.handle_count_max),
+            changes: Changes::new(options.sync_interval, options.settle_after),
+            durable: AtomicU64::new(0),
+            poison: OnceLock::new(),
+            opened: Instant::now(),
+            space_measured_ms: AtomicU64::new(0),
+            is_space_low: AtomicBool::new(true),
+            on_durable,
+        });
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("object-sync".to_string())
+            .spawn(move || commit::run(&of_thread))
+            .map_err(failed)?;
+        Ok(ObjectDisk { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    fn stop_thread(&self) {
+        self.shared.changes.stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!(path = %self.shared.directory.display(), "the committer of the objects panicked");
+        }
+    }
+}
+
+impl Drop for ObjectDisk {
+    /// Without `close` this is as if the process had been killed here: nothing is synced.
+    fn drop(&mut self) {
+        self.stop_thread();
+    }
+}
+
+/// Differs from every earlier opening's: no two openings of one directory are within a nanosecond.
+fn new_incarnation() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() as u64).max(1)
+}
+
+fn make_directories(directory: &Path, syncing: Syncing) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    // The last is made last: if it is there, all are.
+    if directory.join("ff").is_dir() {
+        return Ok(());
+    }
+    for number in 0..=255_u8 {
+        match std::fs::create_dir(directory.join(format!("{number:02x}"))) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    syncing.sync_directory(directory)
+}
+
+/// Which of the 256 directories an object is in.
+fn directory_number(id: &ObjectId) -> u8 {
+    crc32c::crc32c(&id.key()) as u8
+}
+
+fn file_name(id: &ObjectId) -> String {
+    id.key().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `None` for a name that no object has.
+fn id_of_name(name: &str) -> Option<ObjectId> {
+    let mut key = [0; 24];
+    if name.len() != 2 * key.len() || !name.is_ascii() {
+        return None;
+    }
+    for (byte, digits) in key.iter_mut().zip(name.as_bytes().as_chunks::<2>().0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    ObjectId::from_key(&key)
+}
+
+impl Shared {
+    fn path(&self, id: &ObjectId) -> PathBuf {
+        let mut path = self.directory.join(format!("{:02x}", directory_number(id)));
+        path.push(file_name(id));
+        path
+    }
+
+    fn check_sound(&self) -> Result<(), StoreError> {
+        self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The device failed to persist something. Sticky; whoever waits is told.
+    fn poison(&self, operation: &'static str, error: &io::Error) -> StoreError {
+        let error = StoreError::Poisoned { operation, errno: device::errno(error) };
+        if self.poison.set(error.clone()).is_ok() {
+            tracing::error!(path = %self.directory.display(), %error, "fenced");
+            (self.on_durable)();
+        }
+        error
+    }
+
+    fn open_file(&self, id: &ObjectId, create: bool) -> Result<Option<File>, StoreError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(create).mode(0o600);
+        match options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(self.path(id)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Ok(None),
+            Err(error) => match device::errno(&error) {
+                libc::ENOSPC | libc::EDQUOT => Err(StoreError::NoSpace),
+                errno => Err(StoreError::Device { operation: "open an object", errno }),
+            },
+        }
+    }
+
+    /// The object, if there is one.
+    fn handle(&self, id: &ObjectId) -> Result<Option<handles::Handle>, StoreError> {
+        self.handles.get_or_open(id, || {
+            let Some(file) = self.open_file(id, false)? else { return Ok(None) };
+            let object = file::ObjectFile::new(*id, file, self.incarnation, self.syncing)?;
+            if object.is_to_be_synced() {
+                self.changes.note_unsettled(id);
+            }
+            Ok(Some(object))
+        })
+    }
+
+    fn existing(&self, id: &ObjectId) -> Result<handles::Handle, StoreError> {
+        self.handle(id)?.ok_or(StoreError::NoObject { id: *id })
+    }
+
+    /// Runs a change of an object, which is made if need be, and goes again if the change fails.
+    fn change(
+        &self,
+        id: &ObjectId,
+        change: impl FnOnce(&file::ObjectFile) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.check_sound()?;
+        let (handle, is_new) = match self.handle(id)? {
+            Some(handle) => (handle, false),
+            None => {
+                let opened = self.handles.get_or_open(id, || {
+                    let file = self.open_file(id, true)?;
+                    file.map(|file| file::ObjectFile::new(*id, file, self.incarnation, self.syncing))
+                        .transpose()
+                });
+                (opened?.ok_or(StoreError::NoObject { id: *id })?, true)
+            }
+        };
+        let changed = change(&handle);
+        if changed.is_err() && is_new {
+            self.handles.forget(id);
+            let _ = std::fs::remove_file(self.path(id));
+            return changed;
+        }
+        // A change that failed half-way is to be synced as well.
+        self.changes.note(id, is_new.then(|| directory_number(id)));
+        changed
+    }
+
+    /// Free space is short, so that a write is to allocate first. Measured seldom.
+    fn is_space_low(&self) -> bool {
+        let now_ms = self.opened.elapsed().as_millis() as u64 + SPACE_INTERVAL_MS;
+        if now_ms.saturating_sub(self.space_measured_ms.load(Ordering::Relaxed)) >= SPACE_INTERVAL_MS {
+            self.space_measured_ms.store(now_ms, Ordering::Relaxed);
+            let is_low =
+                device::space(&self.directory).is_ok_and(|space| space.avail_bytes < LOW_SPACE_BYTES);
+            self.is_space_low.store(is_low, Ordering::Relaxed);
+        }
+        self.is_space_low.load(Ordering::Relaxed)
+    }
+
+    /// Objects of one directory behind `after`, in order.
+    fn list_directory(&self, number: u8, after: Option<&ObjectId>) -> io::Result<Vec<ObjectId>> {
+        let mut ids = Vec::new();
+        for entry in std::fs::read_dir(self.directory.join(format!("{number:02x}")))? {
+            let Some(id) = entry?.file_name().to_str().and_then(id_of_name) else { continue };
+            if after.is_none_or(|after| id > *after) {
+                ids.push(id);
+            }
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+}
+
+impl ObjectStore for ObjectDisk {
+    fn write(&self, id: &ObjectId, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
+        let shared = &*self.shared;
+        let reserve = shared.is_space_low();
+        shared.change(id, |object| object.write(offset_bytes, data, reserve))
+    }
+
+    fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
+        self.shared.existing(id)?.read(offset_bytes, byte_count)
+    }
+
+    fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {
+        self.shared.change(id, |object| object.truncate(size_bytes))
+    }
+
+    fn punch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
+        self.shared.check_sound()?;
+        if extent.is_empty() || self.shared.handle(id)?.is_none() {
+            return Ok(());
+        }
+        self.shared.change(id, |object| object.punch(extent))
+    }
+
+    fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        self.shared.change(id, |object| object.zero(extent, keep_size))
+    }
+
+    fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        self.shared.change(id, |object| object.allocate(extent, keep_size))
+    }
+
+    fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
+        self.shared.existing(id)?.seek(offset_bytes, whence)
+    }
+
+    fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
+        match std::fs::symlink_metadata(self.shared.path(id)) {
+            Ok(metadata) => Ok(Some(file::stat_of(&metadata))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(device::failed("stat an object")(error)),
+        }
+    }
+
+    fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        let shared = &*self.shared;
+        shared.check_sound()?;
+        shared.handles.forget(id);
+        match std::fs::remove_file(shared.path(id)) {
+            Ok(()) => {
+                shared.changes.note_destroyed(id, directory_number(id));
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(device::failed("remove an object")(error)),
+        }
+    }
+
+    fn kick(&self) {
+        self.shared.changes.kick();
+    }
+
+    fn written(&self) -> u64 {
+        self.shared.changes.written()
+    }
+
+    fn durable(&self) -> u64 {
+        self.shared.durable.load(Ordering::Acquire)
+    }
+
+    fn list(&self, after: Option<&ObjectId>, limit: usize) -> Result<Vec<ObjectId>, StoreError> {
+        let mut found = Vec::new();
+        let first = after.map_or(0, directory_number);
+        for number in first..=255 {
+            if found.len() >= limit {
+                break;
+            }
+            let after = after.filter(|_| number == first);
+            found.extend(
+                self.shared.list_directory(number, after).map_err(device::failed("list the objects"))?,
+            );
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn space(&self) -> Space {
+        space_after_reserve(&self.shared.directory)
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.shared.poison.get().is_some()
+    }
+
+    fn close(&self) {
+        self.stop_thread();
+        self.shared.close();
+    }
+}

@@ -1,0 +1,245 @@
+//! What was changed and not yet synced, and the thread that syncs it.
+//!
+//! A round syncs each changed object; if they are many, the whole file system once, which costs less than a journal
+//! commit for each. Objects that have rested for a while after their last sync are marked clean.
+
+use super::Shared;
+use super::handles::Handle;
+use crate::device::{self, Syncing};
+use base::ObjectId;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use store::StoreError;
+
+/// More objects than this in a round are synced together.
+const SINGLE_SYNC_COUNT_MAX: usize = 32;
+
+#[derive(Default)]
+struct State {
+    written: u64,
+    dirty: HashMap<ObjectId, u64>,
+    dirty_directories: BTreeSet<u8>,
+    /// Synced objects on their way to clean, with the change that was last then.
+    resting: VecDeque<(ObjectId, Instant)>,
+    oldest: Option<Instant>,
+    kicked: bool,
+    stopped: bool,
+}
+
+pub(super) struct Changes {
+    interval: Duration,
+    settle_after: Duration,
+    state: Mutex<State>,
+    wake: Condvar,
+    written: AtomicU64,
+}
+
+/// What one round takes over.
+struct Round {
+    written: u64,
+    objects: Vec<ObjectId>,
+    directories: BTreeSet<u8>,
+    rested: Vec<ObjectId>,
+}
+
+impl Changes {
+    pub fn new(interval: Duration, settle_after: Duration) -> Changes {
+        Changes {
+            interval,
+            settle_after,
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// An object was changed; `new_in` is the directory that has got its name.
+    pub fn note(&self, id: &ObjectId, new_in: Option<u8>) {
+        let mut state = self.state();
+        state.dirty_directories.extend(new_in);
+        self.number(&mut state);
+        let written = state.written;
+        state.dirty.insert(*id, written);
+    }
+
+    /// An object was removed.
+    pub fn note_destroyed(&self, id: &ObjectId, directory: u8) {
+        let mut state = self.state();
+        state.dirty.remove(id);
+        state.dirty_directories.insert(directory);
+        self.number(&mut state);
+    }
+
+    /// An object is as a crash left it: to be synced and settled, though nobody changed it.
+    pub fn note_unsettled(&self, id: &ObjectId) {
+        let mut state = self.state();
+        let written = state.written;
+        state.dirty.insert(*id, written);
+        self.wake_for(&mut state);
+    }
+
+    fn is_dirty(&self, id: &ObjectId) -> bool {
+        self.state().dirty.contains_key(id)
+    }
+
+    fn number(&self, state: &mut State) {
+        state.written += 1;
+        self.written.store(state.written, Ordering::Release);
+        self.wake_for(state);
+    }
+
+    fn wake_for(&self, state: &mut State) {
+        if state.oldest.is_none() {
+            state.oldest = Some(Instant::now());
+            self.wake.notify_one();
+        }
+    }
+
+    pub fn kick(&self) {
+        let mut state = self.state();
+        if !state.kicked {
+            state.kicked = true;
+            self.wake.notify_one();
+        }
+    }
+
+    pub fn stop(&self) {
+        self.state().stopped = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits for a round's work; `None` to stop.
+    fn wait_for_round(&self) -> Option<Round> {
+        let mut state = self.state();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            let sync_in = state.oldest.map(|since| self.interval.saturating_sub(since.elapsed()));
+            let settle_in =
+                state.resting.front().map(|(_, since)| self.settle_after.saturating_sub(since.elapsed()));
+            if state.kicked || sync_in == Some(Duration::ZERO) || settle_in == Some(Duration::ZERO) {
+                return Some(self.take_round(&mut state, false));
+            }
+            state = match [sync_in, settle_in].into_iter().flatten().min() {
+                Some(due_in) => {
+                    self.wake.wait_timeout(state, due_in).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn take_round(&self, state: &mut State, is_last: bool) -> Round {
+        let mut rested = Vec::new();
+        while let Some((id, since)) = state.resting.front().copied() {
+            if !is_last && since.elapsed() < self.settle_after {
+                break;
+            }
+            state.resting.pop_front();
+            if !state.dirty.contains_key(&id) {
+                rested.push(id);
+            }
+        }
+        state.kicked = false;
+        state.oldest = None;
+        Round {
+            written: state.written,
+            objects: std::mem::take(&mut state.dirty).into_keys().collect(),
+            directories: std::mem::take(&mut state.dirty_directories),
+            rested,
+        }
+    }
+
+    fn rest(&self, ids: &[ObjectId]) {
+        let now = Instant::now();
+        self.state().resting.extend(ids.iter().map(|id| (*id, now)));
+    }
+}
+
+/// The thread.
+pub(super) fn run(shared: &Shared) {
+    while let Some(round) = shared.changes.wait_for_round() {
+        // The error is in the store's poison; nothing is tried again.
+        let _ = shared.sync_round(&round);
+    }
+}
+
+impl Shared {
+    fn sync_round(&self, round: &Round) -> Result<(), StoreError> {
+        self.check_sound()?;
+        for id in &round.rested {
+            // Gone, or not readable: then it has no need to be clean.
+            if let Ok(Some(handle)) = self.handle(id)
+                && let Err(error) = handle.settle(|| !self.changes.is_dirty(id))
+            {
+                tracing::warn!(%id, %error, "an object cannot be marked clean");
+            }
+        }
+        if round.written > self.durable.load(Ordering::Acquire) || !round.objects.is_empty() {
+            self.sync_objects(&round.objects)?;
+            for number in &round.directories {
+                self.syncing
+                    .sync_directory(&self.directory.join(format!("{number:02x}")))
+                    .map_err(|error| self.poison("sync a directory of objects", &error))?;
+            }
+            self.changes.rest(&round.objects);
+        }
+        if round.written > self.durable.load(Ordering::Acquire) {
+            self.durable.store(round.written, Ordering::Release);
+            (self.on_durable)();
+        }
+        Ok(())
+    }
+
+    fn sync_objects(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
+        let failed = |error: std::io::Error| self.poison("sync its objects", &error);
+        if ids.len() > SINGLE_SYNC_COUNT_MAX && self.syncing == Syncing::Real {
+            let open: Vec<_> = ids.iter().filter_map(|id| self.handles.get(id)).collect();
+            let counts: Vec<_> = open.iter().map(|handle| handle.change_count()).collect();
+            device::sync_file_system(&self.root).map_err(failed)?;
+            for (handle, count) in open.iter().zip(counts) {
+                handle.note_synced(count);
+            }
+            return Ok(());
+        }
+        let handles = self.open_objects(ids)?;
+        if let [_, _, ..] = handles[..] {
+            handles.iter().for_each(|handle| handle.start_sync());
+        }
+        for handle in handles {
+            handle.sync().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Handles of what is still there.
+    fn open_objects(&self, ids: &[ObjectId]) -> Result<Vec<Handle>, StoreError> {
+        ids.iter().filter_map(|id| self.handle(id).transpose()).collect()
+    }
+
+    /// Final sync; what is synced is clean.
+    pub(super) fn close(&self) {
+        for _ in 0..2 {
+            let round = {
+                let mut state = self.changes.state();
+                self.changes.take_round(&mut state, true)
+            };
+            let _ = self.sync_round(&round);
+        }
+        // Headers made clean just now; losing them would only cost a read at the next opening.
+        let closed =
+            StoreError::Poisoned { operation: "accept changes after its end", errno: libc::ESHUTDOWN };
+        let _ = self.poison.set(closed);
+    }
+}

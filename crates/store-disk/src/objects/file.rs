@@ -1,0 +1,634 @@
+//! One object's file: bytes with a checksum for each block, which every read checks.
+//!
+//! Data and checksums are written apart, so a power failure between them would look like damage. The header tells:
+//! before the first change of a clean object it is made dirty, durably; after a crash, what was dirty is believed and
+//! gets checksums anew, everything else must fit. An object becomes clean again when it has rested (`settle`).
+
+use super::layout::{
+    BLOCK_BYTES, GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, OBJECT_BYTES_MAX, State, checksum_offset,
+    offset_of_stored, parts, size_of_stored, stored_length, stored_offset,
+};
+use crate::device::{self, Syncing, errno};
+use base::{Extent, ObjectId};
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use store::{ObjectStat, StoreError, Whence};
+
+/// Groups of checksums kept per open object: 256 MiB of data, 256 KiB of memory.
+const GROUP_COUNT_MAX: usize = 64;
+/// An object that a crash left dirty is read through at once up to this size; a larger one stays lenient, for nobody
+/// is to wait for seconds.
+const READ_THROUGH_BYTES_MAX: u64 = 64 << 20;
+/// Checking is done in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
+
+static ZERO_CHECKSUM: LazyLock<u32> = LazyLock::new(|| crc32c::crc32c(&[0; BLOCK_BYTES as usize]));
+
+type Checksums = Box<[u32; GROUP_BLOCKS as usize]>;
+
+/// What the header in the file says, as far as the device may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Announced {
+    Nothing,
+    Clean,
+    /// Changes at or behind this offset.
+    From(u64),
+}
+
+struct Inner {
+    size_bytes: u64,
+    groups: BTreeMap<u64, Checksums>,
+    announced: Announced,
+    /// Bytes from here on are believed: a crash left them unsettled. `u64::MAX` if none.
+    lenient_from: u64,
+    /// How often a change came below what was announced.
+    lowered_count: u32,
+    /// Changes begun, and how many of them the last sync covered.
+    change_count: u64,
+    synced_count: u64,
+}
+
+pub(super) struct ObjectFile {
+    id: ObjectId,
+    file: File,
+    incarnation: u64,
+    syncing: Syncing,
+    inner: Mutex<Inner>,
+}
+
+/// The CRC of a block that may be cut short by the end of the object: the rest counts as zeros.
+fn checksum_of(block: &[u8]) -> u32 {
+    if block.len() as u64 == BLOCK_BYTES {
+        return crc32c::crc32c(block);
+    }
+    let mut whole = [0; BLOCK_BYTES as usize];
+    if let Some(part) = whole.get_mut(..block.len()) {
+        part.copy_from_slice(block);
+    }
+    crc32c::crc32c(&whole)
+}
+
+fn block_floor(offset_bytes: u64) -> u64 {
+    offset_bytes / BLOCK_BYTES * BLOCK_BYTES
+}
+
+fn block_ceil(offset_bytes: u64) -> u64 {
+    offset_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
+
+impl ObjectFile {
+    /// Takes an opened file; reads its header, and all of it if a crash left it dirty.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn new(
+        id: ObjectId,
+        file: File,
+        incarnation: u64,
+        syncing: Syncing,
+    ) -> Result<ObjectFile, StoreError> {
+        let inner = Inner {
+            size_bytes: 0,
+            groups: BTreeMap::new(),
+            announced: Announced::Nothing,
+            lenient_from: u64::MAX,
+            lowered_count: 0,
+            change_count: 0,
+            synced_count: 0,
+        };
+        let object = ObjectFile { id, file, incarnation, syncing, inner: Mutex::new(inner) };
+        object.read_state()?;
+        Ok(object)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, operation: &'static str, error: &io::Error, offset_bytes: u64) -> StoreError {
+        match errno(error) {
+            libc::ENOSPC | libc::EDQUOT => StoreError::NoSpace,
+            libc::EFBIG | libc::EOVERFLOW => StoreError::TooBig { offset_bytes },
+            errno => StoreError::Device { operation, errno },
+        }
+    }
+
+    fn read_state(&self) -> Result<(), StoreError> {
+        let metadata = self.file.metadata().map_err(|error| self.error("stat an object", &error, 0))?;
+        let mut inner = self.inner();
+        inner.size_bytes = size_of_stored(metadata.len());
+        if metadata.len() == 0 {
+            return Ok(());
+        }
+        let mut header = [0; HEADER_BYTES];
+        device::read_full(&self.file, &mut header, 0)
+            .map_err(|error| self.error("read an object", &error, 0))?;
+        match State::decode(&header) {
+            Some(State::Clean) => {
+                inner.announced = Announced::Clean;
+                return Ok(());
+            }
+            Some(State::Dirty { dirty_from, incarnation }) => {
+                inner.announced = Announced::From(dirty_from);
+                if incarnation == self.incarnation {
+                    return Ok(());
+                }
+                inner.lenient_from = block_floor(dirty_from);
+            }
+            // Never written whole, so its first change never became durable either.
+            None => inner.lenient_from = 0,
+        }
+        self.read_through(&mut inner)
+    }
+
+    /// After a crash: what was not settled is believed and gets checksums that fit.
+    fn read_through(&self, inner: &mut Inner) -> Result<(), StoreError> {
+        let extent = Extent::new(inner.lenient_from, inner.size_bytes);
+        if extent.byte_count() > READ_THROUGH_BYTES_MAX {
+            return Ok(());
+        }
+        self.checksum_anew(inner, extent)?;
+        let dirty_from = std::mem::replace(&mut inner.lenient_from, u64::MAX);
+        self.write_state(State::Dirty { dirty_from, incarnation: self.incarnation })?;
+        inner.announced = Announced::From(dirty_from);
+        inner.change_count += 1;
+        Ok(())
+    }
+
+    fn write_state(&self, state: State) -> Result<(), StoreError> {
+        device::write_all(&self.file, &state.encode(), 0)
+            .map_err(|(_, error)| self.error("write an object's header", &error, 0))
+    }
+
+    /// Before bytes from `start` on change: the header says so, durably if the device may have it saying otherwise.
+    fn announce(&self, inner: &mut Inner, start: u64) -> Result<(), StoreError> {
+        inner.change_count += 1;
+        let dirty_from = match inner.announced {
+            Announced::From(dirty_from) if dirty_from <= start => return Ok(()),
+            Announced::Nothing => 0,
+            // A change below the last one: the third time, the whole object is dirty rather than synced again.
+            Announced::From(_) | Announced::Clean => {
+                inner.lowered_count += 1;
+                if inner.lowered_count > 2 { 0 } else { start / GROUP_BYTES * GROUP_BYTES }
+            }
+        };
+        let dirty_from = dirty_from.min(inner.lenient_from);
+        // What is lenient stays so for later openings too: no incarnation is 0.
+        let incarnation = if inner.lenient_from == u64::MAX { self.incarnation } else { 0 };
+        self.write_state(State::Dirty { dirty_from, incarnation })?;
+        if inner.announced != Announced::Nothing {
+            self.syncing.sync_data(&self.file).map_err(|error| StoreError::Device {
+                operation: "sync an object's header",
+                errno: errno(&error),
+            })?;
+        }
+        inner.announced = Announced::From(dirty_from);
+        Ok(())
+    }
+
+    /// The object has rested since its last sync: from now on a mismatch is damage, also after a crash.
+    ///
+    /// # Errors
+    /// If the header cannot be written.
+    pub fn settle(&self, is_still_rested: impl FnOnce() -> bool) -> Result<(), StoreError> {
+        let mut inner = self.inner();
+        let is_settling = matches!(inner.announced, Announced::From(_))
+            && inner.lenient_from == u64::MAX
+            && inner.synced_count == inner.change_count
+            // Changes made through an earlier handle are known there only; one being made holds this handle.
+            && is_still_rested();
+        if is_settling {
+            self.write_state(State::Clean)?;
+            inner.announced = Announced::Clean;
+            inner.lowered_count = 0;
+        }
+        Ok(())
+    }
+
+    /// A crash had left it dirty, so it is to be synced and settled without having been changed.
+    pub fn is_to_be_synced(&self) -> bool {
+        let inner = self.inner();
+        inner.change_count > inner.synced_count
+    }
+
+    pub fn change_count(&self) -> u64 {
+        self.inner().change_count
+    }
+
+    /// A sync that began when the count was this has ended.
+    pub fn note_synced(&self, change_count: u64) {
+        let mut inner = self.inner();
+        inner.synced_count = inner.synced_count.max(change_count);
+    }
+
+    /// fdatasync(2) of everything changed so far.
+    pub fn sync(&self) -> io::Result<()> {
+        let change_count = self.change_count();
+        self.syncing.sync_data(&self.file)?;
+        self.note_synced(change_count);
+        Ok(())
+    }
+
+    /// Begins to write what is dirty, without waiting, so that the syncs of several objects overlap.
+    pub fn start_sync(&self) {
+        if self.syncing == Syncing::Real {
+            device::start_writeback(&self.file);
+        }
+    }
+
+    fn group<'a>(&self, inner: &'a mut Inner, group: u64) -> Result<&'a mut Checksums, StoreError> {
+        if !inner.groups.contains_key(&group) {
+            if inner.groups.len() >= GROUP_COUNT_MAX {
+                inner.groups.pop_first();
+            }
+            let mut bytes = vec![0; BLOCK_BYTES as usize - HEADER_BYTES];
+            device::read_full(&self.file, &mut bytes, checksum_offset(group * GROUP_BLOCKS))
+                .map_err(|error| self.error("read an object's checksums", &error, group * GROUP_BYTES))?;
+            let mut checksums: Checksums = Box::new([0; GROUP_BLOCKS as usize]);
+            for (checksum, bytes) in checksums.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *checksum = u32::from_le_bytes(*bytes);
+            }
+            inner.groups.insert(group, checksums);
+        }
+        Ok(inner.groups.get_mut(&group).expect("it was just put there"))
+    }
+
+    fn checksum(&self, inner: &mut Inner, block: u64) -> Result<u32, StoreError> {
+        let group = self.group(inner, block / GROUP_BLOCKS)?;
+        let stored = group.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or_default();
+        Ok(stored ^ *ZERO_CHECKSUM)
+    }
+
+    /// Sets the checksums of consecutive blocks, in memory and in the file.
+    fn set_checksums(
+        &self,
+        inner: &mut Inner,
+        first_block: u64,
+        checksums: &[u32],
+    ) -> Result<(), StoreError> {
+        let mut block = first_block;
+        let mut rest = checksums;
+        while !rest.is_empty() {
+            let within = block % GROUP_BLOCKS;
+            let count = rest.len().min((GROUP_BLOCKS - within) as usize);
+            let (part, tail) = rest.split_at(count);
+            let group = self.group(inner, block / GROUP_BLOCKS)?;
+            let mut bytes = Vec::with_capacity(count * 4);
+            for (slot, checksum) in group.iter_mut().skip(within as usize).zip(part) {
+                *slot = checksum ^ *ZERO_CHECKSUM;
+                bytes.extend_from_slice(&slot.to_le_bytes());
+            }
+            device::write_all(&self.file, &bytes, checksum_offset(block)).map_err(|(_, error)| {
+                self.error("write an object's checksums", &error, block * BLOCK_BYTES)
+            })?;
+            block += count as u64;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Gives the blocks of an extent the checksums of what they hold now.
+    fn checksum_anew(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
+        let mut start = block_floor(extent.start);
+        while start < extent.end {
+            let piece = Extent::new(start, extent.end.min(start + PIECE_BYTES));
+            let bytes = self.read_unchecked(piece)?;
+            let checksums: Vec<u32> = bytes.chunks(BLOCK_BYTES as usize).map(checksum_of).collect();
+            for (index, checksum) in checksums.iter().enumerate() {
+                let block = start / BLOCK_BYTES + index as u64;
+                if self.checksum(inner, block)? != *checksum {
+                    self.set_checksums(inner, block, &[*checksum])?;
+                }
+            }
+            start = piece.end;
+        }
+        Ok(())
+    }
+
+    /// Bytes as the file has them; short at its end.
+    fn read_unchecked(&self, extent: Extent) -> Result<BytesMut, StoreError> {
+        let mut bytes = BytesMut::zeroed(extent.byte_count() as usize);
+        let mut done = 0;
+        for part in parts(extent) {
+            let part_bytes = part.byte_count() as usize;
+            let Some(buffer) = bytes.get_mut(done..done + part_bytes) else { break };
+            let count = device::read_full(&self.file, buffer, stored_offset(part.start))
+                .map_err(|error| self.error("read an object", &error, part.start))?;
+            done += count;
+            if count < part_bytes {
+                break;
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
+    /// Bytes of whole blocks (the last may be cut by the end), each checked.
+    fn read_blocks(&self, inner: &mut Inner, extent: Extent) -> Result<BytesMut, StoreError> {
+        let bytes = self.read_unchecked(extent)?;
+        for (index, block) in bytes.chunks(BLOCK_BYTES as usize).enumerate() {
+            let number = extent.start / BLOCK_BYTES + index as u64;
+            let found = checksum_of(block);
+            if found == self.checksum(inner, number)? {
+                continue;
+            }
+            let offset_bytes = number * BLOCK_BYTES;
+            if offset_bytes < inner.lenient_from {
+                return Err(StoreError::CorruptObject { id: self.id, offset_bytes });
+            }
+            self.set_checksums(inner, number, &[found])?;
+        }
+        Ok(bytes)
+    }
+
+    pub fn read(&self, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
+        let mut inner = self.inner();
+        let size_bytes = inner.size_bytes;
+        let end = size_bytes.min(offset_bytes.saturating_add(byte_count as u64));
+        if offset_bytes >= end {
+            return Ok(Bytes::new());
+        }
+        let start = block_floor(offset_bytes);
+        let bytes =
+            self.read_blocks(&mut inner, Extent::new(start, block_ceil(end).min(size_bytes)))?.freeze();
+        let to = bytes.len().min((end - start) as usize);
+        Ok(bytes.slice(((offset_bytes - start) as usize).min(to)..to))
+    }
+
+    /// What a block holds, checked, with zeros behind the end of the object.
+    fn block(&self, inner: &mut Inner, block: u64) -> Result<[u8; BLOCK_BYTES as usize], StoreError> {
+        let mut whole = [0; BLOCK_BYTES as usize];
+        let bytes = self.read_blocks(inner, Extent::at(block * BLOCK_BYTES, BLOCK_BYTES))?;
+        if let Some(part) = whole.get_mut(..bytes.len()) {
+            part.copy_from_slice(&bytes);
+        }
+        Ok(whole)
+    }
+
+    /// The checksums that the blocks of the extent will have when `data` is there.
+    fn checksums_after(
+        &self,
+        inner: &mut Inner,
+        offset_bytes: u64,
+        data: &[u8],
+        size_bytes: u64,
+    ) -> Result<Vec<u32>, StoreError> {
+        let end = offset_bytes + data.len() as u64;
+        let mut checksums = Vec::with_capacity(data.len() / BLOCK_BYTES as usize + 2);
+        let mut start = offset_bytes;
+        while start < end {
+            let block = start / BLOCK_BYTES;
+            let part_end = end.min((block + 1) * BLOCK_BYTES);
+            let part = data.get((start - offset_bytes) as usize..(part_end - offset_bytes) as usize);
+            let part = part.unwrap_or_default();
+            let within = (start % BLOCK_BYTES) as usize;
+            // Cut short by the end of the object only: the rest is zeros, whatever was there.
+            let is_whole = within == 0 && (part.len() as u64 == BLOCK_BYTES || part_end >= size_bytes);
+            checksums.push(if is_whole {
+                checksum_of(part)
+            } else {
+                let mut whole = self.block(inner, block)?;
+                if let Some(changed) = whole.get_mut(within..within + part.len()) {
+                    changed.copy_from_slice(part);
+                }
+                crc32c::crc32c(&whole)
+            });
+            start = part_end;
+        }
+        Ok(checksums)
+    }
+
+    /// `reserve` says that the device is nearly full: then the blocks are allocated before anything changes.
+    pub fn write(&self, offset_bytes: u64, data: &[u8], reserve: bool) -> Result<(), StoreError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let extent = Extent::at(offset_bytes, data.len() as u64);
+        check_size(extent.end)?;
+        let mut inner = self.inner();
+        let size_bytes = inner.size_bytes;
+        if reserve {
+            self.reserve(extent, size_bytes)?;
+        }
+        let checksums = self.checksums_after(&mut inner, offset_bytes, data, size_bytes)?;
+        self.announce(&mut inner, block_floor(extent.start))?;
+        let written = self
+            .write_data(offset_bytes, data)
+            .and_then(|()| self.set_checksums(&mut inner, offset_bytes / BLOCK_BYTES, &checksums));
+        if written.is_err() {
+            // Nothing that was not there before stays there; what was overwritten in part gets fitting checksums.
+            let _ = self.set_length(&mut inner, size_bytes);
+            inner.groups.clear();
+            let _ = self.checksum_anew(&mut inner, Extent::new(extent.start, extent.end.min(size_bytes)));
+        } else {
+            inner.size_bytes = size_bytes.max(extent.end);
+        }
+        written
+    }
+
+    fn write_data(&self, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
+        for part in parts(Extent::at(offset_bytes, data.len() as u64)) {
+            let range = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
+            device::write_all(&self.file, data.get(range).unwrap_or_default(), stored_offset(part.start))
+                .map_err(|(_, error)| self.error("write an object", &error, part.end))?;
+        }
+        Ok(())
+    }
+
+    /// Allocates an extent and its checksums, or gives back what was taken behind the end.
+    fn reserve(&self, extent: Extent, size_bytes: u64) -> Result<(), StoreError> {
+        let first_checksums =
+            checksum_offset(extent.start / GROUP_BYTES * GROUP_BLOCKS) - HEADER_BYTES as u64;
+        let stored = Extent::new(stored_offset(extent.start), stored_length(extent.end));
+        let mode = libc::FALLOC_FL_KEEP_SIZE;
+        let reserved = device::allocate(&self.file, mode, first_checksums, BLOCK_BYTES)
+            .and_then(|()| device::allocate(&self.file, mode, stored.start, stored.byte_count()));
+        reserved.map_err(|error| {
+            let _ = self.file.set_len(stored_length(size_bytes).max(HEADER_BYTES as u64));
+            self.error("allocate an object", &error, extent.end)
+        })
+    }
+
+    pub fn truncate(&self, size_bytes: u64) -> Result<(), StoreError> {
+        check_size(size_bytes)?;
+        let mut inner = self.inner();
+        let old_bytes = inner.size_bytes;
+        if size_bytes < old_bytes {
+            // Checksums first where they are kept, so that a cut block fits its zeros.
+            let block = size_bytes / BLOCK_BYTES;
+            let within = (size_bytes % BLOCK_BYTES) as usize;
+            let cut = if within == 0 { None } else { Some(self.block(&mut inner, block)?) };
+            self.announce(&mut inner, block_floor(size_bytes))?;
+            if let Some(mut whole) = cut {
+                whole.iter_mut().skip(within).for_each(|byte| *byte = 0);
+                self.set_checksums(&mut inner, block, &[crc32c::crc32c(&whole)])?;
+            }
+            self.set_length(&mut inner, size_bytes)?;
+            // What is left of the last group's checksums belongs to blocks that are gone.
+            let next = size_bytes.div_ceil(BLOCK_BYTES);
+            let group_end = next.next_multiple_of(GROUP_BLOCKS).min(old_bytes.div_ceil(BLOCK_BYTES));
+            if next < group_end {
+                self.set_checksums_sparsely(&mut inner, next, group_end - next, size_bytes)?;
+            }
+            let last_group = next.div_ceil(GROUP_BLOCKS);
+            inner.groups.retain(|group, _| *group < last_group);
+            return Ok(());
+        }
+        if size_bytes > old_bytes {
+            self.announce(&mut inner, block_floor(old_bytes))?;
+            self.set_length(&mut inner, size_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Zeros the checksums of blocks, unless the file ends before them anyway.
+    fn set_checksums_sparsely(
+        &self,
+        inner: &mut Inner,
+        first_block: u64,
+        block_count: u64,
+        size_bytes: u64,
+    ) -> Result<(), StoreError> {
+        if checksum_offset(first_block) >= stored_length(size_bytes) {
+            return Ok(());
+        }
+        self.set_checksums(inner, first_block, &vec![*ZERO_CHECKSUM; block_count as usize])
+    }
+
+    fn set_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
+        // An object of no bytes keeps its header.
+        let stored_bytes = stored_length(size_bytes).max(HEADER_BYTES as u64);
+        self.file
+            .set_len(stored_bytes)
+            .map_err(|error| self.error("truncate an object", &error, size_bytes))?;
+        inner.size_bytes = size_bytes;
+        Ok(())
+    }
+
+    pub fn punch(&self, extent: Extent) -> Result<(), StoreError> {
+        let mut inner = self.inner();
+        let size_bytes = inner.size_bytes;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        self.clear(&mut inner, extent, size_bytes, mode)
+    }
+
+    pub fn zero(&self, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        let mut inner = self.inner();
+        let size_bytes = inner.size_bytes;
+        let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
+        let extent = Extent::new(extent.start, end);
+        check_size(extent.end)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        // Allocated first: whatever fails then has changed no byte.
+        self.reserve(extent, size_bytes)?;
+        let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        self.clear(&mut inner, extent, size_bytes, mode)?;
+        self.grow(&mut inner, extent.end, size_bytes, keep_size)
+    }
+
+    pub fn allocate(&self, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        check_size(extent.end)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let mut inner = self.inner();
+        let size_bytes = inner.size_bytes;
+        self.reserve(extent, size_bytes)?;
+        self.grow(&mut inner, extent.end, size_bytes, keep_size)
+    }
+
+    fn grow(&self, inner: &mut Inner, end: u64, size_bytes: u64, keep_size: bool) -> Result<(), StoreError> {
+        if keep_size || end <= size_bytes {
+            return Ok(());
+        }
+        self.announce(inner, block_floor(size_bytes))?;
+        self.set_length(inner, end)
+    }
+
+    /// Zeros within the object: edges are written, whole blocks are given to fallocate(2) with `mode`.
+    fn clear(&self, inner: &mut Inner, extent: Extent, size_bytes: u64, mode: i32) -> Result<(), StoreError> {
+        let extent = Extent::new(extent.start, extent.end.min(size_bytes));
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.announce(inner, block_floor(extent.start))?;
+        let whole_end =
+            if extent.end == size_bytes { block_ceil(extent.end) } else { block_floor(extent.end) };
+        let whole = Extent::new(block_ceil(extent.start), whole_end);
+        if whole.start > whole.end {
+            return self.clear_edge(inner, extent);
+        }
+        self.clear_edge(inner, Extent::new(extent.start, whole.start.min(extent.end)))?;
+        self.clear_edge(inner, Extent::new(whole.end, extent.end))?;
+        for part in parts(whole) {
+            device::clear(&self.file, mode, stored_offset(part.start), part.byte_count())
+                .map_err(|error| self.error("clear a part of an object", &error, part.start))?;
+            let checksums = vec![*ZERO_CHECKSUM; (part.byte_count() / BLOCK_BYTES) as usize];
+            self.set_checksums(inner, part.start / BLOCK_BYTES, &checksums)?;
+        }
+        Ok(())
+    }
+
+    /// Zeros within one block.
+    fn clear_edge(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let block = extent.start / BLOCK_BYTES;
+        let mut whole = self.block(inner, block)?;
+        let within = (extent.start % BLOCK_BYTES) as usize;
+        let zeros = vec![0; extent.byte_count() as usize];
+        if let Some(part) = whole.get_mut(within..within + zeros.len()) {
+            part.copy_from_slice(&zeros);
+        }
+        self.write_data(extent.start, &zeros)?;
+        self.set_checksums(inner, block, &[crc32c::crc32c(&whole)])
+    }
+
+    pub fn seek(&self, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
+        let inner = self.inner();
+        let size_bytes = inner.size_bytes;
+        if offset_bytes >= size_bytes {
+            return Ok(None);
+        }
+        let whence = match whence {
+            Whence::Data => libc::SEEK_DATA,
+            Whence::Hole => libc::SEEK_HOLE,
+        };
+        let mut offset = offset_bytes;
+        loop {
+            let found = device::seek(&self.file, stored_offset(offset), whence)
+                .map_err(|error| self.error("seek in an object", &error, offset))?;
+            let Some(found) = found else { return Ok(None) };
+            let (found_offset, is_among_checksums) = offset_of_stored(found);
+            if found_offset >= size_bytes {
+                return Ok((whence == libc::SEEK_HOLE).then_some(size_bytes));
+            }
+            if !is_among_checksums {
+                return Ok(Some(found_offset));
+            }
+            offset = found_offset;
+        }
+    }
+}
+
+/// Size and allocation of an object by what its file says. The blocks of checksums are not counted, as far as a
+/// division can tell.
+pub(super) fn stat_of(metadata: &std::fs::Metadata) -> ObjectStat {
+    let stored_bytes = metadata.blocks() * 512;
+    let checksum_bytes = stored_bytes.div_ceil(GROUP_BYTES + BLOCK_BYTES) * BLOCK_BYTES;
+    ObjectStat {
+        size_bytes: size_of_stored(metadata.len()),
+        allocated_bytes: stored_bytes.saturating_sub(checksum_bytes),
+    }
+}
+
+fn check_size(end_bytes: u64) -> Result<(), StoreError> {
+    if end_bytes > OBJECT_BYTES_MAX { Err(StoreError::TooBig { offset_bytes: end_bytes }) } else { Ok(()) }
+}

@@ -1,0 +1,117 @@
+//! Where the bytes of an object are in its file.
+//!
+//! The file is a row of groups. A group is one block of checksums and the blocks that they are for, so that a small
+//! object costs one block more and one inode, and the length of the file tells that of the object:
+//!
+//! | block of the group | content |
+//! |---|---|
+//! | 0 | 32 bytes of header (used in the first group), then one CRC32C a data block, xored with that of zeros |
+//! | 1..=1016 | data |
+//!
+//! Header: magic `SHEENOB1`, state u8 (1 dirty, 2 clean), 3 zeros, CRC32C of the header with this field zero, dirty_from u64,
+//! incarnation u64. All numbers little-endian.
+
+use base::Extent;
+
+pub(super) const BLOCK_BYTES: u64 = 4096;
+pub(super) const HEADER_BYTES: usize = 32;
+pub(super) const GROUP_BLOCKS: u64 = (BLOCK_BYTES - HEADER_BYTES as u64) / 4;
+/// Data bytes of one group.
+pub(super) const GROUP_BYTES: u64 = GROUP_BLOCKS * BLOCK_BYTES;
+const STORED_GROUP_BYTES: u64 = GROUP_BYTES + BLOCK_BYTES;
+const MAGIC: &[u8; 8] = b"SHEENOB1";
+
+const _: () = assert!(GROUP_BLOCKS == 1016);
+
+/// The largest object whose file is no larger than the largest file of ext4.
+pub(super) const OBJECT_BYTES_MAX: u64 = base::limits::OBJECT_BYTES_MAX;
+
+/// Where a byte of the object is in the file.
+pub(super) fn stored_offset(offset_bytes: u64) -> u64 {
+    offset_bytes / GROUP_BYTES * STORED_GROUP_BYTES + BLOCK_BYTES + offset_bytes % GROUP_BYTES
+}
+
+/// Length of the file of an object of this size.
+pub(super) fn stored_length(size_bytes: u64) -> u64 {
+    if size_bytes == 0 { 0 } else { stored_offset(size_bytes - 1) + 1 }
+}
+
+/// Size of the object whose file has this length. A file that ends within its checksums has no data behind them.
+pub(super) fn size_of_stored(stored_bytes: u64) -> u64 {
+    let rest = (stored_bytes % STORED_GROUP_BYTES).saturating_sub(BLOCK_BYTES);
+    stored_bytes / STORED_GROUP_BYTES * GROUP_BYTES + rest
+}
+
+/// Where the first byte of the object at or behind this byte of the file is in the object; and whether the byte
+/// was among checksums.
+pub(super) fn offset_of_stored(stored_bytes: u64) -> (u64, bool) {
+    let within = stored_bytes % STORED_GROUP_BYTES;
+    let group = stored_bytes / STORED_GROUP_BYTES * GROUP_BYTES;
+    (group + within.saturating_sub(BLOCK_BYTES), within < BLOCK_BYTES)
+}
+
+/// Where the checksum of a block is in the file.
+pub(super) fn checksum_offset(block: u64) -> u64 {
+    block / GROUP_BLOCKS * STORED_GROUP_BYTES + HEADER_BYTES as u64 + block % GROUP_BLOCKS * 4
+}
+
+/// The parts of an extent that lie in one group each.
+pub(super) fn parts(extent: Extent) -> impl Iterator<Item = Extent> {
+    let mut start = extent.start;
+    std::iter::from_fn(move || {
+        if start >= extent.end {
+            return None;
+        }
+        let group_end = (start / GROUP_BYTES + 1).saturating_mul(GROUP_BYTES);
+        let part = Extent::new(start, group_end.min(extent.end));
+        start = part.end;
+        Some(part)
+    })
+}
+
+/// What an object's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Bytes and checksums from `dirty_from` on may not fit each other after a crash of that incarnation.
+    Dirty { dirty_from: u64, incarnation: u64 },
+    /// Everything fits, durably.
+    Clean,
+}
+
+impl State {
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        match self {
+            State::Dirty { dirty_from, incarnation } => {
+                bytes[8] = 1;
+                bytes[16..24].copy_from_slice(&dirty_from.to_le_bytes());
+                bytes[24..32].copy_from_slice(&incarnation.to_le_bytes());
+            }
+            State::Clean => bytes[8] = 2,
+        }
+        let crc = crc32c::crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for a header that was never written, or not written whole.
+    pub fn decode(bytes: &[u8]) -> Option<State> {
+        let mut bytes: [u8; HEADER_BYTES] = *bytes.first_chunk()?;
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let (dirty_from, incarnation) = (u64_at(16)?, u64_at(24)?);
+        let crc = u32::from_le_bytes(*bytes.get(12..)?.first_chunk()?);
+        bytes[12..16].fill(0);
+        if !bytes.starts_with(MAGIC) || crc32c::crc32c(&bytes) != crc {
+            return None;
+        }
+        match bytes[8] {
+            1 => Some(State::Dirty { dirty_from, incarnation }),
+            2 => Some(State::Clean),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

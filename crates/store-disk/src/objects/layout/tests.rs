@@ -1,0 +1,46 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[test]
+fn sizes_map_there_and_back() {
+    for size in [0, 1, 4095, 4096, GROUP_BYTES - 1, GROUP_BYTES, GROUP_BYTES + 1, 5 * GROUP_BYTES + 77] {
+        assert_eq!(size_of_stored(stored_length(size)), size);
+        assert_eq!(offset_of_stored(stored_offset(size)), (size, false));
+    }
+    assert_eq!(offset_of_stored(7), (0, true));
+    assert_eq!(offset_of_stored(GROUP_BYTES + BLOCK_BYTES + 7), (GROUP_BYTES, true));
+}
+
+#[test]
+fn checksums_stand_before_their_blocks_and_apart() {
+    assert_eq!(checksum_offset(0), 32);
+    assert_eq!(checksum_offset(GROUP_BLOCKS - 1), BLOCK_BYTES - 4);
+    assert_eq!(checksum_offset(GROUP_BLOCKS), stored_offset(GROUP_BYTES) - BLOCK_BYTES + 32);
+}
+
+#[test]
+fn parts_cover_an_extent_once() {
+    let extent = Extent::new(5, 3 * GROUP_BYTES + 9);
+    let parts: Vec<_> = parts(extent).collect();
+    assert_eq!(parts.len(), 4);
+    assert_eq!(parts.iter().map(|part| part.byte_count()).sum::<u64>(), extent.byte_count());
+    assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+}
+
+#[test]
+fn golden_headers_of_version_1() {
+    let dirty = State::Dirty { dirty_from: 0x0102, incarnation: 7 };
+    let bytes = dirty.encode();
+    assert_eq!(bytes[..12], *b"SHEENOB1\x01\0\0\0");
+    assert_eq!(bytes[16..], [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(State::decode(&bytes), Some(dirty));
+    assert_eq!(State::decode(&State::Clean.encode()), Some(State::Clean));
+    for bit in 0..HEADER_BYTES * 8 {
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(State::decode(&flipped), None, "bit {bit}");
+    }
+    assert_eq!(State::decode(&[0; 32]), None);
+    assert_eq!(State::decode(&[0; 3]), None);
+}
