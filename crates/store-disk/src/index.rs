@@ -20,12 +20,17 @@ use store::StoreError;
 /// One row of a checkpoint; no value means that the row goes.
 pub(crate) type RowChange<'a> = (&'a [u8], Option<&'a [u8]>);
 
+/// A table's number and a key in one, and the row's value.
+pub(crate) type FullRow = (Vec<u8>, Vec<u8>);
+
+type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
 /// What the store needs of a base. Reads see the last finished checkpoint, whole.
 pub(crate) trait Base: Send + Sync {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Up to `limit` rows with `from <= key < to`, in order.
-    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError>;
+    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<FullRow>, StoreError>;
 
     /// Puts all rows and the new mark, durably; on an error readers still see the checkpoint before.
     /// `keep_going` is asked between parts; false gives up with `Ok(false)`.
@@ -57,7 +62,7 @@ pub enum BaseError {
 
 struct Opened {
     database: Database,
-    rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    rows: RowTable,
     covered: Covered,
 }
 
@@ -188,7 +193,7 @@ impl RedbBase {
     }
 }
 
-fn view(database: &Database) -> Result<(ReadOnlyTable<&'static [u8], &'static [u8]>, Covered), redb::Error> {
+fn view(database: &Database) -> Result<(RowTable, Covered), redb::Error> {
     let transaction = database.begin_read()?;
     let covered = transaction.open_table(COVERED)?.get(COVERED_KEY)?;
     let covered = covered.as_ref().and_then(|bytes| decode_covered(bytes.value()));
@@ -264,7 +269,7 @@ impl Base for RedbBase {
         row.transpose()
     }
 
-    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<FullRow>, StoreError> {
         let rows = self.with(|opened| {
             let mut rows = Vec::new();
             let range = (Bound::Included(from), Bound::Excluded(to));

@@ -1,7 +1,9 @@
-//! The engines of `store` on a local file system: rows behind a redo log ([`MetaDisk`]).
+//! The engines of `store` on a local file system: rows behind a redo log ([`MetaDisk`]), file data in sparse files
+//! with checksums ([`ObjectDisk`]), and the directory that a target lives in ([`TargetDirectory`]).
 
 mod cache;
 mod device;
+mod directory;
 mod index;
 mod log;
 mod meta;
@@ -10,6 +12,7 @@ mod overlay;
 mod space;
 
 pub use device::Syncing;
+pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
 pub use index::BaseError;
 pub use log::replay::ReplayError;
 pub use meta::{MetaDisk, OpenError, Options, Recovered};

@@ -103,12 +103,14 @@ pub(super) fn run(shared: &Shared) {
             shared.prepare_spare();
         }
         shared.look_after_space();
-        if wanted.checkpoint && !shared.checkpointer.is_stopped() {
-            if let Err(error) = shared.checkpoint_one() {
-                tracing::warn!(path = %shared.directory.display(), %error, "a checkpoint failed and will be tried again");
-                shared.checkpointer.pause();
-                lock(&shared.checkpointer.wanted).checkpoint = true;
-            }
+        if !wanted.checkpoint || shared.checkpointer.is_stopped() {
+            continue;
+        }
+        if let Err(error) = shared.checkpoint_one() {
+            let path = shared.directory.display();
+            tracing::warn!(%path, %error, "a checkpoint failed and will be tried again");
+            shared.checkpointer.pause();
+            lock(&shared.checkpointer.wanted).checkpoint = true;
         }
     }
 }

@@ -141,7 +141,8 @@ fn checkpoints_run_by_themselves_and_bound_the_log() {
 fn used_segment(dir: &Path) -> (std::path::PathBuf, Vec<u8>) {
     let paths = std::fs::read_dir(dir.join("log")).unwrap().map(|entry| entry.unwrap().path());
     let used = paths.map(|path| (path.clone(), std::fs::read(&path).unwrap()));
-    let mut used: Vec<_> = used.filter(|(_, bytes)| bytes[..8] != [0; 8]).collect();
+    let mut used: Vec<_> =
+        used.filter(|(_, bytes)| bytes.get(..8).is_some_and(|head| head != [0; 8])).collect();
     assert_eq!(used.len(), 1);
     let (path, mut bytes) = used.pop().unwrap();
     bytes.truncate(16 << 10);

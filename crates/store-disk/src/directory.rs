@@ -1,0 +1,269 @@
+//! The directory of a target: one owner at a time, and a superblock that says whose it is.
+//!
+//! `lock` is held with flock(2) for the life of the process and names its pid. `target.json` is written aside, synced
+//! and renamed, so that it is always whole; a checksum tells damage from an edit by hand.
+
+use crate::device::{self, Syncing};
+use base::TargetId;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Version of everything in a target's directory.
+pub const FORMAT_VERSION: u32 = 1;
+/// A superblock is a few hundred bytes; more is not one.
+const SUPERBLOCK_BYTES_MAX: u64 = 64 << 10;
+const SUPERBLOCK_NAME: &str = "target.json";
+const LOCK_NAME: &str = "lock";
+
+/// What a target's directory says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superblock {
+    /// `FORMAT_VERSION` of the program that made it.
+    pub format_version: u32,
+    pub fsname: String,
+    /// Kind and index, as `MDT0000`.
+    pub target: String,
+    /// Random, made by mkfs; tells a target from another of the same name.
+    pub uuid: String,
+    /// Features without which the directory must not be opened.
+    pub features: Vec<String>,
+    /// Raised by one, durably, at each start, before anything is served: the target's epoch.
+    pub generation: u64,
+}
+
+impl Superblock {
+    /// A new target with a random uuid and generation 0.
+    ///
+    /// # Errors
+    /// If the kernel gives no random bytes.
+    pub fn new(fsname: &str, target: TargetId) -> io::Result<Superblock> {
+        let mut random = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Superblock {
+            format_version: FORMAT_VERSION,
+            fsname: fsname.to_string(),
+            target: target.to_string(),
+            uuid: hex,
+            features: Vec::new(),
+            generation: 0,
+        })
+    }
+
+    /// `None` if the name is none that a target can have.
+    pub fn target_id(&self) -> Option<TargetId> {
+        self.target.parse().ok()
+    }
+
+    fn crc(&self) -> Result<u32, serde_json::Error> {
+        serde_json::to_vec(self).map(|bytes| crc32c::crc32c(&bytes))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    superblock: Superblock,
+    /// CRC32C of the superblock's own compact JSON.
+    crc32c: u32,
+}
+
+/// Why a target's directory cannot be used. Each is one sentence for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    #[error("cannot use {path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{path} is not a target; make one with mkfs")]
+    NotATarget { path: PathBuf },
+    #[error("{path} is a target already ({target} of {fsname}); mkfs with --reformat destroys it")]
+    Exists { path: PathBuf, target: String, fsname: String },
+    #[error("{path} is not empty and not a target; choose an empty directory")]
+    NotEmpty { path: PathBuf },
+    #[error("{path} is in use: it is already running as pid {pid}")]
+    Running { path: PathBuf, pid: String },
+    #[error(
+        "{path} is damaged ({reason}); restore it from the copy of target.json that the MGS keeps or from a backup"
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error("{path} has format {found}, this program reads {known}; start it with the version that made it")]
+    WrongVersion { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "{path} needs the feature {feature}, which this program does not know; start it with a newer version"
+    )]
+    UnknownFeature { path: PathBuf, feature: String },
+    #[error("{path} belongs to the file system {found}, not to {expected}")]
+    WrongFileSystem { path: PathBuf, found: String, expected: String },
+}
+
+/// A target's directory, locked. The lock goes with this value, or with the process.
+#[derive(Debug)]
+pub struct TargetDirectory {
+    path: PathBuf,
+    superblock: Superblock,
+    _lock: File,
+}
+
+impl TargetDirectory {
+    /// Makes a target in a directory that is empty or does not exist. It is locked until the result is dropped.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn create(path: &Path, superblock: Superblock) -> Result<TargetDirectory, DirectoryError> {
+        let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
+        std::fs::create_dir_all(path).map_err(io)?;
+        if path.join(SUPERBLOCK_NAME).exists() {
+            let (target, fsname) = match read_superblock(path) {
+                Ok(found) => (found.target, found.fsname),
+                Err(_) => ("damaged".to_string(), "an unknown file system".to_string()),
+            };
+            return Err(DirectoryError::Exists { path: path.to_path_buf(), target, fsname });
+        }
+        for entry in std::fs::read_dir(path).map_err(io)? {
+            // What a file system puts into its own root, and what a mkfs that was interrupted left.
+            let name = entry.map_err(io)?.file_name();
+            if !["lost+found", LOCK_NAME, "target.json.new"].iter().any(|known| name == *known) {
+                return Err(DirectoryError::NotEmpty { path: path.to_path_buf() });
+            }
+        }
+        let lock = lock(path)?;
+        let directory = TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock };
+        directory.write_superblock()?;
+        Ok(directory)
+    }
+
+    /// Locks and checks the directory of a target.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn open(path: &Path) -> Result<TargetDirectory, DirectoryError> {
+        // First without the lock, so that nothing is created in a directory that is no target.
+        read_superblock(path)?;
+        let lock = lock(path)?;
+        let superblock = read_superblock(path)?;
+        Ok(TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock })
+    }
+
+    /// Reads the superblock without locking, for status commands.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn peek(path: &Path) -> Result<Superblock, DirectoryError> {
+        read_superblock(path)
+    }
+
+    /// Refuses a directory of another file system.
+    ///
+    /// # Errors
+    /// `WrongFileSystem`.
+    pub fn check_fsname(&self, expected: &str) -> Result<(), DirectoryError> {
+        if self.superblock.fsname == expected {
+            return Ok(());
+        }
+        Err(DirectoryError::WrongFileSystem {
+            path: self.path.clone(),
+            found: self.superblock.fsname.clone(),
+            expected: expected.to_string(),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Begins a new life of the target: the generation is raised, durably. Returns it.
+    ///
+    /// # Errors
+    /// If the superblock cannot be written; the old one is still there then.
+    pub fn raise_generation(&mut self) -> Result<u64, DirectoryError> {
+        self.superblock.generation += 1;
+        self.write_superblock()?;
+        Ok(self.superblock.generation)
+    }
+
+    /// Where the metadata store of this target is.
+    pub fn meta_path(&self) -> PathBuf {
+        self.path.join("meta")
+    }
+
+    /// Where the object store of this target is.
+    pub fn objects_path(&self) -> PathBuf {
+        self.path.join("objects")
+    }
+
+    fn write_superblock(&self) -> Result<(), DirectoryError> {
+        let io = |source| DirectoryError::Io { path: self.path.clone(), source };
+        let syncing = Syncing::from_environment();
+        let crc32c = self.superblock.crc().map_err(|error| io(error.into()))?;
+        let stored = Stored { superblock: self.superblock.clone(), crc32c };
+        let mut bytes = serde_json::to_vec_pretty(&stored).map_err(|error| io(error.into()))?;
+        bytes.push(b'\n');
+        let aside = self.path.join("target.json.new");
+        let file = device::open(&aside, true).map_err(io)?;
+        file.set_len(0).map_err(io)?;
+        device::write_all(&file, &bytes, 0).map_err(|(_, error)| io(error))?;
+        syncing.sync_all(&file).map_err(io)?;
+        std::fs::rename(&aside, self.path.join(SUPERBLOCK_NAME)).map_err(io)?;
+        syncing.sync_directory(&self.path).map_err(io)
+    }
+}
+
+fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {
+    let file_path = path.join(SUPERBLOCK_NAME);
+    let damaged = |reason: String| DirectoryError::Damaged { path: file_path.clone(), reason };
+    let file = match File::open(&file_path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(DirectoryError::NotATarget { path: path.to_path_buf() });
+        }
+        Err(source) => return Err(DirectoryError::Io { path: file_path, source }),
+    };
+    let mut text = Vec::new();
+    file.take(SUPERBLOCK_BYTES_MAX)
+        .read_to_end(&mut text)
+        .map_err(|source| DirectoryError::Io { path: file_path.clone(), source })?;
+    // The version first: a later one may look different in everything else.
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    let version = value.get("format_version").and_then(serde_json::Value::as_u64);
+    let version = version.and_then(|version| u32::try_from(version).ok());
+    let found = version.ok_or_else(|| damaged("it has no format_version".to_string()))?;
+    if found != FORMAT_VERSION {
+        return Err(DirectoryError::WrongVersion { path: path.to_path_buf(), found, known: FORMAT_VERSION });
+    }
+    let stored: Stored = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
+    let crc = stored.superblock.crc().map_err(|error| damaged(error.to_string()))?;
+    if crc != stored.crc32c {
+        return Err(damaged("its checksum does not fit".to_string()));
+    }
+    if let Some(feature) = stored.superblock.features.first() {
+        return Err(DirectoryError::UnknownFeature { path: path.to_path_buf(), feature: feature.clone() });
+    }
+    if stored.superblock.target_id().is_none() {
+        return Err(damaged(format!("{} is no target", stored.superblock.target)));
+    }
+    Ok(stored.superblock)
+}
+
+fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
+    let file = device::open(&path.join(LOCK_NAME), true).map_err(io)?;
+    if !device::try_lock(&file).map_err(io)? {
+        let mut pid = String::new();
+        let _ = (&file).take(32).read_to_string(&mut pid);
+        let pid = if pid.trim().is_empty() { "unknown".to_string() } else { pid.trim().to_string() };
+        return Err(DirectoryError::Running { path: path.to_path_buf(), pid });
+    }
+    file.set_len(0).map_err(io)?;
+    device::write_all(&file, format!("{}\n", std::process::id()).as_bytes(), 0)
+        .map_err(|(_, error)| io(error))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn superblock() -> Superblock {
+    Superblock::new("sheen", TargetId::ost(3)).unwrap()
+}
+
+#[test]
+fn a_target_is_found_again_and_counts_its_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a/b");
+    let made = TargetDirectory::create(&path, superblock()).unwrap().superblock().clone();
+    let mut opened = TargetDirectory::open(&path).unwrap();
+    assert_eq!(*opened.superblock(), made);
+    assert_eq!(made.target_id(), Some(TargetId::ost(3)));
+    assert_eq!(opened.raise_generation().unwrap(), 1);
+    assert_eq!(opened.raise_generation().unwrap(), 2);
+    drop(opened);
+    let opened = TargetDirectory::open(&path).unwrap();
+    assert_eq!(opened.superblock().generation, 2);
+    assert!(opened.check_fsname("sheen").is_ok());
+    let error = opened.check_fsname("other").unwrap_err().to_string();
+    assert!(error.ends_with("belongs to the file system sheen, not to other"), "{error}");
+}
+
+#[test]
+fn one_owner_at_a_time_and_the_second_learns_who() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = TargetDirectory::create(dir.path(), superblock()).unwrap();
+    let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains(&format!("already running as pid {}", std::process::id())), "{error}");
+    drop(first);
+    TargetDirectory::open(dir.path()).unwrap();
+}
+
+#[test]
+fn what_is_there_is_not_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(TargetDirectory::create(dir.path(), superblock()).unwrap());
+    let again = TargetDirectory::create(dir.path(), superblock());
+    assert!(matches!(again, Err(DirectoryError::Exists { .. })));
+    let full = dir.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("thesis.tex"), b"x").unwrap();
+    assert!(matches!(TargetDirectory::create(&full, superblock()), Err(DirectoryError::NotEmpty { .. })));
+    assert!(matches!(TargetDirectory::open(&full), Err(DirectoryError::NotATarget { .. })));
+    assert!(matches!(
+        TargetDirectory::open(&dir.path().join("none")),
+        Err(DirectoryError::NotATarget { .. })
+    ));
+}
+
+#[test]
+fn a_flipped_bit_or_a_cut_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(TargetDirectory::create(dir.path(), superblock()).unwrap());
+    let path = dir.path().join("target.json");
+    let sound = std::fs::read(&path).unwrap();
+    let made = TargetDirectory::peek(dir.path()).unwrap();
+    for at in 0..sound.len() {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 7);
+        std::fs::write(&path, &bytes).unwrap();
+        match TargetDirectory::peek(dir.path()) {
+            // White space between the fields means nothing.
+            Ok(read) => assert_eq!(read, made),
+            Err(error) => assert_eq!(error.to_string().lines().count(), 1),
+        }
+        std::fs::write(&path, &sound[..at]).unwrap();
+        match TargetDirectory::peek(dir.path()) {
+            Ok(read) => assert_eq!(read, made),
+            Err(error) => assert_eq!(error.to_string().lines().count(), 1),
+        }
+    }
+}
+
+#[test]
+fn other_versions_and_features_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let odd = Superblock { features: vec!["holograms".to_string()], ..superblock() };
+    drop(TargetDirectory::create(dir.path(), odd).unwrap());
+    let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("needs the feature holograms"), "{error}");
+    std::fs::write(dir.path().join("target.json"), b"{\"format_version\": 2, \"new\": []}").unwrap();
+    let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("has format 2, this program reads 1"), "{error}");
+}
