@@ -1,17 +1,21 @@
 //! One owner at a time.
 
 use crate::clock;
+use crate::router::Port;
 use crate::run::{self, Runnable};
 use crate::timer::{Timed, Timer};
 use base::{Machine, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use wire::Frame;
 
 /// How a machine is connected to the world.
 pub struct OwnerOptions<M: Machine> {
     /// The machine's tick input.
     pub tick: fn() -> M::Input,
+    /// The machine's input for a frame.
+    pub frame: fn(Frame) -> M::Input,
     /// Performs one output, without blocking. Called in the order of the outputs, by one thread at a time, while
     /// the machine is free for others.
     pub perform: Box<dyn Fn(M::Output) + Send + Sync>,
@@ -152,6 +156,17 @@ where
 
     fn on_deadline(self: Arc<Self>) {
         self.submit((self.options.tick)());
+    }
+}
+
+impl<M> Port for Owner<M>
+where
+    M: Machine + Send + 'static,
+    M::Input: Send + 'static,
+    M::Output: Send + 'static,
+{
+    fn push_frame(&self, frame: Frame) {
+        self.queue((self.options.frame)(frame));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a frame goes: to a machine of this process, or onto a connection.
 //!
-//! Targets are found through the addresses of the configuration; clients through the connection that brought their
-//! last request. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
+//! Whoever has sent a request is found through the connection that brought his last one; targets also through the
+//! addresses of the configuration. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
 
 use crate::clock;
 use crate::connection::Connection;
@@ -12,12 +12,14 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 use wire::{Frame, FrameKind};
 
 /// Connections that one process accepts at a time: each may hold one frame half read.
 const CONNECTIONS_MAX: usize = 1024;
-/// Clients that may be learned from connections in all.
+/// Callers that may be learned from connections in all.
 const LEARNED_MAX: usize = 65_536;
 /// Frames kept for a target while its connection is being made; more are dropped.
 const FRAMES_WAITING_MAX: usize = 256;
@@ -37,6 +39,7 @@ pub struct Router {
     connections: Mutex<Vec<Weak<Connection>>>,
     accepted_count: AtomicUsize,
     is_closed: AtomicBool,
+    on_lost: OnceLock<Box<dyn Fn(TargetId) + Send + Sync>>,
     me: Weak<Router>,
 }
 
@@ -82,8 +85,15 @@ impl Router {
             connections: Mutex::default(),
             accepted_count: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
+            on_lost: OnceLock::new(),
             me: Weak::clone(me),
         })
+    }
+
+    /// `tell` is called when an established connection to a target has ended: its sessions need not wait for their
+    /// timeouts. Set once, before anything is sent.
+    pub fn on_lost(&self, tell: impl Fn(TargetId) + Send + Sync + 'static) {
+        assert!(self.on_lost.set(Box::new(tell)).is_ok(), "set once");
     }
 
     /// Frames for `endpoint` go to this machine.
@@ -123,16 +133,13 @@ impl Router {
             port.push_frame(frame);
             return;
         }
-        match frame.dst {
-            Endpoint::Client(_) => self.send_to_client(&frame),
-            Endpoint::Target(target) => self.send_to_target(target, frame),
+        if let Some(connection) = read(&self.learned).get(&frame.dst) {
+            connection.send(&frame);
+            return;
         }
-    }
-
-    fn send_to_client(&self, frame: &Frame) {
-        match read(&self.learned).get(&frame.dst) {
-            Some(connection) => connection.send(frame),
-            None => tracing::debug!(dst = %frame.dst, "no connection leads to this client"),
+        match frame.dst {
+            Endpoint::Client(client) => tracing::debug!(%client, "no connection leads to this client"),
+            Endpoint::Target(target) => self.send_to_target(target, frame),
         }
     }
 
@@ -279,15 +286,15 @@ impl Router {
         port.push_frame(frame);
     }
 
-    /// Remembers that a client is at the other end of a connection.
-    fn learn(&self, client: Endpoint, connection: &Arc<Connection>) {
+    /// Remembers that a caller (a client, or a target that calls another one) is at the other end of a connection.
+    fn learn(&self, caller: Endpoint, connection: &Arc<Connection>) {
         let is_known = |known: &Arc<Connection>| Arc::ptr_eq(known, connection);
-        if !matches!(client, Endpoint::Client(_)) || read(&self.learned).get(&client).is_some_and(is_known) {
+        if read(&self.learned).get(&caller).is_some_and(is_known) {
             return;
         }
         let mut learned = write(&self.learned);
-        if learned.len() < LEARNED_MAX || learned.contains_key(&client) {
-            learned.insert(client, Arc::clone(connection));
+        if learned.len() < LEARNED_MAX || learned.contains_key(&caller) {
+            learned.insert(caller, Arc::clone(connection));
         }
     }
 
@@ -303,10 +310,15 @@ impl Router {
 
     fn forget(&self, connection: &Arc<Connection>) {
         write(&self.learned).retain(|_, known| !Arc::ptr_eq(known, connection));
-        for route in lock(&self.routes).values_mut() {
+        let mut lost = Vec::new();
+        for (target, route) in lock(&self.routes).iter_mut() {
             if matches!(&route.link, Link::Up(up) if Arc::ptr_eq(up, connection)) {
                 route.link = Link::Down { not_before: Time::ZERO };
+                lost.push(*target);
             }
+        }
+        if let Some(tell) = self.on_lost.get().filter(|_| !self.is_closed.load(Ordering::Acquire)) {
+            lost.into_iter().for_each(tell);
         }
     }
 

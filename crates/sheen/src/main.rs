@@ -1,1 +1,80 @@
-fn main() {}
+//! SheenFS, the binary: servers, mounts, and the tools around them.
+
+mod cli;
+mod cluster;
+mod config_client;
+mod control;
+mod daemon;
+mod ioctl;
+mod lctl;
+mod lfs;
+mod listen;
+mod logging;
+mod mkfs;
+mod mount;
+mod mount_table;
+mod nid;
+mod node;
+mod params;
+mod status;
+mod sys;
+mod target_dir;
+mod targets;
+mod up;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = cli::as_sheen(std::env::args_os());
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            eprintln!("sheen: {}", usage_line(&error));
+            return ExitCode::from(2);
+        }
+        Err(help) => {
+            // Nobody to tell when standard output is closed.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sheen: {}", one_line(&format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Up(arguments) => up::up(arguments),
+        Command::Down(arguments) => up::down(arguments),
+        Command::Serve(arguments) => node::serve(arguments),
+        Command::Mkfs(arguments) => mkfs::mkfs(arguments),
+        Command::Mount(arguments) => node::mount(arguments),
+        Command::Umount(arguments) => status::umount(arguments),
+        Command::Mounts(arguments) => status::mounts(arguments),
+        Command::Status(arguments) => status::status(arguments),
+        Command::Sync { path } => status::sync(path),
+        Command::Lfs(arguments) => lfs::run(arguments),
+        Command::Lctl(arguments) => lctl::run(arguments),
+    }
+}
+
+/// What clap says in several lines, in one.
+fn usage_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let rest: Vec<&str> =
+        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
+    one_line(&format!("{first} {}; see --help", rest.join(" ")))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -34,7 +34,7 @@ fn counter() -> (Arc<Owner<Counter>>, mpsc::Receiver<(u64, Option<u64>)>) {
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
     let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
-    let options = OwnerOptions { tick: || None, perform, timer: Timer::start() };
+    let options = OwnerOptions { tick: || None, frame: |_| None, perform, timer: Timer::start() };
     (Owner::new(Counter::default(), options), receiver)
 }
 

@@ -34,12 +34,6 @@ impl Machine for Echo {
     }
 }
 
-impl Port for Owner<Echo> {
-    fn push_frame(&self, frame: Frame) {
-        self.queue(Some(frame));
-    }
-}
-
 fn echo(router: &Arc<Router>, endpoint: Endpoint) -> mpsc::Receiver<Frame> {
     let (sender, receiver) = mpsc::channel();
     let (sender, sending) = (Mutex::new(sender), Arc::downgrade(router));
@@ -47,7 +41,7 @@ fn echo(router: &Arc<Router>, endpoint: Endpoint) -> mpsc::Receiver<Frame> {
         Output::Send(frame) => sending.upgrade().unwrap().send(frame),
         Output::Got(frame) => sender.lock().unwrap().send(frame).unwrap(),
     });
-    let options = OwnerOptions { tick: || None, perform, timer: Timer::start() };
+    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start() };
     router.add_local(endpoint, Owner::new(Echo, options));
     receiver
 }

@@ -1,0 +1,293 @@
+//! The command line. The binary also answers to `lfs`, `lctl`, `mount.sheen`, `mkfs.sheen` and `mount.fuse.sheen`.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A parallel file system in one program.
+#[derive(Debug, Parser)]
+#[command(name = "sheen", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a cluster and mount it; again: restart what died
+    Up(Up),
+    /// Stop a cluster cleanly
+    Down(Down),
+    /// Serve targets in this process until it is told to end
+    Serve(Serve),
+    /// Make the directory of a target
+    Mkfs(Mkfs),
+    /// Mount a file system
+    Mount(Mount),
+    /// Make everything durable and unmount
+    Umount(Umount),
+    /// List the mounts of this machine
+    Mounts(Output),
+    /// Show targets and mounts
+    Status(Status),
+    /// Make everything durable that was done through a mount
+    Sync {
+        /// The mount, or any path in it
+        path: PathBuf,
+    },
+    /// Ask a mount about files and space, as `lfs` of Lustre
+    Lfs(crate::lfs::Lfs),
+    /// Read and set parameters, as `lctl` of Lustre
+    Lctl(Lctl),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// io_uring where root has enabled it, else /dev/fuse
+    #[default]
+    Auto,
+    /// /dev/fuse
+    Dev,
+    /// io_uring, or an error
+    Uring,
+}
+
+impl Transport {
+    pub fn word(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::Dev => "dev",
+            Transport::Uring => "uring",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Where the data live [default: $XDG_STATE_HOME/sheen]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Where to mount [default: ~/sheen]
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
+    /// Metadata targets of a new cluster [default: 2]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub mdts: Option<u16>,
+    /// Object targets of a new cluster [default: 4]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub osts: Option<u16>,
+    /// Name of a new file system [default: sheen]
+    #[arg(long)]
+    pub fsname: Option<String>,
+    /// One process per target and one for the mount
+    #[arg(long)]
+    pub split: bool,
+    /// How the kernel talks to the mount
+    #[arg(long, value_enum)]
+    pub transport: Option<Transport>,
+    /// Address of this machine to listen on, when others shall reach the servers [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST")]
+    pub listen: Option<String>,
+    /// Accept that whoever reaches a server is trusted
+    #[arg(long)]
+    pub insecure_network: bool,
+    #[arg(long, hide = true)]
+    pub no_sync_for_tests: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Down {
+    /// Where the data live [default: $XDG_STATE_HOME/sheen]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Unmount even while files are open
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Target directories, made by `sheen mkfs`
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// HOST[:PORT] to listen on [default: 127.0.0.1:7988, or the next free port]
+    #[arg(long)]
+    pub listen: Option<String>,
+    /// Accept that whoever reaches this server is trusted
+    #[arg(long)]
+    pub insecure_network: bool,
+    /// Management server, instead of the one that mkfs wrote down
+    #[arg(long, value_name = "NIDS")]
+    pub mgsnode: Option<String>,
+    #[command(flatten)]
+    pub background: Background,
+    #[arg(long, hide = true)]
+    pub mount: Option<PathBuf>,
+    #[arg(long, hide = true, value_enum, default_value_t)]
+    pub transport: Transport,
+    #[arg(long, hide = true)]
+    pub no_sync_for_tests: bool,
+}
+
+/// How a process runs that `sheen` itself has started.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Background {
+    /// Log here, rotated by size, instead of standard error
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub cluster_dir: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub ready_fd: Option<i32>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("kind").required(true))]
+pub struct Mkfs {
+    /// A management target
+    #[arg(long, group = "kind")]
+    pub mgs: bool,
+    /// A metadata target
+    #[arg(long, group = "kind")]
+    pub mdt: bool,
+    /// An object target
+    #[arg(long, group = "kind")]
+    pub ost: bool,
+    /// Which one it is, from 0
+    #[arg(long)]
+    pub index: Option<u16>,
+    /// The file system that it belongs to
+    #[arg(long)]
+    pub fsname: Option<String>,
+    /// NIDs of the management server
+    #[arg(long, value_name = "NIDS")]
+    pub mgsnode: Option<String>,
+    /// A directory that is empty or does not exist
+    pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// NID[:NID]:/FSNAME[/SUBDIR]
+    pub source: String,
+    /// An empty directory
+    pub mount: PathBuf,
+    /// Options, with commas between them: ro, nosuid, nodev, noexec, noatime, transport=dev|uring, mmap=relaxed
+    #[arg(short, value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in this process
+    #[arg(long)]
+    pub foreground: bool,
+    /// How the kernel talks to the mount
+    #[arg(long, value_enum)]
+    pub transport: Option<Transport>,
+    #[command(flatten)]
+    pub background: Background,
+}
+
+#[derive(Debug, Args)]
+pub struct Umount {
+    pub mount: PathBuf,
+    /// Detach even while files are open
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Output {
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only the cluster whose data live here
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Lctl {
+    #[command(subcommand)]
+    pub command: LctlCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LctlCommand {
+    /// Print parameters
+    #[command(name = "get_param")]
+    GetParam {
+        /// Values only
+        #[arg(short = 'n')]
+        no_name: bool,
+        /// Names only
+        #[arg(short = 'N')]
+        only_name: bool,
+        #[arg(required = true)]
+        patterns: Vec<String>,
+    },
+    /// Set parameters
+    #[command(name = "set_param")]
+    SetParam {
+        /// For all machines, and after restarts too
+        #[arg(short = 'P')]
+        permanent: bool,
+        /// With -P: take the permanent setting out
+        #[arg(short = 'd')]
+        delete: bool,
+        /// Say nothing
+        #[arg(short = 'n')]
+        quiet: bool,
+        #[arg(required = true, value_name = "PATH=VALUE")]
+        settings: Vec<String>,
+    },
+    /// List parameters
+    #[command(name = "list_param")]
+    ListParam {
+        /// Mark what can be set with `=`
+        #[arg(short = 'F')]
+        mark: bool,
+        #[arg(required = true)]
+        patterns: Vec<String>,
+    },
+}
+
+/// The arguments as if `sheen` had been called, whatever name the program was called by.
+pub fn as_sheen(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    let called = arguments.first().map(PathBuf::from).unwrap_or_default();
+    let name = called.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let subcommand = match name {
+        "lfs" => "lfs",
+        "lctl" => "lctl",
+        "mkfs.sheen" => "mkfs",
+        "mount.sheen" | "mount.fuse.sheen" => return as_mount(&arguments),
+        _ => return arguments,
+    };
+    arguments.splice(..1, ["sheen".into(), subcommand.into()]);
+    arguments
+}
+
+/// mount(8) calls its helper as `mount.TYPE SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
+fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
+    let mut out: Vec<OsString> = vec!["sheen".into(), "mount".into()];
+    let mut rest = arguments.iter().skip(1);
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            Some("-o") => {
+                out.push("-o".into());
+                out.extend(rest.next().cloned());
+            }
+            Some("-t" | "-N") => {
+                rest.next();
+            }
+            Some(flags) if flags.starts_with('-') && flags.chars().skip(1).all(|c| "sfnv".contains(c)) => {}
+            _ => out.push(argument.clone()),
+        }
+    }
+    out
+}

@@ -1,0 +1,121 @@
+//! What `up` remembers of a cluster: `DIR/cluster.json`.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "cluster.json";
+const FORMAT: u32 = 1;
+
+/// One server process of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Name of its log: `node`, `mgs`, `mdt0000`, `ost0003`.
+    pub name: String,
+    /// Target directories, relative to the cluster's.
+    pub targets: Vec<String>,
+    /// Address `HOST:PORT` on which it listened last; empty before its first start.
+    pub address: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    pub format: u32,
+    pub fsname: String,
+    pub mount: PathBuf,
+    pub is_split: bool,
+    pub transport: String,
+    pub mdt_count: u16,
+    pub ost_count: u16,
+    /// The first one has the management server.
+    pub servers: Vec<Server>,
+}
+
+/// The choices of `up`.
+pub struct Shape {
+    pub fsname: String,
+    pub mount: PathBuf,
+    pub is_split: bool,
+    pub transport: String,
+    pub mdt_count: u16,
+    pub ost_count: u16,
+}
+
+impl Cluster {
+    pub fn new(shape: Shape) -> Cluster {
+        let mut targets = vec!["mgs".to_owned()];
+        targets.extend((0..shape.mdt_count).map(|index| format!("mdt{index:04x}")));
+        targets.extend((0..shape.ost_count).map(|index| format!("ost{index:04x}")));
+        let server = |name: &str, targets| Server { name: name.to_owned(), targets, address: String::new() };
+        let servers = if shape.is_split {
+            targets.iter().map(|target| server(target, vec![target.clone()])).collect()
+        } else {
+            vec![server("node", targets)]
+        };
+        Cluster {
+            format: FORMAT,
+            fsname: shape.fsname,
+            mount: shape.mount,
+            is_split: shape.is_split,
+            transport: shape.transport,
+            mdt_count: shape.mdt_count,
+            ost_count: shape.ost_count,
+            servers,
+        }
+    }
+
+    /// Reads the cluster of a directory; `None` when it has none.
+    ///
+    /// # Errors
+    /// A file that is damaged or of another version.
+    pub fn load(dir: &Path) -> Result<Option<Cluster>> {
+        let path = dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let Ok(cluster) = serde_json::from_str::<Cluster>(&text) else {
+            bail!("{} is damaged; restore it from a copy, or use another --dir", path.display());
+        };
+        if cluster.format != FORMAT {
+            bail!(
+                "{} has format {}, this build reads {FORMAT}; use the build that wrote it",
+                path.display(),
+                cluster.format
+            );
+        }
+        if cluster.servers.is_empty() || cluster.servers.iter().any(|server| server.targets.is_empty()) {
+            bail!("{} is damaged; restore it from a copy, or use another --dir", path.display());
+        }
+        Ok(Some(cluster))
+    }
+
+    /// Writes aside and renames, so that a crash leaves the old one or the new one.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let aside = dir.join(format!("{FILE}.new"));
+        let write = || -> Result<()> {
+            let mut file = fs::File::create(&aside)?;
+            file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&aside, dir.join(FILE))?;
+            fs::File::open(dir)?.sync_all()?;
+            Ok(())
+        };
+        write().with_context(|| format!("cannot write {}", dir.join(FILE).display()))
+    }
+
+    /// Address of the management server; empty before its first start.
+    pub fn mgs_address(&self) -> &str {
+        self.servers.first().map_or("", |server| server.address.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! The process's session with the management server: registers targets, follows the configuration, sets permanent
+//! parameters. A machine like the others; the process performs its outputs.
+
+use base::{ClientId, ClusterConfig, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
+use bytes::Bytes;
+use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
+use std::collections::BTreeMap;
+use wire::{Callback, Frame, MgsReply, MgsRequest, Reply, Request};
+
+/// A request that failed is sent again after this time.
+const RETRY: Duration = Duration::from_millis(250);
+
+pub enum Input {
+    /// Register and fetch.
+    Start,
+    Frame(Frame),
+    SetParam {
+        id: u64,
+        path: String,
+        value: Option<String>,
+    },
+    Disconnect,
+    Tick,
+}
+
+#[derive(Debug)]
+pub enum Output {
+    Send(Frame),
+    /// A newer configuration than the last one.
+    Config(ClusterConfig),
+    Registered(TargetId),
+    /// The management server does not take this target; asking again is no use.
+    Refused {
+        target: TargetId,
+        status: Status,
+    },
+    /// The management server does not know the file system.
+    UnknownFilesystem,
+    ParamSet {
+        id: u64,
+        result: Result<(), Status>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Asked {
+    Register(TargetConfig),
+    Config,
+    Param { id: u64 },
+}
+
+pub struct ConfigClient {
+    import: Import,
+    fsname: String,
+    registrations: Vec<TargetConfig>,
+    asked: BTreeMap<Ticket, Asked>,
+    /// What is asked again when its time comes.
+    again: Vec<(Time, Asked)>,
+    version: u64,
+    from_import: Vec<ImportOutput>,
+}
+
+impl ConfigClient {
+    /// `registrations`: the targets of this process.
+    pub fn new(client: ClientId, fsname: &str, nid: &str, registrations: Vec<TargetConfig>) -> ConfigClient {
+        let options = ImportOptions {
+            client,
+            incarnation: 1,
+            fsname: fsname.to_owned(),
+            nid: nid.to_owned(),
+            target: TargetId::MGT,
+            target_uuid: 0,
+        };
+        ConfigClient {
+            import: Import::new(options),
+            fsname: fsname.to_owned(),
+            registrations,
+            asked: BTreeMap::new(),
+            again: Vec::new(),
+            version: 0,
+            from_import: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, now: Now, asked: Asked) {
+        let fsname = self.fsname.clone();
+        let (request, kind) = match &asked {
+            Asked::Register(target) => {
+                (MgsRequest::Register { fsname, target: target.clone() }, Kind::Modifying)
+            }
+            Asked::Config => (MgsRequest::GetConfig { fsname, known_version: self.version }, Kind::Plain),
+            Asked::Param { .. } => return,
+        };
+        let ticket =
+            self.import.submit(now, Request::Mgs(request), Bytes::new(), kind, 0, &mut self.from_import);
+        self.asked.insert(ticket, asked);
+    }
+
+    fn on_completed(&mut self, now: Now, asked: Asked, result: Result<Reply, Status>, out: &mut Vec<Output>) {
+        match (asked, result) {
+            (asked @ (Asked::Register(_) | Asked::Config), Ok(Reply::Mgs(MgsReply::Config(config)))) => {
+                if config.version > self.version {
+                    self.version = config.version;
+                    out.push(Output::Config(config));
+                }
+                match asked {
+                    Asked::Register(target) => out.push(Output::Registered(target.id)),
+                    _ => self.ask(now, Asked::Config),
+                }
+            }
+            (Asked::Register(target), Err(status)) if is_final(status) => {
+                out.push(Output::Refused { target: target.id, status });
+            }
+            (Asked::Param { id }, result) => {
+                out.push(Output::ParamSet { id, result: result.map(|_| ()) });
+            }
+            (asked, result) => {
+                if result == Err(Status::NotFound) {
+                    out.push(Output::UnknownFilesystem);
+                }
+                self.again.push((now.time.after(RETRY), asked));
+            }
+        }
+    }
+
+    /// The tail of every input: what the session said.
+    fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
+        while !self.from_import.is_empty() {
+            for output in std::mem::take(&mut self.from_import) {
+                match output {
+                    ImportOutput::Send(frame) => out.push(Output::Send(frame)),
+                    ImportOutput::Completed { ticket, result } => {
+                        if let Some(asked) = self.asked.remove(&ticket) {
+                            self.on_completed(now, asked, result.map(|answer| answer.reply), out);
+                        }
+                    }
+                    // Nothing is held that would have to be told again.
+                    ImportOutput::ReplayWanted => {
+                        self.import.replay_now(now, Vec::new(), &mut self.from_import);
+                    }
+                    // The long poll that is under way answers with the newer configuration.
+                    ImportOutput::Callback(Callback::ConfigChanged { .. }) => {}
+                    // A management server that was restored from an older copy: begin again.
+                    ImportOutput::Evicted => self.version = 0,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// The management server understood, and will say the same again.
+fn is_final(status: Status) -> bool {
+    matches!(status, Status::Exists | Status::WrongTarget | Status::Invalid | Status::VersionMismatch)
+}
+
+impl Machine for ConfigClient {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Start => {
+                for target in self.registrations.clone() {
+                    self.ask(now, Asked::Register(target));
+                }
+                self.ask(now, Asked::Config);
+            }
+            Input::Frame(frame) => self.import.on_frame(now, frame, &mut self.from_import),
+            Input::SetParam { id, path, value } => {
+                let request = MgsRequest::SetParam { fsname: self.fsname.clone(), path, value };
+                let (request, kind) = (Request::Mgs(request), Kind::Modifying);
+                let ticket = self.import.submit(now, request, Bytes::new(), kind, 0, &mut self.from_import);
+                self.asked.insert(ticket, Asked::Param { id });
+            }
+            Input::Disconnect => {
+                self.again.clear();
+                self.asked.clear();
+                self.import.disconnect(now, &mut self.from_import);
+            }
+            Input::Tick => {
+                self.import.on_tick(now, &mut self.from_import);
+                let (due, later) = self.again.drain(..).partition(|(at, _)| *at <= now.time);
+                self.again = later;
+                let due: Vec<(Time, Asked)> = due;
+                for (_, asked) in due {
+                    self.ask(now, asked);
+                }
+            }
+        }
+        self.settle(now, out);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let again = self.again.iter().map(|(at, _)| *at).min();
+        [again, self.import.next_deadline()].into_iter().flatten().min()
+    }
+}

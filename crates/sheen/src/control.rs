@@ -1,0 +1,222 @@
+//! Control sockets: one per process, in one directory, for the tools of the same user. One JSON line asks, one answers.
+
+use crate::sys;
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of one line; nothing longer is read.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+/// A process that does not answer for this long hangs.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Ask {
+    Status,
+    /// End the process cleanly; answered before that.
+    Stop {
+        lazy: bool,
+    },
+    /// Make everything durable that was done through this mount.
+    Sync {
+        mount: PathBuf,
+    },
+    /// Unmount, after everything is durable.
+    Unmount {
+        mount: PathBuf,
+        lazy: bool,
+    },
+    /// Parameters that match a glob.
+    GetParam {
+        pattern: String,
+    },
+    /// Permanent: on the management server, for everybody.
+    SetParam {
+        pattern: String,
+        value: String,
+        is_permanent: bool,
+        is_deleted: bool,
+    },
+    ListParam {
+        pattern: String,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tell {
+    /// Empty: it worked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<Process>,
+    /// Parameters and their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<(String, String)>,
+}
+
+impl Tell {
+    pub fn error(text: impl Into<String>) -> Tell {
+        Tell { error: Some(text.into()), ..Tell::default() }
+    }
+}
+
+/// What a process says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    /// Directory of the cluster that `up` started it for.
+    pub cluster_dir: Option<PathBuf>,
+    pub targets: Vec<TargetStatus>,
+    pub mounts: Vec<MountStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// `MGS`, `MDT0000`, `OST0003`.
+    pub name: String,
+    pub fsname: String,
+    pub dir: PathBuf,
+    pub nid: String,
+    /// `active`, `recovering`, `starting`, `failed`; `down` when nobody serves it.
+    pub state: String,
+    /// Filled by whoever asked; 0 when down.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountStatus {
+    pub path: PathBuf,
+    pub fsname: String,
+    /// As it was given: `NID:/FSNAME`.
+    pub source: String,
+    /// NIDs of the management server.
+    pub mgs_nids: Vec<String>,
+    pub transport: String,
+    #[serde(default)]
+    pub pid: u32,
+}
+
+/// Where the sockets of this user are.
+pub fn run_dir() -> PathBuf {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(dir) = from("SHEEN_RUN") {
+        return dir;
+    }
+    if sys::uid() == 0 {
+        return "/run/sheen".into();
+    }
+    from("XDG_RUNTIME_DIR")
+        .map_or_else(|| format!("/tmp/sheen-{}", sys::uid()).into(), |dir| dir.join("sheen"))
+}
+
+/// The socket of this process; removed when dropped.
+pub struct Server {
+    path: PathBuf,
+}
+
+impl Server {
+    /// Starts to answer, on a thread of its own.
+    ///
+    /// # Errors
+    /// The directory or the socket cannot be made.
+    pub fn start(answer: impl Fn(Ask) -> Tell + Send + Sync + 'static) -> Result<Server> {
+        let dir = run_dir();
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let path = dir.join(format!("{}.sock", std::process::id()));
+        // Of an earlier process with our number.
+        let _ = fs::remove_file(&path);
+        let before = sys::set_umask(0o177);
+        let bound = UnixListener::bind(&path);
+        sys::set_umask(before);
+        let listener = bound.with_context(|| format!("cannot make the control socket {}", path.display()))?;
+        let answer = Arc::new(answer);
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let answer = Arc::clone(&answer);
+                // One that cannot be served is closed, and its tool says so.
+                let _ = std::thread::Builder::new().name("control".into()).spawn(move || {
+                    let _ = serve(&stream, &*answer);
+                });
+            }
+        })?;
+        Ok(Server { path })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn serve(stream: &UnixStream, answer: &(dyn Fn(Ask) -> Tell + Send + Sync)) -> Result<()> {
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let mut line = String::new();
+    BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+    let tell = match serde_json::from_str(&line) {
+        Ok(ask) => answer(ask),
+        Err(error) => Tell::error(format!("this process does not understand the request: {error}")),
+    };
+    let mut bytes = serde_json::to_vec(&tell)?;
+    bytes.push(b'\n');
+    (&*stream).write_all(&bytes)?;
+    Ok(())
+}
+
+/// Asks one process.
+///
+/// # Errors
+/// It is gone, does not answer, or says what is wrong.
+pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let mut bytes = serde_json::to_vec(ask)?;
+    bytes.push(b'\n');
+    (&stream).write_all(&bytes)?;
+    let mut line = String::new();
+    BufReader::new(&stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+    let tell: Tell = serde_json::from_str(&line).context("a process did not answer on its control socket")?;
+    match tell.error {
+        Some(error) => Err(anyhow!(error)),
+        None => Ok(tell),
+    }
+}
+
+/// The socket of a process.
+pub fn socket_of(pid: u32) -> PathBuf {
+    run_dir().join(format!("{pid}.sock"))
+}
+
+/// What all living processes of this user say. Sockets of dead ones are removed.
+pub fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir(run_dir()) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(pid) = name.strip_suffix(".sock").and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        match ask(&path, &Ask::Status) {
+            Ok(Tell { process: Some(mut process), .. }) => {
+                process.targets.iter_mut().for_each(|target| target.pid = process.pid);
+                process.mounts.iter_mut().for_each(|mount| mount.pid = process.pid);
+                found.push(process);
+            }
+            Ok(_) => {}
+            Err(_) if !sys::is_alive(pid) => {
+                let _ = fs::remove_file(&path);
+            }
+            Err(_) => {}
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Processes in the background: started by us in a session of their own, they say in one line when they are ready or
+//! why not.
+
+use crate::sys;
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A process that has said nothing for this long hangs.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The first words of a background process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    pub error: Option<String>,
+    /// `HOST:PORT` on which it listens.
+    pub address: Option<String>,
+}
+
+/// Starts `sheen ARGUMENTS… --ready-fd N --log LOG`; `Starting::wait` says what became of it.
+///
+/// # Errors
+/// It cannot be started at all.
+pub fn start(arguments: &[OsString], log: &Path) -> Result<Starting> {
+    if let Some(dir) = log.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    }
+    let log_file = File::options().create(true).append(true).open(log);
+    let log_file = log_file.with_context(|| format!("cannot open the log {}", log.display()))?;
+    let (words, said) = sys::pipe()?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--log").arg(log).arg("--ready-fd").arg(said.as_raw_fd().to_string());
+    command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file).current_dir("/");
+    sys::detach(&mut command, said.as_raw_fd());
+    let child = command.spawn().context("cannot start a background process")?;
+    // Our copy of the writing end: without it the end of the child is the end of its words.
+    drop(said);
+    Ok(Starting { pid: child.id(), words, log: log.display().to_string() })
+}
+
+/// A process of which nothing has been heard yet.
+pub struct Starting {
+    pub pid: u32,
+    words: File,
+    log: String,
+}
+
+impl Starting {
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// What it said, or that it ended or hangs. A hanging one is killed.
+    pub fn wait(self) -> Result<Ready> {
+        let (sender, receiver) = mpsc::channel();
+        let words = self.words;
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            // An early end is an empty line.
+            let _ = BufReader::new(words).read_line(&mut line);
+            let _ = sender.send(line);
+        });
+        let Ok(line) = receiver.recv_timeout(READY_TIMEOUT) else {
+            let _ = sys::kill(self.pid, libc::SIGKILL);
+            bail!("a process was not ready after {} s; see {}", READY_TIMEOUT.as_secs(), self.log);
+        };
+        let Ok(ready) = serde_json::from_str::<Ready>(&line) else {
+            bail!("a process ended at its start; see {}", self.log);
+        };
+        match ready.error {
+            Some(error) => Err(anyhow!(error)),
+            None => Ok(ready),
+        }
+    }
+}
+
+/// Says our first words to whoever started us.
+pub fn tell(ready_fd: Option<i32>, ready: &Ready) {
+    let Some(fd) = ready_fd else { return };
+    let Ok(mut file) = sys::inherited_file(fd) else { return };
+    let mut line = serde_json::to_vec(ready).unwrap_or_default();
+    line.push(b'\n');
+    // Nobody may be waiting any more.
+    let _ = file.write_all(&line);
+}
+
+/// Waits until a process is gone; true when it is.
+pub fn wait_gone(pid: u32, limit: Duration) -> bool {
+    let start = Instant::now();
+    while sys::is_alive(pid) {
+        if start.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}

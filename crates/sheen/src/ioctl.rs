@@ -1,0 +1,138 @@
+//! What `lfs` asks a mount, through one ioctl on any file or directory in it: so it works for every user and in every
+//! container that sees the mount.
+//!
+//! The buffer goes in and comes out: u32 length (little-endian), then a borsh body. The kernel copies it by the size
+//! in the command, so its bounds are the kernel's to check; the length inside is ours.
+
+use base::{Fid, Layout};
+use borsh::{BorshDeserialize, BorshSerialize};
+use client::{Answer, Call};
+use wire::mdt::{LayoutHint, Statfs};
+
+/// Bytes of the buffer; 14 bits of the command hold it.
+pub const BUFFER_BYTES: usize = 16_376;
+/// `_IOWR('S', 0x4c, BUFFER_BYTES)`
+pub const COMMAND: u32 = (3 << 30) | ((BUFFER_BYTES as u32) << 16) | (0x53 << 8) | 0x4c;
+
+const _: () = assert!(BUFFER_BYTES < 1 << 14);
+
+/// The request; it is about the file or directory that is open.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum Ask {
+    Getstripe = 1,
+    Setstripe(LayoutHint) = 2,
+    /// A new file in this directory.
+    CreateStriped {
+        name: Vec<u8>,
+        mode: u32,
+        umask: u32,
+        layout: LayoutHint,
+    } = 3,
+    /// A new directory in this one, on that MDT.
+    MkdirOn {
+        name: Vec<u8>,
+        mode: u32,
+        umask: u32,
+        mdt_index: u16,
+    } = 4,
+    FidToPath(Fid) = 5,
+    NodeFid = 6,
+    Df = 7,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum Tell {
+    Done = 1,
+    Stripe {
+        fid: Fid,
+        layout: Option<Layout>,
+    } = 2,
+    /// As many as fit.
+    Paths(Vec<Vec<u8>>) = 3,
+    Fid(Fid) = 4,
+    /// Target name, and its space when it answers.
+    Targets(Vec<(String, Option<Statfs>)>) = 5,
+}
+
+/// What the answer is made into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Bytes that the caller takes.
+    out_bytes: usize,
+}
+
+/// The call of a request; `Err` is an errno.
+pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
+    if ioctl.cmd != COMMAND {
+        return Err(libc::ENOTTY);
+    }
+    let ask = unpack::<Ask>(&ioctl.data).ok_or(libc::EINVAL)?;
+    let call = match ask {
+        Ask::Getstripe => Call::Getstripe { node },
+        Ask::Setstripe(layout) => Call::Setstripe { node, layout },
+        Ask::CreateStriped { name, mode, umask, layout } => {
+            check_name(&name)?;
+            Call::CreateStriped { parent: node, name, mode, umask, layout }
+        }
+        Ask::MkdirOn { name, mode, umask, mdt_index } => {
+            check_name(&name)?;
+            Call::MkdirOn { parent: node, name, mode, umask, mdt_index }
+        }
+        Ask::FidToPath(fid) => Call::FidToPath { fid },
+        Ask::NodeFid => Call::NodeFid { node },
+        Ask::Df => Call::DfTargets,
+    };
+    Ok((call, Want { out_bytes: ioctl.out_size as usize }))
+}
+
+/// These names did not come through the kernel's path walk.
+fn check_name(name: &[u8]) -> Result<(), i32> {
+    base::names::check_name(name).map_err(base::Status::errno)
+}
+
+/// The bytes that the caller gets.
+pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
+    let room = want.out_bytes.min(BUFFER_BYTES);
+    let tell = match answer {
+        Answer::Stripe { fid, layout } => Tell::Stripe { fid, layout },
+        Answer::Fid(fid) => Tell::Fid(fid),
+        Answer::Paths(mut paths) => {
+            while !paths.is_empty() && pack(&Tell::Paths(paths.clone())).len() > room {
+                paths.pop();
+            }
+            Tell::Paths(paths)
+        }
+        Answer::Targets(targets) => Tell::Targets(
+            targets.into_iter().map(|target| (target.target.to_string(), target.space)).collect(),
+        ),
+        _ => Tell::Done,
+    };
+    let mut bytes = pack(&tell);
+    bytes.truncate(room);
+    bytes
+}
+
+/// Length and body.
+pub fn pack<T: BorshSerialize>(value: &T) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    // Writing to memory cannot fail.
+    let written = value.serialize(&mut bytes);
+    assert!(written.is_ok(), "a value is written to memory");
+    let length = (bytes.len() - 4) as u32;
+    bytes.splice(..4, length.to_le_bytes());
+    bytes
+}
+
+/// The value in a buffer; `None` if it is not whole.
+pub fn unpack<T: BorshDeserialize>(bytes: &[u8]) -> Option<T> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let mut body = rest.get(..u32::from_le_bytes(*length) as usize)?;
+    T::deserialize(&mut body).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,444 @@
+//! `lfs`: what a mount knows about files and space, in Lustre's words and formats.
+
+use crate::ioctl::{self, Ask, Tell};
+use crate::sys;
+use anyhow::{Context, Result, anyhow, bail};
+use base::Fid;
+use clap::{Args, Subcommand};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use wire::mdt::{LayoutHint, Statfs};
+
+#[derive(Debug, Args)]
+pub struct Lfs {
+    #[command(subcommand)]
+    command: LfsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LfsCommand {
+    /// Space or inodes of each target
+    #[command(disable_help_flag = true)]
+    Df {
+        /// In K, M, G, T
+        #[arg(short = 'h')]
+        human: bool,
+        /// Inodes
+        #[arg(short = 'i')]
+        inodes: bool,
+        /// Any path in the mount; all mounts when none is given
+        path: Option<PathBuf>,
+    },
+    /// Where the data of files are
+    Getstripe {
+        /// Print the stripe count only
+        #[arg(short = 'c', long)]
+        stripe_count: bool,
+        /// Print the stripe size only
+        #[arg(short = 'S', long)]
+        stripe_size: bool,
+        /// Print the first OST only
+        #[arg(short = 'i', long)]
+        stripe_index: bool,
+        /// Directories themselves, not their contents
+        #[arg(short = 'd', long)]
+        directory: bool,
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Make a file with a layout, or set the default of a directory
+    Setstripe {
+        /// Stripes; -1 for all OSTs
+        #[arg(short = 'c', long, allow_hyphen_values = true)]
+        stripe_count: Option<i32>,
+        /// Bytes of a stripe unit: a multiple of 64K
+        #[arg(short = 'S', long)]
+        stripe_size: Option<String>,
+        /// First OST; -1 for any
+        #[arg(short = 'i', long, allow_hyphen_values = true)]
+        stripe_index: Option<i32>,
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Make directories on an MDT
+    Mkdir {
+        /// Which MDT, from 0
+        #[arg(short = 'i', long = "mdt-index")]
+        mdt_index: u16,
+        #[arg(short = 'm', long)]
+        mode: Option<String>,
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// The MDT of directories
+    Getdirstripe {
+        /// Print the MDT index only
+        #[arg(short = 'i', long)]
+        mdt_index: bool,
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// The FID of files
+    Path2fid {
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// The paths of FIDs
+    Fid2path {
+        /// Any path in the mount
+        mount: PathBuf,
+        #[arg(required = true)]
+        fids: Vec<String>,
+    },
+}
+
+/// # Errors
+/// One line: what, and on which path.
+pub fn run(arguments: &Lfs) -> Result<()> {
+    match &arguments.command {
+        LfsCommand::Df { human, inodes, path } => df(path.as_deref(), *human, *inodes),
+        LfsCommand::Getstripe { stripe_count, stripe_size, stripe_index, directory, paths } => {
+            let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index };
+            paths.iter().try_for_each(|path| getstripe(path, &only, *directory))
+        }
+        LfsCommand::Setstripe { stripe_count, stripe_size, stripe_index, paths } => {
+            let hint = layout_hint(*stripe_count, stripe_size.as_deref(), *stripe_index)?;
+            paths.iter().try_for_each(|path| setstripe(path, &hint))
+        }
+        LfsCommand::Mkdir { mdt_index, mode, paths } => {
+            let mode = match mode {
+                Some(mode) => {
+                    u32::from_str_radix(mode, 8).map_err(|_| anyhow!("'{mode}' is no octal mode"))?
+                }
+                None => 0o777,
+            };
+            let umask = if arguments_have_mode(&arguments.command) { 0 } else { umask() };
+            paths.iter().try_for_each(|path| mkdir(path, *mdt_index, mode & 0o7777, umask))
+        }
+        LfsCommand::Getdirstripe { mdt_index, paths } => {
+            paths.iter().try_for_each(|path| getdirstripe(path, *mdt_index))
+        }
+        LfsCommand::Path2fid { paths } => paths.iter().try_for_each(|path| {
+            let fid = fid_of(path)?;
+            if paths.len() == 1 {
+                println!("{fid}");
+            } else {
+                println!("{}: {fid}", path.display());
+            }
+            Ok(())
+        }),
+        LfsCommand::Fid2path { mount, fids } => fids.iter().try_for_each(|fid| fid2path(mount, fid)),
+    }
+}
+
+fn arguments_have_mode(command: &LfsCommand) -> bool {
+    matches!(command, LfsCommand::Mkdir { mode: Some(_), .. })
+}
+
+fn umask() -> u32 {
+    let mask = sys::set_umask(0o077);
+    sys::set_umask(mask);
+    mask
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    opened.with_context(|| format!("cannot open {}", path.display()))
+}
+
+fn ask(file: &File, path: &Path, ask: &Ask) -> Result<Tell> {
+    let mut buffer = ioctl::pack(ask);
+    if buffer.len() > ioctl::BUFFER_BYTES {
+        bail!("{}: the request is too long", path.display());
+    }
+    buffer.resize(ioctl::BUFFER_BYTES, 0);
+    match sys::ioctl(file, ioctl::COMMAND, &mut buffer) {
+        Ok(()) => {}
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::ENOSYS)) => {
+            bail!("{} is not on a SheenFS mount; see `sheen mounts`", path.display())
+        }
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    }
+    ioctl::unpack(&buffer).with_context(|| format!("{}: the mount's answer cannot be read", path.display()))
+}
+
+fn unexpected(path: &Path) -> anyhow::Error {
+    anyhow!("{}: the mount is of another version; mount it again", path.display())
+}
+
+struct Only {
+    count: bool,
+    size: bool,
+    index: bool,
+}
+
+fn getstripe(path: &Path, only: &Only, is_itself: bool) -> Result<()> {
+    let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+    print_stripe(path, only, metadata.is_dir())?;
+    if metadata.is_dir() && !is_itself {
+        let mut names: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                names.push(entry.path());
+            }
+        }
+        names.sort();
+        names.iter().try_for_each(|file| print_stripe(file, only, false))?;
+    }
+    Ok(())
+}
+
+fn print_stripe(path: &Path, only: &Only, is_dir: bool) -> Result<()> {
+    let Tell::Stripe { layout, .. } = ask(&open(path)?, path, &Ask::Getstripe)? else {
+        return Err(unexpected(path));
+    };
+    let mut out = io::stdout().lock();
+    let layout = layout.unwrap_or_default();
+    let count = layout.osts.len();
+    let offset = layout.osts.first().map_or(-1, |ost| i64::from(*ost));
+    let size = if layout.stripe_size_bytes == 0 {
+        base::Layout::STRIPE_SIZE_DEFAULT
+    } else {
+        layout.stripe_size_bytes
+    };
+    if only.count || only.size || only.index {
+        for (is_wanted, value) in
+            [(only.count, count as i64), (only.size, i64::from(size)), (only.index, offset)]
+        {
+            if is_wanted {
+                writeln!(out, "{value}")?;
+            }
+        }
+        return Ok(());
+    }
+    writeln!(out, "{}", path.display())?;
+    if is_dir {
+        let count = if count == 0 { 1 } else { count };
+        writeln!(
+            out,
+            "stripe_count:  {count} stripe_size:   {size} pattern:       raid0 stripe_offset: {offset}"
+        )?;
+        return Ok(writeln!(out)?);
+    }
+    writeln!(out, "lmm_stripe_count:  {count}")?;
+    writeln!(out, "lmm_stripe_size:   {size}")?;
+    writeln!(out, "lmm_pattern:       raid0")?;
+    writeln!(out, "lmm_layout_gen:    {}", layout.component)?;
+    writeln!(out, "lmm_stripe_offset: {offset}")?;
+    writeln!(out, "\tobdidx\t\t objid\t\t objid\t\t group")?;
+    for (stripe, ost) in layout.osts.iter().enumerate() {
+        let object = layout.object(stripe as u32).fid.oid;
+        writeln!(out, "\t{ost:6}\t{object:14}\t{object:#14x}\t{:#14x}", layout.fid.seq)?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// `64K`, `1M`, `4194304`.
+fn parse_size(text: &str) -> Result<u32> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (text.get(..at).unwrap_or_default(), 10),
+        Some((at, 'm' | 'M')) => (text.get(..at).unwrap_or_default(), 20),
+        Some((at, 'g' | 'G')) => (text.get(..at).unwrap_or_default(), 30),
+        _ => (text, 0),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    match size.and_then(|size| u32::try_from(size).ok()) {
+        Some(size) if size.is_multiple_of(base::Layout::STRIPE_SIZE_MIN) => Ok(size),
+        _ => bail!("stripe size '{text}' is not possible; use a multiple of 64K below 4G"),
+    }
+}
+
+fn layout_hint(count: Option<i32>, size: Option<&str>, index: Option<i32>) -> Result<LayoutHint> {
+    let number = |value: i32, what: &str| {
+        u16::try_from(value).map_err(|_| anyhow!("{what} {value} is not possible; use 0 to 65534, or -1"))
+    };
+    let size = size.map(parse_size).transpose()?;
+    Ok(LayoutHint {
+        stripe_size_bytes: size.filter(|size| *size != 0),
+        stripe_count: match count {
+            None | Some(0) => None,
+            Some(-1) => Some(u16::MAX),
+            Some(count) => Some(number(count, "stripe count")?),
+        },
+        first_ost: match index {
+            None | Some(-1) => None,
+            Some(index) => Some(number(index, "stripe index")?),
+        },
+    })
+}
+
+/// The directory of a path, open, and the name in it.
+fn parent_of(path: &Path) -> Result<(File, Vec<u8>)> {
+    let Some(name) = path.file_name() else { bail!("{} has no name to make", path.display()) };
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    Ok((open(parent)?, name.as_bytes().to_vec()))
+}
+
+fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
+    let request = Ask::Setstripe(hint.clone());
+    if path.exists() {
+        ask(&open(path)?, path, &request)?;
+        return Ok(());
+    }
+    let (parent, name) = parent_of(path)?;
+    ask(&parent, path, &Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() })?;
+    Ok(())
+}
+
+fn mkdir(path: &Path, mdt_index: u16, mode: u32, umask: u32) -> Result<()> {
+    let (parent, name) = parent_of(path)?;
+    ask(&parent, path, &Ask::MkdirOn { name, mode, umask, mdt_index })?;
+    Ok(())
+}
+
+fn fid_of(path: &Path) -> Result<Fid> {
+    match ask(&open(path)?, path, &Ask::NodeFid)? {
+        Tell::Fid(fid) => Ok(fid),
+        _ => Err(unexpected(path)),
+    }
+}
+
+fn getdirstripe(path: &Path, is_index_only: bool) -> Result<()> {
+    if !fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?.is_dir() {
+        bail!("{} is no directory", path.display());
+    }
+    let fid = fid_of(path)?;
+    let index = fid.mdt_index().with_context(|| format!("{}: {fid} is on no MDT", path.display()))?;
+    if is_index_only {
+        println!("{index}");
+        return Ok(());
+    }
+    println!("{}", path.display());
+    println!("lmv_stripe_count: 0 lmv_stripe_offset: {index} lmv_hash_type: none");
+    Ok(())
+}
+
+fn fid2path(mount: &Path, text: &str) -> Result<()> {
+    let fid: Fid = text.parse().map_err(|()| anyhow!("'{text}' is no FID; write [0x200000401:0x1:0x0]"))?;
+    let answer = ask(&open(mount)?, mount, &Ask::FidToPath(fid)).with_context(|| format!("fid {fid}"))?;
+    let Tell::Paths(paths) = answer else { return Err(unexpected(mount)) };
+    let mut out = io::stdout().lock();
+    for path in paths {
+        out.write_all(if path.is_empty() { b"/" } else { &path })?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+fn df(path: Option<&Path>, is_human: bool, is_inodes: bool) -> Result<()> {
+    let mounts = crate::mount_table::all_sheen();
+    let chosen: Vec<_> = match path {
+        Some(path) => {
+            let path = crate::mount_table::resolve(path)?;
+            let above = mounts.into_iter().filter(|mounted| path.starts_with(&mounted.path));
+            above.max_by_key(|mounted| mounted.path.as_os_str().len()).into_iter().collect()
+        }
+        None => mounts,
+    };
+    if chosen.is_empty() {
+        bail!(
+            "{} is not on a SheenFS mount; see `sheen mounts`",
+            path.unwrap_or(Path::new("this machine")).display()
+        );
+    }
+    for mounted in chosen {
+        let Tell::Targets(targets) = ask(&open(&mounted.path)?, &mounted.path, &Ask::Df)? else {
+            return Err(unexpected(&mounted.path));
+        };
+        let fsname = mounted.source.rsplit_once(":/").map_or("sheen", |(_, name)| name);
+        let fsname = fsname.split('/').next().unwrap_or(fsname);
+        print!("{}", df_table(fsname, &mounted.path, &targets, is_human, is_inodes));
+    }
+    Ok(())
+}
+
+/// The table of one file system, as Lustre prints it.
+fn df_table(
+    fsname: &str,
+    mount: &Path,
+    targets: &[(String, Option<Statfs>)],
+    is_human: bool,
+    is_inodes: bool,
+) -> String {
+    let mut out = String::new();
+    let titles = match (is_inodes, is_human) {
+        (true, _) => ["Inodes", "IUsed", "IFree", "IUse%"],
+        (false, true) => ["bytes", "Used", "Available", "Use%"],
+        (false, false) => ["1K-blocks", "Used", "Available", "Use%"],
+    };
+    let [all, used, free, percent] = titles;
+    out += &format!("{:<20} {all:>11} {used:>11} {free:>11} {percent:>4} Mounted on\n", "UUID");
+    let row = |name: &str, space: &Statfs, place: &str| {
+        let (total, free, available) = if is_inodes {
+            (space.inodes_total, space.inodes_free, space.inodes_free)
+        } else {
+            (space.bytes_total, space.bytes_free, space.bytes_available)
+        };
+        let used = total.saturating_sub(free);
+        let whole = used.saturating_add(available);
+        let percent = if whole == 0 { 0 } else { (u128::from(used) * 100).div_ceil(u128::from(whole)) };
+        let show = |value: u64| match (is_inodes, is_human) {
+            (_, true) => human(value),
+            (true, false) => value.to_string(),
+            (false, false) => (value / 1024).to_string(),
+        };
+        format!(
+            "{name:<20} {:>11} {:>11} {:>11} {percent:>3}% {place}\n",
+            show(total),
+            show(used),
+            show(available)
+        )
+    };
+    let mut sum = Statfs::default();
+    let mut mdt_inodes = Statfs::default();
+    let mut seen = Vec::new();
+    for (name, space) in targets {
+        let uuid = format!("{fsname}-{name}_UUID");
+        let Some(space) = space else {
+            out += &format!("{uuid}: inactive device\n");
+            continue;
+        };
+        let (kind, digits) = name.split_at_checked(3).unwrap_or((name, ""));
+        let index = u16::from_str_radix(digits, 16).unwrap_or_default();
+        out += &row(&uuid, space, &format!("{}[{kind}:{index}]", mount.display()));
+        let is_ost = kind == "OST";
+        // Targets on one local file system share its space: it is counted once.
+        if !seen.contains(&(is_ost, space.device)) {
+            seen.push((is_ost, space.device));
+            let into = if is_ost { &mut sum } else { &mut mdt_inodes };
+            into.bytes_total += space.bytes_total;
+            into.bytes_free += space.bytes_free;
+            into.bytes_available += space.bytes_available;
+            into.inodes_total += space.inodes_total;
+            into.inodes_free += space.inodes_free;
+        }
+    }
+    sum.inodes_total = sum.inodes_total.min(mdt_inodes.inodes_total);
+    sum.inodes_free = sum.inodes_free.min(mdt_inodes.inodes_free);
+    out += "\n";
+    out += &row("filesystem_summary:", &sum, &mount.display().to_string());
+    out += "\n";
+    out
+}
+
+/// `1.5G`, as `lfs df -h` writes it.
+fn human(value: u64) -> String {
+    let mut amount = value as f64;
+    for unit in ["", "K", "M", "G", "T", "P"] {
+        if amount < 1024.0 || unit == "P" {
+            return if unit.is_empty() { format!("{value}") } else { format!("{amount:.1}{unit}") };
+        }
+        amount /= 1024.0;
+    }
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Where servers listen: on loopback, unless somebody says otherwise out loud.
+
+use anyhow::{Context, Result, bail};
+use net::Router;
+use std::io;
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+
+/// Ports that are tried when none was asked for: from the default one upwards, below those that the kernel hands out.
+const PORTS: std::ops::Range<u16> = wire::PORT..wire::PORT + 2000;
+
+/// The host to listen on; loopback when none is given.
+///
+/// # Errors
+/// A host that is not known, or that others can reach while `is_insecure_accepted` is false.
+pub fn check_host(host: Option<&str>, is_insecure_accepted: bool) -> Result<String> {
+    let host = host.unwrap_or("127.0.0.1");
+    let bare = split(host)?.0;
+    let looked_up = (bare.trim_matches(['[', ']']), 0).to_socket_addrs();
+    let addresses: Vec<IpAddr> = looked_up
+        .with_context(|| format!("--listen {host}: this host is not known"))?
+        .map(|address| address.ip())
+        .collect();
+    if !is_insecure_accepted && addresses.iter().any(|address| !address.is_loopback()) {
+        bail!(
+            "--listen {host}: others can reach this address and servers trust whoever does; add --insecure-network if that is meant"
+        );
+    }
+    Ok(host.to_owned())
+}
+
+/// Host and port of `HOST[:PORT]`.
+fn split(address: &str) -> Result<(&str, Option<u16>)> {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => {
+            let port = port.parse().with_context(|| format!("'{port}' in '{address}' is no port number"))?;
+            Ok((host, Some(port)))
+        }
+        _ => Ok((address, None)),
+    }
+}
+
+/// True when nobody listens there now.
+pub fn is_free(address: &str) -> bool {
+    TcpListener::bind(address).is_ok()
+}
+
+/// Listens on `HOST:PORT`, or on the first free port of `HOST`. Returns the address that others use.
+///
+/// # Errors
+/// The port is in use, or the address is not ours.
+pub fn listen(router: &Arc<Router>, address: &str) -> Result<String> {
+    let (host, port) = split(address)?;
+    if let Some(port) = port {
+        return match router.listen(address) {
+            Ok(bound) => Ok(format!("{host}:{}", bound.port())),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                bail!(
+                    "port {port} of {host} is in use by another program; choose another with --listen {host}:PORT"
+                )
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot listen on {address}")),
+        };
+    }
+    for port in PORTS {
+        match router.listen(&format!("{host}:{port}")) {
+            Ok(_) => return Ok(format!("{host}:{port}")),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot listen on {host}")),
+        }
+    }
+    bail!("no port of {host} from {} to {} is free", PORTS.start, PORTS.end)
+}

@@ -1,0 +1,110 @@
+//! Logs: standard error, or a file that is rotated by size.
+
+use anyhow::{Context, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// A log is moved aside at this size; three old ones are kept.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+const OLD_LOG_COUNT: u32 = 3;
+
+/// Starts logging and ends the process on any panic: a machine that failed an assertion must not go on.
+///
+/// # Errors
+/// The log file cannot be opened.
+pub fn start(file: Option<&Path>) -> Result<()> {
+    let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    match file {
+        Some(path) => {
+            let log =
+                RotatingLog::open(path).with_context(|| format!("cannot open the log {}", path.display()))?;
+            builder.with_ansi(false).with_writer(log).init();
+        }
+        None => builder.with_writer(io::stderr).init(),
+    }
+    let default_hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tracing::error!("assertion failed, the process ends: {info}");
+        default_hook(info);
+        std::process::abort();
+    }));
+    Ok(())
+}
+
+struct RotatingLog {
+    path: PathBuf,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    file: File,
+    byte_count: u64,
+}
+
+impl RotatingLog {
+    fn open(path: &Path) -> io::Result<RotatingLog> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        Ok(RotatingLog { path: path.to_owned(), open: Mutex::new(Open::new(path)?) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rotate(&self, open: &mut Open) -> io::Result<()> {
+        let old = |number: u32| self.path.with_extension(format!("log.{number}"));
+        for number in (1..OLD_LOG_COUNT).rev() {
+            // The older ones need not be there yet.
+            let _ = fs::rename(old(number), old(number + 1));
+        }
+        fs::rename(&self.path, old(1))?;
+        *open = Open::new(&self.path)?;
+        Ok(())
+    }
+}
+
+impl Open {
+    fn new(path: &Path) -> io::Result<Open> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Open { byte_count: file.metadata()?.len(), file })
+    }
+}
+
+impl<'a> MakeWriter<'a> for RotatingLog {
+    type Writer = LogWriter<'a>;
+
+    fn make_writer(&'a self) -> LogWriter<'a> {
+        LogWriter { log: self }
+    }
+}
+
+struct LogWriter<'a> {
+    log: &'a RotatingLog,
+}
+
+impl Write for LogWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut open = self.log.lock();
+        if open.byte_count >= LOG_BYTES_MAX {
+            // A log that cannot be moved grows on; nothing better can be done about it here.
+            let _ = self.log.rotate(&mut open);
+        }
+        let written = open.file.write(bytes)?;
+        open.byte_count += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,475 @@
+//! One mount of this process: the FUSE session, the client machine, and the threads that tell the kernel what to
+//! forget.
+
+mod translate;
+
+use crate::cli::Transport;
+use crate::mount_table;
+use anyhow::{Context, Result, anyhow, bail};
+use base::{ClientId, ClusterConfig, Endpoint};
+use client::{
+    Answer, Call, Caller, Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output,
+};
+use fuse::{Handler, Notified, Notifier, Reply, Request, Session};
+use net::{Owner, OwnerOptions, Router, Timer};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use translate::Shape;
+
+/// Calls of the process itself have this bit; the kernel's numbers do not.
+const OWN_CALL: u64 = 1 << 63;
+/// A sync or an unmount that takes longer than this has lost its servers.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// What `-o` and the command line chose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    pub transport: Transport,
+    /// Flags of mount(2).
+    pub flags: libc::c_ulong,
+    pub is_mmap_relaxed: bool,
+}
+
+impl Choices {
+    /// Reads `-o` options.
+    ///
+    /// # Errors
+    /// One that is not known.
+    pub fn parse(options: &[String], transport: Option<Transport>) -> Result<Choices> {
+        let mut choices = Choices { transport: transport.unwrap_or_default(), ..Choices::default() };
+        let words = options.iter().flat_map(|list| list.split(','));
+        for word in words.filter(|word| !word.is_empty()) {
+            match word {
+                "ro" => choices.flags |= libc::MS_RDONLY,
+                "rw" => choices.flags &= !libc::MS_RDONLY,
+                "nosuid" => choices.flags |= libc::MS_NOSUID,
+                "nodev" => choices.flags |= libc::MS_NODEV,
+                "noexec" => choices.flags |= libc::MS_NOEXEC,
+                "noatime" => choices.flags |= libc::MS_NOATIME,
+                "dirsync" => choices.flags |= libc::MS_DIRSYNC,
+                "sync" => choices.flags |= libc::MS_SYNCHRONOUS,
+                "mmap=relaxed" => choices.is_mmap_relaxed = true,
+                "transport=auto" => choices.transport = Transport::Auto,
+                "transport=dev" => choices.transport = Transport::Dev,
+                "transport=uring" => choices.transport = Transport::Uring,
+                // What fstab and mount(8) add, or Lustre's way of saying the default.
+                "remount"
+                | "defaults"
+                | "suid"
+                | "dev"
+                | "exec"
+                | "atime"
+                | "relatime"
+                | "async"
+                | "flock"
+                | "user_xattr"
+                | "_netdev"
+                | "noauto"
+                | "auto"
+                | "nofail"
+                | "allow_other"
+                | "default_permissions" => {}
+                _ if word.starts_with("x-") || word.starts_with("comment=") => {}
+                _ => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
+            }
+        }
+        Ok(choices)
+    }
+}
+
+/// What a mount needs of its process.
+pub struct Surroundings {
+    pub router: Arc<Router>,
+    pub timer: Arc<Timer>,
+    pub config: ClusterConfig,
+    /// What operators see on servers.
+    pub nid: String,
+    /// As it was given: `NID:/FSNAME`.
+    pub source: String,
+    /// Called once, when the mount is gone and everything of it is finished.
+    pub on_end: Box<dyn FnOnce(&Path) + Send>,
+}
+
+pub struct Mount {
+    pub path: PathBuf,
+    pub fsname: String,
+    pub source: String,
+    pub transport: &'static str,
+    owner: Arc<Owner<Client>>,
+    shared: Arc<Shared>,
+    session: Mutex<Option<Session>>,
+    endpoint: Endpoint,
+}
+
+/// What requests, answers and notifications meet in.
+struct Shared {
+    owner: OnceLock<Arc<Owner<Client>>>,
+    router: Arc<Router>,
+    replies: Mutex<HashMap<u64, (Reply, Shape)>>,
+    own_calls: Mutex<HashMap<u64, Sender<Result<Answer, i32>>>>,
+    next_own_call: AtomicU64,
+    notifier: Notifier,
+    /// Names wait for directory locks and inodes for pages: neither holds up the other.
+    name_notices: Sender<(NotifyId, Notify)>,
+    inode_notices: Sender<(NotifyId, Notify)>,
+    progress: Mutex<Progress>,
+    progressed: Condvar,
+    on_destroyed: Mutex<Option<Sender<()>>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    is_drained: bool,
+    is_ended: bool,
+}
+
+impl Mount {
+    /// Mounts and starts to serve.
+    ///
+    /// # Errors
+    /// The mount point is in use or not empty, or the kernel refuses.
+    pub fn start(path: &Path, choices: &Choices, with: Surroundings) -> Result<Arc<Mount>> {
+        mount_table::check_mount_point(path)?;
+        let (mut session, negotiated) = mount(path, choices, &with)?;
+        let id = ClientId(net::clock::random_u128());
+        let client = Client::new(
+            net::clock::now(),
+            ClientOptions {
+                client: id,
+                fsname: with.config.fsname.clone(),
+                nid: with.nid.clone(),
+                has_inc_epoch: negotiated.has_inc_epoch(),
+                is_mmap_relaxed: choices.is_mmap_relaxed,
+                has_kill_privileges: negotiated.has(fuse::abi::init::HANDLE_KILLPRIV_V2),
+            },
+        );
+        let (name_notices, names) = mpsc::channel();
+        let (inode_notices, inodes) = mpsc::channel();
+        let (destroyed, on_destroyed) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            owner: OnceLock::new(),
+            router: Arc::clone(&with.router),
+            replies: Mutex::default(),
+            own_calls: Mutex::default(),
+            next_own_call: AtomicU64::new(OWN_CALL),
+            notifier: session.notifier(),
+            name_notices,
+            inode_notices,
+            progress: Mutex::default(),
+            progressed: Condvar::new(),
+            on_destroyed: Mutex::new(Some(destroyed)),
+        });
+        let performing = Arc::clone(&shared);
+        let owner = Owner::new(
+            client,
+            OwnerOptions {
+                tick: || Input::Tick,
+                frame: Input::Frame,
+                perform: Box::new(move |output| performing.perform(output)),
+                timer: Arc::clone(&with.timer),
+            },
+        );
+        assert!(shared.owner.set(Arc::clone(&owner)).is_ok(), "the owner is set once");
+        start_notifying("notify-names", &shared, names)?;
+        start_notifying("notify-inodes", &shared, inodes)?;
+        let endpoint = Endpoint::Client(id);
+        with.router.add_local(endpoint, owner.clone());
+        let fsname = with.config.fsname.clone();
+        owner.submit(Input::Config(with.config));
+        session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
+        let mount = Arc::new(Mount {
+            path: path.to_owned(),
+            fsname,
+            source: with.source,
+            transport: match negotiated.transport {
+                fuse::Transport::Device => "dev",
+                fuse::Transport::Uring => "uring",
+            },
+            owner,
+            shared,
+            session: Mutex::new(Some(session)),
+            endpoint,
+        });
+        let reaped = Arc::clone(&mount);
+        let on_end = with.on_end;
+        std::thread::Builder::new().name("mount-end".into()).spawn(move || {
+            // An error means that the handler is gone, and that is an end too.
+            let _ = on_destroyed.recv();
+            reaped.finish();
+            on_end(&reaped.path);
+        })?;
+        Ok(mount)
+    }
+
+    /// The configuration has changed.
+    pub fn set_config(&self, config: ClusterConfig) {
+        self.owner.submit(Input::Config(config));
+    }
+
+    pub fn stats(&self) -> client::Stats {
+        self.owner.with(|client| client.stats())
+    }
+
+    /// Makes everything durable that was done through this mount.
+    ///
+    /// # Errors
+    /// A target fails or does not answer.
+    pub fn sync(&self) -> Result<()> {
+        match self.call(Call::SyncAll, FINISH_TIMEOUT)? {
+            Ok(_) => Ok(()),
+            Err(errno) => bail!("sync of {}: {}", self.path.display(), io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// A call of the process itself, as root.
+    fn call(&self, call: Call, limit: Duration) -> Result<Result<Answer, i32>> {
+        let id = self.shared.next_own_call.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = mpsc::channel();
+        lock(&self.shared.own_calls).insert(id, sender);
+        self.owner.submit(Input::Call { id, call, caller: Caller::default() });
+        receiver
+            .recv_timeout(limit)
+            .map_err(|_| anyhow!("the servers of {} do not answer; see `sheen status`", self.path.display()))
+    }
+
+    /// Makes everything durable, unmounts and waits until all is finished.
+    ///
+    /// # Errors
+    /// Files are open and `is_lazy` is false; nothing has changed then.
+    pub fn unmount(&self, is_lazy: bool) -> Result<()> {
+        if let Err(error) = self.sync()
+            && !is_lazy
+        {
+            return Err(error);
+        }
+        if let Some(session) = lock(&self.session).as_mut() {
+            match session.unmount(is_lazy) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    bail!(
+                        "{} is in use; close what is open in it, or detach it with --lazy",
+                        self.path.display()
+                    )
+                }
+                // Somebody else was faster.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot unmount {}", self.path.display()));
+                }
+            }
+        }
+        let is_ended = self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended);
+        if !is_ended && is_lazy {
+            // Whoever still has files open gets errors from now on.
+            if let Some(session) = lock(&self.session).as_ref() {
+                let _ = session.abort();
+            }
+            self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended);
+        }
+        Ok(())
+    }
+
+    /// After the kernel has let go: data are flushed, the sessions ended, the threads joined.
+    fn finish(&self) {
+        self.owner.submit(Input::Drain);
+        if !self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_drained) {
+            tracing::warn!(mount = %self.path.display(), "the servers did not answer at the end of the mount");
+        }
+        self.shared.router.remove_local(self.endpoint);
+        let session = lock(&self.session).take();
+        if let Some(session) = session {
+            session.join();
+        }
+        self.shared.set_progress(|progress| progress.is_ended = true);
+        tracing::info!(mount = %self.path.display(), "unmounted");
+    }
+}
+
+fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session, fuse::Negotiated)> {
+    let transport = match choices.transport {
+        Transport::Auto => fuse::TransportChoice::Auto,
+        Transport::Dev => fuse::TransportChoice::Device,
+        Transport::Uring => {
+            // Asked for by name: switch it on if we may; the mount says so if that was not enough.
+            let _ = fuse::enable_uring();
+            fuse::TransportChoice::Uring
+        }
+    };
+    let options = fuse::MountOptions {
+        source: with.source.replace(',', ":"),
+        allow_other: crate::sys::uid() == 0,
+        flags: choices.flags,
+        transport,
+        direct_io_allow_mmap: choices.is_mmap_relaxed,
+        ..fuse::MountOptions::default()
+    };
+    Ok(Session::mount(path, options)?)
+}
+
+impl Shared {
+    fn owner(&self) -> &Arc<Owner<Client>> {
+        self.owner.get().expect("the owner is set before anything runs")
+    }
+
+    /// Performs one output of the client, without blocking.
+    fn perform(&self, output: Output) {
+        match output {
+            Output::Send(frame) => self.router.send(frame),
+            Output::Reply { id, result } if id >= OWN_CALL => {
+                if let Some(waiting) = lock(&self.own_calls).remove(&id) {
+                    // Who gave up waiting does not mind.
+                    let _ = waiting.send(result);
+                }
+            }
+            Output::Reply { id, result } => {
+                let pending = lock(&self.replies).remove(&id);
+                if let Some((reply, shape)) = pending {
+                    translate::reply(reply, shape, result);
+                }
+            }
+            Output::Notify(id, Notify::IncEpoch) => {
+                let result = told(self.notifier.inc_epoch());
+                self.owner().queue(Input::Notified(id, result));
+            }
+            Output::Notify(id, notice @ Notify::InvalEntry { .. }) => {
+                // The receiver lives as long as the process.
+                let _ = self.name_notices.send((id, notice));
+            }
+            Output::Notify(id, notice @ Notify::InvalInode { .. }) => {
+                let _ = self.inode_notices.send((id, notice));
+            }
+            Output::NeedGroups { id, pid } => {
+                self.owner().queue(Input::Groups { id, groups: groups_of(pid) });
+            }
+            Output::Drained => self.set_progress(|progress| progress.is_drained = true),
+            Output::Event(event) => log_event(&event),
+        }
+    }
+
+    fn notify(&self, notice: Notify) -> NotifyResult {
+        told(match notice {
+            Notify::InvalEntry { parent, name } => self.notifier.inval_entry(parent, &name),
+            Notify::InvalInode { node, offset_bytes, byte_count } => {
+                self.notifier.inval_inode(node, offset_bytes, byte_count)
+            }
+            Notify::IncEpoch => self.notifier.inc_epoch(),
+        })
+    }
+
+    fn set_progress(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut lock(&self.progress));
+        self.progressed.notify_all();
+    }
+
+    /// True when it came in time.
+    fn wait_for(&self, limit: Duration, condition: impl Fn(&Progress) -> bool) -> bool {
+        let guard = lock(&self.progress);
+        let waited = self.progressed.wait_timeout_while(guard, limit, |progress| !condition(progress));
+        condition(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+impl Handler for Shared {
+    fn request(&self, request: Request, reply: Reply) {
+        let caller = Caller { uid: request.uid, gid: request.gid, pid: request.pid };
+        match translate::call(request.nodeid, request.pid, request.op) {
+            Ok((call, shape)) => {
+                lock(&self.replies).insert(request.unique, (reply, shape));
+                self.owner().queue(Input::Call { id: request.unique, call, caller });
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn forget(&self, forgets: &[(u64, u64)]) {
+        self.owner().submit(Input::Forget(forgets.to_vec()));
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.owner().submit(Input::Interrupt(unique));
+    }
+
+    fn batch_end(&self, _thread_index: usize) {
+        net::run::run_all();
+    }
+
+    fn destroyed(&self) {
+        if let Some(sender) = lock(&self.on_destroyed).take() {
+            // Nobody waits when the start has failed.
+            let _ = sender.send(());
+        }
+    }
+}
+
+/// A thread that hands notices to the kernel and results to the client.
+fn start_notifying(
+    name: &str,
+    shared: &Arc<Shared>,
+    notices: mpsc::Receiver<(NotifyId, Notify)>,
+) -> Result<()> {
+    let shared = Arc::downgrade(shared);
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        while let Ok((id, notice)) = notices.recv() {
+            let Some(shared) = shared.upgrade() else { return };
+            let result = shared.notify(notice);
+            shared.owner().submit(Input::Notified(id, result));
+        }
+    })?;
+    Ok(())
+}
+
+fn told(result: io::Result<Notified>) -> NotifyResult {
+    match result {
+        Ok(Notified::Done) => NotifyResult::Ok,
+        Ok(Notified::Unknown) => NotifyResult::NoEntry,
+        Err(error) => {
+            tracing::debug!(%error, "the kernel refused a notification");
+            NotifyResult::Failed
+        }
+    }
+}
+
+/// Supplementary groups of a process; none when it is gone.
+fn groups_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
+fn log_event(event: &Event) {
+    match event {
+        Event::Connected(target) => tracing::info!(%target, "connected"),
+        Event::Disconnected(target) => tracing::info!(%target, "does not answer; calls wait"),
+        Event::Recovered(target) => tracing::info!(%target, "was restarted; everything was sent again"),
+        Event::Evicted(target) => {
+            tracing::warn!(%target, "evicted this mount; what was not yet durable there is lost");
+        }
+        Event::ReplayRefused { target, status } => {
+            tracing::error!(%target, %status, "was restarted and lost something that it had acknowledged");
+        }
+        Event::ConfigChanged { version } => tracing::debug!(version, "the configuration has changed"),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `mount -o remount,…`: changes flags of a mount, as the helper of mount(8).
+///
+/// # Errors
+/// It is no mount of ours, or the kernel refuses.
+pub fn remount(path: &Path, choices: &Choices) -> Result<()> {
+    match mount_table::mounted_on(path) {
+        Some(mounted) if mounted.is_sheen() => {
+            let changed = crate::sys::remount(path, &mounted.source, choices.flags);
+            changed.with_context(|| format!("cannot remount {}", path.display()))
+        }
+        _ => bail!("{} is no SheenFS mount; see `sheen mounts`", path.display()),
+    }
+}

@@ -1,0 +1,28 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[test]
+fn lock_ranges_end_exclusive_and_come_back_inclusive() {
+    let whole = Lock { start: 5, end: i64::MAX as u64, kind: LockKind::Write, pid: 0 };
+    let lock = file_lock(1, 77, false, &whole);
+    assert_eq!((lock.extent, lock.pid), (base::Extent::new(5, base::Extent::EOF), 77));
+    assert_eq!(fuse_lock(Some(lock)), Lock { pid: 77, ..whole });
+    let one = Lock { start: 5, end: 5, kind: LockKind::Read, pid: 3 };
+    assert_eq!(fuse_lock(Some(file_lock(1, 77, false, &one))), one);
+    assert_eq!(fuse_lock(None).kind, LockKind::Unlock);
+}
+
+#[test]
+fn an_unknown_operation_is_not_implemented() {
+    assert_eq!(call(1, 1, Op::Unknown { opcode: 999 }).unwrap_err(), libc::ENOSYS);
+}
+
+#[test]
+fn a_rename_keeps_its_four_names_apart() {
+    let op = Op::Rename { new_parent: 9, flags: 1, old_name: b"a".to_vec(), new_name: b"b".to_vec() };
+    let (call, _) = call(4, 1, op).unwrap();
+    let expected =
+        Call::Rename { parent: 4, name: b"a".to_vec(), new_parent: 9, new_name: b"b".to_vec(), flags: 1 };
+    assert_eq!(call, expected);
+}

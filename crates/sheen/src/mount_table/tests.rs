@@ -1,0 +1,26 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[test]
+fn a_line_of_the_kernel_is_read() {
+    let line = "36 35 98:0 / /mnt/a\\040b rw,noatime shared:1 - fuse.sheen sheen rw,user_id=0";
+    let mounted = parse_line(line).unwrap();
+    assert_eq!(
+        mounted,
+        Mounted { path: "/mnt/a b".into(), kind: "fuse.sheen".into(), source: "sheen".into() }
+    );
+    assert_eq!(parse_line("garbage"), None);
+}
+
+#[test]
+fn only_an_empty_directory_can_be_mounted_on() {
+    let dir = tempfile::tempdir().unwrap();
+    check_mount_point(dir.path()).unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let message = |path: &Path| check_mount_point(path).unwrap_err().to_string();
+    assert!(message(dir.path()).contains("is not empty"));
+    assert!(message(&dir.path().join("file")).contains("is no directory"));
+    assert!(message(&dir.path().join("gone")).contains("does not exist"));
+    assert!(message(Path::new("/proc")).contains("already a mount point"));
+}

@@ -1,0 +1,492 @@
+//! A process: the targets that it serves, its mounts, its session with the management server, its control socket.
+
+use crate::cli;
+use crate::config_client::{self, ConfigClient};
+use crate::control::{self, Ask, MountStatus, Process, TargetStatus, Tell};
+use crate::daemon::{self, Ready};
+use crate::listen;
+use crate::logging;
+use crate::mount::{Choices, Mount, Surroundings};
+use crate::mount_table;
+use crate::nid::{self, Source};
+use crate::params;
+use crate::sys;
+use crate::target_dir::{self, TargetDir};
+use crate::targets::{self, Target};
+use anyhow::{Context, Result, bail};
+use base::{ClientId, ClusterConfig, Endpoint, TargetConfig, TargetId, TargetKind};
+use net::{Owner, OwnerOptions, Router, Timer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long a mount or a target waits for the management server at its start.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a permanent parameter waits for it.
+const PARAM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Everything that runs in this process.
+pub struct Node {
+    pub router: Arc<Router>,
+    pub timer: Arc<Timer>,
+    pub targets: Vec<Target>,
+    pub mounts: Mutex<Vec<Arc<Mount>>>,
+    /// Address `HOST:PORT` on which it listens; empty when it does not.
+    address: String,
+    cluster_dir: Option<PathBuf>,
+    mgs_addresses: Vec<String>,
+    config_owner: OnceLock<Arc<Owner<ConfigClient>>>,
+    known: Mutex<Known>,
+    changed: Condvar,
+}
+
+/// What the management server has said.
+#[derive(Default)]
+struct Known {
+    config: Option<ClusterConfig>,
+    registered: BTreeSet<TargetId>,
+    refused: Option<String>,
+    is_unknown: bool,
+    params: BTreeMap<u64, Sender<Result<(), base::Status>>>,
+    next_param: u64,
+}
+
+/// `sheen serve`
+///
+/// # Errors
+/// A directory is no target, is served already or does not belong here; the port is in use.
+pub fn serve(arguments: &cli::Serve) -> Result<()> {
+    sys::hold_end_signals();
+    logging::start(arguments.background.log.as_deref())?;
+    run(&arguments.background, || start_serving(arguments))
+}
+
+/// `sheen mount`
+///
+/// # Errors
+/// The source or an option is wrong, the mount point cannot be used, or the servers do not answer.
+pub fn mount(arguments: &cli::Mount) -> Result<()> {
+    let choices = Choices::parse(&arguments.options, arguments.transport)?;
+    if arguments.options.iter().flat_map(|list| list.split(',')).any(|word| word == "remount") {
+        return crate::mount::remount(&mount_table::resolve(&arguments.mount)?, &choices);
+    }
+    let source = Source::parse(&arguments.source)?;
+    let path = mount_table::resolve(&arguments.mount)?;
+    mount_table::check_mount_point(&path)?;
+    if arguments.foreground {
+        sys::hold_end_signals();
+        logging::start(arguments.background.log.as_deref())?;
+        return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
+    }
+    let mut again: Vec<OsString> = vec!["mount".into(), arguments.source.clone().into(), path.into()];
+    for options in &arguments.options {
+        again.extend(["-o".into(), options.into()]);
+    }
+    again.extend(["--transport".into(), choices.transport.word().into(), "--foreground".into()]);
+    let log = match &arguments.background.log {
+        Some(log) => log.clone(),
+        None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
+    };
+    daemon::start(&again, &log)?.wait()?;
+    Ok(())
+}
+
+/// Starts, says so, and runs until somebody ends it.
+fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) -> Result<()> {
+    let node = match start() {
+        Ok(node) => node,
+        Err(error) => {
+            let line = format!("{error:#}");
+            daemon::tell(background.ready_fd, &Ready { error: Some(line), address: None });
+            return Err(error);
+        }
+    };
+    let answering = Arc::clone(&node);
+    let _control = control::Server::start(move |ask| answering.answer(ask))?;
+    daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address.clone()) });
+    sys::wait_for_end();
+    node.stop();
+    Ok(())
+}
+
+fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
+    let host = listen::check_host(arguments.listen.as_deref(), arguments.insecure_network)?;
+    if let Some(mount) = &arguments.mount {
+        mount_table::check_mount_point(mount)?;
+    }
+    let dirs = arguments.dirs.iter().map(|dir| target_dir::open(dir)).collect::<Result<Vec<_>>>()?;
+    let fsname = check_together(&dirs)?;
+    let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
+    let mgs_addresses = match &arguments.mgsnode {
+        Some(nids) => nid::parse_nids(nids)?,
+        None => dirs.iter().map(|dir| &dir.mgs).find(|mgs| !mgs.is_empty()).cloned().unwrap_or_default(),
+    };
+    if !has_mgs && mgs_addresses.is_empty() {
+        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
+    }
+    let (router, timer) = (Router::new(), Timer::start());
+    let address = listen::listen(&router, &host)?;
+    let registrations = registrations(&dirs, &address);
+    let nid = nid::format_nid(&address);
+    let shared =
+        targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
+    sys::raise_file_limit();
+    let running = dirs.into_iter().map(|dir| targets::start(dir, &shared)).collect::<Result<Vec<_>>>()?;
+    let mgs_addresses = if has_mgs { vec![address.clone()] } else { mgs_addresses };
+    let node =
+        Node::new(router, timer, running, address, arguments.background.cluster_dir.clone(), mgs_addresses);
+    if let Some(fsname) = fsname {
+        let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
+        node.follow_config(&fsname, registrations);
+        node.wait_registered(&wanted)?;
+        if let Some(path) = &arguments.mount {
+            let choices = Choices { transport: arguments.transport, ..Choices::default() };
+            let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
+            node.add_mount(path, &choices, source)?;
+        }
+    }
+    Ok(node)
+}
+
+fn start_mounting(
+    arguments: &cli::Mount,
+    source: &Source,
+    path: &Path,
+    choices: &Choices,
+) -> Result<Arc<Node>> {
+    let (router, timer) = (Router::new(), Timer::start());
+    let cluster_dir = arguments.background.cluster_dir.clone();
+    let node = Node::new(router, timer, Vec::new(), String::new(), cluster_dir, source.mgs.clone());
+    node.follow_config(&source.fsname, Vec::new());
+    node.wait_mountable(&source.fsname)?;
+    node.add_mount(path, choices, arguments.source.clone())?;
+    Ok(node)
+}
+
+/// Targets of one process belong to one file system, each once.
+fn check_together(dirs: &[TargetDir]) -> Result<Option<String>> {
+    let mut fsname: Option<&TargetDir> = None;
+    for (at, dir) in dirs.iter().enumerate() {
+        if let Some(other) = dirs.iter().take(at).find(|other| other.id == dir.id) {
+            bail!(
+                "{} and {} are both {}; serve one of them",
+                other.path.display(),
+                dir.path.display(),
+                dir.id
+            );
+        }
+        if dir.id.kind == TargetKind::Mgt {
+            continue;
+        }
+        match fsname {
+            Some(first) if first.fsname != dir.fsname => bail!(
+                "{} belongs to '{}' and {} to '{}'; serve each file system in a process of its own",
+                first.path.display(),
+                first.fsname,
+                dir.path.display(),
+                dir.fsname
+            ),
+            _ => fsname = Some(dir),
+        }
+    }
+    Ok(fsname.map(|dir| dir.fsname.clone()))
+}
+
+fn registrations(dirs: &[TargetDir], address: &str) -> Vec<TargetConfig> {
+    let served = dirs.iter().filter(|dir| dir.id.kind != TargetKind::Mgt);
+    served
+        .map(|dir| TargetConfig {
+            id: dir.id,
+            uuid: dir.uuid,
+            nids: vec![address.to_owned()],
+            is_active: true,
+        })
+        .collect()
+}
+
+impl Node {
+    fn new(
+        router: Arc<Router>,
+        timer: Arc<Timer>,
+        targets: Vec<Target>,
+        address: String,
+        cluster_dir: Option<PathBuf>,
+        mgs_addresses: Vec<String>,
+    ) -> Arc<Node> {
+        router.set_addresses(TargetId::MGT, mgs_addresses.clone());
+        let node = Arc::new(Node {
+            router,
+            timer,
+            targets,
+            mounts: Mutex::default(),
+            address,
+            cluster_dir,
+            mgs_addresses,
+            config_owner: OnceLock::new(),
+            known: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let told = Arc::downgrade(&node);
+        node.router.on_lost(move |lost| {
+            let Some(node) = told.upgrade() else { return };
+            for target in &node.targets {
+                target.on_connection_lost(lost);
+            }
+        });
+        node
+    }
+
+    fn mgs_nids(&self) -> Vec<String> {
+        self.mgs_addresses.iter().map(|address| nid::format_nid(address)).collect()
+    }
+
+    /// Opens the session with the management server.
+    fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<TargetConfig>) {
+        let id = ClientId(net::clock::random_u128());
+        let machine = ConfigClient::new(id, fsname, &self.own_nid(), registrations);
+        let node = Arc::clone(self);
+        let owner = Owner::new(
+            machine,
+            OwnerOptions {
+                tick: || config_client::Input::Tick,
+                frame: config_client::Input::Frame,
+                perform: Box::new(move |output| node.on_config_output(output)),
+                timer: Arc::clone(&self.timer),
+            },
+        );
+        self.router.add_local(Endpoint::Client(id), owner.clone());
+        assert!(self.config_owner.set(Arc::clone(&owner)).is_ok(), "one session with the management server");
+        owner.submit(config_client::Input::Start);
+    }
+
+    /// What operators see of this process on servers.
+    fn own_nid(&self) -> String {
+        if self.address.is_empty() { "0@lo".to_owned() } else { nid::format_nid(&self.address) }
+    }
+
+    fn on_config_output(&self, output: config_client::Output) {
+        use config_client::Output;
+        match output {
+            Output::Send(frame) => self.router.send(frame),
+            Output::Config(config) => self.on_config(config),
+            Output::Registered(target) => {
+                tracing::info!(%target, "registered");
+                lock(&self.known).registered.insert(target);
+            }
+            Output::Refused { target, status } => {
+                let text = format!(
+                    "the management server does not take {target}: {status}; is another target registered under this index?"
+                );
+                tracing::error!("{text}");
+                lock(&self.known).refused = Some(text);
+            }
+            Output::UnknownFilesystem => lock(&self.known).is_unknown = true,
+            Output::ParamSet { id, result } => {
+                if let Some(waiting) = lock(&self.known).params.remove(&id) {
+                    // Who gave up waiting does not mind.
+                    let _ = waiting.send(result);
+                }
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn on_config(&self, config: ClusterConfig) {
+        tracing::debug!(version = config.version, targets = config.targets.len(), "a new configuration");
+        self.router.set_config(&config);
+        for target in &self.targets {
+            target.set_config(&config);
+        }
+        for mount in lock(&self.mounts).iter() {
+            mount.set_config(config.clone());
+        }
+        let mut known = lock(&self.known);
+        known.is_unknown = false;
+        known.config = Some(config);
+    }
+
+    /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
+    /// trying while they are served.
+    fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
+        let is_done = |known: &Known| {
+            known.refused.is_some()
+                || (known.config.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
+        };
+        let known = self.wait(CONFIG_TIMEOUT, is_done);
+        if let Some(refused) = &known.refused {
+            bail!("{refused}");
+        }
+        if !is_done(&known) {
+            tracing::warn!("the management server at {} does not answer yet", self.mgs_nids().join(":"));
+        }
+        Ok(())
+    }
+
+    /// Waits until the file system is known, with a first metadata and object target.
+    fn wait_mountable(&self, fsname: &str) -> Result<()> {
+        let has = |known: &Known, kind| {
+            known.config.as_ref().is_some_and(|config| config.of_kind(kind).next().is_some())
+        };
+        let is_done =
+            |known: &Known| known.is_unknown || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
+        let known = self.wait(CONFIG_TIMEOUT, is_done);
+        let mgs = self.mgs_nids().join(":");
+        if known.is_unknown || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
+            bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");
+        }
+        if known.config.is_none() {
+            bail!("the management server at {mgs} does not answer; is it running?");
+        }
+        if !is_done(&known) {
+            bail!("'{fsname}' has no metadata or no object target yet; start them: sheen serve DIR");
+        }
+        Ok(())
+    }
+
+    fn wait(&self, limit: Duration, is_done: impl Fn(&Known) -> bool) -> MutexGuard<'_, Known> {
+        let known = lock(&self.known);
+        let waited = self.changed.wait_timeout_while(known, limit, |known| !is_done(known));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn add_mount(self: &Arc<Node>, path: &Path, choices: &Choices, source: String) -> Result<()> {
+        let config = lock(&self.known).config.clone().context("the file system is not known yet")?;
+        let node = Arc::clone(self);
+        let with = Surroundings {
+            router: Arc::clone(&self.router),
+            timer: Arc::clone(&self.timer),
+            config,
+            nid: self.own_nid(),
+            source,
+            on_end: Box::new(move |path| node.on_mount_end(path)),
+        };
+        let mount = Mount::start(path, choices, with)?;
+        tracing::info!(mount = %path.display(), transport = mount.transport, "mounted");
+        lock(&self.mounts).push(mount);
+        Ok(())
+    }
+
+    /// A process that only mounts ends with its mount.
+    fn on_mount_end(&self, path: &Path) {
+        let mut mounts = lock(&self.mounts);
+        mounts.retain(|mount| mount.path != path);
+        if mounts.is_empty() && self.targets.is_empty() {
+            sys::end_myself();
+        }
+    }
+
+    fn answer(&self, ask: Ask) -> Tell {
+        let result = match ask {
+            Ask::Status => return Tell { process: Some(self.describe()), ..Tell::default() },
+            Ask::Stop { lazy } => self.unmount_all(lazy).map(|()| {
+                sys::end_myself();
+                Vec::new()
+            }),
+            Ask::Sync { mount } => {
+                self.find_mount(&mount).and_then(|mount| mount.sync()).map(|()| Vec::new())
+            }
+            Ask::Unmount { mount, lazy } => {
+                self.find_mount(&mount).and_then(|mount| mount.unmount(lazy)).map(|()| Vec::new())
+            }
+            Ask::GetParam { pattern } => Ok(params::get(self, &pattern)),
+            Ask::ListParam { pattern } => Ok(params::list(self, &pattern)),
+            Ask::SetParam { pattern, value, is_permanent, is_deleted } => {
+                if is_permanent {
+                    let value = if is_deleted { None } else { Some(value) };
+                    self.set_permanent(&pattern, value)
+                } else {
+                    params::set(self, &pattern, &value)
+                }
+            }
+        };
+        match result {
+            Ok(params) => Tell { params, ..Tell::default() },
+            Err(error) => Tell::error(format!("{error:#}")),
+        }
+    }
+
+    fn describe(&self) -> Process {
+        let targets = self.targets.iter().map(|target| TargetStatus {
+            name: target.id.to_string(),
+            fsname: target.fsname.clone(),
+            dir: target.path.clone(),
+            nid: self.own_nid(),
+            state: target.state().to_owned(),
+            pid: 0,
+        });
+        let mounts = lock(&self.mounts);
+        let mounts = mounts.iter().map(|mount| MountStatus {
+            path: mount.path.clone(),
+            fsname: mount.fsname.clone(),
+            source: mount.source.clone(),
+            mgs_nids: self.mgs_nids(),
+            transport: mount.transport.to_owned(),
+            pid: 0,
+        });
+        Process {
+            pid: std::process::id(),
+            cluster_dir: self.cluster_dir.clone(),
+            targets: targets.collect(),
+            mounts: mounts.collect(),
+        }
+    }
+
+    fn find_mount(&self, path: &Path) -> Result<Arc<Mount>> {
+        let mounts = lock(&self.mounts);
+        let found = mounts.iter().find(|mount| mount.path == path).cloned();
+        found.with_context(|| format!("{} is no mount of this process", path.display()))
+    }
+
+    /// Stores a parameter on the management server. Only the process that serves it does, so that it is done once.
+    fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
+        let is_mgs_here = self.targets.iter().any(|target| target.id == TargetId::MGT);
+        let Some(owner) = self.config_owner.get().filter(|_| is_mgs_here || self.targets.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let (sender, receiver) = mpsc::channel();
+        let id = {
+            let mut known = lock(&self.known);
+            known.next_param += 1;
+            let id = known.next_param;
+            known.params.insert(id, sender);
+            id
+        };
+        let shown = value.clone().unwrap_or_default();
+        owner.submit(config_client::Input::SetParam { id, path: path.to_owned(), value });
+        match receiver.recv_timeout(PARAM_TIMEOUT) {
+            Ok(Ok(())) => Ok(vec![(path.to_owned(), shown)]),
+            Ok(Err(status)) => bail!("the management server refuses '{path}': {status}"),
+            Err(_) => bail!("the management server does not answer; see `sheen status`"),
+        }
+    }
+
+    fn unmount_all(&self, is_lazy: bool) -> Result<()> {
+        let mounts = lock(&self.mounts).clone();
+        mounts.iter().try_for_each(|mount| mount.unmount(is_lazy))
+    }
+
+    /// Ends everything: mounts first, for they need the servers.
+    fn stop(&self) {
+        if self.unmount_all(false).is_err()
+            && let Err(error) = self.unmount_all(true)
+        {
+            tracing::warn!("{error:#}");
+        }
+        if let Some(owner) = self.config_owner.get() {
+            owner.submit(config_client::Input::Disconnect);
+        }
+        for target in self.targets.iter().rev() {
+            target.close();
+        }
+        self.router.close();
+        self.timer.stop();
+        tracing::info!("stopped");
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,167 @@
+//! `status`, `mounts`, `sync`, `umount`: what runs here.
+
+use crate::cli;
+use crate::cluster::Cluster;
+use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
+use crate::mount_table;
+use crate::nid;
+use crate::sys;
+use crate::up;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+#[derive(Serialize)]
+struct Report {
+    fsname: Option<String>,
+    mgs_nid: Option<String>,
+    dir: Option<PathBuf>,
+    targets: Vec<TargetStatus>,
+    mounts: Vec<MountStatus>,
+}
+
+/// Prints targets and mounts, of one cluster or of all.
+///
+/// # Errors
+/// `--dir` without a cluster.
+pub fn status(arguments: &cli::Status) -> Result<()> {
+    let report = match &arguments.dir {
+        Some(dir) => of_cluster(&up::data_dir(Some(dir))?)?,
+        None => of_machine(),
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string(&report)?);
+        return Ok(());
+    }
+    if let (Some(fsname), Some(dir)) = (&report.fsname, &report.dir) {
+        println!("{fsname}  {}  {}", report.mgs_nid.as_deref().unwrap_or("-"), dir.display());
+    }
+    if report.targets.is_empty() && report.mounts.is_empty() {
+        println!("nothing runs here; start a cluster: sheen up");
+    }
+    for target in &report.targets {
+        let name = if target.name == "MGS" {
+            "MGS".to_owned()
+        } else {
+            format!("{}-{}", target.fsname, target.name)
+        };
+        println!(
+            "{name:<18} {:<11} {:>8}  {:<22} {}",
+            target.state,
+            target.pid,
+            target.nid,
+            target.dir.display()
+        );
+    }
+    for mount in &report.mounts {
+        println!(
+            "{:<18} {:<11} {:>8}  {:<22} {}",
+            "mount",
+            mount.transport,
+            mount.pid,
+            mount.fsname,
+            mount.path.display()
+        );
+    }
+    if report.targets.iter().any(|target| target.state == "down") {
+        let dir = report.dir.unwrap_or_default();
+        println!("targets are down; start them: sheen up --dir {}", dir.display());
+    }
+    Ok(())
+}
+
+fn of_machine() -> Report {
+    let processes = control::processes();
+    let (targets, mounts) = flatten(&processes);
+    Report { fsname: None, mgs_nid: None, dir: None, targets, mounts }
+}
+
+fn of_cluster(dir: &Path) -> Result<Report> {
+    let Some(cluster) = Cluster::load(dir)? else {
+        bail!("there is no cluster in {}; say where with --dir", dir.display());
+    };
+    let mgs_nid = nid::format_nid(cluster.mgs_address());
+    let (mut running, mut mounts) = flatten(&control::processes());
+    running.retain(|target| target.dir.starts_with(dir));
+    mounts.retain(|mount| mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname);
+    let mut targets = Vec::new();
+    for server in &cluster.servers {
+        for name in &server.targets {
+            let path = dir.join(name);
+            let found = running.iter().find(|target| target.dir == path).cloned();
+            targets.push(found.unwrap_or_else(|| TargetStatus {
+                name: name.to_uppercase(),
+                fsname: cluster.fsname.clone(),
+                dir: path,
+                nid: nid::format_nid(&server.address),
+                state: "down".to_owned(),
+                pid: 0,
+            }));
+        }
+    }
+    Ok(Report {
+        fsname: Some(cluster.fsname),
+        mgs_nid: Some(mgs_nid),
+        dir: Some(dir.to_owned()),
+        targets,
+        mounts,
+    })
+}
+
+fn flatten(processes: &[Process]) -> (Vec<TargetStatus>, Vec<MountStatus>) {
+    let targets = processes.iter().flat_map(|process| process.targets.clone()).collect();
+    let mounts = processes.iter().flat_map(|process| process.mounts.clone()).collect();
+    (targets, mounts)
+}
+
+/// # Errors
+/// None of its own.
+pub fn mounts(arguments: &cli::Output) -> Result<()> {
+    let (_, mounts) = flatten(&control::processes());
+    if arguments.json {
+        println!("{}", serde_json::to_string(&mounts)?);
+        return Ok(());
+    }
+    for mount in mounts {
+        println!("{} on {} pid {} ({})", mount.source, mount.path.display(), mount.pid, mount.transport);
+    }
+    Ok(())
+}
+
+/// Makes everything durable that was done through the mount that holds `path`.
+///
+/// # Errors
+/// No process has such a mount, or a target does not answer.
+pub fn sync(path: &Path) -> Result<()> {
+    let path = mount_table::resolve(path)?;
+    let (pid, mount) = owner_of(&path)?;
+    control::ask(&control::socket_of(pid), &Ask::Sync { mount })?;
+    Ok(())
+}
+
+/// # Errors
+/// It is no mount of ours, or it is in use.
+pub fn umount(arguments: &cli::Umount) -> Result<()> {
+    let path = mount_table::resolve(&arguments.mount)?;
+    let found = owner_of(&path).ok().filter(|(_, mount)| *mount == path);
+    match (found, mount_table::mounted_on(&path)) {
+        (Some((pid, mount)), _) => {
+            control::ask(&control::socket_of(pid), &Ask::Unmount { mount, lazy: arguments.lazy })?;
+            Ok(())
+        }
+        (None, Some(mounted)) if mounted.is_sheen() => sys::unmount(&path, true)
+            .with_context(|| format!("cannot unmount the dead mount {}", path.display())),
+        _ => bail!("{} is no SheenFS mount; see `sheen mounts`", path.display()),
+    }
+}
+
+/// The process that has the innermost mount above a path.
+fn owner_of(path: &Path) -> Result<(u32, PathBuf)> {
+    let (_, mounts) = flatten(&control::processes());
+    let above = mounts.into_iter().filter(|mount| path.starts_with(&mount.path));
+    let innermost = above.max_by_key(|mount| mount.path.as_os_str().len());
+    match innermost {
+        Some(mount) => Ok((mount.pid, mount.path)),
+        None => bail!("{} is in no SheenFS mount of this user; see `sheen mounts`", path.display()),
+    }
+}

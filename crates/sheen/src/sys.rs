@@ -1,0 +1,146 @@
+//! System calls that the standard library does not have. The only unsafe code of the binary.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The signals that end a process cleanly.
+const END_SIGNALS: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+
+/// Keeps the end signals for `wait_for_end`. Must come before any thread is started; hang-ups are ignored.
+pub fn hold_end_signals() {
+    // SAFETY: the set is local; SIG_IGN is a valid disposition.
+    unsafe {
+        let set = end_signals();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+}
+
+/// Waits for an end signal.
+pub fn wait_for_end() {
+    let set = end_signals();
+    let mut signal = 0;
+    // SAFETY: both pointers are to locals.
+    while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+}
+
+fn end_signals() -> libc::sigset_t {
+    // SAFETY: an all-zero set is valid for sigemptyset, which initialises it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in END_SIGNALS {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// Sends a signal to a process.
+pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
+    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::kill(pid, signal) })
+}
+
+/// Ends this process cleanly.
+pub fn end_myself() {
+    // A process may always signal itself.
+    let _ = kill(std::process::id(), libc::SIGTERM);
+}
+
+/// True while the process exists and is no zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !"ZX".contains(state))
+}
+
+pub fn uid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Makes the command start in a session of its own, with `fd` open under the same number.
+pub fn detach(command: &mut Command, fd: i32) {
+    let prepare = move || {
+        // SAFETY: both calls are safe after fork; the descriptor is open here.
+        unsafe {
+            libc::setsid();
+            check(libc::fcntl(fd, libc::F_SETFD, 0))
+        }
+    };
+    // SAFETY: `prepare` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// A pipe: read end, write end. Both are closed in programs that are started.
+pub fn pipe() -> io::Result<(File, File)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for two descriptors, which are ours alone afterwards.
+    unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
+        Ok((OwnedFd::from_raw_fd(ends[0]).into(), OwnedFd::from_raw_fd(ends[1]).into()))
+    }
+}
+
+/// The descriptor that whoever started us left open for our first words.
+pub fn inherited_file(fd: i32) -> io::Result<File> {
+    // SAFETY: only asks whether the descriptor is open.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, and named on our command line for nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+}
+
+/// umount2(2).
+pub fn unmount(path: &Path, is_lazy: bool) -> io::Result<()> {
+    let text = CString::new(path.as_os_str().as_bytes())?;
+    let flags = if is_lazy { libc::MNT_DETACH } else { 0 } | libc::UMOUNT_NOFOLLOW;
+    // SAFETY: the path ends with NUL and lives across the call.
+    check(unsafe { libc::umount2(text.as_ptr(), flags) })
+}
+
+/// mount(2) with MS_REMOUNT.
+pub fn remount(path: &Path, source: &str, flags: libc::c_ulong) -> io::Result<()> {
+    let (path, source) = (CString::new(path.as_os_str().as_bytes())?, CString::new(source)?);
+    let flags = libc::MS_REMOUNT | flags;
+    // SAFETY: the strings end with NUL and live across the call; fuse takes no data at a remount.
+    check(unsafe {
+        libc::mount(source.as_ptr(), path.as_ptr(), c"fuse.sheen".as_ptr(), flags, std::ptr::null())
+    })
+}
+
+/// ioctl(2) with a buffer that goes in and comes out.
+pub fn ioctl(file: &File, command: u32, buffer: &mut [u8]) -> io::Result<()> {
+    // SAFETY: the size in `command` is at most the buffer's (checked by the only caller's constant).
+    check(unsafe { libc::ioctl(file.as_raw_fd(), libc::c_ulong::from(command) as _, buffer.as_mut_ptr()) })
+}
+
+/// Lets this process open as many files as it may: object files and connections need more than the usual 1024.
+pub fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is a local. Failing, the old one stays.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
+/// Only the owner may use what this process creates from now on, until it is set back. Returns the old mask.
+pub fn set_umask(mask: u32) -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::umask(mask) }
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

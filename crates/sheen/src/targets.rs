@@ -1,0 +1,338 @@
+//! The targets of this process: each a machine on its stores, with an owner.
+
+use crate::target_dir::TargetDir;
+use anyhow::{Context, Result};
+use base::limits::RECOVERY_WINDOW;
+use base::{ClusterConfig, Endpoint, Machine, TargetId, TargetKind};
+use mds::{Mds, MdsEvent, MdsOptions};
+use mgs::{Mgs, MgsOptions};
+use net::{Owner, OwnerOptions, Router, Timer};
+use oss::{Oss, OssEvent, OssOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use store::{MetaStore, ObjectStore, OnDurable};
+use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
+use target::CoreEvent;
+use wire::Frame;
+
+/// Caches of rows and of the base's pages. An OST reads few rows, a management server hardly any.
+const MDT_CACHE_BYTES: [usize; 2] = [64 << 20, 32 << 20];
+const SMALL_CACHE_BYTES: [usize; 2] = [4 << 20, 4 << 20];
+
+pub type MgsOwner = Arc<Owner<Mgs<MetaDisk>>>;
+pub type MdsOwner = Arc<Owner<Mds<MetaDisk>>>;
+pub type OssOwner = Arc<Owner<Oss<MetaDisk, ObjectDisk>>>;
+
+/// One target that runs here.
+pub struct Target {
+    pub id: TargetId,
+    pub fsname: String,
+    pub path: PathBuf,
+    pub served: Served,
+    meta: Arc<MetaDisk>,
+    objects: Option<Arc<ObjectDisk>>,
+    is_fenced: Arc<AtomicBool>,
+    router: Arc<Router>,
+    _dir: TargetDir,
+}
+
+/// The machine of a target.
+pub enum Served {
+    Mgs(MgsOwner),
+    Mds(MdsOwner),
+    Oss(OssOwner),
+}
+
+/// Calls the machine's owner when a store has made more durable. The store is opened before the machine that uses it,
+/// and the machine before its owner, so the call is filled in last.
+#[derive(Default)]
+struct DurableHook {
+    call: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl DurableHook {
+    fn notice(self: &Arc<DurableHook>) -> OnDurable {
+        let hook = Arc::clone(self);
+        Arc::new(move || {
+            if let Some(call) = hook.call.get() {
+                call();
+            }
+        })
+    }
+
+    /// What became durable before this is told now.
+    fn fill(&self, call: impl Fn() + Send + Sync + 'static) {
+        call();
+        assert!(self.call.set(Box::new(call)).is_ok(), "the call is filled in once");
+    }
+}
+
+/// What the targets of a process share.
+pub struct Shared<'a> {
+    pub router: &'a Arc<Router>,
+    pub timer: &'a Arc<Timer>,
+    /// What others see of this process.
+    pub nid: &'a str,
+    pub no_sync: bool,
+}
+
+/// Opens the stores of a target and serves it.
+///
+/// # Errors
+/// The stores cannot be opened, or what they hold is damaged.
+pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
+    let name = dir.id.to_string();
+    let cannot = || format!("cannot serve {name} from {}", dir.path.display());
+    let hook = Arc::new(DurableHook::default());
+    let meta = Arc::new(open_meta(&dir, shared.no_sync, hook.notice()).with_context(cannot)?);
+    let now = net::clock::now();
+    let device = device_number(&dir.path).with_context(cannot)?;
+    let mut objects = None;
+    let served = match dir.id.kind {
+        TargetKind::Mgt => {
+            let options = MgsOptions { uuid: dir.uuid, now, recovery_window: RECOVERY_WINDOW };
+            let machine = Mgs::open(Arc::clone(&meta), options).with_context(cannot)?;
+            Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
+        }
+        TargetKind::Mdt => {
+            let options = MdsOptions {
+                index: dir.id.index,
+                uuid: dir.uuid,
+                fsname: dir.fsname.clone(),
+                nid: shared.nid.to_owned(),
+                now,
+                device,
+                recovery_window: RECOVERY_WINDOW,
+            };
+            let machine = Mds::open(Arc::clone(&meta), options).with_context(cannot)?;
+            Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
+        }
+        TargetKind::Ost => {
+            let options = ObjectOptions { no_sync: shared.no_sync, ..ObjectOptions::default() };
+            let disk =
+                ObjectDisk::open(&dir.path.join("objects"), &options, hook.notice()).with_context(cannot)?;
+            let disk = Arc::clone(objects.insert(Arc::new(disk)));
+            let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
+            let machine = Oss::open(Arc::clone(&meta), disk, options).with_context(cannot)?;
+            Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
+        }
+    };
+    let target = Target {
+        id: dir.id,
+        fsname: dir.fsname.clone(),
+        path: dir.path.clone(),
+        served,
+        meta,
+        objects,
+        is_fenced: Arc::default(),
+        router: Arc::clone(shared.router),
+        _dir: dir,
+    };
+    target.fill_hook(&hook);
+    tracing::info!(target = %target.id, dir = %target.path.display(), "serving");
+    Ok(target)
+}
+
+fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<MetaDisk> {
+    let [cache_bytes, index_cache_bytes] =
+        if dir.id.kind == TargetKind::Mdt { MDT_CACHE_BYTES } else { SMALL_CACHE_BYTES };
+    let mut options = Options { cache_bytes, index_cache_bytes, ..Options::default() };
+    options.no_sync |= no_sync;
+    let path = dir.path.join("meta");
+    std::fs::create_dir_all(&path)?;
+    Ok(MetaDisk::open_or_create(&path, &options, on_durable)?)
+}
+
+/// One number for the local file system under a target, different on every machine.
+fn device_number(path: &Path) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    // Without one, machines are told apart by their device numbers alone.
+    std::fs::read("/etc/machine-id").unwrap_or_default().hash(&mut hasher);
+    std::fs::metadata(path)?.dev().hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+/// An output is a frame to send or an event to log.
+trait Perform {
+    fn frame(self, target: TargetId) -> Option<Frame>;
+}
+
+impl Perform for mgs::Output {
+    fn frame(self, target: TargetId) -> Option<Frame> {
+        match self {
+            mgs::Output::Send(frame) => return Some(frame),
+            mgs::Output::Event(event) => log_core_event(target, &event),
+        }
+        None
+    }
+}
+
+impl Perform for mds::Output {
+    fn frame(self, target: TargetId) -> Option<Frame> {
+        match self {
+            mds::Output::Send(frame) => return Some(frame),
+            mds::Output::Event(event) => log_mds_event(target, &event),
+        }
+        None
+    }
+}
+
+impl Perform for oss::Output {
+    fn frame(self, target: TargetId) -> Option<Frame> {
+        match self {
+            oss::Output::Send(frame) => return Some(frame),
+            oss::Output::Event(event) => log_oss_event(target, &event),
+        }
+        None
+    }
+}
+
+fn own<M>(
+    machine: M,
+    dir: &TargetDir,
+    shared: &Shared<'_>,
+    tick: fn() -> M::Input,
+    frame: fn(Frame) -> M::Input,
+) -> Arc<Owner<M>>
+where
+    M: Machine + Send + 'static,
+    M::Input: Send + 'static,
+    M::Output: Perform + Send + 'static,
+{
+    let (id, sending) = (dir.id, Arc::clone(shared.router));
+    let perform = move |output: M::Output| {
+        if let Some(frame) = output.frame(id) {
+            sending.send(frame);
+        }
+    };
+    let options = OwnerOptions { tick, frame, perform: Box::new(perform), timer: Arc::clone(shared.timer) };
+    let owner = Owner::new(machine, options);
+    shared.router.add_local(Endpoint::Target(id), owner.clone());
+    owner
+}
+
+impl Target {
+    fn fill_hook(&self, hook: &DurableHook) {
+        let (id, path) = (self.id, self.path.clone());
+        let (meta, objects, is_fenced) =
+            (Arc::clone(&self.meta), self.objects.clone(), Arc::clone(&self.is_fenced));
+        let fence = move || {
+            let is_poisoned =
+                meta.pressure().poisoned || objects.as_ref().is_some_and(|objects| objects.is_poisoned());
+            if is_poisoned && !is_fenced.swap(true, Ordering::AcqRel) {
+                tracing::error!(
+                    target = %id,
+                    "the device under {} failed to keep data: this target is fenced; move it to sound storage and serve it again",
+                    path.display()
+                );
+            }
+        };
+        match &self.served {
+            Served::Mgs(owner) => {
+                let owner = Arc::clone(owner);
+                hook.fill(move || {
+                    fence();
+                    owner.post(mgs::Input::Durable);
+                });
+            }
+            Served::Mds(owner) => {
+                let owner = Arc::clone(owner);
+                hook.fill(move || {
+                    fence();
+                    owner.post(mds::Input::Durable);
+                });
+            }
+            Served::Oss(owner) => {
+                let owner = Arc::clone(owner);
+                hook.fill(move || {
+                    fence();
+                    owner.post(oss::Input::Durable);
+                });
+            }
+        }
+    }
+
+    /// For operators: `active`, `recovering` or `failed`.
+    pub fn state(&self) -> &'static str {
+        if self.is_fenced.load(Ordering::Acquire) {
+            return "failed";
+        }
+        let is_recovering = match &self.served {
+            Served::Mgs(owner) => owner.with(|machine| machine.core().is_recovering()),
+            Served::Mds(owner) => owner.with(|machine| machine.core().is_recovering()),
+            Served::Oss(owner) => owner.with(|machine| machine.core().is_recovering()),
+        };
+        if is_recovering { "recovering" } else { "active" }
+    }
+
+    /// Only metadata targets call others.
+    pub fn set_config(&self, config: &ClusterConfig) {
+        if let Served::Mds(owner) = &self.served {
+            owner.submit(mds::Input::Config(config.clone()));
+        }
+    }
+
+    /// The connection to another target has ended.
+    pub fn on_connection_lost(&self, lost: TargetId) {
+        if let Served::Mds(owner) = &self.served {
+            owner.submit(mds::Input::ConnectionLost(lost));
+        }
+    }
+
+    /// Takes no more requests and makes everything durable.
+    pub fn close(&self) {
+        self.router.remove_local(Endpoint::Target(self.id));
+        if let Some(objects) = &self.objects {
+            objects.close();
+        }
+        self.meta.close();
+    }
+}
+
+fn log_core_event(target: TargetId, event: &CoreEvent) {
+    match event {
+        CoreEvent::Connected { client, nid } => tracing::info!(%target, %client, nid, "connected"),
+        CoreEvent::Disconnected { client } => tracing::info!(%target, %client, "disconnected"),
+        CoreEvent::Evicted { client, why } => tracing::warn!(%target, %client, ?why, "evicted"),
+        CoreEvent::RecoveryStarted { awaited } => tracing::info!(%target, awaited, "recovery started"),
+        CoreEvent::RecoveryEnded { returned, evicted } => {
+            tracing::info!(%target, returned, evicted, "recovery ended");
+        }
+        CoreEvent::ProtocolError { client, what } => tracing::warn!(%target, %client, what, "protocol error"),
+        CoreEvent::Executed { .. } => {}
+    }
+}
+
+fn log_mds_event(target: TargetId, event: &MdsEvent) {
+    match event {
+        MdsEvent::Core(event) => log_core_event(target, event),
+        MdsEvent::Destroyed { .. } | MdsEvent::Decided { .. } => tracing::debug!(%target, ?event),
+        MdsEvent::LockTimeout { client } => {
+            tracing::warn!(%target, %client, "did not give a lock back in time");
+        }
+        MdsEvent::PeerRefused { target: peer, status } => {
+            tracing::warn!(%target, %peer, %status, "another target does not want this one");
+        }
+        MdsEvent::Failed { what, fid, status } => {
+            tracing::error!(%target, what, %fid, %status, "left undone")
+        }
+    }
+}
+
+fn log_oss_event(target: TargetId, event: &OssEvent) {
+    match event {
+        OssEvent::Core(event) => log_core_event(target, event),
+        OssEvent::Corrupt { object, status } => {
+            tracing::error!(%target, %object, %status, "damaged data were found and refused");
+        }
+        OssEvent::LockTimeout { client } => {
+            tracing::warn!(%target, %client, "did not give a lock back in time");
+        }
+        OssEvent::ReplayedLocksRefused { client, count } => {
+            tracing::warn!(%target, %client, count, "claimed locks that another client holds");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! `up` and `down`: a whole cluster on this machine.
+
+use crate::cli;
+use crate::cluster::{Cluster, Server, Shape};
+use crate::control::{self, Ask, Process};
+use crate::daemon::{self, Starting};
+use crate::listen;
+use crate::mount_table;
+use crate::nid;
+use crate::sys;
+use crate::target_dir;
+use anyhow::{Context, Result, bail};
+use base::TargetId;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A process that was asked to end has this long to write its data and go.
+const STOP_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// Starts what is not running of a cluster, makes it first when there is none.
+///
+/// # Errors
+/// One line that says what is wrong; a new cluster is not begun then.
+pub fn up(arguments: &cli::Up) -> Result<()> {
+    let dir = data_dir(arguments.dir.as_deref())?;
+    let host = listen::check_host(arguments.listen.as_deref(), arguments.insecure_network)?;
+    let existing = Cluster::load(&dir)?;
+    let running = of_cluster(&dir);
+    let mut cluster = match existing {
+        Some(cluster) => revise(cluster, arguments, &dir, &running)?,
+        None => design(arguments, &dir)?,
+    };
+    free_dead_mount(&cluster.mount)?;
+    if !is_mounted(&cluster) {
+        mount_table::check_mount_point(&cluster.mount)?;
+    }
+    make_private_dir(&dir)?;
+    let _lock = lock(&dir)?;
+    make_targets(&dir, &cluster)?;
+    cluster.save(&dir)?;
+    start_servers(&dir, &mut cluster, &host, arguments)?;
+    start_mount(&dir, &cluster)?;
+    fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
+    print_six_lines(&dir, &cluster);
+    Ok(())
+}
+
+/// `--dir`, or where the data of this user live by default.
+pub fn data_dir(given: Option<&Path>) -> Result<PathBuf> {
+    let dir = match given {
+        Some(dir) => dir.to_owned(),
+        None => match std::env::var_os("XDG_STATE_HOME").filter(|value| !value.is_empty()) {
+            Some(state) => PathBuf::from(state).join("sheen"),
+            None => home()?.join(".local/state/sheen"),
+        },
+    };
+    let dir = std::path::absolute(&dir).with_context(|| format!("'{}' is no path", dir.display()))?;
+    Ok(dir.canonicalize().unwrap_or(dir))
+}
+
+fn home() -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    home.map(PathBuf::from).context("HOME is not set; say where with --dir and --mount")
+}
+
+/// A new cluster, of which nothing exists yet.
+fn design(arguments: &cli::Up, dir: &Path) -> Result<Cluster> {
+    let is_used = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if is_used {
+        bail!("{} is not empty and has no cluster.json; choose another --dir", dir.display());
+    }
+    if dir.exists() && !dir.is_dir() {
+        bail!("{} is no directory; choose another --dir", dir.display());
+    }
+    let fsname = arguments.fsname.clone().unwrap_or_else(|| "sheen".to_owned());
+    nid::check_fsname(&fsname)?;
+    let mount = match &arguments.mount {
+        Some(mount) => mount_table::resolve(mount)?,
+        None => home()?.join("sheen"),
+    };
+    if arguments.mount.is_none() {
+        fs::create_dir_all(&mount).with_context(|| format!("cannot make {}", mount.display()))?;
+    }
+    Ok(Cluster::new(Shape {
+        fsname,
+        mount,
+        is_split: arguments.split,
+        transport: arguments.transport.unwrap_or_default().word().to_owned(),
+        mdt_count: arguments.mdts.unwrap_or(2),
+        ost_count: arguments.osts.unwrap_or(4),
+    }))
+}
+
+/// A cluster that exists, with what may be chosen anew at each start.
+fn revise(mut cluster: Cluster, arguments: &cli::Up, dir: &Path, running: &[Process]) -> Result<Cluster> {
+    let differs = |given: Option<u16>, has: u16| given.is_some_and(|given| given != has);
+    if arguments.fsname.as_ref().is_some_and(|fsname| *fsname != cluster.fsname) {
+        bail!(
+            "{} has the file system '{}'; leave --fsname out, or use another --dir",
+            dir.display(),
+            cluster.fsname
+        );
+    }
+    if differs(arguments.mdts, cluster.mdt_count) || differs(arguments.osts, cluster.ost_count) {
+        bail!(
+            "{} has {} MDTs and {} OSTs; leave --mdts and --osts out, or use another --dir",
+            dir.display(),
+            cluster.mdt_count,
+            cluster.ost_count
+        );
+    }
+    if let Some(mount) = &arguments.mount {
+        let mount = mount_table::resolve(mount)?;
+        if mount != cluster.mount && !running.is_empty() {
+            bail!("the cluster is mounted on {}; `sheen down` first", cluster.mount.display());
+        }
+        cluster.mount = mount;
+    }
+    if let Some(transport) = arguments.transport {
+        cluster.transport = transport.word().to_owned();
+    }
+    if arguments.split && !cluster.is_split && running.is_empty() {
+        let address = cluster.mgs_address().to_owned();
+        cluster = Cluster::new(Shape {
+            fsname: cluster.fsname,
+            mount: cluster.mount,
+            is_split: true,
+            transport: cluster.transport,
+            mdt_count: cluster.mdt_count,
+            ost_count: cluster.ost_count,
+        });
+        if let Some(mgs) = cluster.servers.first_mut() {
+            mgs.address = address;
+        }
+    }
+    Ok(cluster)
+}
+
+fn make_private_dir(dir: &Path) -> Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| format!("cannot make {}", dir.display()))
+}
+
+/// One `up` or `down` of a cluster at a time.
+fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join("up.lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
+}
+
+/// A mount whose process is gone answers nobody: free its place.
+fn free_dead_mount(mount: &Path) -> Result<()> {
+    while let Some(mounted) = mount_table::mounted_on(mount) {
+        let is_served = control::processes().iter().any(|process| has_mount(process, mount));
+        if !mounted.is_sheen() || is_served {
+            break;
+        }
+        sys::unmount(mount, true)
+            .with_context(|| format!("cannot free the dead mount {}", mount.display()))?;
+    }
+    Ok(())
+}
+
+fn has_mount(process: &Process, mount: &Path) -> bool {
+    process.mounts.iter().any(|status| status.path == mount)
+}
+
+fn is_mounted(cluster: &Cluster) -> bool {
+    control::processes().iter().any(|process| has_mount(process, &cluster.mount))
+}
+
+/// Processes that `up` started for this directory, or that serve targets in it.
+fn of_cluster(dir: &Path) -> Vec<Process> {
+    control::processes().into_iter().filter(|process| belongs(process, dir)).collect()
+}
+
+fn belongs(process: &Process, dir: &Path) -> bool {
+    process.cluster_dir.as_deref() == Some(dir)
+        || process.targets.iter().any(|target| target.dir.starts_with(dir))
+}
+
+fn make_targets(dir: &Path, cluster: &Cluster) -> Result<()> {
+    for name in cluster.servers.iter().flat_map(|server| &server.targets) {
+        let path = dir.join(name);
+        if target_dir::exists(&path) {
+            continue;
+        }
+        let id =
+            target_id(name).with_context(|| format!("cluster.json names the unknown target '{name}'"))?;
+        target_dir::make(&path, id, &cluster.fsname, &[])?;
+    }
+    Ok(())
+}
+
+/// `mgs`, `mdt0001`, `ost000a`.
+fn target_id(name: &str) -> Option<TargetId> {
+    name.to_uppercase().parse().ok().or_else(|| {
+        let (kind, index) = name.split_at_checked(3)?;
+        format!("{}{index}", kind.to_uppercase()).parse().ok()
+    })
+}
+
+fn start_servers(dir: &Path, cluster: &mut Cluster, host: &str, arguments: &cli::Up) -> Result<()> {
+    let running = of_cluster(dir);
+    let is_running = |server: &Server| {
+        let first = server.targets.first().map(|target| dir.join(target));
+        running.iter().any(|process| process.targets.iter().any(|target| Some(&target.dir) == first.as_ref()))
+    };
+    // The management server first: the others need its address.
+    for is_first in [true, false] {
+        let mut starting = Vec::new();
+        for at in 0..cluster.servers.len() {
+            let server = &cluster.servers[at];
+            if (at == 0) == is_first && !is_running(server) {
+                starting.push((at, start_server(dir, cluster, server, host, arguments)?));
+            }
+        }
+        for (at, process) in starting {
+            let name = &cluster.servers[at].name;
+            let ready = process.wait().with_context(|| format!("{name} did not start"))?;
+            cluster.servers[at].address = ready.address.unwrap_or_default();
+        }
+        cluster.save(dir)?;
+    }
+    Ok(())
+}
+
+fn start_server(
+    dir: &Path,
+    cluster: &Cluster,
+    server: &Server,
+    host: &str,
+    up: &cli::Up,
+) -> Result<Starting> {
+    let mut arguments: Vec<OsString> = vec!["serve".into()];
+    arguments.extend(server.targets.iter().map(|target| dir.join(target).into_os_string()));
+    let is_same_host = server.address.rsplit_once(':').is_some_and(|(old, _)| old == host);
+    let is_free = is_same_host && listen::is_free(&server.address);
+    let address = if is_free { &server.address } else { host };
+    arguments.extend(["--listen".into(), address.into(), "--cluster-dir".into(), dir.into()]);
+    if up.insecure_network {
+        arguments.push("--insecure-network".into());
+    }
+    if up.no_sync_for_tests {
+        arguments.push("--no-sync-for-tests".into());
+    }
+    let has_mgs = server.targets.iter().any(|target| target == "mgs");
+    if !has_mgs {
+        arguments.extend(["--mgsnode".into(), nid::format_nid(cluster.mgs_address()).into()]);
+    }
+    if !cluster.is_split {
+        arguments.extend(["--mount".into(), cluster.mount.clone().into()]);
+        arguments.extend(["--transport".into(), cluster.transport.clone().into()]);
+    }
+    daemon::start(&arguments, &dir.join("log").join(format!("{}.log", server.name)))
+}
+
+/// The mount, unless a process has it already.
+fn start_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
+    if is_mounted(cluster) {
+        return Ok(());
+    }
+    let source = format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname);
+    let arguments: Vec<OsString> = vec![
+        "mount".into(),
+        source.into(),
+        cluster.mount.clone().into(),
+        "--foreground".into(),
+        "--transport".into(),
+        cluster.transport.clone().into(),
+        "--cluster-dir".into(),
+        dir.into(),
+    ];
+    let started = daemon::start(&arguments, &dir.join("log/mount.log"))?;
+    started.wait().context("the mount did not start")?;
+    Ok(())
+}
+
+fn print_six_lines(dir: &Path, cluster: &Cluster) {
+    let is_default = data_dir(None).is_ok_and(|default| default == dir);
+    let option = if is_default { String::new() } else { format!(" --dir {}", dir.display()) };
+    println!("data     {}", dir.display());
+    println!("mounted  {}", cluster.mount.display());
+    println!("health   sheen status{option}");
+    println!("stop     sheen down{option}");
+    println!("docs     README.md and docs/ in the source tree; sheen --help");
+    println!("next     cp -a /usr/include {0}/ && sheen lfs df -h {0}", cluster.mount.display());
+}
+
+/// Stops a cluster: first its mounts, then its servers, each after its data are safe.
+///
+/// # Errors
+/// A mount is in use (nothing is stopped then), or a process does not end.
+pub fn down(arguments: &cli::Down) -> Result<()> {
+    let dir = data_dir(arguments.dir.as_deref())?;
+    let Some(cluster) = Cluster::load(&dir)? else {
+        bail!("there is no cluster in {}; say where with --dir", dir.display());
+    };
+    let _lock = lock(&dir)?;
+    let mgs_nid = nid::format_nid(cluster.mgs_address());
+    for process in control::processes() {
+        for mount in &process.mounts {
+            if belongs(&process, &dir)
+                || (mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname)
+            {
+                let ask = Ask::Unmount { mount: mount.path.clone(), lazy: arguments.force };
+                control::ask(&control::socket_of(process.pid), &ask)?;
+            }
+        }
+    }
+    free_dead_mount(&cluster.mount)?;
+    let mut processes = of_cluster(&dir);
+    // Servers of data before those that they tell about it, the management server last.
+    processes.sort_by_key(|process| process.targets.first().map(|target| target.name.clone()));
+    for process in processes.iter().rev() {
+        stop(process.pid)?;
+    }
+    Ok(())
+}
+
+fn stop(pid: u32) -> Result<()> {
+    match control::ask(&control::socket_of(pid), &Ask::Stop { lazy: false }) {
+        Ok(_) => {}
+        Err(_) if !sys::is_alive(pid) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    if !daemon::wait_gone(pid, STOP_TIMEOUT) {
+        bail!("process {pid} did not end after {} s; see its log, or kill it", STOP_TIMEOUT.as_secs());
+    }
+    Ok(())
+}
