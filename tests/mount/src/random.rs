@@ -13,7 +13,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,7 +23,7 @@ impl Random {
 
     /// A number below `bound` (0 when the bound is 0).
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
+        if bound == 0 { 0 } else { self.number() % bound }
     }
 
     /// A number below `bound`, as a size.
@@ -40,7 +40,7 @@ impl Random {
     pub fn bytes(&mut self, byte_count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(byte_count + 8);
         while bytes.len() < byte_count {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
+            bytes.extend_from_slice(&self.number().to_le_bytes());
         }
         bytes.truncate(byte_count);
         for byte in &mut bytes {

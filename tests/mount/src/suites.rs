@@ -4,15 +4,32 @@ use anyhow::{Result, bail};
 
 use crate::case::Suite;
 
+pub mod badinput;
 pub mod coherence;
+pub mod enospc;
 pub mod fsx;
+pub mod kill9;
 pub mod pjdfstest;
 pub mod posix;
+pub mod powercut;
+pub mod realinput;
+pub mod smoke;
 pub mod two_mounts;
 
 /// Every suite, in the order in which they run.
-pub const ALL: &[&Suite] =
-    &[&posix::SUITE, &pjdfstest::SUITE, &fsx::SUITE, &two_mounts::SUITE, &coherence::SUITE];
+pub const ALL: &[&Suite] = &[
+    &smoke::SUITE,
+    &badinput::SUITE,
+    &posix::SUITE,
+    &pjdfstest::SUITE,
+    &fsx::SUITE,
+    &two_mounts::SUITE,
+    &coherence::SUITE,
+    &kill9::SUITE,
+    &powercut::SUITE,
+    &enospc::SUITE,
+    &realinput::SUITE,
+];
 
 /// The named suites, or all.
 pub fn chosen(names: &[String]) -> Result<Vec<&'static Suite>> {

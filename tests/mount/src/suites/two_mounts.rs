@@ -106,7 +106,7 @@ impl Driver {
         self.compare_around(other, start, byte_count).with_context(|| {
             format!("operation {number}: {operation:?} on mount {mount}, looked at from {other}")
         })?;
-        if number % WHOLE_EVERY == 0 {
+        if number.is_multiple_of(WHOLE_EVERY) {
             for mount in [0, 1] {
                 let bytes = fs::read(&self.paths[mount])?;
                 expect_bytes(

@@ -1,0 +1,343 @@
+//! Wrong commands: one line that says what is wrong, an exit status that is not zero, and nothing changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bounded::{End, Said};
+use crate::case::{Bed, Case, Context, Suite, expect, wait_until, write};
+use crate::cluster::{Cluster, Shape};
+use crate::disk::LoopDisk;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "badinput", bed: Bed::Own, cases: CASES, canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "unknown_options", seconds: 60, run: unknown_options },
+    Case { name: "missing_directories", seconds: 60, run: missing_directories },
+    Case { name: "already_running", seconds: 60, run: already_running },
+    Case { name: "other_file_system", seconds: 60, run: other_file_system },
+    Case { name: "wrong_fsname", seconds: 90, run: wrong_fsname },
+    Case { name: "port_in_use", seconds: 60, run: port_in_use },
+    Case { name: "disk_full", seconds: 60, run: disk_full },
+    Case { name: "mount_point_in_use", seconds: 90, run: mount_point_in_use },
+    Case { name: "version_mismatch", seconds: 60, run: version_mismatch },
+    Case { name: "damaged_configuration", seconds: 60, run: damaged_configuration },
+    Case { name: "network_without_saying_so", seconds: 60, run: open_network },
+    Case { name: "random_bytes_on_sockets", seconds: 90, run: random_bytes },
+];
+
+const LIMIT: Duration = Duration::from_secs(45);
+
+/// Every file below a directory with its contents, sockets and the like by name only.
+fn snapshot(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+            if meta.is_dir() {
+                waiting.push(path.clone());
+            }
+            let bytes = if meta.is_file() { fs::read(&path).unwrap_or_default() } else { Vec::new() };
+            found.insert(path, bytes);
+        }
+    }
+    found
+}
+
+/// The command must fail with one line that contains one of the words, and leave `untouched` as it was.
+fn refuse(cluster: &Cluster, arguments: &[&str], words: &[&str], untouched: Option<&Path>) -> Result<()> {
+    let before = untouched.map(snapshot);
+    let said = cluster.try_sheen(arguments, LIMIT)?;
+    println!("$ sheen {}\n{}[{}]", arguments.join(" "), said.all(), said.end.describe());
+    judge(&said, words).with_context(|| format!("sheen {}", arguments.join(" ")))?;
+    if before != untouched.map(snapshot) {
+        bail!("sheen {}: something changed", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn judge(said: &Said, words: &[&str]) -> Result<()> {
+    match &said.end {
+        End::Exited(status) if status.success() => bail!("it worked, and should not"),
+        End::Exited(status) if status.code().is_none() => bail!("it died: {status}"),
+        End::Exited(_) => {}
+        End::TimedOut { .. } => bail!("it does not end within {LIMIT:?}"),
+    }
+    let line_count = said.errors.trim_end().lines().count();
+    expect(line_count == 1, &format!("{line_count} lines instead of one: {}", said.errors))?;
+    expect(said.output.is_empty(), &format!("something on standard output: {}", said.output))?;
+    let text = said.errors.to_lowercase();
+    expect(!text.contains("panicked"), "a panic")?;
+    expect(
+        words.iter().any(|word| text.contains(&word.to_lowercase())),
+        &format!("none of {words:?} in: {text}"),
+    )
+}
+
+fn idle(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    Cluster::new(&context.options, &context.work, Shape { is_split: false, ..Shape::SMALL })
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn unknown_options(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let words = &["--no-such-option"];
+    for command in ["up", "down", "serve", "mkfs", "mount", "umount", "mounts", "status", "sync"] {
+        refuse(&cluster, &[command, "--no-such-option"], words, Some(&context.work))?;
+    }
+    refuse(&cluster, &["lfs", "df", "--no-such-option"], words, Some(&context.work))?;
+    refuse(&cluster, &["lctl", "get_param", "--no-such-option"], words, Some(&context.work))?;
+    refuse(&cluster, &["no-such-command"], &["no-such-command"], Some(&context.work))?;
+    refuse(&cluster, &["up", "--mdts", "0"], &["mdts"], Some(&context.work))?;
+    refuse(&cluster, &["up", "--osts", "many"], &["osts"], Some(&context.work))
+}
+
+fn missing_directories(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let nowhere = text(&context.work.join("nowhere"));
+    refuse(&cluster, &["serve", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["down", "--dir", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["status", "--dir", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["mount", "127.0.0.1:1@tcp:/F", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["umount", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["lfs", "df", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["sync", &nowhere], &["nowhere"], Some(&context.work))
+}
+
+/// A process that is killed with the case.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.try_wait();
+    }
+}
+
+fn serve(cluster: &Cluster, arguments: &[&str], log: &Path) -> Result<Server> {
+    let log_file = fs::File::create(log)?;
+    let mut command = cluster.command();
+    command.arg("serve").args(arguments).stdout(log_file.try_clone()?).stderr(log_file);
+    Ok(Server(command.spawn()?))
+}
+
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn is_open(port: u16) -> bool {
+    std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+fn already_running(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let (target, port) = (text(&context.work.join("mgs")), free_port()?);
+    cluster.sheen(&["mkfs", "--mgs", &target])?;
+    let _server =
+        serve(&cluster, &["--listen", &format!("127.0.0.1:{port}"), &target], &context.work.join("log"))?;
+    wait_until(Duration::from_secs(20), "the server listens", || Ok(is_open(port)))?;
+    refuse(&cluster, &["serve", &target], &["running", "in use", "lock"], None)?;
+    refuse(&cluster, &["mkfs", "--mgs", &target], &["mgs", "already", "empty"], None)
+}
+
+fn other_file_system(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let full = context.work.join("full");
+    fs::create_dir(&full)?;
+    write(&full.join("letter"), b"somebody else's")?;
+    let path = text(&full);
+    refuse(&cluster, &["mkfs", "--mgs", &path], &["empty", "full"], Some(&full))?;
+    let target = text(&context.work.join("ost"));
+    let mkfs = |fsname: &'static str| {
+        ["mkfs", "--ost", "--index", "0", "--fsname", fsname, "--mgsnode", "127.0.0.1@tcp"]
+    };
+    cluster.sheen(&[&mkfs("one")[..], &[&target]].concat())?;
+    refuse(
+        &cluster,
+        &[&mkfs("two")[..], &[&target]].concat(),
+        &["one", "already", "empty"],
+        Some(Path::new(&target)),
+    )?;
+    refuse(&cluster, &["serve", &path], &["target", "mkfs"], Some(&full))?;
+    refuse(
+        &cluster,
+        &["mkfs", "--ost", "--fsname", "x", "--mgsnode", "127.0.0.1@tcp", &text(&context.work.join("n"))],
+        &["index"],
+        Some(&context.work),
+    )?;
+    refuse(
+        &cluster,
+        &[
+            "mkfs",
+            "--mdt",
+            "--index",
+            "0",
+            "--fsname",
+            "far too long a name",
+            "--mgsnode",
+            "x@tcp",
+            &text(&context.work.join("n")),
+        ],
+        &["name", "fsname"],
+        Some(&context.work),
+    )
+}
+
+fn wrong_fsname(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    cluster.up()?;
+    let point = context.work.join("point");
+    fs::create_dir(&point)?;
+    let nid = cluster.source()?.rsplit_once(":/").context("a source")?.0.to_owned();
+    refuse(&cluster, &["mount", &format!("{nid}:/wrong"), &text(&point)], &["wrong"], Some(&point))?;
+    refuse(&cluster, &["mount", "not a source", &text(&point)], &["not a source"], Some(&point))?;
+    refuse(&cluster, &["mount", "127.0.0.1:99999@tcp:/F", &text(&point)], &["99999"], Some(&point))?;
+    let data = text(&cluster.data);
+    refuse(&cluster, &["up", "--dir", &data, "--fsname", "other"], &["other", "suite"], None)?;
+    cluster.down()?;
+    refuse(&cluster, &["up", "--dir", &data, "--fsname", "other"], &["other", "suite"], None)
+}
+
+fn port_in_use(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let holder = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = format!("127.0.0.1:{}", holder.local_addr()?.port());
+    let target = text(&context.work.join("mgs"));
+    cluster.sheen(&["mkfs", "--mgs", &target])?;
+    refuse(&cluster, &["serve", "--listen", &address, &target], &["in use", &address], None)
+}
+
+fn disk_full(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let disk = LoopDisk::new(&context.work, 16)?;
+    let ballast = vec![1u8; 1 << 20];
+    let mut index = 0;
+    while fs::write(disk.path(&format!("ballast{index}")), &ballast).is_ok() {
+        index += 1;
+    }
+    let mgs = text(&disk.path("mgs"));
+    refuse(&cluster, &["mkfs", "--mgs", &mgs], &["space", "full"], None)?;
+    expect(!Path::new(&mgs).join("target.json").exists(), "no half-made target is left")
+}
+
+fn mount_point_in_use(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    cluster.up()?;
+    let source = cluster.source()?;
+    let full = context.work.join("full");
+    fs::create_dir(&full)?;
+    write(&full.join("letter"), b"here")?;
+    refuse(&cluster, &["mount", &source, &text(&full)], &["empty"], Some(&full))?;
+    refuse(&cluster, &["mount", &source, &text(&cluster.mount)], &["mounted", "empty"], None)?;
+    refuse(&cluster, &["mount", &source, &text(&full.join("letter"))], &["director"], Some(&full))?;
+    refuse(&cluster, &["umount", &text(&full)], &["mount"], Some(&full))?;
+    cluster.down().map(drop)
+}
+
+/// Changes every number that stands for a format or version in the target's superblock.
+fn version_mismatch(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let target = context.work.join("mgs");
+    cluster.sheen(&["mkfs", "--mgs", &text(&target)])?;
+    let file = target.join("target.json");
+    let original = fs::read_to_string(&file).context("the superblock target.json")?;
+    let mut changed = false;
+    let lines: Vec<String> = original
+        .split_inclusive(',')
+        .map(|part| {
+            let is_version = part.contains("\"format") || part.contains("version\"");
+            if is_version && part.contains(':') {
+                changed = true;
+                let (name, rest) = part.split_once(':').unwrap_or((part, ""));
+                let rest: String = rest.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+                return format!("{name}:{rest}");
+            }
+            part.to_owned()
+        })
+        .collect();
+    expect(changed, &format!("the superblock names a format or version: {original}"))?;
+    fs::write(&file, lines.concat())?;
+    refuse(&cluster, &["serve", &text(&target)], &["version", "format", "damaged"], Some(&target))
+}
+
+/// Every truncation and some flips of the configuration files: a refusal or, if the damage does not matter, a working command.
+fn damaged_configuration(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    cluster.up()?;
+    cluster.down()?;
+    let file = cluster.data.join("cluster.json");
+    let original = fs::read(&file).context("cluster.json")?;
+    for cut in [0, 1, original.len() / 2, original.len().saturating_sub(3)] {
+        fs::write(&file, &original[..cut])?;
+        refuse(&cluster, &["up", "--dir", &text(&cluster.data)], &["damaged", "cluster.json"], None)?;
+        refuse(&cluster, &["status", "--dir", &text(&cluster.data)], &["damaged", "cluster.json"], None)?;
+    }
+    fs::write(&file, &original)?;
+    cluster.up()?;
+    cluster.down()?;
+    let superblock = cluster.data.join("mdt0000/target.json");
+    let original = fs::read(&superblock).context("the superblock of MDT0000")?;
+    fs::write(&superblock, &original[..original.len() / 2])?;
+    refuse(&cluster, &["up", "--dir", &text(&cluster.data)], &["damaged", "target.json"], None)?;
+    fs::write(&superblock, &original)?;
+    cluster.up()?;
+    cluster.down().map(drop)
+}
+
+fn open_network(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let target = text(&context.work.join("mgs"));
+    cluster.sheen(&["mkfs", "--mgs", &target])?;
+    refuse(&cluster, &["serve", "--listen", "0.0.0.0", &target], &["insecure-network"], None)?;
+    let data = text(&context.work.join("data2"));
+    refuse(&cluster, &["up", "--dir", &data, "--listen", "0.0.0.0"], &["insecure-network"], None)
+}
+
+/// Garbage on every port and control socket: the servers live, in bounded memory, and the file system works.
+fn random_bytes(context: &Context) -> Result<()> {
+    use std::io::Write;
+    let mut cluster = idle(context)?;
+    cluster.up()?;
+    write(&cluster.mount.join("file"), b"before")?;
+    let status = cluster.status()?.to_string();
+    let ports: Vec<u16> =
+        status.split("127.0.0.1:").skip(1).filter_map(|rest| rest.split('@').next()?.parse().ok()).collect();
+    expect(!ports.is_empty(), &format!("ports in the status: {status}"))?;
+    let mut random = context.random();
+    for round in 0..40 {
+        let port = ports[random.size(ports.len())];
+        let mut bytes = vec![0u8; 1 + random.size(5000)];
+        bytes.iter_mut().for_each(|byte| *byte = random.number() as u8);
+        if round % 4 == 0 {
+            // A length that promises everything.
+            bytes.iter_mut().take(4).for_each(|byte| *byte = 0xFF);
+        }
+        if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+            // The other side may close at the first wrong byte.
+            let _ = stream.write_all(&bytes);
+        }
+    }
+    let pids: Vec<i32> = cluster.targets()?.into_iter().map(|(_, pid)| pid).collect();
+    expect(pids.iter().all(|pid| *pid > 0), "every target runs after garbage on its port")?;
+    crate::case::expect_bytes(
+        &crate::case::read(&cluster.mount.join("file"))?,
+        b"before",
+        "the file afterwards",
+    )?;
+    // Warnings about garbage are right; errors page somebody at night for nothing.
+    let complaints = cluster.new_complaints();
+    let errors = complaints.iter().filter(|line| line.contains(" ERROR ")).count();
+    expect(errors == 0, &format!("garbage from a stranger is logged as ERROR: {complaints:#?}"))?;
+    cluster.down().map(drop)
+}

@@ -1,0 +1,152 @@
+//! A full disk: ENOSPC to the writer, never a lost acknowledged write, and deleting frees space.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, wait_until};
+use crate::cluster::{Cluster, Shape};
+use crate::disk::LoopDisk;
+use crate::random::Random;
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "enospc", bed: Bed::Own, cases: CASES, canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "several_writers", seconds: 240, run: several_writers },
+    Case { name: "many_small_files", seconds: 240, run: small_files },
+];
+
+const DISK_MIB: u64 = 256;
+const SHAPE: Shape = Shape { mdt_count: 1, ost_count: 2, is_split: false };
+const CHUNK_BYTES: usize = 256 * 1024;
+
+fn start(context: &Context) -> Result<(LoopDisk, Cluster)> {
+    context.skip_if_local()?;
+    let disk = LoopDisk::new(&context.work, DISK_MIB)?;
+    let home = disk.path("home");
+    fs::create_dir_all(&home)?;
+    let cluster = Cluster::new(&context.options, &home, SHAPE)?;
+    cluster.up()?;
+    Ok((disk, cluster))
+}
+
+fn chunk(seed: u64, index: u64) -> Vec<u8> {
+    Random::new(seed.wrapping_mul(1_000_003).wrapping_add(index)).bytes(CHUNK_BYTES)
+}
+
+/// Writes chunks, syncing every eighth, until the disk is full. Returns how many chunks are synced.
+fn fill(path: &Path, seed: u64) -> Result<u64> {
+    let file = File::create(path)?;
+    let mut synced = 0;
+    for index in 0.. {
+        let wrote = file.write_all_at(&chunk(seed, index), index * CHUNK_BYTES as u64);
+        let wrote = wrote.and_then(|()| if index % 8 == 7 { file.sync_all() } else { Ok(()) });
+        match wrote {
+            Ok(()) if index % 8 == 7 => synced = index + 1,
+            Ok(()) if index > 4 * (DISK_MIB << 20) / CHUNK_BYTES as u64 => bail!("the disk never gets full"),
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => break,
+            Err(error) => return Err(error).context("expected ENOSPC"),
+        }
+    }
+    Ok(synced)
+}
+
+fn check(path: &Path, seed: u64, synced: u64) -> Result<()> {
+    let file = File::open(path)?;
+    let mut bytes = vec![0u8; CHUNK_BYTES];
+    for index in 0..synced {
+        file.read_exact_at(&mut bytes, index * CHUNK_BYTES as u64)
+            .with_context(|| format!("chunk {index}"))?;
+        expect_bytes(&bytes, &chunk(seed, index), &format!("chunk {index} of {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn several_writers(context: &Context) -> Result<()> {
+    let (_disk, cluster) = start(context)?;
+    let before = sys::space(&cluster.mount)?;
+    for round in 0..2 {
+        let paths: Vec<PathBuf> = (0..4).map(|index| cluster.mount.join(format!("file{index}"))).collect();
+        let synced = std::thread::scope(|scope| -> Result<Vec<u64>> {
+            let writers: Vec<_> = paths
+                .iter()
+                .enumerate()
+                .map(|(seed, path)| scope.spawn(move || fill(path, seed as u64)))
+                .collect();
+            writers
+                .into_iter()
+                .map(|writer| writer.join().map_err(|_| anyhow!("a writer panicked"))?)
+                .collect()
+        })?;
+        println!("round {round}: {synced:?} chunks of {CHUNK_BYTES} bytes synced");
+        expect(synced.iter().sum::<u64>() > 100, "a disk of 256 MiB takes more than 25 MiB")?;
+        let second = cluster.mount_again("mnt2")?;
+        for (seed, path) in paths.iter().enumerate() {
+            check(path, seed as u64, synced[seed])?;
+            check(&second.join(format!("file{seed}")), seed as u64, synced[seed])?;
+        }
+        cluster.unmount(&second)?;
+        let mut removed = paths.iter().map(fs::remove_file);
+        removed.try_for_each(|result| result).context("removing from a full disk")?;
+        space_is_back(&cluster, before.available_bytes)?;
+    }
+    cluster.down()?;
+    cluster.up()?;
+    space_is_back(&cluster, before.available_bytes)?;
+    cluster.down().map(drop)
+}
+
+/// Within a minute all but 16 MiB (logs that stay allocated, a journal) is free again.
+fn space_is_back(cluster: &Cluster, available_bytes: u64) -> Result<()> {
+    wait_until(Duration::from_secs(60), "the space is back after deleting", || {
+        let now = sys::space(&cluster.mount)?;
+        Ok(now.available_bytes + (16 << 20) >= available_bytes)
+    })?;
+    fs::write(cluster.mount.join("again"), vec![1u8; 10 << 20])
+        .context("writing after the space came back")?;
+    fs::remove_file(cluster.mount.join("again")).map_err(Into::into)
+}
+
+/// Small files until the metadata or the data are full: every file that was closed and synced is whole.
+fn small_files(context: &Context) -> Result<()> {
+    let (_disk, cluster) = start(context)?;
+    let mut made = Vec::new();
+    for index in 0..200_000u64 {
+        let path = cluster.mount.join(format!("file{index}"));
+        let bytes = Random::new(index).bytes(20_000);
+        let result = File::create(&path).and_then(|file| {
+            file.write_all_at(&bytes, 0)?;
+            if index % 16 == 0 { file.sync_all() } else { Ok(()) }
+        });
+        match result {
+            Ok(()) if index % 16 == 0 => made.push(index),
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => break,
+            Err(error) => return Err(error).with_context(|| format!("file {index}: expected ENOSPC")),
+        }
+    }
+    println!("{} synced files before the disk was full", made.len());
+    for index in &made {
+        let bytes = crate::case::read(&cluster.mount.join(format!("file{index}")))?;
+        expect_bytes(&bytes, &Random::new(*index).bytes(20_000), &format!("file{index}"))?;
+    }
+    // Overwriting what is there, on a full disk, must not damage it either.
+    let last = made.last().context("no file was synced")?;
+    let file = OpenOptions::new().write(true).open(cluster.mount.join(format!("file{last}")))?;
+    if file.write_all_at(b"over", 0).and_then(|()| file.sync_all()).is_ok() {
+        let bytes = crate::case::read(&cluster.mount.join(format!("file{last}")))?;
+        expect(bytes.starts_with(b"over"), "an acknowledged overwrite on a full disk")?;
+    }
+    drop(file);
+    for name in crate::case::names(&cluster.mount)? {
+        fs::remove_file(cluster.mount.join(name)).context("removing from a full disk")?;
+    }
+    fs::write(cluster.mount.join("again"), vec![1u8; 1 << 20]).context("writing after deleting")?;
+    cluster.down().map(drop)
+}
