@@ -30,7 +30,7 @@ pub struct Options {
     #[arg(long, default_value_t = 45)]
     budget_minutes: u64,
     /// Minutes after which nothing runs any more.
-    #[arg(long, default_value_t = 70)]
+    #[arg(long, default_value_t = 65)]
     hard_minutes: u64,
 }
 
@@ -243,3 +243,6 @@ fn mount_fusectl() {
         let _ = bounded::say(&mut command, "SHEEN_FUSECTL=1", Duration::from_secs(10));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn report(verdict: Verdict, is_optional: bool) -> Report {
+    Report { name: "step".to_owned(), seconds: 1.0, verdict, is_optional, note: String::new() }
+}
+
+#[test]
+fn a_failed_step_fails_even_when_it_is_optional() {
+    assert!(table(&[report(Verdict::Passed, false)], Duration::ZERO));
+    assert!(!table(&[report(Verdict::Failed("why".to_owned()), true)], Duration::ZERO));
+}
+
+#[test]
+fn only_an_optional_step_may_be_left_out() {
+    let not_run = || Verdict::NotRun("time budget".to_owned());
+    assert!(table(&[report(not_run(), true)], Duration::ZERO));
+    assert!(!table(&[report(not_run(), false)], Duration::ZERO));
+    assert!(table(&[report(Verdict::Skipped("no /dev/fuse".to_owned()), false)], Duration::ZERO));
+}
+
+#[test]
+fn optional_steps_stop_beginning_before_mandatory_ones() {
+    let plan = Plan::new().unwrap();
+    let now = Instant::now();
+    let deadlines = Deadlines { optional: now, hard: now + Duration::from_secs(3600) };
+    for step in &plan.steps {
+        assert_eq!(deadlines.limit(step).is_err(), step.is_optional, "{}", step.name);
+        assert!(deadlines.limit(step).unwrap_or_default() <= step.limit);
+    }
+}
+
+#[test]
+fn every_suite_has_a_place_in_the_plan() {
+    let plan = Plan::new().unwrap();
+    for suite in mount_suites::suites::ALL {
+        assert!(plan.steps.iter().any(|step| step.name == suite.name), "{} is in no step", suite.name);
+    }
+}
+
+#[test]
+fn a_step_that_hangs_fails_at_its_limit() {
+    let directory = std::env::temp_dir().join(format!("sheen-xtask-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let work =
+        Work { name: "hangs", limit: Duration::from_millis(500), logs: &directory, mounts: &directory };
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo begun; trap '' TERM; while true; do sleep 1; done"]);
+    let begun = Instant::now();
+    let verdict = work.run(vec![command]).unwrap();
+    assert!(matches!(verdict, Verdict::Failed(why) if why.contains("time limit")));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
