@@ -7,6 +7,7 @@ pub mod attr;
 pub mod clock;
 pub mod config;
 pub mod extent;
+pub mod fault;
 pub mod ids;
 pub mod layout;
 pub mod limits;

@@ -1,0 +1,64 @@
+//! Faults planted on purpose, to show that the simulation's checkers find them. Without the feature `planted-faults`
+//! every question is answered `false` at compile time.
+
+/// Each is one mistake that somebody could make in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// A lock is granted although another client holds one that conflicts.
+    LockGrantedWrongly = 1,
+    /// A target forgets the reply of a slot: a resent request is executed again.
+    ReplySlotForgotten = 2,
+    /// A target says that everything is committed when it is only executed.
+    CommitReportedEarly = 3,
+    /// A client gives a lock back before the kernel has dropped what it covered.
+    CancelBeforeFlush = 4,
+    /// A client leaves out a replay.
+    ReplaySkipped = 5,
+    /// The MDT takes a size that was reported for an older write epoch.
+    StaleSizeTaken = 6,
+    /// Objects are destroyed before the unlink is durable.
+    DestroyBeforeDurable = 7,
+    /// A participant forgets at restart what it had prepared.
+    PrepareForgotten = 8,
+    /// A target executes a copy of a request that it is executing or has answered.
+    DuplicateExecuted = 9,
+    /// An OST takes a write for an object that was destroyed.
+    TombstoneIgnored = 10,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 10] = [
+        Fault::LockGrantedWrongly,
+        Fault::ReplySlotForgotten,
+        Fault::CommitReportedEarly,
+        Fault::CancelBeforeFlush,
+        Fault::ReplaySkipped,
+        Fault::StaleSizeTaken,
+        Fault::DestroyBeforeDurable,
+        Fault::PrepareForgotten,
+        Fault::DuplicateExecuted,
+        Fault::TombstoneIgnored,
+    ];
+}
+
+#[cfg(feature = "planted-faults")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Plants one fault in the whole process, or none.
+#[cfg(feature = "planted-faults")]
+pub fn plant(fault: Option<Fault>) {
+    PLANTED.store(fault.map_or(0, |fault| fault as u8), std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether this mistake is to be made.
+#[cfg(feature = "planted-faults")]
+pub fn planted(fault: Fault) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8
+}
+
+/// Whether this mistake is to be made: never, without the feature.
+#[cfg(not(feature = "planted-faults"))]
+pub const fn planted(_fault: Fault) -> bool {
+    false
+}

@@ -1,0 +1,503 @@
+//! A mount: what a kernel and its processes do with the client machine. Each operation of the workload is a small
+//! program of calls; names and attributes are cached as long as the client allows and nobody takes them back, and
+//! answers out of these caches are judged like any other.
+
+use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, Kind, Op, Outcome, Stat, pattern};
+use base::{Attr, Duration, FileType, Time};
+use bytes::Bytes;
+use client::call::{Answer, Call, Caller, EntryAnswer, SetattrCall};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+const O_RDWR: u32 = 2;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_APPEND: u32 = 0o2000;
+const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 77 };
+
+#[derive(Clone, Debug)]
+struct Dentry {
+    node: u64,
+    until: Time,
+}
+
+/// What the kernel of a mount knows, and the calls of its processes.
+#[derive(Default)]
+pub struct Kernel {
+    pub now: Time,
+    names: BTreeMap<(u64, Vec<u8>), Dentry>,
+    attrs: BTreeMap<u64, (Attr, Time)>,
+    next_call: u64,
+    pub outbox: Vec<(u64, Call, Caller)>,
+    results: BTreeMap<u64, Result<Answer, i32>>,
+    pub handles: BTreeMap<usize, (u64, u64)>,
+    pub cache_hits: u64,
+    /// Rises when the kernel drops everything: answers that are older are not cached.
+    epoch: u64,
+}
+
+pub type Port = Rc<RefCell<Kernel>>;
+
+impl Kernel {
+    pub fn on_reply(&mut self, id: u64, result: Result<Answer, i32>) {
+        self.results.insert(id, result);
+    }
+
+    /// Whether the kernel had it.
+    pub fn invalidate_entry(&mut self, parent: u64, name: &[u8]) -> bool {
+        self.names.remove(&(parent, name.to_vec())).is_some()
+    }
+
+    pub fn invalidate_inode(&mut self, node: u64) -> bool {
+        self.attrs.remove(&node).is_some()
+    }
+
+    pub fn drop_all_names(&mut self) {
+        self.names.clear();
+        self.epoch += 1;
+    }
+
+    fn until(&self, valid: Duration) -> Time {
+        if valid.is_zero() { Time::ZERO } else { self.now.after(valid) }
+    }
+
+    fn remember_attr(&mut self, attr: &Attr, node: u64, valid: Duration) {
+        let until = self.until(valid);
+        self.attrs.insert(node, (attr.clone(), until));
+    }
+
+    fn remember_entry(&mut self, parent: u64, name: &[u8], entry: &EntryAnswer) {
+        let until = self.until(entry.entry_valid);
+        self.names.insert((parent, name.to_vec()), Dentry { node: entry.node, until });
+        if let Some(attr) = &entry.attr {
+            self.remember_attr(attr, entry.node, entry.attr_valid);
+        }
+    }
+}
+
+/// A call in flight.
+struct Pending {
+    port: Port,
+    id: u64,
+}
+
+impl Future for Pending {
+    type Output = Result<Answer, i32>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.port.borrow_mut().results.remove(&self.id) {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Pending,
+        }
+    }
+}
+
+fn call(port: &Port, call: Call) -> Pending {
+    let mut kernel = port.borrow_mut();
+    kernel.next_call += 1;
+    let id = kernel.next_call;
+    kernel.outbox.push((id, call, CALLER));
+    drop(kernel);
+    Pending { port: Rc::clone(port), id }
+}
+
+/// A process in the middle of an operation.
+pub struct Task {
+    future: Pin<Box<dyn Future<Output = Outcome>>>,
+}
+
+impl Task {
+    pub fn new(port: &Port, op: Op) -> Task {
+        let port = Rc::clone(port);
+        let run = async move {
+            match run(&port, op).await {
+                Ok(outcome) => outcome,
+                Err(errno) => Outcome::Error(errno),
+            }
+        };
+        Task { future: Box::pin(run) }
+    }
+
+    pub fn poll(&mut self) -> Option<Outcome> {
+        match self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+}
+
+async fn lookup(port: &Port, parent: u64, name: &str) -> Result<u64, i32> {
+    let key = (parent, name.as_bytes().to_vec());
+    {
+        let mut kernel = port.borrow_mut();
+        let now = kernel.now;
+        if let Some(dentry) = kernel.names.get(&key)
+            && dentry.until > now
+        {
+            let node = dentry.node;
+            kernel.cache_hits += 1;
+            return if node == 0 { Err(ENOENT) } else { Ok(node) };
+        }
+    }
+    let answer = call(port, Call::Lookup { parent, name: key.1.clone() }).await;
+    match answer {
+        Ok(Answer::Entry(entry)) => {
+            port.borrow_mut().remember_entry(parent, &key.1, &entry);
+            if entry.node == 0 { Err(ENOENT) } else { Ok(entry.node) }
+        }
+        Ok(other) => panic!("lookup answered {other:?}"),
+        Err(errno) => {
+            port.borrow_mut().names.remove(&key);
+            Err(errno)
+        }
+    }
+}
+
+async fn walk(port: &Port, path: &[String]) -> Result<u64, i32> {
+    let mut node = 1;
+    for name in path {
+        // The kernel looks nothing up in what it knows to be no directory.
+        let known = port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type);
+        if known.is_some_and(|file_type| file_type != FileType::Directory) {
+            return Err(ENOTDIR);
+        }
+        node = lookup(port, node, name).await?;
+    }
+    Ok(node)
+}
+
+async fn walk_parent(port: &Port, path: &[String]) -> Result<(u64, Vec<u8>), i32> {
+    let (name, parents) = path.split_last().ok_or(22)?;
+    let parent = walk(port, parents).await?;
+    let known = port.borrow().attrs.get(&parent).map(|(attr, _)| attr.file_type);
+    if known.is_some_and(|file_type| file_type != FileType::Directory) {
+        return Err(ENOTDIR);
+    }
+    Ok((parent, name.as_bytes().to_vec()))
+}
+
+async fn getattr(port: &Port, node: u64, fh: Option<u64>) -> Result<Attr, i32> {
+    {
+        let mut kernel = port.borrow_mut();
+        let now = kernel.now;
+        if let Some((attr, until)) = kernel.attrs.get(&node)
+            && *until > now
+        {
+            let attr = attr.clone();
+            kernel.cache_hits += 1;
+            return Ok(attr);
+        }
+    }
+    match call(port, Call::Getattr { node, fh }).await? {
+        Answer::Attr(answer) => {
+            port.borrow_mut().remember_attr(&answer.attr, node, answer.attr_valid);
+            Ok(answer.attr)
+        }
+        other => panic!("getattr answered {other:?}"),
+    }
+}
+
+/// The kernel drops attributes of what it has changed itself.
+fn changed(port: &Port, nodes: &[u64]) {
+    let mut kernel = port.borrow_mut();
+    for node in nodes {
+        kernel.attrs.remove(node);
+    }
+}
+
+fn name_changed(port: &Port, parent: u64, name: &[u8]) {
+    let mut kernel = port.borrow_mut();
+    let node = kernel.names.remove(&(parent, name.to_vec())).map(|dentry| dentry.node);
+    kernel.attrs.remove(&parent);
+    if let Some(node) = node {
+        kernel.attrs.remove(&node);
+    }
+}
+
+fn stat_of(node: u64, attr: &Attr) -> Outcome {
+    let kind = match attr.file_type {
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::File,
+    };
+    let size = if kind == Kind::File { attr.size_bytes } else { 0 };
+    Outcome::Stat(Stat { node, kind, permissions: attr.permissions, link_count: attr.link_count, size })
+}
+
+fn handle(port: &Port, slot: usize) -> Result<(u64, u64), i32> {
+    port.borrow().handles.get(&slot).copied().ok_or(9)
+}
+
+async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
+    match op {
+        Op::Create { path, is_exclusive, slot } => create(port, &path, is_exclusive, slot).await,
+        Op::Mkdir { path, mdt_index } => {
+            let (parent, name) = walk_parent(port, &path).await?;
+            let (mode, umask) = (0o755, 0o022);
+            match mdt_index {
+                None => {
+                    let answer = call(port, Call::Mkdir { parent, name: name.clone(), mode, umask }).await;
+                    entry_made(port, parent, &name, answer)
+                }
+                Some(mdt_index) => {
+                    let answer =
+                        call(port, Call::MkdirOn { parent, name: name.clone(), mode, umask, mdt_index }).await;
+                    name_changed(port, parent, &name);
+                    answer.map(|_| Outcome::Done)
+                }
+            }
+        }
+        Op::Symlink { path, target } => {
+            let (parent, name) = walk_parent(port, &path).await?;
+            let target = target.into_bytes();
+            let answer = call(port, Call::Symlink { parent, name: name.clone(), target }).await;
+            entry_made(port, parent, &name, answer)
+        }
+        Op::Unlink { path } => {
+            let (parent, name) = walk_parent(port, &path).await?;
+            // The kernel looks at what it removes.
+            let node = lookup(port, parent, path.last().map_or("", String::as_str)).await?;
+            let answer = call(port, Call::Unlink { parent, name: name.clone() }).await;
+            changed(port, &[node]);
+            name_changed(port, parent, &name);
+            answer.map(|_| Outcome::Done)
+        }
+        Op::Rmdir { path } => {
+            let (parent, name) = walk_parent(port, &path).await?;
+            let node = lookup(port, parent, path.last().map_or("", String::as_str)).await?;
+            let answer = call(port, Call::Rmdir { parent, name: name.clone() }).await;
+            changed(port, &[node]);
+            name_changed(port, parent, &name);
+            answer.map(|_| Outcome::Done)
+        }
+        Op::Rename { from, to, flags } => {
+            let (parent, name) = walk_parent(port, &from).await?;
+            let (new_parent, new_name) = walk_parent(port, &to).await?;
+            let request = Call::Rename { parent, name: name.clone(), new_parent, new_name: new_name.clone(), flags };
+            let answer = call(port, request).await;
+            name_changed(port, parent, &name);
+            name_changed(port, new_parent, &new_name);
+            answer.map(|_| Outcome::Done)
+        }
+        Op::Link { from, to } => {
+            let node = walk(port, &from).await?;
+            let (parent, name) = walk_parent(port, &to).await?;
+            let answer = call(port, Call::Link { node, parent, name: name.clone() }).await;
+            changed(port, &[node]);
+            entry_made(port, parent, &name, answer)
+        }
+        Op::Stat { path } => {
+            let node = walk(port, &path).await?;
+            let attr = getattr(port, node, None).await?;
+            Ok(stat_of(node, &attr))
+        }
+        Op::Readlink { path } => {
+            let node = walk(port, &path).await?;
+            let known = port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type);
+            if known.is_some_and(|file_type| file_type != FileType::Symlink) {
+                return Err(22);
+            }
+            bytes_of(call(port, Call::Readlink { node }).await?)
+        }
+        Op::List { path } => list(port, &path).await,
+        Op::Open { path, slot } => {
+            let node = walk(port, &path).await?;
+            match port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type) {
+                Some(FileType::Directory) => return Err(EISDIR),
+                Some(FileType::Symlink) => return Err(40),
+                _ => {}
+            }
+            match call(port, Call::Open { node, flags: O_RDWR }).await? {
+                Answer::Opened { fh, .. } => {
+                    port.borrow_mut().handles.insert(slot, (node, fh));
+                    Ok(Outcome::Node(node))
+                }
+                other => panic!("open answered {other:?}"),
+            }
+        }
+        Op::Close { slot } => {
+            let (node, fh) = handle(port, slot)?;
+            let flushed = call(port, Call::Flush { node, fh, lock_owner: 1 }).await;
+            call(port, Call::Release { node, fh, flock_owner: None }).await?;
+            port.borrow_mut().handles.remove(&slot);
+            flushed.map(|_| Outcome::Done)
+        }
+        Op::Write { slot, offset, byte_count, fill } => write(port, slot, offset, byte_count, fill, O_RDWR).await,
+        Op::Append { slot, byte_count, fill } => {
+            write(port, slot, 0, byte_count, fill, O_RDWR | O_APPEND).await
+        }
+        Op::Read { slot, offset, byte_count } => {
+            let (node, fh) = handle(port, slot)?;
+            let byte_count = byte_count as u32;
+            let answer =
+                call(port, Call::Read { node, fh, offset_bytes: offset, byte_count, flags: O_RDWR }).await?;
+            match answer {
+                Answer::Bytes(bytes) => Ok(Outcome::Bytes(bytes.to_vec())),
+                other => panic!("read answered {other:?}"),
+            }
+        }
+        Op::Fstat { slot } => {
+            let (node, fh) = handle(port, slot)?;
+            let attr = getattr(port, node, Some(fh)).await?;
+            Ok(stat_of(node, &attr))
+        }
+        Op::Truncate { path, size } => {
+            let node = walk(port, &path).await?;
+            match port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type) {
+                Some(FileType::Directory) => return Err(EISDIR),
+                Some(FileType::Symlink) => return Err(22),
+                _ => {}
+            }
+            let set = SetattrCall { size_bytes: Some(size), ..SetattrCall::default() };
+            setattr(port, node, set).await
+        }
+        Op::Fsync { slot } => {
+            let (node, fh) = handle(port, slot)?;
+            call(port, Call::Fsync { node, fh, data_only: false }).await?;
+            Ok(Outcome::Done)
+        }
+        Op::Chmod { path, permissions } => {
+            let node = walk(port, &path).await?;
+            let set = SetattrCall { mode: Some(permissions), ..SetattrCall::default() };
+            setattr(port, node, set).await
+        }
+        Op::Setxattr { path, name, value } => {
+            let node = walk(port, &path).await?;
+            let request = Call::Setxattr { node, name: name.into_bytes(), value: vec![value], flags: 0 };
+            let answer = call(port, request).await;
+            changed(port, &[node]);
+            answer.map(|_| Outcome::Done)
+        }
+        Op::Getxattr { path, name } => {
+            let node = walk(port, &path).await?;
+            bytes_of(call(port, Call::Getxattr { node, name: name.into_bytes() }).await?)
+        }
+        Op::Removexattr { path, name } => {
+            let node = walk(port, &path).await?;
+            let answer = call(port, Call::Removexattr { node, name: name.into_bytes() }).await;
+            changed(port, &[node]);
+            answer.map(|_| Outcome::Done)
+        }
+        Op::SyncAll => call(port, Call::SyncAll).await.map(|_| Outcome::Done),
+        Op::Statfs => call(port, Call::Statfs { node: 1 }).await.map(|_| Outcome::Done),
+    }
+}
+
+fn bytes_of(answer: Answer) -> Result<Outcome, i32> {
+    match answer {
+        Answer::Bytes(bytes) => Ok(Outcome::Text(bytes.to_vec())),
+        other => panic!("bytes were asked for: {other:?}"),
+    }
+}
+
+async fn create(port: &Port, path: &[String], is_exclusive: bool, slot: Option<usize>) -> Result<Outcome, i32> {
+    let (parent, name) = walk_parent(port, path).await?;
+    let flags = O_RDWR | O_CREAT | if is_exclusive { O_EXCL } else { 0 };
+    let request = Call::Create { parent, name: name.clone(), mode: 0o100_644, umask: 0o022, flags };
+    let answer = call(port, request).await;
+    changed(port, &[parent]);
+    let (entry, fh) = match answer {
+        Ok(Answer::Created { entry, fh, .. }) => (entry, fh),
+        Ok(other) => panic!("create answered {other:?}"),
+        Err(errno) => {
+            name_changed(port, parent, &name);
+            // Opening what is there and no file: the kernel would have looked first.
+            return Err(if errno == EEXIST && !is_exclusive { EISDIR } else { errno });
+        }
+    };
+    let node = entry.node;
+    port.borrow_mut().remember_entry(parent, &name, &entry);
+    match slot {
+        Some(slot) => {
+            port.borrow_mut().handles.insert(slot, (node, fh));
+        }
+        None => {
+            call(port, Call::Flush { node, fh, lock_owner: 1 }).await?;
+            call(port, Call::Release { node, fh, flock_owner: None }).await?;
+        }
+    }
+    Ok(Outcome::Node(node))
+}
+
+fn entry_made(port: &Port, parent: u64, name: &[u8], answer: Result<Answer, i32>) -> Result<Outcome, i32> {
+    name_changed(port, parent, name);
+    match answer? {
+        Answer::Entry(entry) => {
+            port.borrow_mut().remember_entry(parent, name, &entry);
+            Ok(Outcome::Done)
+        }
+        other => panic!("an entry was asked for: {other:?}"),
+    }
+}
+
+async fn write(
+    port: &Port,
+    slot: usize,
+    offset_bytes: u64,
+    byte_count: u64,
+    fill: u8,
+    flags: u32,
+) -> Result<Outcome, i32> {
+    let (node, fh) = handle(port, slot)?;
+    let data = Bytes::from(pattern(fill, byte_count));
+    let request =
+        Call::Write { node, fh, offset_bytes, data, flags, is_writeback: false, kill_privileges: false };
+    let answer = call(port, request).await;
+    changed(port, &[node]);
+    match answer? {
+        Answer::Written(count) if count == byte_count => Ok(Outcome::Done),
+        other => panic!("a write of {byte_count} bytes answered {other:?}"),
+    }
+}
+
+async fn setattr(port: &Port, node: u64, set: SetattrCall) -> Result<Outcome, i32> {
+    let answer = call(port, Call::Setattr { node, set }).await;
+    changed(port, &[node]);
+    match answer? {
+        Answer::Attr(answer) => {
+            port.borrow_mut().remember_attr(&answer.attr, node, answer.attr_valid);
+            Ok(Outcome::Done)
+        }
+        other => panic!("setattr answered {other:?}"),
+    }
+}
+
+async fn list(port: &Port, path: &[String]) -> Result<Outcome, i32> {
+    let node = walk(port, path).await?;
+    let known = port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type);
+    if known.is_some_and(|file_type| file_type != FileType::Directory) {
+        return Err(ENOTDIR);
+    }
+    let Answer::Opened { fh, .. } = call(port, Call::Opendir { node, flags: 0 }).await? else {
+        panic!("opendir did not open");
+    };
+    let mut names = Vec::new();
+    let mut offset = 0;
+    let listed = loop {
+        let request = Call::Readdir { node, fh, offset, byte_count: 4096, is_plus: true };
+        let entries = match call(port, request).await {
+            Ok(Answer::Entries(entries)) => entries,
+            Ok(other) => panic!("readdir answered {other:?}"),
+            Err(errno) => break Err(errno),
+        };
+        let Some(last) = entries.last() else { break Ok(()) };
+        offset = last.offset;
+        for entry in entries {
+            if let Some(known) = &entry.entry {
+                port.borrow_mut().remember_entry(node, &entry.name, known);
+            }
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            if name != "." && name != ".." {
+                names.push((name, entry.node));
+            }
+        }
+    };
+    call(port, Call::Releasedir { node, fh }).await?;
+    listed?;
+    names.sort();
+    Ok(Outcome::Names(names))
+}

@@ -1,0 +1,218 @@
+//! What must hold when nothing moves: the tree as clients see it is the model's, the MDTs agree with each other, and
+//! the objects on the OSTs are those that layouts name.
+
+use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat};
+use crate::servers::Engine;
+use crate::world::{World, short};
+use base::{Duration, ObjectId, TargetKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use store::ObjectStore;
+
+impl World {
+    pub fn check_quiet(&mut self) {
+        if self.is_doubtful {
+            self.read_back();
+        } else {
+            self.compare_tree();
+        }
+    }
+
+    /// Every name, attribute and byte, as one client sees them, against the model.
+    fn compare_tree(&mut self) {
+        let seat = self.rng.below(self.mounts.len() as u64) as usize;
+        let mut paths: Vec<(Vec<String>, usize)> = Vec::new();
+        collect(&self.model, ROOT, &mut Vec::new(), &mut paths);
+        for (path, ino) in paths {
+            let mut ops = vec![Op::Stat { path: path.clone() }];
+            match &self.model.inode(ino).content {
+                Content::Dir(_) => ops.push(Op::List { path: path.clone() }),
+                Content::Symlink(_) => ops.push(Op::Readlink { path: path.clone() }),
+                Content::File(data) => {
+                    let slot = 90;
+                    let byte_count = data.len() as u64 + 10;
+                    ops.push(Op::Open { path: path.clone(), slot });
+                    ops.push(Op::Read { slot, offset: 0, byte_count });
+                    ops.push(Op::Close { slot });
+                }
+            }
+            for op in ops {
+                let Some(told) = self.run_alone(seat, op.clone()) else { return };
+                let mut model = std::mem::take(&mut self.model);
+                let mut before = model.clone();
+                let is_right = model.explains(seat, &op, &told);
+                self.model = model;
+                if !is_right {
+                    let expected = before.apply(seat, &op);
+                    let (told, expected) = (short(&format!("{told:?}")), short(&format!("{expected:?}")));
+                    let what = format!("at rest {op:?} tells {told}, not {expected}");
+                    self.violate("model", what);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Something was allowed to be lost: the state as it is becomes the model, and must be one that can be.
+    fn read_back(&mut self) {
+        // All clients begin anew, so that nobody has anything open.
+        for seat in 0..self.mounts.len() {
+            let open: Vec<usize> = self.mounts[seat].port.borrow().handles.keys().copied().collect();
+            for slot in open {
+                if self.run_alone(seat, Op::Close { slot }).is_none() {
+                    return;
+                }
+                self.mounts[seat].port.borrow_mut().handles.remove(&slot);
+            }
+        }
+        self.run_for(Duration::from_secs(60));
+        self.trust();
+        let mut model = Model::new();
+        let mut seen: BTreeMap<u64, Stat> = BTreeMap::new();
+        let mut names: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut todo = vec![(Vec::<String>::new(), ROOT)];
+        let seat = self.rng.below(self.mounts.len() as u64) as usize;
+        while let Some((path, at)) = todo.pop() {
+            let Some(told) = self.run_alone(seat, Op::List { path: path.clone() }) else { return };
+            let Told::Names(entries) = told else {
+                return self.violate("tree", format!("directory {path:?} cannot be listed: {told:?}"));
+            };
+            let mut dir_count = 0;
+            for (name, node) in entries {
+                let mut child = path.clone();
+                child.push(name.clone());
+                let Some(told) = self.run_alone(seat, Op::Stat { path: child.clone() }) else { return };
+                let Told::Stat(stat) = told else {
+                    return self.violate("tree", format!("{child:?} has a name and nothing behind it: {told:?}"));
+                };
+                if stat.node != node {
+                    return self.violate("tree", format!("{child:?} is {node} in its directory, else {stat:?}"));
+                }
+                if let Some(other) = seen.insert(node, stat.clone())
+                    && (other != stat || stat.kind == Kind::Dir)
+                {
+                    return self.violate("tree", format!("{child:?} and another name: {stat:?}, {other:?}"));
+                }
+                *names.entry(node).or_default() += 1;
+                dir_count += u32::from(stat.kind == Kind::Dir);
+                let Some(content) = self.read_content(seat, &child, &stat) else { return };
+                let ino = model.adopt(at, &name, &stat, content);
+                if stat.kind == Kind::Dir {
+                    todo.push((child, ino));
+                }
+            }
+            let links = if at == ROOT { None } else { model.inode(at).node.and_then(|node| seen.get(&node)) };
+            if let Some(stat) = links
+                && stat.link_count != 2 + dir_count
+            {
+                let what = format!("{path:?} has {dir_count} directories and {} links", stat.link_count);
+                return self.violate("tree", what);
+            }
+            if at == ROOT {
+                model.set_link_count(ROOT, 2 + dir_count);
+            }
+        }
+        for (node, stat) in &seen {
+            let count = names.get(node).copied().unwrap_or(0);
+            if stat.kind != Kind::Dir && stat.link_count != count {
+                return self.violate("tree", format!("node {node} has {count} names and {} links", stat.link_count));
+            }
+        }
+        self.model = model;
+    }
+
+    fn read_content(&mut self, seat: usize, path: &[String], stat: &Stat) -> Option<Content> {
+        match stat.kind {
+            Kind::Dir => Some(Content::Dir(BTreeMap::new())),
+            Kind::Symlink => match self.run_alone(seat, Op::Readlink { path: path.to_vec() })? {
+                Told::Text(text) => Some(Content::Symlink(String::from_utf8_lossy(&text).into_owned())),
+                told => {
+                    self.violate("tree", format!("symlink {path:?}: {told:?}"));
+                    None
+                }
+            },
+            Kind::File => {
+                let slot = 90;
+                self.run_alone(seat, Op::Open { path: path.to_vec(), slot })?;
+                let told = self.run_alone(seat, Op::Read { slot, offset: 0, byte_count: stat.size + 10 })?;
+                self.run_alone(seat, Op::Close { slot })?;
+                match told {
+                    Told::Bytes(bytes) if bytes.len() as u64 == stat.size => Some(Content::File(Rc::new(bytes))),
+                    Told::Bytes(bytes) => {
+                        let what = format!("{path:?} has {} bytes and says {}", bytes.len(), stat.size);
+                        self.violate("tree", what);
+                        None
+                    }
+                    told => {
+                        self.violate("tree", format!("file {path:?} cannot be read: {told:?}"));
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// The end: everybody closes everything; then only objects of files that have names may be left.
+    pub fn finish(&mut self) {
+        for seat in 0..self.mounts.len() {
+            let open: Vec<usize> = self.mounts[seat].port.borrow().handles.keys().copied().collect();
+            for slot in open {
+                let Some(told) = self.run_alone(seat, Op::Close { slot }) else { return };
+                if told != Told::Done {
+                    return self.violate("model", format!("the last close tells {told:?}"));
+                }
+                let _ = self.model.apply(seat, &Op::Close { slot });
+            }
+        }
+        self.run_for(Duration::from_secs(30));
+        self.compare_tree();
+        self.run_for(Duration::from_secs(30));
+        self.check_objects();
+        self.check_commits();
+    }
+
+    /// Objects belong to inodes that exist.
+    fn check_objects(&mut self) {
+        let nodes: BTreeSet<u64> = self.model.inodes.values().filter_map(|inode| inode.node).collect();
+        let mut strays = Vec::new();
+        for server in self.servers.values() {
+            let Some(Engine::Ost(_)) = &server.engine else { continue };
+            let mut after: Option<ObjectId> = None;
+            while let Ok(objects) = server.objects.list(after.as_ref(), 100)
+                && !objects.is_empty()
+            {
+                let stray = objects.iter().filter(|object| !nodes.contains(&object.fid.inode_number()));
+                strays.extend(stray.map(|object| format!("{object} on {}", server.id)));
+                after = objects.last().copied();
+            }
+        }
+        if !strays.is_empty() {
+            self.violate("objects", format!("objects of files that are gone: {}", strays.join(", ")));
+        }
+    }
+
+    /// At rest everything is durable, and everybody has been told.
+    fn check_commits(&mut self) {
+        for server in self.servers.values() {
+            let unsynced = server.meta.unsynced_count();
+            if unsynced > 0 {
+                let what = format!("{} has {unsynced} transactions that nobody synced", server.id);
+                return self.violate("durability", what);
+            }
+            if server.id.kind == TargetKind::Ost && server.objects.unsynced_count() > 0 {
+                return self.violate("durability", format!("{} has data that nobody synced", server.id));
+            }
+        }
+    }
+}
+
+fn collect(model: &Model, ino: usize, path: &mut Vec<String>, into: &mut Vec<(Vec<String>, usize)>) {
+    into.push((path.clone(), ino));
+    if let Ok(entries) = model.entries(ino) {
+        for (name, child) in entries {
+            path.push(name.clone());
+            collect(model, *child, path, into);
+            path.pop();
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Which operations run, and which run together.
+
+use crate::model::{Model, Op, Path};
+use base::Rng;
+
+const DIRS: [&str; 3] = ["d0", "d1", "d2"];
+const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
+const XATTRS: [&str; 2] = ["user.a", "trusted.b"];
+pub const SLOTS: usize = 3;
+/// Writes stay below this, so that the model stays small; it spans several stripe units of the smallest size.
+const FILE_BYTES_MAX: u64 = 300_000;
+
+pub struct Workload<'a> {
+    pub rng: &'a mut Rng,
+    pub model: &'a Model,
+    pub mdt_count: u16,
+    pub busy_slots: Vec<(usize, usize)>,
+}
+
+impl Workload<'_> {
+    fn pick(&mut self, from: &[&str]) -> String {
+        self.rng.pick(from).map_or(String::new(), |name| (*name).to_string())
+    }
+
+    fn directory(&mut self) -> Path {
+        match self.rng.below(8) {
+            0..4 => Vec::new(),
+            4..7 => vec![self.pick(&DIRS)],
+            _ => vec![self.pick(&DIRS), self.pick(&DIRS)],
+        }
+    }
+
+    fn file(&mut self) -> Path {
+        let mut path = self.directory();
+        path.push(self.pick(&FILES));
+        path
+    }
+
+    fn dir(&mut self) -> Path {
+        let mut path = self.directory();
+        path.truncate(1);
+        path.push(self.pick(&DIRS));
+        path
+    }
+
+    fn any(&mut self) -> Path {
+        match self.rng.below(10) {
+            0..6 => self.file(),
+            6..9 => self.dir(),
+            _ => vec!["s0".to_string()],
+        }
+    }
+
+    fn offset(&mut self) -> u64 {
+        let unit = 65_536;
+        match self.rng.below(4) {
+            0 => 0,
+            1 => self.rng.below(4000),
+            2 => unit * self.rng.below(4),
+            _ => self.rng.below(FILE_BYTES_MAX),
+        }
+    }
+
+    fn byte_count(&mut self, offset: u64) -> u64 {
+        let wanted = match self.rng.below(5) {
+            0..3 => 1 + self.rng.below(8000),
+            3 => 65_536,
+            _ => 1 + self.rng.below(150_000),
+        };
+        wanted.min(FILE_BYTES_MAX.saturating_sub(offset)).max(1)
+    }
+
+    /// A handle of this client that is open, and not in use by another operation of the round.
+    fn open_slot(&mut self, client: usize) -> Option<usize> {
+        let busy = &self.busy_slots;
+        let open = self.model.handles.range((client, 0)..(client + 1, 0));
+        let open: Vec<usize> =
+            open.map(|((_, slot), _)| *slot).filter(|slot| !busy.contains(&(client, *slot))).collect();
+        self.rng.pick(&open).copied()
+    }
+
+    fn free_slot(&mut self, client: usize) -> Option<usize> {
+        let is_free = |slot: &usize| {
+            !self.model.handles.contains_key(&(client, *slot)) && !self.busy_slots.contains(&(client, *slot))
+        };
+        (0..SLOTS).find(is_free)
+    }
+
+    /// The next operation of a client.
+    pub fn next(&mut self, client: usize) -> Op {
+        let op = self.draw(client);
+        match &op {
+            Op::Create { slot: Some(slot), .. }
+            | Op::Open { slot, .. }
+            | Op::Close { slot }
+            | Op::Write { slot, .. }
+            | Op::Append { slot, .. }
+            | Op::Read { slot, .. }
+            | Op::Fstat { slot }
+            | Op::Fsync { slot } => self.busy_slots.push((client, *slot)),
+            _ => {}
+        }
+        op
+    }
+
+    fn draw(&mut self, client: usize) -> Op {
+        let open = self.open_slot(client);
+        if let Some(slot) = open
+            && self.rng.one_in(2)
+        {
+            return self.data_op(slot);
+        }
+        match self.rng.below(100) {
+            0..18 => {
+                let slot = self.free_slot(client).filter(|_| self.rng.one_in(2));
+                Op::Create { path: self.file(), is_exclusive: self.rng.one_in(2), slot }
+            }
+            18..27 => {
+                let on = self.mdt_count > 1 && self.rng.one_in(3);
+                let mdt_index = on.then(|| self.rng.below(u64::from(self.mdt_count)) as u16);
+                Op::Mkdir { path: self.dir(), mdt_index }
+            }
+            27..29 => Op::Symlink { path: vec!["s0".into()], target: self.pick(&FILES) },
+            29..36 => Op::Unlink { path: self.any() },
+            36..40 => Op::Rmdir { path: self.dir() },
+            40..50 => {
+                let (from, to) = match self.rng.below(4) {
+                    0 => (self.dir(), self.dir()),
+                    1 => (self.any(), self.any()),
+                    _ => (self.file(), self.file()),
+                };
+                let flags = [0, 0, 0, 1, 2][self.rng.below(5) as usize];
+                Op::Rename { from, to, flags }
+            }
+            50..56 => Op::Link { from: self.file(), to: self.file() },
+            56..68 => Op::Stat { path: self.any() },
+            68..70 => Op::Readlink { path: vec!["s0".into()] },
+            70..77 => {
+                let path = if self.rng.one_in(2) { Vec::new() } else { self.dir() };
+                Op::List { path }
+            }
+            77..85 => match self.free_slot(client) {
+                Some(slot) => Op::Open { path: self.file(), slot },
+                None => Op::Stat { path: self.file() },
+            },
+            85..89 => {
+                let size = if self.rng.one_in(2) { 0 } else { self.offset() };
+                Op::Truncate { path: self.file(), size }
+            }
+            89..92 => Op::Chmod { path: self.file(), permissions: 0o600 + self.rng.below(64) as u32 },
+            92..95 => {
+                let (path, name) = (self.file(), self.pick(&XATTRS));
+                Op::Setxattr { path, name, value: self.rng.below(256) as u8 }
+            }
+            95..97 => Op::Getxattr { path: self.file(), name: self.pick(&XATTRS) },
+            97..98 => Op::Removexattr { path: self.file(), name: self.pick(&XATTRS) },
+            98..99 => Op::SyncAll,
+            _ => Op::Statfs,
+        }
+    }
+
+    fn data_op(&mut self, slot: usize) -> Op {
+        let fill = self.rng.below(256) as u8;
+        match self.rng.below(20) {
+            0..7 => {
+                let offset = self.offset();
+                Op::Write { slot, offset, byte_count: self.byte_count(offset), fill }
+            }
+            7..9 => Op::Append { slot, byte_count: 1 + self.rng.below(5000), fill },
+            9..14 => {
+                let offset = self.offset();
+                Op::Read { slot, offset, byte_count: self.byte_count(offset) }
+            }
+            14..16 => Op::Fstat { slot },
+            16..17 => Op::Fsync { slot },
+            _ => Op::Close { slot },
+        }
+    }
+}
