@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod model;
 mod mount;
 mod quiet;
@@ -57,7 +58,13 @@ pub struct Weather {
 
 impl Default for Weather {
     fn default() -> Weather {
-        Weather { has_loss: true, has_crashes: true, has_partitions: true, has_deaths: true, has_full_disks: true }
+        Weather {
+            has_loss: true,
+            has_crashes: true,
+            has_partitions: true,
+            has_deaths: true,
+            has_full_disks: true,
+        }
     }
 }
 

@@ -212,7 +212,8 @@ impl Model {
 
     fn drop_link(&mut self, ino: usize) {
         let inode = self.inode_mut(ino);
-        inode.link_count = inode.link_count.saturating_sub(if matches!(inode.content, Content::Dir(_)) { 2 } else { 1 });
+        inode.link_count =
+            inode.link_count.saturating_sub(if matches!(inode.content, Content::Dir(_)) { 2 } else { 1 });
         self.forget_unused(ino);
     }
 
@@ -224,7 +225,8 @@ impl Model {
 
     /// Closes what a dead client had open.
     pub fn drop_client(&mut self, client: usize) {
-        let slots: Vec<_> = self.handles.range((client, 0)..(client + 1, 0)).map(|(key, ino)| (*key, *ino)).collect();
+        let slots: Vec<_> =
+            self.handles.range((client, 0)..(client + 1, 0)).map(|(key, ino)| (*key, *ino)).collect();
         for (key, ino) in slots {
             self.handles.remove(&key);
             self.forget_unused(ino);
@@ -552,6 +554,20 @@ impl Model {
     }
 }
 
+/// For people: bytes as runs.
+pub fn tell(outcome: &Outcome) -> String {
+    let Outcome::Bytes(bytes) = outcome else { return format!("{outcome:?}") };
+    let mut runs: Vec<(u8, usize)> = Vec::new();
+    for byte in bytes {
+        match runs.last_mut() {
+            Some((last, count)) if last == byte => *count += 1,
+            _ => runs.push((*byte, 1)),
+        }
+    }
+    let shown: Vec<String> = runs.iter().take(40).map(|(byte, count)| format!("{count}x{byte}")).collect();
+    format!("{} bytes: {}{}", bytes.len(), shown.join(" "), if runs.len() > 40 { " …" } else { "" })
+}
+
 /// Bytes that a write writes: they tell the write and the place.
 pub fn pattern(fill: u8, byte_count: u64) -> Vec<u8> {
     (0..byte_count).map(|at| fill.wrapping_add((at >> 9) as u8)).collect()
@@ -562,6 +578,8 @@ fn is_same_error(expected: i32, got: i32) -> bool {
         // The kernel walks again when a node is gone; here the walk and the call are two steps.
         ESTALE => ENOENT,
         EEXIST => ENOTEMPTY,
+        // Opening what is no file: the kernel would have known before.
+        40 => EISDIR,
         other => other,
     };
     normal(expected) == normal(got)

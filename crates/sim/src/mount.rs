@@ -36,8 +36,14 @@ pub struct Kernel {
     results: BTreeMap<u64, Result<Answer, i32>>,
     pub handles: BTreeMap<usize, (u64, u64)>,
     pub cache_hits: u64,
-    /// Rises when the kernel drops everything: answers that are older are not cached.
-    epoch: u64,
+    /// Inodes that a process has locked, as `i_rwsem`: how many share it, or that one has it alone.
+    locks: BTreeMap<u64, InodeLock>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InodeLock {
+    Shared(u32),
+    Alone,
 }
 
 pub type Port = Rc<RefCell<Kernel>>;
@@ -58,7 +64,28 @@ impl Kernel {
 
     pub fn drop_all_names(&mut self) {
         self.names.clear();
-        self.epoch += 1;
+    }
+
+    /// Whether a notification about a name in this directory would have to wait.
+    pub fn is_locked(&self, node: u64) -> bool {
+        self.locks.contains_key(&node)
+    }
+
+    fn try_lock(&mut self, node: u64, is_alone: bool) -> bool {
+        match (self.locks.get_mut(&node), is_alone) {
+            (None, true) => drop(self.locks.insert(node, InodeLock::Alone)),
+            (None, false) => drop(self.locks.insert(node, InodeLock::Shared(1))),
+            (Some(InodeLock::Shared(count)), false) => *count += 1,
+            (Some(_), _) => return false,
+        }
+        true
+    }
+
+    fn unlock(&mut self, node: u64) {
+        match self.locks.get_mut(&node) {
+            Some(InodeLock::Shared(count)) if *count > 1 => *count -= 1,
+            _ => drop(self.locks.remove(&node)),
+        }
     }
 
     fn until(&self, valid: Duration) -> Time {
@@ -105,6 +132,57 @@ fn call(port: &Port, call: Call) -> Pending {
     Pending { port: Rc::clone(port), id }
 }
 
+/// Inodes that a process holds locked.
+struct Locked {
+    port: Port,
+    nodes: Vec<u64>,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let mut kernel = self.port.borrow_mut();
+        for node in &self.nodes {
+            kernel.unlock(*node);
+        }
+    }
+}
+
+/// Waits for inode locks, all at once: the kernel orders them, which comes to the same.
+struct Locking {
+    port: Port,
+    nodes: Vec<u64>,
+    is_alone: bool,
+}
+
+impl Future for Locking {
+    type Output = Locked;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Locked> {
+        let mut kernel = self.port.borrow_mut();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if !kernel.try_lock(*node, self.is_alone) {
+                for locked in self.nodes.iter().take(index) {
+                    kernel.unlock(*locked);
+                }
+                return Poll::Pending;
+            }
+        }
+        drop(kernel);
+        Poll::Ready(Locked { port: Rc::clone(&self.port), nodes: self.nodes.clone() })
+    }
+}
+
+fn lock_alone(port: &Port, nodes: &[u64]) -> Locking {
+    let mut nodes = nodes.to_vec();
+    nodes.sort_unstable();
+    nodes.dedup();
+    Locking { port: Rc::clone(port), nodes, is_alone: true }
+}
+
+fn lock_shared(port: &Port, node: u64) -> Locking {
+    Locking { port: Rc::clone(port), nodes: vec![node], is_alone: false }
+}
+
 /// A process in the middle of an operation.
 pub struct Task {
     future: Pin<Box<dyn Future<Output = Outcome>>>,
@@ -130,18 +208,28 @@ impl Task {
     }
 }
 
+/// What the kernel has cached under a name.
+fn cached(port: &Port, key: &(u64, Vec<u8>)) -> Option<Result<u64, i32>> {
+    let mut kernel = port.borrow_mut();
+    let node = kernel.names.get(key).filter(|dentry| dentry.until > kernel.now)?.node;
+    kernel.cache_hits += 1;
+    Some(if node == 0 { Err(ENOENT) } else { Ok(node) })
+}
+
 async fn lookup(port: &Port, parent: u64, name: &str) -> Result<u64, i32> {
     let key = (parent, name.as_bytes().to_vec());
-    {
-        let mut kernel = port.borrow_mut();
-        let now = kernel.now;
-        if let Some(dentry) = kernel.names.get(&key)
-            && dentry.until > now
-        {
-            let node = dentry.node;
-            kernel.cache_hits += 1;
-            return if node == 0 { Err(ENOENT) } else { Ok(node) };
-        }
+    if let Some(known) = cached(port, &key) {
+        return known;
+    }
+    let _locked = lock_shared(port, parent).await;
+    lookup_locked(port, parent, name).await
+}
+
+/// As `lookup`, by somebody who has the directory locked.
+async fn lookup_locked(port: &Port, parent: u64, name: &str) -> Result<u64, i32> {
+    let key = (parent, name.as_bytes().to_vec());
+    if let Some(known) = cached(port, &key) {
+        return known;
     }
     let answer = call(port, Call::Lookup { parent, name: key.1.clone() }).await;
     match answer {
@@ -237,6 +325,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         Op::Create { path, is_exclusive, slot } => create(port, &path, is_exclusive, slot).await,
         Op::Mkdir { path, mdt_index } => {
             let (parent, name) = walk_parent(port, &path).await?;
+            let _locked = lock_alone(port, &[parent]).await;
             let (mode, umask) = (0o755, 0o022);
             match mdt_index {
                 None => {
@@ -245,7 +334,8 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
                 }
                 Some(mdt_index) => {
                     let answer =
-                        call(port, Call::MkdirOn { parent, name: name.clone(), mode, umask, mdt_index }).await;
+                        call(port, Call::MkdirOn { parent, name: name.clone(), mode, umask, mdt_index })
+                            .await;
                     name_changed(port, parent, &name);
                     answer.map(|_| Outcome::Done)
                 }
@@ -253,14 +343,16 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Symlink { path, target } => {
             let (parent, name) = walk_parent(port, &path).await?;
+            let _locked = lock_alone(port, &[parent]).await;
             let target = target.into_bytes();
             let answer = call(port, Call::Symlink { parent, name: name.clone(), target }).await;
             entry_made(port, parent, &name, answer)
         }
         Op::Unlink { path } => {
             let (parent, name) = walk_parent(port, &path).await?;
+            let _locked = lock_alone(port, &[parent]).await;
             // The kernel looks at what it removes.
-            let node = lookup(port, parent, path.last().map_or("", String::as_str)).await?;
+            let node = lookup_locked(port, parent, path.last().map_or("", String::as_str)).await?;
             let answer = call(port, Call::Unlink { parent, name: name.clone() }).await;
             changed(port, &[node]);
             name_changed(port, parent, &name);
@@ -268,7 +360,8 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Rmdir { path } => {
             let (parent, name) = walk_parent(port, &path).await?;
-            let node = lookup(port, parent, path.last().map_or("", String::as_str)).await?;
+            let _locked = lock_alone(port, &[parent]).await;
+            let node = lookup_locked(port, parent, path.last().map_or("", String::as_str)).await?;
             let answer = call(port, Call::Rmdir { parent, name: name.clone() }).await;
             changed(port, &[node]);
             name_changed(port, parent, &name);
@@ -277,7 +370,9 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         Op::Rename { from, to, flags } => {
             let (parent, name) = walk_parent(port, &from).await?;
             let (new_parent, new_name) = walk_parent(port, &to).await?;
-            let request = Call::Rename { parent, name: name.clone(), new_parent, new_name: new_name.clone(), flags };
+            let _locked = lock_alone(port, &[parent, new_parent]).await;
+            let request =
+                Call::Rename { parent, name: name.clone(), new_parent, new_name: new_name.clone(), flags };
             let answer = call(port, request).await;
             name_changed(port, parent, &name);
             name_changed(port, new_parent, &new_name);
@@ -286,6 +381,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         Op::Link { from, to } => {
             let node = walk(port, &from).await?;
             let (parent, name) = walk_parent(port, &to).await?;
+            let _locked = lock_alone(port, &[parent, node]).await;
             let answer = call(port, Call::Link { node, parent, name: name.clone() }).await;
             changed(port, &[node]);
             entry_made(port, parent, &name, answer)
@@ -326,7 +422,9 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             port.borrow_mut().handles.remove(&slot);
             flushed.map(|_| Outcome::Done)
         }
-        Op::Write { slot, offset, byte_count, fill } => write(port, slot, offset, byte_count, fill, O_RDWR).await,
+        Op::Write { slot, offset, byte_count, fill } => {
+            write(port, slot, offset, byte_count, fill, O_RDWR).await
+        }
         Op::Append { slot, byte_count, fill } => {
             write(port, slot, 0, byte_count, fill, O_RDWR | O_APPEND).await
         }
@@ -367,6 +465,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Setxattr { path, name, value } => {
             let node = walk(port, &path).await?;
+            let _locked = lock_alone(port, &[node]).await;
             let request = Call::Setxattr { node, name: name.into_bytes(), value: vec![value], flags: 0 };
             let answer = call(port, request).await;
             changed(port, &[node]);
@@ -378,6 +477,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Removexattr { path, name } => {
             let node = walk(port, &path).await?;
+            let _locked = lock_alone(port, &[node]).await;
             let answer = call(port, Call::Removexattr { node, name: name.into_bytes() }).await;
             changed(port, &[node]);
             answer.map(|_| Outcome::Done)
@@ -394,8 +494,14 @@ fn bytes_of(answer: Answer) -> Result<Outcome, i32> {
     }
 }
 
-async fn create(port: &Port, path: &[String], is_exclusive: bool, slot: Option<usize>) -> Result<Outcome, i32> {
+async fn create(
+    port: &Port,
+    path: &[String],
+    is_exclusive: bool,
+    slot: Option<usize>,
+) -> Result<Outcome, i32> {
     let (parent, name) = walk_parent(port, path).await?;
+    let locked = lock_alone(port, &[parent]).await;
     let flags = O_RDWR | O_CREAT | if is_exclusive { O_EXCL } else { 0 };
     let request = Call::Create { parent, name: name.clone(), mode: 0o100_644, umask: 0o022, flags };
     let answer = call(port, request).await;
@@ -411,6 +517,7 @@ async fn create(port: &Port, path: &[String], is_exclusive: bool, slot: Option<u
     };
     let node = entry.node;
     port.borrow_mut().remember_entry(parent, &name, &entry);
+    drop(locked);
     match slot {
         Some(slot) => {
             port.borrow_mut().handles.insert(slot, (node, fh));
@@ -443,6 +550,7 @@ async fn write(
     flags: u32,
 ) -> Result<Outcome, i32> {
     let (node, fh) = handle(port, slot)?;
+    let _locked = lock_alone(port, &[node]).await;
     let data = Bytes::from(pattern(fill, byte_count));
     let request =
         Call::Write { node, fh, offset_bytes, data, flags, is_writeback: false, kill_privileges: false };
@@ -455,6 +563,7 @@ async fn write(
 }
 
 async fn setattr(port: &Port, node: u64, set: SetattrCall) -> Result<Outcome, i32> {
+    let _locked = lock_alone(port, &[node]).await;
     let answer = call(port, Call::Setattr { node, set }).await;
     changed(port, &[node]);
     match answer? {
@@ -478,6 +587,7 @@ async fn list(port: &Port, path: &[String]) -> Result<Outcome, i32> {
     let mut names = Vec::new();
     let mut offset = 0;
     let listed = loop {
+        let _locked = lock_shared(port, node).await;
         let request = Call::Readdir { node, fh, offset, byte_count: 4096, is_plus: true };
         let entries = match call(port, request).await {
             Ok(Answer::Entries(entries)) => entries,

@@ -1,9 +1,9 @@
 //! What must hold when nothing moves: the tree as clients see it is the model's, the MDTs agree with each other, and
 //! the objects on the OSTs are those that layouts name.
 
-use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat};
+use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat, tell};
 use crate::servers::Engine;
-use crate::world::{World, short};
+use crate::world::World;
 use base::{Duration, ObjectId, TargetKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -43,8 +43,8 @@ impl World {
                 let is_right = model.explains(seat, &op, &told);
                 self.model = model;
                 if !is_right {
-                    let expected = before.apply(seat, &op);
-                    let (told, expected) = (short(&format!("{told:?}")), short(&format!("{expected:?}")));
+                    let expected = before.apply(seat, &op).unwrap_or_else(Told::Error);
+                    let (told, expected) = (tell(&told), tell(&expected));
                     let what = format!("at rest {op:?} tells {told}, not {expected}");
                     self.violate("model", what);
                     return;
@@ -83,10 +83,12 @@ impl World {
                 child.push(name.clone());
                 let Some(told) = self.run_alone(seat, Op::Stat { path: child.clone() }) else { return };
                 let Told::Stat(stat) = told else {
-                    return self.violate("tree", format!("{child:?} has a name and nothing behind it: {told:?}"));
+                    return self
+                        .violate("tree", format!("{child:?} has a name and nothing behind it: {told:?}"));
                 };
                 if stat.node != node {
-                    return self.violate("tree", format!("{child:?} is {node} in its directory, else {stat:?}"));
+                    return self
+                        .violate("tree", format!("{child:?} is {node} in its directory, else {stat:?}"));
                 }
                 if let Some(other) = seen.insert(node, stat.clone())
                     && (other != stat || stat.kind == Kind::Dir)
@@ -115,7 +117,8 @@ impl World {
         for (node, stat) in &seen {
             let count = names.get(node).copied().unwrap_or(0);
             if stat.kind != Kind::Dir && stat.link_count != count {
-                return self.violate("tree", format!("node {node} has {count} names and {} links", stat.link_count));
+                return self
+                    .violate("tree", format!("node {node} has {count} names and {} links", stat.link_count));
             }
         }
         self.model = model;
@@ -137,7 +140,9 @@ impl World {
                 let told = self.run_alone(seat, Op::Read { slot, offset: 0, byte_count: stat.size + 10 })?;
                 self.run_alone(seat, Op::Close { slot })?;
                 match told {
-                    Told::Bytes(bytes) if bytes.len() as u64 == stat.size => Some(Content::File(Rc::new(bytes))),
+                    Told::Bytes(bytes) if bytes.len() as u64 == stat.size => {
+                        Some(Content::File(Rc::new(bytes)))
+                    }
                     Told::Bytes(bytes) => {
                         let what = format!("{path:?} has {} bytes and says {}", bytes.len(), stat.size);
                         self.violate("tree", what);

@@ -5,7 +5,7 @@ use mds::{Mds, MdsEvent, MdsOptions};
 use oss::{Oss, OssEvent, OssOptions};
 use std::sync::Arc;
 use store::memory::Kept;
-use store::{MemoryMeta, MemoryObjects, MetaStore};
+use store::{MemoryMeta, MemoryObjects};
 use target::CoreEvent;
 use wire::Frame;
 
@@ -191,9 +191,5 @@ impl Server {
         let all = self.meta.unsynced_count();
         self.meta.crash(all);
         self.objects.crash(|_| Kept::Whole);
-    }
-
-    pub fn core_transno(&self) -> base::Transno {
-        self.meta.applied()
     }
 }

@@ -1,6 +1,6 @@
 //! The world: clock, network, machine room, mounts, and the judge of each round.
 
-use crate::model::{Model, Op, Outcome as Told};
+use crate::model::{Model, Op, Outcome as Told, tell};
 use crate::mount::{Kernel, Port, Task};
 use crate::servers::{Effect, FSNAME, Server};
 use crate::sweep::Shared;
@@ -261,7 +261,8 @@ impl World {
             return true;
         }
         let now = self.now;
-        let due: Vec<TargetId> = self.servers.values().filter(|s| is_due(s.deadline, now)).map(|s| s.id).collect();
+        let due: Vec<TargetId> =
+            self.servers.values().filter(|s| is_due(s.deadline, now)).map(|s| s.id).collect();
         for id in due {
             self.on_server(id, |server, now, _, out| server.on_tick(now, out));
             if self.servers.get(&id).is_some_and(|server| is_due(server.deadline, now)) {
@@ -273,7 +274,10 @@ impl World {
             if is_due(self.mounts[seat].deadline, now) {
                 self.on_client(seat, Input::Tick);
                 if is_due(self.mounts[seat].deadline, now) {
-                    self.violate("machines", format!("a tick of client {seat} leaves its deadline in the past"));
+                    self.violate(
+                        "machines",
+                        format!("a tick of client {seat} leaves its deadline in the past"),
+                    );
                     return false;
                 }
             }
@@ -305,7 +309,17 @@ impl World {
                 self.cut.remove(&end);
             }
             Event::Notify(seat, generation, id, notify) => {
-                if self.mounts[seat].generation == generation {
+                if self.mounts[seat].generation != generation {
+                    return;
+                }
+                let waits_for = match &notify {
+                    Notify::InvalEntry { parent, .. } => Some(*parent),
+                    _ => None,
+                };
+                if waits_for.is_some_and(|node| self.mounts[seat].port.borrow().is_locked(node)) {
+                    self.count("notification waited");
+                    self.post(Duration::from_micros(100), Event::Notify(seat, generation, id, notify));
+                } else {
                     let result = self.notify(seat, &notify);
                     self.on_client(seat, Input::Notified(id, result));
                 }
@@ -493,15 +507,22 @@ impl World {
     fn poll_tasks(&mut self, seat: usize) {
         let mount = &mut self.mounts[seat];
         let mut ended = Vec::new();
-        mount.tasks.retain_mut(|running| match running.task.poll() {
-            Some(outcome) => {
-                ended.push((running.index, running.op.clone(), outcome));
-                false
+        loop {
+            let before = ended.len();
+            mount.tasks.retain_mut(|running| match running.task.poll() {
+                Some(outcome) => {
+                    ended.push((running.index, running.op.clone(), outcome));
+                    false
+                }
+                None => true,
+            });
+            // Who has ended may have held what another waits for.
+            if ended.len() == before {
+                break;
             }
-            None => true,
-        });
+        }
         for (index, op, outcome) in ended {
-            self.trace(|| format!("client {seat}: {op:?} -> {}", short(&format!("{outcome:?}"))));
+            self.trace(|| format!("client {seat}: {op:?} -> {}", tell(&outcome)));
             if let Some(done) = self.round.get_mut(index) {
                 done.outcome = Some(outcome);
             }
@@ -553,7 +574,8 @@ impl World {
             return;
         }
         self.judge_round();
-        let pause = if self.rng.one_in(8) { self.rng.below(4_000_000_000) } else { self.rng.below(2_000_000) };
+        let pause =
+            if self.rng.one_in(8) { self.rng.below(4_000_000_000) } else { self.rng.below(2_000_000) };
         self.run_for(Duration::from_nanos(pause));
     }
 
@@ -628,8 +650,7 @@ impl World {
     /// Short ones are ridden out; long ones cost the client its sessions.
     fn partition(&mut self, end: Endpoint) {
         let is_long = self.rng.one_in(4);
-        let nanoseconds =
-            if is_long { 100_000_000_000 } else { 0 } + self.rng.below(5_000_000_000);
+        let nanoseconds = if is_long { 100_000_000_000 } else { 0 } + self.rng.below(5_000_000_000);
         self.count(if is_long { "partition, long" } else { "partition, short" });
         self.trace(|| format!("{end} is cut off for {nanoseconds} ns"));
         if is_long {
@@ -660,7 +681,8 @@ impl World {
                 Some(Told::Error(_)) => "operation failed",
                 _ => "operation succeeded",
             });
-            let failed = told.and_then(|told| if let Told::Error(errno) = told { Some(*errno) } else { None });
+            let failed =
+                told.and_then(|told| if let Told::Error(errno) = told { Some(*errno) } else { None });
             if let (Some(5), false) = (failed, self.is_doubtful) {
                 let done = &self.round[index];
                 self.violate("model", format!("client {}: {:?} failed with EIO", done.client, done.op));
@@ -691,9 +713,9 @@ impl World {
 
     fn explain_one(&self, done: &Done) -> String {
         let mut model = self.model.clone();
-        let expected = model.apply(done.client, &done.op);
-        let told = format!("{:?}", done.outcome);
-        let (told, expected) = (short(&told), short(&format!("{expected:?}")));
+        let expected = model.apply(done.client, &done.op).unwrap_or_else(Told::Error);
+        let told = done.outcome.as_ref().map(tell).unwrap_or_default();
+        let expected = tell(&expected);
         format!("client {}: {:?} -> {told} (alone: {expected})", done.client, done.op)
     }
 
@@ -750,7 +772,8 @@ fn explain(model: &Model, rest: &mut Vec<&Done>, budget: &mut u32) -> Option<Mod
         *budget -= 1;
         let done = rest.remove(index);
         let mut next = model.clone();
-        let is_explained = done.outcome.as_ref().is_some_and(|told| next.explains(done.client, &done.op, told));
+        let is_explained =
+            done.outcome.as_ref().is_some_and(|told| next.explains(done.client, &done.op, told));
         let found = if is_explained { explain(&next, rest, budget) } else { None };
         rest.insert(index, done);
         if found.is_some() {
@@ -765,7 +788,11 @@ fn is_due(deadline: Option<Time>, now: Now) -> bool {
 }
 
 pub fn short(text: &str) -> String {
-    if text.len() <= 300 { text.to_string() } else { format!("{}…", text.chars().take(300).collect::<String>()) }
+    if text.len() <= 300 {
+        text.to_string()
+    } else {
+        format!("{}…", text.chars().take(300).collect::<String>())
+    }
 }
 
 fn describe(frame: &Frame) -> String {

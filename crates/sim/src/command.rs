@@ -1,0 +1,74 @@
+//! `sheen sim`: what it prints and how it ends.
+
+use crate::sweep::{self, Report};
+use crate::{Options, Violation};
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub from: u64,
+    pub to: u64,
+    pub options: Options,
+    pub thread_count: usize,
+    pub is_verbose: bool,
+}
+
+impl Command {
+    /// Seeds as `A..B`, or one seed.
+    pub fn seeds(text: &str) -> Option<(u64, u64)> {
+        match text.split_once("..") {
+            Some((from, to)) => Some((from.parse().ok()?, to.parse().ok()?)),
+            None => {
+                let seed: u64 = text.parse().ok()?;
+                Some((seed, seed.checked_add(1)?))
+            }
+        }
+    }
+
+    /// Runs all seeds and prints what happened. True when all is well.
+    pub fn run(&self) -> bool {
+        let report = sweep::sweep(self.from, self.to, &self.options, self.thread_count, 5);
+        print_counts(&report);
+        for (seed, violation) in &report.failures {
+            println!(
+                "seed {seed} fails: [{}] {} (step {})",
+                violation.checker, violation.what, violation.step
+            );
+        }
+        if let Some((seed, _)) = report.failures.first() {
+            self.print_minimal(*seed);
+            return false;
+        }
+        let missing = if report.seed_count >= 100 { report.missing() } else { Vec::new() };
+        if !missing.is_empty() {
+            println!("never happened in {} seeds: {}", report.seed_count, missing.join(", "));
+        }
+        missing.is_empty()
+    }
+
+    fn print_minimal(&self, seed: u64) {
+        let trace_count = if self.is_verbose { 100_000 } else { 60 };
+        let (options, outcome) = sweep::shrink(seed, &self.options, trace_count);
+        println!("\nseed {seed}, made small: {} steps, {:?}", options.steps, options.weather);
+        for line in &outcome.trace {
+            println!("{line}");
+        }
+        if let Some(Violation { checker, what, step }) = &outcome.violation {
+            println!("[{checker}] {what} (step {step})");
+        }
+    }
+}
+
+fn print_counts(report: &Report) {
+    for (name, count) in &report.counts {
+        println!("{count:>12}  {name}");
+    }
+    let rate = report.seed_count as f64 / report.seconds.max(1e-9);
+    println!(
+        "{} seeds, {} failed, {:.1} s, {rate:.1} seeds/s, digest {:016x}",
+        report.seed_count,
+        report.failures.len(),
+        report.seconds,
+        report.digest
+    );
+}
