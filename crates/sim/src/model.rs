@@ -109,14 +109,14 @@ pub struct Stat {
     pub size: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     File(Rc<Vec<u8>>),
     Dir(BTreeMap<Name, usize>),
     Symlink(String),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     pub content: Content,
     pub permissions: u32,
@@ -126,11 +126,13 @@ pub struct Inode {
     pub node: Option<u64>,
 }
 
-#[derive(Clone, Debug)]
+/// Two models are equal when nobody can tell them apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     pub inodes: BTreeMap<usize, Rc<Inode>>,
     /// By client and slot.
     pub handles: BTreeMap<(usize, usize), usize>,
+    /// Number of the next inode; `prepare` sets it, so that the order of operations does not show in it.
     next: usize,
 }
 
@@ -158,6 +160,11 @@ impl Model {
             node: Some(1),
         };
         Model { inodes: BTreeMap::from([(ROOT, Rc::new(root))]), handles: BTreeMap::new(), next: 1 }
+    }
+
+    /// The next operation makes inodes from this number on.
+    pub fn prepare(&mut self, next: usize) {
+        self.next = next;
     }
 
     pub fn inode(&self, ino: usize) -> &Inode {

@@ -22,10 +22,11 @@ impl World {
     fn compare_tree(&mut self) {
         let seat = self.rng.below(self.mounts.len() as u64) as usize;
         let mut paths: Vec<(Vec<String>, usize)> = Vec::new();
-        collect(&self.model, ROOT, &mut Vec::new(), &mut paths);
+        let model = self.model.clone();
+        collect(&model, ROOT, &mut Vec::new(), &mut paths);
         for (path, ino) in paths {
             let mut ops = vec![Op::Stat { path: path.clone() }];
-            match &self.model.inode(ino).content {
+            match &model.inode(ino).content {
                 Content::Dir(_) => ops.push(Op::List { path: path.clone() }),
                 Content::Symlink(_) => ops.push(Op::Readlink { path: path.clone() }),
                 Content::File(data) => {
@@ -38,11 +39,8 @@ impl World {
             }
             for op in ops {
                 let Some(told) = self.run_alone(seat, op.clone()) else { return };
-                let mut model = std::mem::take(&mut self.model);
-                let mut before = model.clone();
-                let is_right = model.explains(seat, &op, &told);
-                self.model = model;
-                if !is_right {
+                let mut before = self.model.clone();
+                if !self.judge_alone(seat, &op, &told) {
                     let expected = before.apply(seat, &op).unwrap_or_else(Told::Error);
                     let (told, expected) = (tell(&told), tell(&expected));
                     let what = format!("at rest {op:?} tells {told}, not {expected}");
@@ -121,6 +119,7 @@ impl World {
                     .violate("tree", format!("node {node} has {count} names and {} links", stat.link_count));
             }
         }
+        self.candidates = vec![model.clone()];
         self.model = model;
     }
 
@@ -166,7 +165,7 @@ impl World {
                 if told != Told::Done {
                     return self.violate("model", format!("the last close tells {told:?}"));
                 }
-                let _ = self.model.apply(seat, &Op::Close { slot });
+                self.judge_alone(seat, &Op::Close { slot }, &told);
             }
         }
         self.run_for(Duration::from_secs(30));

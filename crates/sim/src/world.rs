@@ -18,6 +18,8 @@ use wire::Frame;
 
 /// A round that takes longer has got stuck: two recovery windows, and evictions in between.
 const ROUND_MAX: Duration = Duration::from_secs(900);
+/// More states than these are not kept apart; operations that depend on each other seldom meet in one round.
+const CANDIDATES_MAX: usize = 64;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 
 /// Something that happens later.
@@ -71,7 +73,10 @@ pub struct World {
     cut: BTreeSet<Endpoint>,
     loss_one_in: u64,
     delay_ns_max: u64,
+    /// One of `candidates`, for choosing operations.
     pub model: Model,
+    /// All states that explain what was told so far: the order of two writes shows only when somebody reads.
+    pub candidates: Vec<Model>,
     /// Something was allowed to be lost: outcomes are not judged until the state was read back.
     pub is_doubtful: bool,
     is_full: bool,
@@ -119,6 +124,7 @@ impl World {
             loss_one_in,
             delay_ns_max,
             model: Model::new(),
+            candidates: vec![Model::new()],
             is_doubtful: false,
             is_full: false,
             started: 0,
@@ -666,6 +672,9 @@ impl World {
         self.count("client died");
         self.trace(|| format!("client {seat} dies"));
         self.is_doubtful = true;
+        for model in &mut self.candidates {
+            model.drop_client(seat);
+        }
         self.model.drop_client(seat);
         let mount = self.new_mount();
         self.mounts[seat] = mount;
@@ -693,10 +702,13 @@ impl World {
             return;
         }
         let round = std::mem::take(&mut self.round);
-        let mut order: Vec<&Done> = round.iter().filter(|done| !self.is_refused_for_space(done)).collect();
-        let mut budget = 20_000;
-        match explain(&self.model, &mut order, &mut budget) {
-            Some(model) => self.model = model,
+        let ops: Vec<&Done> = round.iter().filter(|done| !self.is_refused_for_space(done)).collect();
+        let candidates = explain(&self.candidates, &ops, self.started * 10);
+        match candidates.first() {
+            Some(model) => {
+                self.model = model.clone();
+                self.candidates = candidates;
+            }
             None => {
                 let told: Vec<String> = round.iter().map(|done| self.explain_one(done)).collect();
                 self.violate("model", format!("no order explains: {}", told.join("; ")));
@@ -751,6 +763,17 @@ impl World {
         self.round.pop().and_then(|done| done.outcome)
     }
 
+    /// Judges one operation that ran alone. False when no state explains it; `model` is one that does.
+    pub fn judge_alone(&mut self, seat: usize, op: &Op, told: &Told) -> bool {
+        let before = self.candidates.len();
+        self.candidates.retain_mut(|model| model.explains(seat, op, told));
+        match self.candidates.first() {
+            Some(model) => self.model = model.clone(),
+            None => assert!(before > 0, "there is always a state"),
+        }
+        !self.candidates.is_empty()
+    }
+
     /// After reading the state back everything is certain again.
     pub fn trust(&mut self) {
         self.is_doubtful = false;
@@ -760,27 +783,31 @@ impl World {
     }
 }
 
-/// Searches an order; returns the model after it.
-fn explain(model: &Model, rest: &mut Vec<&Done>, budget: &mut u32) -> Option<Model> {
-    if rest.is_empty() {
-        return Some(model.clone());
-    }
-    for index in 0..rest.len() {
-        if *budget == 0 {
-            return None;
+/// All models that some order of the operations leads to. Operations whose sets have met are merged, so this is a
+/// search over sets of operations and not over their orders.
+fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
+    let mut by_set: BTreeMap<u32, Vec<Model>> = BTreeMap::from([(0, models.to_vec())]);
+    let all = (1_u32 << ops.len()) - 1;
+    while let Some((set, models)) = by_set.pop_first() {
+        if set == all {
+            return models;
         }
-        *budget -= 1;
-        let done = rest.remove(index);
-        let mut next = model.clone();
-        let is_explained =
-            done.outcome.as_ref().is_some_and(|told| next.explains(done.client, &done.op, told));
-        let found = if is_explained { explain(&next, rest, budget) } else { None };
-        rest.insert(index, done);
-        if found.is_some() {
-            return found;
+        for (index, done) in ops.iter().enumerate().filter(|(index, _)| set & (1 << index) == 0) {
+            for model in &models {
+                let mut next = model.clone();
+                next.prepare(first_ino + index);
+                let told = done.outcome.as_ref();
+                if told.is_some_and(|told| next.explains(done.client, &done.op, told)) {
+                    next.prepare(0);
+                    let known = by_set.entry(set | (1 << index)).or_default();
+                    if known.len() < CANDIDATES_MAX && !known.contains(&next) {
+                        known.push(next);
+                    }
+                }
+            }
         }
     }
-    None
+    Vec::new()
 }
 
 fn is_due(deadline: Option<Time>, now: Now) -> bool {
