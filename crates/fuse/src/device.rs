@@ -39,9 +39,9 @@ impl Channel {
 }
 
 /// How many threads: as asked, or one per CPU, at least two so that one long callback does not stop everything.
-pub(crate) fn thread_count(asked: usize) -> usize {
+pub(crate) fn thread_count(asked: usize, cpu_count: usize) -> usize {
     match asked {
-        0 => sys::allowed_cpus().map_or(2, |cpus| cpus.len()).clamp(2, 64),
+        0 => cpu_count.clamp(2, 64),
         asked => asked.min(1024),
     }
 }

@@ -53,7 +53,9 @@ pub type Name = Vec<u8>;
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "fields without a comment are what the system call of that name takes")]
 pub enum Op {
-    /// Find `name`; the answer counts one lookup, which a later forget takes back.
+    /// Find `name`; the answer counts one lookup, which a later forget takes back. A name that is too long is
+    /// ENAMETOOLONG, not ENOENT: programs expect it of every operation. With EXPORT_SUPPORT (NFS) the kernel also asks for
+    /// `.` (is this node id still valid?) and `..`, on inodes of any type.
     Lookup {
         name: Name,
     },

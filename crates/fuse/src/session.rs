@@ -126,6 +126,8 @@ pub struct Session {
     negotiated: Negotiated,
     connection: Option<u32>,
     threads: Vec<JoinHandle<()>>,
+    /// CPUs that the mounting thread could use; the ring threads are bound to them.
+    cpus: Vec<usize>,
     thread_count: usize,
     is_mounted: bool,
 }
@@ -144,9 +146,10 @@ impl Session {
                 return Err(error);
             }
         };
+        let cpus = sys::allowed_cpus().unwrap_or_else(|_| vec![0]);
         let thread_count = match negotiated.transport {
-            Transport::Device => device::thread_count(options.device_thread_count),
-            Transport::Uring => uring::thread_count(),
+            Transport::Device => device::thread_count(options.device_thread_count, cpus.len()),
+            Transport::Uring => cpus.len(),
         };
         let connection = mount::connection_number(&path);
         let session = Self {
@@ -156,6 +159,7 @@ impl Session {
             negotiated,
             connection,
             threads: Vec::new(),
+            cpus,
             thread_count,
             is_mounted: true,
         };
@@ -204,7 +208,8 @@ impl Session {
         let started = match self.negotiated.transport {
             Transport::Device => device::start(&shared, self.thread_count, &mut self.threads),
             Transport::Uring => {
-                uring::start(&shared, &self.options, &self.negotiated, &self.path, &mut self.threads)
+                let place = uring::Place { cpus: &self.cpus, path: &self.path };
+                uring::start(&shared, &self.options, &self.negotiated, place, &mut self.threads)
             }
         };
         started.map_err(|error| {

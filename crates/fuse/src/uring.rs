@@ -55,11 +55,6 @@ pub(crate) fn works() -> bool {
     enabled.is_ok_and(|text| text.starts_with('Y')) && new_ring(4).is_ok()
 }
 
-/// One thread per CPU that we may use.
-pub(crate) fn thread_count() -> usize {
-    sys::allowed_cpus().map_or(1, |cpus| cpus.len().max(1))
-}
-
 /// The way into a ring thread from outside.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
@@ -159,14 +154,23 @@ impl Rings {
     }
 }
 
+/// Where a transport runs and what it serves.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Ascending; one thread is bound to each.
+    pub cpus: &'a [usize],
+    /// The mount point.
+    pub path: &'a std::path::Path,
+}
+
 pub(crate) fn start(
     shared: &Arc<Shared>,
     options: &MountOptions,
     negotiated: &Negotiated,
-    path: &std::path::Path,
+    place: Place<'_>,
     threads: &mut Vec<JoinHandle<()>>,
 ) -> io::Result<()> {
-    let cpus = sys::allowed_cpus()?;
+    let cpus = place.cpus;
     let queue_count = sys::possible_cpu_count()?;
     let mailboxes = cpus.iter().map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let rings = Arc::new(Rings {
@@ -175,7 +179,7 @@ pub(crate) fn start(
         mailboxes,
         kickers: Mutex::new(Vec::new()),
         kicker_count: AtomicUsize::new(0),
-        path: path.into(),
+        path: place.path.into(),
     });
     // What the kernel demands of a payload buffer.
     let payload_size = (negotiated.max_write_bytes as usize).max(8192);
@@ -209,8 +213,6 @@ pub(crate) fn start(
                     if is_ok {
                         thread.run();
                     }
-                    // One CPU without service hangs its callers: all end, and with the session the connection.
-                    thread.rings.end_all();
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -498,6 +500,14 @@ impl RingThread {
                 kick::start(&self.rings, &self.mailbox, usize::from(id));
             }
         }
+    }
+}
+
+impl Drop for RingThread {
+    /// However the thread ends (a panicking handler too): one CPU without service hangs its callers, so all end, and with
+    /// the session the connection.
+    fn drop(&mut self) {
+        self.rings.end_all();
     }
 }
 

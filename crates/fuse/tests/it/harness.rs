@@ -18,7 +18,7 @@ pub struct Mount {
 }
 
 /// Aborts a connection that lives for longer than any test: a test that waits inside its own mount could not be killed.
-fn watchdog(connection: Option<u32>) -> std::sync::mpsc::Sender<()> {
+pub fn watchdog(connection: Option<u32>) -> std::sync::mpsc::Sender<()> {
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
         let timeout = std::time::Duration::from_secs(60);
@@ -102,4 +102,14 @@ pub fn errno() -> i32 {
 pub fn c_path(path: &Path) -> std::ffi::CString {
     use std::os::unix::ffi::OsStrExt;
     std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap()
+}
+
+/// Binds the calling thread to a CPU.
+pub fn pin(cpu: usize) {
+    // SAFETY: all-zero is a valid set, which is local.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
 }

@@ -58,15 +58,6 @@ fn range(file: &File, command: i32, kind: i32, start: i64, len: i64) -> Result<i
     }
 }
 
-fn pin(cpu: usize) {
-    // SAFETY: all-zero is a valid set, which is local.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
-    }
-}
-
 #[test]
 fn ranges_and_whole_files_conflict_each_on_their_own() {
     on_each(|mount| {

@@ -8,3 +8,4 @@ mod harness;
 mod locks;
 mod memfs;
 mod null;
+mod transport;

@@ -593,6 +593,7 @@ impl Handler for MemFs {
         let node = request.nodeid;
         let ttl = self.ttl();
         match request.op {
+            Op::Lookup { ref name } if name.len() > 255 => reply.error(libc::ENAMETOOLONG),
             Op::Lookup { ref name } => {
                 let state = self.lock();
                 let found = state.inodes.get(&node).and_then(|dir| dir.names.get(name)).map(|found| found.0);
