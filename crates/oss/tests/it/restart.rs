@@ -55,6 +55,7 @@ fn a_replay_does_not_undo_what_came_after_it() {
     world.cut_off(a, false);
     world.start();
     world.pass(Duration::from_secs(90));
+    assert_eq!(world.client_mut(a).evicted_count, 0, "A came back in time");
     let c = world.client(3);
     assert_eq!(world.read(c, object(1), Extent::at(0, 3)), Ok(b"new".to_vec()));
 }
@@ -139,4 +140,25 @@ fn write_somewhere(
     let bytes = model.entry(number).or_default();
     bytes.resize(bytes.len().max(offset + data.len()), 0);
     bytes[offset..offset + data.len()].copy_from_slice(&data);
+}
+
+/// One client never comes back; the others' replays wait for it until the window ends, and are executed then.
+#[test]
+fn a_client_that_stays_away_costs_the_others_nothing_but_time() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    for client in [a, b] {
+        world.attr(client, object(1));
+    }
+    world.is_syncing = false;
+    world.lock_and_write(a, object(1), 0, b"abc");
+    world.lock_and_write(a, object(2), 0, b"def");
+    world.cut_off(b, true);
+    world.crash(0, |_| Kept::Nothing);
+    world.is_syncing = true;
+    world.start();
+    world.pass(Duration::from_secs(90));
+    assert_eq!(world.client_mut(a).evicted_count, 0);
+    assert_eq!(world.read(a, object(1), Extent::at(0, 3)), Ok(b"abc".to_vec()));
+    assert_eq!(world.read(a, object(2), Extent::at(0, 3)), Ok(b"def".to_vec()));
 }

@@ -17,6 +17,9 @@ pub(super) struct Recovery {
     /// Somebody had a session.
     pub is_needed: bool,
     pub deadline: Time,
+    /// The window has passed, and who had not come back by then is gone. Those who had, and whose replays waited for
+    /// the absent, have the same time once more.
+    is_window_over: bool,
     /// The replay that the owner executes now.
     running: Option<(ClientId, Xid)>,
     /// All have replayed; what must be durable before the end is written.
@@ -69,6 +72,7 @@ impl<M: MetaStore> Core<M> {
         self.recovery = Some(Recovery {
             is_needed,
             deadline: self.now.time.after(self.options.recovery_window),
+            is_window_over: false,
             running: None,
             drained_at: None,
             end_at: None,
@@ -141,10 +145,18 @@ impl<M: MetaStore> Core<M> {
         if recovery.drained_at.is_some() || self.now.time < recovery.deadline {
             return;
         }
-        let is_missing = |awaited: &Awaited| awaited.done.is_none();
+        let is_window_over = recovery.is_window_over;
+        let is_missing = |awaited: &Awaited| match is_window_over {
+            false => !awaited.is_known(),
+            true => awaited.done.is_none(),
+        };
         let missing =
             self.exports.iter().filter(|(_, export)| export.awaited.as_ref().is_some_and(is_missing));
         let missing: Vec<ClientId> = missing.map(|(client, _)| *client).collect();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.is_window_over = true;
+            recovery.deadline = self.now.time.after(self.options.recovery_window);
+        }
         for client in missing {
             self.drop_client(client, EvictReason::Recovery, out);
             if let Some(recovery) = &mut self.recovery {
