@@ -1,10 +1,351 @@
-//! The management server: who belongs to a file system, where it is, and which parameters are permanent.
+//! The management server: what targets each file system has, where they are, and its permanent parameters.
 //!
-//! One machine for any number of file systems, on `target::Core` like the other servers. A configuration has a
-//! version; whoever follows it asks for a newer one than he knows and is answered when there is one.
+//! One MGS serves several file systems. Targets register at each start; clients and targets ask for the configuration
+//! and are answered when it changes. Everything is one row per file system.
 
 #![forbid(unsafe_code)]
 
-pub mod machine;
+use base::{ClientId, ClusterConfig, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
+use borsh::BorshDeserialize;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::{Batch, MetaStore, StoreError, Table};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
+use wire::{Frame, MgsReply, MgsRequest, Reply, Request};
 
-pub use machine::{Input, Mgs, MgsOptions, Output};
+/// File system name -> version byte and `ClusterConfig`.
+const CONFIGS: Table = 1;
+const ROW_VERSION: u8 = 1;
+
+/// `GetConfig` is answered after this, changed or not.
+pub const POLL_WAIT: Duration = Duration::from_secs(5);
+const FSNAME_BYTES_MAX: usize = 64;
+const PARAM_COUNT_MAX: usize = 4096;
+const PARAM_PATH_BYTES_MAX: usize = 256;
+const PARAM_VALUE_BYTES_MAX: usize = 4096;
+const NID_COUNT_MAX: usize = 32;
+const NID_BYTES_MAX: usize = 300;
+const TARGET_COUNT_MAX: usize = 8192;
+/// All of a configuration fits in a row and in a frame; the bounds above would allow more.
+const CONFIG_BYTES_MAX: usize = store::VALUE_BYTES_MAX - 64;
+
+/// How the MGS is started.
+#[derive(Clone, Debug)]
+pub struct MgsOptions {
+    pub uuid: u128,
+    pub now: Now,
+    pub recovery_window: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub enum Input {
+    Frame(Frame),
+    /// The store has made more durable.
+    Durable,
+    Tick,
+    /// An operator wants this client gone.
+    Evict(ClientId),
+}
+
+#[derive(Clone, Debug)]
+pub enum Output {
+    Send(Frame),
+    Event(MgsEvent),
+}
+
+/// For logs, metrics and checkers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MgsEvent {
+    Core(CoreEvent),
+    Registered {
+        fsname: String,
+        target: TargetId,
+        version: u64,
+    },
+    /// The index belongs to another target.
+    RegistrationRefused {
+        fsname: String,
+        target: TargetId,
+    },
+    ParamSet {
+        fsname: String,
+        path: String,
+        version: u64,
+    },
+}
+
+/// Somebody who waits for a newer configuration.
+#[derive(Debug)]
+struct Poll {
+    token: Token,
+    fsname: String,
+    known_version: u64,
+    until: Time,
+}
+
+/// The management server.
+pub struct Mgs<M: MetaStore> {
+    core: Core<M>,
+    configs: BTreeMap<String, ClusterConfig>,
+    polls: Vec<Poll>,
+    core_out: Vec<CoreOutput>,
+}
+
+impl<M: MetaStore> Mgs<M> {
+    /// # Errors
+    /// If the store fails or a row is damaged (`CorruptRow`).
+    pub fn open(store: Arc<M>, options: MgsOptions) -> Result<Mgs<M>, StoreError> {
+        let configs = read_configs(&*store)?;
+        let core_options = CoreOptions {
+            id: TargetId::MGT,
+            uuid: options.uuid,
+            // Callers belong to any of the file systems.
+            fsname: String::new(),
+            now: options.now,
+            recovery_window: options.recovery_window,
+            has_external_data: false,
+        };
+        let core = Core::open(store, core_options)?;
+        Ok(Mgs { core, configs, polls: Vec::new(), core_out: Vec::new() })
+    }
+
+    pub fn core(&self) -> &Core<M> {
+        &self.core
+    }
+
+    /// The configuration of a file system, for the process that serves it.
+    pub fn config(&self, fsname: &str) -> Option<&ClusterConfig> {
+        self.configs.get(fsname)
+    }
+
+    fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
+        while !self.core_out.is_empty() {
+            for output in std::mem::take(&mut self.core_out) {
+                match output {
+                    CoreOutput::Send(frame) => out.push(Output::Send(frame)),
+                    CoreOutput::Execute(work) => self.execute(now, work.token, work.request, out),
+                    CoreOutput::Evicted(client) => self.polls.retain(|poll| poll.token.client != client),
+                    CoreOutput::RecoveryEnded => {}
+                    CoreOutput::Event(event) => out.push(Output::Event(MgsEvent::Core(event))),
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, now: Now, token: Token, request: Request, out: &mut Vec<Output>) {
+        let Request::Mgs(request) = request else { return self.refuse(now, token, Status::ProtocolError) };
+        match request {
+            MgsRequest::GetConfig { fsname, known_version } => {
+                self.get_config(now, token, fsname, known_version);
+            }
+            MgsRequest::Register { fsname, target } => self.register(now, token, fsname, target, out),
+            MgsRequest::SetParam { fsname, path, value } => {
+                self.set_param(now, token, fsname, path, value, out);
+            }
+            MgsRequest::ListFilesystems => {
+                let names = self.configs.keys().cloned().collect();
+                self.answer(now, token, MgsReply::Filesystems(names));
+            }
+        }
+    }
+
+    fn answer(&mut self, now: Now, token: Token, reply: MgsReply) {
+        self.core.reply(now, token, Ok((Reply::Mgs(reply), Bytes::new())), &mut self.core_out);
+    }
+
+    fn refuse(&mut self, now: Now, token: Token, status: Status) {
+        self.core.reply(now, token, Err(status), &mut self.core_out);
+    }
+
+    fn get_config(&mut self, now: Now, token: Token, fsname: String, known_version: u64) {
+        let Some(config) = self.configs.get(&fsname) else {
+            return self.refuse(now, token, Status::NotFound);
+        };
+        // A known version above ours is of an MGS that has lost its disk: tell what there is.
+        if config.version != known_version {
+            let config = config.clone();
+            return self.answer(now, token, MgsReply::Config(config));
+        }
+        self.polls.push(Poll { token, fsname, known_version, until: now.time.after(POLL_WAIT) });
+    }
+
+    /// A target that starts says where it is. Its index is its own for ever.
+    fn register(
+        &mut self,
+        now: Now,
+        token: Token,
+        fsname: String,
+        target: TargetConfig,
+        out: &mut Vec<Output>,
+    ) {
+        let is_sound = is_fsname(&fsname)
+            && target.uuid != 0
+            && target.nids.len() <= NID_COUNT_MAX
+            && target.nids.iter().all(|nid| nid.len() <= NID_BYTES_MAX);
+        if !is_sound {
+            return self.refuse(now, token, Status::Invalid);
+        }
+        let mut config = self.configs.get(&fsname).cloned().unwrap_or_default();
+        config.fsname.clone_from(&fsname);
+        let id = target.id;
+        match config.targets.binary_search_by_key(&id, |known| known.id) {
+            Ok(index) => {
+                let Some(known) = config.targets.get_mut(index) else { return };
+                if known.uuid != target.uuid {
+                    out.push(Output::Event(MgsEvent::RegistrationRefused { fsname, target: id }));
+                    return self.refuse(now, token, Status::Exists);
+                }
+                if *known == target {
+                    return self.answer(now, token, MgsReply::Config(config));
+                }
+                *known = target;
+            }
+            Err(_) if config.targets.len() >= TARGET_COUNT_MAX => {
+                return self.refuse(now, token, Status::NoSpace);
+            }
+            Err(index) => config.targets.insert(index, target),
+        }
+        if let Some(version) = self.change(now, token, config) {
+            out.push(Output::Event(MgsEvent::Registered { fsname, target: id, version }));
+        }
+    }
+
+    fn set_param(
+        &mut self,
+        now: Now,
+        token: Token,
+        fsname: String,
+        path: String,
+        value: Option<String>,
+        out: &mut Vec<Output>,
+    ) {
+        let value = value.filter(|value| !value.is_empty());
+        let is_sound = !path.is_empty()
+            && path.len() <= PARAM_PATH_BYTES_MAX
+            && value.as_ref().is_none_or(|value| value.len() <= PARAM_VALUE_BYTES_MAX);
+        if !is_sound {
+            return self.refuse(now, token, Status::Invalid);
+        }
+        let Some(mut config) = self.configs.get(&fsname).cloned() else {
+            return self.refuse(now, token, Status::NotFound);
+        };
+        config.params.retain(|(known, _)| *known != path);
+        if let Some(value) = value {
+            if config.params.len() >= PARAM_COUNT_MAX {
+                return self.refuse(now, token, Status::NoSpace);
+            }
+            config.params.push((path.clone(), value));
+            config.params.sort();
+        }
+        if let Some(version) = self.change(now, token, config) {
+            out.push(Output::Event(MgsEvent::ParamSet { fsname, path, version }));
+        }
+    }
+
+    /// Stores a new version, answers with it when it is durable, and tells those who wait. `None`: refused.
+    fn change(&mut self, now: Now, token: Token, mut config: ClusterConfig) -> Option<u64> {
+        config.version += 1;
+        let mut row = vec![ROW_VERSION];
+        let result = borsh::BorshSerialize::serialize(&config, &mut row);
+        assert!(result.is_ok(), "a row is written to memory");
+        if row.len() > CONFIG_BYTES_MAX {
+            self.refuse(now, token, Status::NoSpace);
+            return None;
+        }
+        let mut batch = Batch::new();
+        batch.put(CONFIGS, config.fsname.as_bytes(), &row);
+        let reply = Reply::Mgs(MgsReply::Config(config.clone()));
+        let core_out = &mut self.core_out;
+        self.core.commit_then_reply_when_durable(now, token, batch, reply, core_out).ok()?;
+        let version = config.version;
+        let fsname = config.fsname.clone();
+        self.configs.insert(fsname.clone(), config);
+        self.answer_polls(now, |poll| poll.fsname == fsname && poll.known_version != version);
+        Some(version)
+    }
+
+    fn answer_polls(&mut self, now: Now, is_due: impl Fn(&Poll) -> bool) {
+        let (due, waiting) = std::mem::take(&mut self.polls).into_iter().partition(is_due);
+        self.polls = waiting;
+        let due: Vec<Poll> = due;
+        for poll in due {
+            match self.configs.get(&poll.fsname).cloned() {
+                Some(config) => self.answer(now, poll.token, MgsReply::Config(config)),
+                None => self.refuse(now, poll.token, Status::NotFound),
+            }
+        }
+    }
+}
+
+/// Letters, digits, `-` and `_`.
+fn is_fsname(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !name.is_empty() && name.len() <= FSNAME_BYTES_MAX && name.bytes().all(is_allowed)
+}
+
+fn read_configs(store: &dyn MetaStore) -> Result<BTreeMap<String, ClusterConfig>, StoreError> {
+    let mut configs = BTreeMap::new();
+    let mut damaged = None;
+    let end = vec![0xff; store::KEY_BYTES_MAX];
+    store.scan(CONFIGS, &[], &end, usize::MAX, &mut |key, value| {
+        match decode(value) {
+            Some(config) if config.fsname.as_bytes() == key => {
+                configs.insert(config.fsname.clone(), config);
+            }
+            _ => damaged = Some(key.to_vec()),
+        }
+        damaged.is_none()
+    })?;
+    match damaged {
+        Some(key) => Err(StoreError::CorruptRow { table: CONFIGS, key }),
+        None => Ok(configs),
+    }
+}
+
+fn decode(value: &[u8]) -> Option<ClusterConfig> {
+    match value.split_first() {
+        Some((&ROW_VERSION, body)) => ClusterConfig::try_from_slice(body).ok(),
+        _ => None,
+    }
+}
+
+impl<M: MetaStore> Machine for Mgs<M> {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Frame(frame) => self.core.on_frame(now, frame, &mut self.core_out),
+            Input::Durable => self.core.on_durable(now, &mut self.core_out),
+            Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
+            Input::Tick => {
+                self.core.on_tick(now, &mut self.core_out);
+                self.answer_polls(now, |poll| poll.until <= now.time);
+            }
+        }
+        self.settle(now, out);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let poll = self.polls.iter().map(|poll| poll.until).min();
+        [self.core.next_deadline(), poll].into_iter().flatten().min()
+    }
+
+    fn check(&self) {
+        self.core.check();
+        for (fsname, config) in &self.configs {
+            assert_eq!(*fsname, config.fsname);
+            assert!(config.targets.is_sorted_by_key(|target| target.id));
+            assert!(config.version > 0);
+        }
+        for poll in &self.polls {
+            assert!(
+                self.configs.get(&poll.fsname).is_some_and(|config| config.version == poll.known_version)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+#![allow(clippy::unwrap_used)]
+use super::{Input, Mgs, MgsOptions, Output, POLL_WAIT};
+use base::limits::RECOVERY_WINDOW;
+use base::{ClientId, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
+use bytes::Bytes;
+use rpc::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
+use std::sync::Arc;
+use store::MemoryMeta;
+use wire::{MgsReply, MgsRequest, Reply, Request};
+
+struct World {
+    store: Arc<MemoryMeta>,
+    mgs: Mgs<MemoryMeta>,
+    import: Import,
+    now: Now,
+    done: Vec<(Ticket, Result<Answer, Status>)>,
+}
+
+fn world() -> World {
+    let store = Arc::new(MemoryMeta::new());
+    let now = Now { time: Time(1_000_000_000), ..Now::default() };
+    let mgs = open(&store, now);
+    let import = Import::new(ImportOptions {
+        client: ClientId(5),
+        incarnation: 1,
+        fsname: "any".into(),
+        nid: "test".into(),
+        target: TargetId::MGT,
+        target_uuid: 0,
+    });
+    World { store, mgs, import, now, done: Vec::new() }
+}
+
+fn open(store: &Arc<MemoryMeta>, now: Now) -> Mgs<MemoryMeta> {
+    Mgs::open(Arc::clone(store), MgsOptions { uuid: 9, now, recovery_window: RECOVERY_WINDOW }).unwrap()
+}
+
+impl World {
+    fn submit(&mut self, request: MgsRequest, kind: Kind) -> Ticket {
+        let mut outputs = Vec::new();
+        let ticket = self.import.submit(self.now, Request::Mgs(request), Bytes::new(), kind, 0, &mut outputs);
+        self.pump(outputs);
+        ticket
+    }
+
+    fn pump(&mut self, mut outputs: Vec<ImportOutput>) {
+        loop {
+            let mut sent = Vec::new();
+            for output in outputs.drain(..) {
+                match output {
+                    ImportOutput::Send(frame) => {
+                        self.mgs.handle(self.now, Input::Frame(frame), &mut sent);
+                    }
+                    ImportOutput::Completed { ticket, result } => self.done.push((ticket, result)),
+                    ImportOutput::ReplayWanted => self.import.replay_now(self.now, vec![], &mut Vec::new()),
+                    _ => {}
+                }
+            }
+            // What the first makes possible may want to be durable too.
+            for _ in 0..2 {
+                self.store.sync();
+                self.mgs.handle(self.now, Input::Durable, &mut sent);
+                self.mgs.check();
+            }
+            for output in sent {
+                if let Output::Send(frame) = output {
+                    self.import.on_frame(self.now, frame, &mut outputs);
+                }
+            }
+            if outputs.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn pass(&mut self, wait: Duration) {
+        self.now.time = self.now.time.after(wait);
+        let mut sent = Vec::new();
+        self.mgs.handle(self.now, Input::Tick, &mut sent);
+        let mut outputs = Vec::new();
+        for output in sent {
+            if let Output::Send(frame) = output {
+                self.import.on_frame(self.now, frame, &mut outputs);
+            }
+        }
+        self.import.on_tick(self.now, &mut outputs);
+        self.pump(outputs);
+    }
+
+    fn result(&self, ticket: Ticket) -> Option<Result<MgsReply, Status>> {
+        let (_, result) = self.done.iter().find(|(done, _)| *done == ticket)?;
+        Some(result.clone().map(|answer| match answer.reply {
+            Reply::Mgs(reply) => reply,
+            other => panic!("{other:?}"),
+        }))
+    }
+
+    fn ask(&mut self, request: MgsRequest, kind: Kind) -> Result<MgsReply, Status> {
+        let ticket = self.submit(request, kind);
+        self.result(ticket).expect("answered at once")
+    }
+
+    fn register(&mut self, fsname: &str, id: TargetId, uuid: u128) -> Result<MgsReply, Status> {
+        let target = TargetConfig { id, uuid, nids: vec!["127.0.0.1:7988".into()], is_active: true };
+        self.ask(MgsRequest::Register { fsname: fsname.into(), target }, Kind::Modifying)
+    }
+}
+
+fn version(reply: Result<MgsReply, Status>) -> u64 {
+    match reply {
+        Ok(MgsReply::Config(config)) => config.version,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_index_belongs_to_the_target_that_registered_first() {
+    let mut world = world();
+    assert_eq!(version(world.register("a", TargetId::mdt(0), 1)), 1);
+    assert_eq!(version(world.register("a", TargetId::mdt(0), 1)), 1, "the same again changes nothing");
+    assert_eq!(world.register("a", TargetId::mdt(0), 2), Err(Status::Exists));
+    assert_eq!(version(world.register("b", TargetId::mdt(0), 2)), 1, "another file system");
+    assert_eq!(
+        world.ask(MgsRequest::ListFilesystems, Kind::Plain),
+        Ok(MgsReply::Filesystems(vec!["a".into(), "b".into()]))
+    );
+    assert_eq!(world.register("no/name", TargetId::mdt(0), 2), Err(Status::Invalid));
+}
+
+#[test]
+fn a_poll_is_answered_on_change_or_after_a_while() {
+    let mut world = world();
+    world.register("a", TargetId::ost(0), 1).unwrap();
+    let poll = MgsRequest::GetConfig { fsname: "a".into(), known_version: 1 };
+    let first = world.submit(poll.clone(), Kind::Plain);
+    assert_eq!(world.result(first), None);
+    world.register("a", TargetId::ost(1), 2).unwrap();
+    assert_eq!(version(world.result(first).unwrap()), 2);
+    let second = world.submit(MgsRequest::GetConfig { fsname: "a".into(), known_version: 2 }, Kind::Plain);
+    world.pass(POLL_WAIT);
+    assert_eq!(version(world.result(second).unwrap()), 2);
+    let unknown = MgsRequest::GetConfig { fsname: "x".into(), known_version: 0 };
+    assert_eq!(world.ask(unknown, Kind::Plain), Err(Status::NotFound));
+}
+
+#[test]
+fn parameters_are_kept_over_a_restart() {
+    let mut world = world();
+    world.register("a", TargetId::ost(0), 1).unwrap();
+    let set = |value: Option<&str>| MgsRequest::SetParam {
+        fsname: "a".into(),
+        path: "llite.*.stats".into(),
+        value: value.map(String::from),
+    };
+    assert_eq!(version(world.ask(set(Some("1")), Kind::Modifying)), 2);
+    world.mgs = open(&world.store, world.now);
+    assert_eq!(world.mgs.config("a").unwrap().params, [("llite.*.stats".into(), "1".into())]);
+    world.pass(Duration::from_secs(20));
+    world.pass(Duration::from_secs(20));
+    assert_eq!(version(world.ask(set(None), Kind::Modifying)), 3);
+    assert_eq!(world.mgs.config("a").unwrap().params, []);
+}
+
+#[test]
+fn a_damaged_row_is_refused_at_the_start() {
+    let mut world = world();
+    world.register("a", TargetId::ost(0), 1).unwrap();
+    assert!(world.store.rot(super::CONFIGS, b"a"));
+    let options = MgsOptions { uuid: 9, now: world.now, recovery_window: RECOVERY_WINDOW };
+    assert!(Mgs::open(Arc::clone(&world.store), options).is_err());
+}
