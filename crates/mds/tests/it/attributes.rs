@@ -1,0 +1,191 @@
+//! Attributes, xattrs, ACLs.
+
+use crate::harness::{ROOT, World, attr_of, fid_of, new, user};
+use base::{Fid, SetAttr, SetTime, Status, WallTime};
+use wire::lock::LockWant;
+use wire::mdt::{Credentials, LayoutHint, NewNode};
+use wire::{MdtReply, MdtRequest};
+
+fn setattr(fid: Fid, set: SetAttr, creds: Credentials) -> MdtRequest {
+    MdtRequest::Setattr { fid, set, creds, handle: None, want: LockWant::default() }
+}
+
+fn owned_by(world: &mut World, name: &str, uid: u32, permissions: u32) -> Fid {
+    let file = world.mkfile(Fid::ROOT, name);
+    let set =
+        SetAttr { uid: Some(uid), gid: Some(uid), permissions: Some(permissions), ..SetAttr::default() };
+    world.ask(0, 0, setattr(file, set, ROOT)).unwrap();
+    file
+}
+
+#[test]
+fn owners_change_modes_and_others_do_not() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "f", 5, 0o644);
+    let chmod = |mode| SetAttr { permissions: Some(mode), ..SetAttr::default() };
+    assert_eq!(world.ask(0, 0, setattr(file, chmod(0o600), user(6))), Err(Status::NotPermitted));
+    let reply = world.ask(0, 0, setattr(file, chmod(0o6755), user(5))).unwrap();
+    assert_eq!(attr_of(&reply).permissions, 0o6755);
+    // Not in the file's group: no set-group-id.
+    let set = SetAttr { gid: Some(9), permissions: Some(0o755), ..SetAttr::default() };
+    world.ask(0, 0, setattr(file, set, ROOT)).unwrap();
+    let reply = world.ask(0, 0, setattr(file, chmod(0o2755), user(5))).unwrap();
+    assert_eq!(attr_of(&reply).permissions, 0o755);
+    let unknown_groups = Credentials { uid: 5, gid: 5, groups: None };
+    assert_eq!(world.ask(0, 0, setattr(file, chmod(0o2755), unknown_groups)), Err(Status::NotPermitted));
+}
+
+#[test]
+fn a_new_owner_takes_set_id_bits_away() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "f", 5, 0o6755);
+    let chown = SetAttr { uid: Some(6), ..SetAttr::default() };
+    assert_eq!(world.ask(0, 0, setattr(file, chown.clone(), user(5))), Err(Status::NotPermitted));
+    let reply = world.ask(0, 0, setattr(file, chown, ROOT)).unwrap();
+    assert_eq!((attr_of(&reply).uid, attr_of(&reply).permissions), (6, 0o755));
+    let chgrp = SetAttr { gid: Some(40), ..SetAttr::default() };
+    let member = Credentials { uid: 6, gid: 6, groups: Some(vec![40]) };
+    assert_eq!(world.ask(0, 0, setattr(file, chgrp.clone(), user(6))), Err(Status::NotPermitted));
+    assert_eq!(attr_of(&world.ask(0, 0, setattr(file, chgrp, member)).unwrap()).gid, 40);
+}
+
+#[test]
+fn times_are_set_by_owners_and_to_now_by_writers() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "f", 5, 0o602);
+    let to = SetAttr { mtime: Some(SetTime::To(WallTime(7))), ..SetAttr::default() };
+    let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+    assert_eq!(world.ask(0, 0, setattr(file, to.clone(), user(6))), Err(Status::NotPermitted));
+    assert!(world.ask(0, 0, setattr(file, now, user(6))).is_ok());
+    let attr = attr_of(&world.ask(0, 0, setattr(file, to, user(5))).unwrap()).clone();
+    assert_eq!(attr.mtime, WallTime(7));
+    assert!(attr.mtime_stamp > WallTime(7), "the stamp says when, not what");
+    assert_eq!(attr.ctime, world.now.wall);
+}
+
+#[test]
+fn directories_hand_down_their_group() {
+    let mut world = World::new(1, 1);
+    let mut request = new(Fid::ROOT, "d", NewNode::Directory);
+    request.permissions = 0o2777;
+    request.creds = Credentials { gid: 50, ..ROOT };
+    let dir = fid_of(&world.create(request).unwrap());
+    let mut request = new(dir, "sub", NewNode::Directory);
+    request.creds = user(5);
+    let attr = attr_of(&world.create(request).unwrap()).clone();
+    assert_eq!((attr.uid, attr.gid, attr.permissions & 0o7000), (5, 50, 0o2000));
+    let mut request = new(dir, "f", NewNode::Regular);
+    (request.creds, request.permissions) = (user(5), 0o2775);
+    let attr = attr_of(&world.create(request).unwrap()).clone();
+    assert_eq!((attr.gid, attr.permissions), (50, 0o775));
+}
+
+fn setxattr(fid: Fid, name: &str, value: &[u8], flags: u32, creds: Credentials) -> MdtRequest {
+    MdtRequest::Setxattr { fid, name: name.into(), value: value.into(), flags, creds }
+}
+
+fn getxattr(fid: Fid, name: &str) -> MdtRequest {
+    MdtRequest::Getxattr { fid, name: name.into() }
+}
+
+#[test]
+fn xattrs_of_64_kib_are_kept_and_listed() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "f", 5, 0o600);
+    let big = vec![7; 64 << 10];
+    let reply = world.ask(0, 0, setxattr(file, "user.big", &big, 0, user(5))).unwrap();
+    assert!(attr_of(&reply).has_xattrs);
+    assert_eq!(world.ask(0, 0, setxattr(file, "user.big", b"", 1, user(5))), Err(Status::Exists));
+    assert_eq!(world.ask(0, 0, setxattr(file, "user.no", b"", 2, user(5))), Err(Status::NoData));
+    assert_eq!(world.ask(0, 0, setxattr(file, "user.x", b"", 0, user(6))), Err(Status::AccessDenied));
+    assert_eq!(world.ask(0, 0, setxattr(file, "trusted.x", b"", 0, user(5))), Err(Status::NotPermitted));
+    assert_eq!(world.ask(0, 0, setxattr(file, "odd.x", b"", 0, ROOT)), Err(Status::NotSupported));
+    world.ask(0, 0, setxattr(file, "user.small", b"s", 0, user(5))).unwrap();
+    assert_eq!(world.ask(0, 0, getxattr(file, "user.big")), Ok(MdtReply::Bytes(big)));
+    let list = world.ask(0, 0, MdtRequest::Listxattr { fid: file, want: LockWant::default() }).unwrap();
+    let expected = vec![(b"user.big".to_vec(), None), (b"user.small".to_vec(), Some(b"s".to_vec()))];
+    assert_eq!(list, MdtReply::Xattrs { xattrs: expected, grants: vec![] });
+    for name in ["user.big", "user.small"] {
+        let request = MdtRequest::Removexattr { fid: file, name: name.into(), creds: user(5) };
+        world.ask(0, 0, request.clone()).unwrap();
+        assert_eq!(world.ask(0, 0, request), Err(Status::NoData));
+    }
+    assert!(!world.getattr(0, file).unwrap().has_xattrs);
+}
+
+/// owner, named user, group, mask, other
+fn acl(owner: u8, user: (u32, u8), group: u8, mask: u8, other: u8) -> Vec<u8> {
+    let mut value = 2u32.to_le_bytes().to_vec();
+    let none = u32::MAX;
+    for (tag, permissions, id) in
+        [(1u16, owner, none), (2, user.1, user.0), (4, group, none), (16, mask, none), (32, other, none)]
+    {
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&u16::from(permissions).to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    value
+}
+
+#[test]
+fn acls_grant_and_follow_the_mode() {
+    let mut world = World::new(1, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let access = acl(7, (9, 7), 5, 7, 5);
+    let reply = world.ask(0, 0, setxattr(dir, "system.posix_acl_access", &access, 0, ROOT)).unwrap();
+    assert_eq!(attr_of(&reply).permissions, 0o775, "the mask stands for the group");
+    let mut request = new(dir, "f", NewNode::Regular);
+    request.creds = user(8);
+    assert_eq!(world.create(request.clone()), Err(Status::AccessDenied));
+    request.creds = user(9);
+    world.create(request.clone()).unwrap();
+    let chmod = SetAttr { permissions: Some(0o755), ..SetAttr::default() };
+    world.ask(0, 0, setattr(dir, chmod, ROOT)).unwrap();
+    let expected = acl(7, (9, 7), 5, 5, 5);
+    assert_eq!(world.ask(0, 0, getxattr(dir, "system.posix_acl_access")), Ok(MdtReply::Bytes(expected)));
+    request.name = b"g".to_vec();
+    assert_eq!(world.create(request), Err(Status::AccessDenied), "the mask limits the named user");
+}
+
+#[test]
+fn a_default_acl_is_inherited_in_place_of_the_umask() {
+    let mut world = World::new(1, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let default = acl(7, (9, 7), 5, 7, 0);
+    world.ask(0, 0, setxattr(dir, "system.posix_acl_default", &default, 0, ROOT)).unwrap();
+    let mut request = new(dir, "f", NewNode::Regular);
+    (request.permissions, request.umask) = (0o666, 0o077);
+    let reply = world.create(request).unwrap();
+    assert_eq!(attr_of(&reply).permissions, 0o660);
+    let access = world.ask(0, 0, getxattr(fid_of(&reply), "system.posix_acl_access"));
+    assert_eq!(access, Ok(MdtReply::Bytes(acl(6, (9, 7), 5, 6, 0))));
+    let sub = world.mkdir(dir, "sub");
+    assert_eq!(world.ask(0, 0, getxattr(sub, "system.posix_acl_default")), Ok(MdtReply::Bytes(default)));
+}
+
+#[test]
+fn layouts_are_inherited_and_fixed_by_data() {
+    let mut world = World::new(1, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let hint = LayoutHint { stripe_size_bytes: Some(128 << 10), stripe_count: None, first_ost: Some(0) };
+    let set = |fid, layout: &LayoutHint| MdtRequest::SetLayout { fid, layout: layout.clone(), creds: ROOT };
+    world.ask(0, 0, set(dir, &hint)).unwrap();
+    let sub = world.mkdir(dir, "sub");
+    let reply = world.create(new(sub, "f", NewNode::Regular)).unwrap();
+    let layout = crate::harness::entry_of(&reply).layout.clone().unwrap();
+    assert_eq!((layout.stripe_size_bytes, layout.osts.as_slice()), (128 << 10, &[0][..]));
+    let odd = LayoutHint { stripe_size_bytes: Some(1000), ..LayoutHint::default() };
+    assert_eq!(world.ask(0, 0, set(dir, &odd)), Err(Status::Invalid));
+    let file = fid_of(&reply);
+    world.open(0, file, true);
+    assert_eq!(world.ask(0, 0, set(file, &hint)), Err(Status::Exists));
+}
+
+#[test]
+fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
+    let mut world = World::new(1, 1);
+    world.mkfile(Fid::ROOT, "f");
+    world.servers[0].store.set_full(true);
+    assert_eq!(world.create(new(Fid::ROOT, "g", NewNode::Regular)), Err(Status::NoSpace));
+    assert!(world.unlink(Fid::ROOT, "f").is_ok());
+}

@@ -1,0 +1,261 @@
+//! Two and three MDTs back to back.
+
+use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
+use base::{Endpoint, Fid, FileType, Rng, Status, TargetId};
+use wire::mdt::NewNode;
+use wire::{MdtReply, MdtRequest};
+
+fn mkdir_on(world: &mut World, parent: Fid, name: &str, mdt: u16) -> Fid {
+    let mut request = new(parent, name, NewNode::Directory);
+    request.mdt_index = Some(mdt);
+    let fid = fid_of(&world.create(request).unwrap());
+    assert_eq!(fid.mdt_index(), Some(mdt));
+    fid
+}
+
+#[test]
+fn a_directory_on_another_mdt_is_made_used_and_removed() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let file = world.mkfile(dir, "f");
+    assert_eq!(file.mdt_index(), Some(1));
+    assert_eq!(world.getattr(0, Fid::ROOT).unwrap().link_count, 3);
+    assert_eq!(world.getattr(0, dir).unwrap().file_type, FileType::Directory);
+    assert_eq!(world.rmdir(Fid::ROOT, "d"), Err(Status::NotEmpty));
+    world.unlink(dir, "f").unwrap();
+    world.rmdir(Fid::ROOT, "d").unwrap();
+    assert_eq!(world.lookup(0, Fid::ROOT, "d"), None);
+    world.check_consistent();
+    let mut request = new(Fid::ROOT, "d", NewNode::Directory);
+    request.mdt_index = Some(7);
+    assert_eq!(world.create(request), Err(Status::NoDevice));
+}
+
+#[test]
+fn links_and_unlinks_reach_the_other_mdt() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let reply = world.link(file, dir, "g").unwrap();
+    assert_eq!(entry_of(&reply).file_type, FileType::Regular);
+    assert_eq!(world.getattr(0, file).unwrap().link_count, 2);
+    assert_eq!(world.link(dir, dir, "h"), Err(Status::NotPermitted));
+    let fifo = NewNode::Device { file_type: FileType::Fifo, rdev: 0 };
+    let fifo = fid_of(&world.create(new(Fid::ROOT, "fifo", fifo)).unwrap());
+    assert_eq!(entry_of(&world.link(fifo, dir, "fifo").unwrap()).file_type, FileType::Fifo);
+    world.unlink(Fid::ROOT, "f").unwrap();
+    assert_eq!(world.getattr(0, file).unwrap().link_count, 1);
+    world.unlink(dir, "g").unwrap();
+    assert_eq!(world.getattr(0, file), Err(Status::Stale));
+    world.check_consistent();
+}
+
+#[test]
+fn files_and_directories_move_between_mdts() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let (a, b) = (world.mkfile(Fid::ROOT, "a"), world.mkfile(dir, "b"));
+    world.rename((Fid::ROOT, "a"), (dir, "b"), 0).unwrap();
+    assert_eq!((world.lookup(0, Fid::ROOT, "a"), world.lookup(0, dir, "b")), (None, Some(a)));
+    assert_eq!(world.getattr(0, b), Err(Status::Stale));
+    world.rename((dir, "b"), (Fid::ROOT, "back"), 0).unwrap();
+    assert_eq!(world.rename((dir, "b"), (Fid::ROOT, "x"), 0), Err(Status::NotFound));
+    let sub = world.mkdir(Fid::ROOT, "sub");
+    world.rename((Fid::ROOT, "sub"), (dir, "sub"), 0).unwrap();
+    assert_eq!(world.rename((Fid::ROOT, "d"), (sub, "loop"), 0), Err(Status::Invalid));
+    assert_eq!(world.getattr(0, dir).unwrap().link_count, 3);
+    let other = world.mkfile(dir, "other");
+    world.rename((Fid::ROOT, "back"), (dir, "other"), 2).unwrap();
+    assert_eq!((world.lookup(0, Fid::ROOT, "back"), world.lookup(0, dir, "other")), (Some(other), Some(a)));
+    world.check_consistent();
+}
+
+#[test]
+fn refusals_of_the_other_mdt_leave_nothing_behind() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.mkfile(dir, "f");
+    let empty = world.mkdir(Fid::ROOT, "e");
+    assert_eq!(world.rename((Fid::ROOT, "e"), (Fid::ROOT, "d"), 0), Err(Status::NotEmpty));
+    assert_eq!(world.lookup(0, Fid::ROOT, "e"), Some(empty));
+    world.servers[1].store.set_full(true);
+    let mut request = new(Fid::ROOT, "x", NewNode::Directory);
+    request.mdt_index = Some(1);
+    assert_eq!(world.create(request), Err(Status::NoSpace));
+    world.servers[1].store.set_full(false);
+    world.pass_seconds(3);
+    world.check_consistent();
+}
+
+#[test]
+fn renames_in_opposite_directions_both_end() {
+    let mut world = World::new(2, 2);
+    let (a, b) = (mkdir_on(&mut world, Fid::ROOT, "a", 0), mkdir_on(&mut world, Fid::ROOT, "b", 1));
+    world.mkfile(a, "x");
+    world.mkfile(b, "y");
+    let there = rename((a, "x"), (b, "x"), 0);
+    let back = rename((b, "y"), (a, "y"), 0);
+    let first = (
+        TargetId::mdt(1),
+        world.submit(0, TargetId::mdt(1), wire::Request::Mdt(there), rpc::Kind::Modifying),
+    );
+    let second =
+        (TargetId::mdt(0), world.submit(1, TargetId::mdt(0), wire::Request::Mdt(back), rpc::Kind::Modifying));
+    world.run();
+    world.pass_seconds(5);
+    assert!(world.result(0, first).unwrap().is_ok());
+    assert!(world.result(1, second).unwrap().is_ok());
+    assert_eq!((world.names(a), world.names(b)), (vec!["y".to_string()], vec!["x".to_string()]));
+    world.check_consistent();
+}
+
+#[test]
+fn directories_that_would_swallow_each_other_do_not() {
+    let mut world = World::new(2, 2);
+    let (a, c) = (mkdir_on(&mut world, Fid::ROOT, "a", 0), mkdir_on(&mut world, Fid::ROOT, "c", 1));
+    let (b, d) = (mkdir_on(&mut world, a, "b", 1), mkdir_on(&mut world, c, "d", 0));
+    let first = rename((Fid::ROOT, "a"), (d, "a"), 0);
+    let second = rename((Fid::ROOT, "c"), (b, "c"), 0);
+    let first = (
+        TargetId::mdt(0),
+        world.submit(0, TargetId::mdt(0), wire::Request::Mdt(first), rpc::Kind::Modifying),
+    );
+    let second = (
+        TargetId::mdt(1),
+        world.submit(1, TargetId::mdt(1), wire::Request::Mdt(second), rpc::Kind::Modifying),
+    );
+    world.run();
+    world.pass_seconds(5);
+    let results = [world.result(0, first).unwrap(), world.result(1, second).unwrap()];
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+    assert!(results.contains(&Err(Status::Invalid)));
+    world.check_consistent();
+}
+
+/// The participant prepared and knows no decision; the coordinator comes back without its record, then with it.
+#[test]
+fn a_coordinator_that_lost_its_record_gets_it_back_from_the_client() {
+    for kept in [0, 100] {
+        let mut world = World::new(2, 1);
+        world.getattr(0, Fid::ROOT).unwrap();
+        world.servers[0].is_synced = false;
+        let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        // No decision can leave: it is not durable.
+        assert!(!world.servers[1].mds.is_quiet());
+        world.servers[0].is_synced = true;
+        world.crash(0, kept);
+        world.pass_seconds(5);
+        assert_eq!(world.lookup(0, Fid::ROOT, "d"), Some(dir), "kept {kept}");
+        world.mkfile(dir, "f");
+        world.check_consistent();
+    }
+}
+
+#[test]
+fn a_coordinator_that_lost_its_record_and_its_client_undoes_the_prepare() {
+    let mut world = World::new(2, 2);
+    world.getattr(0, Fid::ROOT).unwrap();
+    world.getattr(1, Fid::ROOT).unwrap();
+    world.servers[0].is_synced = false;
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let dead = Endpoint::Client(world.clients[0].id);
+    for mdt in [0, 1] {
+        world.cut.insert((dead, Endpoint::Target(TargetId::mdt(mdt))));
+    }
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    world.pass_seconds(70);
+    let lookup = MdtRequest::Lookup { parent: Fid::ROOT, name: b"d".to_vec(), want: Default::default() };
+    assert!(matches!(world.ask(1, 0, lookup), Ok(MdtReply::Absent { .. })));
+    assert_eq!(world.getattr(1, dir), Err(Status::Stale));
+    world.check_consistent();
+}
+
+#[test]
+fn a_participant_that_restarts_keeps_what_it_prepared() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.servers[0].is_synced = false;
+    world.rmdir(Fid::ROOT, "d").unwrap();
+    // Prepared, durably; undecided, as the coordinator's record is not durable.
+    world.crash(1, 0);
+    assert!(!world.servers[1].mds.is_quiet());
+    // Whoever looks waits for the decision.
+    let looking = world.start(0, 1, MdtRequest::Getattr { fid: dir, want: Default::default() });
+    world.pass_seconds(2);
+    assert_eq!(world.result(0, looking), None);
+    world.servers[0].is_synced = true;
+    world.pass_seconds(5);
+    assert_eq!(world.result(0, looking), Some(Err(Status::Stale)));
+    world.check_consistent();
+}
+
+/// Random operations of one client over three MDTs with crashes in between; everything answered must be there.
+#[test]
+fn random_operations_and_crashes_leave_a_consistent_tree() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(3, 1);
+        let mut dirs = vec![Fid::ROOT];
+        for step in 0..60 {
+            if rng.one_in(12) {
+                let mdt = rng.below(3) as u16;
+                let kept = rng.below(6) as usize;
+                world.crash(mdt, kept);
+                world.pass_seconds(5);
+            }
+            for server in &mut world.servers {
+                server.is_synced = !rng.one_in(3);
+            }
+            random_step(&mut world, &mut rng, &mut dirs, step);
+            for server in &mut world.servers {
+                server.is_synced = true;
+            }
+            if !rng.one_in(4) {
+                world.pass_seconds(1);
+            }
+        }
+        world.pass_seconds(5);
+        world.check_consistent();
+        assert_eq!(world.clients[0].evictions, 0, "seed {seed}");
+    }
+}
+
+fn random_step(world: &mut World, rng: &mut Rng, dirs: &mut Vec<Fid>, step: u64) {
+    let parent = *rng.pick(dirs).unwrap();
+    let other = *rng.pick(dirs).unwrap();
+    let name = format!("n{}", rng.below(6));
+    let new_name = format!("n{}", rng.below(6));
+    let request = match rng.below(7) {
+        0 | 1 => {
+            let mut request = new(parent, &name, NewNode::Directory);
+            request.mdt_index = Some(rng.below(3) as u16);
+            MdtRequest::Create(request)
+        }
+        2 => MdtRequest::Create(new(parent, &name, NewNode::Regular)),
+        3 => MdtRequest::Unlink { parent, name: name.into(), creds: ROOT },
+        4 => MdtRequest::Rmdir { parent, name: name.into(), creds: ROOT },
+        _ => rename((parent, &name), (other, &new_name), if rng.one_in(4) { 2 } else { 0 }),
+    };
+    let mdt = match &request {
+        MdtRequest::Rename { new_parent, .. } => new_parent.mdt_index().unwrap(),
+        _ => parent.mdt_index().unwrap(),
+    };
+    // Undurable prepares answer when the disks of all go on.
+    let of = world.start(0, mdt, request);
+    for _ in 0..200 {
+        if world.result(0, of).is_some() {
+            break;
+        }
+        for server in &mut world.servers {
+            server.is_synced = true;
+        }
+        world.pass(base::Duration::from_millis(50));
+    }
+    let result = world.result(0, of).unwrap_or_else(|| panic!("step {step} has no answer"));
+    if let Ok(MdtReply::Entry(entry)) = result
+        && entry.file_type == FileType::Directory
+    {
+        dirs.push(entry.fid);
+    }
+}

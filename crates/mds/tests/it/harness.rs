@@ -1,0 +1,558 @@
+//! MDTs, fake OSTs and fake clients in one thread: frames are delivered at once, in order.
+
+use base::limits::RECOVERY_WINDOW;
+use base::{
+    Attr, ClientId, ClusterConfig, Duration, Endpoint, Fid, LockId, Machine, Now, OpenHandle, Status,
+    TargetConfig, TargetId, Time, WallTime,
+};
+use bytes::Bytes;
+use mds::{Input, Mds, MdsEvent, MdsOptions, Output};
+use rpc::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use store::MemoryMeta;
+use wire::lock::LockWant;
+use wire::mdt::{CreateRequest, Credentials, Entry, NewNode, OpenArgs};
+use wire::{
+    Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstRequest, Reply, Request, Resource,
+};
+
+pub const ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: None };
+
+pub fn user(uid: u32) -> Credentials {
+    Credentials { uid, gid: uid, groups: Some(Vec::new()) }
+}
+
+pub struct Client {
+    pub id: ClientId,
+    imports: BTreeMap<TargetId, Import>,
+    pub done: BTreeMap<(TargetId, Ticket), Result<Answer, Status>>,
+    pub callbacks: Vec<(TargetId, LockId, Resource)>,
+    /// Locks are given back as soon as they are asked for.
+    pub is_polite: bool,
+    /// What is said after a restart of a target.
+    pub reopens: BTreeMap<TargetId, Vec<Request>>,
+    pub evictions: usize,
+    next_id: u64,
+}
+
+pub struct Server {
+    pub store: Arc<MemoryMeta>,
+    pub mds: Mds<MemoryMeta>,
+    /// Makes everything durable at once.
+    pub is_synced: bool,
+}
+
+pub struct World {
+    pub now: Now,
+    pub servers: Vec<Server>,
+    pub clients: Vec<Client>,
+    config: ClusterConfig,
+    pub destroyed: BTreeSet<base::ObjectId>,
+    pub events: Vec<MdsEvent>,
+    frames: VecDeque<Frame>,
+    /// Frames between these are lost.
+    pub cut: BTreeSet<(Endpoint, Endpoint)>,
+    ost: FakeOst,
+}
+
+/// Answers sessions and destroys.
+struct FakeOst {
+    core: target::Core<MemoryMeta>,
+    store: Arc<MemoryMeta>,
+}
+
+pub fn fid_of(reply: &MdtReply) -> Fid {
+    entry_of(reply).fid
+}
+
+pub fn entry_of(reply: &MdtReply) -> &Entry {
+    match reply {
+        MdtReply::Entry(entry) => entry,
+        other => panic!("no entry: {other:?}"),
+    }
+}
+
+pub fn attr_of(reply: &MdtReply) -> &Attr {
+    entry_of(reply).attr.as_ref().unwrap()
+}
+
+fn now() -> Now {
+    Now { time: Time(1_000_000_000), wall: WallTime(1_000_000_000_000_000_000) }
+}
+
+impl World {
+    pub fn new(mdt_count: u16, client_count: u16) -> World {
+        let mut targets: Vec<TargetConfig> =
+            (0..mdt_count).map(|index| config_of(TargetId::mdt(index))).collect();
+        targets.push(config_of(TargetId::ost(0)));
+        let config = ClusterConfig { fsname: "test".into(), version: 1, targets, params: Vec::new() };
+        let store = Arc::new(MemoryMeta::new());
+        let options = target::CoreOptions {
+            id: TargetId::ost(0),
+            uuid: 77,
+            fsname: "test".into(),
+            now: now(),
+            recovery_window: RECOVERY_WINDOW,
+            has_external_data: false,
+        };
+        let ost = FakeOst { core: target::Core::open(Arc::clone(&store), options).unwrap(), store };
+        let mut world = World {
+            now: now(),
+            servers: Vec::new(),
+            clients: Vec::new(),
+            config,
+            destroyed: BTreeSet::new(),
+            events: Vec::new(),
+            frames: VecDeque::new(),
+            cut: BTreeSet::new(),
+            ost,
+        };
+        for index in 0..mdt_count {
+            let store = Arc::new(MemoryMeta::new());
+            let mds = open(&store, index, world.now);
+            world.servers.push(Server { store, mds, is_synced: true });
+        }
+        for index in 0..mdt_count {
+            world.configure(index);
+        }
+        for id in 0..client_count {
+            world.add_client(ClientId(1000 + u128::from(id)));
+        }
+        world.run();
+        world
+    }
+
+    pub fn add_client(&mut self, id: ClientId) {
+        let import = |target: TargetId| {
+            Import::new(ImportOptions {
+                client: id,
+                incarnation: 1,
+                fsname: "test".into(),
+                nid: "test".into(),
+                target,
+                target_uuid: 77,
+            })
+        };
+        let mdts = (0..self.servers.len() as u16).map(TargetId::mdt);
+        self.clients.push(Client {
+            id,
+            imports: mdts.map(|target| (target, import(target))).collect(),
+            done: BTreeMap::new(),
+            callbacks: Vec::new(),
+            is_polite: true,
+            reopens: BTreeMap::new(),
+            evictions: 0,
+            next_id: 1,
+        });
+    }
+
+    fn configure(&mut self, index: u16) {
+        let input = Input::Config(self.config.clone());
+        self.give(index, input);
+    }
+
+    fn give(&mut self, index: u16, input: Input) {
+        let mut out = Vec::new();
+        let server = &mut self.servers[usize::from(index)];
+        server.mds.handle(self.now, input, &mut out);
+        server.mds.check();
+        for output in out {
+            match output {
+                Output::Send(frame) => self.frames.push_back(frame),
+                Output::Event(event) => self.events.push(event),
+            }
+        }
+    }
+
+    /// Delivers everything until nothing is left to do.
+    pub fn run(&mut self) {
+        for _ in 0..10_000 {
+            if let Some(frame) = self.frames.pop_front() {
+                self.deliver(frame);
+                continue;
+            }
+            if !self.sync() {
+                return;
+            }
+        }
+        panic!("the machines do not come to rest");
+    }
+
+    fn sync(&mut self) -> bool {
+        let mut has_more = false;
+        for index in 0..self.servers.len() {
+            let server = &self.servers[index];
+            if server.is_synced && server.store.unsynced_count() > 0 {
+                server.store.sync();
+                has_more = true;
+                self.give(index as u16, Input::Durable);
+            }
+        }
+        if self.ost.store.unsynced_count() > 0 {
+            self.ost.store.sync();
+            has_more = true;
+            let mut out = Vec::new();
+            self.ost.core.on_durable(self.now, &mut out);
+            self.on_ost(out);
+        }
+        has_more
+    }
+
+    fn on_ost(&mut self, out: Vec<target::CoreOutput>) {
+        let mut todo = VecDeque::from(out);
+        while let Some(output) = todo.pop_front() {
+            match output {
+                target::CoreOutput::Send(frame) => self.frames.push_back(frame),
+                target::CoreOutput::Execute(work) => {
+                    if let Request::Ost(OstRequest::Destroy { objects }) = work.request {
+                        self.destroyed.extend(objects);
+                    }
+                    let mut more = Vec::new();
+                    self.ost.core.reply(self.now, work.token, Ok((Reply::Done, Bytes::new())), &mut more);
+                    todo.extend(more);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, frame: Frame) {
+        if self.cut.contains(&(frame.src, frame.dst)) {
+            return;
+        }
+        match frame.dst {
+            Endpoint::Target(target) if target.kind == base::TargetKind::Mdt => {
+                self.give(target.index, Input::Frame(frame));
+            }
+            Endpoint::Target(_) => {
+                let mut out = Vec::new();
+                self.ost.core.on_frame(self.now, frame, &mut out);
+                self.on_ost(out);
+            }
+            Endpoint::Client(client) => {
+                let Some(index) = self.clients.iter().position(|known| known.id == client) else { return };
+                self.on_client_frame(index, frame);
+            }
+        }
+    }
+
+    fn on_client_frame(&mut self, index: usize, frame: Frame) {
+        let Endpoint::Target(target) = frame.src else { return };
+        assert_ne!(frame.kind, FrameKind::Request);
+        let mut out = Vec::new();
+        let client = &mut self.clients[index];
+        client.imports.get_mut(&target).unwrap().on_frame(self.now, frame, &mut out);
+        self.on_import(index, target, out);
+    }
+
+    fn on_import(&mut self, index: usize, target: TargetId, outputs: Vec<ImportOutput>) {
+        for output in outputs {
+            let client = &mut self.clients[index];
+            match output {
+                ImportOutput::Send(frame) => self.frames.push_back(frame),
+                ImportOutput::Completed { ticket, result } => {
+                    client.done.insert((target, ticket), result);
+                }
+                ImportOutput::ReplayWanted => {
+                    let requests = client.reopens.get(&target).cloned().unwrap_or_default();
+                    let requests = requests.into_iter().map(|request| (request, Bytes::new())).collect();
+                    let mut out = Vec::new();
+                    client.imports.get_mut(&target).unwrap().replay_now(self.now, requests, &mut out);
+                    self.on_import(index, target, out);
+                }
+                ImportOutput::Evicted => client.evictions += 1,
+                ImportOutput::Callback(Callback::Blocking { lock, resource }) => {
+                    client.callbacks.push((target, lock, resource));
+                    if client.is_polite {
+                        let cancel = Request::Lock(LockRequest::Cancel { locks: vec![lock] });
+                        self.submit(index, target, cancel, Kind::Reserved);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub fn submit(&mut self, client: usize, target: TargetId, request: Request, kind: Kind) -> Ticket {
+        let mut out = Vec::new();
+        let import = self.clients[client].imports.get_mut(&target).unwrap();
+        let ticket = import.submit(self.now, request, Bytes::new(), kind, 0, &mut out);
+        self.on_import(client, target, out);
+        ticket
+    }
+
+    /// Sends a request and lets everything run; `None` while it waits.
+    pub fn start(&mut self, client: usize, mdt: u16, request: MdtRequest) -> (TargetId, Ticket) {
+        let target = TargetId::mdt(mdt);
+        let ticket = self.submit(client, target, Request::Mdt(request), Kind::Modifying);
+        self.run();
+        (target, ticket)
+    }
+
+    pub fn result(&self, client: usize, of: (TargetId, Ticket)) -> Option<Result<MdtReply, Status>> {
+        let result = self.clients[client].done.get(&of)?.clone();
+        Some(result.map(|answer| match answer.reply {
+            Reply::Mdt(reply) => reply,
+            Reply::Done => MdtReply::Bytes(Vec::new()),
+            other => panic!("{other:?}"),
+        }))
+    }
+
+    pub fn ask(&mut self, client: usize, mdt: u16, request: MdtRequest) -> Result<MdtReply, Status> {
+        let of = self.start(client, mdt, request);
+        if let Some(result) = self.result(client, of) {
+            return result;
+        }
+        // Backoffs and repeated callbacks.
+        for _ in 0..100 {
+            self.pass(Duration::from_millis(50));
+            if let Some(result) = self.result(client, of) {
+                return result;
+            }
+        }
+        panic!("no answer");
+    }
+
+    pub fn pass(&mut self, wait: Duration) {
+        self.now.time = self.now.time.after(wait);
+        self.now.wall = WallTime(self.now.wall.0 + wait.as_nanos() as i64);
+        for index in 0..self.servers.len() {
+            self.give(index as u16, Input::Tick);
+        }
+        for index in 0..self.clients.len() {
+            let targets: Vec<TargetId> = self.clients[index].imports.keys().copied().collect();
+            for target in targets {
+                let mut out = Vec::new();
+                self.clients[index].imports.get_mut(&target).unwrap().on_tick(self.now, &mut out);
+                self.on_import(index, target, out);
+            }
+        }
+        self.run();
+    }
+
+    pub fn pass_seconds(&mut self, seconds: u64) {
+        for _ in 0..seconds * 4 {
+            self.pass(Duration::from_millis(250));
+        }
+    }
+
+    /// The server dies; what was not durable is lost but for the first `kept_count` transactions.
+    pub fn crash(&mut self, index: u16, kept_count: usize) {
+        let server = &mut self.servers[usize::from(index)];
+        server.store.crash(kept_count);
+        server.mds = open(&server.store, index, self.now);
+        self.frames.retain(|frame| {
+            let us = Endpoint::Target(TargetId::mdt(index));
+            frame.src != us && frame.dst != us
+        });
+        self.configure(index);
+        for other in 0..self.servers.len() as u16 {
+            self.give(other, Input::ConnectionLost(TargetId::mdt(index)));
+        }
+        for client in 0..self.clients.len() {
+            let mut out = Vec::new();
+            let target = TargetId::mdt(index);
+            self.clients[client].imports.get_mut(&target).unwrap().on_connection_lost(self.now, &mut out);
+            self.on_import(client, target, out);
+        }
+        self.run();
+    }
+
+    pub fn evict(&mut self, index: u16, client: ClientId) {
+        self.give(index, Input::Evict(client));
+        self.run();
+    }
+
+    pub fn new_id(&mut self, client: usize) -> u64 {
+        let id = &mut self.clients[client].next_id;
+        *id += 1;
+        *id
+    }
+
+    /// Offers of a lock for the name and one for the inode.
+    pub fn want(&mut self, client: usize) -> LockWant {
+        LockWant { name: Some(LockId(self.new_id(client))), inode: Some(LockId(self.new_id(client))) }
+    }
+
+    // Shorthands: client 0 unless a test says otherwise, MDT from the FID.
+
+    pub fn create(&mut self, request: CreateRequest) -> Result<MdtReply, Status> {
+        let mdt = request.parent.mdt_index().unwrap();
+        self.ask(0, mdt, MdtRequest::Create(request))
+    }
+
+    pub fn mkdir(&mut self, parent: Fid, name: &str) -> Fid {
+        fid_of(&self.create(new(parent, name, NewNode::Directory)).unwrap())
+    }
+
+    pub fn mkfile(&mut self, parent: Fid, name: &str) -> Fid {
+        fid_of(&self.create(new(parent, name, NewNode::Regular)).unwrap())
+    }
+
+    /// Opens for writing or reading.
+    pub fn open(&mut self, client: usize, fid: Fid, is_write: bool) -> OpenArgs {
+        let open = self.open_args(client, is_write);
+        let want = LockWant::default();
+        let mdt = fid.mdt_index().unwrap();
+        self.ask(client, mdt, MdtRequest::Open { fid, open, creds: ROOT, want }).unwrap();
+        open
+    }
+
+    pub fn open_args(&mut self, client: usize, is_write: bool) -> OpenArgs {
+        let handle = OpenHandle(self.new_id(client));
+        OpenArgs { handle, read: true, write: is_write, execute: false }
+    }
+
+    pub fn close(&mut self, client: usize, fid: Fid, open: OpenArgs) -> MdtReply {
+        let mdt = fid.mdt_index().unwrap();
+        self.ask(client, mdt, MdtRequest::Close { fid, handle: open.handle, atime: None }).unwrap()
+    }
+
+    pub fn lookup(&mut self, client: usize, parent: Fid, name: &str) -> Option<Fid> {
+        let request = MdtRequest::Lookup { parent, name: name.into(), want: LockWant::default() };
+        match self.ask(client, parent.mdt_index().unwrap(), request).unwrap() {
+            MdtReply::Absent { .. } => None,
+            reply => Some(fid_of(&reply)),
+        }
+    }
+
+    pub fn getattr(&mut self, client: usize, fid: Fid) -> Result<Attr, Status> {
+        let request = MdtRequest::Getattr { fid, want: LockWant::default() };
+        Ok(attr_of(&self.ask(client, fid.mdt_index().unwrap(), request)?).clone())
+    }
+
+    pub fn unlink(&mut self, parent: Fid, name: &str) -> Result<MdtReply, Status> {
+        let request = MdtRequest::Unlink { parent, name: name.into(), creds: ROOT };
+        self.ask(0, parent.mdt_index().unwrap(), request)
+    }
+
+    pub fn rmdir(&mut self, parent: Fid, name: &str) -> Result<MdtReply, Status> {
+        let request = MdtRequest::Rmdir { parent, name: name.into(), creds: ROOT };
+        self.ask(0, parent.mdt_index().unwrap(), request)
+    }
+
+    pub fn rename(&mut self, from: (Fid, &str), to: (Fid, &str), flags: u32) -> Result<MdtReply, Status> {
+        self.ask(0, to.0.mdt_index().unwrap(), rename(from, to, flags))
+    }
+
+    pub fn link(&mut self, fid: Fid, parent: Fid, name: &str) -> Result<MdtReply, Status> {
+        let want = LockWant::default();
+        let request = MdtRequest::Link { fid, parent, name: name.into(), creds: ROOT, want };
+        self.ask(0, parent.mdt_index().unwrap(), request)
+    }
+
+    /// Names in a directory, sorted.
+    pub fn names(&mut self, fid: Fid) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut after = 0;
+        loop {
+            let request = MdtRequest::Readdir { fid, after, entry_count_max: 3, with_attrs: true };
+            let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
+            let MdtReply::Entries { entries, is_end } = reply else { panic!("{reply:?}") };
+            for entry in entries {
+                assert!(entry.position > after);
+                after = entry.position;
+                names.push(String::from_utf8(entry.name).unwrap());
+            }
+            if is_end {
+                names.sort();
+                return names;
+            }
+        }
+    }
+
+    /// Nothing is left over on any MDT: every name has its inode, every inode its names, no operation is undecided.
+    pub fn check_consistent(&self) {
+        use mds::rows;
+        let mut inodes = BTreeMap::new();
+        let mut names = BTreeMap::new();
+        let mut links = BTreeSet::new();
+        for server in &self.servers {
+            assert!(server.mds.is_quiet());
+            for ((table, key), value) in server.store.rows() {
+                match table {
+                    rows::INODES => {
+                        let inode: rows::Inode = rows::decode(&value).unwrap();
+                        inodes.insert(inode.attr.fid, inode);
+                    }
+                    rows::DENTRIES => {
+                        let (parent, _, name) = rows::split_dentry_key(&key).unwrap();
+                        let dentry: rows::Dentry = rows::decode(&value).unwrap();
+                        names.insert((dentry.fid, parent, name.to_vec()), dentry);
+                    }
+                    rows::LINKS => {
+                        let (parent, name) = rows::split_link_key(&key).unwrap();
+                        links.insert((Fid::from_key(&key).unwrap(), parent, name.to_vec()));
+                    }
+                    rows::PREPARES | rows::DECISIONS => panic!("an operation was left undecided"),
+                    rows::DESTROYS => panic!("objects were not destroyed"),
+                    _ => {}
+                }
+            }
+        }
+        let expected: BTreeSet<_> = names.keys().cloned().collect();
+        assert_eq!(links, expected, "every name is known to its inode");
+        for (fid, inode) in &inodes {
+            let own = names.keys().filter(|(of, ..)| of == fid).count() as u32;
+            let is_directory = inode.attr.file_type == base::FileType::Directory;
+            let children = |name: &&(Fid, Fid, Vec<u8>)| name.1 == *fid;
+            let subdirectories = names.keys().filter(children).filter(|(child, ..)| {
+                inodes.get(child).is_some_and(|inode| inode.attr.file_type == base::FileType::Directory)
+            });
+            let expected = if is_directory { 2 + subdirectories.count() as u32 } else { own };
+            assert_eq!(inode.attr.link_count, expected, "{fid}");
+            assert!(own > 0 || *fid == Fid::ROOT, "{fid} has no name");
+        }
+        for ((fid, ..), dentry) in &names {
+            assert_eq!(inodes.get(fid).map(|inode| inode.attr.file_type), Some(dentry.file_type));
+        }
+    }
+}
+
+pub fn rename(from: (Fid, &str), to: (Fid, &str), flags: u32) -> MdtRequest {
+    MdtRequest::Rename {
+        parent: from.0,
+        name: from.1.into(),
+        new_parent: to.0,
+        new_name: to.1.into(),
+        flags,
+        creds: ROOT,
+    }
+}
+
+pub fn new(parent: Fid, name: &str, node: NewNode) -> CreateRequest {
+    let permissions = if node == NewNode::Directory { 0o755 } else { 0o644 };
+    CreateRequest {
+        parent,
+        name: name.into(),
+        node,
+        permissions,
+        umask: 0,
+        creds: ROOT,
+        open: None,
+        is_exclusive: true,
+        is_unnamed: false,
+        mdt_index: None,
+        layout: None,
+        fid: None,
+        want: LockWant::default(),
+    }
+}
+
+fn config_of(id: TargetId) -> TargetConfig {
+    TargetConfig { id, uuid: 77, nids: Vec::new(), is_active: true }
+}
+
+fn open(store: &Arc<MemoryMeta>, index: u16, now: Now) -> Mds<MemoryMeta> {
+    let options = MdsOptions {
+        index,
+        uuid: 77,
+        fsname: "test".into(),
+        nid: "test".into(),
+        now,
+        device: 1,
+        recovery_window: RECOVERY_WINDOW,
+    };
+    Mds::open(Arc::clone(store), options).unwrap()
+}

@@ -1,0 +1,92 @@
+//! Locks that come along with replies, and who loses them when.
+
+use crate::harness::{ROOT, World, entry_of, new};
+use base::{Duration, Fid, Status};
+use wire::lock::bits;
+use wire::mdt::NewNode;
+use wire::{LockPolicy, MdtReply, MdtRequest, Resource};
+
+#[test]
+fn absence_is_covered_by_a_lock_that_a_creation_takes_back() {
+    let mut world = World::new(1, 2);
+    let want = world.want(1);
+    let lookup = MdtRequest::Lookup { parent: Fid::ROOT, name: b"f".to_vec(), want };
+    let MdtReply::Absent { grants } = world.ask(1, 0, lookup).unwrap() else { panic!("there") };
+    assert_eq!(grants.len(), 1);
+    world.mkfile(Fid::ROOT, "f");
+    let expected = Resource::Name { parent: Fid::ROOT, hash: base::names::name_hash(b"f") };
+    assert_eq!(world.clients[1].callbacks[0].2, expected);
+    assert!(world.clients[0].callbacks.is_empty());
+}
+
+#[test]
+fn the_requester_keeps_its_own_locks() {
+    let mut world = World::new(1, 1);
+    let want = world.want(0);
+    let mut request = new(Fid::ROOT, "f", NewNode::Regular);
+    request.want = want;
+    let reply = world.create(request).unwrap();
+    assert_eq!(entry_of(&reply).grants.len(), 2);
+    world.unlink(Fid::ROOT, "f").unwrap();
+    assert!(world.clients[0].callbacks.is_empty());
+}
+
+#[test]
+fn a_modification_waits_until_the_lock_is_back() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let want = world.want(1);
+    world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+    world.clients[1].is_polite = false;
+    let set = base::SetAttr { permissions: Some(0o600), ..base::SetAttr::default() };
+    let chmod = MdtRequest::Setattr { fid: file, set, creds: ROOT, handle: None, want: Default::default() };
+    let waiting = world.start(0, 0, chmod);
+    world.pass_seconds(3);
+    assert_eq!(world.result(0, waiting), None);
+    assert!(world.clients[1].callbacks.len() >= 3, "callbacks are repeated");
+    // Others are not given what would make it wait longer.
+    let want = world.want(0);
+    let reply = world.ask(0, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+    assert!(entry_of(&reply).grants.is_empty());
+    let (target, lock, _) = world.clients[1].callbacks[0];
+    let cancel = wire::Request::Lock(wire::LockRequest::Cancel { locks: vec![lock] });
+    world.submit(1, target, cancel, rpc::Kind::Reserved);
+    world.run();
+    assert!(world.result(0, waiting).unwrap().is_ok());
+}
+
+#[test]
+fn a_silent_holder_is_evicted() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let want = world.want(1);
+    world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+    let (us, it) = (base::Endpoint::Client(world.clients[1].id), base::TargetId::mdt(0));
+    world.cut.insert((us, base::Endpoint::Target(it)));
+    let waiting =
+        world.start(0, 0, MdtRequest::Unlink { parent: Fid::ROOT, name: b"f".to_vec(), creds: ROOT });
+    world.pass_seconds(20);
+    assert_eq!(world.result(0, waiting), None);
+    world.pass_seconds(15);
+    assert!(world.result(0, waiting).unwrap().is_ok());
+    world.cut.clear();
+    world.pass_seconds(5);
+    assert_eq!(world.getattr(1, file), Err(Status::Stale));
+    assert_eq!(world.clients[1].evictions, 1);
+}
+
+#[test]
+fn nobody_relies_on_a_size_that_is_not_known() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let want = world.want(1);
+    let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::ALL));
+    world.open(0, file, true);
+    assert_eq!(world.clients[1].callbacks.len(), 1);
+    let want = world.want(1);
+    let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::ALL & !bits::UPDATE));
+    assert!(entry_of(&reply).is_written_elsewhere);
+    world.pass(Duration::from_millis(1));
+}

@@ -1,0 +1,11 @@
+//! The machine with fake clients, over the in-memory store: single MDT, restarts, two MDTs back to back.
+#![allow(clippy::unwrap_used)]
+
+mod advisory;
+mod attributes;
+mod cross;
+mod harness;
+mod locks;
+mod names;
+mod restart;
+mod sizes;

@@ -1,0 +1,190 @@
+//! Names: create, lookup, readdir, link, unlink, rename.
+
+use crate::harness::{ROOT, World, attr_of, entry_of, fid_of, new, rename, user};
+use base::{Fid, Status};
+use wire::mdt::{Credentials, NewNode};
+use wire::{MdtReply, MdtRequest};
+
+#[test]
+fn a_tree_is_made_listed_and_removed() {
+    let mut world = World::new(1, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    for n in 0..40 {
+        world.mkfile(dir, &format!("f{n:02}"));
+    }
+    let expected: Vec<String> = (0..40).map(|n| format!("f{n:02}")).collect();
+    assert_eq!(world.names(dir), expected);
+    assert_eq!(world.rmdir(Fid::ROOT, "d"), Err(Status::NotEmpty));
+    for name in &expected {
+        world.unlink(dir, name).unwrap();
+    }
+    assert_eq!(world.getattr(0, Fid::ROOT).unwrap().link_count, 3);
+    world.rmdir(Fid::ROOT, "d").unwrap();
+    assert_eq!(world.getattr(0, Fid::ROOT).unwrap().link_count, 2);
+    assert_eq!(world.lookup(0, Fid::ROOT, "d"), None);
+    world.check_consistent();
+    assert_eq!(world.destroyed.len(), 40);
+}
+
+#[test]
+fn names_are_checked_in_the_order_of_posix() {
+    let mut world = World::new(1, 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    assert_eq!(world.create(new(Fid::ROOT, "f", NewNode::Directory)), Err(Status::Exists));
+    assert_eq!(world.create(new(file, "x", NewNode::Regular)), Err(Status::NotDirectory));
+    let long = "x".repeat(256);
+    assert_eq!(world.create(new(Fid::ROOT, &long, NewNode::Regular)), Err(Status::NameTooLong));
+    assert_eq!(world.unlink(Fid::ROOT, "g"), Err(Status::NotFound));
+    assert_eq!(world.rmdir(Fid::ROOT, "f"), Err(Status::NotDirectory));
+    world.mkdir(Fid::ROOT, "d");
+    assert_eq!(world.unlink(Fid::ROOT, "d"), Err(Status::IsDirectory));
+    // An existing name is told before a missing right.
+    let mut request = new(Fid::ROOT, "f", NewNode::Regular);
+    request.creds = user(5);
+    assert_eq!(world.create(request.clone()), Err(Status::Exists));
+    request.name = b"h".to_vec();
+    assert_eq!(world.create(request), Err(Status::AccessDenied));
+}
+
+#[test]
+fn a_removed_directory_takes_no_names() {
+    let mut world = World::new(1, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    world.rmdir(Fid::ROOT, "d").unwrap();
+    assert_eq!(world.create(new(dir, "x", NewNode::Regular)), Err(Status::NotFound));
+}
+
+#[test]
+fn links_are_counted() {
+    let mut world = World::new(1, 1);
+    let file = world.mkfile(Fid::ROOT, "a");
+    let reply = world.link(file, Fid::ROOT, "b").unwrap();
+    assert_eq!(attr_of(&reply).link_count, 2);
+    assert_eq!(world.link(file, Fid::ROOT, "b"), Err(Status::Exists));
+    let dir = world.mkdir(Fid::ROOT, "d");
+    assert_eq!(world.link(dir, Fid::ROOT, "e"), Err(Status::NotPermitted));
+    world.unlink(Fid::ROOT, "a").unwrap();
+    assert_eq!(world.getattr(0, file).unwrap().link_count, 1);
+    assert_eq!(
+        world.ask(0, 0, MdtRequest::FidToPath { fid: file }),
+        Ok(MdtReply::Paths(vec![b"b".to_vec()]))
+    );
+    world.check_consistent();
+}
+
+#[test]
+fn renames_replace_refuse_and_exchange() {
+    let mut world = World::new(1, 1);
+    let (a, b) = (world.mkdir(Fid::ROOT, "a"), world.mkdir(Fid::ROOT, "b"));
+    let (x, y) = (world.mkfile(a, "x"), world.mkfile(b, "y"));
+    assert_eq!(world.rename((a, "x"), (b, "y"), 1), Err(Status::Exists));
+    world.rename((a, "x"), (b, "y"), 2).unwrap();
+    assert_eq!((world.lookup(0, a, "x"), world.lookup(0, b, "y")), (Some(y), Some(x)));
+    world.rename((a, "x"), (b, "y"), 0).unwrap();
+    assert_eq!((world.lookup(0, a, "x"), world.lookup(0, b, "y")), (None, Some(y)));
+    assert_eq!(world.getattr(0, x), Err(Status::Stale));
+    // Directories.
+    let deep = world.mkdir(b, "deep");
+    assert_eq!(world.rename((Fid::ROOT, "b"), (deep, "z"), 0), Err(Status::Invalid));
+    assert_eq!(world.rename((Fid::ROOT, "b"), (Fid::ROOT, "a"), 0).map(drop), Ok(()));
+    assert_eq!(world.rename((Fid::ROOT, "a"), (b, "below"), 0), Err(Status::Invalid));
+    let c = world.mkdir(Fid::ROOT, "c");
+    assert_eq!(world.rename((Fid::ROOT, "c"), (Fid::ROOT, "a"), 0), Err(Status::NotEmpty));
+    assert_eq!(world.rename((b, "y"), (Fid::ROOT, "c"), 0), Err(Status::IsDirectory));
+    assert_eq!(world.rename((Fid::ROOT, "c"), (b, "y"), 0), Err(Status::NotDirectory));
+    world.rename((b, "deep"), (c, "deep"), 0).unwrap();
+    assert_eq!(world.getattr(0, b).unwrap().link_count, 2);
+    assert_eq!(world.getattr(0, c).unwrap().link_count, 3);
+    let path = MdtReply::Paths(vec![b"c/deep".to_vec()]);
+    assert_eq!(world.ask(0, 0, MdtRequest::FidToPath { fid: deep }), Ok(path));
+    world.check_consistent();
+}
+
+#[test]
+fn renaming_one_name_of_a_file_to_another_does_nothing() {
+    let mut world = World::new(1, 1);
+    let file = world.mkfile(Fid::ROOT, "a");
+    world.link(file, Fid::ROOT, "b").unwrap();
+    world.rename((Fid::ROOT, "a"), (Fid::ROOT, "b"), 0).unwrap();
+    assert_eq!(world.names(Fid::ROOT), ["a", "b"]);
+}
+
+#[test]
+fn a_sticky_directory_protects_the_files_of_others() {
+    let mut world = World::new(1, 1);
+    let mut request = new(Fid::ROOT, "tmp", NewNode::Directory);
+    request.permissions = 0o1777;
+    let tmp = fid_of(&world.create(request).unwrap());
+    for uid in [5, 6] {
+        let mut request = new(tmp, &format!("of{uid}"), NewNode::Regular);
+        request.creds = user(uid);
+        world.create(request).unwrap();
+    }
+    let unlink = |name: &str| MdtRequest::Unlink { parent: tmp, name: name.into(), creds: user(5) };
+    assert_eq!(world.ask(0, 0, unlink("of6")), Err(Status::NotPermitted));
+    let mut over = rename((tmp, "of5"), (tmp, "of6"), 0);
+    if let MdtRequest::Rename { creds, .. } = &mut over {
+        *creds = user(5);
+    }
+    assert_eq!(world.ask(0, 0, over), Err(Status::NotPermitted));
+    world.ask(0, 0, unlink("of5")).unwrap();
+}
+
+#[test]
+fn groups_decide_and_are_asked_for() {
+    let mut world = World::new(1, 1);
+    let mut request = new(Fid::ROOT, "d", NewNode::Directory);
+    request.permissions = 0o770;
+    request.creds = Credentials { uid: 1, gid: 10, groups: Some(vec![]) };
+    request.creds = Credentials { gid: 10, ..ROOT };
+    let dir = fid_of(&world.create(request).unwrap());
+    let mut inside = new(dir, "f", NewNode::Regular);
+    inside.creds = Credentials { uid: 7, gid: 7, groups: None };
+    assert_eq!(world.create(inside.clone()), Err(Status::AccessDenied));
+    inside.creds.groups = Some(vec![10]);
+    world.create(inside).unwrap();
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_or_goes() {
+    let mut world = World::new(1, 1);
+    let mut request = new(Fid::ROOT, "", NewNode::Regular);
+    request.is_unnamed = true;
+    request.open = Some(world.open_args(0, true));
+    let first = fid_of(&world.create(request.clone()).unwrap());
+    world.link(first, Fid::ROOT, "named").unwrap();
+    world.close(0, first, request.open.unwrap());
+    assert_eq!(world.lookup(0, Fid::ROOT, "named"), Some(first));
+    request.open = Some(world.open_args(0, true));
+    let second = fid_of(&world.create(request.clone()).unwrap());
+    world.close(0, second, request.open.unwrap());
+    assert_eq!(world.getattr(0, second), Err(Status::Stale));
+    world.check_consistent();
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let open = world.open(1, file, false);
+    world.unlink(Fid::ROOT, "f").unwrap();
+    assert_eq!(world.getattr(1, file).unwrap().link_count, 0);
+    assert!(world.destroyed.is_empty());
+    world.close(1, file, open);
+    assert_eq!(world.getattr(1, file), Err(Status::Stale));
+    assert_eq!(world.destroyed.len(), 1);
+    world.check_consistent();
+}
+
+#[test]
+fn creating_an_existing_file_without_exclusion_opens_it() {
+    let mut world = World::new(1, 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let mut request = new(Fid::ROOT, "f", NewNode::Regular);
+    request.is_exclusive = false;
+    request.open = Some(world.open_args(0, true));
+    let reply = world.create(request).unwrap();
+    assert!(!entry_of(&reply).was_created);
+    assert_eq!(entry_of(&reply).fid, file);
+    assert!(!attr_of(&reply).is_size_known);
+}

@@ -1,0 +1,93 @@
+//! Crashes of one MDT: replays, opens, orphans, numbers.
+
+use crate::harness::{World, fid_of, new};
+use base::{Fid, TargetId};
+use wire::mdt::NewNode;
+use wire::{MdtRequest, Request};
+
+#[test]
+fn what_was_answered_and_lost_comes_back_with_the_client() {
+    let mut world = World::new(1, 1);
+    world.getattr(0, Fid::ROOT).unwrap();
+    world.servers[0].is_synced = false;
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let files: Vec<Fid> = (0..10).map(|n| world.mkfile(dir, &format!("f{n}"))).collect();
+    world.unlink(dir, "f3").unwrap();
+    world.rename((dir, "f4"), (Fid::ROOT, "g"), 0).unwrap();
+    world.servers[0].is_synced = true;
+    world.crash(0, 4);
+    world.pass_seconds(3);
+    assert_eq!(world.lookup(0, Fid::ROOT, "d").map(|_| ()), Some(()));
+    assert_eq!(world.names(dir).len(), 8);
+    assert!(world.lookup(0, Fid::ROOT, "g").is_some());
+    assert_eq!(files.len(), 10);
+    world.check_consistent();
+}
+
+#[test]
+fn numbers_of_a_lost_incarnation_do_not_come_back() {
+    let mut world = World::new(1, 1);
+    let before = world.mkfile(Fid::ROOT, "a");
+    world.crash(0, 0);
+    world.pass_seconds(3);
+    let after = world.mkfile(Fid::ROOT, "b");
+    assert_ne!(before.seq, after.seq);
+}
+
+#[test]
+fn an_orphan_stays_for_who_reopens_it_and_goes_otherwise() {
+    let mut world = World::new(1, 2);
+    let (kept, gone) = (world.mkfile(Fid::ROOT, "kept"), world.mkfile(Fid::ROOT, "gone"));
+    let open = world.open(1, kept, true);
+    world.open(1, gone, true);
+    world.unlink(Fid::ROOT, "kept").unwrap();
+    world.unlink(Fid::ROOT, "gone").unwrap();
+    let reopen = Request::Mdt(MdtRequest::Reopen { fid: kept, open });
+    world.clients[1].reopens.insert(TargetId::mdt(0), vec![reopen]);
+    world.crash(0, 0);
+    world.pass_seconds(3);
+    assert_eq!(world.getattr(1, kept).unwrap().link_count, 0);
+    assert_eq!(world.getattr(1, gone), Err(base::Status::Stale));
+    world.close(1, kept, open);
+    world.check_consistent();
+    assert_eq!(world.destroyed.len(), 2);
+}
+
+#[test]
+fn destroys_survive_a_crash_and_wait_for_durability() {
+    let mut world = World::new(1, 1);
+    world.mkfile(Fid::ROOT, "f");
+    world.servers[0].is_synced = false;
+    world.unlink(Fid::ROOT, "f").unwrap();
+    assert!(world.destroyed.is_empty(), "nothing is told before it is durable");
+    world.servers[0].is_synced = true;
+    world.pass_seconds(1);
+    assert_eq!(world.destroyed.len(), 1);
+    world.check_consistent();
+}
+
+#[test]
+fn a_client_that_does_not_come_back_is_not_waited_for_for_ever() {
+    let mut world = World::new(1, 2);
+    world.mkfile(Fid::ROOT, "f");
+    world.getattr(1, Fid::ROOT).unwrap();
+    let dead = base::Endpoint::Client(world.clients[1].id);
+    world.cut.insert((dead, base::Endpoint::Target(TargetId::mdt(0))));
+    world.crash(0, 0);
+    world.pass_seconds(70);
+    assert!(world.lookup(0, Fid::ROOT, "f").is_some());
+}
+
+#[test]
+fn a_resent_creation_is_executed_once() {
+    let mut world = World::new(1, 1);
+    let us = base::Endpoint::Client(world.clients[0].id);
+    world.getattr(0, Fid::ROOT).unwrap();
+    world.cut.insert((base::Endpoint::Target(TargetId::mdt(0)), us));
+    let waiting = world.start(0, 0, MdtRequest::Create(new(Fid::ROOT, "f", NewNode::Regular)));
+    assert_eq!(world.result(0, waiting), None);
+    world.cut.clear();
+    world.pass_seconds(5);
+    let reply = world.result(0, waiting).unwrap().unwrap();
+    assert_eq!(world.lookup(0, Fid::ROOT, "f"), Some(fid_of(&reply)));
+}
