@@ -14,6 +14,9 @@ use std::task::{Context, Poll};
 use wire::mdt::{Credentials, Entry};
 use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
+/// What an OST answered: reply, data, transaction number.
+pub(crate) type OstAnswer = (Option<OstReply>, Bytes, Transno);
+
 /// What every fallible step of an operation returns.
 pub(crate) type Outcome<T> = Result<T, Status>;
 
@@ -117,7 +120,7 @@ impl Ctx {
         request: OstRequest,
         data: Bytes,
         kind: Kind,
-    ) -> Outcome<(Option<OstReply>, Bytes, Transno)> {
+    ) -> Outcome<OstAnswer> {
         let answer = self.request(target, Request::Ost(request), data, kind).await?;
         match answer.reply {
             Reply::Ost(reply) => Ok((Some(reply), answer.data, answer.transno)),
@@ -142,7 +145,7 @@ impl Ctx {
     pub(crate) async fn committed(&self, target: TargetId, transno: Transno) -> Outcome<()> {
         let receiver = self.with(|state| {
             let connection = state.connections.get_mut(&target)?;
-            if connection.import.last_committed() >= transno {
+            if connection.committed >= transno {
                 return None;
             }
             let (sender, receiver) = oneshot();
@@ -202,8 +205,8 @@ impl<A: Future + Unpin, B: Future + Unpin> Future for Race<A, B> {
 
 /// Runs futures side by side; their results in their order.
 pub(crate) async fn join_all<F: Future + Send>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut slots: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    type Slot<F> = (Pin<Box<F>>, Option<<F as Future>::Output>);
+    let mut slots: Vec<Slot<F>> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(move |context| {
         let mut is_ready = true;
         for (future, value) in &mut slots {

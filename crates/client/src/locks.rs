@@ -259,11 +259,15 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
         // Such a kernel was never given a lifetime for a name.
         return;
     }
-    if !is_held {
-        let dropped = ctx.notify(Notify::InvalEntry { parent: node, name });
-        if let First::Left(_) = Race(dropped, ctx.sleep(ENTRY_PATIENCE)).await {
-            return;
-        }
+    if is_held {
+        ctx.notify(Notify::IncEpoch).await;
+        // For an answer that introduces the name after the epoch has changed: when the directory is free.
+        drop(ctx.notify(Notify::InvalEntry { parent: node, name }));
+        return;
+    }
+    let dropped = ctx.notify(Notify::InvalEntry { parent: node, name });
+    if let First::Left(_) = Race(dropped, ctx.sleep(ENTRY_PATIENCE)).await {
+        return;
     }
     ctx.notify(Notify::IncEpoch).await;
 }

@@ -436,6 +436,7 @@ impl State {
 
     fn on_committed(&mut self, target: TargetId, transno: Transno) {
         let Some(connection) = self.connections.get_mut(&target) else { return };
+        connection.committed = connection.committed.max(transno);
         let later = connection.commit_waiters.split_off(&transno.next());
         for sender in std::mem::replace(&mut connection.commit_waiters, later).into_values().flatten() {
             sender.send(Ok(()));

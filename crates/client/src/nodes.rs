@@ -2,7 +2,7 @@
 //!
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
-use base::{Attr, Fid, FileType, Layout, TargetId, Time, Transno};
+use base::{Attr, Fid, Layout, TargetId, Time, Transno};
 use std::collections::BTreeMap;
 use wire::mdt::FileLock;
 

@@ -45,7 +45,7 @@ impl State {
         // Dropped senders say `Evicted`.
         connection.commit_waiters.clear();
         connection.eviction_count += 1;
-        let last_committed = connection.import.last_committed();
+        let last_committed = connection.committed;
         match target.kind {
             TargetKind::Mdt => self.forget_mdt(target),
             _ => {

@@ -34,6 +34,8 @@ pub(crate) struct Connection {
     pub(crate) tickets: BTreeMap<Ticket, Pending>,
     /// Extent locks that were asked for; a callback for one of them waits for the grant.
     pub(crate) expected_locks: BTreeSet<LockId>,
+    /// As far as the session has said so: it may know more already, of a later incarnation of the target.
+    pub(crate) committed: Transno,
     pub(crate) commit_waiters: BTreeMap<Transno, Vec<Sender<Outcome<()>>>>,
     pub(crate) is_active: bool,
     /// How often this client was evicted; tells operations that what they started before is gone.
@@ -149,6 +151,7 @@ impl State {
                 locks: LockCache::new(),
                 tickets: BTreeMap::new(),
                 expected_locks: BTreeSet::new(),
+                committed: Transno::ZERO,
                 commit_waiters: BTreeMap::new(),
                 is_active: true,
                 eviction_count: 0,

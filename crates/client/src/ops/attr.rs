@@ -176,10 +176,11 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
                 was_valid
             });
             let attr = match entry.attr {
-                Some(attr) => with_size(ctx, attr, entry.layout).await?,
+                Some(attr) => with_size(ctx, attr, entry.layout).await,
                 // On another MDT.
-                None => current_attr(ctx, fid).await?,
+                None => current_attr(ctx, fid).await,
             };
+            let attr = attr.inspect_err(|_| ctx.with(|state| state.drop_unused_node(fid.inode_number())))?;
             let answer = ctx.with(|state| {
                 let is_valid =
                     was_valid && state.nodes.by_fid(parent).map(|node| node.change_count) == change_count;
@@ -188,6 +189,41 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
             Ok(Answer::Entry(answer))
         }
         _ => Err(Status::ProtocolError),
+    }
+}
+
+/// Fetches what a name leads to into the cache. The kernel gets no reference; a node that nothing else refers to is the
+/// caller's to drop. Failures leave the cache as it is.
+pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
+    let known = ctx.with(|state| state.cached_name(parent, &name));
+    if let Some(known) = known {
+        if let Some(fid) = known {
+            ctx.with(|state| {
+                state.nodes.get_or_new(fid);
+            });
+            let _ = current_attr(ctx, fid).await;
+        }
+        return;
+    }
+    let Ok(target) = mdt_of(parent) else { return };
+    let (want, change_count) = ctx.with(|state| {
+        let want = LockWant { name: state.offer(target), inode: state.offer(target) };
+        (want, state.nodes.by_fid(parent).map(|node| node.change_count))
+    });
+    let request = MdtRequest::Lookup { parent, name: name.clone(), want };
+    let Ok(MdtReply::Entry(entry)) = ctx.mdt(parent, request, Kind::Plain).await else { return };
+    ctx.with(|state| {
+        state.take_grants(target, &entry.grants);
+        state.nodes.get_or_new(entry.fid);
+        state.see_entry(&entry);
+        let is_valid = state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
+            && state.is_name_granted(parent, &name, &entry.grants);
+        if is_valid {
+            state.names.put(parent, &name, Some(entry.fid), base::Time::ZERO);
+        }
+    });
+    if entry.attr.is_none() {
+        let _ = ask_inode(ctx, entry.fid).await;
     }
 }
 

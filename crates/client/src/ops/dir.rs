@@ -1,9 +1,9 @@
 //! Directory handles and their listings.
 
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
-use crate::ctx::{Ctx, Outcome};
+use crate::ctx::{Ctx, Outcome, join_all};
 use crate::handles::Handle;
-use crate::ops::fid_of;
+use crate::ops::{attr, fid_of};
 use base::{Fid, FileType, OpenHandle, Status};
 use rpc::Kind;
 use wire::mdt::{DirEntry, OpenArgs};
@@ -94,7 +94,6 @@ pub(crate) async fn readdir(
             node: entry.fid.inode_number(),
             file_type: entry.file_type,
             offset: entry.position,
-            // Attributes without a lock would have to be asked for again anyway.
             entry: None,
             name: entry.name,
         });
@@ -102,7 +101,36 @@ pub(crate) async fn readdir(
     if answer.is_empty() && room < DIRENT_BYTES {
         return Err(Status::Invalid);
     }
+    if is_plus {
+        add_attributes(ctx, fid, &mut answer).await;
+    }
     Ok(Answer::Entries(answer))
+}
+
+/// READDIRPLUS: names and attributes are fetched side by side with their locks, and go along as far as the locks are
+/// still held at the end. While another call on the directory is unanswered names get no lifetime, as the kernel
+/// could be told to forget them before it has read this answer (hazard 3.3).
+async fn add_attributes(ctx: &Ctx, fid: Fid, answer: &mut [DirEntryAnswer]) {
+    let is_named = |entry: &&mut DirEntryAnswer| entry.name != b"." && entry.name != b"..";
+    let lookups = answer
+        .iter_mut()
+        .filter(is_named)
+        .map(|entry| attr::prefetch(ctx, fid, entry.name.clone()))
+        .collect();
+    join_all(lookups).await;
+    ctx.with(|state| {
+        let is_alone = state.held.get(&fid.inode_number()).is_none_or(|count| *count == 1);
+        for entry in answer.iter_mut().filter(is_named) {
+            if let Some(Some(child)) = state.cached_name(fid, &entry.name)
+                && let Some(attr) = state.cached_attr(child)
+            {
+                entry.node = child.inode_number();
+                entry.file_type = attr.file_type;
+                entry.entry = Some(state.entry_answer(Some((fid, &entry.name)), attr, is_alone, false));
+            }
+            state.drop_unused_node(entry.node);
+        }
+    });
 }
 
 fn take_room(room: &mut usize, name: &[u8], is_plus: bool) -> bool {

@@ -1,7 +1,7 @@
 //! File data: reads and writes over stripes, each under extent locks.
 
 use crate::call::Answer;
-use crate::ctx::{Ctx, Outcome, Who, join_all};
+use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all};
 use crate::locks::{Pin, lock_extent};
 use crate::ops::attr::{FileSize, file_layout, object_size, truncate_privileges};
 use base::layout::Piece;
@@ -244,6 +244,9 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
         append(ctx, &file, call.data, fills_pages.then_some(call.offset_bytes)).await?;
     } else {
         write_file(ctx, &file, call.offset_bytes, call.data, fills_pages).await?;
+        if !fills_pages {
+            drop_pages(ctx, file.fid, call.offset_bytes, byte_count);
+        }
     }
     ctx.with(|state| state.stats.write_bytes.add(byte_count));
     Ok(Answer::Written(byte_count))
@@ -342,11 +345,7 @@ async fn write_pieces(
 }
 
 /// Remembers what has to become durable; the first failure is the operation's.
-pub(crate) fn note_results(
-    ctx: &Ctx,
-    fid: Fid,
-    results: Vec<(TargetId, Outcome<(Option<OstReply>, Bytes, base::Transno)>)>,
-) -> Outcome<()> {
+pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<OstAnswer>)>) -> Outcome<()> {
     let mut outcome = Ok(());
     ctx.with(|state| {
         for (target, result) in results {
@@ -383,24 +382,36 @@ async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) 
             tries += 1;
             continue;
         }
-        if let (Ok(()), Some(offset)) = (&result, wrong_offset) {
-            // The kernel has put the bytes where it thought the end was.
-            let node = file.fid.inode_number();
-            let offset_bytes = i64::try_from(offset).unwrap_or(0);
-            let byte_count = i64::try_from(byte_count).unwrap_or(0);
-            drop(ctx.notify(crate::Notify::InvalInode { node, offset_bytes, byte_count }));
+        // Where the kernel thought the end was it has the bytes now, and at the end perhaps what was there before.
+        for offset in wrong_offset.into_iter().chain(result.iter().copied()) {
+            drop_pages(ctx, file.fid, offset, byte_count);
         }
-        return result;
+        return result.map(|_| ());
     }
 }
 
-async fn append_locked(ctx: &Ctx, file: &File, data: &Bytes, pins: &BTreeMap<u32, Pin>) -> Outcome<()> {
+/// Where the bytes were put.
+async fn append_locked(ctx: &Ctx, file: &File, data: &Bytes, pins: &BTreeMap<u32, Pin>) -> Outcome<u64> {
     let FileSize { size_bytes, .. } = object_size(ctx, file).await?;
     let extent = Extent::at(size_bytes, data.len() as u64);
     if extent.byte_count() != data.len() as u64 {
         return Err(Status::TooBig);
     }
-    write_pieces(ctx, file, extent, &file.layout.pieces(extent), data, pins).await
+    write_pieces(ctx, file, extent, &file.layout.pieces(extent), data, pins).await?;
+    Ok(size_bytes)
+}
+
+/// The kernel's pages of a range are not what was written past them. Nobody waits for it: a notification may itself
+/// wait for pages of a write that is being answered.
+fn drop_pages(ctx: &Ctx, fid: Fid, offset_bytes: u64, byte_count: u64) {
+    let has_pages =
+        ctx.with(|state| state.nodes.by_fid(fid).is_some_and(|node| node.pages_end > offset_bytes));
+    if has_pages {
+        let node = fid.inode_number();
+        let offset_bytes = i64::try_from(offset_bytes).unwrap_or(0);
+        let byte_count = i64::try_from(byte_count).unwrap_or(0);
+        drop(ctx.notify(crate::Notify::InvalInode { node, offset_bytes, byte_count }));
+    }
 }
 
 /// Changes an extent of a file (fallocate) under write locks.

@@ -257,10 +257,7 @@ pub(crate) fn uncommitted_data(ctx: &Ctx, fid: Fid) -> BTreeMap<TargetId, Transn
         let Some(node) = state.nodes.by_fid(fid) else { return BTreeMap::new() };
         let is_open = |(target, transno): &(&TargetId, &Transno)| {
             target.kind == TargetKind::Ost
-                && state
-                    .connections
-                    .get(target)
-                    .is_some_and(|connection| connection.import.last_committed() < **transno)
+                && state.connections.get(target).is_some_and(|connection| connection.committed < **transno)
         };
         node.changes.iter().filter(is_open).map(|(target, transno)| (*target, *transno)).collect()
     })

@@ -27,10 +27,7 @@ async fn sync_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
         let Some(node) = state.nodes.by_fid(fid) else { return Vec::new() };
         let is_open = |target: &TargetId, transno| {
             target.kind == TargetKind::Mdt
-                && state
-                    .connections
-                    .get(target)
-                    .is_some_and(|connection| connection.import.last_committed() < transno)
+                && state.connections.get(target).is_some_and(|connection| connection.committed < transno)
         };
         node.changes
             .iter()

@@ -90,6 +90,10 @@ impl Import {
         let had_session = self.session != 0;
         self.session = reply.session;
         self.target_epoch = reply.target_epoch;
+        if had_session && reply.state == SessionState::New {
+            // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
+            self.on_evicted(out);
+        }
         self.on_committed(frame.last_committed, out);
         self.on_session(now, &reply, had_session, out);
     }
@@ -98,12 +102,7 @@ impl Import {
         match reply.state {
             SessionState::Replay if had_session => self.start_replay(now, out),
             SessionState::Resumed if had_session => self.go_on(now, out),
-            SessionState::New | SessionState::Replay | SessionState::Resumed => {
-                if had_session {
-                    self.on_evicted(out);
-                }
-                self.go_on(now, out);
-            }
+            SessionState::New | SessionState::Replay | SessionState::Resumed => self.go_on(now, out),
         }
     }
 

@@ -1,0 +1,141 @@
+//! Two mounts see one file system: what one changes, the other's kernel has forgotten by the time it is done.
+
+use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
+use base::Duration;
+use client::{Answer, Call, Notify, NotifyResult, SetattrCall};
+
+const ENOENT: i32 = 2;
+
+#[test]
+fn an_absent_name_is_revoked_before_somebody_makes_it() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.create(1, there, "x");
+    let forgotten = Notify::InvalEntry { parent: dir, name: b"x".into() };
+    assert!(world.mounts[0].notified.contains(&forgotten));
+    assert!(world.lookup(0, dir, "x").is_ok());
+}
+
+#[test]
+fn attributes_are_revoked_before_they_change() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    world.attr(0, dir);
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    let set = SetattrCall { mode: Some(0o700), ..Default::default() };
+    assert!(world.call(1, Call::Setattr { node: there, set }).is_ok());
+    let forgotten = Notify::InvalInode { node: dir, offset_bytes: -1, byte_count: 0 };
+    assert!(world.mounts[0].notified.contains(&forgotten));
+    assert_eq!(world.attr(0, dir).permissions, 0o700);
+}
+
+#[test]
+fn pages_are_dropped_before_somebody_writes() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"old old old"), Ok(11));
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"old old old");
+    assert_eq!(world.write(0, file, 0, b"new"), Ok(3));
+    assert!(world.mounts[1].notified.iter().any(|notify| matches!(
+        notify,
+        Notify::InvalInode { node: told, offset_bytes: 0, .. } if *told == node
+    )));
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"new old old");
+}
+
+#[test]
+fn a_directory_that_the_kernel_holds_does_not_hold_up_others() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    // The kernel of mount 0 does not get around to dropping the name.
+    world.mounts[0].is_kernel_stuck = true;
+    let call = Call::Mkdir { parent: there, name: b"x".into(), mode: 0o755, umask: 0 };
+    assert!(matches!(world.call(1, call), Ok(Answer::Entry(_))));
+    assert!(world.mounts[0].notified.contains(&Notify::IncEpoch));
+}
+
+#[test]
+fn reads_that_the_kernel_has_begun_are_answered_under_the_dying_lock() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    for part in 0..9u64 {
+        assert_eq!(world.write(0, file, part << 20, &[1; 1 << 20]), Ok(1 << 20));
+    }
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    for part in 0..9u64 {
+        assert_eq!(world.read(1, (node, fh), part << 20, 1 << 20).len(), 1 << 20);
+    }
+    world.mounts[1].is_kernel_stuck = true;
+    let writing = world.begin(0, write_call(file, 0, b"2"));
+    assert!(!world.is_answered(0, writing), "the reader's kernel still has pages");
+    let read = |offset_bytes| Call::Read { node, fh, offset_bytes, byte_count: 4096, flags: 0 };
+    // Inside the chunk in work: answered, and the chunk is dropped again.
+    let inside = world.begin(1, read(4096));
+    assert!(world.is_answered(1, inside));
+    let stuck = std::mem::take(&mut world.mounts[1].stuck);
+    let [(id, first)] = &stuck[..] else { panic!("one chunk at a time: {stuck:?}") };
+    world.input(1, client::Input::Notified(*id, NotifyResult::Ok));
+    let again = std::mem::take(&mut world.mounts[1].stuck);
+    let [(id, repeated)] = &again[..] else { panic!("one chunk at a time: {again:?}") };
+    assert_eq!(first, repeated);
+    world.input(1, client::Input::Notified(*id, NotifyResult::Ok));
+    // Below the chunk in work: parked until the lock is gone.
+    let parked = world.begin(1, read(0));
+    assert!(!world.is_answered(1, parked));
+    world.mounts[1].is_kernel_stuck = false;
+    let stuck = std::mem::take(&mut world.mounts[1].stuck);
+    for (id, _) in stuck {
+        world.input(1, client::Input::Notified(id, NotifyResult::Ok));
+    }
+    world.run();
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(1)));
+    let Ok(Answer::Bytes(bytes)) = world.finish(1, parked) else { panic!("it is read") };
+    assert_eq!(bytes[0], b'2');
+}
+
+#[test]
+fn a_second_writer_gets_no_page_cache() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (_, mode) = world.open(1, node, O_RDWR);
+    assert!(mode.is_direct, "shared writable mappings would not be coherent");
+    let _ = file;
+}
+
+#[test]
+fn sizes_are_seen_by_others_while_somebody_writes() {
+    let mut world = World::new(1, 2, 2);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    for round in 1..5u64 {
+        assert_eq!(world.write(0, file, (round - 1) * 1000, &[9; 1000]), Ok(1000));
+        assert_eq!(world.attr(1, node).size_bytes, round * 1000);
+    }
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    assert!(world.attr(1, node).is_size_known);
+    assert_eq!(world.attr(1, node).size_bytes, 4000);
+}
+
+#[test]
+fn a_mount_that_is_cut_off_does_not_hold_up_others_for_ever() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.mounts[0].is_cut_off = true;
+    let making = world.begin(1, Call::Mkdir { parent: there, name: b"x".into(), mode: 0o755, umask: 0 });
+    assert!(!world.is_answered(1, making));
+    assert!(matches!(world.finish(1, making), Ok(Answer::Entry(_))));
+    world.mounts[0].is_cut_off = false;
+    world.pass(Duration::from_secs(20));
+    assert!(world.lookup(0, dir, "x").is_ok());
+}

@@ -1,0 +1,314 @@
+//! One mount: calls do what POSIX says.
+
+use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER, World, write_call};
+use base::{Duration, FileType, SetTime, WallTime};
+use client::{Answer, Call, Event, SetattrCall};
+use wire::mdt::{FileLock, FlockKind, LayoutHint};
+
+const ENOENT: i32 = 2;
+const EINTR: i32 = 4;
+const EACCES: i32 = 13;
+const EEXIST: i32 = 17;
+const EAGAIN: i32 = 11;
+const ENODATA: i32 = 61;
+const ENOTEMPTY: i32 = 39;
+const ENXIO: i32 = 6;
+
+#[test]
+fn a_file_is_made_written_read_and_removed() {
+    let mut world = World::new(1, 2, 1);
+    assert_eq!(world.lookup(0, TOP, "f"), Err(ENOENT));
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"hello world"), Ok(11));
+    assert_eq!(world.read(0, file, 6, 100), b"world");
+    assert_eq!(world.attr(0, file.0).size_bytes, 11);
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    let attr = world.attr(0, file.0);
+    assert!(attr.is_size_known, "the last close reports the size");
+    assert_eq!(attr.size_bytes, 11);
+    assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, TOP, "f"), Err(ENOENT));
+    assert_eq!(world.names(0, TOP), Vec::<String>::new());
+}
+
+#[test]
+fn directories_list_what_is_in_them() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let mut expected = vec![];
+    for number in 0..300 {
+        let name = format!("file-{number:04}");
+        let file = world.create(0, dir, &name);
+        world.release(0, file);
+        expected.push(name);
+    }
+    assert_eq!(world.names(0, dir), expected);
+    assert_eq!(world.attr(0, TOP).link_count, 3);
+    assert_eq!(world.call(0, Call::Rmdir { parent: TOP, name: b"d".into() }), Err(ENOTEMPTY));
+    for name in expected {
+        let call = Call::Unlink { parent: dir, name: name.into_bytes() };
+        assert_eq!(world.call(0, call), Ok(Answer::Done));
+    }
+    assert_eq!(world.call(0, Call::Rmdir { parent: TOP, name: b"d".into() }), Ok(Answer::Done));
+    assert_eq!(world.attr(0, TOP).link_count, 2);
+}
+
+#[test]
+fn rename_moves_and_replaces() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let file = world.create(0, TOP, "a");
+    let victim = world.create(0, dir, "b");
+    world.release(0, victim);
+    let call =
+        Call::Rename { parent: TOP, name: b"a".into(), new_parent: dir, new_name: b"b".into(), flags: 0 };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, TOP, "a"), Err(ENOENT));
+    assert_eq!(world.lookup(0, dir, "b").map(|entry| entry.node), Ok(file.0));
+    let call =
+        Call::Rename { parent: dir, name: b"b".into(), new_parent: TOP, new_name: b"d".into(), flags: 1 };
+    assert_eq!(world.call(0, call), Err(EEXIST));
+}
+
+#[test]
+fn links_and_symlinks() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "a");
+    let call = Call::Link { node: file.0, parent: TOP, name: b"b".into() };
+    let Ok(Answer::Entry(entry)) = world.call(0, call) else { panic!("a link is made") };
+    assert_eq!(entry.node, file.0);
+    assert_eq!(entry.attr_valid, Duration::ZERO, "link replies have no version test in the kernel");
+    assert_eq!(world.attr(0, file.0).link_count, 2);
+    assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"a".into() }), Ok(Answer::Done));
+    assert_eq!(world.attr(0, file.0).link_count, 1);
+    let call = Call::Symlink { parent: TOP, name: b"s".into(), target: b"../x".into() };
+    let Ok(Answer::Entry(entry)) = world.call(0, call) else { panic!("a symlink is made") };
+    assert_eq!(entry.attr.map(|attr| attr.file_type), Some(FileType::Symlink));
+    assert_eq!(world.call(0, Call::Readlink { node: entry.node }), Ok(Answer::Bytes("../x".into())));
+}
+
+#[test]
+fn stripes_hold_what_was_written_with_holes_between() {
+    let mut world = World::new(1, 3, 1);
+    let layout = LayoutHint { stripe_size_bytes: Some(64 << 10), stripe_count: Some(3), first_ost: None };
+    let call = Call::CreateStriped { parent: TOP, name: b"s".into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, "s").expect("it was made").node;
+    let Ok(Answer::Stripe { layout: Some(layout), .. }) = world.call(0, Call::Getstripe { node }) else {
+        panic!("a file has a layout")
+    };
+    assert_eq!(layout.osts.len(), 3);
+    let (fh, _) = world.open(0, node, O_RDWR);
+    let data: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+    assert_eq!(world.write(0, (node, fh), 100_000, &data), Ok(300_000));
+    let mut expected = vec![0; 100_000];
+    expected.extend_from_slice(&data);
+    assert_eq!(world.attr(0, node).size_bytes, 400_000);
+    assert_eq!(world.read(0, (node, fh), 0, 1 << 20), expected);
+    assert_eq!(world.read(0, (node, fh), 399_990, 100), expected[399_990..]);
+    // The hole at the start.
+    let seek = |offset_bytes, whence| Call::Lseek { node, fh, offset_bytes, whence };
+    let Ok(Answer::Offset(found)) = world.call(0, seek(0, 3)) else { panic!("there is data") };
+    assert!(found <= 100_000);
+    assert_eq!(world.call(0, seek(0, 4)), Ok(Answer::Offset(0)));
+    assert_eq!(world.call(0, seek(150_000, 4)), Ok(Answer::Offset(400_000)));
+    assert_eq!(world.call(0, seek(400_000, 3)), Err(ENXIO));
+    // Cut and extend.
+    let set = |size_bytes| Call::Setattr {
+        node,
+        set: SetattrCall { size_bytes: Some(size_bytes), ..Default::default() },
+    };
+    assert!(world.call(0, set(200_000)).is_ok());
+    assert_eq!(world.attr(0, node).size_bytes, 200_000);
+    assert!(world.call(0, set(250_000)).is_ok());
+    expected.truncate(200_000);
+    expected.resize(250_000, 0);
+    assert_eq!(world.read(0, (node, fh), 0, 1 << 20), expected);
+    world.release(0, (node, fh));
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.attr(0, node).size_bytes, 250_000);
+}
+
+#[test]
+fn appends_go_to_the_end_wherever_the_kernel_thinks_it_is() {
+    let mut world = World::new(1, 2, 2);
+    let file = world.create(0, TOP, "log");
+    let node = world.lookup(1, TOP, "log").expect("it was made").node;
+    let (fh, mode) = world.open(1, node, O_WRONLY | O_APPEND);
+    assert!(mode.is_direct);
+    assert_eq!(world.write(0, file, 0, b"12345"), Ok(5));
+    let mut call = write_call((node, fh), 0, b"678");
+    if let Call::Write { flags, .. } = &mut call {
+        *flags = O_WRONLY | O_APPEND;
+    }
+    assert_eq!(world.call(1, call), Ok(Answer::Written(3)));
+    assert_eq!(world.read(0, file, 0, 100), b"12345678");
+}
+
+#[test]
+fn attributes_are_set() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    let time = WallTime(1_000_000_000_123_456_789);
+    let set = SetattrCall { mode: Some(0o100_600), mtime: Some(SetTime::To(time)), ..Default::default() };
+    let Ok(Answer::Attr(answer)) = world.call(0, Call::Setattr { node: file.0, set }) else {
+        panic!("it is set")
+    };
+    assert_eq!(answer.attr.permissions, 0o600);
+    assert_eq!(answer.attr.mtime, time);
+    // A write after it makes the time newer; a time set after a write stays.
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.write(0, file, 0, b"x"), Ok(1));
+    assert!(world.attr(0, file.0).mtime > time);
+    world.pass(Duration::from_millis(100));
+    let set = SetattrCall { mtime: Some(SetTime::To(time)), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: file.0, set }).is_ok());
+    assert_eq!(world.attr(0, file.0).mtime, time);
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.attr(0, file.0).mtime, time);
+}
+
+#[test]
+fn groups_are_fetched_only_when_they_matter() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let set = SetattrCall { mode: Some(0o770), gid: Some(50), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: dir, set }).is_ok());
+    let create =
+        || Call::Create { parent: dir, name: b"f".into(), mode: 0o644, umask: 0, flags: O_RDWR | O_EXCL };
+    assert_eq!(world.call_as(0, USER, create()), Err(EACCES));
+    world.mounts[0].groups = vec![50];
+    assert!(matches!(world.call_as(0, USER, create()), Ok(Answer::Created { .. })));
+}
+
+#[test]
+fn xattrs_are_kept_and_a_file_without_any_is_not_asked_about() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    let get = |name: &str| Call::Getxattr { node: file.0, name: name.into() };
+    world.attr(0, file.0);
+    let before = world.mounts[0].sent_count;
+    assert_eq!(world.call(0, get("security.capability")), Err(ENODATA));
+    assert_eq!(world.mounts[0].sent_count, before, "no request for a file without xattrs");
+    let set = Call::Setxattr { node: file.0, name: b"user.a".into(), value: b"v".into(), flags: 0 };
+    assert_eq!(world.call(0, set), Ok(Answer::Done));
+    assert_eq!(world.call(0, get("user.a")), Ok(Answer::Bytes("v".into())));
+    assert_eq!(world.call(0, Call::Listxattr { node: file.0 }), Ok(Answer::Bytes("user.a\0".into())));
+    assert_eq!(world.call(0, Call::Removexattr { node: file.0, name: b"user.a".into() }), Ok(Answer::Done));
+    assert_eq!(world.call(0, get("user.a")), Err(ENODATA));
+}
+
+#[test]
+fn space_is_counted_once_per_device() {
+    let mut world = World::new(1, 3, 1);
+    let Ok(Answer::Statfs(all)) = world.call(0, Call::Statfs { node: TOP }) else { panic!("there is space") };
+    let Ok(Answer::Targets(targets)) = world.call(0, Call::DfTargets) else { panic!("there are targets") };
+    assert_eq!(targets.len(), 4);
+    let one = targets.last().and_then(|target| target.space).expect("it answers");
+    assert_eq!(all.bytes_total, one.bytes_total);
+}
+
+#[test]
+fn ranges_are_allocated_punched_and_copied() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    let (node, fh) = file;
+    let change =
+        |offset_bytes, byte_count, mode| Call::Fallocate { node, fh, offset_bytes, byte_count, mode };
+    assert_eq!(world.call(0, change(0, 10_000, 0)), Ok(Answer::Done));
+    assert_eq!(world.attr(0, node).size_bytes, 10_000);
+    assert_eq!(world.write(0, file, 0, &[7; 10_000]), Ok(10_000));
+    assert_eq!(world.call(0, change(4096, 4096, 3)), Ok(Answer::Done));
+    let bytes = world.read(0, file, 0, 20_000);
+    assert_eq!(bytes.len(), 10_000);
+    assert!(bytes[..4096].iter().all(|byte| *byte == 7));
+    assert!(bytes[4096..8192].iter().all(|byte| *byte == 0));
+    let to = world.create(0, TOP, "g");
+    let call = Call::CopyFileRange {
+        node,
+        fh,
+        offset_bytes: 0,
+        to_node: to.0,
+        to_fh: to.1,
+        to_offset_bytes: 5,
+        byte_count: 1 << 20,
+    };
+    assert_eq!(world.call(0, call), Ok(Answer::Written(10_000)));
+    assert_eq!(world.read(0, to, 5, 20_000), bytes);
+}
+
+fn lock(owner: u64, kind: FlockKind, extent: base::Extent) -> FileLock {
+    FileLock { owner, pid: 1, is_flock: false, kind, extent }
+}
+
+#[test]
+fn advisory_locks_wait_are_interrupted_and_end_with_the_file() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    let whole = base::Extent::WHOLE;
+    let set = |(node, fh): (u64, u64), lock, can_wait| Call::Setlk { node, fh, lock, can_wait };
+    assert_eq!(world.call(0, set(file, lock(1, FlockKind::Write, whole), false)), Ok(Answer::Done));
+    assert_eq!(world.call(1, set((node, fh), lock(2, FlockKind::Read, whole), false)), Err(EAGAIN));
+    let waiting = world.begin(1, set((node, fh), lock(2, FlockKind::Read, whole), true));
+    assert!(!world.is_answered(1, waiting));
+    world.input(1, client::Input::Interrupt(waiting));
+    assert_eq!(world.finish(1, waiting), Err(EINTR));
+    let waiting = world.begin(1, set((node, fh), lock(2, FlockKind::Read, whole), true));
+    let flush = Call::Flush { node: file.0, fh: file.1, lock_owner: 1 };
+    assert_eq!(world.call(0, flush), Ok(Answer::Done));
+    assert_eq!(world.finish(1, waiting), Ok(Answer::Done));
+    world.release(1, (node, fh));
+    assert_eq!(world.call(0, set(file, lock(1, FlockKind::Write, whole), false)), Ok(Answer::Done));
+}
+
+#[test]
+fn a_file_without_a_name_lives_as_long_as_it_is_open() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+    assert_eq!(world.write(0, file, 0, b"still here"), Ok(10));
+    assert_eq!(world.read(0, file, 0, 100), b"still here");
+    world.release(0, file);
+    world.pass(Duration::from_secs(5));
+    let call = Call::Tmpfile { parent: TOP, mode: 0o600, umask: 0, flags: O_RDWR };
+    let Ok(Answer::Created { entry, fh, .. }) = world.call(0, call) else { panic!("it is made") };
+    assert_eq!(world.write(0, (entry.node, fh), 0, b"tmp"), Ok(3));
+    let call = Call::Link { node: entry.node, parent: TOP, name: b"named".into() };
+    assert!(matches!(world.call(0, call), Ok(Answer::Entry(_))));
+    world.release(0, (entry.node, fh));
+    assert_eq!(world.names(0, TOP), vec!["named"]);
+}
+
+#[test]
+fn names_and_attributes_are_answered_from_the_cache_under_locks() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    world.lookup(0, TOP, "d").expect("it was made");
+    assert_eq!(world.lookup(0, dir, "absent"), Err(ENOENT));
+    let before = world.mounts[0].sent_count;
+    let entry = world.lookup(0, TOP, "d").expect("it was made");
+    assert!(entry.entry_valid > Duration::from_secs(10));
+    assert!(entry.attr_valid > Duration::from_secs(10));
+    assert_eq!(world.lookup(0, dir, "absent"), Err(ENOENT));
+    world.attr(0, dir);
+    assert_eq!(world.mounts[0].sent_count, before);
+}
+
+#[test]
+fn an_unmount_leaves_nothing_behind() {
+    let mut world = World::new(1, 2, 1);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"data"), Ok(4));
+    world.input(0, client::Input::Drain);
+    world.run();
+    world.pass(Duration::from_secs(3));
+    assert!(world.mounts[0].has_drained);
+    assert!(!world.mounts[0].events.iter().any(|event| matches!(event, Event::Evicted(_))));
+    let _ = (ROOT, O_RDONLY);
+}

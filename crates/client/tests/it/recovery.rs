@@ -1,0 +1,87 @@
+//! Restarts of servers, and evictions.
+
+use crate::world::{O_RDWR, TOP, World};
+use base::{Duration, TargetId};
+use client::{Answer, Call, Event};
+use wire::mdt::{FileLock, FlockKind};
+
+const EIO: i32 = 5;
+
+#[test]
+fn acknowledged_work_survives_a_crash_of_both_servers() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let file = world.create(0, dir, "f");
+    // Sessions begin with something durable.
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    world.pass(Duration::from_secs(2));
+    world.is_syncing = false;
+    assert_eq!(world.write(0, file, 0, b"not yet durable"), Ok(15));
+    assert!(world.unsynced_count(0) > 0);
+    for target in [TargetId::mdt(0), TargetId::ost(0)] {
+        world.crash(target);
+        world.start(target);
+    }
+    world.is_syncing = true;
+    assert_eq!(world.read(0, file, 0, 100), b"not yet durable");
+    assert_eq!(world.names(0, dir), vec!["f"]);
+    assert_eq!(world.attr(0, file.0).size_bytes, 15);
+    world.release(0, file);
+    world.pass(Duration::from_secs(10));
+    assert!(world.attr(0, file.0).is_size_known);
+    assert!(!world.mounts[0].events.iter().any(|event| matches!(event, Event::Evicted(_))));
+}
+
+#[test]
+fn open_files_and_advisory_locks_survive_a_restart_of_the_mdt() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let (node, fh) = file;
+    let lock = |owner, kind| FileLock { owner, pid: 1, is_flock: false, kind, extent: base::Extent::WHOLE };
+    let set = |node, fh, lock| Call::Setlk { node, fh, lock, can_wait: false };
+    assert_eq!(world.call(0, set(node, fh, lock(1, FlockKind::Write))), Ok(Answer::Done));
+    assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+    let other = world.create(1, TOP, "g");
+    world.sync();
+    world.crash(TargetId::mdt(0));
+    world.start(TargetId::mdt(0));
+    assert_eq!(world.write(0, file, 0, b"kept"), Ok(4));
+    assert_eq!(world.attr(0, node).link_count, 0);
+    assert_eq!(world.attr(1, other.0).link_count, 1);
+    world.release(0, file);
+    world.pass(Duration::from_secs(5));
+}
+
+#[test]
+fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    world.pass(Duration::from_secs(2));
+    // Sessions begin with something durable.
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    world.pass(Duration::from_secs(2));
+    world.is_syncing = false;
+    assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
+    assert!(world.unsynced_count(0) > 0, "the write is not durable yet");
+    // The OST loses it, and its client comes too late.
+    world.mounts[0].is_cut_off = true;
+    world.crash(TargetId::ost(0));
+    world.start(TargetId::ost(0));
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    world.mounts[0].is_cut_off = false;
+    world.pass(Duration::from_secs(20));
+    assert!(
+        world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))),
+        "{:?}",
+        world.mounts[0].events
+    );
+    let fsync = || Call::Fsync { node: file.0, fh: file.1, data_only: false };
+    assert_eq!(world.call(0, fsync()), Err(EIO));
+    assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
+    assert_eq!(world.write(0, file, 0, b"again"), Ok(5));
+    assert_eq!(world.read(0, file, 0, 100), b"again");
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"again");
+}

@@ -1,0 +1,488 @@
+//! A cluster in one thread: clients, MDTs and OSTs as machines, a network that carries frames in order, and a kernel
+//! that does what it is told. Time moves only when nothing else can.
+
+use base::{
+    Attr, ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, TargetConfig, TargetId, Time, WallTime,
+};
+use bytes::Bytes;
+use client::{
+    Answer, Call, Caller, Client, ClientOptions, EntryAnswer, Event, Input, Notify, NotifyId, NotifyResult,
+    Output, ROOT_NODE,
+};
+use mds::{Mds, MdsOptions};
+use oss::{Oss, OssOptions};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use store::{MemoryMeta, MemoryObjects};
+use wire::Frame;
+
+pub const O_RDONLY: u32 = 0;
+pub const O_WRONLY: u32 = 1;
+pub const O_RDWR: u32 = 2;
+pub const O_EXCL: u32 = 0o200;
+pub const O_APPEND: u32 = 0o2000;
+
+pub const USER: Caller = Caller { uid: 1000, gid: 1000, pid: 7 };
+pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+
+struct MdtNode {
+    store: Arc<MemoryMeta>,
+    machine: Option<Mds<MemoryMeta>>,
+}
+
+struct OstNode {
+    meta: Arc<MemoryMeta>,
+    objects: Arc<MemoryObjects>,
+    machine: Option<Oss<MemoryMeta, MemoryObjects>>,
+}
+
+pub struct Mount {
+    pub machine: Client,
+    id: ClientId,
+    last_call: u64,
+    pub replies: BTreeMap<u64, Result<Answer, i32>>,
+    pub notified: Vec<Notify>,
+    pub events: Vec<Event>,
+    /// Notifications are kept instead of being done.
+    pub is_kernel_stuck: bool,
+    pub stuck: Vec<(NotifyId, Notify)>,
+    pub is_cut_off: bool,
+    pub groups: Vec<u32>,
+    pub has_drained: bool,
+    pub sent_count: u64,
+}
+
+pub struct World {
+    pub now: Now,
+    mdts: Vec<MdtNode>,
+    osts: Vec<OstNode>,
+    pub mounts: Vec<Mount>,
+    frames: VecDeque<Frame>,
+    config: ClusterConfig,
+    /// Stores become durable as soon as a target asks for it.
+    pub is_syncing: bool,
+}
+
+impl World {
+    pub fn new(mdt_count: u16, ost_count: u16, mount_count: usize) -> World {
+        let now = Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) };
+        let ids = (0..mdt_count).map(TargetId::mdt).chain((0..ost_count).map(TargetId::ost));
+        let targets = ids
+            .map(|id| TargetConfig { id, uuid: uuid(id), nids: vec!["here".to_string()], is_active: true })
+            .collect();
+        let config = ClusterConfig { fsname: "test".to_string(), version: 1, targets, params: vec![] };
+        let mut world = World {
+            now,
+            mdts: vec![],
+            osts: vec![],
+            mounts: vec![],
+            frames: VecDeque::new(),
+            config,
+            is_syncing: true,
+        };
+        for index in 0..mdt_count {
+            world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
+            world.start(TargetId::mdt(index));
+        }
+        for index in 0..ost_count {
+            let node = OstNode {
+                meta: Arc::new(MemoryMeta::new()),
+                objects: Arc::new(MemoryObjects::new()),
+                machine: None,
+            };
+            world.osts.push(node);
+            world.start(TargetId::ost(index));
+        }
+        for number in 0..mount_count {
+            world.add_mount(number as u128 + 1);
+        }
+        world.run();
+        world
+    }
+
+    fn add_mount(&mut self, number: u128) {
+        let options = ClientOptions {
+            client: ClientId(number),
+            fsname: "test".to_string(),
+            nid: format!("client{number}"),
+            has_inc_epoch: true,
+            is_mmap_relaxed: false,
+            has_kill_privileges: true,
+        };
+        self.mounts.push(Mount {
+            machine: Client::new(self.now, options),
+            id: ClientId(number),
+            last_call: 0,
+            replies: BTreeMap::new(),
+            notified: vec![],
+            events: vec![],
+            is_kernel_stuck: false,
+            stuck: vec![],
+            is_cut_off: false,
+            groups: vec![],
+            has_drained: false,
+            sent_count: 0,
+        });
+        let config = self.config.clone();
+        self.input(self.mounts.len() - 1, Input::Config(config));
+    }
+
+    pub fn start(&mut self, target: TargetId) {
+        let index = usize::from(target.index);
+        match target.kind {
+            base::TargetKind::Mdt => {
+                let options = MdsOptions {
+                    index: target.index,
+                    uuid: uuid(target),
+                    fsname: "test".to_string(),
+                    nid: target.to_string(),
+                    now: self.now,
+                    device: 1,
+                    recovery_window: base::limits::RECOVERY_WINDOW,
+                };
+                let machine = Mds::open(self.mdts[index].store.clone(), options).expect("the store is sound");
+                self.mdts[index].machine = Some(machine);
+                let config = self.config.clone();
+                self.mdt_input(index, mds::Input::Config(config));
+            }
+            _ => {
+                let options = OssOptions::new(target.index, uuid(target), "test", 2, self.now);
+                let (meta, objects) = (self.osts[index].meta.clone(), self.osts[index].objects.clone());
+                self.osts[index].machine =
+                    Some(Oss::open(meta, objects, options).expect("the stores are sound"));
+            }
+        }
+    }
+
+    /// Power failure of one target: nothing that was not synced survives.
+    pub fn crash(&mut self, target: TargetId) {
+        let index = usize::from(target.index);
+        match target.kind {
+            base::TargetKind::Mdt => {
+                self.mdts[index].machine = None;
+                self.mdts[index].store.crash(0);
+            }
+            _ => {
+                self.osts[index].machine = None;
+                self.osts[index].meta.crash(0);
+                self.osts[index].objects.crash(|_| store::memory::Kept::Nothing);
+            }
+        }
+    }
+
+    fn mdt_input(&mut self, index: usize, input: mds::Input) {
+        let now = self.now;
+        let Some(machine) = &mut self.mdts[index].machine else { return };
+        let mut out = vec![];
+        machine.handle(now, input, &mut out);
+        machine.check();
+        self.frames.extend(out.into_iter().filter_map(|output| match output {
+            mds::Output::Send(frame) => Some(frame),
+            mds::Output::Event(_) => None,
+        }));
+    }
+
+    fn ost_input(&mut self, index: usize, input: oss::Input) {
+        let now = self.now;
+        let Some(machine) = &mut self.osts[index].machine else { return };
+        let mut out = vec![];
+        machine.handle(now, input, &mut out);
+        machine.check();
+        self.frames.extend(out.into_iter().filter_map(|output| match output {
+            oss::Output::Send(frame) => Some(frame),
+            oss::Output::Event(_) => None,
+        }));
+    }
+
+    pub fn input(&mut self, mount: usize, input: Input) {
+        let now = self.now;
+        let mut out = vec![];
+        self.mounts[mount].machine.handle(now, input, &mut out);
+        self.mounts[mount].machine.check();
+        let mut answers = vec![];
+        let known = &mut self.mounts[mount];
+        for output in out {
+            match output {
+                Output::Reply { id, result } => {
+                    assert!(known.replies.insert(id, result).is_none(), "a call is answered once");
+                }
+                Output::Send(frame) => {
+                    known.sent_count += 1;
+                    if !known.is_cut_off {
+                        self.frames.push_back(frame);
+                    }
+                }
+                Output::Notify(id, notify) => {
+                    known.notified.push(notify.clone());
+                    if known.is_kernel_stuck && notify != Notify::IncEpoch {
+                        known.stuck.push((id, notify));
+                    } else {
+                        answers.push(Input::Notified(id, NotifyResult::Ok));
+                    }
+                }
+                Output::NeedGroups { id, .. } => {
+                    answers.push(Input::Groups { id, groups: known.groups.clone() });
+                }
+                Output::Drained => known.has_drained = true,
+                Output::Event(event) => known.events.push(event),
+            }
+        }
+        for answer in answers {
+            self.input(mount, answer);
+        }
+    }
+
+    /// Carries frames until there are none.
+    pub fn run(&mut self) {
+        loop {
+            while let Some(frame) = self.frames.pop_front() {
+                self.deliver(frame);
+            }
+            if !self.sync_where_asked() {
+                break;
+            }
+        }
+    }
+
+    fn deliver(&mut self, frame: Frame) {
+        match frame.dst {
+            Endpoint::Target(target) if target.kind == base::TargetKind::Mdt => {
+                self.mdt_input(usize::from(target.index), mds::Input::Frame(frame));
+            }
+            Endpoint::Target(target) => self.ost_input(usize::from(target.index), oss::Input::Frame(frame)),
+            Endpoint::Client(client) => {
+                let mount = self.mounts.iter().position(|mount| mount.id == client && !mount.is_cut_off);
+                if let Some(mount) = mount {
+                    self.input(mount, Input::Frame(frame));
+                }
+            }
+        }
+    }
+
+    /// Stores sync when a target wants them to.
+    fn sync_where_asked(&mut self) -> bool {
+        let mut has_synced = false;
+        if !self.is_syncing {
+            return false;
+        }
+        for index in 0..self.mdts.len() {
+            if self.mdts[index].store.take_kick() {
+                self.mdts[index].store.sync();
+                self.mdt_input(index, mds::Input::Durable);
+                has_synced = true;
+            }
+        }
+        for index in 0..self.osts.len() {
+            let kicked = [self.osts[index].meta.take_kick(), self.osts[index].objects.take_kick()];
+            if kicked.contains(&true) {
+                self.osts[index].objects.sync();
+                self.osts[index].meta.sync();
+                self.ost_input(index, oss::Input::Durable);
+                has_synced = true;
+            }
+        }
+        has_synced
+    }
+
+    /// Everything becomes durable.
+    pub fn sync(&mut self) {
+        for index in 0..self.mdts.len() {
+            self.mdts[index].store.sync();
+            self.mdt_input(index, mds::Input::Durable);
+        }
+        for index in 0..self.osts.len() {
+            self.osts[index].objects.sync();
+            self.osts[index].meta.sync();
+            self.ost_input(index, oss::Input::Durable);
+        }
+        self.run();
+    }
+
+    /// Lets time pass; stores sync as long as it lasts.
+    pub fn pass(&mut self, wait: Duration) {
+        let end = self.now.time.after(wait);
+        while self.now.time < end {
+            self.step(Duration::from_millis(100).min(end.since(self.now.time)));
+        }
+        self.sync();
+    }
+
+    fn step(&mut self, wait: Duration) {
+        self.now.time = self.now.time.after(wait);
+        self.now.wall.0 += wait.as_nanos() as i64;
+        for index in 0..self.mdts.len() {
+            self.mdt_input(index, mds::Input::Tick);
+        }
+        for index in 0..self.osts.len() {
+            self.ost_input(index, oss::Input::Tick);
+        }
+        for mount in 0..self.mounts.len() {
+            let now = self.now.time;
+            if self.mounts[mount].machine.next_deadline().is_some_and(|deadline| deadline <= now) {
+                self.input(mount, Input::Tick);
+            }
+        }
+        self.run();
+    }
+
+    /// Begins a call.
+    pub fn begin_as(&mut self, mount: usize, caller: Caller, call: Call) -> u64 {
+        self.mounts[mount].last_call += 1;
+        let id = self.mounts[mount].last_call;
+        self.input(mount, Input::Call { id, call, caller });
+        self.run();
+        id
+    }
+
+    pub fn begin(&mut self, mount: usize, call: Call) -> u64 {
+        self.begin_as(mount, ROOT, call)
+    }
+
+    /// Lets time pass until the call is answered.
+    pub fn finish(&mut self, mount: usize, id: u64) -> Result<Answer, i32> {
+        for _ in 0..3000 {
+            if let Some(result) = self.mounts[mount].replies.remove(&id) {
+                return result;
+            }
+            self.step(Duration::from_millis(100));
+        }
+        panic!("call {id} of mount {mount} is not answered within five minutes");
+    }
+
+    pub fn call_as(&mut self, mount: usize, caller: Caller, call: Call) -> Result<Answer, i32> {
+        let id = self.begin_as(mount, caller, call);
+        self.finish(mount, id)
+    }
+
+    pub fn call(&mut self, mount: usize, call: Call) -> Result<Answer, i32> {
+        self.call_as(mount, ROOT, call)
+    }
+
+    pub fn is_answered(&self, mount: usize, id: u64) -> bool {
+        self.mounts[mount].replies.contains_key(&id)
+    }
+}
+
+fn uuid(id: TargetId) -> u128 {
+    u128::from(id.kind as u8) << 16 | u128::from(id.index)
+}
+
+/// Shorthands of a test.
+impl World {
+    pub fn lookup(&mut self, mount: usize, parent: u64, name: &str) -> Result<EntryAnswer, i32> {
+        let call = Call::Lookup { parent, name: name.into() };
+        match self.call(mount, call)? {
+            Answer::Entry(entry) if entry.node == 0 => Err(2),
+            Answer::Entry(entry) => Ok(entry),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn mkdir(&mut self, mount: usize, parent: u64, name: &str) -> u64 {
+        let call = Call::Mkdir { parent, name: name.into(), mode: 0o755, umask: 0 };
+        match self.call(mount, call) {
+            Ok(Answer::Entry(entry)) => entry.node,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Node and handle.
+    pub fn create(&mut self, mount: usize, parent: u64, name: &str) -> (u64, u64) {
+        self.create_with(mount, parent, name, O_RDWR | O_EXCL)
+    }
+
+    pub fn create_with(&mut self, mount: usize, parent: u64, name: &str, flags: u32) -> (u64, u64) {
+        let call = Call::Create { parent, name: name.into(), mode: 0o644, umask: 0, flags };
+        match self.call(mount, call) {
+            Ok(Answer::Created { entry, fh, .. }) => (entry.node, fh),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn open(&mut self, mount: usize, node: u64, flags: u32) -> (u64, client::OpenMode) {
+        match self.call(mount, Call::Open { node, flags }) {
+            Ok(Answer::Opened { fh, mode }) => (fh, mode),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn write(
+        &mut self,
+        mount: usize,
+        file: (u64, u64),
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<u64, i32> {
+        match self.call(mount, write_call(file, offset_bytes, data))? {
+            Answer::Written(count) => Ok(count),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn read(&mut self, mount: usize, file: (u64, u64), offset_bytes: u64, byte_count: u32) -> Vec<u8> {
+        let (node, fh) = file;
+        match self.call(mount, Call::Read { node, fh, offset_bytes, byte_count, flags: 0 }) {
+            Ok(Answer::Bytes(bytes)) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn attr(&mut self, mount: usize, node: u64) -> Attr {
+        match self.call(mount, Call::Getattr { node, fh: None }) {
+            Ok(Answer::Attr(answer)) => answer.attr,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn release(&mut self, mount: usize, file: (u64, u64)) {
+        let (node, fh) = file;
+        assert_eq!(self.call(mount, Call::Release { node, fh, flock_owner: None }), Ok(Answer::Done));
+    }
+
+    pub fn names(&mut self, mount: usize, node: u64) -> Vec<String> {
+        let Ok(Answer::Opened { fh, .. }) = self.call(mount, Call::Opendir { node, flags: 0 }) else {
+            panic!("a directory opens")
+        };
+        let mut names = vec![];
+        let mut offset = 0;
+        loop {
+            let call = Call::Readdir { node, fh, offset, byte_count: 4096, is_plus: false };
+            let entries = match self.call(mount, call) {
+                Ok(Answer::Entries(entries)) => entries,
+                other => panic!("{other:?}"),
+            };
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                offset = entry.offset;
+                names.push(String::from_utf8(entry.name).expect("names of the test are text"));
+            }
+        }
+        assert_eq!(self.call(mount, Call::Releasedir { node, fh }), Ok(Answer::Done));
+        names.retain(|name| name != "." && name != "..");
+        names.sort();
+        names
+    }
+}
+
+pub fn write_call((node, fh): (u64, u64), offset_bytes: u64, data: &[u8]) -> Call {
+    Call::Write {
+        node,
+        fh,
+        offset_bytes,
+        data: Bytes::copy_from_slice(data),
+        flags: 0,
+        is_writeback: false,
+        kill_privileges: false,
+    }
+}
+
+pub const TOP: u64 = ROOT_NODE;
+
+impl World {
+    /// Writes to an OST that a crash would take back.
+    pub fn unsynced_count(&self, ost: usize) -> usize {
+        self.osts[ost].objects.unsynced_count() + self.osts[ost].meta.unsynced_count()
+    }
+}
