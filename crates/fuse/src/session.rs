@@ -118,7 +118,6 @@ impl Shared {
 }
 
 /// A mount and its connection. Dropping it aborts the connection, detaches the mount and waits for the threads.
-#[derive(Debug)]
 pub struct Session {
     device: Arc<File>,
     path: PathBuf,
@@ -129,7 +128,15 @@ pub struct Session {
     /// CPUs that the mounting thread could use; the ring threads are bound to them.
     cpus: Vec<usize>,
     thread_count: usize,
+    rings: Option<Arc<uring::Rings>>,
     is_mounted: bool,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { path, negotiated, connection, .. } = self;
+        write!(f, "Session({}, {negotiated:?}, connection {connection:?})", path.display())
+    }
 }
 
 impl Session {
@@ -161,6 +168,7 @@ impl Session {
             threads: Vec::new(),
             cpus,
             thread_count,
+            rings: None,
             is_mounted: true,
         };
         Ok((session, negotiated))
@@ -169,6 +177,11 @@ impl Session {
     /// How many transport threads there are (or will be): the bound of [`crate::Request::thread_index`].
     pub fn thread_count(&self) -> usize {
         self.thread_count
+    }
+
+    /// How many requests the rings can hold at a time, which grows while answers are slow; 0 on `/dev/fuse`.
+    pub fn ring_entry_count(&self) -> usize {
+        self.rings.as_ref().map_or(0, |rings| rings.entry_count())
     }
 
     /// What was negotiated.
@@ -210,6 +223,7 @@ impl Session {
             Transport::Uring => {
                 let place = uring::Place { cpus: &self.cpus, path: &self.path };
                 uring::start(&shared, &self.options, &self.negotiated, place, &mut self.threads)
+                    .map(|rings| self.rings = Some(rings))
             }
         };
         started.map_err(|error| {

@@ -132,6 +132,11 @@ impl Rings {
         self.started.elapsed().as_millis() as u64 + 1
     }
 
+    /// Entries of all queues.
+    pub fn entry_count(&self) -> usize {
+        self.entries().len()
+    }
+
     fn end_all(&self) {
         self.mailboxes.iter().for_each(|mailbox| mailbox.end());
     }
@@ -169,7 +174,7 @@ pub(crate) fn start(
     negotiated: &Negotiated,
     place: Place<'_>,
     threads: &mut Vec<JoinHandle<()>>,
-) -> io::Result<()> {
+) -> io::Result<Arc<Rings>> {
     let cpus = place.cpus;
     let queue_count = sys::possible_cpu_count()?;
     let mailboxes = cpus.iter().map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
@@ -230,7 +235,7 @@ pub(crate) fn start(
     }
     let control_rings = rings.clone();
     threads.push(shared.spawn("fuse-ctl".into(), move |shared| control::run(&shared, &control_rings))?);
-    Ok(())
+    Ok(rings)
 }
 
 /// One queue of the kernel, as its thread sees it.
@@ -379,6 +384,8 @@ impl RingThread {
             }
             self.take_completions();
             self.shared.handler.batch_end(self.index);
+            // First the commits: what was answered at once is not slow and must not make the queue grow.
+            self.commit_answers();
             self.grow_where_short();
         }
     }
@@ -489,7 +496,6 @@ impl RingThread {
     fn grow_where_short(&mut self) {
         for queue in 0..self.queues.len() {
             let Queue { total, out, id, .. } = self.queues[queue];
-            // Answers that are waiting for their commit in this round count as out; that only grows it earlier.
             if (total - out.min(total)) * 2 > total || total >= QUEUE_DEPTH_MAX {
                 continue;
             }

@@ -166,3 +166,24 @@ fn a_mount_point_that_is_none_says_so() {
     fs::write(dir.path().join("file"), b"").unwrap();
     assert!(Session::mount(&dir.path().join("file"), options(TransportChoice::Device)).is_err());
 }
+
+#[test]
+fn answers_given_at_once_do_not_make_queues_grow() {
+    if transports().len() < 2 {
+        return;
+    }
+    let mount = mount_with(options(TransportChoice::Uring));
+    let before = mount.session.ring_entry_count();
+    assert!(before > 0);
+    fs::write(mount.join("f"), b"x").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    fs::metadata(mount.join("f")).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(mount.session.ring_entry_count(), before);
+}
