@@ -793,7 +793,14 @@ fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
             return models;
         }
         for (index, done) in ops.iter().enumerate().filter(|(index, _)| set & (1 << index) == 0) {
+            let others = ops.iter().enumerate().filter(|(other, _)| *other != index);
+            let are_removing = others.map(|(_, other)| other).any(|other| other.op.is_removing());
+            let may_miss = are_removing && done.outcome.as_ref().is_some_and(|told| done.op.may_miss(told));
             for model in &models {
+                if may_miss {
+                    by_set.entry(set | (1 << index)).or_default().push(model.clone());
+                    continue;
+                }
                 let mut next = model.clone();
                 next.prepare(first_ino + index);
                 let told = done.outcome.as_ref();

@@ -264,7 +264,9 @@ pub(crate) async fn rename(
         }
         state.names.remove(parent, &name);
         state.names.remove(new_parent, &new_name);
-        if flags & RENAME_EXCHANGE == 0 && state.has_name_lock(parent, &name) {
+        let is_gone = flags & RENAME_EXCHANGE == 0 && child.is_some();
+        // Two names of one inode: nothing was done, and both are still there.
+        if is_gone && state.has_name_lock(parent, &name) {
             state.names.put(parent, &name, None, base::Time::ZERO);
         }
         // Both have a new ctime; what the reply describes is seen again below.
