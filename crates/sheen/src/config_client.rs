@@ -19,6 +19,8 @@ pub enum Input {
         path: String,
         value: Option<String>,
     },
+    /// The transport lost its connection to the management server.
+    ConnectionLost,
     Disconnect,
     Tick,
 }
@@ -140,8 +142,14 @@ impl ConfigClient {
                     }
                     // The long poll that is under way answers with the newer configuration.
                     ImportOutput::Callback(Callback::ConfigChanged { .. }) => {}
-                    // A management server that was restored from an older copy: begin again.
-                    ImportOutput::Evicted => self.version = 0,
+                    // It may have lost what it had answered: say everything again. Requests under way fail and are
+                    // asked again by themselves.
+                    ImportOutput::Evicted => {
+                        self.version = 0;
+                        for target in self.registrations.clone() {
+                            self.again.push((now.time, Asked::Register(target)));
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -173,6 +181,7 @@ impl Machine for ConfigClient {
                 let ticket = self.import.submit(now, request, Bytes::new(), kind, 0, &mut self.from_import);
                 self.asked.insert(ticket, Asked::Param { id });
             }
+            Input::ConnectionLost => self.import.on_connection_lost(now, &mut self.from_import),
             Input::Disconnect => {
                 self.again.clear();
                 self.asked.clear();

@@ -134,7 +134,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
     sys::raise_file_limit();
-    let running = dirs.into_iter().map(|dir| targets::start(dir, &shared)).collect::<Result<Vec<_>>>()?;
+    let running = start_targets(dirs, &shared)?;
     let mgs_addresses = if has_mgs { vec![address.clone()] } else { mgs_addresses };
     let node =
         Node::new(router, timer, running, address, arguments.background.cluster_dir.clone(), mgs_addresses);
@@ -164,6 +164,18 @@ fn start_mounting(
     node.wait_mountable(&source.fsname)?;
     node.add_mount(path, choices, arguments.source.clone())?;
     Ok(node)
+}
+
+/// Opens the stores of all targets at the same time: each waits for its disk.
+fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Vec<Target>> {
+    std::thread::scope(|scope| {
+        let starting: Vec<_> =
+            dirs.into_iter().map(|dir| scope.spawn(move || targets::start(dir, shared))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Target>>| {
+            thread.join().unwrap_or_else(|_| bail!("a target panicked at its start"))
+        };
+        starting.into_iter().map(join).collect()
+    })
 }
 
 /// Targets of one process belong to one file system, each once.
@@ -234,6 +246,9 @@ impl Node {
             let Some(node) = told.upgrade() else { return };
             for target in &node.targets {
                 target.on_connection_lost(lost);
+            }
+            if let Some(owner) = node.config_owner.get().filter(|_| lost == TargetId::MGT) {
+                owner.submit(config_client::Input::ConnectionLost);
             }
         });
         node

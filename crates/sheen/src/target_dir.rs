@@ -1,43 +1,42 @@
-//! The directory of a target: what it is (`target.json`), who may serve it (a lock), and its stores.
+//! The directory of a target as the binary needs it: what `store_disk` keeps there, and where its management server
+//! is (`mgsnode`, one address a line).
 
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
-use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use store_disk::{Superblock, TargetDirectory};
 
-const FILE: &str = "target.json";
-const LOCK: &str = "lock";
-const FORMAT: u32 = 1;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Superblock {
-    format: u32,
-    /// `MGS`, `MDT0000`, `OST0003`.
-    target: String,
-    /// Empty for a management target, which serves all file systems.
-    fsname: String,
-    /// Hexadecimal.
-    uuid: String,
-    /// Addresses of the management server.
-    mgs: Vec<String>,
-}
+const MGSNODE: &str = "mgsnode";
+const MGSNODE_BYTES_MAX: u64 = 64 << 10;
 
 /// A target's directory, open and locked.
 #[derive(Debug)]
 pub struct TargetDir {
     pub path: PathBuf,
     pub id: TargetId,
+    /// Empty for a management target, which serves all file systems.
     pub fsname: String,
     pub uuid: u128,
+    /// Addresses of the management server.
     pub mgs: Vec<String>,
-    _lock: File,
+    directory: TargetDirectory,
 }
 
+impl TargetDir {
+    pub fn meta_path(&self) -> PathBuf {
+        self.directory.meta_path()
+    }
+
+    pub fn objects_path(&self) -> PathBuf {
+        self.directory.objects_path()
+    }
+}
+
+/// True for a directory that holds a target, a damaged one too.
 pub fn exists(path: &Path) -> bool {
-    path.join(FILE).exists()
+    path.join("target.json").exists()
 }
 
 /// Makes the directory of a target.
@@ -45,37 +44,20 @@ pub fn exists(path: &Path) -> bool {
 /// # Errors
 /// The directory is not empty, or cannot be written.
 pub fn make(path: &Path, id: TargetId, fsname: &str, mgs: &[String]) -> Result<()> {
-    if exists(path) {
-        bail!("{} holds a target already; remove it first if its data are not needed", path.display());
-    }
     if path.exists() && !path.is_dir() {
         bail!("{} is no directory; choose another one", path.display());
     }
-    let is_used = |name: &std::ffi::OsStr| name != "lost+found";
-    if fs::read_dir(path).is_ok_and(|entries| entries.flatten().any(|entry| is_used(&entry.file_name()))) {
-        bail!("{} is not empty; choose an empty directory", path.display());
+    let fsname = if id.kind == TargetKind::Mgt { "" } else { fsname };
+    let is_new = !path.exists();
+    let cannot = || format!("cannot write to {}", path.display());
+    let superblock = Superblock::new(fsname, id).with_context(cannot)?;
+    let _locked = TargetDirectory::create(path, superblock)?;
+    if is_new {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).with_context(cannot)?;
     }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("cannot make {}", path.display()))?;
-    let superblock = Superblock {
-        format: FORMAT,
-        target: id.to_string(),
-        fsname: if id.kind == TargetKind::Mgt { String::new() } else { fsname.to_owned() },
-        uuid: format!("{:032x}", net::clock::random_u128()),
-        mgs: mgs.to_vec(),
-    };
-    write(path, &superblock).with_context(|| format!("cannot write {}", path.join(FILE).display()))
-}
-
-/// Aside, durable, then in place.
-fn write(path: &Path, superblock: &Superblock) -> Result<()> {
-    let aside = path.join(format!("{FILE}.new"));
-    let mut file = File::create(&aside)?;
-    file.write_all(serde_json::to_string_pretty(superblock)?.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&aside, path.join(FILE))?;
-    File::open(path)?.sync_all()?;
+    if !mgs.is_empty() {
+        fs::write(path.join(MGSNODE), mgs.join("\n") + "\n").with_context(cannot)?;
+    }
     Ok(())
 }
 
@@ -85,46 +67,27 @@ fn write(path: &Path, superblock: &Superblock) -> Result<()> {
 /// It is no target, damaged, of another version, or served already.
 pub fn open(path: &Path) -> Result<TargetDir> {
     let path = path.canonicalize().with_context(|| format!("there is no directory {}", path.display()))?;
-    let text = match fs::read_to_string(path.join(FILE)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            bail!("{} is no target; make one: sheen mkfs --help", path.display())
-        }
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", path.join(FILE).display()));
-        }
-    };
-    let damaged = || format!("{} is damaged; restore it from a copy", path.join(FILE).display());
-    let Ok(superblock) = serde_json::from_str::<Superblock>(&text) else { bail!(damaged()) };
-    if superblock.format != FORMAT {
-        bail!(
-            "{} has format {}, this build reads {FORMAT}; use the build that wrote it",
-            path.display(),
-            superblock.format
-        );
+    let directory = TargetDirectory::open(&path)?;
+    let superblock = directory.superblock();
+    let damaged = || format!("{} is damaged; restore its target.json from a copy", path.display());
+    let id = superblock.target_id().with_context(damaged)?;
+    let uuid = u128::from_str_radix(&superblock.uuid, 16).ok().filter(|uuid| *uuid != 0).with_context(damaged)?;
+    if id.kind != TargetKind::Mgt {
+        crate::nid::check_fsname(&superblock.fsname).with_context(damaged)?;
     }
-    let id = superblock.target.parse::<TargetId>().ok().with_context(damaged)?;
-    let uuid =
-        u128::from_str_radix(&superblock.uuid, 16).ok().filter(|uuid| *uuid != 0).with_context(damaged)?;
-    if id.kind != TargetKind::Mgt && crate::nid::check_fsname(&superblock.fsname).is_err() {
-        bail!(damaged());
-    }
-    let lock = lock(&path)?;
-    Ok(TargetDir { id, fsname: superblock.fsname, uuid, mgs: superblock.mgs, _lock: lock, path })
+    Ok(TargetDir { id, fsname: superblock.fsname.clone(), uuid, mgs: read_mgs(&path)?, directory, path })
 }
 
-/// One process serves a target.
-fn lock(path: &Path) -> Result<File> {
-    let lock_path = path.join(LOCK);
-    let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&lock_path)?;
-    if file.try_lock().is_err() {
-        let mut pid = String::new();
-        let _ = file.read_to_string(&mut pid);
-        bail!("{} is served already, by process {}; stop it first", path.display(), pid.trim());
+fn read_mgs(path: &Path) -> Result<Vec<String>> {
+    let file = path.join(MGSNODE);
+    let Ok(metadata) = fs::metadata(&file) else { return Ok(Vec::new()) };
+    let text = if metadata.len() <= MGSNODE_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
+    let addresses: Option<Vec<String>> = text.map(|text| text.lines().map(str::to_owned).collect());
+    let is_whole = |address: &String| crate::nid::parse_nid(&crate::nid::format_nid(address)).is_ok();
+    match addresses {
+        Some(addresses) if addresses.iter().all(is_whole) => Ok(addresses),
+        _ => bail!("{} is damaged; write the management server's HOST:PORT into it", file.display()),
     }
-    file.set_len(0)?;
-    file.write_all(std::process::id().to_string().as_bytes())?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
 use base::limits::RECOVERY_WINDOW;
-use base::{ClusterConfig, Endpoint, Machine, TargetId, TargetKind};
+use base::{ClusterConfig, Duration, Endpoint, Machine, TargetId, TargetKind};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsOptions};
 use net::{Owner, OwnerOptions, Router, Timer};
@@ -15,12 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{MetaStore, ObjectStore, OnDurable};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
-use target::CoreEvent;
+use target::{CoreEvent, EvictReason};
 use wire::Frame;
 
 /// Caches of rows and of the base's pages. An OST reads few rows, a management server hardly any.
 const MDT_CACHE_BYTES: [usize; 2] = [64 << 20, 32 << 20];
 const SMALL_CACHE_BYTES: [usize; 2] = [4 << 20, 4 << 20];
+
+/// Callers of the management server hold nothing there, and register again when it has forgotten them: it need not wait
+/// for processes that may be gone for ever.
+const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
 pub type MgsOwner = Arc<Owner<Mgs<MetaDisk>>>;
 pub type MdsOwner = Arc<Owner<Mds<MetaDisk>>>;
@@ -93,7 +97,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
     let mut objects = None;
     let served = match dir.id.kind {
         TargetKind::Mgt => {
-            let options = MgsOptions { uuid: dir.uuid, now, recovery_window: RECOVERY_WINDOW };
+            let options = MgsOptions { uuid: dir.uuid, now, recovery_window: MGS_RECOVERY_WINDOW };
             let machine = Mgs::open(Arc::clone(&meta), options).with_context(cannot)?;
             Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
         }
@@ -113,7 +117,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
         TargetKind::Ost => {
             let options = ObjectOptions { no_sync: shared.no_sync, ..ObjectOptions::default() };
             let disk =
-                ObjectDisk::open(&dir.path.join("objects"), &options, hook.notice()).with_context(cannot)?;
+                ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let disk = Arc::clone(objects.insert(Arc::new(disk)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let machine = Oss::open(Arc::clone(&meta), disk, options).with_context(cannot)?;
@@ -141,7 +145,7 @@ fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<Me
         if dir.id.kind == TargetKind::Mdt { MDT_CACHE_BYTES } else { SMALL_CACHE_BYTES };
     let mut options = Options { cache_bytes, index_cache_bytes, ..Options::default() };
     options.no_sync |= no_sync;
-    let path = dir.path.join("meta");
+    let path = dir.meta_path();
     std::fs::create_dir_all(&path)?;
     Ok(MetaDisk::open_or_create(&path, &options, on_durable)?)
 }
@@ -296,6 +300,10 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
     match event {
         CoreEvent::Connected { client, nid } => tracing::info!(%target, %client, nid, "connected"),
         CoreEvent::Disconnected { client } => tracing::info!(%target, %client, "disconnected"),
+        CoreEvent::Evicted { client, why: EvictReason::Restarted } => {
+            tracing::info!(%target, %client, "connected anew; its old session is gone");
+        }
+        CoreEvent::Evicted { client, .. } if target == TargetId::MGT => tracing::info!(%target, %client, "gone"),
         CoreEvent::Evicted { client, why } => tracing::warn!(%target, %client, ?why, "evicted"),
         CoreEvent::RecoveryStarted { awaited } => tracing::info!(%target, awaited, "recovery started"),
         CoreEvent::RecoveryEnded { returned, evicted } => {
