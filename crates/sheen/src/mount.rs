@@ -211,6 +211,12 @@ impl Mount {
         self.owner.submit(Input::Config(config));
     }
 
+    /// Tells the mounts of a machine apart in parameter names.
+    pub fn number(&self) -> u64 {
+        let Endpoint::Client(id) = self.endpoint else { return 0 };
+        id.0 as u64
+    }
+
     pub fn stats(&self) -> client::Stats {
         self.owner.with(|client| client.stats())
     }

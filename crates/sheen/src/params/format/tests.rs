@@ -1,0 +1,28 @@
+use super::*;
+
+#[test]
+fn a_stats_line_has_figures_unless_it_only_counts() {
+    let stat = Stat { count: 2, min: 1, max: 3, sum: 4, sum_of_squares: 10 };
+    let text = stats(&[("open", "usecs", stat), ("sync", "reqs", stat), ("never", "usecs", Stat::default())]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("snapshot_time ") && lines[0].ends_with(" secs.nsecs"));
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(lines[1]), ["open", "2", "samples", "[usecs]", "1", "3", "4", "10"]);
+    assert_eq!(words(lines[2]), ["sync", "2", "samples", "[reqs]"]);
+    assert_eq!(lines.len(), 3);
+}
+
+#[test]
+fn a_table_ends_when_both_sides_are_complete() {
+    let mut out = String::new();
+    table(&mut out, "pages per rpc", "rpcs", &[3, 0, 1, 0, 0], &[0, 5]);
+    let rows: Vec<&str> = out.lines().skip(3).collect();
+    assert_eq!(rows.len(), 3);
+    assert_eq!(rows[0].split_whitespace().collect::<Vec<_>>(), ["1:", "3", "75", "75", "|", "0", "0", "0"]);
+    assert_eq!(rows[2].split_whitespace().collect::<Vec<_>>(), ["4:", "1", "25", "100", "|", "0", "0", "100"]);
+}
+
+#[test]
+fn buckets_have_binary_units() {
+    assert_eq!([0, 9, 10, 20].map(bucket_name), ["1", "512", "1K", "1M"]);
+}

@@ -1,0 +1,73 @@
+//! Globs over parameter names: `*` and `?` stay between two dots, `[…]` is a set, `{a,b}` alternatives. A lone `*`
+//! means everything.
+
+/// Bytes of a pattern; alternatives are tried one after the other.
+const PATTERN_BYTES_MAX: usize = 1024;
+const ALTERNATIVES_MAX: usize = 256;
+
+pub fn matches(pattern: &str, name: &str) -> bool {
+    if pattern == "*" {
+        return true;
+    }
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return false;
+    }
+    // As in Lustre, `/` may stand for the dot.
+    expand(&pattern.replace('/', ".")).iter().any(|pattern| one(pattern.as_bytes(), name.as_bytes()))
+}
+
+/// The patterns without braces.
+fn expand(pattern: &str) -> Vec<String> {
+    let mut done = Vec::new();
+    let mut waiting = vec![pattern.to_owned()];
+    while let Some(pattern) = waiting.pop() {
+        let braces = pattern.find('{').and_then(|open| Some((open, open + pattern.get(open..)?.find('}')?)));
+        match braces {
+            Some((open, close)) if waiting.len() + done.len() < ALTERNATIVES_MAX => {
+                let (before, after) = (&pattern[..open], &pattern[close + 1..]);
+                let alternatives = pattern[open + 1..close].split(',');
+                waiting.extend(alternatives.map(|alternative| format!("{before}{alternative}{after}")));
+            }
+            _ => done.push(pattern),
+        }
+    }
+    done
+}
+
+/// Backtracks to the last star only, so that the time is at most the product of the lengths.
+fn one(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        if let Some((next, true)) = step(pattern, p, name[n]) {
+            p = next;
+            n += 1;
+        } else if pattern.get(p) == Some(&b'*') {
+            star = Some((p + 1, n));
+            p += 1;
+        } else if let Some((after_star, at)) = star
+            && name[at] != b'.'
+        {
+            star = Some((after_star, at + 1));
+            (p, n) = (after_star, at + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// Whether one element of the pattern takes the byte, and where the next one begins.
+fn step(pattern: &[u8], at: usize, byte: u8) -> Option<(usize, bool)> {
+    match *pattern.get(at)? {
+        b'*' => None,
+        b'?' => Some((at + 1, byte != b'.')),
+        b'[' => {
+            let close = at + 1 + pattern.get(at + 1..)?.iter().position(|byte| *byte == b']')?;
+            let set = &pattern[at + 1..close];
+            let is_range = |range: &[u8]| matches!(range, [low, b'-', high] if (*low..=*high).contains(&byte));
+            Some((close + 1, set.contains(&byte) || set.windows(3).any(is_range)))
+        }
+        other => Some((at + 1, other == byte)),
+    }
+}
