@@ -119,6 +119,11 @@ impl<M: MetaStore> Mgs<M> {
         self.configs.get(fsname)
     }
 
+    /// All configurations, by file system.
+    pub fn configs(&self) -> &BTreeMap<String, ClusterConfig> {
+        &self.configs
+    }
+
     fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
         while !self.core_out.is_empty() {
             for output in std::mem::take(&mut self.core_out) {

@@ -101,7 +101,9 @@ impl ConfigClient {
     fn on_completed(&mut self, now: Now, asked: Asked, result: Result<Reply, Status>, out: &mut Vec<Output>) {
         match (asked, result) {
             (asked @ (Asked::Register(_) | Asked::Config), Ok(Reply::Mgs(MgsReply::Config(config)))) => {
-                if config.version > self.version {
+                // A lower version is that of a management server restored from an older copy.
+                if config.version > self.version || (asked == Asked::Config && config.version != self.version)
+                {
                     self.version = config.version;
                     out.push(Output::Config(config));
                 }

@@ -37,7 +37,8 @@ static TABLE: &[Declared] = &[
     }),
     read_only("health_check", "`healthy`, or which targets are not.", |node| {
         let sick = node.targets.iter().filter(|target| target.state() == "failed");
-        let sick: Vec<String> = sick.map(|target| format!("device {} reported unhealthy", name(target))).collect();
+        let sick: Vec<String> =
+            sick.map(|target| format!("device {} reported unhealthy", name(target))).collect();
         let value = if sick.is_empty() { "healthy".to_owned() } else { sick.join("\n") + "\nNOT HEALTHY" };
         vec![("health_check".into(), value)]
     }),
@@ -60,9 +61,11 @@ static TABLE: &[Declared] = &[
     read_only("llite.*.inode_count", "Inodes that the kernel knows from the mount.", |node| {
         mounts(node, "llite", "inode_count", |_, counts| counts.node_count.to_string())
     }),
-    read_only("osc.*.rpc_stats", "Data requests of a mount to one OST: sizes and how many at a time.", |node| {
-        connections(node, TargetKind::Ost, "osc", "rpc_stats", rpc_stats)
-    }),
+    read_only(
+        "osc.*.rpc_stats",
+        "Data requests of a mount to one OST: sizes and how many at a time.",
+        |node| connections(node, TargetKind::Ost, "osc", "rpc_stats", rpc_stats),
+    ),
     read_only("osc.*.stats", "Requests of a mount to one OST, microseconds.", |node| {
         connections(node, TargetKind::Ost, "osc", "stats", request_stats)
     }),
@@ -78,7 +81,8 @@ static TABLE: &[Declared] = &[
     read_only("ldlm.namespaces.*.lock_count", "Locks that a mount has from one target.", |node| {
         let mut values = Values::new();
         for (kind, word) in [(TargetKind::Mdt, "mdc"), (TargetKind::Ost, "osc")] {
-            values.extend(connections(node, kind, word, "lock_count", |counts| counts.lock_count.to_string()));
+            values
+                .extend(connections(node, kind, word, "lock_count", |counts| counts.lock_count.to_string()));
         }
         values.iter_mut().for_each(|(name, _)| {
             let instance = name.split_once('.').map_or("", |(_, rest)| rest);
@@ -149,9 +153,11 @@ static TABLE: &[Declared] = &[
     read_only("obdfilter.*.kbytesfree", "Free space of the local file system, KiB.", |node| {
         osts(node, "kbytesfree", |owner| kib(owner, |space| space.free_bytes))
     }),
-    read_only("obdfilter.*.kbytesavail", "Space that files may still take, after the reserve, KiB.", |node| {
-        osts(node, "kbytesavail", |owner| kib(owner, |space| space.avail_bytes))
-    }),
+    read_only(
+        "obdfilter.*.kbytesavail",
+        "Space that files may still take, after the reserve, KiB.",
+        |node| osts(node, "kbytesavail", |owner| kib(owner, |space| space.avail_bytes)),
+    ),
     read_only("mgs.MGS.live.*", "Configuration of each file system.", |node| {
         let mut values = Values::new();
         for target in &node.targets {

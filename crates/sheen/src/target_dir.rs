@@ -71,7 +71,8 @@ pub fn open(path: &Path) -> Result<TargetDir> {
     let superblock = directory.superblock();
     let damaged = || format!("{} is damaged; restore its target.json from a copy", path.display());
     let id = superblock.target_id().with_context(damaged)?;
-    let uuid = u128::from_str_radix(&superblock.uuid, 16).ok().filter(|uuid| *uuid != 0).with_context(damaged)?;
+    let uuid =
+        u128::from_str_radix(&superblock.uuid, 16).ok().filter(|uuid| *uuid != 0).with_context(damaged)?;
     if id.kind != TargetKind::Mgt {
         crate::nid::check_fsname(&superblock.fsname).with_context(damaged)?;
     }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use base::limits::RECOVERY_WINDOW;
 use base::{ClusterConfig, Duration, Endpoint, Machine, TargetId, TargetKind};
 use mds::{Mds, MdsEvent, MdsOptions};
-use mgs::{Mgs, MgsOptions};
+use mgs::{Mgs, MgsEvent, MgsOptions};
 use net::{Owner, OwnerOptions, Router, Timer};
 use oss::{Oss, OssEvent, OssOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -116,8 +116,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
         }
         TargetKind::Ost => {
             let options = ObjectOptions { no_sync: shared.no_sync, ..ObjectOptions::default() };
-            let disk =
-                ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
+            let disk = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let disk = Arc::clone(objects.insert(Arc::new(disk)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let machine = Oss::open(Arc::clone(&meta), disk, options).with_context(cannot)?;
@@ -168,7 +167,7 @@ impl Perform for mgs::Output {
     fn frame(self, target: TargetId) -> Option<Frame> {
         match self {
             mgs::Output::Send(frame) => return Some(frame),
-            mgs::Output::Event(event) => log_core_event(target, &event),
+            mgs::Output::Event(event) => log_mgs_event(target, &event),
         }
         None
     }
@@ -303,7 +302,9 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         CoreEvent::Evicted { client, why: EvictReason::Restarted } => {
             tracing::info!(%target, %client, "connected anew; its old session is gone");
         }
-        CoreEvent::Evicted { client, .. } if target == TargetId::MGT => tracing::info!(%target, %client, "gone"),
+        CoreEvent::Evicted { client, .. } if target == TargetId::MGT => {
+            tracing::info!(%target, %client, "gone")
+        }
         CoreEvent::Evicted { client, why } => tracing::warn!(%target, %client, ?why, "evicted"),
         CoreEvent::RecoveryStarted { awaited } => tracing::info!(%target, awaited, "recovery started"),
         CoreEvent::RecoveryEnded { returned, evicted } => {
@@ -311,6 +312,21 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         }
         CoreEvent::ProtocolError { client, what } => tracing::warn!(%target, %client, what, "protocol error"),
         CoreEvent::Executed { .. } => {}
+    }
+}
+
+fn log_mgs_event(target: TargetId, event: &MgsEvent) {
+    match event {
+        MgsEvent::Core(event) => log_core_event(target, event),
+        MgsEvent::Registered { fsname, target, version } => {
+            tracing::info!(fsname, %target, version, "registered")
+        }
+        MgsEvent::RegistrationRefused { fsname, target } => {
+            tracing::warn!(fsname, %target, "refused: another target has this index");
+        }
+        MgsEvent::ParamSet { fsname, path, version } => {
+            tracing::info!(fsname, path, version, "parameter set")
+        }
     }
 }
 

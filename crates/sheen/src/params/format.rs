@@ -30,7 +30,12 @@ impl From<Counter> for Stat {
 
 fn snapshot_time() -> String {
     let WallTime(wall) = net::clock::now().wall;
-    format!("{:<25} {}.{:09} secs.nsecs\n", "snapshot_time", wall / 1_000_000_000, wall.rem_euclid(1_000_000_000))
+    format!(
+        "{:<25} {}.{:09} secs.nsecs\n",
+        "snapshot_time",
+        wall / 1_000_000_000,
+        wall.rem_euclid(1_000_000_000)
+    )
 }
 
 /// `name N samples [unit] min max sum sumsq`; what never happened is left out, counts have no figures.
@@ -77,7 +82,8 @@ fn table(out: &mut String, title: &str, unit: &str, read: &[u64], write: &[u64])
     let percent = |part: u64, whole: u64| if whole == 0 { 0 } else { part * 100 / whole };
     let (mut read_sum, mut write_sum) = (0, 0);
     for bucket in 0..read.len().max(write.len()) {
-        let (reads, writes) = (read.get(bucket).copied().unwrap_or(0), write.get(bucket).copied().unwrap_or(0));
+        let (reads, writes) =
+            (read.get(bucket).copied().unwrap_or(0), write.get(bucket).copied().unwrap_or(0));
         read_sum += reads;
         write_sum += writes;
         if read_sum + write_sum == 0 {
@@ -112,7 +118,10 @@ fn bucket_name(bucket: usize) -> String {
 pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
     let clients = core.clients().count();
     if core.is_recovering() {
-        return format!("status: RECOVERING\nconnected_clients: {clients}\nnext_transno: {}\n", core.next_transno());
+        return format!(
+            "status: RECOVERING\nconnected_clients: {clients}\nnext_transno: {}\n",
+            core.next_transno()
+        );
     }
     format!(
         "status: COMPLETE\ncompleted_clients: {clients}/{clients}\nlast_transno: {}\nVBR: DISABLED\nIR: DISABLED\n",

@@ -65,7 +65,8 @@ fn step(pattern: &[u8], at: usize, byte: u8) -> Option<(usize, bool)> {
         b'[' => {
             let close = at + 1 + pattern.get(at + 1..)?.iter().position(|byte| *byte == b']')?;
             let set = &pattern[at + 1..close];
-            let is_range = |range: &[u8]| matches!(range, [low, b'-', high] if (*low..=*high).contains(&byte));
+            let is_range =
+                |range: &[u8]| matches!(range, [low, b'-', high] if (*low..=*high).contains(&byte));
             Some((close + 1, set.contains(&byte) || set.windows(3).any(is_range)))
         }
         other => Some((at + 1, other == byte)),

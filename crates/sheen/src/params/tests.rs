@@ -26,7 +26,11 @@ fn hostile_globs_end_soon_and_do_not_panic() {
 fn every_parameter_is_declared_once_and_explained() {
     for (at, declared) in TABLE.iter().enumerate() {
         assert!(declared.doc.ends_with('.'), "{} has no sentence", declared.path);
-        assert!(TABLE.iter().skip(at + 1).all(|other| other.path != declared.path), "{} twice", declared.path);
+        assert!(
+            TABLE.iter().skip(at + 1).all(|other| other.path != declared.path),
+            "{} twice",
+            declared.path
+        );
     }
 }
 

@@ -12,7 +12,10 @@ fn a_target_is_made_once_and_served_once() {
     assert_eq!((opened.id, opened.fsname.as_str()), (TargetId::ost(3), "fs"));
     assert_eq!(opened.mgs, ["h:1"]);
     let message = open(&path).unwrap_err().to_string();
-    assert!(message.contains("already running") && message.contains(&std::process::id().to_string()), "{message}");
+    assert!(
+        message.contains("already running") && message.contains(&std::process::id().to_string()),
+        "{message}"
+    );
     drop(opened);
     open(&path).unwrap();
 }

@@ -19,7 +19,10 @@ fn a_table_ends_when_both_sides_are_complete() {
     let rows: Vec<&str> = out.lines().skip(3).collect();
     assert_eq!(rows.len(), 3);
     assert_eq!(rows[0].split_whitespace().collect::<Vec<_>>(), ["1:", "3", "75", "75", "|", "0", "0", "0"]);
-    assert_eq!(rows[2].split_whitespace().collect::<Vec<_>>(), ["4:", "1", "25", "100", "|", "0", "0", "100"]);
+    assert_eq!(
+        rows[2].split_whitespace().collect::<Vec<_>>(),
+        ["4:", "1", "25", "100", "|", "0", "0", "100"]
+    );
 }
 
 #[test]
