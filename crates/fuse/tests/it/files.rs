@@ -32,6 +32,25 @@ fn bytes_survive_being_written_and_read() {
 }
 
 #[test]
+fn a_mebibyte_is_one_request() {
+    on_each(|mount| {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
+        let file = options.open(mount.join("file")).unwrap();
+        // Direct I/O wants aligned memory, or a request covers one page more than fits.
+        let mut memory = vec![7u8; (1 << 20) + 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        let buffer = &mut memory[start..][..1 << 20];
+        file.write_all_at(buffer, 0).unwrap();
+        buffer.fill(0);
+        file.read_exact_at(buffer, 0).unwrap();
+        assert!(buffer.iter().all(|byte| *byte == 7));
+        assert_eq!(mount.fs.largest_write.load(Ordering::Relaxed), 1 << 20);
+        assert_eq!(mount.fs.largest_read.load(Ordering::Relaxed), 1 << 20);
+    });
+}
+
+#[test]
 fn names_are_made_renamed_and_removed() {
     on_each(|mount| {
         fs::create_dir(mount.join("dir")).unwrap();

@@ -52,6 +52,8 @@ pub struct MemFs {
     state: Mutex<State>,
     pub entry_ttl: Mutex<Duration>,
     pub requests: AtomicU64,
+    pub largest_read: AtomicU64,
+    pub largest_write: AtomicU64,
     pub forgets: AtomicU64,
     pub interrupts: AtomicU64,
     pub destroyed: AtomicBool,
@@ -79,6 +81,8 @@ impl MemFs {
             state: Mutex::new(state),
             entry_ttl: Mutex::new(Duration::ZERO),
             requests: AtomicU64::new(0),
+            largest_read: AtomicU64::new(0),
+            largest_write: AtomicU64::new(0),
             forgets: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
             destroyed: AtomicBool::new(false),
@@ -639,6 +643,7 @@ impl Handler for MemFs {
             }
             Op::Opendir { .. } => reply.opened(1, 0),
             Op::Read(read) => {
+                self.largest_read.fetch_max(u64::from(read.size), Ordering::Relaxed);
                 let mut state = self.lock();
                 let data = state.inode(node).map(|inode| {
                     let start = (read.offset as usize).min(inode.data.len());
@@ -648,6 +653,7 @@ impl Handler for MemFs {
                 answer(data, reply, |r, data| r.data(&data));
             }
             Op::Write(write) => {
+                self.largest_write.fetch_max(write.data.len() as u64, Ordering::Relaxed);
                 let mut state = self.lock();
                 let done = state.write(node, write.offset, &write.data);
                 if write.kill_suidgid {
