@@ -1,4 +1,4 @@
-//! Figures of the disk engines: `cargo bench -p store-disk [-- DIRECTORY]`. Median and spread over five rounds.
+//! Figures of the disk engines: `cargo bench -p store-disk --bench engines [-- meta|objects] [DIRECTORY]`. Median and spread over five rounds.
 //! Nothing here is asserted; what the figures should be is in docs and issues.
 
 #![allow(clippy::unwrap_used)]
@@ -130,6 +130,10 @@ fn objects(directory: &Path) {
     measure("object: read 1 MiB", COUNT, |_| {
         (0..COUNT).for_each(|n| assert_eq!(store.read(&id(0), n * MIB as u64, MIB).unwrap().len(), MIB));
     });
+    measure("plain file: overwrite 4 KiB at random", 10_000, |_| {
+        let file = std::fs::OpenOptions::new().write(true).open(directory.join("raw0")).unwrap();
+        (0..10_000).for_each(|_| file.write_all_at(&data[..4096], rng.below(COUNT * 256) * 4096).unwrap());
+    });
     measure("object: overwrite 4 KiB at random", 10_000, |_| {
         (0..10_000).for_each(|_| store.write(&id(0), rng.below(COUNT * 256) * 4096, &data[..4096]).unwrap());
     });
@@ -138,6 +142,12 @@ fn objects(directory: &Path) {
     });
     measure("object: read 4 KiB at random", 10_000, |_| {
         (0..10_000).for_each(|_| drop(store.read(&id(0), rng.below(COUNT * 256) * 4096, 4096).unwrap()));
+    });
+    measure("plain file: create with 4 KiB", 5000, |number| {
+        for n in 0..5000 {
+            let path = directory.join(format!("{:02x}/raw{number}-{n}", n % 256));
+            std::fs::File::create(path).unwrap().write_all_at(&data[..4096], 0).unwrap();
+        }
     });
     measure("object: create with 4 KiB", 5000, |number| {
         (0..5000).for_each(|n| store.write(&id(100_000 * (number + 1) + n), 0, &data[..4096]).unwrap());
@@ -156,11 +166,19 @@ fn objects(directory: &Path) {
 }
 
 fn main() {
-    let parent = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let parent = arguments.iter().find(|argument| Path::new(argument).is_dir());
     let dir = match parent {
         Some(parent) => tempfile::tempdir_in(parent).unwrap(),
         None => tempfile::tempdir().unwrap(),
     };
-    meta(&dir.path().join("meta"));
-    objects(&dir.path().join("objects"));
+    let is_wanted =
+        |part: &str| !["meta", "objects"].iter().any(|p| *p != part && arguments.iter().any(|a| a == p));
+    if is_wanted("meta") {
+        meta(&dir.path().join("meta"));
+    }
+    if is_wanted("objects") {
+        objects(&dir.path().join("objects"));
+    }
 }

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Covered segments kept for recycling: those of one checkpoint, and some for a late one.
-const SPARE_COUNT_MAX: usize = 6;
+const SPARE_COUNT_MAX: usize = 24;
+/// Zeros are written in pieces of this size.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -225,23 +227,31 @@ impl Log {
     fn take_spare(&mut self, number: u64) -> Result<Segment, AppendError> {
         let segment = match self.spare.pop() {
             Some(segment) => segment,
-            None => create_segment(&self.directory, self.segment_bytes, self.syncing, &self.ballast)?,
+            // Nobody is to wait for more than the allocation.
+            None => create_segment(&self.directory, self.segment_bytes, self.syncing, &self.ballast, false)?,
         };
         Ok(Segment { number, ..segment })
     }
 }
 
-/// A new file, allocated and with a durable name. Gives up the ballast rather than failing.
+/// A new file, allocated and with a durable name. Gives up the ballast rather than failing. With `fill` it is written
+/// once: a sync of blocks that were never written has to commit the file system's journal too, which takes ten times
+/// as long.
 pub(crate) fn create_segment(
     directory: &Path,
     segment_bytes: u64,
     syncing: Syncing,
     ballast: &Ballast,
+    fill: bool,
 ) -> Result<Segment, AppendError> {
     let path = free_path(directory);
     let create = || -> io::Result<File> {
         let file = device::open(&path, true)?;
         device::allocate(&file, 0, 0, segment_bytes)?;
+        for offset_bytes in (0..if fill { segment_bytes } else { 0 }).step_by(ZEROS.len()) {
+            let piece = ZEROS.get(..(segment_bytes - offset_bytes).min(ZEROS.len() as u64) as usize);
+            device::write_all(&file, piece.unwrap_or_default(), offset_bytes).map_err(|(_, error)| error)?;
+        }
         syncing.sync_all(&file)?;
         syncing.sync_directory(directory)?;
         Ok(file)

@@ -13,7 +13,7 @@ use crate::cache::{Row, RowCache};
 use crate::device::{self, Syncing};
 use crate::index::{Base, BaseError, RedbBase};
 use crate::log::replay::{Covered, ReplayError, replay};
-use crate::log::{AppendError, Log, LogStart};
+use crate::log::{AppendError, Log, LogStart, create_segment};
 use crate::overlay::{FullKey, Overlay};
 use crate::space::{Ballast, Gauge, space_after_reserve};
 use base::{Epoch, Transno};
@@ -31,7 +31,12 @@ use store::{Batch, KEY_BYTES_MAX, MetaStore, OnDurable, Pressure, Space, StoreEr
 const SCAN_PART_ROWS: usize = 256;
 /// Group and segment overhead is far below this, and the largest batch must fit.
 const SEGMENT_BYTES_MIN: u64 = 2 << 20;
-const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+const SEGMENT_BYTES_MAX: u64 = 4 << 20;
+/// Log bytes after which a checkpoint begins, as a share of the device, and the bounds of it. More bytes make better
+/// checkpoints, and longer replays: 64 MiB are read in a second.
+const CHECKPOINT_SHARE: u64 = 1024;
+const CHECKPOINT_BYTES_MIN: u64 = 8 << 20;
+const CHECKPOINT_BYTES_MAX: u64 = 64 << 20;
 
 const _: () = assert!(SEGMENT_BYTES_MIN >= store::BATCH_BYTES_MAX as u64 + 4096);
 
@@ -40,7 +45,7 @@ const _: () = assert!(SEGMENT_BYTES_MIN >= store::BATCH_BYTES_MAX as u64 + 4096)
 pub struct Options {
     /// Bytes of one log segment; `None` chooses by the size of the device.
     pub segment_bytes: Option<u64>,
-    /// Log bytes after which a checkpoint begins; `None` is four segments.
+    /// Log bytes after which a checkpoint begins; `None` chooses by the size of the device.
     pub checkpoint_bytes: Option<u64>,
     /// Budget of the row cache, and of the base's own page cache.
     pub cache_bytes: usize,
@@ -67,6 +72,11 @@ impl Default for Options {
 impl Options {
     pub(crate) fn syncing(&self) -> Syncing {
         if self.no_sync { Syncing::Skipped } else { Syncing::Real }
+    }
+
+    fn checkpoint_bytes(&self, space: &Space) -> u64 {
+        let chosen = (space.total_bytes / CHECKPOINT_SHARE).clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX);
+        self.checkpoint_bytes.unwrap_or(chosen)
     }
 
     fn segment_bytes(&self, space: &Space) -> u64 {
@@ -181,7 +191,7 @@ impl MetaDisk {
             syncing.sync_data(&segment.file).map_err(io)?;
         }
         let segment_bytes = options.segment_bytes(&space);
-        let (spare, odd): (Vec<_>, Vec<_>) = found
+        let (mut spare, odd): (Vec<_>, Vec<_>) = found
             .free
             .into_iter()
             .partition(|segment| segment.file.metadata().is_ok_and(|meta| meta.len() == segment_bytes));
@@ -198,6 +208,14 @@ impl MetaDisk {
         if pending.is_some() {
             overlay.freeze();
         }
+        let no_log = |error| match error {
+            AppendError::NoSpace => OpenError::NoSpace { path: log_directory.clone() },
+            AppendError::Failed(source) => io(source),
+        };
+        if spare.is_empty() {
+            let segment = create_segment(&log_directory, segment_bytes, syncing, &ballast, true);
+            spare.push(segment.map_err(no_log)?);
+        }
         let log = Log::start(LogStart {
             directory: log_directory.clone(),
             segment_bytes,
@@ -210,15 +228,12 @@ impl MetaDisk {
             filled: found.live,
             spare,
         })
-        .map_err(|error| match error {
-            AppendError::NoSpace => OpenError::NoSpace { path: log_directory.clone() },
-            AppendError::Failed(source) => io(source),
-        })?;
+        .map_err(no_log)?;
         let shared = Arc::new(Shared {
             directory: directory.to_path_buf(),
             log_directory,
             segment_bytes,
-            checkpoint_bytes: options.checkpoint_bytes.unwrap_or(4 * segment_bytes),
+            checkpoint_bytes: options.checkpoint_bytes(&space),
             syncing,
             ballast,
             gauge: Gauge::new(directory.to_path_buf()),

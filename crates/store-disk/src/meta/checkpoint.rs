@@ -133,7 +133,7 @@ impl Shared {
         if !lock(&self.log).is_spare_wanted() {
             return;
         }
-        match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast) {
+        match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast, true) {
             Ok(segment) => lock(&self.log).add_spare(segment),
             Err(AppendError::NoSpace) => {}
             Err(AppendError::Failed(error)) => {

@@ -23,6 +23,8 @@ const GROUP_COUNT_MAX: usize = 64;
 /// An object that a crash left dirty is read through at once up to this size; a larger one stays lenient, for nobody
 /// is to wait for seconds.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 20;
+/// First writes up to this size are copied together with the checksums, which costs less than a further call.
+const FIRST_WRITE_BYTES_MAX: usize = 64 << 10;
 /// Checking is done in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -415,10 +417,17 @@ impl ObjectFile {
             self.reserve(extent, size_bytes)?;
         }
         let checksums = self.checksums_after(&mut inner, offset_bytes, data, size_bytes)?;
-        self.announce(&mut inner, block_floor(extent.start))?;
-        let written = self
-            .write_data(offset_bytes, data)
-            .and_then(|()| self.set_checksums(&mut inner, offset_bytes / BLOCK_BYTES, &checksums));
+        let is_first = inner.announced == Announced::Nothing
+            && inner.lenient_from == u64::MAX
+            && extent.start == 0
+            && data.len() <= FIRST_WRITE_BYTES_MAX;
+        let written = if is_first {
+            self.write_first(&mut inner, data, &checksums)
+        } else {
+            self.announce(&mut inner, block_floor(extent.start))?;
+            self.write_data(offset_bytes, data)
+                .and_then(|()| self.set_checksums(&mut inner, offset_bytes / BLOCK_BYTES, &checksums))
+        };
         if written.is_err() {
             // Nothing that was not there before stays there; what was overwritten in part gets fitting checksums.
             let _ = self.set_length(&mut inner, size_bytes);
@@ -428,6 +437,23 @@ impl ObjectFile {
             inner.size_bytes = size_bytes.max(extent.end);
         }
         written
+    }
+
+    /// The first bytes of a new object: header, checksums and data lie in a row, and one call writes them.
+    fn write_first(&self, inner: &mut Inner, data: &[u8], checksums: &[u32]) -> Result<(), StoreError> {
+        inner.change_count += 1;
+        let state = State::Dirty { dirty_from: 0, incarnation: self.incarnation };
+        let mut bytes = Vec::with_capacity(BLOCK_BYTES as usize + data.len());
+        bytes.extend_from_slice(&state.encode());
+        for checksum in checksums {
+            bytes.extend_from_slice(&(checksum ^ *ZERO_CHECKSUM).to_le_bytes());
+        }
+        bytes.resize(BLOCK_BYTES as usize, 0);
+        bytes.extend_from_slice(data);
+        device::write_all(&self.file, &bytes, 0)
+            .map_err(|(_, error)| self.error("write an object", &error, data.len() as u64))?;
+        inner.announced = Announced::From(0);
+        Ok(())
     }
 
     fn write_data(&self, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
