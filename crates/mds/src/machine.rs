@@ -516,6 +516,10 @@ impl<M: MetaStore> Mds<M> {
 
     fn sweep_orphans(&mut self, now: Now, fids: &[Fid], out: &mut Vec<Output>) {
         for fid in fids {
+            if self.cross.is_inode_frozen(*fid) {
+                // After the decision.
+                continue;
+            }
             if let Err(status) = self.sweep_orphan(now, *fid) {
                 let what = "an orphan was not swept";
                 out.push(Output::Event(MdsEvent::Failed { what, fid: *fid, status }));

@@ -12,6 +12,9 @@ use store::{Batch, MetaStore, Table};
 use wire::lock::bits;
 use wire::{LockMode, LockPolicy, Resource};
 
+/// Key and value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
 pub struct Tx<'a> {
     store: &'a dyn MetaStore,
     changes: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
@@ -60,13 +63,7 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn scan(
-        &self,
-        table: Table,
-        from: &[u8],
-        to: &[u8],
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Status> {
+    pub fn scan(&self, table: Table, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Row>, Status> {
         if from >= to {
             return Ok(Vec::new());
         }
@@ -97,12 +94,7 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn scan_prefix(
-        &self,
-        table: Table,
-        prefix: &[u8],
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Status> {
+    pub fn scan_prefix(&self, table: Table, prefix: &[u8], limit: usize) -> Result<Vec<Row>, Status> {
         self.scan(table, prefix, &rows::end_of_prefix(prefix), limit)
     }
 

@@ -67,13 +67,16 @@ pub enum PeerRequest {
         id: OperationId,
     } = 3,
     /// Name and type that a directory slot leads to, without a lock. -> Name
+    /// `epoch` of the MDT that asks: what it had prepared in an older one is void and does not make it wait.
     PeekName {
         parent: Fid,
         name: Vec<u8>,
+        epoch: u64,
     } = 4,
     /// The parent of a directory, for the loop check of rename; waits while the directory is frozen. -> Parent
     PeekParent {
         fid: Fid,
+        epoch: u64,
     } = 5,
     /// The one rename lock (MDT0000). Answered when granted.
     LockRename {

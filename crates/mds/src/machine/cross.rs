@@ -14,7 +14,7 @@ use super::{Mds, MdsEvent, Output};
 use crate::op::{Cx, Peeked, Remote, Stop, part, path};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
-use base::{ClientId, Duration, Fid, Now, Status, TargetId, Time, Transno};
+use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, Time, Transno};
 use ldlm::{Claimed, Need, OpId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ use wire::{LockMode, LockPolicy, MdtRequest, PeerReply, PeerRequest, Reply, Requ
 
 /// A participant asks about an operation that has been undecided for so long.
 const ASK_AFTER: Duration = Duration::from_millis(1000);
+/// A decision that another MDT could not take is told again after this.
+const SEND_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Rename locks given back that are remembered, so that a late copy of the request does not take them again.
 const RELEASED_MAX: usize = 1024;
 
@@ -61,13 +63,14 @@ pub(super) struct Walk {
 struct Pending {
     transno: Transno,
     participants: BTreeSet<u16>,
-    is_sent: bool,
+    /// `None` while answers are on their way.
+    send_at: Option<Time>,
 }
 
 /// Parts that were prepared for another MDT.
 #[derive(Debug)]
 struct Prepared {
-    /// Holds the claims.
+    /// Holds the claims, if it was prepared by this incarnation.
     op: OpId,
     transno: Transno,
     frozen: Resources,
@@ -107,11 +110,28 @@ impl Cross {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        self.prepared.values().filter(|prepared| !prepared.is_asked).map(|prepared| prepared.ask_at).min()
+        let asks =
+            self.prepared.values().filter(|prepared| !prepared.is_asked).map(|prepared| prepared.ask_at);
+        let sends =
+            self.decisions.values().filter_map(|pending| pending.send_at).filter(|at| *at > Time::ZERO);
+        asks.chain(sends).min()
+    }
+
+    /// One line for each operation that is not settled everywhere.
+    pub fn under_way(&self) -> impl Iterator<Item = String> {
+        let prepared = self.prepared.iter().map(|(id, prepared)| format!("prepared {id:?}: {prepared:?}"));
+        let decided = self.decisions.iter().map(|(id, pending)| format!("decided {id:?}: {pending:?}"));
+        let rename = self.rename_claims.iter().map(|(id, held)| format!("rename lock {id:?}: {held:?}"));
+        prepared.chain(decided).chain(rename)
+    }
+
+    /// Whether another MDT's operation holds an inode.
+    pub fn is_inode_frozen(&self, fid: Fid) -> bool {
+        self.frozen.contains_key(&Resource::Inode(fid))
     }
 
     pub fn decide(&mut self, id: OperationId, transno: Transno, participants: BTreeSet<u16>) {
-        self.decisions.insert(id, Pending { transno, participants, is_sent: false });
+        self.decisions.insert(id, Pending { transno, participants, send_at: Some(Time::ZERO) });
     }
 }
 
@@ -127,12 +147,12 @@ pub(super) fn run_peer(cx: &mut Cx, request: &PeerRequest) -> Result<PeerReply, 
             let (fid, attrs) = run_parts(cx, &mut parts, &asker)?;
             Ok(PeerReply::Prepared { fid, attrs })
         }
-        PeerRequest::PeekName { parent, name } => {
+        PeerRequest::PeekName { parent, name, .. } => {
             let parent_attr = cx.directory(*parent)?.attr;
             let entry = cx.tx.dentry(*parent, name)?.map(|dentry| (dentry.fid, dentry.file_type));
             Ok(PeerReply::Name { entry, parent_attr })
         }
-        PeerRequest::PeekParent { fid } => {
+        PeerRequest::PeekParent { fid, .. } => {
             cx.directory(*fid)?;
             Ok(PeerReply::Parent { fid: path::parent_of(cx, *fid)?.map(|(parent, _)| parent) })
         }
@@ -200,7 +220,7 @@ impl<M: MetaStore> Mds<M> {
         name: Vec<u8>,
         out: &mut Vec<Output>,
     ) -> Step {
-        let request = Request::Peer(PeerRequest::PeekName { parent, name });
+        let request = Request::Peer(PeerRequest::PeekName { parent, name, epoch: self.core.epoch().0 });
         self.ask_mdt(now, op, flow, parent.mdt_index(), request, Call::Peek { op }, out)
     }
 
@@ -216,6 +236,9 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         let Some(mdt) = mdt else { return self.fail(now, op, flow, Status::Stale, out) };
+        if self.is_behind(mdt) {
+            return self.back_off(now, op, flow, out);
+        }
         flow.stage = Stage::Asking;
         if self.call(now, TargetId::mdt(mdt), request, call, out) {
             Step::Waits
@@ -233,6 +256,14 @@ impl<M: MetaStore> Mds<M> {
         })
     }
 
+    /// An MDT takes the word of a new incarnation as a sign that what older ones had prepared and not decided is void.
+    /// So it must have heard of what they had decided before anything else is asked of it.
+    fn is_behind(&self, mdt: u16) -> bool {
+        let epoch = self.core.epoch().0;
+        let mut decisions = self.cross.decisions.iter();
+        decisions.any(|(id, pending)| id.epoch < epoch && pending.participants.contains(&mdt))
+    }
+
     /// Has the other MDTs prepare their parts.
     pub(super) fn settle_parts(
         &mut self,
@@ -243,13 +274,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         let mdts: BTreeSet<u16> = parts.iter().map(|(mdt, _)| *mdt).collect();
-        // An MDT takes a prepare of a new incarnation as the word that undecided ones of older ones are void: so it
-        // must have heard of the decided ones.
-        let epoch = self.core.epoch().0;
-        let is_behind = |(id, pending): (&OperationId, &Pending)| {
-            id.epoch < epoch && pending.participants.iter().any(|mdt| mdts.contains(mdt))
-        };
-        if flow.settling.is_some() || self.cross.decisions.iter().any(is_behind) {
+        if flow.settling.is_some() || mdts.iter().any(|mdt| self.is_behind(*mdt)) {
             return self.back_off(now, op, flow, out);
         }
         let id = self.new_operation();
@@ -299,10 +324,10 @@ impl<M: MetaStore> Mds<M> {
         let durable = self.core.durable();
         let mut to_send = Vec::new();
         for (id, pending) in &mut self.cross.decisions {
-            if pending.transno > durable || pending.is_sent {
+            if pending.transno > durable || pending.send_at.is_none_or(|at| at > now.time) {
                 continue;
             }
-            pending.is_sent = true;
+            pending.send_at = None;
             to_send.extend(pending.participants.iter().map(|mdt| (*id, *mdt)));
         }
         for (id, mdt) in to_send {
@@ -316,7 +341,7 @@ impl<M: MetaStore> Mds<M> {
             && let Some(pending) = self.cross.decisions.get_mut(&id)
         {
             // The configuration has not come yet.
-            pending.is_sent = false;
+            pending.send_at = Some(now.time.after(SEND_AGAIN_AFTER));
         }
     }
 
@@ -348,7 +373,11 @@ impl<M: MetaStore> Mds<M> {
             Call::Prepare { op, id, mdt } => self.on_prepared(op, id, mdt, result),
             Call::Decide { id, mdt } => match result {
                 Ok(_) => self.on_decided(id, mdt, out),
-                Err(_) => self.send_decision(now, id, mdt, out),
+                Err(_) => {
+                    if let Some(pending) = self.cross.decisions.get_mut(&id) {
+                        pending.send_at = Some(now.time.after(SEND_AGAIN_AFTER));
+                    }
+                }
             },
             Call::Ask { id } => self.on_asked(now, id, result, out),
             Call::Peek { op } | Call::PeekParent { op } | Call::LockRename { op } => {
@@ -449,10 +478,10 @@ impl<M: MetaStore> Mds<M> {
             }
             if at.mdt_index() != Some(self.options.index) {
                 flow.walk = Some(Walk { directory, moved, at });
-                let request = Request::Peer(PeerRequest::PeekParent { fid: at });
+                let request = Request::Peer(PeerRequest::PeekParent { fid: at, epoch: self.core.epoch().0 });
                 return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
             }
-            if self.cross.frozen.contains_key(&Resource::Inode(at)) {
+            if self.cross.is_inode_frozen(at) {
                 flow.walk = Some(Walk { directory, moved, at });
                 flow.stage = Stage::Frozen;
                 self.parked.insert(op);
@@ -720,19 +749,34 @@ impl<M: MetaStore> Mds<M> {
         let batch = cx.tx.into_batch();
         let transno = self.core.apply_internal(batch).map_err(|error| error.status())?;
         self.peers.note_destroys(transno, destroys);
-        self.thaw(now, id);
+        self.thaw(now, id, out);
         Ok(())
     }
 
-    fn thaw(&mut self, now: Now, id: OperationId) {
+    fn thaw(&mut self, now: Now, id: OperationId, out: &mut Vec<Output>) {
         let Some(prepared) = self.cross.prepared.remove(&id) else { return };
-        for resource in prepared.frozen {
-            self.cross.frozen.remove(&resource);
+        for resource in &prepared.frozen {
+            self.cross.frozen.remove(resource);
+        }
+        if !self.core.is_recovering() {
+            // Closed for the last time meanwhile.
+            let fids = prepared.frozen.iter().filter_map(|resource| match resource {
+                Resource::Inode(fid) => Some(*fid),
+                _ => None,
+            });
+            self.sweep_orphans(now, &fids.collect::<Vec<_>>(), out);
         }
         self.locks.release(now.time, prepared.op, &mut self.lock_out);
         for op in std::mem::take(&mut self.parked) {
             self.wake(op);
         }
+    }
+
+    /// Whether all that is frozen among `touched` was prepared for an older incarnation of the MDT that asks.
+    pub(super) fn is_frozen_for_asker_only(&self, client: ClientId, epoch: u64, touched: &Resources) -> bool {
+        let Endpoint::Target(asker) = client.endpoint() else { return false };
+        let is_void = |id: &OperationId| asker == TargetId::mdt(id.mdt_index) && id.epoch < epoch;
+        touched.iter().filter_map(|resource| self.cross.frozen.get(resource)).all(is_void)
     }
 
     /// A coordinator that was restarted does what it had lost again: what it prepared before, in an incarnation whose
@@ -769,10 +813,10 @@ impl<M: MetaStore> Mds<M> {
             let store = Arc::clone(self.core.store());
             let mut cx = self.cx(&*store, now.wall, &remote);
             run_parts(&mut cx, &mut row.parts, &row.asker)?;
-            let (needs, changed) = (cx.tx.needs()?, cx.tx.changed());
+            let changed = cx.tx.changed();
+            // Without claims: if the decision had been executed and was lost, clients hold locks on what it made, and
+            // say so again. Nobody else gets past what is frozen.
             let op = self.new_op();
-            let claimed = self.locks.claim(now.time, op, None, needs, &mut self.lock_out);
-            assert!(claimed == Claimed::Ready, "nobody holds a lock when a target starts");
             self.freeze(now.time, id, op, transno, changed);
         }
         Ok(())

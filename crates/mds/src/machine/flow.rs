@@ -158,7 +158,7 @@ impl<M: MetaStore> Mds<M> {
             Ok(run) => run,
             Err(status) => return self.fail(now, op, flow, status, out),
         };
-        if self.cross.is_frozen(&run.touched) {
+        if self.cross.is_frozen(&run.touched) && !self.may_look(flow, &run.touched) {
             return self.park(now, op, flow, &run, out);
         }
         match &run.result {
@@ -176,6 +176,16 @@ impl<M: MetaStore> Mds<M> {
             }
             Ok(_) if run.batch.is_empty() && run.parts.is_empty() => self.finish_reading(now, op, flow, run),
             Ok(_) => self.step_changing(now, op, flow, run, out),
+        }
+    }
+
+    /// A coordinator that does again what it had lost must see how things were before.
+    fn may_look(&self, flow: &Flow, touched: &Resources) -> bool {
+        match &flow.request {
+            Request::Peer(PeerRequest::PeekName { epoch, .. } | PeerRequest::PeekParent { epoch, .. }) => {
+                self.is_frozen_for_asker_only(flow.token.client, *epoch, touched)
+            }
+            _ => false,
         }
     }
 
@@ -388,6 +398,18 @@ impl<M: MetaStore> Mds<M> {
         {
             self.fail(now, op, &mut flow, part::GIVE_WAY, out);
         }
+    }
+
+    /// One line for each request under way, and what it waits for.
+    pub fn under_way(&self) -> Vec<String> {
+        let flow_line = |(op, flow): (&OpId, &Flow)| {
+            format!(
+                "{op:?} {:?} for {} attempt {} settling {:?} rename {:?}: {:?}",
+                flow.stage, flow.token.client, flow.attempt_count, flow.settling, flow.rename, flow.request
+            )
+        };
+        let flows = self.flows.iter().map(flow_line);
+        flows.chain(self.cross.under_way()).collect()
     }
 
     /// Asserts that every waiting flow is where its waker looks.

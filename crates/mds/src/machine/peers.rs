@@ -2,7 +2,9 @@
 
 use super::{Mds, MdsEvent, MdsOptions, Output};
 use crate::rows::{self, Destroy};
-use base::{ClusterConfig, Endpoint, Fid, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno};
+use base::{
+    ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno,
+};
 use bytes::Bytes;
 use ldlm::OpId;
 use rpc::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
@@ -14,6 +16,9 @@ use wire::{Frame, OstRequest, Request};
 /// Rows of one destroy RPC, and RPCs to one OST at a time.
 const DESTROY_ROWS_MAX: usize = 128;
 const DESTROY_RPCS_MAX: usize = 4;
+
+/// After an OST could not.
+const DESTROY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What a call is for.
 #[derive(Clone, Debug)]
@@ -53,6 +58,8 @@ pub(super) enum Call {
 struct Destroys {
     ready: VecDeque<Vec<u8>>,
     in_flight: usize,
+    /// The OST could not: not before this.
+    send_at: Option<Time>,
 }
 
 pub(super) struct Peers {
@@ -84,7 +91,8 @@ impl Peers {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        self.imports.values().filter_map(Import::next_deadline).min()
+        let sends = self.destroys.values().filter_map(|queue| queue.send_at);
+        self.imports.values().filter_map(Import::next_deadline).chain(sends).min()
     }
 
     /// Rows with objects to destroy were written.
@@ -215,7 +223,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) {
         match call {
-            Call::Destroy { ost, keys } => self.on_destroyed(ost, keys, result, out),
+            Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }
     }
@@ -255,15 +263,19 @@ impl<M: MetaStore> Mds<M> {
     fn send_destroys(&mut self, now: Now, out: &mut Vec<Output>) {
         let osts: Vec<u16> = self.peers.destroys.keys().copied().collect();
         for ost in osts {
-            while let Some(keys) = self.next_destroys(ost) {
+            while let Some(keys) = self.next_destroys(now, ost) {
                 self.send_destroy(now, ost, keys, out);
             }
         }
     }
 
-    fn next_destroys(&mut self, ost: u16) -> Option<Vec<Vec<u8>>> {
+    fn next_destroys(&mut self, now: Now, ost: u16) -> Option<Vec<Vec<u8>>> {
         let is_known = self.peers.imports.contains_key(&TargetId::ost(ost));
         let queue = self.peers.destroys.get_mut(&ost)?;
+        if queue.send_at.is_some_and(|at| at > now.time) {
+            return None;
+        }
+        queue.send_at = None;
         if queue.ready.is_empty() && queue.in_flight == 0 {
             self.peers.destroys.remove(&ost);
             return None;
@@ -302,6 +314,7 @@ impl<M: MetaStore> Mds<M> {
 
     fn on_destroyed(
         &mut self,
+        now: Now,
         ost: u16,
         keys: Vec<Vec<u8>>,
         result: Result<Answer, Status>,
@@ -311,6 +324,7 @@ impl<M: MetaStore> Mds<M> {
         queue.in_flight -= 1;
         if let Err(status) = result {
             queue.ready.extend(keys);
+            queue.send_at = Some(now.time.after(DESTROY_AGAIN_AFTER));
             let what = "an OST did not destroy objects";
             return out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
         }

@@ -462,6 +462,25 @@ impl World {
         }
     }
 
+    /// What all MDTs are about.
+    pub fn under_way(&self) -> String {
+        let lines = self.servers.iter().enumerate().map(|(index, server)| {
+            let recovery = if server.mds.core().is_recovering() { " (recovering)" } else { "" };
+            format!("MDT{index}{recovery}: {:#?}\n", server.mds.under_way())
+        });
+        let imports = self.clients.iter().flat_map(|client| &client.imports);
+        let imports = imports.map(|(target, import)| format!("client at {target}: {:?}\n", import.state()));
+        lines.chain(imports).collect()
+    }
+
+    /// Names on all MDTs.
+    pub fn name_count(&self) -> usize {
+        let names = |server: &Server| {
+            server.store.rows().keys().filter(|(table, _)| *table == mds::rows::DENTRIES).count()
+        };
+        self.servers.iter().map(names).sum()
+    }
+
     /// Nothing is left over on any MDT: every name has its inode, every inode its names, no operation is undecided.
     pub fn check_consistent(&self) {
         use mds::rows;
