@@ -7,6 +7,7 @@ use base::limits;
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::mdt::LayoutHint;
 use wire::{Callback, Frame, FrameKind, MdtReply, MdtRequest, Reply, Request, flags};
 
 /// Who calls whom.
@@ -687,5 +688,13 @@ impl Import {
 fn fill_for_replay(request: &mut Request, reply: &Reply) {
     if let (Request::Mdt(MdtRequest::Create(create)), Reply::Mdt(MdtReply::Entry(entry))) = (request, reply) {
         create.fid = Some(entry.fid);
+        // Its objects may have data already: they stay where they are.
+        if let Some(layout) = &entry.layout {
+            create.layout = Some(LayoutHint {
+                stripe_size_bytes: Some(layout.stripe_size_bytes),
+                stripe_count: u16::try_from(layout.osts.len()).ok(),
+                first_ost: layout.osts.first().copied(),
+            });
+        }
     }
 }
