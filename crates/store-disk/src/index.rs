@@ -42,12 +42,20 @@ pub(crate) trait Base: Send + Sync {
     ) -> Result<bool, StoreError>;
 
     fn covered(&self) -> Covered;
+
+    /// About how many bytes of its file hold nothing, so that rows can come without the file growing.
+    fn unused_bytes(&self) -> u64;
 }
 
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const COVERED: TableDefinition<&str, &[u8]> = TableDefinition::new("covered");
 const COVERED_KEY: &str = "covered";
 const COVERED_BYTES: usize = 32;
+/// Bytes of all rows, so that nobody has to count them.
+const LIVE_KEY: &str = "live bytes";
+/// What redb keeps beyond the rows: pages two thirds full, and its own tables.
+const OVERHEAD_PERCENT: u64 = 60;
+const OVERHEAD_BYTES: u64 = 4 << 20;
 /// Rows of one part of a checkpoint: some milliseconds of work, so that a stop does not wait for long.
 const PART_ROWS: usize = 10_000;
 
@@ -64,6 +72,7 @@ struct Opened {
     database: Database,
     rows: RowTable,
     covered: Covered,
+    live_bytes: u64,
 }
 
 pub(crate) struct RedbBase {
@@ -121,8 +130,8 @@ impl RedbBase {
             transaction.open_table(COVERED)?.insert(COVERED_KEY, &encode_covered(covered)[..])?;
             transaction.commit()?;
         }
-        let (rows, covered) = view(&database)?;
-        Ok(Opened { database, rows, covered })
+        let (rows, covered, live_bytes) = view(&database)?;
+        Ok(Opened { database, rows, covered, live_bytes })
     }
 
     /// Runs `read` on the open base; an error closes it, so that the next call starts afresh.
@@ -168,6 +177,7 @@ impl RedbBase {
         keep_going: &dyn Fn() -> bool,
     ) -> Result<bool, redb::Error> {
         let mut rows = rows.peekable();
+        let mut live_bytes = view(&opened.database)?.2;
         while rows.peek().is_some() {
             if !keep_going() {
                 return Ok(false);
@@ -177,11 +187,15 @@ impl RedbBase {
             {
                 let mut table = transaction.open_table(ROWS)?;
                 for (key, value) in rows.by_ref().take(PART_ROWS) {
-                    match value {
+                    let old = match value {
                         Some(value) => table.insert(key, &seal(key, value)[..])?,
                         None => table.remove(key)?,
                     };
+                    let old_bytes = old.map_or(0, |old| key.len() + old.value().len());
+                    let new_bytes = value.map_or(0, |value| key.len() + value.len() + ROW_CRC_BYTES);
+                    live_bytes = (live_bytes + new_bytes as u64).saturating_sub(old_bytes as u64);
                 }
+                transaction.open_table(COVERED)?.insert(LIVE_KEY, &live_bytes.to_le_bytes()[..])?;
             }
             transaction.commit()?;
         }
@@ -193,13 +207,17 @@ impl RedbBase {
     }
 }
 
-fn view(database: &Database) -> Result<(RowTable, Covered), redb::Error> {
+/// The rows, how far they are, and their bytes.
+fn view(database: &Database) -> Result<(RowTable, Covered, u64), redb::Error> {
     let transaction = database.begin_read()?;
-    let covered = transaction.open_table(COVERED)?.get(COVERED_KEY)?;
+    let marks = transaction.open_table(COVERED)?;
+    let covered = marks.get(COVERED_KEY)?;
+    let live_bytes = marks.get(LIVE_KEY)?.and_then(|bytes| bytes.value().try_into().ok());
+    let live_bytes = live_bytes.map_or(0, u64::from_le_bytes);
     let covered = covered.as_ref().and_then(|bytes| decode_covered(bytes.value()));
     let covered =
         covered.ok_or_else(|| redb::Error::Corrupted("the mark of the last checkpoint".to_string()))?;
-    Ok((transaction.open_table(ROWS)?, covered))
+    Ok((transaction.open_table(ROWS)?, covered, live_bytes))
 }
 
 fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
@@ -228,16 +246,18 @@ fn decode_covered(bytes: &[u8]) -> Option<Covered> {
     })
 }
 
+const ROW_CRC_BYTES: usize = 4;
+
 /// The value as stored: with the CRC32C over key and value behind it.
 fn seal(key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut sealed = Vec::with_capacity(value.len() + 4);
+    let mut sealed = Vec::with_capacity(value.len() + ROW_CRC_BYTES);
     sealed.extend_from_slice(value);
     sealed.extend_from_slice(&row_crc(key, value).to_le_bytes());
     sealed
 }
 
 fn unseal(key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
-    match sealed.split_last_chunk::<4>() {
+    match sealed.split_last_chunk::<ROW_CRC_BYTES>() {
         Some((value, crc)) if u32::from_le_bytes(*crc) == row_crc(key, value) => Ok(value.to_vec()),
         _ => {
             let (table, key) = key.split_first().map_or((0, &[][..]), |(table, key)| (*table, key));
@@ -303,10 +323,11 @@ impl Base for RedbBase {
         };
         let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         match written {
-            Ok((true, (rows, covered))) => {
+            Ok((true, (rows, covered, live_bytes))) => {
                 if let Some(opened) = guard.as_mut() {
                     opened.rows = rows;
                     opened.covered = covered;
+                    opened.live_bytes = live_bytes;
                 }
                 Ok(true)
             }
@@ -326,6 +347,14 @@ impl Base for RedbBase {
     fn covered(&self) -> Covered {
         let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         opened.as_ref().map(|opened| opened.covered).unwrap_or_default()
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        let file_bytes = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let live_bytes = opened.as_ref().map_or(file_bytes, |opened| opened.live_bytes);
+        let used_bytes = live_bytes.saturating_add(live_bytes / 100 * OVERHEAD_PERCENT) + OVERHEAD_BYTES;
+        file_bytes.saturating_sub(used_bytes)
     }
 }
 

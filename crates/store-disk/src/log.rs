@@ -15,8 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Covered segments kept for recycling: those of one checkpoint, and some for a late one.
-const SPARE_COUNT_MAX: usize = 24;
+/// Segments ready at any time: one for the next append, and one that appends may not take, so that a checkpoint can
+/// begin, and the store be opened again, on a device without a free block.
+const SPARE_COUNT_MIN: usize = 2;
 /// Zeros are written in pieces of this size.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -53,6 +54,8 @@ pub(crate) struct Log {
     /// Older segments that the base does not cover yet.
     filled: Vec<Segment>,
     spare: Vec<Segment>,
+    /// Covered segments kept for recycling: those of one checkpoint, and some for a late one.
+    spare_count_max: usize,
     /// Transno of the last batch.
     last: Transno,
     /// Bytes of batches appended since this was opened.
@@ -74,6 +77,7 @@ pub(crate) struct LogStart {
     pub last: Transno,
     pub filled: Vec<Segment>,
     pub spare: Vec<Segment>,
+    pub spare_count_max: usize,
 }
 
 impl Log {
@@ -99,6 +103,7 @@ impl Log {
             dirty: Vec::new(),
             filled: start.filled,
             spare: start.spare,
+            spare_count_max: start.spare_count_max.max(SPARE_COUNT_MIN),
             last: start.last,
             appended_bytes: 0,
             buffer: Vec::new(),
@@ -125,6 +130,11 @@ impl Log {
         let byte_count = group_bytes(body.len()) as u64;
         assert!(byte_count <= self.segment_bytes, "a batch fits in a segment");
         if self.offset_bytes + byte_count > self.segment_bytes {
+            if self.spare.len() < SPARE_COUNT_MIN {
+                // Nobody is to wait for more than the allocation.
+                let segment = self.create_segment()?;
+                self.spare.push(segment);
+            }
             self.rotate()?;
         }
         self.write(Kind::Batch, transno, body, durable)?;
@@ -207,7 +217,7 @@ impl Log {
         let (covered, filled) = self.filled.drain(..).partition(|segment| segment.number <= covered_number);
         self.filled = filled;
         for segment in Vec::from_iter::<Vec<Segment>>(covered) {
-            if self.spare.len() < SPARE_COUNT_MAX {
+            if self.spare.len() < self.spare_count_max {
                 self.spare.push(Segment { number: 0, ..segment });
             } else if let Err(error) = std::fs::remove_file(&segment.path) {
                 tracing::debug!(path = %segment.path.display(), %error, "a covered log segment stays");
@@ -217,7 +227,7 @@ impl Log {
 
     /// A segment is to be made ready; the checkpointer does that without the log's lock.
     pub fn is_spare_wanted(&self) -> bool {
-        self.spare.is_empty()
+        self.spare.len() < SPARE_COUNT_MIN
     }
 
     pub fn add_spare(&mut self, segment: Segment) {
@@ -227,10 +237,13 @@ impl Log {
     fn take_spare(&mut self, number: u64) -> Result<Segment, AppendError> {
         let segment = match self.spare.pop() {
             Some(segment) => segment,
-            // Nobody is to wait for more than the allocation.
-            None => create_segment(&self.directory, self.segment_bytes, self.syncing, &self.ballast, false)?,
+            None => self.create_segment()?,
         };
         Ok(Segment { number, ..segment })
+    }
+
+    fn create_segment(&self) -> Result<Segment, AppendError> {
+        create_segment(&self.directory, self.segment_bytes, self.syncing, &self.ballast, false)
     }
 }
 

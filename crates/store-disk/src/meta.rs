@@ -35,7 +35,7 @@ const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 /// Log bytes after which a checkpoint begins, as a share of the device, and the bounds of it. More bytes make better
 /// checkpoints, and longer replays: 64 MiB are read in a second.
 const CHECKPOINT_SHARE: u64 = 1024;
-const CHECKPOINT_BYTES_MIN: u64 = 8 << 20;
+const CHECKPOINT_BYTES_MIN: u64 = 4 << 20;
 const CHECKPOINT_BYTES_MAX: u64 = 64 << 20;
 
 const _: () = assert!(SEGMENT_BYTES_MIN >= store::BATCH_BYTES_MAX as u64 + 4096);
@@ -227,6 +227,7 @@ impl MetaDisk {
             last: found.last,
             filled: found.live,
             spare,
+            spare_count_max: (options.checkpoint_bytes(&space) / segment_bytes) as usize + 2,
         })
         .map_err(no_log)?;
         let shared = Arc::new(Shared {
@@ -495,3 +496,6 @@ impl MetaStore for MetaDisk {
         self.shared.close();
     }
 }
+
+#[cfg(test)]
+mod tests;

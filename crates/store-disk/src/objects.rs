@@ -381,3 +381,6 @@ impl ObjectStore for ObjectDisk {
         self.shared.close();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,9 @@ const RESERVE_PERCENT: u64 = 3;
 const RESERVE_BYTES_MIN: u64 = 16 << 20;
 /// Below this the ballast goes: less than one checkpoint of deletions needs.
 const EXHAUSTED_BYTES: u64 = 2 << 20;
+/// As a share of the device, and its bounds.
+const BALLAST_SHARE: u64 = 64;
+const BALLAST_BYTES_MIN: u64 = 2 << 20;
 const BALLAST_BYTES_MAX: u64 = 8 << 20;
 /// How old the answer about the device may be. Grants are bounded by the reserve, so others cannot eat it this fast.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
@@ -41,8 +44,11 @@ pub(crate) struct Ballast {
 impl Ballast {
     /// Takes the space if there is enough.
     pub fn take(path: PathBuf, space: &Space) -> Ballast {
-        let byte_count = (space.total_bytes / 128).min(BALLAST_BYTES_MAX);
-        let ballast = Ballast { path, held: Mutex::new(None), byte_count };
+        let byte_count = (space.total_bytes / BALLAST_SHARE).clamp(BALLAST_BYTES_MIN, BALLAST_BYTES_MAX);
+        // What an earlier opening took is still there to be given up.
+        let there = device::open(&path, false).ok();
+        let held = there.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() > 0));
+        let ballast = Ballast { path, held: Mutex::new(held), byte_count };
         ballast.retake(space);
         ballast
     }
@@ -77,12 +83,18 @@ pub(crate) struct Gauge {
     opened: Instant,
     measured_ms: AtomicU64,
     reserve: AtomicU8,
+    unused_bytes: AtomicU64,
 }
 
 impl Gauge {
     pub fn new(path: PathBuf) -> Gauge {
-        let gauge =
-            Gauge { path, opened: Instant::now(), measured_ms: AtomicU64::new(0), reserve: AtomicU8::new(0) };
+        let gauge = Gauge {
+            path,
+            opened: Instant::now(),
+            measured_ms: AtomicU64::new(0),
+            reserve: AtomicU8::new(0),
+            unused_bytes: AtomicU64::new(0),
+        };
         gauge.measure();
         gauge
     }
@@ -102,8 +114,14 @@ impl Gauge {
         }
     }
 
+    /// Room inside the target's own files, which deletions made.
+    pub fn set_unused(&self, unused_bytes: u64) {
+        self.unused_bytes.store(unused_bytes, Ordering::Relaxed);
+    }
+
     fn measure(&self) {
-        let Ok(space) = device::space(&self.path) else { return };
+        let Ok(mut space) = device::space(&self.path) else { return };
+        space.avail_bytes += self.unused_bytes.load(Ordering::Relaxed);
         self.reserve.store(reserve_of(&space) as u8, Ordering::Relaxed);
     }
 }

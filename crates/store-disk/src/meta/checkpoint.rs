@@ -98,9 +98,10 @@ impl Checkpointer {
 pub(super) fn run(shared: &Shared) {
     device::be_nice();
     while !shared.checkpointer.is_stopped() {
-        let wanted = shared.checkpointer.wait();
-        if wanted.spare {
-            shared.prepare_spare();
+        let mut wanted = shared.checkpointer.wait();
+        if wanted.spare && !shared.prepare_spare() {
+            // A checkpoint gives segments back.
+            wanted.checkpoint = true;
         }
         shared.look_after_space();
         if !wanted.checkpoint || shared.checkpointer.is_stopped() {
@@ -127,19 +128,20 @@ impl Shared {
         }
     }
 
-    /// Makes a log segment ready outside the log's lock.
-    fn prepare_spare(&self) {
+    /// Makes log segments ready outside the log's lock. False if there is no space.
+    fn prepare_spare(&self) -> bool {
         self.checkpointer.is_spare_wanted.store(false, Ordering::Release);
-        if !lock(&self.log).is_spare_wanted() {
-            return;
-        }
-        match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast, true) {
-            Ok(segment) => lock(&self.log).add_spare(segment),
-            Err(AppendError::NoSpace) => {}
-            Err(AppendError::Failed(error)) => {
-                tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
+        while lock(&self.log).is_spare_wanted() {
+            match create_segment(&self.log_directory, self.segment_bytes, self.syncing, &self.ballast, true) {
+                Ok(segment) => lock(&self.log).add_spare(segment),
+                Err(AppendError::NoSpace) => return false,
+                Err(AppendError::Failed(error)) => {
+                    tracing::warn!(path = %self.log_directory.display(), %error, "no spare log segment");
+                    return true;
+                }
             }
         }
+        true
     }
 
     /// The generation to put into the base: the one that waits, or a new one. `None` if there is nothing.
@@ -185,6 +187,7 @@ impl Shared {
         }
         self.overlay.write().unwrap_or_else(PoisonError::into_inner).drop_frozen();
         lock(&self.log).recycle(covered.segment);
+        self.gauge.set_unused(self.base.unused_bytes());
         *pending = None;
         Ok(true)
     }

@@ -658,3 +658,6 @@ pub(super) fn stat_of(metadata: &std::fs::Metadata) -> ObjectStat {
 fn check_size(end_bytes: u64) -> Result<(), StoreError> {
     if end_bytes > OBJECT_BYTES_MAX { Err(StoreError::TooBig { offset_bytes: end_bytes }) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;

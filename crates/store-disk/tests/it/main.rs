@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod full;
 mod kill;
 mod meta;
 mod objects;

@@ -1,0 +1,60 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::device::faults;
+use base::Fid;
+
+fn object(n: u32) -> ObjectId {
+    ObjectId { fid: Fid { oid: n, ..Fid::ROOT }, component: 3, stripe: 4 }
+}
+
+fn wait_for(what: &str, is_done: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !is_done() {
+        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn names_map_there_and_back() {
+    let id = object(77);
+    assert_eq!(id_of_name(&file_name(&id)), Some(id));
+    for wrong in ["", "00", "lost+found", &"zz".repeat(24), &"é".repeat(24), &"0".repeat(49)] {
+        assert_eq!(id_of_name(wrong), None);
+    }
+}
+
+#[test]
+fn a_failed_sync_fences_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    store.write(&object(1), 0, b"durable").unwrap();
+    store.kick();
+    wait_for("a sync", || store.durable() == store.written());
+    let durable = store.durable();
+    faults::fail_syncs_below(dir.path());
+    store.write(&object(1), 0, b"lost").unwrap();
+    store.kick();
+    wait_for("the fence", || store.is_poisoned());
+    faults::mend(dir.path());
+    assert!(matches!(store.write(&object(2), 0, b"x"), Err(StoreError::Poisoned { errno: libc::EIO, .. })));
+    assert!(matches!(store.destroy(&object(1)), Err(StoreError::Poisoned { .. })));
+    store.close();
+    assert_eq!(store.durable(), durable);
+}
+
+#[test]
+fn a_clean_object_is_not_changed_before_that_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions { no_sync: false, ..ObjectOptions::default() };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    store.write(&object(1), 0, &[1; 5000]).unwrap();
+    store.close();
+    drop(store);
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    faults::fail_syncs_below(dir.path());
+    assert!(matches!(store.write(&object(1), 0, b"new"), Err(StoreError::Device { errno: libc::EIO, .. })));
+    faults::mend(dir.path());
+    assert_eq!(store.read(&object(1), 0, 3).unwrap(), [1; 3][..]);
+}

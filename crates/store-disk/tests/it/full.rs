@@ -1,0 +1,172 @@
+//! A device that fills up: consuming operations are refused in time, nothing is poisoned, and what frees goes on.
+//!
+//! Needs a small file system of its own: a tmpfs, which only root can mount. Without the right the tests say so.
+
+use base::{Extent, Fid, ObjectId, Transno};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{Batch, MetaStore, ObjectStore, Reserve, StoreError};
+use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
+
+struct SmallDevice {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDevice {
+    fn mount(mib: u32) -> Option<SmallDevice> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={mib}m");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(SmallDevice { dir });
+        }
+        eprintln!("not run: a tmpfs cannot be mounted here");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Takes all that is left, but for some KiB.
+    fn fill(&self, leave_kib: u64) -> PathBuf {
+        let path = self.path().join("filler");
+        let mut bytes = vec![1; 1 << 20];
+        let file = std::fs::File::options().create(true).append(true).open(&path).unwrap();
+        while !bytes.is_empty() {
+            match std::io::Write::write(&mut &file, &bytes) {
+                Ok(_) => {}
+                Err(_) => bytes.truncate(bytes.len() / 2),
+            }
+        }
+        file.set_len(file.metadata().unwrap().len().saturating_sub(leave_kib << 10)).unwrap();
+        path
+    }
+}
+
+impl Drop for SmallDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.dir.path()).output();
+    }
+}
+
+fn wait_for(what: &str, is_done: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !is_done() {
+        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn open(path: &Path) -> MetaDisk {
+    MetaDisk::open_or_create(path, &Options::default(), Arc::new(|| ())).unwrap()
+}
+
+fn key(n: u64) -> [u8; 8] {
+    n.to_be_bytes()
+}
+
+#[test]
+fn a_full_device_refuses_in_time_and_deletions_make_room() {
+    let Some(device) = SmallDevice::mount(128) else { return };
+    let path = device.path().join("meta");
+    let store = open(&path);
+    let (mut t, mut refused_at) = (0, None);
+    // A server that heeds the pressure.
+    while refused_at.is_none() && t < 100_000 {
+        if store.pressure().is_consuming_refused() {
+            refused_at = Some(t);
+            break;
+        }
+        t += 1;
+        let mut batch = Batch::new();
+        batch.put(1, &key(t), &vec![t as u8; 8000]);
+        store.apply(Transno(t), &batch).unwrap();
+    }
+    let put_count = refused_at.expect("the device is full some day");
+    // Others take a part of the reserve as well. Deletions go on, to the last row.
+    device.fill(12 << 10);
+    wait_for("the refusal", || store.pressure().reserve > Reserve::Ample);
+    for n in 1..=put_count {
+        t += 1;
+        let mut batch = Batch::new();
+        batch.delete(1, &key(n));
+        store
+            .apply(Transno(t), &batch)
+            .unwrap_or_else(|error| panic!("deletion {n} of {put_count}: {error}"));
+    }
+    store.kick();
+    wait_for("a sync", || store.durable() == store.applied());
+    assert!(!store.pressure().poisoned);
+    assert_eq!(store.get(1, &key(1)), Ok(None));
+    std::fs::remove_file(device.path().join("filler")).unwrap();
+    wait_for("room again", || !store.pressure().is_consuming_refused());
+    store.checkpoint().unwrap();
+    store.close();
+    drop(store);
+    let store = open(&path);
+    assert_eq!(store.applied(), Transno(t));
+    store.close();
+}
+
+#[test]
+fn a_server_that_does_not_heed_the_pressure_is_refused_and_nothing_is_lost() {
+    let Some(device) = SmallDevice::mount(48) else { return };
+    let path = device.path().join("meta");
+    let store = open(&path);
+    let mut t = 0;
+    let refused = loop {
+        let mut batch = Batch::new();
+        batch.put(1, &key(t + 1), &vec![7; 30_000]);
+        match store.apply(Transno(t + 1), &batch) {
+            Ok(()) => t += 1,
+            Err(error) => break error,
+        }
+        assert!(t < 10_000, "48 MiB cannot hold 300");
+    };
+    assert_eq!(refused, StoreError::NoSpace);
+    assert!(!store.pressure().poisoned);
+    assert_eq!(store.applied(), Transno(t));
+    drop(store);
+    let store = open(&path);
+    assert_eq!(store.applied(), Transno(t));
+    for n in 1..=t {
+        assert_eq!(store.get(1, &key(n)).unwrap().unwrap(), vec![7; 30_000], "row {n} of {t}");
+    }
+    assert_eq!(store.get(1, &key(t + 1)), Ok(None));
+}
+
+fn object(n: u32) -> ObjectId {
+    ObjectId { fid: Fid { oid: n, ..Fid::ROOT }, component: 0, stripe: 0 }
+}
+
+#[test]
+fn a_write_without_room_changes_nothing() {
+    let Some(device) = SmallDevice::mount(64) else { return };
+    let options = ObjectOptions::default();
+    let store = ObjectDisk::open(&device.path().join("objects"), &options, Arc::new(|| ())).unwrap();
+    let id = object(1);
+    store.write(&id, 0, &[1; 1 << 20]).unwrap();
+    device.fill(300);
+    assert_eq!(store.write(&id, 1000, &vec![2; 2 << 20]), Err(StoreError::NoSpace));
+    assert_eq!(store.read(&id, 0, 4 << 20).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(store.write(&object(2), 0, &vec![2; 2 << 20]), Err(StoreError::NoSpace));
+    assert_eq!(store.stat(&object(2)), Ok(None));
+    assert_eq!(store.allocate(&id, Extent::new(0, 9 << 20), false), Err(StoreError::NoSpace));
+    assert_eq!(store.zero(&object(3), Extent::new(0, 9 << 20), false), Err(StoreError::NoSpace));
+    assert_eq!(store.stat(&object(3)), Ok(None));
+    assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 1 << 20);
+    assert_eq!(store.space().avail_bytes, 0);
+    // What is allocated can be written, and what frees goes on.
+    store.write(&id, 0, &[3; 1 << 20]).unwrap();
+    store.punch(&id, Extent::new(0, 512 << 10)).unwrap();
+    store.write(&id, 2 << 20, &[4; 100 << 10]).unwrap();
+    assert_eq!(store.read(&id, 2 << 20, 100 << 10).unwrap(), [4; 100 << 10][..]);
+    store.truncate(&id, 0).unwrap();
+    assert!(store.destroy(&id).unwrap());
+    assert!(!store.is_poisoned());
+    store.close();
+}
