@@ -17,6 +17,8 @@ use wire::{Callback, Frame};
 pub struct ClientOptions {
     /// Random, made for this mount.
     pub client: ClientId,
+    /// Rises when a mount starts anew with the id of one that has ended: servers then drop what that one held.
+    pub incarnation: u64,
     pub fsname: String,
     /// What operators see on servers: address and host name.
     pub nid: String,

@@ -142,7 +142,7 @@ impl State {
             let connection = self.connections.entry(target.id).or_insert_with(|| Connection {
                 import: Import::new(ImportOptions {
                     client: self.options.client,
-                    incarnation: 1,
+                    incarnation: self.options.incarnation,
                     fsname: config.fsname.clone(),
                     nid: self.options.nid.clone(),
                     target: target.id,

@@ -1,5 +1,6 @@
 //! The command line. The binary also answers to `lfs`, `lctl`, `mount.sheen`, `mkfs.sheen` and `mount.fuse.sheen`.
 
+use crate::cluster::Identity;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -139,6 +140,9 @@ pub struct Background {
     pub cluster_dir: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub ready_fd: Option<i32>,
+    /// Who the mount of `up` is to its servers: ID:INCARNATION
+    #[arg(long, hide = true)]
+    pub identity: Option<Identity>,
 }
 
 #[derive(Debug, Args)]

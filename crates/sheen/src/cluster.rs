@@ -2,9 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 const FILE: &str = "cluster.json";
 const FORMAT: u32 = 1;
@@ -31,6 +33,57 @@ pub struct Cluster {
     pub ost_count: u16,
     /// The first one has the management server.
     pub servers: Vec<Server>,
+    /// The mount of `up` is the same client each time, so that servers need not wait for the one before it.
+    #[serde(default)]
+    pub mount_identity: Option<Identity>,
+}
+
+/// Who a mount is to its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Identity {
+    pub client: u128,
+    /// Rises with every start.
+    pub incarnation: u64,
+}
+
+impl Identity {
+    pub fn random() -> Identity {
+        Identity { client: net::clock::random_u128(), incarnation: 1 }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}:{}", self.client, self.incarnation)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Identity, String> {
+        let parse = || {
+            let (client, incarnation) = text.split_once(':')?;
+            let client = u128::from_str_radix(client, 16).ok()?;
+            Some(Identity { client, incarnation: incarnation.parse().ok()? })
+        };
+        parse().ok_or_else(|| format!("'{text}' is no ID:INCARNATION"))
+    }
+}
+
+impl TryFrom<String> for Identity {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Identity, String> {
+        text.parse()
+    }
+}
+
+impl From<Identity> for String {
+    fn from(identity: Identity) -> String {
+        identity.to_string()
+    }
 }
 
 /// The choices of `up`.
@@ -63,7 +116,18 @@ impl Cluster {
             mdt_count: shape.mdt_count,
             ost_count: shape.ost_count,
             servers,
+            mount_identity: None,
         }
+    }
+
+    /// The identity for the next start of the mount; to be saved before it is used.
+    pub fn next_identity(&mut self) -> Identity {
+        let next = match self.mount_identity {
+            Some(last) => Identity { incarnation: last.incarnation.saturating_add(1), ..last },
+            None => Identity::random(),
+        };
+        self.mount_identity = Some(next);
+        next
     }
 
     /// Reads the cluster of a directory; `None` when it has none.

@@ -4,6 +4,7 @@
 mod translate;
 
 use crate::cli::Transport;
+use crate::cluster::Identity;
 use crate::mount_table;
 use anyhow::{Context, Result, anyhow, bail};
 use base::{ClientId, ClusterConfig, Endpoint};
@@ -91,6 +92,8 @@ pub struct Surroundings {
     pub nid: String,
     /// As it was given: `NID:/FSNAME`.
     pub source: String,
+    /// Random when empty.
+    pub identity: Option<Identity>,
     /// Called once, when the mount is gone and everything of it is finished.
     pub on_end: Box<dyn FnOnce(&Path) + Send>,
 }
@@ -136,11 +139,13 @@ impl Mount {
     pub fn start(path: &Path, choices: &Choices, with: Surroundings) -> Result<Arc<Mount>> {
         mount_table::check_mount_point(path)?;
         let (mut session, negotiated) = mount(path, choices, &with)?;
-        let id = ClientId(net::clock::random_u128());
+        let identity = with.identity.unwrap_or_else(Identity::random);
+        let id = ClientId(identity.client);
         let client = Client::new(
             net::clock::now(),
             ClientOptions {
                 client: id,
+                incarnation: identity.incarnation,
                 fsname: with.config.fsname.clone(),
                 nid: with.nid.clone(),
                 has_inc_epoch: negotiated.has_inc_epoch(),

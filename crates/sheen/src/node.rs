@@ -1,6 +1,7 @@
 //! A process: the targets that it serves, its mounts, its session with the management server, its control socket.
 
 use crate::cli;
+use crate::cluster::Identity;
 use crate::config_client::{self, ConfigClient};
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
@@ -145,7 +146,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
         if let Some(path) = &arguments.mount {
             let choices = Choices { transport: arguments.transport, ..Choices::default() };
             let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
-            node.add_mount(path, &choices, source)?;
+            node.add_mount(path, &choices, source, arguments.background.identity)?;
         }
     }
     Ok(node)
@@ -162,7 +163,7 @@ fn start_mounting(
     let node = Node::new(router, timer, Vec::new(), String::new(), cluster_dir, source.mgs.clone());
     node.follow_config(&source.fsname, Vec::new());
     node.wait_mountable(&source.fsname)?;
-    node.add_mount(path, choices, arguments.source.clone())?;
+    node.add_mount(path, choices, arguments.source.clone(), arguments.background.identity)?;
     Ok(node)
 }
 
@@ -367,7 +368,13 @@ impl Node {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn add_mount(self: &Arc<Node>, path: &Path, choices: &Choices, source: String) -> Result<()> {
+    fn add_mount(
+        self: &Arc<Node>,
+        path: &Path,
+        choices: &Choices,
+        source: String,
+        identity: Option<Identity>,
+    ) -> Result<()> {
         let config = lock(&self.known).config.clone().context("the file system is not known yet")?;
         let node = Arc::clone(self);
         let with = Surroundings {
@@ -376,6 +383,7 @@ impl Node {
             config,
             nid: self.own_nid(),
             source,
+            identity,
             on_end: Box::new(move |path| node.on_mount_end(path)),
         };
         let mount = Mount::start(path, choices, with)?;

@@ -40,6 +40,9 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     make_private_dir(&dir)?;
     let _lock = lock(&dir)?;
     make_targets(&dir, &cluster)?;
+    if !is_mounted(&cluster) {
+        cluster.next_identity();
+    }
     cluster.save(&dir)?;
     start_servers(&dir, &mut cluster, &host, arguments)?;
     start_mount(&dir, &cluster)?;
@@ -255,8 +258,16 @@ fn start_server(
     if !cluster.is_split {
         arguments.extend(["--mount".into(), cluster.mount.clone().into()]);
         arguments.extend(["--transport".into(), cluster.transport.clone().into()]);
+        arguments.extend(identity_arguments(cluster));
     }
     daemon::start(&arguments, &dir.join("log").join(format!("{}.log", server.name)))
+}
+
+fn identity_arguments(cluster: &Cluster) -> Vec<OsString> {
+    match cluster.mount_identity {
+        Some(identity) => vec!["--identity".into(), identity.to_string().into()],
+        None => Vec::new(),
+    }
 }
 
 /// The mount, unless a process has it already.
@@ -265,7 +276,7 @@ fn start_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
         return Ok(());
     }
     let source = format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname);
-    let arguments: Vec<OsString> = vec![
+    let mut arguments: Vec<OsString> = vec![
         "mount".into(),
         source.into(),
         cluster.mount.clone().into(),
@@ -275,6 +286,7 @@ fn start_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
         "--cluster-dir".into(),
         dir.into(),
     ];
+    arguments.extend(identity_arguments(cluster));
     let started = daemon::start(&arguments, &dir.join("log/mount.log"))?;
     started.wait().context("the mount did not start")?;
     Ok(())

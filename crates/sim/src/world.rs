@@ -194,6 +194,7 @@ impl World {
         let id = ClientId((0xc11e_u128 << 64) + self.next_client);
         self.next_client += 1;
         let options = ClientOptions {
+            incarnation: 1,
             client: id,
             fsname: FSNAME.into(),
             nid: format!("client{}", self.next_client),

@@ -102,6 +102,7 @@ impl World {
 
     fn add_mount(&mut self, number: u128) {
         let options = ClientOptions {
+            incarnation: 1,
             client: ClientId(number),
             fsname: "test".to_string(),
             nid: format!("client{number}"),
