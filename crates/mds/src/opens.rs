@@ -63,8 +63,9 @@ impl Opens {
         self.handles(fid).any(|(key, open)| *key != (client, handle) && open.write)
     }
 
-    pub fn is_executed(&self, fid: Fid) -> bool {
-        self.handles(fid).any(|(_, open)| open.execute)
+    /// Within one client its kernel sees to it, and knows better: a close reaches the MDT long after its caller.
+    pub fn is_executed_by_others(&self, fid: Fid, client: ClientId) -> bool {
+        self.handles(fid).any(|((holder, _), open)| *holder != client && open.execute)
     }
 
     pub fn is_open_by_others(&self, fid: Fid, client: ClientId) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::call::{Answer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
-use crate::executor::oneshot;
 use crate::handles::Handle;
 use crate::locks::drop_read_locked_pages;
 use crate::ops::io::{File, O_APPEND, O_DIRECT};
@@ -26,8 +25,9 @@ const O_TRUNC: u32 = 0o1000;
 const FMODE_EXEC: u32 = 0x20;
 /// Closed files whose data are not durable yet; beyond it a release has them made durable at once.
 const CLOSING_COUNT_MAX: u32 = 512;
-/// How long a name is waited for that only a close of this mount keeps from being run or written.
-const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+/// A file that another mount writes is tried to be run so often and so long: a little longer than a close there takes.
+const BUSY_TRY_COUNT: u32 = 25;
+const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 fn open_args(ctx: &Ctx, flags: u32) -> OpenArgs {
     let handle = ctx.with(|state| {
@@ -46,37 +46,19 @@ fn open_args(ctx: &Ctx, flags: u32) -> OpenArgs {
 pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let args = open_args(ctx, flags);
-    let entry = match open_at_mdt(ctx, who, fid, args).await {
-        // Perhaps only a close of our own stands in the way that waits for its data.
-        Err(Status::TextBusy) if is_closing(ctx, node) => {
-            settle_closes(ctx, fid).await;
-            open_at_mdt(ctx, who, fid, args).await?
+    let mut tries = 0;
+    let entry = loop {
+        match open_at_mdt(ctx, who, fid, args).await {
+            // Another mount's writer may be gone already: its close follows when the data are durable.
+            Err(Status::TextBusy) if args.execute && tries < BUSY_TRY_COUNT => {
+                tries += 1;
+                ctx.sleep(BUSY_RETRY_INTERVAL).await;
+            }
+            result => break result?,
         }
-        result => result?,
     };
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     Ok(Answer::Opened { fh: args.handle.0, mode })
-}
-
-fn is_closing(ctx: &Ctx, node: u64) -> bool {
-    ctx.with(|state| state.closing.contains_key(&node))
-}
-
-/// Makes the data of a file durable and waits for the closes that waited for that.
-async fn settle_closes(ctx: &Ctx, fid: Fid) {
-    let node = fid.inode_number();
-    if super::sync::sync_data(ctx, fid).await.is_err() {
-        return;
-    }
-    let deadline = ctx.now().time.after(BUSY_PATIENCE);
-    while is_closing(ctx, node) && ctx.now().time < deadline {
-        let receiver = ctx.with(|state| {
-            let (sender, receiver) = oneshot();
-            state.closing_waiters.push(sender);
-            receiver
-        });
-        crate::ctx::Race(receiver, ctx.sleep(BUSY_PATIENCE)).await;
-    }
 }
 
 async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {

@@ -57,7 +57,7 @@ fn set_size(cx: &mut Cx, inode: &mut Inode, args: Args, size_bytes: u64) -> Resu
     if !is_through_open && !cx.is_replay {
         access::check_access(&cx.tx, inode, args.creds, WRITE)?;
     }
-    if cx.opens.is_executed(fid) && !cx.is_replay {
+    if cx.opens.is_executed_by_others(fid, cx.client) && !cx.is_replay {
         return Err(Status::TextBusy);
     }
     // All objects have been cut, so the size is what it says, unless somebody may be writing.

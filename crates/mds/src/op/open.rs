@@ -43,7 +43,8 @@ pub fn open_inode(
     let wanted = [(args.read, READ), (args.write, WRITE), (args.execute, EXECUTE)];
     let wanted = wanted.iter().filter(|(is_wanted, _)| *is_wanted).fold(0, |all, (_, bit)| all | bit);
     access::check_access(&cx.tx, &inode, creds, wanted)?;
-    let is_busy = args.write && cx.opens.is_executed(fid) || args.execute && cx.opens.is_written(fid);
+    let is_busy = args.write && cx.opens.is_executed_by_others(fid, cx.client)
+        || args.execute && cx.opens.is_written_by_others(fid, cx.client);
     if is_busy && !cx.is_replay {
         return Err(Status::TextBusy);
     }
