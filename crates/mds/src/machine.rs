@@ -13,12 +13,11 @@ use crate::flock::{Flocks, Locked};
 use crate::op::{Cx, Remote, open};
 use crate::opens::Opens;
 use crate::placement::Placement;
-use crate::rows::{self, Inode};
+use crate::rows::{self, Inode, KnownTargets};
 use crate::stats::Stats;
 use crate::tx::Tx;
 use base::{
-    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Status, TargetId, TargetKind, Time,
-    Version, WallTime,
+    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Status, TargetId, Time, Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -118,6 +117,7 @@ pub struct Mds<M: MetaStore> {
     fids: Fids,
     placement: Placement,
     config: ClusterConfig,
+    known_targets: KnownTargets,
     flows: BTreeMap<OpId, Flow>,
     next_op: u64,
     /// Flows to go on with.
@@ -164,6 +164,7 @@ impl<M: MetaStore> Mds<M> {
             flocks: Flocks::default(),
             placement: Placement::default(),
             config: ClusterConfig::default(),
+            known_targets: KnownTargets::default(),
             flows: BTreeMap::new(),
             next_op: 1,
             runnable: VecDeque::new(),
@@ -178,6 +179,7 @@ impl<M: MetaStore> Mds<M> {
             pending_locks: VecDeque::new(),
         };
         mds.make_root().map_err(|status| mds.open_error(status))?;
+        mds.load_targets().map_err(|status| mds.open_error(status))?;
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
         mds.load_operations().map_err(|status| mds.open_error(status))?;
         Ok(mds)
@@ -227,7 +229,7 @@ impl<M: MetaStore> Mds<M> {
             version: Version(self.core.next_transno().0),
             client: ClientId::default(),
             mdt_index: self.options.index,
-            mdt_count: self.config.of_kind(TargetKind::Mdt).count().max(1),
+            mdt_count: usize::from(self.known_targets.mdt_count).max(1),
             opens: &self.opens,
             fids: &mut self.fids,
             placement: &mut self.placement,

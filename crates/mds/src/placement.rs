@@ -1,6 +1,6 @@
 //! Where the bytes of new files go.
 
-use base::{Fid, Layout, Status, TargetKind};
+use base::{Fid, Layout, Status};
 use wire::mdt::LayoutHint;
 
 /// "All OSTs" in a `LayoutHint`.
@@ -14,9 +14,9 @@ pub struct Placement {
 }
 
 impl Placement {
-    pub fn configure(&mut self, config: &base::ClusterConfig) {
-        self.osts =
-            config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active).map(|ost| ost.id.index).collect();
+    /// Active OSTs, in order.
+    pub fn configure(&mut self, osts: Vec<u16>) {
+        self.osts = osts;
     }
 
     /// A layout for a new regular file; `None` while there is no OST.

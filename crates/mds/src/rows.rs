@@ -25,6 +25,10 @@ pub const PREPARES: Table = 7;
 /// Operation -> `Decision`: our operations that other MDTs have not yet executed.
 pub const DECISIONS: Table = 8;
 
+/// One row under `KNOWN_TARGETS_KEY`: what the last configuration said.
+pub const STATE: Table = 9;
+pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
+
 /// The version of every value in this file.
 const ROW_VERSION: u8 = 1;
 
@@ -52,6 +56,14 @@ pub struct Dentry {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Destroy {
     pub stripes: Vec<u32>,
+}
+
+/// The targets of the file system, as far as operations depend on them: replays run before the configuration comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct KnownTargets {
+    /// Active ones, in order.
+    pub osts: Vec<u16>,
+    pub mdt_count: u16,
 }
 
 /// Who asked for an operation, for the checks of its parts.

@@ -686,15 +686,26 @@ impl Import {
 
 /// What the target chose must be the same when the request is executed again.
 fn fill_for_replay(request: &mut Request, reply: &Reply) {
-    if let (Request::Mdt(MdtRequest::Create(create)), Reply::Mdt(MdtReply::Entry(entry))) = (request, reply) {
-        create.fid = Some(entry.fid);
-        // Its objects may have data already: they stay where they are.
-        if let Some(layout) = &entry.layout {
-            create.layout = Some(LayoutHint {
-                stripe_size_bytes: Some(layout.stripe_size_bytes),
-                stripe_count: u16::try_from(layout.osts.len()).ok(),
-                first_ost: layout.osts.first().copied(),
-            });
+    let Reply::Mdt(MdtReply::Entry(entry)) = reply else { return };
+    // Its objects may have data by then: they stay where they are.
+    let hint = entry.layout.as_ref().map(hint_of);
+    match request {
+        Request::Mdt(MdtRequest::Create(create)) => {
+            create.fid = Some(entry.fid);
+            create.layout = hint.or(create.layout.take());
         }
+        Request::Mdt(MdtRequest::SetLayout { layout, .. }) => {
+            *layout = hint.unwrap_or_else(|| layout.clone());
+        }
+        _ => {}
+    }
+}
+
+/// What leads to the same layout again.
+fn hint_of(layout: &base::Layout) -> LayoutHint {
+    LayoutHint {
+        stripe_size_bytes: Some(layout.stripe_size_bytes),
+        stripe_count: u16::try_from(layout.osts.len()).ok(),
+        first_ost: layout.osts.first().copied(),
     }
 }

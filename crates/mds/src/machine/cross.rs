@@ -14,7 +14,7 @@ use super::{Mds, MdsEvent, Output};
 use crate::op::{Cx, Peeked, Remote, Stop, part, path};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
-use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, Time, Transno};
+use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno};
 use ldlm::{Claimed, Need, OpId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -384,7 +384,7 @@ impl<M: MetaStore> Mds<M> {
                 self.on_flow_answer(now, op, &call, result, out);
             }
             Call::Destroy { .. } | Call::Tell => {
-                assert!(target.kind == base::TargetKind::Mdt, "destroys are answered elsewhere");
+                assert!(target.kind == TargetKind::Mdt, "destroys are answered elsewhere");
             }
         }
     }
@@ -616,6 +616,9 @@ impl<M: MetaStore> Mds<M> {
         request: PeerRequest,
         out: &mut Vec<Output>,
     ) {
+        let Endpoint::Target(TargetId { kind: TargetKind::Mdt, .. }) = token.client.endpoint() else {
+            return self.reply(now, token, Err(Status::NotPermitted));
+        };
         match request {
             PeerRequest::Prepare { id, .. } if self.cross.prepared.contains_key(&id) => {
                 self.answer_prepared(now, token, id);

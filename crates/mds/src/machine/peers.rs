@@ -1,7 +1,7 @@
 //! Calls of this MDT to other targets: destroys to OSTs, parts to MDTs.
 
 use super::{Mds, MdsEvent, MdsOptions, Output};
-use crate::rows::{self, Destroy};
+use crate::rows::{self, Destroy, KnownTargets};
 use base::{
     ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno,
 };
@@ -118,7 +118,7 @@ impl<M: MetaStore> Mds<M> {
         if config.version < self.config.version {
             return;
         }
-        self.placement.configure(&config);
+        self.note_targets(&config, out);
         for target in &config.targets {
             if target.id == self.core.id() || target.id.kind == TargetKind::Mgt {
                 continue;
@@ -133,6 +133,37 @@ impl<M: MetaStore> Mds<M> {
             self.with_import(now, target.id, out, |import, now, outputs| import.connect(now, outputs));
         }
         self.config = config;
+    }
+
+    /// Keeps what operations depend on, for the time after a restart in which no configuration has come.
+    fn note_targets(&mut self, config: &ClusterConfig, out: &mut Vec<Output>) {
+        let osts = config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active).map(|ost| ost.id.index);
+        let mdt_count = config.of_kind(TargetKind::Mdt).count().max(1);
+        let known =
+            KnownTargets { osts: osts.collect(), mdt_count: u16::try_from(mdt_count).unwrap_or(u16::MAX) };
+        if known == self.known_targets {
+            return;
+        }
+        let mut batch = Batch::new();
+        batch.put(rows::STATE, rows::KNOWN_TARGETS_KEY, &rows::encode(&known));
+        if let Err(error) = self.core.apply_internal(batch) {
+            let (what, status) = ("the targets were not noted", error.status());
+            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+        }
+        self.use_targets(known);
+    }
+
+    fn use_targets(&mut self, known: KnownTargets) {
+        self.placement.configure(known.osts.clone());
+        self.known_targets = known;
+    }
+
+    pub(super) fn load_targets(&mut self) -> Result<(), Status> {
+        let value = self.core.store().get(rows::STATE, rows::KNOWN_TARGETS_KEY);
+        if let Some(value) = value.map_err(|error| error.status())? {
+            self.use_targets(rows::decode(&value)?);
+        }
+        Ok(())
     }
 
     fn with_import(

@@ -7,6 +7,10 @@ use wire::MdtReply;
 
 /// Paths of one inode that are returned; a file can have 65,000 names.
 const PATH_COUNT_MAX: usize = 1024;
+/// All paths of a reply stay well below a frame.
+const REPLY_BYTES_MAX: usize = base::limits::FRAME_BODY_BYTES_MAX / 2;
+/// One path; what is deeper is given from a directory on, as if that lay on another MDT.
+const PATH_BYTES_MAX: usize = 64 << 10;
 /// Directories are not nested deeper than PATH_MAX allows to be named.
 const DEPTH_MAX: usize = 2048;
 
@@ -20,20 +24,31 @@ pub fn run(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
         return Ok(MdtReply::Paths(vec![Vec::new()]));
     }
     let mut paths = Vec::new();
+    let mut byte_count = 0;
     for (key, _) in cx.tx.scan_prefix(rows::LINKS, &fid.key(), PATH_COUNT_MAX)? {
         let (parent, name) = rows::split_link_key(&key).ok_or(Status::Corrupt)?;
-        paths.push(path_of(cx, parent, name)?);
+        let path = path_of(cx, parent, name)?;
+        byte_count += path.len() + 4;
+        if byte_count > REPLY_BYTES_MAX {
+            break;
+        }
+        paths.push(path);
     }
     Ok(MdtReply::Paths(paths))
 }
 
 fn path_of(cx: &Cx, mut parent: Fid, name: &[u8]) -> Result<Vec<u8>, Status> {
     let mut components = vec![name.to_vec()];
-    while parent != Fid::ROOT && components.len() < DEPTH_MAX {
-        let Some((grandparent, name)) = parent_of(cx, parent)? else {
+    let mut byte_count = name.len();
+    while parent != Fid::ROOT {
+        let above = parent_of(cx, parent)?;
+        let Some((grandparent, name)) =
+            above.filter(|_| components.len() < DEPTH_MAX && byte_count < PATH_BYTES_MAX)
+        else {
             components.push(parent.to_string().into_bytes());
             break;
         };
+        byte_count += name.len() + 1;
         components.push(name);
         parent = grandparent;
     }
