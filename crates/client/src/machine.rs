@@ -70,6 +70,8 @@ pub enum Input {
     /// Somebody signalled the caller of this call.
     Interrupt(u64),
     Frame(Frame),
+    /// The transport lost its connection to this target.
+    ConnectionLost(TargetId),
     /// First, and whenever it has changed.
     Config(ClusterConfig),
     Notified(NotifyId, NotifyResult),
@@ -249,6 +251,7 @@ impl Machine for Client {
                 }
             }),
             Input::Frame(frame) => self.ctx.with(|state| state.on_frame(frame)),
+            Input::ConnectionLost(target) => self.ctx.with(|state| state.on_connection_lost(target)),
             Input::Config(config) => self.ctx.with(|state| state.on_config(config)),
             Input::Notified(id, result) => self.ctx.with(|state| {
                 if let Some(sender) = state.notify_waiters.remove(&id) {
@@ -371,6 +374,14 @@ impl State {
         let Some(connection) = self.connections.get_mut(&target) else { return };
         let mut outputs = Vec::new();
         connection.import.on_frame(self.now, frame, &mut outputs);
+        self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
+    }
+
+    /// Looks at once whether the target was restarted, instead of when a request is overdue.
+    fn on_connection_lost(&mut self, target: TargetId) {
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let mut outputs = Vec::new();
+        connection.import.on_connection_lost(self.now, &mut outputs);
         self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
     }
 

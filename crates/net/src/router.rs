@@ -23,6 +23,8 @@ const CONNECTIONS_MAX: usize = 1024;
 const LEARNED_MAX: usize = 65_536;
 /// Frames kept for a target while its connection is being made; more are dropped.
 const FRAMES_WAITING_MAX: usize = 256;
+/// Least time between two attempts. Whoever sends waits longer and longer himself (`limits::RECONNECT_MAX`).
+const RETRY: Duration = limits::RECONNECT_FIRST;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A machine that takes frames.
@@ -49,8 +51,6 @@ struct Route {
     addresses: Vec<String>,
     next_address: usize,
     link: Link,
-    /// Wait after the last failure.
-    backoff: Duration,
 }
 
 enum Link {
@@ -66,12 +66,7 @@ enum Link {
 
 impl Route {
     fn new(addresses: Vec<String>) -> Route {
-        Route {
-            addresses,
-            next_address: 0,
-            link: Link::Down { not_before: Time::ZERO },
-            backoff: limits::RECONNECT_FIRST,
-        }
+        Route { addresses, next_address: 0, link: Link::Down { not_before: Time::ZERO } }
     }
 }
 
@@ -192,7 +187,6 @@ impl Router {
         self.remember(connection);
         let mut routes = lock(&self.routes);
         let Some(route) = routes.get_mut(&target) else { return };
-        route.backoff = limits::RECONNECT_FIRST;
         let before = std::mem::replace(&mut route.link, Link::Up(Arc::clone(connection)));
         if let Link::Connecting { waiting } = before {
             waiting.iter().for_each(|frame| connection.send(frame));
@@ -205,8 +199,7 @@ impl Router {
         let mut routes = lock(&self.routes);
         let Some(route) = routes.get_mut(&target) else { return };
         route.next_address = route.next_address.wrapping_add(1);
-        route.link = Link::Down { not_before: clock::now().time.after(route.backoff) };
-        route.backoff = (route.backoff * 2).min(limits::RECONNECT_MAX);
+        route.link = Link::Down { not_before: clock::now().time.after(RETRY) };
     }
 
     /// Listens on an address (port 0: a free one) and serves whoever connects.

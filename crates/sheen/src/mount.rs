@@ -7,7 +7,7 @@ use crate::cli::Transport;
 use crate::cluster::Identity;
 use crate::mount_table;
 use anyhow::{Context, Result, anyhow, bail};
-use base::{ClientId, ClusterConfig, Endpoint};
+use base::{ClientId, ClusterConfig, Endpoint, TargetId};
 use client::{
     Answer, Call, Caller, Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output,
 };
@@ -214,6 +214,11 @@ impl Mount {
     /// The configuration has changed.
     pub fn set_config(&self, config: ClusterConfig) {
         self.owner.submit(Input::Config(config));
+    }
+
+    /// The connection to a target has ended.
+    pub fn on_connection_lost(&self, lost: TargetId) {
+        self.owner.submit(Input::ConnectionLost(lost));
     }
 
     /// Tells the mounts of a machine apart in parameter names.

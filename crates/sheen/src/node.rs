@@ -248,6 +248,9 @@ impl Node {
             for target in &node.targets {
                 target.on_connection_lost(lost);
             }
+            for mount in lock(&node.mounts).clone() {
+                mount.on_connection_lost(lost);
+            }
             if let Some(owner) = node.config_owner.get().filter(|_| lost == TargetId::MGT) {
                 owner.submit(config_client::Input::ConnectionLost);
             }
