@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of one line; nothing longer is read.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -22,10 +22,6 @@ pub enum Ask {
     /// End the process cleanly; answered before that.
     Stop {
         lazy: bool,
-    },
-    /// Make everything durable that was done through this mount.
-    Sync {
-        mount: PathBuf,
     },
     /// Unmount, after everything is durable.
     Unmount {
@@ -116,9 +112,14 @@ pub fn run_dir() -> PathBuf {
         .map_or_else(|| format!("/tmp/sheen-{}", sys::uid()).into(), |dir| dir.join("sheen"))
 }
 
-/// The socket of this process; removed when dropped.
+/// Whoever waits for an answer when the process ends gets it within this time, or not at all.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// The socket of this process; removed when dropped, after the last answers have left.
 pub struct Server {
     path: PathBuf,
+    /// Strong references: one here, one of the accepting thread, one for each conversation.
+    talking: Arc<()>,
 }
 
 impl Server {
@@ -137,22 +138,29 @@ impl Server {
         sys::set_umask(before);
         let listener = bound.with_context(|| format!("cannot make the control socket {}", path.display()))?;
         let answer = Arc::new(answer);
+        let talking = Arc::new(());
+        let counted = Arc::clone(&talking);
         std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                let answer = Arc::clone(&answer);
+                let (answer, conversation) = (Arc::clone(&answer), Arc::clone(&counted));
                 // One that cannot be served is closed, and its tool says so.
                 let _ = std::thread::Builder::new().name("control".into()).spawn(move || {
                     let _ = serve(&stream, &*answer);
+                    drop(conversation);
                 });
             }
         })?;
-        Ok(Server { path })
+        Ok(Server { path, talking })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+        let start = Instant::now();
+        while Arc::strong_count(&self.talking) > 2 && start.elapsed() < LAST_ANSWERS {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Ask {
     FidToPath(Fid) = 5,
     NodeFid = 6,
     Df = 7,
+    /// Everything that was done through the mount becomes durable.
+    Sync = 8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -85,6 +87,7 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::FidToPath(fid) => Call::FidToPath { fid },
         Ask::NodeFid => Call::NodeFid { node },
         Ask::Df => Call::DfTargets,
+        Ask::Sync => Call::SyncAll,
     };
     Ok((call, Want { out_bytes: ioctl.out_size as usize }))
 }

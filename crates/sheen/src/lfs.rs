@@ -165,6 +165,15 @@ fn ask(file: &File, path: &Path, ask: &Ask) -> Result<Tell> {
     ioctl::unpack(&buffer).with_context(|| format!("{}: the mount's answer cannot be read", path.display()))
 }
 
+/// `sheen sync`
+///
+/// # Errors
+/// The path is on no mount of ours, or a target fails.
+pub fn sync(path: &Path) -> Result<()> {
+    ask(&open(path)?, path, &Ask::Sync)?;
+    Ok(())
+}
+
 fn unexpected(path: &Path) -> anyhow::Error {
     anyhow!("{}: the mount is of another version; mount it again", path.display())
 }

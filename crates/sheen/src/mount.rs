@@ -7,11 +7,11 @@ use crate::cli::Transport;
 use crate::cluster::Identity;
 use crate::mount_table;
 use anyhow::{Context, Result, anyhow, bail};
-use base::{ClientId, ClusterConfig, Endpoint, TargetId};
+use base::{ClientId, ClusterConfig, Endpoint, FileType, TargetId};
 use client::{
     Answer, Call, Caller, Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output,
 };
-use fuse::{Handler, Notified, Notifier, Reply, Request, Session};
+use fuse::{Handler, Notified, Notifier, Op, Reply, Request, Session};
 use net::{Owner, OwnerOptions, Router, Timer};
 use std::collections::HashMap;
 use std::io;
@@ -92,6 +92,8 @@ pub struct Surroundings {
     pub nid: String,
     /// As it was given: `NID:/FSNAME`.
     pub source: String,
+    /// Directory of the file system to mount; empty for its root.
+    pub subdir: String,
     /// Random when empty.
     pub identity: Option<Identity>,
     /// Called once, when the mount is gone and everything of it is finished.
@@ -113,6 +115,8 @@ pub struct Mount {
 struct Shared {
     owner: OnceLock<Arc<Owner<Client>>>,
     router: Arc<Router>,
+    /// The client's node that the kernel knows as its root.
+    root: OnceLock<u64>,
     replies: Mutex<HashMap<u64, (Reply, Shape)>>,
     own_calls: Mutex<HashMap<u64, Sender<Result<Answer, i32>>>>,
     next_own_call: AtomicU64,
@@ -159,6 +163,7 @@ impl Mount {
         let shared = Arc::new(Shared {
             owner: OnceLock::new(),
             router: Arc::clone(&with.router),
+            root: OnceLock::new(),
             replies: Mutex::default(),
             own_calls: Mutex::default(),
             next_own_call: AtomicU64::new(OWN_CALL),
@@ -186,6 +191,8 @@ impl Mount {
         with.router.add_local(endpoint, owner.clone());
         let fsname = with.config.fsname.clone();
         owner.submit(Input::Config(with.config));
+        let root = find_root(&owner, &shared, &with.subdir)?;
+        assert!(shared.root.set(root).is_ok(), "the root is set once");
         session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
         let mount = Arc::new(Mount {
             path: path.to_owned(),
@@ -236,21 +243,10 @@ impl Mount {
     /// # Errors
     /// A target fails or does not answer.
     pub fn sync(&self) -> Result<()> {
-        match self.call(Call::SyncAll, FINISH_TIMEOUT)? {
+        match call(&self.owner, &self.shared, Call::SyncAll)? {
             Ok(_) => Ok(()),
             Err(errno) => bail!("sync of {}: {}", self.path.display(), io::Error::from_raw_os_error(errno)),
         }
-    }
-
-    /// A call of the process itself, as root.
-    fn call(&self, call: Call, limit: Duration) -> Result<Result<Answer, i32>> {
-        let id = self.shared.next_own_call.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = mpsc::channel();
-        lock(&self.shared.own_calls).insert(id, sender);
-        self.owner.submit(Input::Call { id, call, caller: Caller::default() });
-        receiver
-            .recv_timeout(limit)
-            .map_err(|_| anyhow!("the servers of {} do not answer; see `sheen status`", self.path.display()))
     }
 
     /// Makes everything durable, unmounts and waits until all is finished.
@@ -304,6 +300,35 @@ impl Mount {
         self.shared.set_progress(|progress| progress.is_ended = true);
         tracing::info!(mount = %self.path.display(), "unmounted");
     }
+}
+
+/// A call of the process itself, as root.
+fn call(owner: &Owner<Client>, shared: &Shared, call: Call) -> Result<Result<Answer, i32>> {
+    let id = shared.next_own_call.fetch_add(1, Ordering::Relaxed);
+    let (sender, receiver) = mpsc::channel();
+    lock(&shared.own_calls).insert(id, sender);
+    owner.submit(Input::Call { id, call, caller: Caller::default() });
+    let answer = receiver.recv_timeout(FINISH_TIMEOUT);
+    answer.map_err(|_| anyhow!("the servers of this mount do not answer; see `sheen status`"))
+}
+
+/// The node of a directory, held for the life of the mount.
+fn find_root(owner: &Owner<Client>, shared: &Shared, subdir: &str) -> Result<u64> {
+    let mut node = client::ROOT_NODE;
+    for name in subdir.split('/').filter(|name| !name.is_empty() && *name != ".") {
+        if name == ".." {
+            bail!("'..' in '{subdir}' is not possible; name the directory from the root");
+        }
+        let lookup = Call::Lookup { parent: node, name: name.as_bytes().to_vec() };
+        let found = match call(owner, shared, lookup)? {
+            Ok(Answer::Entry(entry)) => entry.attr.filter(|attr| attr.file_type == FileType::Directory),
+            _ => None,
+        };
+        let found =
+            found.with_context(|| format!("the file system has no directory '{subdir}'; make it first"))?;
+        node = found.fid.inode_number();
+    }
+    Ok(node)
 }
 
 fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session, fuse::Negotiated)> {
@@ -367,11 +392,24 @@ impl Shared {
         }
     }
 
+    fn root(&self) -> u64 {
+        self.root.get().copied().unwrap_or(client::ROOT_NODE)
+    }
+
+    /// The client's number of a node of the kernel.
+    fn to_client(&self, node: u64) -> u64 {
+        if node == client::ROOT_NODE { self.root() } else { node }
+    }
+
+    fn to_kernel(&self, node: u64) -> u64 {
+        if node == self.root() { client::ROOT_NODE } else { node }
+    }
+
     fn notify(&self, notice: Notify) -> NotifyResult {
         told(match notice {
-            Notify::InvalEntry { parent, name } => self.notifier.inval_entry(parent, &name),
+            Notify::InvalEntry { parent, name } => self.notifier.inval_entry(self.to_kernel(parent), &name),
             Notify::InvalInode { node, offset_bytes, byte_count } => {
-                self.notifier.inval_inode(node, offset_bytes, byte_count)
+                self.notifier.inval_inode(self.to_kernel(node), offset_bytes, byte_count)
             }
             Notify::IncEpoch => self.notifier.inc_epoch(),
         })
@@ -391,7 +429,11 @@ impl Shared {
 }
 
 impl Handler for Shared {
-    fn request(&self, request: Request, reply: Reply) {
+    fn request(&self, mut request: Request, reply: Reply) {
+        request.nodeid = self.to_client(request.nodeid);
+        if let Op::Rename { new_parent, .. } = &mut request.op {
+            *new_parent = self.to_client(*new_parent);
+        }
         let caller = Caller { uid: request.uid, gid: request.gid, pid: request.pid };
         match translate::call(request.nodeid, request.pid, request.op) {
             Ok((call, shape)) => {

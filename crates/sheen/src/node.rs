@@ -146,7 +146,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
         if let Some(path) = &arguments.mount {
             let choices = Choices { transport: arguments.transport, ..Choices::default() };
             let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
-            node.add_mount(path, &choices, source, arguments.background.identity)?;
+            node.add_mount(path, &choices, source, "", arguments.background.identity)?;
         }
     }
     Ok(node)
@@ -163,7 +163,8 @@ fn start_mounting(
     let node = Node::new(router, timer, Vec::new(), String::new(), cluster_dir, source.mgs.clone());
     node.follow_config(&source.fsname, Vec::new());
     node.wait_mountable(&source.fsname)?;
-    node.add_mount(path, choices, arguments.source.clone(), arguments.background.identity)?;
+    let identity = arguments.background.identity;
+    node.add_mount(path, choices, arguments.source.clone(), &source.subdir, identity)?;
     Ok(node)
 }
 
@@ -376,6 +377,7 @@ impl Node {
         path: &Path,
         choices: &Choices,
         source: String,
+        subdir: &str,
         identity: Option<Identity>,
     ) -> Result<()> {
         let config = lock(&self.known).config.clone().context("the file system is not known yet")?;
@@ -386,6 +388,7 @@ impl Node {
             config,
             nid: self.own_nid(),
             source,
+            subdir: subdir.to_owned(),
             identity,
             on_end: Box::new(move |path| node.on_mount_end(path)),
         };
@@ -411,9 +414,6 @@ impl Node {
                 sys::end_myself();
                 Vec::new()
             }),
-            Ask::Sync { mount } => {
-                self.find_mount(&mount).and_then(|mount| mount.sync()).map(|()| Vec::new())
-            }
             Ask::Unmount { mount, lazy } => {
                 self.find_mount(&mount).and_then(|mount| mount.unmount(lazy)).map(|()| Vec::new())
             }

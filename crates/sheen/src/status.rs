@@ -3,6 +3,7 @@
 use crate::cli;
 use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
+use crate::lfs;
 use crate::mount_table;
 use crate::nid;
 use crate::sys;
@@ -128,15 +129,12 @@ pub fn mounts(arguments: &cli::Output) -> Result<()> {
     Ok(())
 }
 
-/// Makes everything durable that was done through the mount that holds `path`.
+/// Makes everything durable that was done through the mount that holds `path`. Any user in any container may.
 ///
 /// # Errors
-/// No process has such a mount, or a target does not answer.
+/// It is on no mount of ours, or a target does not answer.
 pub fn sync(path: &Path) -> Result<()> {
-    let path = mount_table::resolve(path)?;
-    let (pid, mount) = owner_of(&path)?;
-    control::ask(&control::socket_of(pid), &Ask::Sync { mount })?;
-    Ok(())
+    lfs::sync(path)
 }
 
 /// # Errors
