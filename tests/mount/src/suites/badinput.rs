@@ -221,10 +221,13 @@ fn port_in_use(context: &Context) -> Result<()> {
 fn disk_full(context: &Context) -> Result<()> {
     let cluster = idle(context)?;
     let disk = LoopDisk::new(&context.work, 16)?;
-    let ballast = vec![1u8; 1 << 20];
-    let mut index = 0;
-    while fs::write(disk.path(&format!("ballast{index}")), &ballast).is_ok() {
-        index += 1;
+    // Large pieces first, then whatever still fits.
+    for (kind, byte_count) in [("large", 1 << 20), ("small", 4096), ("tiny", 1)] {
+        let ballast = vec![1u8; byte_count];
+        let mut index = 0;
+        while fs::write(disk.path(&format!("{kind}{index}")), &ballast).is_ok() && index < 100_000 {
+            index += 1;
+        }
     }
     let mgs = text(&disk.path("mgs"));
     refuse(&cluster, &["mkfs", "--mgs", &mgs], &["space", "full"], None)?;
@@ -239,7 +242,7 @@ fn mount_point_in_use(context: &Context) -> Result<()> {
     fs::create_dir(&full)?;
     write(&full.join("letter"), b"here")?;
     refuse(&cluster, &["mount", &source, &text(&full)], &["empty"], Some(&full))?;
-    refuse(&cluster, &["mount", &source, &text(&cluster.mount)], &["mounted", "empty"], None)?;
+    refuse(&cluster, &["mount", &source, &text(&cluster.mount)], &["mounted", "empty", "mount point"], None)?;
     refuse(&cluster, &["mount", &source, &text(&full.join("letter"))], &["director"], Some(&full))?;
     refuse(&cluster, &["umount", &text(&full)], &["mount"], Some(&full))?;
     cluster.down().map(drop)
