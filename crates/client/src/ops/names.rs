@@ -238,6 +238,10 @@ pub(crate) async fn rename(
         let fid_at = |parent, name: &[u8]| state.names.get(parent, name).and_then(|known| known.fid);
         (fid_at(parent, &name), fid_at(new_parent, &new_name))
     });
+    let (moved_until, replaced_until) = ctx.with(|state| {
+        let until = |parent, name: &[u8]| state.names.get(parent, name).map(|known| known.kernel_until);
+        (until(parent, &name), until(new_parent, &new_name))
+    });
     let result = ctx
         .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
             parent,
@@ -295,7 +299,29 @@ pub(crate) async fn rename(
             }
         }
     });
+    carry_name(ctx, new_parent, &new_name, moved, moved_until);
+    if flags & RENAME_EXCHANGE != 0 {
+        carry_name(ctx, parent, &name, replaced, replaced_until);
+    }
     Ok(Answer::Done)
+}
+
+/// The kernel moves its entry to the new name and keeps the lifetime that it had under the old one: the new name is
+/// known to it without a look-up. Under a lock that is remembered, so that the lock's callback revokes it; without
+/// one the kernel is told to forget it, which waits there until it has made the move.
+fn carry_name(ctx: &Ctx, parent: Fid, name: &[u8], fid: Option<Fid>, until: Option<base::Time>) {
+    let must_forget = ctx.with(|state| {
+        let Some(until) = until.filter(|until| *until > state.now.time) else { return false };
+        let is_locked = fid.is_some() && state.has_name_lock(parent, name);
+        if is_locked {
+            state.names.put(parent, name, fid, until);
+        }
+        !is_locked
+    });
+    if must_forget {
+        let node = parent.inode_number();
+        drop(ctx.notify(crate::Notify::InvalEntry { parent: node, name: name.to_vec() }));
+    }
 }
 
 /// Finds inodes by a name that the kernel was given without a lifetime.
