@@ -126,6 +126,20 @@ impl NullFs {
         0
     }
 
+    /// The plain one, without flags.
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> i32 {
+        if flags != 0 {
+            return libc::EINVAL;
+        }
+        let Some(nodeid) = self.names(from.0).remove(&(from.0, from.1.to_vec())) else {
+            return libc::ENOENT;
+        };
+        if let Some(replaced) = self.names(to.0).insert((to.0, to.1.to_vec()), nodeid) {
+            self.nodes(replaced).remove(&replaced);
+        }
+        0
+    }
+
     fn set_size(&self, nodeid: u64, change: impl Fn(u64) -> u64) {
         if let Some(node) = self.nodes(nodeid).get_mut(&nodeid) {
             node.size = change(node.size);
@@ -192,6 +206,9 @@ impl Handler for NullFs {
             },
             Op::Unlink { name } => done(self.remove(node, &name, false), reply),
             Op::Rmdir { name } => done(self.remove(node, &name, true), reply),
+            Op::Rename { new_parent, flags, old_name, new_name } => {
+                done(self.rename((node, &old_name), (new_parent, &new_name), flags), reply);
+            }
             Op::Open { .. } => reply.opened(0, OPEN_FLAGS),
             Op::Opendir { .. } => reply.opened(0, 0),
             Op::Read(read) => {

@@ -40,6 +40,8 @@ pub enum Command {
     Lfs(crate::lfs::Lfs),
     /// Read and set parameters, as `lctl` of Lustre
     Lctl(Lctl),
+    /// Measure any directory: names, data, listings
+    Bench(crate::bench::Bench),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

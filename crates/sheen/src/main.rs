@@ -1,5 +1,6 @@
 //! SheenFS, the binary: servers, mounts, and the tools around them.
 
+mod bench;
 mod cli;
 mod cluster;
 mod config_client;
@@ -62,6 +63,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Sync { path } => status::sync(path),
         Command::Lfs(arguments) => lfs::run(arguments),
         Command::Lctl(arguments) => lctl::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
     }
 }
 

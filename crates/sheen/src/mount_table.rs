@@ -31,6 +31,13 @@ pub fn all_sheen() -> Vec<Mounted> {
     table.lines().filter_map(parse_line).filter(Mounted::is_sheen).collect()
 }
 
+/// Type of the file system that a path is on: that of the longest mount above it.
+pub fn type_at(path: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let above = table.lines().filter_map(parse_line).filter(|mounted| path.starts_with(&mounted.path));
+    above.max_by_key(|mounted| mounted.path.as_os_str().len()).map(|mounted| mounted.kind)
+}
+
 fn parse_line(line: &str) -> Option<Mounted> {
     let (left, right) = line.split_once(" - ")?;
     let path = unescape(left.split(' ').nth(4)?);

@@ -1,6 +1,6 @@
 //! System calls that the standard library does not have. The only unsafe code of the binary.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -139,6 +139,23 @@ pub fn raise_file_limit() {
 pub fn set_umask(mask: u32) -> u32 {
     // SAFETY: cannot fail.
     unsafe { libc::umask(mask) }
+}
+
+/// posix_fadvise(2): the cached pages of the file are not needed any more.
+pub fn drop_pages(file: &File) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// lgetxattr(2), only the length of the value.
+pub fn xattr_bytes(path: &Path, name: &CStr) -> io::Result<usize> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: both strings end with NUL and live across the call; no buffer is given for a length of 0.
+    let result = unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 fn check(result: i32) -> io::Result<()> {

@@ -30,7 +30,9 @@ fn it_makes_lists_and_reads_nothing() {
             fs::write(root.join("dir/made"), [1; 100]).unwrap();
             assert_eq!(fs::metadata(root.join("dir/made")).unwrap().len(), 100);
             assert_eq!(fs::read_dir(root.join("dir")).unwrap().count(), 1);
-            fs::remove_file(root.join("dir/made")).unwrap();
+            fs::rename(root.join("dir/made"), root.join("dir/moved")).unwrap();
+            assert!(!root.join("dir/made").exists());
+            fs::remove_file(root.join("dir/moved")).unwrap();
             fs::remove_dir(root.join("dir")).unwrap();
             assert!(!root.join("dir").exists());
         });

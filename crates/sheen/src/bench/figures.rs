@@ -1,0 +1,148 @@
+//! Medians, spreads and ratios, for people and for programs.
+
+use super::rounds::{Place, Plan, Samples};
+use crate::mount_table;
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    bench: &'static str,
+    /// Of the machine: what the figures are worth depends on it.
+    kernel: String,
+    cpu_count: usize,
+    directory: Measured,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<Measured>,
+    rounds: u32,
+    files_per_process: u32,
+    mib_per_process: u32,
+    figures: Vec<Figure>,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    path: String,
+    file_system: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Figure {
+    operation: &'static str,
+    processes: u32,
+    unit: &'static str,
+    directory: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<Summary>,
+    /// Median of the directory over that of the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub n: usize,
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Greatest minus least, in percent of the median.
+    pub spread_percent: f64,
+    pub samples: Vec<f64>,
+}
+
+impl Summary {
+    /// `None` without samples.
+    pub fn of(samples: &[f64]) -> Option<Summary> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let upper = *sorted.get(sorted.len() / 2)?;
+        let lower = *sorted.get((sorted.len() - 1) / 2)?;
+        let median = f64::midpoint(lower, upper);
+        let spread_percent = if median > 0.0 { (max - min) * 100.0 / median } else { 0.0 };
+        Some(Summary { n: samples.len(), median, min, max, spread_percent, samples: samples.to_vec() })
+    }
+}
+
+impl Report {
+    pub fn new(plan: &Plan, place: &Place, other: Option<&Place>, samples: Vec<Samples>) -> Report {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Report {
+            bench: plan.kind.word(),
+            kernel: kernel.trim().to_string(),
+            cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
+            directory: Measured::new(&place.measured),
+            other: other.map(|other| Measured::new(&other.measured)),
+            rounds: plan.rounds,
+            files_per_process: plan.file_count,
+            mib_per_process: plan.mib,
+            figures: samples.iter().filter_map(Figure::new).collect(),
+        }
+    }
+
+    pub fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |line: String| {
+            // Writing to memory cannot fail.
+            let _ = writeln!(text, "{}", line.trim_end());
+        };
+        line(format!("{} of {} ({})", self.bench, self.directory.path, self.directory.file_system));
+        if let Some(other) = &self.other {
+            line(format!("against {} ({})", other.path, other.file_system));
+        }
+        let amount = match self.bench {
+            "io" => format!("{} MiB per process", self.mib_per_process),
+            _ => format!("{} files", self.files_per_process),
+        };
+        line(format!("n={}, {amount}, Linux {}, {} CPUs", self.rounds, self.kernel, self.cpu_count));
+        let heads = if self.other.is_some() { "against  spread   ratio" } else { "" };
+        line(format!(
+            "{:<16} {:>5} {:>11} {:>7} {:<6} {heads:>25}",
+            "operation", "procs", "median", "spread", "unit"
+        ));
+        for figure in &self.figures {
+            line(figure.to_text());
+        }
+        text
+    }
+}
+
+impl Measured {
+    fn new(path: &Path) -> Measured {
+        let file_system = mount_table::type_at(path).unwrap_or_else(|| "unknown".to_string());
+        Measured { path: path.display().to_string(), file_system }
+    }
+}
+
+impl Figure {
+    fn new(samples: &Samples) -> Option<Figure> {
+        let directory = Summary::of(&samples.of_place)?;
+        let other = Summary::of(&samples.of_other);
+        let ratio =
+            other.as_ref().filter(|other| other.median > 0.0).map(|other| directory.median / other.median);
+        let (operation, unit) = (samples.phase.name, samples.phase.unit.word());
+        Some(Figure { operation, processes: samples.procs, unit, directory, other, ratio })
+    }
+
+    fn to_text(&self) -> String {
+        let Summary { median, spread_percent, .. } = self.directory;
+        let mut text = format!(
+            "{:<16} {:>5} {median:>11.1} {spread_percent:>6.0}% {:<6}",
+            self.operation, self.processes, self.unit
+        );
+        if let Some(other) = &self.other {
+            // Writing to memory cannot fail.
+            let _ = write!(text, " {:>10.1} {:>6.0}%", other.median, other.spread_percent);
+        }
+        if let Some(ratio) = self.ratio {
+            let _ = write!(text, " {ratio:>7.2}");
+        }
+        text
+    }
+}

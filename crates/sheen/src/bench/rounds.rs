@@ -1,0 +1,225 @@
+//! Rounds: start workers, begin each phase at once, take the time of the slowest.
+
+use super::worker::{Phase, Unit};
+use super::{Kind, make_cold};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub struct Plan {
+    pub kind: Kind,
+    pub procs: Vec<u32>,
+    pub rounds: u32,
+    pub file_count: u32,
+    pub mib: u32,
+    pub remount: Option<String>,
+}
+
+/// A directory of our own in the one that is measured.
+pub struct Place {
+    pub measured: PathBuf,
+    work: PathBuf,
+}
+
+impl Place {
+    /// # Errors
+    /// If nothing can be made in it.
+    pub fn new(measured: &Path) -> Result<Place> {
+        let metadata = fs::metadata(measured);
+        let metadata = metadata.with_context(|| format!("cannot measure {}", measured.display()))?;
+        if !metadata.is_dir() {
+            bail!("cannot measure {}: it is no directory", measured.display());
+        }
+        let measured = measured.canonicalize()?;
+        let work = measured.join(format!("sheen-bench-{}", std::process::id()));
+        fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
+        Ok(Place { measured, work })
+    }
+
+    fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.work)? {
+            let entry = entry?;
+            let path = entry.path();
+            let is_dir = entry.file_type()?.is_dir();
+            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.work) {
+            eprintln!("sheen: cannot remove {}: {error}", self.work.display());
+        }
+    }
+}
+
+/// All rounds of one phase with one number of processes.
+pub struct Samples {
+    pub phase: Phase,
+    pub procs: u32,
+    pub of_place: Vec<f64>,
+    /// Empty when there is nothing to compare with.
+    pub of_other: Vec<f64>,
+}
+
+/// Does all rounds, one place after the other in each, so that what the machine does besides hits both.
+///
+/// # Errors
+/// A worker that failed, in its own words.
+pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samples>> {
+    let mut all = Vec::new();
+    for &procs in &plan.procs {
+        let phases = plan.kind.phases().iter();
+        let mut samples: Vec<Samples> = phases
+            .map(|phase| Samples { phase: *phase, procs, of_place: Vec::new(), of_other: Vec::new() })
+            .collect();
+        for place in [Some(place), other].into_iter().flatten().filter(|_| plan.kind == Kind::Ls) {
+            fill(plan, place)?;
+            place.sync();
+        }
+        for _ in 0..plan.rounds {
+            for (sample, rate) in samples.iter_mut().zip(round(plan, procs, place)?) {
+                sample.of_place.push(rate);
+            }
+            let Some(other) = other else { continue };
+            for (sample, rate) in samples.iter_mut().zip(round(plan, procs, other)?) {
+                sample.of_other.push(rate);
+            }
+        }
+        for place in [Some(place), other].into_iter().flatten() {
+            place.clear()?;
+        }
+        all.append(&mut samples);
+    }
+    Ok(all)
+}
+
+impl Place {
+    /// So that dropping caches finds nothing dirty.
+    fn sync(&self) {
+        if let Ok(dir) = File::open(&self.work) {
+            // A file system that cannot sync a directory is measured all the same.
+            let _ = dir.sync_all();
+        }
+    }
+}
+
+/// Files to list: the sizes differ, as they do in life.
+fn fill(plan: &Plan, place: &Place) -> Result<()> {
+    for number in 0..plan.file_count {
+        let path = place.work.join(format!("name{number}"));
+        let content = [b'x'; 16];
+        let used = content.get(..number as usize % content.len()).unwrap_or_default();
+        fs::write(&path, used).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// One round; a rate per phase.
+fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<f64>> {
+    if plan.kind == Kind::Ls {
+        make_cold(plan.remount.as_deref())?;
+    }
+    let mut workers =
+        (0..procs).map(|index| Worker::start(plan, place, index)).collect::<Result<Vec<Worker>>>()?;
+    let mut rates = Vec::new();
+    for phase in plan.kind.phases() {
+        for worker in &mut workers {
+            worker.expect_ready()?;
+        }
+        let started = Instant::now();
+        for worker in &mut workers {
+            worker.begin()?;
+        }
+        let amounts = workers.iter_mut().map(Worker::expect_done).collect::<Result<Vec<u64>>>()?;
+        rates.push(rate(phase.unit, amounts.iter().sum(), started.elapsed()));
+    }
+    for worker in workers {
+        worker.end()?;
+    }
+    if plan.kind != Kind::Ls {
+        place.clear()?;
+    }
+    Ok(rates)
+}
+
+pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
+    let per_second = amount as f64 / elapsed.as_secs_f64().max(1e-9);
+    match unit {
+        Unit::OperationsPerSecond => per_second,
+        Unit::MibPerSecond => per_second / f64::from(1 << 20),
+    }
+}
+
+/// The parent's end of one worker process, which dies with it.
+struct Worker {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(plan: &Plan, place: &Place, index: u32) -> Result<Worker> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command.args(["bench", "worker", "--kind", plan.kind.word(), "--dir"]).arg(&place.work);
+        for (option, value) in [("--index", index), ("--files", plan.file_count), ("--mib", plan.mib)] {
+            command.arg(option).arg(value.to_string());
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().context("the output of a worker is a pipe")?;
+        Ok(Worker { child, input, output: BufReader::new(output) })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            bail!("a worker ended early ({}); see above", self.child.wait()?);
+        }
+        Ok(line)
+    }
+
+    fn expect_ready(&mut self) -> Result<()> {
+        match self.line()?.trim() {
+            "ready" => Ok(()),
+            other => bail!("a worker said {other:?} instead of being ready"),
+        }
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let input = self.input.as_mut().context("the input of a worker is a pipe")?;
+        input.write_all(b"go\n").context("a worker does not listen")
+    }
+
+    /// How much it did.
+    fn expect_done(&mut self) -> Result<u64> {
+        let line = self.line()?;
+        let amount = line.strip_prefix("done ").and_then(|rest| rest.split(' ').next());
+        amount.and_then(|amount| amount.parse().ok()).with_context(|| format!("a worker said {line:?}"))
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.input = None;
+        let status = self.child.wait()?;
+        if !status.success() {
+            bail!("a worker failed at its end ({status})");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // After `end` it is gone already; otherwise the round has failed and nobody wants its result.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

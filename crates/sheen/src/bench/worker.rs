@@ -1,0 +1,262 @@
+//! One worker process: phases in the order of `Kind::phases`, each begun by a line on standard input and ended by a
+//! line on standard output.
+
+use super::Kind;
+use crate::sys;
+use anyhow::{Context, Result, ensure};
+use base::Rng;
+use clap::Args;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// How a worker is started; only by ourselves.
+#[derive(Clone, Debug, Args)]
+pub struct Task {
+    #[arg(long, value_enum)]
+    pub kind: Kind,
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Which of the workers of this round
+    #[arg(long)]
+    pub index: u32,
+    #[arg(long)]
+    pub files: u32,
+    #[arg(long)]
+    pub mib: u32,
+}
+
+/// One phase of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    pub name: &'static str,
+    pub step: Step,
+    pub unit: Unit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    OperationsPerSecond,
+    MibPerSecond,
+}
+
+impl Unit {
+    pub fn word(self) -> &'static str {
+        match self {
+            Unit::OperationsPerSecond => "/s",
+            Unit::MibPerSecond => "MiB/s",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Mkdir,
+    Create,
+    Stat,
+    Open,
+    Rename,
+    Unlink,
+    Rmdir,
+    Write { block_bytes: u64, is_random: bool },
+    Read { block_bytes: u64, is_random: bool },
+    List,
+}
+
+const fn names(name: &'static str, step: Step) -> Phase {
+    Phase { name, step, unit: Unit::OperationsPerSecond }
+}
+
+const fn data(name: &'static str, step: Step) -> Phase {
+    Phase { name, step, unit: Unit::MibPerSecond }
+}
+
+const MD: &[Phase] = &[
+    names("mkdir", Step::Mkdir),
+    names("create", Step::Create),
+    names("stat", Step::Stat),
+    names("open", Step::Open),
+    names("rename", Step::Rename),
+    names("unlink", Step::Unlink),
+    names("rmdir", Step::Rmdir),
+];
+
+const IO: &[Phase] = &[
+    data("write 1M seq", Step::Write { block_bytes: MIB, is_random: false }),
+    data("read 1M seq", Step::Read { block_bytes: MIB, is_random: false }),
+    data("write 1M random", Step::Write { block_bytes: MIB, is_random: true }),
+    data("read 1M random", Step::Read { block_bytes: MIB, is_random: true }),
+    data("write 4K seq", Step::Write { block_bytes: BLOCK, is_random: false }),
+    data("read 4K seq", Step::Read { block_bytes: BLOCK, is_random: false }),
+    data("write 4K random", Step::Write { block_bytes: BLOCK, is_random: true }),
+    data("read 4K random", Step::Read { block_bytes: BLOCK, is_random: true }),
+];
+
+const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
+
+impl Kind {
+    pub fn phases(self) -> &'static [Phase] {
+        match self {
+            Kind::Md => MD,
+            Kind::Io => IO,
+            Kind::Ls => LS,
+        }
+    }
+}
+
+/// The worker's whole life.
+///
+/// # Errors
+/// The first system call that fails.
+pub fn run(task: &Task) -> Result<()> {
+    let mut worker = Worker::new(task)?;
+    let mut lines = std::io::stdin().lock().lines();
+    for phase in task.kind.phases() {
+        worker.prepare(phase.step)?;
+        say("ready")?;
+        // The parent is gone, or gives up.
+        let Some(Ok(_)) = lines.next() else { return Ok(()) };
+        let started = Instant::now();
+        let amount = worker.perform(phase.step).with_context(|| format!("{} failed", phase.name))?;
+        say(&format!("done {amount} {}", started.elapsed().as_nanos()))?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()?;
+    Ok(())
+}
+
+struct Worker {
+    dir: PathBuf,
+    file_count: u32,
+    size_bytes: u64,
+    rng: Rng,
+    block: Vec<u8>,
+}
+
+impl Worker {
+    fn new(task: &Task) -> Result<Worker> {
+        // All list one directory; otherwise each has its own.
+        let dir = match task.kind {
+            Kind::Ls => task.dir.clone(),
+            Kind::Md | Kind::Io => task.dir.join(format!("p{}", task.index)),
+        };
+        if task.kind != Kind::Ls {
+            fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        }
+        let mut rng = Rng::new(u64::from(task.index));
+        let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        let size_bytes = u64::from(task.mib) * MIB;
+        Ok(Worker { dir, file_count: task.files, size_bytes, rng, block })
+    }
+
+    /// What must not be measured.
+    fn prepare(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Read { .. } => {
+                let file = File::open(self.data_path())?;
+                file.sync_all()?;
+                sys::drop_pages(&file)?;
+            }
+            Step::Mkdir
+            | Step::Create
+            | Step::Stat
+            | Step::Open
+            | Step::Rename
+            | Step::Unlink
+            | Step::Rmdir
+            | Step::Write { .. }
+            | Step::List => {}
+        }
+        Ok(())
+    }
+
+    /// Returns how many operations or bytes that were.
+    fn perform(&mut self, step: Step) -> Result<u64> {
+        match step {
+            Step::Mkdir => self.for_each("d", |path| fs::create_dir(path)),
+            Step::Create => self.for_each("a", |path| File::create_new(path).map(drop)),
+            Step::Stat => self.for_each("a", |path| fs::symlink_metadata(path).map(drop)),
+            Step::Open => self.for_each("a", |path| File::open(path).map(drop)),
+            Step::Rename => self.for_each("a", |path| fs::rename(path, renamed(path))),
+            Step::Unlink => self.for_each("a", |path| fs::remove_file(renamed(path))),
+            Step::Rmdir => self.for_each("d", |path| fs::remove_dir(path)),
+            Step::Write { block_bytes, is_random } => self.write(block_bytes, is_random),
+            Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
+            Step::List => list(&self.dir),
+        }
+    }
+
+    fn for_each(&self, prefix: &str, operation: impl Fn(&Path) -> std::io::Result<()>) -> Result<u64> {
+        for number in 0..self.file_count {
+            let path = self.dir.join(format!("{prefix}{number}"));
+            operation(&path).with_context(|| format!("at {}", path.display()))?;
+        }
+        Ok(u64::from(self.file_count))
+    }
+
+    fn data_path(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Small blocks move a sixteenth of the bytes: the same time, about, on most devices.
+    fn offsets(&mut self, block_bytes: u64, is_random: bool) -> Vec<u64> {
+        let block_count = self.size_bytes / block_bytes;
+        let touched_count = if block_bytes < MIB { (block_count / 16).max(1) } else { block_count };
+        (0..touched_count)
+            .map(|number| if is_random { self.rng.below(block_count) } else { number } * block_bytes)
+            .collect()
+    }
+
+    fn write(&mut self, block_bytes: u64, is_random: bool) -> Result<u64> {
+        let offsets = self.offsets(block_bytes, is_random);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.data_path())?;
+        let block = self.block.get(..block_bytes as usize).context("blocks are at most 1 MiB")?;
+        for offset in &offsets {
+            file.write_all_at(block, *offset)?;
+        }
+        file.sync_all()?;
+        Ok(offsets.len() as u64 * block_bytes)
+    }
+
+    fn read(&mut self, block_bytes: u64, is_random: bool) -> Result<u64> {
+        let offsets = self.offsets(block_bytes, is_random);
+        let file = File::open(self.data_path())?;
+        let block = self.block.get_mut(..block_bytes as usize).context("blocks are at most 1 MiB")?;
+        for offset in &offsets {
+            file.read_exact_at(block, *offset)?;
+        }
+        Ok(offsets.len() as u64 * block_bytes)
+    }
+}
+
+fn renamed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("r");
+    name.into()
+}
+
+/// The calls of GNU `ls -l`: read the names, then for each stat, the security context, and the ACL. Returns how many
+/// names there were.
+fn list(dir: &Path) -> Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        fs::symlink_metadata(&path)?;
+        // Most files have neither; only the time counts.
+        let _ = sys::xattr_bytes(&path, c"security.selinux");
+        let _ = sys::xattr_bytes(&path, c"system.posix_acl_access");
+        count += 1;
+    }
+    ensure!(count > 0, "{} is empty", dir.display());
+    Ok(count)
+}
