@@ -1,4 +1,5 @@
-//! The command line. The binary also answers to `lfs`, `lctl`, `mount.sheen`, `mkfs.sheen` and `mount.fuse.sheen`.
+//! The command line. The binary also answers to `lfs`, `lctl`, `mkfs.sheen`, and as helper of mount(8) and
+//! umount(8) to `mount.sheen`, `mount.fuse.sheen`, `umount.sheen`, `umount.fuse.sheen`.
 
 use crate::cluster::Identity;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -272,10 +273,31 @@ pub fn as_sheen(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
         "lctl" => "lctl",
         "mkfs.sheen" => "mkfs",
         "mount.sheen" | "mount.fuse.sheen" => return as_mount(&arguments),
+        "umount.sheen" | "umount.fuse.sheen" => return as_umount(&arguments),
         _ => return arguments,
     };
     arguments.splice(..1, ["sheen".into(), subcommand.into()]);
     arguments
+}
+
+/// umount(8) calls its helper as `umount.TYPE DIR [-flnrv] [-N NAMESPACE] [-t TYPE]`.
+fn as_umount(arguments: &[OsString]) -> Vec<OsString> {
+    let mut out: Vec<OsString> = vec!["sheen".into(), "umount".into()];
+    let mut rest = arguments.iter().skip(1);
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            Some("-t" | "-N") => {
+                rest.next();
+            }
+            Some(flags) if flags.starts_with('-') => {
+                if flags.contains(['l', 'f']) {
+                    out.push("--lazy".into());
+                }
+            }
+            _ => out.push(argument.clone()),
+        }
+    }
+    out
 }
 
 /// mount(8) calls its helper as `mount.TYPE SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
@@ -297,3 +319,6 @@ fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ pub fn check_host(host: Option<&str>, is_insecure_accepted: bool) -> Result<Stri
         .with_context(|| format!("--listen {host}: this host is not known"))?
         .map(|address| address.ip())
         .collect();
+    if is_insecure_accepted && addresses.iter().any(IpAddr::is_unspecified) {
+        bail!("--listen {host}: name the address that others use to reach this machine");
+    }
     if !is_insecure_accepted && addresses.iter().any(|address| !address.is_loopback()) {
         bail!(
             "--listen {host}: others can reach this address and servers trust whoever does; add --insecure-network if that is meant"

@@ -4,13 +4,47 @@ use anyhow::{Context, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// A log is moved aside at this size; three old ones are kept.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 const OLD_LOG_COUNT: u32 = 3;
+
+const DEFAULT_FILTER: &str = "info";
+
+/// What is logged now, and how to change it.
+struct Filter {
+    words: Mutex<String>,
+    set: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>,
+}
+
+static FILTER: OnceLock<Filter> = OnceLock::new();
+
+/// What is logged, as `SHEEN_LOG` writes it: `info`, or `info,mds=debug`.
+pub fn filter() -> String {
+    FILTER.get().map_or_else(
+        || DEFAULT_FILTER.to_owned(),
+        |filter| filter.words.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+    )
+}
+
+/// Changes what is logged; empty is the default again.
+///
+/// # Errors
+/// The words are no filter.
+pub fn set_filter(words: &str) -> Result<()> {
+    let words = if words.is_empty() { DEFAULT_FILTER } else { words };
+    let parsed = EnvFilter::try_new(words);
+    let parsed =
+        parsed.with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))?;
+    let Some(filter) = FILTER.get() else { return Ok(()) };
+    if (filter.set)(parsed) {
+        *filter.words.lock().unwrap_or_else(PoisonError::into_inner) = words.to_owned();
+    }
+    Ok(())
+}
 
 /// Starts logging and ends the process on any panic: a machine that failed an assertion must not go on.
 ///

@@ -325,7 +325,12 @@ impl Node {
         }
         let mut known = lock(&self.known);
         known.is_unknown = false;
-        known.config = Some(config);
+        let params = config.params.clone();
+        let before = known.config.replace(config);
+        drop(known);
+        if before.is_none_or(|before| before.params != params) {
+            params::apply(self, &params);
+        }
     }
 
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
@@ -466,12 +471,9 @@ impl Node {
         found.with_context(|| format!("{} is no mount of this process", path.display()))
     }
 
-    /// Stores a parameter on the management server. Only the process that serves it does, so that it is done once.
+    /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
     fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
-        let is_mgs_here = self.targets.iter().any(|target| target.id == TargetId::MGT);
-        let Some(owner) = self.config_owner.get().filter(|_| is_mgs_here || self.targets.is_empty()) else {
-            return Ok(Vec::new());
-        };
+        let Some(owner) = self.config_owner.get() else { return Ok(Vec::new()) };
         let (sender, receiver) = mpsc::channel();
         let id = {
             let mut known = lock(&self.known);

@@ -35,6 +35,15 @@ static TABLE: &[Declared] = &[
     read_only("version", "Version of this program.", |_| {
         vec![("version".into(), format!("sheen: {}", env!("CARGO_PKG_VERSION")))]
     }),
+    Declared {
+        path: "debug",
+        doc: "What is logged: a level (error, warn, info, debug, trace), or levels of parts (`info,mds=debug`).",
+        read: |_| vec![("debug".into(), crate::logging::filter())],
+        write: Some(|_, _, value| {
+            crate::logging::set_filter(value)?;
+            Ok(vec![("debug".into(), value.to_owned())])
+        }),
+    },
     read_only("health_check", "`healthy`, or which targets are not.", |node| {
         let sick = node.targets.iter().filter(|target| target.state() == "failed");
         let sick: Vec<String> =
@@ -205,6 +214,15 @@ pub fn set(node: &Node, pattern: &str, value: &str) -> Result<Values> {
         }
     }
     Ok(done)
+}
+
+/// Applies the permanent parameters of a configuration that this process knows.
+pub fn apply(node: &Node, params: &[(String, String)]) {
+    for (path, value) in params {
+        if let Err(error) = set(node, path, value) {
+            tracing::warn!(path, value, "a permanent parameter was not applied: {error:#}");
+        }
+    }
 }
 
 /// `fsname-MDT0000`; the management server has no file system.

@@ -26,8 +26,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(50);
 /// One line that says what is wrong; a new cluster is not begun then.
 pub fn up(arguments: &cli::Up) -> Result<()> {
     let dir = data_dir(arguments.dir.as_deref())?;
-    let host = listen::check_host(arguments.listen.as_deref(), arguments.insecure_network)?;
     let existing = Cluster::load(&dir)?;
+    let (host, is_insecure_accepted) = listen_host(arguments, existing.as_ref())?;
     let running = of_cluster(&dir);
     let mut cluster = match existing {
         Some(cluster) => revise(cluster, arguments, &dir, &running)?,
@@ -44,11 +44,24 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
         cluster.next_identity();
     }
     cluster.save(&dir)?;
-    start_servers(&dir, &mut cluster, &host, arguments)?;
+    let listen = Listen { host, is_insecure_accepted };
+    start_servers(&dir, &mut cluster, &listen, arguments)?;
     start_mount(&dir, &cluster)?;
     fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
     print_six_lines(&dir, &cluster);
     Ok(())
+}
+
+/// Where the servers listen, and whether that was said to be meant: now, or when the cluster was started before.
+fn listen_host(arguments: &cli::Up, existing: Option<&Cluster>) -> Result<(String, bool)> {
+    let recorded = existing.and_then(|cluster| cluster.mgs_address().rsplit_once(':')).map(|(host, _)| host);
+    match (arguments.listen.as_deref(), recorded) {
+        (None, Some(host)) => Ok((listen::check_host(Some(host), true)?, true)),
+        (listen, _) => {
+            let is_accepted = arguments.insecure_network;
+            Ok((listen::check_host(listen, is_accepted)?, is_accepted))
+        }
+    }
 }
 
 /// `--dir`, or where the data of this user live by default.
@@ -207,7 +220,13 @@ fn target_id(name: &str) -> Option<TargetId> {
     })
 }
 
-fn start_servers(dir: &Path, cluster: &mut Cluster, host: &str, arguments: &cli::Up) -> Result<()> {
+/// Where new servers listen.
+struct Listen {
+    host: String,
+    is_insecure_accepted: bool,
+}
+
+fn start_servers(dir: &Path, cluster: &mut Cluster, listen: &Listen, arguments: &cli::Up) -> Result<()> {
     let running = of_cluster(dir);
     let is_running = |server: &Server| {
         let first = server.targets.first().map(|target| dir.join(target));
@@ -219,7 +238,7 @@ fn start_servers(dir: &Path, cluster: &mut Cluster, host: &str, arguments: &cli:
         for at in 0..cluster.servers.len() {
             let server = &cluster.servers[at];
             if (at == 0) == is_first && !is_running(server) {
-                starting.push((at, start_server(dir, cluster, server, host, arguments)?));
+                starting.push((at, start_server(dir, cluster, server, listen, arguments)?));
             }
         }
         for (at, process) in starting {
@@ -236,16 +255,17 @@ fn start_server(
     dir: &Path,
     cluster: &Cluster,
     server: &Server,
-    host: &str,
+    listen: &Listen,
     up: &cli::Up,
 ) -> Result<Starting> {
+    let host = &listen.host;
     let mut arguments: Vec<OsString> = vec!["serve".into()];
     arguments.extend(server.targets.iter().map(|target| dir.join(target).into_os_string()));
-    let is_same_host = server.address.rsplit_once(':').is_some_and(|(old, _)| old == host);
+    let is_same_host = server.address.rsplit_once(':').is_some_and(|(old, _)| old == *host);
     let is_free = is_same_host && listen::is_free(&server.address);
     let address = if is_free { &server.address } else { host };
     arguments.extend(["--listen".into(), address.into(), "--cluster-dir".into(), dir.into()]);
-    if up.insecure_network {
+    if listen.is_insecure_accepted {
         arguments.push("--insecure-network".into());
     }
     if up.no_sync_for_tests {
