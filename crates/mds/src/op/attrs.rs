@@ -62,7 +62,7 @@ fn set_size(cx: &mut Cx, inode: &mut Inode, args: Args, size_bytes: u64) -> Resu
     }
     // All objects have been cut, so the size is what it says, unless somebody may be writing.
     inode.attr.is_size_known = !cx.opens.is_written(fid) && !cx.is_recovering;
-    inode.attr.write_epoch += 1;
+    inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
     inode.attr.block_count = inode.attr.block_count.min(size_bytes.div_ceil(4096).saturating_mul(8));
     inode.attr.size_bytes = size_bytes;
     if args.set.mtime.is_none() {

@@ -19,6 +19,9 @@ type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 pub fn run(cx: &mut Cx, request: &CreateRequest) -> Result<MdtReply, Stop> {
     if !request.is_unnamed {
         check_name(&request.name)?;
+    } else if request.node != NewNode::Regular || request.open.is_none() {
+        // Nobody could ever reach it.
+        return Err(Status::Invalid.into());
     }
     let parent = cx.directory(request.parent)?;
     access::check_access(&cx.tx, &parent, &request.creds, EXECUTE)?;
@@ -136,8 +139,8 @@ pub fn put_new(cx: &mut Cx, inode: &mut Inode, xattrs: &Xattrs) {
     let fid = inode.attr.fid;
     for (name, value) in xattrs {
         cx.tx.put(rows::XATTRS, rows::xattr_key(fid, name), value.clone());
-        inode.xattr_count += 1;
-        inode.xattr_name_bytes += name.len() as u32 + 1;
+        inode.xattr_count = inode.xattr_count.saturating_add(1);
+        inode.xattr_name_bytes = inode.xattr_name_bytes.saturating_add(name.len() as u32 + 1);
     }
     inode.attr.has_xattrs = inode.xattr_count > 0;
     cx.tx.put_inode(inode);

@@ -21,7 +21,7 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
             if inode.attr.size_bytes > 0 || !inode.attr.is_size_known || inode.attr.write_epoch > 0 {
                 return Err(Status::Exists.into());
             }
-            let component = inode.layout.as_ref().map_or(0, |layout| layout.component) + 1;
+            let component = inode.layout.as_ref().map_or(0, |layout| layout.component).saturating_add(1);
             inode.layout = cx.placement.layout(fid, component, &merge_hints(Some(hint), None))?;
         }
         _ => return Err(Status::Invalid.into()),

@@ -52,7 +52,7 @@ pub fn open_inode(
     let is_again = cx.opens.get(cx.client, args.handle) == Some((fid, args));
     if args.write && inode.attr.file_type == FileType::Regular && !is_again {
         inode.attr.is_size_known = false;
-        inode.attr.write_epoch += 1;
+        inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
     }
@@ -69,7 +69,7 @@ pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
     let mut inode = cx.inode(fid)?;
     if args.write && inode.attr.is_size_known && inode.attr.file_type == FileType::Regular {
         inode.attr.is_size_known = false;
-        inode.attr.write_epoch += 1;
+        inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
     }

@@ -159,7 +159,7 @@ fn put(cx: &mut Cx, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<(), 
             return Err(Status::NoSpace);
         }
         inode.xattr_name_bytes = name_bytes as u32;
-        inode.xattr_count += 1;
+        inode.xattr_count = inode.xattr_count.saturating_add(1);
         inode.attr.has_xattrs = true;
     }
     cx.tx.put(rows::XATTRS, key, value.to_vec());
@@ -179,7 +179,7 @@ pub fn delete(cx: &mut Cx, inode: &mut Inode, name: &[u8]) -> Result<bool, Statu
         return Ok(false);
     }
     cx.tx.delete(rows::XATTRS, key);
-    inode.xattr_count -= 1;
+    inode.xattr_count = inode.xattr_count.saturating_sub(1);
     inode.xattr_name_bytes = inode.xattr_name_bytes.saturating_sub(name.len() as u32 + 1);
     inode.attr.has_xattrs = inode.xattr_count > 0;
     Ok(true)

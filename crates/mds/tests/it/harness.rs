@@ -337,6 +337,21 @@ impl World {
         }
     }
 
+    /// Stops a server for good measure, lets `change` have its store, and starts it again; false if it refuses to.
+    pub fn tamper(&mut self, index: u16, change: impl FnOnce(&MemoryMeta)) -> bool {
+        let server = &mut self.servers[usize::from(index)];
+        server.store.sync();
+        change(&server.store);
+        server.store.sync();
+        let options = options(index, self.now);
+        match Mds::open(Arc::clone(&server.store), options) {
+            Ok(mds) => server.mds = mds,
+            Err(_) => return false,
+        }
+        self.configure(index);
+        true
+    }
+
     /// The server dies; what was not durable is lost but for the first `kept_count` transactions.
     pub fn crash(&mut self, index: u16, kept_count: usize) {
         let server = &mut self.servers[usize::from(index)];
@@ -564,7 +579,11 @@ fn config_of(id: TargetId) -> TargetConfig {
 }
 
 fn open(store: &Arc<MemoryMeta>, index: u16, now: Now) -> Mds<MemoryMeta> {
-    let options = MdsOptions {
+    Mds::open(Arc::clone(store), options(index, now)).unwrap()
+}
+
+fn options(index: u16, now: Now) -> MdsOptions {
+    MdsOptions {
         index,
         uuid: 77,
         fsname: "test".into(),
@@ -572,6 +591,5 @@ fn open(store: &Arc<MemoryMeta>, index: u16, now: Now) -> Mds<MemoryMeta> {
         now,
         device: 1,
         recovery_window: RECOVERY_WINDOW,
-    };
-    Mds::open(Arc::clone(store), options).unwrap()
+    }
 }

@@ -5,6 +5,7 @@ mod advisory;
 mod attributes;
 mod cross;
 mod harness;
+mod hostile;
 mod locks;
 mod names;
 mod restart;
