@@ -2,6 +2,7 @@
 
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
+use crate::names::Name;
 use crate::ops::{fid_of, inode_of};
 use base::{Fid, FileType, Status, TargetId};
 use rpc::Kind;
@@ -234,14 +235,12 @@ pub(crate) async fn rename(
     let (parent, new_parent) = (fid_of(ctx, from.0)?, fid_of(ctx, to.0)?);
     let (name, new_name) = (from.1, to.1);
     let changing = Changing::begin(ctx, vec![parent, new_parent]);
-    let (moved, replaced) = ctx.with(|state| {
-        let fid_at = |parent, name: &[u8]| state.names.get(parent, name).and_then(|known| known.fid);
-        (fid_at(parent, &name), fid_at(new_parent, &new_name))
+    let (old, new) = ctx.with(|state| {
+        let at = |parent, name: &[u8]| state.names.get(parent, name).cloned();
+        (at(parent, &name), at(new_parent, &new_name))
     });
-    let (moved_until, replaced_until) = ctx.with(|state| {
-        let until = |parent, name: &[u8]| state.names.get(parent, name).map(|known| known.kernel_until);
-        (until(parent, &name), until(new_parent, &new_name))
-    });
+    let fid_of_name = |known: &Option<Name>| known.as_ref().and_then(|known| known.fid);
+    let (moved, replaced) = (fid_of_name(&old), fid_of_name(&new));
     let result = ctx
         .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
             parent,
@@ -299,28 +298,38 @@ pub(crate) async fn rename(
             }
         }
     });
-    carry_name(ctx, new_parent, &new_name, moved, moved_until);
+    settle_moved(ctx, old, new_parent, &new_name).await;
     if flags & RENAME_EXCHANGE != 0 {
-        carry_name(ctx, parent, &name, replaced, replaced_until);
+        settle_moved(ctx, new, parent, &name).await;
     }
     Ok(Answer::Done)
 }
 
-/// The kernel moves its entry to the new name and keeps the lifetime that it had under the old one: the new name is
-/// known to it without a look-up. Under a lock that is remembered, so that the lock's callback revokes it; without
-/// one the kernel is told to forget it, which waits there until it has made the move.
-fn carry_name(ctx: &Ctx, parent: Fid, name: &[u8], fid: Option<Fid>, until: Option<base::Time>) {
-    let must_forget = ctx.with(|state| {
-        let Some(until) = until.filter(|until| *until > state.now.time) else { return false };
-        let is_locked = fid.is_some() && state.has_name_lock(parent, name);
+/// The kernel moves what it knows of the old name to the new one, with what is left of its lifetime: nobody may change
+/// the new name behind its back. Either a lock covers it from now on, or the kernel forgets all names.
+async fn settle_moved(ctx: &Ctx, old: Option<Name>, new_parent: Fid, new_name: &[u8]) {
+    let told = old.filter(|old| ctx.with(|state| old.kernel_until > state.now.time));
+    let Some(Name { fid: Some(fid), kernel_until, .. }) = told else { return };
+    let is_locked = ctx.with(|state| {
+        let is_locked = state.has_name_lock(new_parent, new_name);
         if is_locked {
-            state.names.put(parent, name, fid, until);
+            state.names.put(new_parent, new_name, Some(fid), kernel_until);
         }
-        !is_locked
+        is_locked
     });
-    if must_forget {
-        let node = parent.inode_number();
-        drop(ctx.notify(crate::Notify::InvalEntry { parent: node, name: name.to_vec() }));
+    if is_locked {
+        return;
+    }
+    super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
+    let is_covered = ctx.with(|state| {
+        let is_covered = state.cached_name(new_parent, new_name) == Some(Some(fid));
+        if is_covered {
+            state.names.put(new_parent, new_name, Some(fid), kernel_until);
+        }
+        is_covered
+    });
+    if !is_covered {
+        ctx.notify(crate::Notify::IncEpoch).await;
     }
 }
 

@@ -139,3 +139,20 @@ fn a_mount_that_is_cut_off_does_not_hold_up_others_for_ever() {
     world.pass(Duration::from_secs(20));
     assert!(world.lookup(0, dir, "x").is_ok());
 }
+
+#[test]
+fn a_renamed_name_keeps_its_lifetime_only_under_a_lock() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "a");
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    assert!(world.lookup(0, TOP, "a").is_ok_and(|entry| !entry.entry_valid.is_zero()));
+    let call =
+        Call::Rename { parent: TOP, name: b"a".into(), new_parent: TOP, new_name: b"b".into(), flags: 0 };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    // The kernel of mount 0 has moved its entry and would answer from it.
+    assert_eq!(world.call(1, Call::Unlink { parent: TOP, name: b"b".into() }), Ok(Answer::Done));
+    let forgotten = Notify::InvalEntry { parent: TOP, name: b"b".into() };
+    let notified = &world.mounts[0].notified;
+    assert!(notified.contains(&forgotten) || notified.contains(&Notify::IncEpoch), "{notified:?}");
+}
