@@ -329,7 +329,10 @@ impl<M: MetaStore> Mds<M> {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, out),
-            CoreOutput::RecoveryEnded => self.sweep_all_orphans(now, out),
+            CoreOutput::RecoveryEnded => {
+                self.opens.drop_unconfirmed();
+                self.sweep_all_orphans(now, out);
+            }
             CoreOutput::Event(event) => out.push(Output::Event(MdsEvent::Core(event))),
         }
     }

@@ -54,8 +54,18 @@ impl From<Status> for Stop {
 /// What changes in memory once the rows are applied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    Opened { fid: Fid, open: OpenArgs },
-    Closed { handle: OpenHandle },
+    Opened {
+        fid: Fid,
+        open: OpenArgs,
+    },
+    /// Named again during recovery.
+    Reopened {
+        fid: Fid,
+        open: OpenArgs,
+    },
+    Closed {
+        handle: OpenHandle,
+    },
 }
 
 /// What an operation says that is not rows.

@@ -1,7 +1,7 @@
 //! Open files, in memory: clients name them again after a restart (`Reopen`).
 
 use base::{ClientId, Fid, OpenHandle};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::OpenArgs;
 
 /// Who has what open, and how.
@@ -9,6 +9,8 @@ use wire::mdt::OpenArgs;
 pub struct Opens {
     by_file: BTreeMap<Fid, BTreeMap<(ClientId, OpenHandle), OpenArgs>>,
     by_handle: BTreeMap<(ClientId, OpenHandle), Fid>,
+    /// During recovery: what clients say that they still have open.
+    confirmed: BTreeSet<(ClientId, OpenHandle)>,
 }
 
 impl Opens {
@@ -17,6 +19,23 @@ impl Opens {
         self.close(client, open.handle);
         self.by_file.entry(fid).or_default().insert((client, open.handle), open);
         self.by_handle.insert((client, open.handle), fid);
+    }
+
+    /// A client says, during recovery, that it still has this open.
+    pub fn confirm(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
+        self.open(client, fid, open);
+        self.confirmed.insert((client, open.handle));
+    }
+
+    /// Recovery is over: what only a replayed open has opened was closed before the restart, by a close that changed
+    /// nothing and was not replayed for that.
+    pub fn drop_unconfirmed(&mut self) {
+        let confirmed = std::mem::take(&mut self.confirmed);
+        let unconfirmed: Vec<_> =
+            self.by_handle.keys().filter(|handle| !confirmed.contains(handle)).copied().collect();
+        for (client, handle) in unconfirmed {
+            self.close(client, handle);
+        }
     }
 
     /// Which file it was, and how it was open; `None` for a handle that is not known.

@@ -298,9 +298,12 @@ impl Model {
             Err(errno) => Outcome::Error(errno),
         };
         match (&expected, outcome) {
-            // Which of several reasons a rename names first is the kernel's business.
-            (Outcome::Error(expected), Outcome::Error(got)) if matches!(op, Op::Rename { .. }) => {
-                let is_shape = |errno| matches!(errno, EEXIST | ENOTDIR | EISDIR | EINVAL | ENOTEMPTY);
+            // Which of several reasons a call with two paths names first is the kernel's business.
+            (Outcome::Error(expected), Outcome::Error(got))
+                if matches!(op, Op::Rename { .. } | Op::Link { .. }) =>
+            {
+                let is_shape =
+                    |errno| matches!(errno, ENOENT | ESTALE | EEXIST | ENOTDIR | EISDIR | EINVAL | ENOTEMPTY);
                 is_same_error(*expected, *got) || (is_shape(*expected) && is_shape(*got))
             }
             (Outcome::Error(expected), Outcome::Error(got)) => is_same_error(*expected, *got),
@@ -596,6 +599,10 @@ impl Model {
             link_count: inode.link_count,
             size,
         })
+    }
+
+    pub fn set_xattr(&mut self, ino: usize, name: &str, value: u8) {
+        self.inode_mut(ino).xattrs.insert(name.to_string(), value);
     }
 
     pub fn set_link_count(&mut self, ino: usize, link_count: u32) {

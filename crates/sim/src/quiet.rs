@@ -3,6 +3,7 @@
 
 use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat, tell};
 use crate::servers::Engine;
+use crate::workload::XATTRS;
 use crate::world::World;
 use base::{Duration, ObjectId, TargetKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +98,14 @@ impl World {
                 dir_count += u32::from(stat.kind == Kind::Dir);
                 let Some(content) = self.read_content(seat, &child, &stat) else { return };
                 let ino = model.adopt(at, &name, &stat, content);
+                for xattr in XATTRS {
+                    let op = Op::Getxattr { path: child.clone(), name: xattr.to_string() };
+                    if let Some(Told::Text(value)) = self.run_alone(seat, op)
+                        && let Some(value) = value.first()
+                    {
+                        model.set_xattr(ino, xattr, *value);
+                    }
+                }
                 if stat.kind == Kind::Dir {
                     todo.push((child, ino));
                 }

@@ -5,7 +5,7 @@ use base::Rng;
 
 const DIRS: [&str; 3] = ["d0", "d1", "d2"];
 const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
-const XATTRS: [&str; 2] = ["user.a", "trusted.b"];
+pub const XATTRS: [&str; 2] = ["user.a", "trusted.b"];
 pub const SLOTS: usize = 3;
 /// Writes stay below this, so that the model stays small; it spans several stripe units of the smallest size.
 const FILE_BYTES_MAX: u64 = 300_000;

@@ -726,6 +726,7 @@ impl World {
 
     fn explain_one(&self, done: &Done) -> String {
         let mut model = self.model.clone();
+        model.prepare(usize::MAX / 2);
         let expected = model.apply(done.client, &done.op).unwrap_or_else(Told::Error);
         let told = done.outcome.as_ref().map(tell).unwrap_or_default();
         let expected = tell(&expected);

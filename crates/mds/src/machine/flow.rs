@@ -330,6 +330,7 @@ impl<M: MetaStore> Mds<M> {
         for effect in &outcome.effects {
             match effect {
                 Effect::Opened { fid, open } => self.opens.open(client, *fid, *open),
+                Effect::Reopened { fid, open } => self.opens.confirm(client, *fid, *open),
                 Effect::Closed { handle } => {
                     self.opens.close(client, *handle);
                 }

@@ -73,7 +73,7 @@ pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
     }
-    cx.effect(Effect::Opened { fid, open: args });
+    cx.effect(Effect::Reopened { fid, open: args });
     Ok(entry_reply(cx.entry(&inode)))
 }
 
