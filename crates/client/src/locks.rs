@@ -8,6 +8,7 @@ use crate::ctx::{Ctx, First, Outcome, Race};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::state::State;
+use base::fault::{Fault, planted};
 use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
@@ -201,7 +202,7 @@ fn is_grant_for(grant: &LockGrant, lock: LockId, object: ObjectId) -> bool {
 /// Gives a lock back: first the kernel, then whoever uses it, then the target.
 pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
     let grant = ctx.with(|state| Some(state.connections.get(&target)?.locks.get(lock)?.clone()));
-    if let Some(grant) = &grant {
+    if let Some(grant) = grant.as_ref().filter(|_| !planted(Fault::CancelBeforeFlush)) {
         match grant.resource {
             Resource::Name { parent, hash } => revoke_slot(&ctx, parent, hash).await,
             Resource::Inode(fid) => invalidate_inode(&ctx, fid).await,

@@ -43,6 +43,30 @@ pub enum Command {
     Lctl(Lctl),
     /// Measure any directory: names, data, listings
     Bench(crate::bench::Bench),
+    /// Simulate whole clusters with losses, crashes and partitions, and judge them
+    Sim(Sim),
+}
+
+#[derive(Debug, Args)]
+pub struct Sim {
+    /// Seeds: A..B, or one
+    #[arg(long, default_value = "0..100")]
+    pub seeds: String,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub clients: u16,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub mdts: u16,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub osts: u16,
+    /// Operations of all clients together, per seed
+    #[arg(long, default_value_t = 200)]
+    pub steps: u32,
+    /// Print every event of a failing seed
+    #[arg(long)]
+    pub verbose: bool,
+    /// Show that each of ten planted mistakes is found (needs the build feature `planted-faults`)
+    #[arg(long)]
+    pub planted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -17,6 +17,7 @@ mod mount_table;
 mod nid;
 mod node;
 mod params;
+mod simulate;
 mod status;
 mod sys;
 mod target_dir;
@@ -64,6 +65,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Lfs(arguments) => lfs::run(arguments),
         Command::Lctl(arguments) => lctl::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Sim(arguments) => simulate::run(arguments),
     }
 }
 

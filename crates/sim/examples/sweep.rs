@@ -28,6 +28,10 @@ fn main() {
             _ => {}
         }
     }
+    #[cfg(feature = "planted-faults")]
+    if args.iter().any(|arg| arg == "planted") {
+        std::process::exit(i32::from(!sim::command::run_planted(to, &options, 2)));
+    }
     let is_verbose = args.iter().any(|arg| arg == "verbose");
     let command = Command { from, to, options, thread_count: 2, is_verbose };
     std::process::exit(i32::from(!command.run()));

@@ -59,6 +59,49 @@ impl Command {
     }
 }
 
+/// Checkers that are expected to find a planted fault, by what they look at.
+#[cfg(feature = "planted-faults")]
+fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
+    use base::fault::Fault;
+    match fault {
+        Fault::LockGrantedWrongly => &["assertion", "model"],
+        Fault::DestroyBeforeDurable | Fault::TombstoneIgnored => &["model", "objects", "tree"],
+        Fault::PrepareForgotten => &["model", "objects", "tree", "assertion", "progress"],
+        Fault::ReplySlotForgotten
+        | Fault::CommitReportedEarly
+        | Fault::CancelBeforeFlush
+        | Fault::ReplaySkipped
+        | Fault::StaleSizeTaken
+        | Fault::DuplicateExecuted => &["model", "tree"],
+    }
+}
+
+/// Plants each fault in turn; each must be found within `seed_count` seeds by a checker that looks for such.
+#[cfg(feature = "planted-faults")]
+pub fn run_planted(seed_count: u64, options: &Options, thread_count: usize) -> bool {
+    let mut is_well = true;
+    for fault in base::fault::Fault::ALL {
+        base::fault::plant(Some(fault));
+        let report = sweep::sweep(0, seed_count, options, thread_count, 1);
+        base::fault::plant(None);
+        let found = report.failures.first();
+        let is_found = found.is_some_and(|(_, violation)| finders(fault).contains(&violation.checker));
+        is_well &= is_found;
+        match found {
+            Some((seed, Violation { checker, what, .. })) => {
+                let mark = if is_found { "found" } else { "FOUND BY ANOTHER CHECKER" };
+                let what: String = what.chars().take(120).collect();
+                println!(
+                    "{fault:?}: {mark} after {} seeds (seed {seed}) [{checker}] {what}",
+                    report.seed_count
+                );
+            }
+            None => println!("{fault:?}: NOT FOUND in {} seeds", report.seed_count),
+        }
+    }
+    is_well
+}
+
 fn print_counts(report: &Report) {
     for (name, count) in &report.counts {
         println!("{count:>12}  {name}");

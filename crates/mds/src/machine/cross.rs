@@ -14,6 +14,7 @@ use super::{Mds, MdsEvent, Output};
 use crate::op::{Cx, Peeked, Remote, Stop, part, path};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
+use base::fault::{Fault, planted};
 use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno};
 use ldlm::{Claimed, Need, OpId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -809,6 +810,9 @@ impl<M: MetaStore> Mds<M> {
         for (id, value) in decisions {
             let row: Decision = rows::decode(&value)?;
             self.cross.decide(id, transno, row.participants.into_iter().collect());
+        }
+        if planted(Fault::PrepareForgotten) {
+            return Ok(());
         }
         for (id, value) in prepares {
             let mut row: Prepare = rows::decode(&value)?;

@@ -2,6 +2,7 @@
 
 use super::{Mds, MdsEvent, MdsOptions, Output};
 use crate::rows::{self, Destroy, KnownTargets};
+use base::fault::{Fault, planted};
 use base::{
     ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno,
 };
@@ -278,7 +279,8 @@ impl<M: MetaStore> Mds<M> {
 
     /// Tells OSTs and MDTs what may be told now: only durable things are spoken of between servers.
     pub(super) fn send_what_is_durable(&mut self, now: Now, out: &mut Vec<Output>) {
-        let durable = self.core.durable();
+        let durable =
+            if planted(Fault::DestroyBeforeDurable) { self.core.last_transno() } else { self.core.durable() };
         while let Some((transno, _)) = self.peers.young.front() {
             if *transno > durable {
                 break;

@@ -1,6 +1,7 @@
 //! Requests of clients: each modifying one is executed once, whatever the network does.
 
 use super::{Core, CoreEvent, CoreOutput, Slot, SlotState, Token, Work};
+use base::fault::{Fault, planted};
 use base::{Status, StatusClass, Transno, limits};
 use bytes::Bytes;
 use store::MetaStore;
@@ -41,7 +42,7 @@ impl<M: MetaStore> Core<M> {
         if self.recovery.is_some() && !matches!(request, Request::Peer(_)) {
             return self.hold_frame(frame);
         }
-        if frame.xid <= export.acked {
+        if frame.xid <= export.acked && !planted(Fault::DuplicateExecuted) {
             return;
         }
         if matches!(request, Request::Disconnect) {
@@ -89,7 +90,9 @@ impl<M: MetaStore> Core<M> {
             return self.answer_refusal(frame, Status::ProtocolError, out);
         }
         let Some(export) = self.exports.get_mut(&client) else { return };
-        if let Some(slot) = export.slots.get(&frame.slot) {
+        if let Some(slot) = export.slots.get(&frame.slot)
+            && !planted(Fault::DuplicateExecuted)
+        {
             if frame.xid < slot.xid {
                 return;
             }
@@ -130,7 +133,8 @@ impl<M: MetaStore> Core<M> {
         if token.slot == Frame::NO_SLOT {
             export.in_progress.remove(&token.xid);
         } else if let Some(slot) = export.slots.get_mut(&token.slot).filter(|slot| slot.xid == token.xid) {
-            slot.state = if is_refusal {
+            let is_forgotten = planted(Fault::ReplySlotForgotten);
+            slot.state = if is_refusal || is_forgotten {
                 SlotState::Refused
             } else {
                 SlotState::Done { status, transno, body: body.clone(), data: data.clone() }

@@ -1,0 +1,41 @@
+//! `sheen sim`: the simulation, from the command line.
+
+use crate::cli::Sim;
+use anyhow::{Context, bail};
+use sim::Options;
+use sim::command::Command;
+
+/// # Errors
+/// If a seed fails, or something that a long run must contain never happened.
+pub fn run(arguments: &Sim) -> anyhow::Result<()> {
+    let (from, to) = Command::seeds(&arguments.seeds).context("seeds are written A..B")?;
+    let options = Options {
+        client_count: usize::from(arguments.clients),
+        mdt_count: arguments.mdts,
+        ost_count: arguments.osts,
+        steps: arguments.steps as usize,
+        ..Options::default()
+    };
+    let thread_count = std::thread::available_parallelism().map_or(1, usize::from);
+    if arguments.planted {
+        return run_planted(&options, thread_count);
+    }
+    let command = Command { from, to, options, thread_count, is_verbose: arguments.verbose };
+    if command.run() { Ok(()) } else { bail!("the simulation found something wrong, or has shown too little") }
+}
+
+#[cfg(feature = "planted-faults")]
+fn run_planted(options: &Options, thread_count: usize) -> anyhow::Result<()> {
+    /// Each mistake must show within so many seeds.
+    const SEED_COUNT: u64 = 300;
+    if sim::command::run_planted(SEED_COUNT, options, thread_count) {
+        Ok(())
+    } else {
+        bail!("a planted mistake was not found")
+    }
+}
+
+#[cfg(not(feature = "planted-faults"))]
+fn run_planted(_options: &Options, _thread_count: usize) -> anyhow::Result<()> {
+    bail!("this build has no planted mistakes: build it with --features planted-faults")
+}
