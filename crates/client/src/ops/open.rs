@@ -122,8 +122,12 @@ pub(crate) async fn create_open(
         ..Creation::of(NewNode::Regular, mode, umask)
     };
     let bare_name = name.clone().unwrap_or_default();
-    let entry = create(ctx, who, parent, &bare_name, creation).await?;
+    let mut entry = create(ctx, who, parent, &bare_name, creation).await?;
     let fid = entry.fid;
+    if entry.attr.is_none() {
+        // The name leads to an inode of another MDT, which has not opened it.
+        entry = open_at_mdt(ctx, who, fid, args).await?;
+    }
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     if !entry.was_created && flags & O_TRUNC != 0 && args.write {
         attr::truncate_opened(ctx, who, fid, args.handle).await?;
