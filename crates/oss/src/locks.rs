@@ -17,6 +17,8 @@ pub(crate) struct CancelQueue {
     /// Last write under each lock that is not known to be durable.
     written: BTreeMap<(ClientId, LockId), Transno>,
     waiting: Vec<WaitingCancel>,
+    /// What the last look found durable: every request looks, and seldom has anything changed.
+    durable: Transno,
 }
 
 #[derive(Debug)]
@@ -36,6 +38,10 @@ impl CancelQueue {
     }
 
     pub fn take_durable(&mut self, durable: Transno) -> Vec<WaitingCancel> {
+        if durable <= self.durable {
+            return Vec::new();
+        }
+        self.durable = durable;
         self.written.retain(|_, transno| *transno > durable);
         self.waiting.extract_if(.., |cancel| cancel.up_to <= durable).collect()
     }
