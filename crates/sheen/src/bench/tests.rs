@@ -1,7 +1,34 @@
+use super::Kind;
 use super::figures::Summary;
 use super::rounds::rate;
-use super::worker::Unit;
+use super::worker::{Task, Unit, Worker};
 use std::time::Duration;
+
+#[test]
+fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
+    for (kind, amounts) in [
+        (Kind::Md, vec![20; 7]),
+        (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
+        (Kind::Ls, vec![3; 2]),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        if kind == Kind::Ls {
+            for name in ["a", "b", "c"] {
+                std::fs::write(dir.path().join(name), name).expect("a file");
+            }
+        }
+        let task = Task { kind, dir: dir.path().to_path_buf(), index: 0, files: 20, mib: 2 };
+        let mut worker = Worker::new(&task).expect("a worker");
+        let perform = |phase: &super::worker::Phase| {
+            worker.prepare(phase.step).expect("prepared");
+            worker.perform(phase.step).expect("performed")
+        };
+        assert_eq!(kind.phases().iter().map(perform).collect::<Vec<u64>>(), amounts, "{kind:?}");
+        if kind == Kind::Md {
+            assert_eq!(std::fs::read_dir(dir.path().join("p0")).expect("it is there").count(), 0);
+        }
+    }
+}
 
 #[test]
 fn the_median_of_an_even_number_lies_between_the_middle_two() {

@@ -135,7 +135,7 @@ fn say(line: &str) -> Result<()> {
     Ok(())
 }
 
-struct Worker {
+pub struct Worker {
     dir: PathBuf,
     file_count: u32,
     size_bytes: u64,
@@ -144,7 +144,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(task: &Task) -> Result<Worker> {
+    pub fn new(task: &Task) -> Result<Worker> {
         // All list one directory; otherwise each has its own.
         let dir = match task.kind {
             Kind::Ls => task.dir.clone(),
@@ -160,7 +160,7 @@ impl Worker {
     }
 
     /// What must not be measured.
-    fn prepare(&mut self, step: Step) -> Result<()> {
+    pub fn prepare(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Read { .. } => {
                 let file = File::open(self.data_path())?;
@@ -181,7 +181,7 @@ impl Worker {
     }
 
     /// Returns how many operations or bytes that were.
-    fn perform(&mut self, step: Step) -> Result<u64> {
+    pub fn perform(&mut self, step: Step) -> Result<u64> {
         match step {
             Step::Mkdir => self.for_each("d", |path| fs::create_dir(path)),
             Step::Create => self.for_each("a", |path| File::create_new(path).map(drop)),
