@@ -5,12 +5,14 @@ use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::ops::io::{File, truncate};
 use crate::ops::{fid_of, inode_of};
-use base::{Attr, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, WallTime, limits};
+use base::{
+    Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, WallTime, limits,
+};
 use bytes::Bytes;
 use rpc::Kind;
 use std::collections::BTreeMap;
 use wire::lock::LockWant;
-use wire::mdt::{Credentials, Entry};
+use wire::mdt::{Credentials, Entry, LayoutHint};
 use wire::ost::ObjectAttr;
 use wire::{LockGrant, MdtReply, MdtRequest, OstReply, OstRequest};
 
@@ -25,6 +27,7 @@ pub(crate) struct FileSize {
 
 /// Asks all objects of a file, each OST once.
 pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
+    wait_for_osts(ctx, &file.layout).await;
     let mut by_target: BTreeMap<TargetId, Vec<u32>> = BTreeMap::new();
     for stripe in 0..file.layout.osts.len() as u32 {
         by_target.entry(file.target(stripe)?).or_default().push(stripe);
@@ -56,11 +59,57 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
 /// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
 pub(crate) async fn file_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
     let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
-    if let Some(layout) = known.filter(|layout| !layout.osts.is_empty()) {
-        return Ok(layout);
+    let layout = match known.filter(|layout| !layout.osts.is_empty()) {
+        Some(layout) => layout,
+        None => ask_inode(ctx, fid).await?.layout.filter(Layout::is_valid).unwrap_or_default(),
+    };
+    wait_for_osts(ctx, &layout).await;
+    Ok(layout)
+}
+
+/// A cluster that has just started: how long its OSTs are waited for, and how often they are looked for.
+const OST_TRY_COUNT: u32 = 100;
+const OST_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The configuration may name an OST to the MDT before it does here.
+async fn wait_for_osts(ctx: &Ctx, layout: &Layout) {
+    for _ in 0..OST_TRY_COUNT {
+        let is_known = ctx
+            .with(|state| layout.osts.iter().all(|ost| state.connections.contains_key(&TargetId::ost(*ost))));
+        if is_known {
+            return;
+        }
+        ctx.sleep(OST_RETRY_INTERVAL).await;
     }
-    let entry = ask_inode(ctx, fid).await?;
-    Ok(entry.layout.filter(Layout::is_valid).unwrap_or_default())
+}
+
+/// The layout for a change of data. A file that was made when the MDT knew no OST gets one now.
+///
+/// # Errors
+/// `NoSpace` when there is still no OST.
+pub(crate) async fn data_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
+    for _ in 0..OST_TRY_COUNT {
+        let layout = file_layout(ctx, fid).await?;
+        if !layout.osts.is_empty() {
+            return Ok(layout);
+        }
+        let request =
+            MdtRequest::SetLayout { fid, layout: LayoutHint::default(), creds: Credentials::default() };
+        match ctx.mdt_entry(fid, request, Kind::Modifying).await {
+            Ok(entry) => {
+                let has_layout = entry.layout.as_ref().is_some_and(|layout| !layout.osts.is_empty());
+                ctx.with(|state| state.see_entry(&entry));
+                if has_layout {
+                    continue;
+                }
+            }
+            // Somebody else has given it one.
+            Err(Status::Exists) => {}
+            Err(status) => return Err(status),
+        }
+        ctx.sleep(OST_RETRY_INTERVAL).await;
+    }
+    Err(Status::NoSpace)
 }
 
 /// GETATTR, with a lock if the MDT gives one.
@@ -312,9 +361,10 @@ async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
         _ => return Err(Status::Invalid),
     }
     let layout = file_layout(ctx, fid).await?;
-    if layout.osts.is_empty() {
+    if layout.osts.is_empty() && size_bytes == 0 {
         return Ok(());
     }
+    let layout = data_layout(ctx, fid).await?;
     if size_bytes.div_ceil(layout.stripe_count()) > limits::OBJECT_BYTES_MAX {
         return Err(Status::TooBig);
     }

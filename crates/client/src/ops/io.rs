@@ -3,7 +3,7 @@
 use crate::call::Answer;
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all};
 use crate::locks::{Pin, lock_extent};
-use crate::ops::attr::{FileSize, file_layout, object_size, truncate_privileges};
+use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
 use base::layout::Piece;
 use base::{Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
@@ -37,6 +37,13 @@ impl File {
 pub(crate) async fn file(ctx: &Ctx, node: u64) -> Outcome<File> {
     let fid = super::fid_of(ctx, node)?;
     let layout = file_layout(ctx, fid).await?;
+    Ok(File { fid, layout })
+}
+
+/// The same, to change its data.
+pub(crate) async fn writable_file(ctx: &Ctx, node: u64) -> Outcome<File> {
+    let fid = super::fid_of(ctx, node)?;
+    let layout = data_layout(ctx, fid).await?;
     Ok(File { fid, layout })
 }
 
@@ -232,7 +239,7 @@ pub(crate) struct WriteCall {
 }
 
 pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answer> {
-    let file = file(ctx, call.node).await?;
+    let file = writable_file(ctx, call.node).await?;
     super::open::revive(ctx, call.fh).await?;
     if must_kill_privileges(ctx, who, &call) {
         truncate_privileges(ctx, file.fid, call.fh).await?;
@@ -511,7 +518,7 @@ pub(crate) async fn fallocate(
         return Err(Status::Invalid);
     }
     super::open::revive(ctx, fh).await?;
-    let file = file(ctx, node).await?;
+    let file = writable_file(ctx, node).await?;
     if end.div_ceil(file.layout.stripe_count().max(1)) > base::limits::OBJECT_BYTES_MAX {
         return Err(Status::TooBig);
     }
@@ -585,7 +592,7 @@ pub(crate) struct CopyEnd {
 
 pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
     let source = file(ctx, from.node).await?;
-    let sink = file(ctx, to.node).await?;
+    let sink = writable_file(ctx, to.node).await?;
     super::open::revive(ctx, to.fh).await?;
     let fills_pages = false;
     let mut copied = 0;

@@ -1,6 +1,6 @@
 //! Restarts of servers, and evictions.
 
-use crate::world::{O_RDWR, TOP, World};
+use crate::world::{O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId};
 use client::{Answer, Call, Event};
 use wire::mdt::{FileLock, FlockKind};
@@ -84,4 +84,18 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let node = world.lookup(1, TOP, "f").expect("it is there").node;
     let (fh, _) = world.open(1, node, O_RDWR);
     assert_eq!(world.read(1, (node, fh), 0, 100), b"again");
+}
+
+#[test]
+fn a_file_made_before_any_ost_was_known_gets_its_place_when_it_is_written() {
+    let mut world = World::new(1, 2, 0);
+    world.reconfigure(false);
+    world.add_mount(1);
+    let file = world.create(0, TOP, "early");
+    let writing = world.begin(0, write_call(file, 0, b"data"));
+    assert!(!world.is_answered(0, writing));
+    world.reconfigure(true);
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(4)));
+    assert_eq!(world.read(0, file, 0, 100), b"data");
+    assert_eq!(world.attr(0, file.0).size_bytes, 4);
 }

@@ -103,7 +103,24 @@ impl World {
         world
     }
 
-    fn add_mount(&mut self, number: u128) {
+    /// Tells everybody a newer configuration, with the OSTs or without.
+    pub fn reconfigure(&mut self, has_osts: bool) {
+        let ids = (0..self.mdts.len() as u16).map(TargetId::mdt);
+        let osts = (0..self.osts.len() as u16).map(TargetId::ost).filter(|_| has_osts);
+        let target =
+            |id| TargetConfig { id, uuid: uuid(id), nids: vec!["here".to_string()], is_active: true };
+        self.config.targets = ids.chain(osts).map(target).collect();
+        self.config.version += 1;
+        for index in 0..self.mdts.len() {
+            self.mdt_input(index, mds::Input::Config(self.config.clone()));
+        }
+        for mount in 0..self.mounts.len() {
+            self.input(mount, Input::Config(self.config.clone()));
+        }
+        self.run();
+    }
+
+    pub fn add_mount(&mut self, number: u128) {
         let options = ClientOptions {
             incarnation: 1,
             client: ClientId(number),

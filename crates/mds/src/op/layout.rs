@@ -18,7 +18,10 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
             inode.default_layout = (*hint != LayoutHint::default()).then(|| hint.clone());
         }
         FileType::Regular => {
-            if inode.attr.size_bytes > 0 || !inode.attr.is_size_known || inode.attr.write_epoch > 0 {
+            // Made when no OST was known: it has no objects, whoever has it open.
+            let has_objects = inode.layout.is_some()
+                && (inode.attr.size_bytes > 0 || !inode.attr.is_size_known || inode.attr.write_epoch > 0);
+            if has_objects {
                 return Err(Status::Exists.into());
             }
             let component = inode.layout.as_ref().map_or(0, |layout| layout.component).saturating_add(1);
