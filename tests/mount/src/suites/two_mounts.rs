@@ -171,46 +171,52 @@ impl Driver {
         expect_bytes(&bytes, &self.model[start..start + byte_count], &format!("contents from {start}"))
     }
 
-    fn mapped_read(&self, mount: usize, start: usize, byte_count: usize) -> Result<()> {
+    fn mapped_read(&mut self, mount: usize, start: usize, byte_count: usize) -> Result<()> {
         let (start, byte_count) = self.inside(start, byte_count);
         if byte_count == 0 {
             return Ok(());
         }
-        let file = self.file(mount)?;
-        let mapping = Mapping::new(&file, MapKind::SharedRead, start + byte_count)?;
-        expect_bytes(&mapping.read(start, byte_count), &self.model[start..start + byte_count], "mapped read")
+        if let Some(mapping) = self.map(mount, MapKind::SharedRead, start + byte_count)? {
+            let bytes = mapping.read(start, byte_count);
+            expect_bytes(&bytes, &self.model[start..start + byte_count], "mapped read")?;
+        }
+        Ok(())
     }
 
-    /// A shared writable mapping is refused with ENODEV while the other mount has the file open. With nothing kept open that can
-    /// only be a close that has not arrived yet, so it is tried again; otherwise the refusal is an answer and is counted.
     fn mapped_store(&mut self, mount: usize, start: usize, byte_count: usize) -> Result<()> {
         let (start, byte_count) = self.inside(start, byte_count);
         if byte_count == 0 {
             return Ok(());
         }
-        let bytes = self.random.bytes(byte_count);
-        let may_be_refused = self.kept[1 - mount].is_some();
+        if let Some(mapping) = self.map(mount, MapKind::SharedWrite, start + byte_count)? {
+            let bytes = self.random.bytes(byte_count);
+            mapping.write(start, &bytes);
+            mapping.sync().context("msync")?;
+            self.store(start, &bytes);
+        }
+        Ok(())
+    }
+
+    /// A shared mapping is refused with ENODEV while the other mount has the file open. With nothing kept open that can only be a
+    /// close that has not arrived yet, so it is tried again; otherwise the refusal is an answer and is counted.
+    fn map(&mut self, mount: usize, kind: MapKind, byte_count: usize) -> Result<Option<Mapping>> {
+        let may_be_refused = self.kept.iter().any(Option::is_some);
         for _ in 0..600 {
             let file = self.file(mount)?;
-            match Mapping::new(&file, MapKind::SharedWrite, start + byte_count) {
-                Ok(mapping) => {
-                    mapping.write(start, &bytes);
-                    mapping.sync().context("msync")?;
-                    self.store(start, &bytes);
-                    return Ok(());
-                }
+            match Mapping::new(&file, kind, byte_count) {
+                Ok(mapping) => return Ok(Some(mapping)),
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) && may_be_refused => {
                     self.refused_maps += 1;
-                    return Ok(());
+                    return Ok(None);
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
                     drop(file);
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                Err(error) => return Err(error).context("a shared writable mapping"),
+                Err(error) => return Err(error).context("a shared mapping"),
             }
         }
-        anyhow::bail!("a shared writable mapping is refused although nobody else has the file open")
+        anyhow::bail!("a shared mapping is refused although nobody else has the file open")
     }
 
     fn finish(&self) -> Result<()> {
