@@ -70,6 +70,9 @@ pub struct Process {
     pub cluster_dir: Option<PathBuf>,
     pub targets: Vec<TargetStatus>,
     pub mounts: Vec<MountStatus>,
+    /// Of the configuration that it works with; `None` for a process without a file system of its own.
+    #[serde(default)]
+    pub config_version: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -439,6 +439,11 @@ impl Node {
         }
     }
 
+    /// 0 while none has come.
+    fn config_version(&self) -> u64 {
+        lock(&self.known).config.as_ref().map_or(0, |config| config.version)
+    }
+
     fn describe(&self) -> Process {
         let targets = self.targets.iter().map(|target| TargetStatus {
             name: target.id.to_string(),
@@ -462,6 +467,7 @@ impl Node {
             cluster_dir: self.cluster_dir.clone(),
             targets: targets.collect(),
             mounts: mounts.collect(),
+            config_version: self.config_owner.get().map(|_| self.config_version()),
         }
     }
 

@@ -15,10 +15,12 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process that was asked to end has this long to write its data and go.
 const STOP_TIMEOUT: Duration = Duration::from_secs(50);
+/// How long a new configuration takes to reach all servers at most.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts what is not running of a cluster, makes it first when there is none.
 ///
@@ -46,6 +48,7 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     cluster.save(&dir)?;
     let listen = Listen { host, is_insecure_accepted };
     start_servers(&dir, &mut cluster, &listen, arguments)?;
+    wait_for_config(&dir)?;
     start_mount(&dir, &cluster)?;
     fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
     print_six_lines(&dir, &cluster);
@@ -249,6 +252,24 @@ fn start_servers(dir: &Path, cluster: &mut Cluster, listen: &Listen, arguments: 
         cluster.save(dir)?;
     }
     Ok(())
+}
+
+/// Waits until all servers work with the same configuration. Each has waited for its own registration, so the newest
+/// one has them all; a metadata server that did not know the OSTs yet could place no file.
+fn wait_for_config(dir: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let mut versions =
+            of_cluster(dir).iter().filter_map(|process| process.config_version).collect::<Vec<_>>();
+        versions.sort_unstable();
+        if versions.first() == versions.last() && versions.first() != Some(&0) {
+            return Ok(());
+        }
+        if start.elapsed() > CONFIG_TIMEOUT {
+            bail!("the servers did not agree on their configuration; see {}", dir.join("log").display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn start_server(
