@@ -80,7 +80,7 @@ impl Op {
     pub fn may_miss(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Error(errno) => matches!(*errno, ENOENT | ESTALE) && self.is_walking(),
-            Outcome::Stat(stat) => stat.link_count == 0 && matches!(self, Op::Stat { .. }),
+            Outcome::Stat(stat) => stat.kind != Kind::Dir && matches!(self, Op::Stat { .. }),
             _ => false,
         }
     }

@@ -96,7 +96,7 @@ impl World {
                 }
                 *names.entry(node).or_default() += 1;
                 dir_count += u32::from(stat.kind == Kind::Dir);
-                let Some(content) = self.read_content(seat, &child, &stat) else { return };
+                let Some(content) = self.read_content(seat, &child, &stat, false) else { return };
                 let ino = model.adopt(at, &name, &stat, content);
                 for xattr in XATTRS {
                     let op = Op::Getxattr { path: child.clone(), name: xattr.to_string() };
@@ -132,7 +132,7 @@ impl World {
         self.model = model;
     }
 
-    fn read_content(&mut self, seat: usize, path: &[String], stat: &Stat) -> Option<Content> {
+    fn read_content(&mut self, seat: usize, path: &[String], stat: &Stat, is_again: bool) -> Option<Content> {
         match stat.kind {
             Kind::Dir => Some(Content::Dir(BTreeMap::new())),
             Kind::Symlink => match self.run_alone(seat, Op::Readlink { path: path.to_vec() })? {
@@ -150,6 +150,18 @@ impl World {
                 match told {
                     Told::Bytes(bytes) if bytes.len() as u64 == stat.size => {
                         Some(Content::File(Rc::new(bytes)))
+                    }
+                    // A writer died, and its open with the MDT's memory, but not its data: the next writer shows them.
+                    Told::Bytes(bytes) if bytes.len() as u64 > stat.size && !is_again => {
+                        self.count("data of a dead writer");
+                        self.run_for(Duration::from_secs(5));
+                        match self.run_alone(seat, Op::Stat { path: path.to_vec() })? {
+                            Told::Stat(stat) => self.read_content(seat, path, &stat, true),
+                            told => {
+                                self.violate("tree", format!("file {path:?} is gone: {told:?}"));
+                                None
+                            }
+                        }
                     }
                     Told::Bytes(bytes) => {
                         let what = format!("{path:?} has {} bytes and says {}", bytes.len(), stat.size);

@@ -493,17 +493,15 @@ impl World {
             Output::Drained => self.mounts[seat].is_drained = true,
             Output::Event(event) => {
                 self.trace(|| format!("client {seat}: {event:?}"));
+                let is_certain = !self.is_doubtful && !self.mounts[seat].is_doubtful;
+                let are_all_certain = is_certain && !self.mounts.iter().any(|mount| mount.is_doubtful);
                 match event {
-                    ClientEvent::Evicted(target) => {
-                        if !self.mounts[seat].is_doubtful && !self.is_doubtful {
-                            self.violate("eviction", format!("client {seat} was evicted by {target}"));
-                        }
+                    ClientEvent::Evicted(target) if is_certain => {
+                        self.violate("eviction", format!("client {seat} was evicted by {target}"));
                     }
-                    ClientEvent::ReplayRefused { target, status } => {
-                        if !self.is_doubtful && !self.mounts.iter().any(|mount| mount.is_doubtful) {
-                            let what = format!("{target} refused a replay of client {seat}: {status}");
-                            self.violate("replay", what);
-                        }
+                    ClientEvent::ReplayRefused { target, status } if are_all_certain => {
+                        let what = format!("{target} refused a replay of client {seat}: {status}");
+                        self.violate("replay", what);
                     }
                     _ => {}
                 }

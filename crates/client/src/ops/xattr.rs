@@ -39,8 +39,13 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
     };
     let xattrs: Xattrs = xattrs.into_iter().collect();
     ctx.with(|state| {
+        let was_covered = state.has_bits(fid, bits::UPDATE | bits::LOOKUP | bits::PERM);
         state.take_grants(target, &grants);
         let is_covered = state.has_bits(fid, bits::XATTR);
+        if !was_covered && let Some(node) = state.nodes.by_fid_mut(fid) {
+            // The lock covers the attributes as they are now, and this answer does not say them.
+            node.is_attr_stale = true;
+        }
         if let Some(node) = state.nodes.by_fid_mut(fid)
             && is_covered
             && Some(node.xattr_change_count) == change_count
