@@ -369,13 +369,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
     }
 }
 
-/// Whether a request takes space that a nearly full target does not give.
+/// Whether a request takes space that a nearly full target does not give. A rename takes no more than it gives back.
 pub fn is_consuming(request: &MdtRequest) -> bool {
-    matches!(
-        request,
-        MdtRequest::Create(_)
-            | MdtRequest::Link { .. }
-            | MdtRequest::Rename { .. }
-            | MdtRequest::Setxattr { .. }
-    )
+    matches!(request, MdtRequest::Create(_) | MdtRequest::Link { .. } | MdtRequest::Setxattr { .. })
 }

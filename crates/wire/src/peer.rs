@@ -56,6 +56,9 @@ pub enum PeerRequest {
         uid: u32,
         gid: u32,
         groups: Vec<u32>,
+        /// For an operation that a client replays: not kept waiting by a recovery of the participant, in which
+        /// everything else has to wait.
+        is_replay: bool,
     } = 1,
     /// What the coordinator's durable record says (commit), or that there is none (abort). Answered when durable.
     Decide {
@@ -72,15 +75,18 @@ pub enum PeerRequest {
         parent: Fid,
         name: Vec<u8>,
         epoch: u64,
+        is_replay: bool,
     } = 4,
     /// The parent of a directory, for the loop check of rename; waits while the directory is frozen. -> Parent
     PeekParent {
         fid: Fid,
         epoch: u64,
+        is_replay: bool,
     } = 5,
     /// The one rename lock (MDT0000). Answered when granted.
     LockRename {
         id: OperationId,
+        is_replay: bool,
     } = 6,
     UnlockRename {
         id: OperationId,

@@ -221,7 +221,8 @@ impl<M: MetaStore> Mds<M> {
         name: Vec<u8>,
         out: &mut Vec<Output>,
     ) -> Step {
-        let request = Request::Peer(PeerRequest::PeekName { parent, name, epoch: self.core.epoch().0 });
+        let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
+        let request = Request::Peer(PeerRequest::PeekName { parent, name, epoch, is_replay });
         self.ask_mdt(now, op, flow, parent.mdt_index(), request, Call::Peek { op }, out)
     }
 
@@ -290,6 +291,7 @@ impl<M: MetaStore> Mds<M> {
                 uid: asker.uid,
                 gid: asker.gid,
                 groups: asker.groups.clone(),
+                is_replay: flow.token.replay.is_some(),
             });
             if !self.call(now, TargetId::mdt(mdt), request, Call::Prepare { op, id, mdt }, out) {
                 return self.fail(now, op, flow, Status::NoDevice, out);
@@ -479,7 +481,8 @@ impl<M: MetaStore> Mds<M> {
             }
             if at.mdt_index() != Some(self.options.index) {
                 flow.walk = Some(Walk { directory, moved, at });
-                let request = Request::Peer(PeerRequest::PeekParent { fid: at, epoch: self.core.epoch().0 });
+                let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
+                let request = Request::Peer(PeerRequest::PeekParent { fid: at, epoch, is_replay });
                 return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
             }
             if self.cross.is_inode_frozen(at) {
@@ -535,7 +538,8 @@ impl<M: MetaStore> Mds<M> {
             None => {
                 let id = self.new_operation();
                 flow.rename = Some(RenameHold::Remote { id, is_held: false });
-                let request = Request::Peer(PeerRequest::LockRename { id });
+                let is_replay = flow.token.replay.is_some();
+                let request = Request::Peer(PeerRequest::LockRename { id, is_replay });
                 let call = Call::LockRename { op };
                 return Some(self.ask_mdt(now, op, flow, Some(0), request, call, out));
             }
@@ -552,6 +556,14 @@ impl<M: MetaStore> Mds<M> {
             }
             Some(RenameHold::Remote { id, .. }) => self.cross.to_unlock.push(id),
             None => {}
+        }
+    }
+
+    /// MDT0000 was restarted and knows nothing of the rename locks that it had given. It gives none before it has heard
+    /// from everybody, so whoever held one and has not committed starts anew in time.
+    pub(super) fn on_rename_locks_lost(&mut self) {
+        for flow in self.flows.values_mut() {
+            flow.has_lost_rename |= matches!(flow.rename, Some(RenameHold::Remote { .. }));
         }
     }
 
@@ -575,6 +587,18 @@ impl<M: MetaStore> Mds<M> {
             let request = Request::Peer(PeerRequest::UnlockRename { id });
             self.call(now, TargetId::mdt(0), request, Call::Tell, out);
         }
+    }
+}
+
+/// What must not wait for the end of a recovery: the recovery may wait for it, here or there. Other operations would see
+/// names that are not replayed yet, and take locks away that clients have not named yet.
+fn passes_recovery(request: &PeerRequest) -> bool {
+    match request {
+        PeerRequest::Prepare { is_replay, .. }
+        | PeerRequest::PeekName { is_replay, .. }
+        | PeerRequest::PeekParent { is_replay, .. }
+        | PeerRequest::LockRename { is_replay, .. } => *is_replay,
+        PeerRequest::Decide { .. } | PeerRequest::Ask { .. } | PeerRequest::UnlockRename { .. } => true,
     }
 }
 
@@ -620,6 +644,9 @@ impl<M: MetaStore> Mds<M> {
         let Endpoint::Target(TargetId { kind: TargetKind::Mdt, .. }) = token.client.endpoint() else {
             return self.reply(now, token, Err(Status::NotPermitted));
         };
+        if self.core.is_recovering() && !passes_recovery(&request) {
+            return self.reply(now, token, Err(part::GIVE_WAY));
+        }
         match request {
             PeerRequest::Prepare { id, .. } if self.cross.prepared.contains_key(&id) => {
                 self.answer_prepared(now, token, id);
@@ -640,7 +667,7 @@ impl<M: MetaStore> Mds<M> {
                 }
             }
             PeerRequest::Ask { id } => self.answer_ask(now, token, id),
-            PeerRequest::LockRename { id } => self.lock_rename(now, token, id),
+            PeerRequest::LockRename { id, .. } => self.lock_rename(now, token, id),
             PeerRequest::UnlockRename { id } => {
                 self.unlock_rename(now, id);
                 self.reply(now, token, Ok(Reply::Done));
@@ -657,7 +684,7 @@ impl<M: MetaStore> Mds<M> {
         run: Run,
         out: &mut Vec<Output>,
     ) -> Step {
-        let Request::Peer(PeerRequest::Prepare { id, parts, uid, gid, groups }) = &flow.request else {
+        let Request::Peer(PeerRequest::Prepare { id, parts, uid, gid, groups, .. }) = &flow.request else {
             return self.fail(now, op, flow, Status::ProtocolError, out);
         };
         let (id, mut parts) = (*id, parts.clone());

@@ -47,6 +47,7 @@ pub(super) struct Flow {
     pub settling: Option<Settling>,
     pub rename: Option<RenameHold>,
     pub walk: Option<Walk>,
+    pub has_lost_rename: bool,
     /// Attempts that gave way to other operations.
     pub attempt_count: u32,
 }
@@ -85,6 +86,7 @@ impl<M: MetaStore> Mds<M> {
             settling: None,
             rename: None,
             walk: None,
+            has_lost_rename: false,
             attempt_count: 0,
         };
         self.flows.insert(op, flow);
@@ -149,6 +151,9 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn step(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        if flow.has_lost_rename {
+            return self.back_off(now, op, flow, out);
+        }
         match Self::refusal(flow) {
             Some(part::GIVE_WAY) => return self.back_off(now, op, flow, out),
             Some(status) => return self.fail(now, op, flow, status, out),
@@ -216,7 +221,9 @@ impl<M: MetaStore> Mds<M> {
         run: Run,
         out: &mut Vec<Output>,
     ) -> Step {
-        let is_replay = flow.token.replay.is_some();
+        // What clients replay needs no claims: they name their locks only afterwards.
+        let is_replay =
+            flow.token.replay.is_some() || (self.core.is_recovering() && is_prepare(&flow.request));
         if !is_replay && self.core.store().pressure().is_consuming_refused() && is_consuming(&flow.request) {
             return self.fail(now, op, flow, Status::NoSpace, out);
         }
@@ -371,6 +378,7 @@ impl<M: MetaStore> Mds<M> {
         self.release_rename(now, flow);
         flow.remote = Remote::default();
         flow.walk = None;
+        flow.has_lost_rename = false;
         flow.attempt_count += 1;
         flow.stage = Stage::Backoff;
         // Two MDTs that stood in each other's way come back at different times.

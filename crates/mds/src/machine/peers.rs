@@ -230,17 +230,21 @@ impl<M: MetaStore> Mds<M> {
             }
             // Nothing that is asked of other targets is retained: what must happen is in rows of our own.
             ImportOutput::ReplayWanted => {
+                if target == TargetId::mdt(0) {
+                    self.on_rename_locks_lost();
+                }
                 self.with_import(now, target, out, |import, now, outputs| {
                     import.replay_now(now, Vec::new(), outputs);
                 });
             }
+            ImportOutput::Evicted if target == TargetId::mdt(0) => self.on_rename_locks_lost(),
+            ImportOutput::Evicted => {}
             ImportOutput::State(ImportState::Refused(status)) => {
                 out.push(Output::Event(MdsEvent::PeerRefused { target, status }));
             }
             ImportOutput::Committed(_)
             | ImportOutput::ReplayFailed { .. }
             | ImportOutput::Recovered
-            | ImportOutput::Evicted
             | ImportOutput::Callback(_)
             | ImportOutput::State(_) => {}
         }

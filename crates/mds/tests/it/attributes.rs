@@ -187,5 +187,6 @@ fn a_full_target_refuses_what_consumes_and_lets_go_what_frees() {
     world.mkfile(Fid::ROOT, "f");
     world.servers[0].store.set_full(true);
     assert_eq!(world.create(new(Fid::ROOT, "g", NewNode::Regular)), Err(Status::NoSpace));
-    assert!(world.unlink(Fid::ROOT, "f").is_ok());
+    assert!(world.rename((Fid::ROOT, "f"), (Fid::ROOT, "h"), 0).is_ok());
+    assert!(world.unlink(Fid::ROOT, "h").is_ok());
 }

@@ -105,11 +105,18 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         Request::Lock(LockRequest::Enqueue { lock: LockId(7), resource, mode, policy, can_wait: true }),
         Request::Lock(LockRequest::Cancel { locks: vec![LockId(7)] }),
         Request::Lock(LockRequest::Replay { locks: vec![grant] }),
-        Request::Peer(PeerRequest::Prepare { id, parts: vec![part], uid: 0, gid: 0, groups: vec![] }),
+        Request::Peer(PeerRequest::Prepare {
+            id,
+            parts: vec![part],
+            uid: 0,
+            gid: 0,
+            groups: vec![],
+            is_replay: true,
+        }),
         Request::Peer(PeerRequest::Decide { id, is_commit: true }),
         Request::Peer(PeerRequest::Ask { id }),
-        Request::Peer(PeerRequest::PeekName { parent: dir, name: name(), epoch: 1 }),
-        Request::Peer(PeerRequest::LockRename { id }),
+        Request::Peer(PeerRequest::PeekName { parent: dir, name: name(), epoch: 1, is_replay: true }),
+        Request::Peer(PeerRequest::LockRename { id, is_replay: false }),
         Request::Peer(PeerRequest::UnlockRename { id }),
     ]);
     requests
