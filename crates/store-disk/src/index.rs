@@ -10,7 +10,7 @@ use crate::log::replay::Covered;
 use crate::space::Ballast;
 use backend::ChecksummedFile;
 use base::{Epoch, Transno};
-use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ pub(crate) type FullRow = (Vec<u8>, Vec<u8>);
 
 type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// What the store needs of a base. Reads see the last finished checkpoint, whole.
+/// What the store needs of a base. Reads see the last finished checkpoint; of one that runs, any of its rows, which the
+/// overlay hides until it has ended.
 pub(crate) trait Base: Send + Sync {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
@@ -56,8 +57,10 @@ const LIVE_KEY: &str = "live bytes";
 /// What redb keeps beyond the rows: pages two thirds full, and its own tables.
 const OVERHEAD_PERCENT: u64 = 60;
 const OVERHEAD_BYTES: u64 = 4 << 20;
-/// Rows of one part of a checkpoint: some milliseconds of work, so that a stop does not wait for long.
+/// Rows and bytes of one part of a checkpoint: some milliseconds of work, so that a stop does not wait for long, and
+/// few enough pages that a nearly full device has room for them.
 const PART_ROWS: usize = 10_000;
+const PART_BYTES: usize = 4 << 20;
 
 /// Why a base cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +73,20 @@ pub enum BaseError {
 
 struct Opened {
     database: Database,
-    rows: RowTable,
+    /// Replaced after each part: a table that is kept keeps all pages that were changed since from being used again.
+    rows: RwLock<Arc<RowTable>>,
     covered: Covered,
     live_bytes: u64,
+}
+
+impl Opened {
+    fn rows(&self) -> Arc<RowTable> {
+        self.rows.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    fn show(&self, rows: RowTable) {
+        *self.rows.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(rows);
+    }
 }
 
 pub(crate) struct RedbBase {
@@ -131,7 +145,7 @@ impl RedbBase {
             transaction.commit()?;
         }
         let (rows, covered, live_bytes) = view(&database)?;
-        Ok(Opened { database, rows, covered, live_bytes })
+        Ok(Opened { database, rows: RwLock::new(Arc::new(rows)), covered, live_bytes })
     }
 
     /// Runs `read` on the open base; an error closes it, so that the next call starts afresh.
@@ -183,9 +197,10 @@ impl RedbBase {
                 return Ok(false);
             }
             let mut transaction = opened.database.begin_write()?;
-            transaction.set_durability(Durability::None)?;
+            transaction.set_quick_repair(true);
             {
                 let mut table = transaction.open_table(ROWS)?;
+                let mut part_bytes = 0;
                 for (key, value) in rows.by_ref().take(PART_ROWS) {
                     let old = match value {
                         Some(value) => table.insert(key, &seal(key, value)[..])?,
@@ -194,10 +209,15 @@ impl RedbBase {
                     let old_bytes = old.map_or(0, |old| key.len() + old.value().len());
                     let new_bytes = value.map_or(0, |value| key.len() + value.len() + ROW_CRC_BYTES);
                     live_bytes = (live_bytes + new_bytes as u64).saturating_sub(old_bytes as u64);
+                    part_bytes += old_bytes + new_bytes;
+                    if part_bytes >= PART_BYTES {
+                        break;
+                    }
                 }
                 transaction.open_table(COVERED)?.insert(LIVE_KEY, &live_bytes.to_le_bytes()[..])?;
             }
             transaction.commit()?;
+            opened.show(view(&opened.database)?.0);
         }
         let mut transaction = opened.database.begin_write()?;
         transaction.set_quick_repair(true);
@@ -285,7 +305,8 @@ fn as_store_error(error: &redb::Error) -> StoreError {
 
 impl Base for RedbBase {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let row = self.with(|opened| Ok(opened.rows.get(key)?.map(|sealed| unseal(key, sealed.value()))))?;
+        let row =
+            self.with(|opened| Ok(opened.rows().get(key)?.map(|sealed| unseal(key, sealed.value()))))?;
         row.transpose()
     }
 
@@ -293,7 +314,7 @@ impl Base for RedbBase {
         let rows = self.with(|opened| {
             let mut rows = Vec::new();
             let range = (Bound::Included(from), Bound::Excluded(to));
-            for row in opened.rows.range::<&[u8]>(range)?.take(limit) {
+            for row in opened.rows().range::<&[u8]>(range)?.take(limit) {
                 let (key, sealed) = row?;
                 rows.push(unseal(key.value(), sealed.value()).map(|value| (key.value().to_vec(), value)));
             }
@@ -325,14 +346,13 @@ impl Base for RedbBase {
         match written {
             Ok((true, (rows, covered, live_bytes))) => {
                 if let Some(opened) = guard.as_mut() {
-                    opened.rows = rows;
+                    opened.show(rows);
                     opened.covered = covered;
                     opened.live_bytes = live_bytes;
                 }
                 Ok(true)
             }
-            // Parts may become durable when redb closes. The log still has the whole generation, so that putting
-            // it again makes it whole.
+            // Parts of it are there. The log still has the whole generation, so that putting it again makes it whole.
             Ok((false, _)) => {
                 *guard = None;
                 Ok(false)

@@ -84,7 +84,7 @@ impl Log {
     /// Starts a new segment behind what replay found.
     ///
     /// # Errors
-    /// If no segment can be allocated.
+    /// If the device refuses.
     pub fn start(start: LogStart) -> Result<Log, AppendError> {
         let mut log = Log {
             directory: start.directory,
@@ -108,7 +108,16 @@ impl Log {
             appended_bytes: 0,
             buffer: Vec::new(),
         };
-        log.active = log.take_spare(start.segment_number)?;
+        match log.take_spare(start.segment_number) {
+            Ok(segment) => log.active = segment,
+            // A full device must not keep the store from being opened: without a segment the log refuses batches
+            // until a checkpoint has given one back.
+            Err(AppendError::NoSpace) => {
+                log.active.number = start.segment_number - 1;
+                log.offset_bytes = log.segment_bytes;
+            }
+            Err(error) => return Err(error),
+        }
         Ok(log)
     }
 
@@ -118,6 +127,11 @@ impl Log {
 
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Bytes of the segments that the base does not cover.
+    pub fn uncovered_bytes(&self) -> u64 {
+        (self.filled.len() as u64 + 1) * self.segment_bytes
     }
 
     pub fn appended_bytes(&self) -> u64 {
@@ -198,7 +212,9 @@ impl Log {
             self.dirty.push(old.file.clone());
         }
         let number = old.number;
-        self.filled.push(old);
+        if old.path.is_file() {
+            self.filled.push(old);
+        }
         self.offset_bytes = 0;
         Ok(number)
     }

@@ -29,6 +29,9 @@ use store::{Batch, KEY_BYTES_MAX, MetaStore, OnDurable, Pressure, Space, StoreEr
 
 /// Rows that a scan takes together; no lock is kept between the parts.
 const SCAN_PART_ROWS: usize = 256;
+/// From this many checkpoints' worth of log on, `apply` is delayed: 1 ms, then twice as long for each further one.
+const LATE_CHECKPOINT_COUNT: u64 = 4;
+const LATE_MS_MAX: u64 = 16;
 /// Group and segment overhead is far below this, and the largest batch must fit.
 const SEGMENT_BYTES_MIN: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = 4 << 20;
@@ -213,8 +216,11 @@ impl MetaDisk {
             AppendError::Failed(source) => io(source),
         };
         if spare.is_empty() {
-            let segment = create_segment(&log_directory, segment_bytes, syncing, &ballast, true);
-            spare.push(segment.map_err(no_log)?);
+            match create_segment(&log_directory, segment_bytes, syncing, &ballast, true) {
+                Ok(segment) => spare.push(segment),
+                Err(AppendError::NoSpace) => {}
+                Err(error) => return Err(no_log(error)),
+            }
         }
         let log = Log::start(LogStart {
             directory: log_directory.clone(),
@@ -251,6 +257,7 @@ impl MetaDisk {
             checkpointer: Checkpointer::new(pending),
             on_durable,
         });
+        shared.gauge.set_unused(shared.base.unused_bytes());
         let threads = vec![
             spawn("meta-sync", &shared, commit::run).map_err(io)?,
             spawn("meta-checkpoint", &shared, checkpoint::run).map_err(io)?,
@@ -336,6 +343,15 @@ impl Shared {
         }
     }
 
+    /// A writer that outruns the checkpointer pays a little for each batch: memory, log and the time to replay it
+    /// stay bounded, and nobody meets a wall.
+    fn slow_down(&self, uncovered_bytes: u64) {
+        let late_count = uncovered_bytes / self.checkpoint_bytes.max(self.segment_bytes);
+        if let Some(excess) = late_count.checked_sub(LATE_CHECKPOINT_COUNT) {
+            std::thread::sleep(Duration::from_millis((1 << excess.min(LATE_MS_MAX)).min(LATE_MS_MAX)));
+        }
+    }
+
     fn overlay_get(&self, key: &[u8]) -> Option<Row> {
         self.overlay.read().unwrap_or_else(PoisonError::into_inner).get(key)
     }
@@ -410,7 +426,7 @@ impl MetaStore for MetaDisk {
         let shared = &*self.shared;
         shared.check_sound()?;
         batch.check()?;
-        {
+        let uncovered_bytes = {
             let mut log = lock(&shared.log);
             assert!(t > log.last(), "transnos rise: {t} after {}", log.last());
             let durable = Transno(shared.durable.load(Ordering::Acquire));
@@ -421,11 +437,13 @@ impl MetaStore for MetaDisk {
             if log.is_spare_wanted() {
                 shared.checkpointer.note_spare_wanted();
             }
-        }
+            log.uncovered_bytes()
+        };
         shared.committer.note_applied();
         shared
             .checkpointer
             .note_appended(shared.appended_bytes.load(Ordering::Relaxed), shared.checkpoint_bytes);
+        shared.slow_down(uncovered_bytes);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What is applied and not in the base yet: two generations of rows in key order, the later one growing, the earlier
 //! one on its way into the base.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use store::{Batch, KEY_BYTES_MAX, Table};
@@ -88,6 +88,12 @@ impl Overlay {
             merged.push((key.clone(), row.clone()));
         }
         merged
+    }
+
+    /// Keys of the frozen generation that the growing one has too.
+    pub fn superseded(&self) -> BTreeSet<Box<[u8]>> {
+        let frozen = self.frozen.iter().flat_map(|rows| rows.keys());
+        frozen.filter(|key| self.active.contains_key(*key)).cloned().collect()
     }
 
     pub fn byte_count(&self) -> usize {

@@ -10,6 +10,8 @@ use crate::log::replay::Covered;
 use crate::log::{AppendError, create_segment};
 use crate::overlay::Rows;
 use crate::space::reserve_of;
+use base::Transno;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -103,7 +105,8 @@ pub(super) fn run(shared: &Shared) {
             // A checkpoint gives segments back.
             wanted.checkpoint = true;
         }
-        shared.look_after_space();
+        // Short of space, what was deleted is to become room in the base.
+        wanted.checkpoint |= shared.look_after_space() > Reserve::Ample;
         if !wanted.checkpoint || shared.checkpointer.is_stopped() {
             continue;
         }
@@ -117,15 +120,18 @@ pub(super) fn run(shared: &Shared) {
 }
 
 impl Shared {
-    fn look_after_space(&self) {
-        let Ok(space) = device::space(&self.directory) else { return };
-        match reserve_of(&space) {
+    fn look_after_space(&self) -> Reserve {
+        self.gauge.set_unused(self.base.unused_bytes());
+        let Ok(space) = device::space(&self.directory) else { return Reserve::Ample };
+        let reserve = reserve_of(&space);
+        match reserve {
             Reserve::Exhausted => {
                 self.ballast.release();
             }
             Reserve::Low => {}
             Reserve::Ample => self.ballast.retake(&space),
         }
+        reserve
     }
 
     /// Makes log segments ready outside the log's lock. False if there is no space.
@@ -163,20 +169,32 @@ impl Shared {
         Ok(Some((overlay.freeze(), covered)))
     }
 
+    /// On a full device: rows that need not go into the base because later batches, up to the transno returned, have
+    /// replaced or deleted them. Once those are durable, replay makes up for what the base misses. Without this, rows
+    /// deleted since would have to find room before their deletion could make any.
+    fn superseded(&self) -> (BTreeSet<Box<[u8]>>, Transno) {
+        let is_full = self.gauge.reserve() > Reserve::Ample;
+        let log = lock(&self.log);
+        let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner);
+        (if is_full { overlay.superseded() } else { BTreeSet::new() }, log.last())
+    }
+
     /// Puts one generation into the base. False if there was none.
     pub(super) fn checkpoint_one(&self) -> Result<bool, StoreError> {
         let mut pending = lock(&self.checkpointer.pending);
         self.check_sound()?;
         let Some((rows, covered)) = self.freeze(&mut pending)? else { return Ok(false) };
         // The parts of a checkpoint may become durable one by one: then the log must already have the whole.
+        let (superseded, applied) = self.superseded();
+        let is_durable = || self.durable.load(Ordering::Acquire) >= applied.0;
         self.committer.kick();
-        let is_durable = || self.durable.load(Ordering::Acquire) >= covered.applied.0;
         let is_waited = self.committer.wait_until(|| is_durable() || self.poison.get().is_some());
         self.check_sound()?;
         if !is_waited {
             return Ok(false);
         }
-        let mut changes = rows.iter().map(|(key, row)| (&**key, row.as_deref()));
+        let needed = rows.iter().filter(|(key, _)| !superseded.contains(*key));
+        let mut changes = needed.map(|(key, row)| (&**key, row.as_deref()));
         let keep_going = || !self.checkpointer.is_stopped();
         if !self.base.checkpoint(&mut changes, covered, &keep_going)? {
             return Ok(false);

@@ -88,7 +88,7 @@ fn a_full_device_refuses_in_time_and_deletions_make_room() {
     }
     let put_count = refused_at.expect("the device is full some day");
     // Others take a part of the reserve as well. Deletions go on, to the last row.
-    device.fill(12 << 10);
+    device.fill(14 << 10);
     wait_for("the refusal", || store.pressure().reserve > Reserve::Ample);
     for n in 1..=put_count {
         t += 1;
