@@ -92,10 +92,11 @@ impl Connection {
         out.push(frame.data.clone());
         let is_written_by_other = out.is_writer_active;
         drop(out);
-        if !is_written_by_other && !self.is_flush_scheduled.swap(true, Ordering::AcqRel) {
-            if let Some(me) = self.me.upgrade() {
-                run::schedule_flush(me);
-            }
+        if !is_written_by_other
+            && !self.is_flush_scheduled.swap(true, Ordering::AcqRel)
+            && let Some(me) = self.me.upgrade()
+        {
+            run::schedule_flush(me);
         }
     }
 

@@ -248,6 +248,7 @@ pub struct Lctl {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "the words are Lustre's")]
 pub enum LctlCommand {
     /// Print parameters
     #[command(name = "get_param")]

@@ -200,6 +200,20 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
     }
 }
 
+/// Asks a process that may be about to end; `None` when it has ended.
+///
+/// # Errors
+/// As `ask`.
+pub fn ask_if_alive(pid: u32, what: &Ask) -> Result<Option<Tell>> {
+    let socket = socket_of(pid);
+    match ask(&socket, what) {
+        Ok(tell) => Ok(Some(tell)),
+        // It takes its socket away first, then gives its last answers.
+        Err(_) if !socket.exists() || !sys::is_alive(pid) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The socket of a process.
 pub fn socket_of(pid: u32) -> PathBuf {
     run_dir().join(format!("{pid}.sock"))

@@ -25,7 +25,7 @@ pub fn run(arguments: &Lctl) -> Result<()> {
 fn ask_all(ask: &Ask, pattern: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for process in control::processes() {
-        found.extend(control::ask(&control::socket_of(process.pid), ask)?.params);
+        found.extend(control::ask_if_alive(process.pid, ask)?.unwrap_or_default().params);
     }
     if found.is_empty() {
         bail!("no process of this machine has a parameter '{pattern}'; see `lctl list_param '*'`");

@@ -22,7 +22,7 @@ impl Mounted {
 /// What is mounted on exactly this path; the last one, which hides the others.
 pub fn mounted_on(path: &Path) -> Option<Mounted> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().filter_map(parse_line).filter(|mounted| mounted.path == path).next_back()
+    table.lines().filter_map(parse_line).rfind(|mounted| mounted.path == path)
 }
 
 /// All mounts of ours that this process sees.

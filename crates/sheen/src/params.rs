@@ -15,6 +15,9 @@ use store::ObjectStore;
 /// Names with their values.
 type Values = Vec<(String, String)>;
 
+/// Node, glob, value -> what was set.
+type Write = fn(&Node, &str, &str) -> Result<Values>;
+
 /// One parameter of every instance that it has in this process.
 struct Declared {
     /// With `*` where instances differ.
@@ -24,7 +27,7 @@ struct Declared {
     doc: &'static str,
     read: fn(&Node) -> Values,
     /// Sets it at once, in every instance whose name matches the glob; `None` for what only is read.
-    write: Option<fn(&Node, &str, &str) -> Result<Values>>,
+    write: Option<Write>,
 }
 
 const fn read_only(path: &'static str, doc: &'static str, read: fn(&Node) -> Values) -> Declared {

@@ -21,7 +21,11 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
         return run_planted(&options, thread_count);
     }
     let command = Command { from, to, options, thread_count, is_verbose: arguments.verbose };
-    if command.run() { Ok(()) } else { bail!("the simulation found something wrong, or has shown too little") }
+    if command.run() {
+        Ok(())
+    } else {
+        bail!("the simulation found something wrong, or has shown too little")
+    }
 }
 
 #[cfg(feature = "planted-faults")]

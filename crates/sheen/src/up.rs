@@ -355,15 +355,23 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
     };
     let _lock = lock(&dir)?;
     let mgs_nid = nid::format_nid(cluster.mgs_address());
+    let mut mounting = Vec::new();
     for process in control::processes() {
         for mount in &process.mounts {
             if belongs(&process, &dir)
                 || (mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname)
             {
                 let ask = Ask::Unmount { mount: mount.path.clone(), lazy: arguments.force };
-                control::ask(&control::socket_of(process.pid), &ask)?;
+                control::ask_if_alive(process.pid, &ask)?;
+                if process.targets.is_empty() {
+                    mounting.push(process.pid);
+                }
             }
         }
+    }
+    for pid in mounting {
+        // It gives back what it holds before it ends, and needs the servers for that.
+        daemon::wait_gone(pid, STOP_TIMEOUT);
     }
     free_dead_mount(&cluster.mount)?;
     let mut processes = of_cluster(&dir);
@@ -376,11 +384,7 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
 }
 
 fn stop(pid: u32) -> Result<()> {
-    match control::ask(&control::socket_of(pid), &Ask::Stop { lazy: false }) {
-        Ok(_) => {}
-        Err(_) if !sys::is_alive(pid) => return Ok(()),
-        Err(error) => return Err(error),
-    }
+    control::ask_if_alive(pid, &Ask::Stop { lazy: false })?;
     if !daemon::wait_gone(pid, STOP_TIMEOUT) {
         bail!("process {pid} did not end after {} s; see its log, or kill it", STOP_TIMEOUT.as_secs());
     }

@@ -13,9 +13,9 @@ struct Counter {
 
 impl Machine for Counter {
     type Input = Option<u64>;
-    type Output = (u64, Option<u64>);
+    type Output = Seen;
 
-    fn handle(&mut self, now: Now, input: Option<u64>, out: &mut Vec<(u64, Option<u64>)>) {
+    fn handle(&mut self, now: Now, input: Option<u64>, out: &mut Vec<Seen>) {
         self.seen += 1;
         match input {
             Some(0) => self.tick_at = Some(now.time.after(Duration::from_millis(20))),
@@ -30,7 +30,10 @@ impl Machine for Counter {
     }
 }
 
-fn counter() -> (Arc<Owner<Counter>>, mpsc::Receiver<(u64, Option<u64>)>) {
+/// Number of the input, and the input.
+type Seen = (u64, Option<u64>);
+
+fn counter() -> (Arc<Owner<Counter>>, mpsc::Receiver<Seen>) {
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
     let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());

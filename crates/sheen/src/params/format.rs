@@ -79,7 +79,7 @@ fn table(out: &mut String, title: &str, unit: &str, read: &[u64], write: &[u64])
     let _ = writeln!(out, "\n\t\t\tread\t\t\twrite");
     let _ = writeln!(out, "{title:<21} {unit}   % cum % |       {unit}   % cum %");
     let totals = [read.iter().sum::<u64>(), write.iter().sum::<u64>()];
-    let percent = |part: u64, whole: u64| if whole == 0 { 0 } else { part * 100 / whole };
+    let percent = |part: u64, whole: u64| (part * 100).checked_div(whole).unwrap_or(0);
     let (mut read_sum, mut write_sum) = (0, 0);
     for bucket in 0..read.len().max(write.len()) {
         let (reads, writes) =
