@@ -157,6 +157,11 @@ impl MetaDisk {
         if directory.join("index").exists() {
             return Err(io(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
         }
+        // Segments are made by the first opening only: the base was there once, and is lost.
+        if std::fs::read_dir(directory.join("log")).map_err(io)?.next().is_some() {
+            let reason = "it is missing although its log is there".to_string();
+            return Err(BaseError::Damaged { path: directory.join("index"), reason }.into());
+        }
         let space = device::space(directory).map_err(io)?;
         let ballast = Arc::new(Ballast::take(directory.join("ballast"), &space));
         let mut seed = [0; 4];

@@ -286,8 +286,12 @@ fn a_lost_base_is_refused() {
     assert_eq!(open(dir.path()).unwrap().applied(), Transno::ZERO);
     std::fs::remove_file(dir.path().join("index")).unwrap();
     assert!(matches!(open(dir.path()), Err(OpenError::Base(_))));
-    assert!(matches!(MetaDisk::create(dir.path(), &options()), Ok(())));
-    assert!(MetaDisk::create(dir.path(), &options()).is_err(), "an existing store is not overwritten");
+    let made_anew = MetaDisk::open_or_create(dir.path(), &options(), Arc::new(|| ()));
+    assert!(
+        matches!(made_anew, Err(OpenError::Base(_))),
+        "an empty store must not take the place of a lost one"
+    );
+    assert!(MetaDisk::create(&other, &options()).is_err(), "an existing store is not overwritten");
 }
 
 #[test]
