@@ -46,6 +46,8 @@ pub struct Context {
     pub work: PathBuf,
     pub options: Options,
     pub seed: u64,
+    /// When a case that repeats something stops repeating: well before its limit.
+    pub enough_at: Instant,
 }
 
 impl Context {
@@ -57,6 +59,17 @@ impl Context {
     /// How many rounds a short case repeats; `--count` overrides it.
     pub fn rounds(&self, usual: u64) -> u64 {
         self.options.count.unwrap_or(usual)
+    }
+
+    /// True when a repeating case has used most of its time: on a slow machine fewer rounds are no failure. `--count` is obeyed
+    /// to the end.
+    pub fn is_enough(&self, done: u64, what: &str) -> bool {
+        let is_enough =
+            self.options.count.is_none() && !self.options.thorough && Instant::now() > self.enough_at;
+        if is_enough {
+            println!("slow machine: stopped after {done} {what}");
+        }
+        is_enough
     }
 
     /// `path` relative to the case's directory, through the first and the second mount.

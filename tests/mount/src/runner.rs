@@ -17,6 +17,8 @@ use crate::sweep;
 pub const SKIPPED_STATUS: i32 = 77;
 /// The line by which it says why.
 const SKIP_MARK: &str = "skipped: ";
+/// By which a case process learns how many seconds it has.
+const LIMIT_VARIABLE: &str = "SHEEN_CASE_SECONDS";
 const LIVENESS_LIMIT: Duration = Duration::from_secs(15);
 
 /// How a case ended.
@@ -180,6 +182,7 @@ impl Runner {
         let tag = format!("SHEEN_CASE={}-{}-{}", std::process::id(), suite.name, case.name);
         let mut command = case_command(&self.options, suite, case, &work, pair.as_deref())?;
         let started = Instant::now();
+        command.env(LIMIT_VARIABLE, self.limit(case).as_secs().to_string());
         let end = bounded::run(&mut command, &tag, self.limit(case), &log, &mut |_| {})?;
         let left_behind = sweep::release(&work, &tag);
         let mut verdict = judge(&end, &log);
@@ -378,7 +381,9 @@ pub fn run_one(suite: &Suite, case: &Case, directories: [PathBuf; 3], options: O
         Bed::Pair => own_directory(case, &a, &b, &options)?,
     };
     let seed = options.seed;
-    let context = Context { a, b, work, options, seed };
+    let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(case.seconds);
+    let enough_at = Instant::now() + Duration::from_secs(limit) / 2;
+    let context = Context { a, b, work, options, seed, enough_at };
     let result = (case.run)(&context);
     if let Err(error) = &result {
         if let Some(skipped) = error.downcast_ref::<Skipped>() {

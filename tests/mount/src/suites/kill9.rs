@@ -182,7 +182,7 @@ fn under_fsx(context: &Context) -> Result<()> {
         "[weights]\nclose_open = 1.0\npunch_hole = 1.0\nfsync = 0.2\ncopy_file_range = 1.0\n",
     )?;
     let mut command = Command::new(binary);
-    command.arg("-f").arg(&configuration).arg("-P").arg(&context.work).args(["-N", "8000", "-S", "7"]);
+    command.arg("-f").arg(&configuration).arg("-P").arg(&context.work).args(["-N", "3000", "-S", "7"]);
     let program = command.arg(cluster.mount.join("fsx")).stdin(Stdio::null()).spawn()?;
     beside_program(context, &cluster, program)?;
     cluster.down().map(drop)

@@ -123,6 +123,9 @@ fn cut_often(context: &Context, shape: Shape) -> Result<()> {
     let mut bench = Bench::new(context, shape, false)?;
     let usual = if context.options.thorough { 100 } else { 8 };
     for number in 0..context.rounds(usual) {
+        if number >= 2 && context.is_enough(number, "rounds") {
+            break;
+        }
         bench.round().with_context(|| format!("cut {number}"))?;
     }
     Ok(())

@@ -237,6 +237,9 @@ fn closed_between(context: &Context) -> Result<()> {
     let mut driver = Driver::new(context, "file", context.seed);
     drop(open(&driver.paths[0])?);
     for number in 0..operation_count(context) {
+        if number > 300 && context.is_enough(number, "operations") {
+            break;
+        }
         driver.step(number)?;
     }
     driver.finish()
@@ -247,6 +250,9 @@ fn kept_open(context: &Context) -> Result<()> {
     let mut driver = Driver::new(context, "file", context.seed + 1);
     let mut random = Random::new(context.seed + 2);
     for number in 0..operation_count(context) {
+        if number > 300 && context.is_enough(number, "operations") {
+            break;
+        }
         if number == 0 || random.one_in(50) {
             for mount in [0, 1] {
                 driver.kept[mount] = None;
@@ -271,6 +277,9 @@ fn several_files(context: &Context) -> Result<()> {
     }
     let mut random = Random::new(context.seed + 99);
     for number in 0..operation_count(context) {
+        if number > 300 && context.is_enough(number, "operations") {
+            break;
+        }
         let index = random.size(FILE_COUNT);
         if random.one_in(20) {
             let (mount, other) = (random.size(2), random.size(FILE_COUNT));

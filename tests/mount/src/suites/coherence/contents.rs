@@ -39,6 +39,9 @@ pub fn size_of_open(context: &Context) -> Result<()> {
     let (a, b) = context.both("file");
     let (here, there) = (open_rw(&a)?, open_rw(&b)?);
     for number in 1..=context.rounds(ROUNDS) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         let (doer, watcher) = if number % 2 == 0 { (&here, &there) } else { (&there, &here) };
         doer.write_all_at(b"x", number * 100)?;
         expect_eq(watcher.metadata()?.len(), number * 100 + 1, "fstat after a write elsewhere")?;
@@ -116,6 +119,9 @@ pub fn open_descriptors(context: &Context) -> Result<()> {
     let (here, there) = (open_rw(&a)?, open_rw(&b)?);
     let mut random = context.random();
     for number in 0..context.rounds(ROUNDS) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         let (doer, watcher) = if number % 2 == 0 { (&here, &there) } else { (&there, &here) };
         let at = random.size(model.len() - 6000);
         let byte_count = 1 + random.size(6000);
@@ -134,6 +140,9 @@ pub fn within_a_page(context: &Context) -> Result<()> {
     write(&a, &model)?;
     let (here, there) = (open_rw(&a)?, open_rw(&b)?);
     for number in 0..context.rounds(1000) as usize {
+        if number >= 10 && context.is_enough(number as u64, "rounds") {
+            break;
+        }
         let at = (number * 7) % PAGE;
         let file = if number % 2 == 0 { &here } else { &there };
         let byte = b'a' + (number % 26) as u8;
@@ -154,6 +163,9 @@ pub fn append_seen(context: &Context) -> Result<()> {
     let mut here = OpenOptions::new().append(true).read(true).open(context.a.join("log"))?;
     let mut there = OpenOptions::new().append(true).read(true).open(context.b.join("log"))?;
     for number in 0..context.rounds(ROUNDS) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         let (doer, watcher) = if number % 2 == 0 { (&mut here, &there) } else { (&mut there, &here) };
         let record = format!("record {number}\n");
         doer.write_all(record.as_bytes())?;
@@ -245,7 +257,10 @@ pub fn mapped_read(context: &Context) -> Result<()> {
     let mapping = Mapping::new(&reader, MapKind::SharedRead, model.len())?;
     let writer = open_rw(&a)?;
     let mut random = context.random();
-    for _ in 0..context.rounds(ROUNDS) {
+    for number in 0..context.rounds(ROUNDS) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         mapping.read(0, model.len());
         let at = random.size(model.len() - 100);
         let data = random.bytes(100);

@@ -44,6 +44,9 @@ pub fn busy_directory(context: &Context) -> Result<()> {
     };
     beside(load, || {
         for number in 0..context.rounds(300) {
+            if number >= 10 && context.is_enough(number, "rounds") {
+                break;
+            }
             let (here, there) = context.both(&format!("file{number}"));
             expect(!there.exists(), "not made yet")?;
             write(&here, b"x")?;
@@ -85,6 +88,9 @@ pub fn listing_revoked(context: &Context) -> Result<()> {
     };
     beside(load, || {
         for number in 0..context.rounds(400) {
+            if number >= 10 && context.is_enough(number, "rounds") {
+                break;
+            }
             let (here, there) = context.both(&format!("file{}", number % 200));
             write(&here, &vec![b'x'; number as usize + 1])?;
             expect_eq(fs::metadata(&there)?.len(), number + 1, "size beside a listing")?;
@@ -113,6 +119,9 @@ pub fn read_revoked(context: &Context) -> Result<()> {
     beside(load, || {
         let mut random = context.random();
         for number in 1..=context.rounds(400) {
+            if number >= 10 && context.is_enough(number, "rounds") {
+                break;
+            }
             let page = random.size(PAGE_COUNT) as u64;
             let stamp = [(number % 251) as u8; 4096];
             writer.write_all_at(&stamp, page * 4096)?;
@@ -148,6 +157,9 @@ pub fn append_offset(context: &Context) -> Result<()> {
     let mut late = open_rw(&b)?;
     let mut model = b"0123456789".to_vec();
     for number in 0..context.rounds(100) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         fs::metadata(&b)?;
         let grown = vec![b'g'; 100 + (number as usize * 37) % 5000];
         OpenOptions::new().append(true).open(&a)?.write_all(&grown)?;
@@ -174,7 +186,10 @@ pub fn dirty_page(context: &Context) -> Result<()> {
     // Small files and sequential readers attract read-ahead and pushed pages.
     read(&b)?;
     let mut random = context.random();
-    for _ in 0..context.rounds(100) {
+    for number in 0..context.rounds(100) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         let file = open_rw(&a)?;
         let mapping = match Mapping::new(&file, MapKind::SharedWrite, model.len()) {
             Ok(mapping) => mapping,

@@ -16,6 +16,9 @@ pub(super) fn alternate(
     mut round: impl FnMut(u64, &Path, &Path) -> Result<()>,
 ) -> Result<()> {
     for number in 0..context.rounds(usual) {
+        if number >= 10 && context.is_enough(number, "rounds") {
+            break;
+        }
         let (doer, watcher) =
             if number % 2 == 0 { (&context.a, &context.b) } else { (&context.b, &context.a) };
         round(number, doer, watcher).map_err(|error| error.context(format!("round {number}")))?;
