@@ -280,6 +280,7 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         let now = state.now.time;
         let node = state.nodes.by_fid_mut(fid)?;
         node.xattrs = None;
+        node.xattr_change_count += 1;
         let is_told = node.kernel_attr_until > now;
         node.kernel_attr_until = base::Time::ZERO;
         is_told.then(|| node.names.clone())

@@ -1,7 +1,7 @@
 //! Extended attributes, cached under the inode's lock: the kernel asks for some at every write and every stat.
 
 use crate::call::Answer;
-use crate::ctx::{Ctx, Outcome, Who, mdt_of};
+use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::inode_of;
 use base::{Fid, Status, limits};
 use rpc::Kind;
@@ -28,24 +28,22 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
     if let Some(xattrs) = cached(ctx, fid) {
         return Ok(xattrs);
     }
-    let target = mdt_of(fid)?;
-    let (want, change_count) = ctx.with(|state| {
-        let inode = if state.has_bits(fid, bits::XATTR) { None } else { state.offer(target) };
-        (LockWant { name: None, inode }, state.nodes.by_fid(fid).map(|node| node.xattr_change_count))
+    // The lock comes with the attributes, never without them: what is cached of them is believed under it.
+    let attr = super::attr::ask_inode(ctx, fid).await?.attr;
+    if attr.is_some_and(|attr| !attr.has_xattrs) {
+        return Ok(Xattrs::new());
+    }
+    let (is_covered, change_count) = ctx.with(|state| {
+        let is_covered = state.has_bits(fid, bits::XATTR);
+        (is_covered, state.nodes.by_fid(fid).map(|node| node.xattr_change_count))
     });
-    let request = MdtRequest::Listxattr { fid, want };
-    let MdtReply::Xattrs { xattrs, grants } = ctx.mdt(fid, request, Kind::Plain).await? else {
+    let request = MdtRequest::Listxattr { fid, want: LockWant::default() };
+    let MdtReply::Xattrs { xattrs, .. } = ctx.mdt(fid, request, Kind::Plain).await? else {
         return Err(Status::ProtocolError);
     };
     let xattrs: Xattrs = xattrs.into_iter().collect();
     ctx.with(|state| {
-        let was_covered = state.has_bits(fid, bits::UPDATE | bits::LOOKUP | bits::PERM);
-        state.take_grants(target, &grants);
-        let is_covered = state.has_bits(fid, bits::XATTR);
-        if !was_covered && let Some(node) = state.nodes.by_fid_mut(fid) {
-            // The lock covers the attributes as they are now, and this answer does not say them.
-            node.is_attr_stale = true;
-        }
+        let is_covered = is_covered && state.has_bits(fid, bits::XATTR);
         if let Some(node) = state.nodes.by_fid_mut(fid)
             && is_covered
             && Some(node.xattr_change_count) == change_count
