@@ -1,0 +1,339 @@
+//! The participant's side: what other MDTs have prepared here, and the rename lock.
+
+use super::*;
+
+impl<M: MetaStore> Mds<M> {
+    pub(in crate::machine) fn on_peer_request(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: PeerRequest,
+        out: &mut Vec<Output>,
+    ) {
+        let Endpoint::Target(TargetId { kind: TargetKind::Mdt, .. }) = token.client.endpoint() else {
+            return self.reply(now, token, Err(Status::NotPermitted));
+        };
+        if self.core.is_recovering() && !passes_recovery(&request) {
+            return self.reply(now, token, Err(part::GIVE_WAY));
+        }
+        match request {
+            PeerRequest::Prepare { id, .. } if self.cross.prepared.contains_key(&id) => {
+                self.answer_prepared(now, token, id);
+            }
+            PeerRequest::Prepare { .. } | PeerRequest::PeekName { .. } | PeerRequest::PeekParent { .. } => {
+                self.start_flow(now, token, Request::Peer(request));
+            }
+            PeerRequest::Decide { id, is_commit } => {
+                if !is_commit {
+                    self.drop_prepare_flow(now, id, out);
+                }
+                match self.execute_decision(now, id, is_commit, out) {
+                    Ok(()) => {
+                        let up_to = self.core.last_transno();
+                        self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
+                    }
+                    Err(status) => self.reply(now, token, Err(status)),
+                }
+            }
+            PeerRequest::Ask { id } => self.answer_ask(now, token, id),
+            PeerRequest::LockRename { id, .. } => self.lock_rename(now, token, id),
+            PeerRequest::UnlockRename { id } => {
+                self.unlock_rename(now, id);
+                self.reply(now, token, Ok(Reply::Done));
+            }
+        }
+    }
+
+    /// Writes down what was prepared and freezes it. The answer leaves when that is durable.
+    pub(in crate::machine) fn finish_prepare(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        run: Run,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let Request::Peer(PeerRequest::Prepare { id, parts, uid, gid, groups, .. }) = &flow.request else {
+            return self.fail(now, op, flow, Status::ProtocolError, out);
+        };
+        let (id, mut parts) = (*id, parts.clone());
+        let asker = Asker { uid: *uid, gid: *gid, groups: groups.clone() };
+        let made = match &run.result {
+            Ok(Reply::Peer(PeerReply::Prepared { fid, .. })) => *fid,
+            _ => None,
+        };
+        for part in &mut parts {
+            if let Part::MakeDirectory { attr, .. } = part {
+                attr.fid = made.unwrap_or(attr.fid);
+            }
+        }
+        let mut batch = Batch::new();
+        batch.put(rows::PREPARES, &rows::operation_key(id), &rows::encode(&Prepare { parts, asker }));
+        let transno = match self.core.apply_internal(batch) {
+            Ok(transno) => transno,
+            Err(error) => return self.fail(now, op, flow, error.status(), out),
+        };
+        self.freeze(now.time.after(ASK_AFTER), id, op, transno, run.changed);
+        if let Ok(reply) = run.result {
+            self.core.reply_when_durable(now, flow.token, transno, reply, &mut self.core_out);
+        }
+        // The claims stay, under the number of this flow.
+        flow.is_claimed = false;
+        self.end(now, op, flow);
+        Step::Ended
+    }
+
+    fn freeze(&mut self, ask_at: Time, id: OperationId, op: OpId, transno: Transno, frozen: Resources) {
+        for resource in &frozen {
+            self.cross.frozen.insert(*resource, id);
+        }
+        self.cross.prepared.insert(id, Prepared { op, transno, frozen, ask_at, is_asked: false });
+    }
+
+    /// The request came again.
+    fn answer_prepared(&mut self, now: Now, token: Token, id: OperationId) {
+        let transno = self.cross.prepared.get(&id).map_or(Transno::ZERO, |prepared| prepared.transno);
+        let fid = match self.prepare_row(id) {
+            Ok(Some(row)) => row.parts.iter().find_map(|part| match part {
+                Part::MakeDirectory { attr, .. } => Some(attr.fid),
+                _ => None,
+            }),
+            Ok(None) => return self.reply(now, token, Err(part::GIVE_WAY)),
+            Err(status) => return self.reply(now, token, Err(status)),
+        };
+        let attrs = self.attrs_of_parts(id).unwrap_or_default();
+        let reply = Reply::Peer(PeerReply::Prepared { fid, attrs });
+        self.core.reply_when_durable(now, token, transno, reply, &mut self.core_out);
+    }
+
+    fn attrs_of_parts(&self, id: OperationId) -> Result<Vec<base::Attr>, Status> {
+        let Some(row) = self.prepare_row(id)? else { return Ok(Vec::new()) };
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        let mut attrs = Vec::new();
+        for fid in row.parts.iter().filter_map(part::owner_of) {
+            attrs.extend(tx.inode(fid)?.map(|inode| inode.attr));
+        }
+        Ok(attrs)
+    }
+
+    fn prepare_row(&self, id: OperationId) -> Result<Option<Prepare>, Status> {
+        let value = self.core.store().get(rows::PREPARES, &rows::operation_key(id));
+        value.map_err(|error| error.status())?.map(|bytes| rows::decode(&bytes)).transpose()
+    }
+
+    /// Executes what was prepared, or forgets it, and lets everybody go on who waited for that.
+    fn execute_decision(
+        &mut self,
+        now: Now,
+        id: OperationId,
+        is_commit: bool,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Status> {
+        if !self.cross.prepared.contains_key(&id) {
+            return Ok(());
+        }
+        let row = self.prepare_row(id)?;
+        let remote = Remote::default();
+        let store = Arc::clone(self.core.store());
+        let mut cx = self.cx(&*store, now.wall, &remote);
+        if let Some(mut row) = row.filter(|_| is_commit)
+            && let Err(status) = run_parts(&mut cx, &mut row.parts, &row.asker)
+        {
+            // Prepared and frozen, so this is damage; the row stays, and the coordinator asks again.
+            let what = "a decided operation was not executed";
+            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+            return Err(status);
+        }
+        cx.tx.delete(rows::PREPARES, rows::operation_key(id));
+        let destroys = cx.tx.keys_put(rows::DESTROYS);
+        let batch = cx.tx.into_batch();
+        let transno = self.core.apply_internal(batch).map_err(|error| error.status())?;
+        self.peers.note_destroys(transno, destroys);
+        self.thaw(now, id, out);
+        Ok(())
+    }
+
+    fn thaw(&mut self, now: Now, id: OperationId, out: &mut Vec<Output>) {
+        let Some(prepared) = self.cross.prepared.remove(&id) else { return };
+        for resource in &prepared.frozen {
+            self.cross.frozen.remove(resource);
+        }
+        if !self.core.is_recovering() {
+            // Closed for the last time meanwhile.
+            let fids = prepared.frozen.iter().filter_map(|resource| match resource {
+                Resource::Inode(fid) => Some(*fid),
+                _ => None,
+            });
+            self.sweep_orphans(now, &fids.collect::<Vec<_>>(), out);
+        }
+        self.locks.release(now.time, prepared.op, &mut self.lock_out);
+        for op in std::mem::take(&mut self.parked) {
+            self.wake(op);
+        }
+    }
+
+    /// Whether all that is frozen among `touched` was prepared for an older incarnation of the MDT that asks.
+    pub(in crate::machine) fn is_frozen_for_asker_only(
+        &self,
+        client: ClientId,
+        epoch: u64,
+        touched: &Resources,
+    ) -> bool {
+        let Endpoint::Target(asker) = client.endpoint() else { return false };
+        let is_void = |id: &OperationId| asker == TargetId::mdt(id.mdt_index) && id.epoch < epoch;
+        touched.iter().filter_map(|resource| self.cross.frozen.get(resource)).all(is_void)
+    }
+
+    /// A coordinator that was restarted does what it had lost again: what it prepared before, in an incarnation whose
+    /// decisions we all know, is void. True if that was all that stood in the way.
+    pub(in crate::machine) fn supersede(
+        &mut self,
+        now: Now,
+        new: OperationId,
+        touched: &Resources,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let in_the_way: BTreeSet<OperationId> =
+            touched.iter().filter_map(|resource| self.cross.frozen.get(resource).copied()).collect();
+        let is_void = |old: &OperationId| old.mdt_index == new.mdt_index && old.epoch < new.epoch;
+        if !in_the_way.iter().all(is_void) {
+            return false;
+        }
+        in_the_way.into_iter().all(|old| self.execute_decision(now, old, false, out).is_ok())
+    }
+
+    /// Reads back what earlier incarnations prepared and decided.
+    pub(in crate::machine) fn load_operations(&mut self) -> Result<(), Status> {
+        let now = self.options.now;
+        let (prepares, decisions) =
+            (self.operation_rows(rows::PREPARES)?, self.operation_rows(rows::DECISIONS)?);
+        let transno = self.core.last_transno();
+        for (id, value) in decisions {
+            let row: Decision = rows::decode(&value)?;
+            self.cross.decide(id, transno, row.participants.into_iter().collect());
+        }
+        if planted(Fault::PrepareForgotten) {
+            return Ok(());
+        }
+        for (id, value) in prepares {
+            let mut row: Prepare = rows::decode(&value)?;
+            let remote = Remote::default();
+            let store = Arc::clone(self.core.store());
+            let mut cx = self.cx(&*store, now.wall, &remote);
+            run_parts(&mut cx, &mut row.parts, &row.asker)?;
+            let changed = cx.tx.changed();
+            // Without claims: if the decision had been executed and was lost, clients hold locks on what it made, and
+            // say so again. Nobody else gets past what is frozen.
+            let op = self.new_op();
+            self.freeze(now.time, id, op, transno, changed);
+        }
+        Ok(())
+    }
+
+    fn operation_rows(&self, table: store::Table) -> Result<Vec<(OperationId, Vec<u8>)>, Status> {
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        let rows = crate::tx::Tx::new(&**self.core.store()).scan(table, &[], &end, usize::MAX)?;
+        let parse = |(key, value): (Vec<u8>, Vec<u8>)| {
+            Ok((rows::split_operation_key(&key).ok_or(Status::Corrupt)?, value))
+        };
+        rows.into_iter().map(parse).collect()
+    }
+
+    /// Asks the coordinators of what has been undecided for a while.
+    pub(in crate::machine) fn ask_about_prepared(&mut self, now: Now, out: &mut Vec<Output>) {
+        let due = |prepared: &Prepared| !prepared.is_asked && prepared.ask_at <= now.time;
+        let ids: Vec<OperationId> =
+            self.cross.prepared.iter().filter(|(_, prepared)| due(prepared)).map(|(id, _)| *id).collect();
+        for id in ids {
+            let request = Request::Peer(PeerRequest::Ask { id });
+            let is_asked = self.call(now, TargetId::mdt(id.mdt_index), request, Call::Ask { id }, out);
+            if let Some(prepared) = self.cross.prepared.get_mut(&id) {
+                prepared.is_asked = is_asked;
+                prepared.ask_at = now.time.after(ASK_AFTER);
+            }
+        }
+    }
+
+    pub(super) fn on_asked(
+        &mut self,
+        now: Now,
+        id: OperationId,
+        result: Result<Reply, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        let decision = match result {
+            Ok(Reply::Peer(PeerReply::Decision { is_commit })) => is_commit,
+            _ => None,
+        };
+        match decision {
+            // A failure is told by an event, and asked about again.
+            Some(is_commit) if self.execute_decision(now, id, is_commit, out).is_ok() => {}
+            _ => {
+                if let Some(prepared) = self.cross.prepared.get_mut(&id) {
+                    prepared.is_asked = false;
+                    prepared.ask_at = now.time.after(ASK_AFTER);
+                }
+            }
+        }
+    }
+
+    /// A participant wants to know. What was committed has a row until everybody has executed it; so what has none is
+    /// void, unless it is on its way, or a client may still ask for it again.
+    fn answer_ask(&mut self, now: Now, token: Token, id: OperationId) {
+        if let Some(pending) = self.cross.decisions.get(&id) {
+            let up_to = pending.transno;
+            let reply = Reply::Peer(PeerReply::Decision { is_commit: Some(true) });
+            return self.core.reply_when_durable(now, token, up_to, reply, &mut self.core_out);
+        }
+        let is_under_way =
+            self.flows.values().any(|flow| flow.settling.as_ref().is_some_and(|settling| settling.id == id));
+        let may_come_again = id.epoch < self.core.epoch().0 && self.core.is_recovering();
+        let is_commit = if is_under_way || may_come_again { None } else { Some(false) };
+        self.reply(now, token, Ok(Reply::Peer(PeerReply::Decision { is_commit })));
+    }
+
+    fn lock_rename(&mut self, now: Now, token: Token, id: OperationId) {
+        if self.options.index != 0 {
+            return self.reply(now, token, Err(Status::WrongTarget));
+        }
+        if self.cross.released.contains(&id) {
+            return self.reply(now, token, Err(part::GIVE_WAY));
+        }
+        if let Some(held) = self.cross.rename_claims.get_mut(&id) {
+            let is_waiting = held.waiting.is_some();
+            match is_waiting {
+                true => held.waiting = Some(token),
+                false => self.reply(now, token, Ok(Reply::Done)),
+            }
+            return;
+        }
+        let op = self.new_op();
+        let claimed = self.locks.claim(now.time, op, None, vec![rename_need()], &mut self.lock_out);
+        let waiting = (claimed == Claimed::Waiting).then_some(token);
+        self.cross.rename_claims.insert(id, RenameClaim { op, client: token.client, waiting });
+        if claimed == Claimed::Ready {
+            self.reply(now, token, Ok(Reply::Done));
+        }
+    }
+
+    fn unlock_rename(&mut self, now: Now, id: OperationId) {
+        if let Some(held) = self.cross.rename_claims.remove(&id) {
+            self.locks.release(now.time, held.op, &mut self.lock_out);
+        }
+        if !self.cross.released.contains(&id) {
+            self.cross.released.push_back(id);
+        }
+        if self.cross.released.len() > RELEASED_MAX {
+            self.cross.released.pop_front();
+        }
+    }
+
+    pub(in crate::machine) fn drop_rename_locks_of(&mut self, now: Now, client: ClientId) {
+        let claims = self.cross.rename_claims.iter();
+        let ids: Vec<OperationId> =
+            claims.filter(|(_, held)| held.client == client).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.unlock_rename(now, id);
+        }
+    }
+}
