@@ -262,6 +262,15 @@ impl Session {
         self.is_mounted = self.is_mounted && mount::connection_number(&self.path) == self.connection;
     }
 
+    /// Waits until the threads have ended, and touches neither the connection nor the mount point afterwards: once the
+    /// handler was told `destroyed`, the kernel may have given both to another mount, under the same number and on the
+    /// same path. A connection that was not ended by the kernel ends with its last descriptor.
+    pub fn leave(mut self) {
+        self.join_threads();
+        self.is_mounted = false;
+        self.connection = None;
+    }
+
     fn join_threads(&mut self) {
         for thread in self.threads.drain(..) {
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {

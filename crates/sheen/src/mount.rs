@@ -254,6 +254,11 @@ impl Mount {
     /// # Errors
     /// Files are open and `is_lazy` is false; nothing has changed then.
     pub fn unmount(&self, is_lazy: bool) -> Result<()> {
+        // Somebody else has unmounted it: what is on the path now, if anything, is not ours.
+        if lock(&self.shared.on_destroyed).is_none() {
+            self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended);
+            return Ok(());
+        }
         if let Err(error) = self.sync()
             && !is_lazy
         {
@@ -295,7 +300,7 @@ impl Mount {
         self.shared.router.remove_local(self.endpoint);
         let session = lock(&self.session).take();
         if let Some(session) = session {
-            session.join();
+            session.leave();
         }
         self.shared.set_progress(|progress| progress.is_ended = true);
         tracing::info!(mount = %self.path.display(), "unmounted");
