@@ -27,14 +27,14 @@ impl Command {
 
     /// Runs all seeds and prints what happened. True when all is well.
     pub fn run(&self) -> bool {
-        let report = sweep::sweep(self.from, self.to, &self.options, self.thread_count, 5);
-        print_counts(&report);
-        for (seed, violation) in &report.failures {
+        let tell = |seed: u64, violation: &Violation| {
             println!(
                 "seed {seed} fails: [{}] {} (step {})",
                 violation.checker, violation.what, violation.step
             );
-        }
+        };
+        let report = sweep::sweep(self.from, self.to, &self.options, self.thread_count, 5, &tell);
+        print_counts(&report);
         if let Some((seed, _)) = report.failures.first() {
             self.print_minimal(*seed);
             return false;
@@ -82,7 +82,7 @@ pub fn run_planted(seed_count: u64, options: &Options, thread_count: usize) -> b
     let mut is_well = true;
     for fault in base::fault::Fault::ALL {
         base::fault::plant(Some(fault));
-        let report = sweep::sweep(0, seed_count, options, thread_count, 1);
+        let report = sweep::sweep(0, seed_count, options, thread_count, 1, &|_, _| {});
         base::fault::plant(None);
         let found = report.failures.first();
         let is_found = found.is_some_and(|(_, violation)| finders(fault).contains(&violation.checker));

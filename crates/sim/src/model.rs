@@ -53,6 +53,13 @@ impl Op {
         matches!(self, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. })
     }
 
+    /// Changes names somewhere.
+    pub fn is_naming(&self) -> bool {
+        let is_making =
+            matches!(self, Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Link { .. });
+        is_making || self.is_removing()
+    }
+
     /// Walks through directories below the root.
     fn is_walking(&self) -> bool {
         match self {
@@ -80,6 +87,8 @@ impl Op {
     pub fn may_miss(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Error(errno) => matches!(*errno, ENOENT | ESTALE) && self.is_walking(),
+            // READDIR is no snapshot: an entry may be seen before, and another after a change.
+            Outcome::Names(_) => true,
             Outcome::Stat(stat) => stat.kind != Kind::Dir && matches!(self, Op::Stat { .. }),
             _ => false,
         }

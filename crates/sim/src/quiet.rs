@@ -128,6 +128,16 @@ impl World {
                     .violate("tree", format!("node {node} has {count} names and {} links", stat.link_count));
             }
         }
+        for (node, synced) in std::mem::take(&mut self.synced) {
+            let inode = model.inodes.values().find(|inode| inode.node == Some(node));
+            if let Some(Content::File(data)) = inode.map(|inode| &inode.content)
+                && *data != synced
+            {
+                let (synced, data) = (Told::Bytes(synced.to_vec()), Told::Bytes(data.to_vec()));
+                let what = format!("node {node} was synced as {} and is {}", tell(&synced), tell(&data));
+                return self.violate("fsync", what);
+            }
+        }
         self.candidates = vec![model.clone()];
         self.model = model;
     }
@@ -218,6 +228,10 @@ impl World {
 
     /// At rest everything is durable, and everybody has been told.
     fn check_commits(&mut self) {
+        if self.servers.values().any(|server| server.meta.unsynced_count() > 0) {
+            // Somebody silent was just forgotten.
+            self.run_for(Duration::from_secs(3));
+        }
         for server in self.servers.values() {
             let unsynced = server.meta.unsynced_count();
             if unsynced > 0 {

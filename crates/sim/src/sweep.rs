@@ -77,7 +77,15 @@ pub struct Report {
 }
 
 /// Runs seeds `from..to` on `thread_count` threads; stops early after `failure_count_max` failures.
-pub fn sweep(from: u64, to: u64, options: &Options, thread_count: usize, failure_count_max: usize) -> Report {
+/// `on_failure` hears of each at once.
+pub fn sweep(
+    from: u64,
+    to: u64,
+    options: &Options,
+    thread_count: usize,
+    failure_count_max: usize,
+    on_failure: &(dyn Fn(u64, &Violation) + Sync),
+) -> Report {
     let next = AtomicU64::new(from);
     let results: Mutex<BTreeMap<u64, Outcome>> = Mutex::default();
     let failed = AtomicU64::new(0);
@@ -91,7 +99,8 @@ pub fn sweep(from: u64, to: u64, options: &Options, thread_count: usize, failure
                         return;
                     }
                     let outcome = crate::run(seed, options);
-                    if outcome.violation.is_some() {
+                    if let Some(violation) = &outcome.violation {
+                        on_failure(seed, violation);
                         failed.fetch_add(1, Ordering::Relaxed);
                     }
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(seed, outcome);
@@ -135,6 +144,7 @@ pub const EXPECTED: &[&str] = &[
     "fstat",
     "truncate",
     "fsync",
+    "fsync to be kept",
     "chmod",
     "setxattr",
     "getxattr",

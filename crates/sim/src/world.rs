@@ -1,8 +1,8 @@
 //! The world: clock, network, machine room, mounts, and the judge of each round.
 
-use crate::model::{Model, Op, Outcome as Told, tell};
+use crate::model::{Content, Inode, Model, Op, Outcome as Told, tell};
 use crate::mount::{Kernel, Port, Task};
-use crate::servers::{Effect, FSNAME, Server};
+use crate::servers::{Effect, Engine, FSNAME, Server};
 use crate::sweep::Shared;
 use crate::workload::Workload;
 use crate::{Options, Violation};
@@ -77,6 +77,8 @@ pub struct World {
     pub model: Model,
     /// All states that explain what was told so far: the order of two writes shows only when somebody reads.
     pub candidates: Vec<Model>,
+    /// Content of files, by node, as somebody has made it durable by fsync; nobody has written to them since.
+    pub synced: BTreeMap<u64, Rc<Vec<u8>>>,
     /// Something was allowed to be lost: outcomes are not judged until the state was read back.
     pub is_doubtful: bool,
     is_full: bool,
@@ -125,6 +127,7 @@ impl World {
             delay_ns_max,
             model: Model::new(),
             candidates: vec![Model::new()],
+            synced: BTreeMap::new(),
             is_doubtful: false,
             is_full: false,
             started: 0,
@@ -436,6 +439,12 @@ impl World {
             server.kill();
             self.count("process killed");
         }
+        if self.is_full {
+            self.is_full = false;
+            for server in self.servers.values() {
+                server.objects.set_full(false);
+            }
+        }
         self.trace(|| format!("{id} dies (power failure: {is_power})"));
         self.wire.retain(|_, event| !matches!(event, Event::Sync(of) if *of == id));
         let down = match self.rng.below(4) {
@@ -538,6 +547,7 @@ impl World {
         self.started += 1;
         self.count(op.name());
         self.trace(|| format!("client {seat}: starts {op:?}"));
+        self.forget_synced(seat, &op);
         let index = self.round.len();
         self.round.push(Done { client: seat, op: op.clone(), outcome: None });
         let mount = &mut self.mounts[seat];
@@ -548,6 +558,44 @@ impl World {
         let calls = std::mem::take(&mut self.mounts[seat].port.borrow_mut().outbox);
         for (id, call, caller) in calls {
             self.on_client(seat, Input::Call { id, call, caller });
+        }
+    }
+
+    /// What is about to be written is not what was synced any more.
+    fn forget_synced(&mut self, seat: usize, op: &Op) {
+        match op {
+            Op::Write { slot, .. } | Op::Append { slot, .. } => {
+                let node = self.mounts[seat].port.borrow().handles.get(slot).map(|(node, _)| *node);
+                if let Some(node) = node {
+                    self.synced.remove(&node);
+                }
+            }
+            Op::Truncate { .. } => self.synced.clear(),
+            _ => {}
+        }
+    }
+
+    /// What fsync has answered survives everything, its caller too.
+    fn note_synced(&mut self, round: &[Done]) {
+        let is_writing =
+            |done: &Done| matches!(done.op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. });
+        if self.candidates.len() != 1 || round.iter().any(is_writing) {
+            return;
+        }
+        for done in round {
+            let Op::Fsync { slot } = done.op else { continue };
+            let inode = self.model.handles.get(&(done.client, slot)).map(|ino| self.model.inode(*ino));
+            if let Some(Inode { content: Content::File(data), node: Some(node), .. }) = inode
+                && done.outcome == Some(Told::Done)
+            {
+                self.synced.insert(*node, Rc::clone(data));
+                self.shared
+                    .borrow_mut()
+                    .counts
+                    .entry("fsync to be kept")
+                    .and_modify(|n| *n += 1)
+                    .or_insert(1);
+            }
         }
     }
 
@@ -641,7 +689,7 @@ impl World {
             let seat = self.rng.below(self.mounts.len() as u64) as usize;
             self.kill_mount(seat);
         }
-        if weather.has_full_disks && (self.is_full || self.rng.one_in(40)) {
+        if weather.has_full_disks && self.are_osts_up() && (self.is_full || self.rng.one_in(40)) {
             self.is_full = !self.is_full;
             self.count("disk full");
             let is_full = self.is_full;
@@ -650,6 +698,15 @@ impl World {
                 server.objects.set_full(self.is_full);
             }
         }
+    }
+
+    /// Full disks fill up under running targets only: what was written before a crash still fits afterwards.
+    fn are_osts_up(&self) -> bool {
+        self.servers.values().all(|server| match &server.engine {
+            Some(Engine::Ost(oss)) => !oss.core().is_recovering(),
+            Some(Engine::Mdt(_)) => true,
+            None => false,
+        })
     }
 
     /// Short ones are ridden out; long ones cost the client its sessions.
@@ -707,6 +764,7 @@ impl World {
             Some(model) => {
                 self.model = model.clone();
                 self.candidates = candidates;
+                self.note_synced(&round);
             }
             None => {
                 let told: Vec<String> = round.iter().map(|done| self.explain_one(done)).collect();
@@ -794,8 +852,10 @@ fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
         }
         for (index, done) in ops.iter().enumerate().filter(|(index, _)| set & (1 << index) == 0) {
             let others = ops.iter().enumerate().filter(|(other, _)| *other != index);
-            let are_removing = others.map(|(_, other)| other).any(|other| other.op.is_removing());
-            let may_miss = are_removing && done.outcome.as_ref().is_some_and(|told| done.op.may_miss(told));
+            let is_list = matches!(done.op, Op::List { .. });
+            let is_disturbing = |op: &Op| if is_list { op.is_naming() } else { op.is_removing() };
+            let is_disturbed = others.map(|(_, other)| other).any(|other| is_disturbing(&other.op));
+            let may_miss = is_disturbed && done.outcome.as_ref().is_some_and(|told| done.op.may_miss(told));
             for model in &models {
                 if may_miss {
                     by_set.entry(set | (1 << index)).or_default().push(model.clone());

@@ -15,7 +15,7 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn a_few_seeds_hold() {
-    let report = sweep::sweep(0, 40, &Options { steps: 100, ..Options::default() }, 2, 1);
+    let report = sweep::sweep(0, 40, &Options { steps: 100, ..Options::default() }, 2, 1, &|_, _| {});
     assert_eq!(report.failures, Vec::new());
     assert!(report.counts.get("power failure").is_some_and(|count| *count > 10), "{:?}", report.counts);
 }
@@ -29,7 +29,7 @@ fn fair_weather_has_no_evictions_and_no_losses() {
         has_deaths: false,
         has_full_disks: false,
     };
-    let report = sweep::sweep(0, 10, &Options { weather, ..Options::default() }, 2, 1);
+    let report = sweep::sweep(0, 10, &Options { weather, ..Options::default() }, 2, 1, &|_, _| {});
     assert_eq!(report.failures, Vec::new());
     for evil in ["eviction", "frame lost", "power failure", "replayed"] {
         assert_eq!(report.counts.get(evil), None, "{evil}");
