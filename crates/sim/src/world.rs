@@ -82,6 +82,8 @@ pub struct World {
     /// Something was allowed to be lost: outcomes are not judged until the state was read back.
     pub is_doubtful: bool,
     is_full: bool,
+    /// At some time in this round.
+    was_full: bool,
     started: usize,
     round: Vec<Done>,
     next_client: u128,
@@ -130,6 +132,7 @@ impl World {
             synced: BTreeMap::new(),
             is_doubtful: false,
             is_full: false,
+            was_full: false,
             started: 0,
             round: Vec::new(),
             next_client: 1,
@@ -603,7 +606,9 @@ impl World {
 
     fn run_round(&mut self) {
         self.round.clear();
+        self.was_full = self.is_full;
         self.plan_faults();
+        self.was_full |= self.is_full;
         let mut busy_slots = Vec::new();
         for seat in 0..self.mounts.len() {
             let twice = self.rng.one_in(4);
@@ -775,7 +780,7 @@ impl World {
 
     /// A full disk may refuse what consumes, and nothing else may have happened then.
     fn is_refused_for_space(&self, done: &Done) -> bool {
-        self.is_full
+        self.was_full
             && done.outcome == Some(Told::Error(crate::model::ENOSPC))
             && matches!(done.op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. })
     }
