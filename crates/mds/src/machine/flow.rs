@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
 use wire::peer::{OperationId, Part};
-use wire::{LockGrant, LockPolicy, MdtReply, PeerReply, PeerRequest, Reply, Request};
+use wire::{LockGrant, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request};
 
 /// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
 const PREPARE_WAIT: Duration = Duration::from_millis(1000);
@@ -190,6 +190,9 @@ impl<M: MetaStore> Mds<M> {
             Request::Peer(PeerRequest::PeekName { epoch, .. } | PeerRequest::PeekParent { epoch, .. }) => {
                 self.is_frozen_for_asker_only(flow.token.client, *epoch, touched)
             }
+            // The decision may wait for the end of recovery, which waits for this. It takes nothing away: what was
+            // prepared is made on the rows as they are when it is decided.
+            Request::Mdt(MdtRequest::Reopen { .. }) => self.core.is_recovering(),
             _ => false,
         }
     }
