@@ -76,6 +76,8 @@ impl Choices {
                 | "allow_other"
                 | "default_permissions" => {}
                 _ if word.starts_with("x-") || word.starts_with("comment=") => {}
+                // mount(8) hands a remount what the kernel lists of a FUSE mount; none of it can change.
+                _ if KERNEL_OPTIONS.iter().any(|name| word.starts_with(name)) => {}
                 _ => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
             }
         }
@@ -522,6 +524,9 @@ fn log_event(event: &Event) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// What the kernel shows of every FUSE mount in its table.
+const KERNEL_OPTIONS: [&str; 6] = ["fd=", "rootmode=", "user_id=", "group_id=", "max_read=", "blksize="];
 
 /// `mount -o remount,…`: changes flags of a mount, as the helper of mount(8).
 ///
