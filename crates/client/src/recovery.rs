@@ -19,7 +19,7 @@ impl State {
             .values()
             .filter(|handle| !handle.is_directory && !handle.is_lost)
             .map(|handle| (handle.fid, handle.args))
-            .chain(self.closing_handles.values().copied());
+            .chain(self.closing_handles.values().map(|closing| (closing.fid, closing.args)));
         for (fid, open) in open.filter(|(fid, _)| is_here(*fid)) {
             requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));
         }
@@ -85,7 +85,17 @@ impl State {
         if let Some(object) = object {
             self.fail_writers(object.fid, Status::Io);
         }
+        if status == Status::Stale && self.is_closing(request) {
+            return;
+        }
         self.event(Event::ReplayRefused { target, status });
+    }
+
+    /// The close of a file without names removes it. When its answer was lost the client cannot know, asks for the
+    /// handle again, and finds the file gone as it should be. All data were durable before the close was sent.
+    fn is_closing(&self, request: &Request) -> bool {
+        let Request::Mdt(MdtRequest::Reopen { open, .. }) = request else { return false };
+        self.closing_handles.get(&open.handle.0).is_some_and(|closing| closing.is_asked)
     }
 
     fn forget_mdt(&mut self, target: TargetId) {

@@ -2,7 +2,7 @@
 
 use crate::ctx::Outcome;
 use crate::executor::Sender;
-use crate::handles::Handle;
+use crate::handles::{ClosingHandle, Handle};
 use crate::locks::Revocation;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
@@ -17,7 +17,6 @@ use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use wire::mdt::OpenArgs;
 use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, OstRequest, Request, Resource};
 
 /// A request on its way.
@@ -77,7 +76,7 @@ pub(crate) struct State {
     pub(crate) last_handle: u64,
     /// Handles that were released and whose close has not been answered, by node.
     pub(crate) closing: BTreeMap<u64, u32>,
-    pub(crate) closing_handles: BTreeMap<u64, (Fid, OpenArgs)>,
+    pub(crate) closing_handles: BTreeMap<u64, ClosingHandle>,
     pub(crate) closing_waiters: Vec<Sender<()>>,
     pub(crate) calls: BTreeMap<u64, CallState>,
     /// Unanswered calls for which the kernel may hold a directory, by node.

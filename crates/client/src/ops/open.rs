@@ -2,7 +2,7 @@
 
 use crate::call::{Answer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
-use crate::handles::Handle;
+use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
 use crate::ops::io::{File, O_APPEND, O_DIRECT};
 use crate::ops::names::{Creation, create};
@@ -184,7 +184,8 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
             node.cached_writer_count = node.cached_writer_count.saturating_sub(1);
         }
         *state.closing.entry(node_id).or_default() += 1;
-        state.closing_handles.insert(fh, (handle.fid, handle.args));
+        let closing = ClosingHandle { fid: handle.fid, args: handle.args, is_asked: false };
+        state.closing_handles.insert(fh, closing);
         state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX
     });
     let closing = close(ctx.clone(), handle);
@@ -211,6 +212,11 @@ async fn close(ctx: Ctx, handle: Handle) {
             let _ = ctx.committed(target, transno).await;
         }
     }
+    ctx.with(|state| {
+        if let Some(closing) = state.closing_handles.get_mut(&handle.number().0) {
+            closing.is_asked = true;
+        }
+    });
     let request = MdtRequest::Close { fid, handle: handle.number(), atime: None };
     let closed = ctx.mdt(fid, request, Kind::Modifying).await;
     // A restarted MDT is not told of it any more.

@@ -53,6 +53,29 @@ fn open_files_and_advisory_locks_survive_a_restart_of_the_mdt() {
 }
 
 #[test]
+fn a_last_close_whose_answer_was_lost_is_no_loss_after_a_restart_of_the_mdt() {
+    let mut world = World::new(1, 1, 1);
+    let mdt = TargetId::mdt(0);
+    let kept = world.create(0, TOP, "kept");
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+    world.pass(Duration::from_secs(2));
+    // The close removes the file for good, and the client does not hear of it.
+    world.mounts[0].is_deaf = true;
+    world.release(0, file);
+    world.sync();
+    world.crash(mdt);
+    world.start(mdt);
+    world.mounts[0].is_deaf = false;
+    world.pass(Duration::from_secs(20));
+    let events = &world.mounts[0].events;
+    assert!(events.contains(&Event::Recovered(mdt)), "{events:?}");
+    assert!(!events.iter().any(|event| matches!(event, Event::ReplayRefused { .. })), "{events:?}");
+    assert_eq!(world.write(0, kept, 0, b"goes on"), Ok(7));
+    assert_eq!(world.names(0, TOP), vec!["kept"]);
+}
+
+#[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);
     let file = world.create(0, TOP, "f");

@@ -47,6 +47,8 @@ pub struct Mount {
     pub is_kernel_stuck: bool,
     pub stuck: Vec<(NotifyId, Notify)>,
     pub is_cut_off: bool,
+    /// What it sends arrives; answers do not.
+    pub is_deaf: bool,
     pub groups: Vec<u32>,
     pub has_drained: bool,
     pub sent_count: u64,
@@ -140,6 +142,7 @@ impl World {
             is_kernel_stuck: false,
             stuck: vec![],
             is_cut_off: false,
+            is_deaf: false,
             groups: vec![],
             has_drained: false,
             sent_count: 0,
@@ -278,8 +281,8 @@ impl World {
             }
             Endpoint::Target(target) => self.ost_input(usize::from(target.index), oss::Input::Frame(frame)),
             Endpoint::Client(client) => {
-                let mount = self.mounts.iter().position(|mount| mount.id == client && !mount.is_cut_off);
-                if let Some(mount) = mount {
+                let hears = |mount: &Mount| mount.id == client && !mount.is_cut_off && !mount.is_deaf;
+                if let Some(mount) = self.mounts.iter().position(hears) {
                     self.input(mount, Input::Frame(frame));
                 }
             }
