@@ -9,7 +9,7 @@ use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::state::State;
 use base::fault::{Fault, planted};
-use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId};
+use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
 use rpc::Kind;
@@ -273,8 +273,12 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
     ctx.notify(Notify::IncEpoch).await;
 }
 
-/// The kernel forgets the attributes of an inode. When it does not know the inode, a reply that introduces it may
-/// just be on its way: the names are dropped first, which waits for that reply, and then again the inode (hazard 3.2).
+/// The kernel forgets the attributes of an inode: its names first, which waits for a reply that just introduces it, then
+/// the inode (hazard 3.2). It also judges a chmod or chown by the owner that it knows, without asking; only a lookup
+/// brings a new one.
+///
+/// The names of a directory go only when the kernel does not know the inode: processes whose working directory it is
+/// would lose their path.
 pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
     let known = ctx.with(|state| {
         let now = state.now.time;
@@ -283,11 +287,12 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         node.xattr_change_count += 1;
         let is_told = node.kernel_attr_until > now;
         node.kernel_attr_until = base::Time::ZERO;
-        is_told.then(|| node.names.clone())
+        let is_directory = node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
+        is_told.then(|| (node.names.clone(), is_directory))
     });
-    let Some(names) = known else { return };
+    let Some((names, is_directory)) = known else { return };
     let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
-    if ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
+    if is_directory && ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
         return;
     }
     for (parent, name) in names {

@@ -201,7 +201,7 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
         (want, state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
-    let reply = ctx.mdt(parent, request, Kind::Plain).await?;
+    let reply = ctx.mdt(parent, request, Kind::Plain).await.map_err(super::names::gone)?;
     let is_valid = |state: &mut crate::state::State, grants: &[LockGrant]| {
         state.take_grants(target, grants);
         state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
@@ -320,7 +320,17 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
     // Whether the set-group-id bit stays depends on the caller's groups and is no error: they go along at once.
     let needs_groups = set.permissions.is_some_and(|mode| mode & S_ISGID != 0) && who.caller.uid != 0;
     let groups = if needs_groups { Some(ctx.groups(who).await) } else { None };
-    send_setattr(ctx, who, fid, set, handle, groups).await?;
+    // The access ACL follows the permissions, and a capability goes with the owner.
+    let changes_xattrs = set.permissions.is_some() || set.uid.is_some() || set.gid.is_some();
+    let changes_xattrs = changes_xattrs || set.kill_privileges;
+    if changes_xattrs {
+        super::xattr::forget(ctx, fid);
+    }
+    let result = send_setattr(ctx, who, fid, set, handle, groups).await;
+    if changes_xattrs {
+        super::xattr::forget(ctx, fid);
+    }
+    result?;
     let attr = current_attr(ctx, fid).await?;
     Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
 }

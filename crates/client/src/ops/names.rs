@@ -98,7 +98,7 @@ pub(crate) async fn create(
         })
         .await;
     changing.end();
-    let entry = match result? {
+    let entry = match result.map_err(gone)? {
         MdtReply::Entry(entry) => *entry,
         _ => return Err(Status::ProtocolError),
     };
@@ -109,6 +109,11 @@ pub(crate) async fn create(
         copy_change(state, target, parent, entry.fid);
     });
     Ok(entry)
+}
+
+/// A directory that somebody has removed has no names: that is what its last users are told, as on a local file system.
+pub(crate) fn gone(status: Status) -> Status {
+    if status == Status::Stale { Status::NotFound } else { status }
 }
 
 /// What made the inode has to be durable for fsync of the inode too.
@@ -197,7 +202,9 @@ pub(crate) async fn remove(
     };
     let result = ctx.mdt_as(who, parent, Kind::Modifying, make).await;
     changing.end();
-    let MdtReply::Removed { parent_attr, child, .. } = result? else { return Err(Status::ProtocolError) };
+    let MdtReply::Removed { parent_attr, child, .. } = result.map_err(gone)? else {
+        return Err(Status::ProtocolError);
+    };
     ctx.with(|state| {
         if let Some(attr) = &parent_attr {
             state.see_attr(attr);
@@ -252,7 +259,9 @@ pub(crate) async fn rename(
         })
         .await;
     changing.end();
-    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry } = result? else {
+    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry } =
+        result.map_err(gone)?
+    else {
         return Err(Status::ProtocolError);
     };
     ctx.with(|state| {
@@ -357,7 +366,7 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
         })
         .await;
     changing.end();
-    let MdtReply::Entry(entry) = result? else { return Err(Status::ProtocolError) };
+    let MdtReply::Entry(entry) = result.map_err(gone)? else { return Err(Status::ProtocolError) };
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
         if entry.attr.is_none()

@@ -128,7 +128,7 @@ async fn change(ctx: &Ctx, who: &Who, fid: Fid, make: impl Fn(Credentials) -> Md
 }
 
 /// A list that was asked for before is not cached after.
-fn forget(ctx: &Ctx, fid: Fid) {
+pub(crate) fn forget(ctx: &Ctx, fid: Fid) {
     ctx.with(|state| {
         if let Some(node) = state.nodes.by_fid_mut(fid) {
             node.xattrs = None;
