@@ -15,8 +15,14 @@ use ldlm::CallbackAnswer;
 use rpc::Kind;
 use wire::{LockGrant, LockMode, LockPolicy, LockRequest, Reply, Request, Resource};
 
-/// File bytes that the kernel is told to forget at a time.
+/// File bytes that the kernel is told to forget at a time, at least.
 const CHUNK_BYTES: u64 = 4 << 20;
+/// How much bigger the next chunk is when the kernel had little in the last one.
+const CHUNK_GROWTH: u64 = 4;
+/// A kernel that takes longer for a chunk has many pages in it: other files' locks wait behind them.
+const CHUNK_PATIENCE: Duration = Duration::from_millis(50);
+/// Where the kernel's file offsets end.
+const KERNEL_EOF: u64 = i64::MAX as u64;
 /// Pages are locked whole.
 const PAGE_BYTES: u64 = 4096;
 /// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
@@ -308,30 +314,34 @@ async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: Object
     let layout = ctx.with(|state| state.nodes.get(node_id).and_then(|node| node.layout.clone()));
     let file = layout.map_or(Extent::WHOLE, |layout| file_range(&layout, object.stripe, extent));
     let mut start = file.start / PAGE_BYTES * PAGE_BYTES;
+    let mut wanted_bytes = CHUNK_BYTES;
     loop {
         let chunk = ctx.with(|state| {
             let pages_end = state.nodes.get(node_id).map_or(0, |node| node.pages_end);
-            if start >= pages_end.min(file.end) {
+            if start >= pages_end.min(file.end).min(KERNEL_EOF) {
                 return None;
             }
-            let chunk = Extent::at(start, CHUNK_BYTES);
+            let chunk = chunk_at(start, wanted_bytes, file.end);
             let revocation = state.revocations.entry((target, lock)).or_default();
             revocation.chunk = Some(chunk);
             revocation.is_repeated = false;
-            Some(chunk)
+            Some((chunk, state.now.time))
         });
-        let Some(chunk) = chunk else { break };
+        let Some((chunk, asked)) = chunk else { break };
         ctx.notify(Notify::InvalInode {
             node: node_id,
             offset_bytes: i64::try_from(chunk.start).unwrap_or(i64::MAX),
-            byte_count: CHUNK_BYTES as i64,
+            byte_count: i64::try_from(chunk.byte_count()).unwrap_or(i64::MAX),
         })
         .await;
-        let is_repeated =
-            ctx.with(|state| state.revocations.get(&(target, lock)).is_some_and(|known| known.is_repeated));
+        let (is_repeated, took) = ctx.with(|state| {
+            let is_repeated = state.revocations.get(&(target, lock)).is_some_and(|known| known.is_repeated);
+            (is_repeated, state.now.time.since(asked))
+        });
         if !is_repeated {
             start = chunk.end;
         }
+        wanted_bytes = next_chunk_bytes(wanted_bytes, is_repeated, took);
     }
     // Whatever comes from now on waits for the next lock.
     ctx.with(|state| {
@@ -343,6 +353,26 @@ async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: Object
             node.pages_end = 0;
         }
     });
+}
+
+/// The chunk at `start` of a lock that ends at `end` in the file. What other locks cover stays in the kernel, but for
+/// the rest of a smallest chunk.
+fn chunk_at(start: u64, wanted_bytes: u64, end: u64) -> Extent {
+    let byte_count = wanted_bytes.min(end.saturating_sub(start)).max(CHUNK_BYTES);
+    Extent::new(start, start.saturating_add(byte_count).min(KERNEL_EOF))
+}
+
+/// The size of the chunk after one of `byte_count` bytes. Chunks grow over what the kernel has no pages of, so that a
+/// sparse file of many TiB takes dozens of them and not millions; one that somebody reads in is small the next time,
+/// so that the revocation gets past the reader.
+fn next_chunk_bytes(byte_count: u64, is_repeated: bool, took: Duration) -> u64 {
+    if is_repeated {
+        CHUNK_BYTES
+    } else if took > CHUNK_PATIENCE {
+        (byte_count / 2).max(CHUNK_BYTES)
+    } else {
+        byte_count.saturating_mul(CHUNK_GROWTH)
+    }
 }
 
 /// The smallest file range that contains an extent of one object.
@@ -401,3 +431,6 @@ impl State {
         locks
     }
 }
+
+#[cfg(test)]
+mod tests;

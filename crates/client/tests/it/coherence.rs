@@ -48,6 +48,33 @@ fn pages_are_dropped_before_somebody_writes() {
 }
 
 #[test]
+fn pages_far_behind_in_a_sparse_file_are_dropped_in_few_steps() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    // Nobody else has a lock yet, so that this one is for the whole file.
+    assert_eq!(world.read(1, (node, fh), 0, 4096), b"");
+    let far = 8 << 40;
+    assert_eq!(world.read(1, (node, fh), far, 4096), b"");
+    assert_eq!(world.write(0, file, 0, b"new"), Ok(3));
+    let mut end = 0;
+    let mut count = 0;
+    for notify in &world.mounts[1].notified {
+        if let Notify::InvalInode { node: told, offset_bytes, byte_count } = notify
+            && *told == node
+            && *offset_bytes >= 0
+        {
+            assert_eq!(*offset_bytes, end, "in ascending order and without gaps");
+            end = offset_bytes + byte_count;
+            count += 1;
+        }
+    }
+    assert!(end >= far as i64 + 4096, "the last page is dropped as well: {end}");
+    assert!(count < 30, "{count} notifications");
+}
+
+#[test]
 fn a_directory_that_the_kernel_holds_does_not_hold_up_others() {
     let mut world = World::new(1, 1, 2);
     let dir = world.mkdir(0, TOP, "d");
