@@ -44,15 +44,15 @@ enum Kind {
     Local,
 }
 
-/// Suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
+/// Suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional. Those that are not
+/// here (two-mounts; posix and fsx over io_uring) have not been run often enough: `cargo xtask mounted` runs them by name.
 const SUITES: &[(&str, u64, u64, bool)] = &[
     ("smoke", 300, 200, false),
     ("badinput", 240, 0, false),
-    ("posix", 600, 420, false),
+    ("posix", 600, 0, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),
-    ("two-mounts", 600, 300, true),
-    ("fsx", 900, 480, true),
+    ("fsx", 900, 0, true),
     ("kill9", 600, 0, true),
     ("powercut", 600, 0, true),
     ("enospc", 300, 0, true),
@@ -140,7 +140,7 @@ fn steps() -> Vec<Step> {
             ..step("tests", 900, Kind::Cargo(&["test", "--workspace", "--no-fail-fast"]))
         },
         step("build", 1500, Kind::Build),
-        Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
+        Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..1000"])) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;
