@@ -16,8 +16,10 @@ pub const INODES: Table = 2;
 pub const XATTRS: Table = 3;
 /// FID, parent FID, name -> nothing: every name of an inode.
 pub const LINKS: Table = 4;
-/// FID -> nothing: inodes without a name that somebody may have open.
+/// FID -> nothing, or `NEVER_NAMED`: inodes without a name that somebody may have open.
 pub const ORPHANS: Table = 5;
+/// The value for an inode made with O_TMPFILE: only such a one may get a (first) name.
+pub const NEVER_NAMED: &[u8] = b"\x01";
 /// OST index, FID, component -> `Destroy`: objects that an OST has not yet been told to forget.
 pub const DESTROYS: Table = 6;
 /// Operation -> `Prepare`: parts of another MDT's operation that wait for its decision.

@@ -81,7 +81,7 @@ fn make_local(
     put_new(cx, &mut inode, &xattrs);
     let mut entry = cx.entry(&inode);
     if request.is_unnamed {
-        cx.tx.put(rows::ORPHANS, fid.key().to_vec(), Vec::new());
+        cx.tx.put(rows::ORPHANS, fid.key().to_vec(), rows::NEVER_NAMED.to_vec());
     } else {
         cx.add_name(&mut parent, &request.name, Dentry { fid, file_type: inode.attr.file_type });
         cx.put_link(fid, request.parent, &request.name);

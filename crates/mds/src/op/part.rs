@@ -152,8 +152,8 @@ pub fn add_link(cx: &mut Cx, fid: Fid, parent: Fid, name: &[u8]) -> Result<Inode
         return Err(Status::TooManyLinks);
     }
     if inode.attr.link_count == 0 {
-        // Made with O_TMPFILE, and still open: it may get a name.
-        if cx.tx.get(rows::ORPHANS, &fid.key())?.is_none() {
+        // Made with O_TMPFILE, and still open: it may get a name. What was removed stays removed, open or not.
+        if cx.tx.get(rows::ORPHANS, &fid.key())?.as_deref() != Some(rows::NEVER_NAMED) {
             return Err(Status::NotFound);
         }
         cx.tx.delete(rows::ORPHANS, fid.key().to_vec());

@@ -52,6 +52,20 @@ fn links_and_unlinks_reach_the_other_mdt() {
 }
 
 #[test]
+fn an_open_file_that_was_removed_gets_no_name_on_the_other_mdt() {
+    let mut world = World::new(2, 2);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let open = world.open(1, file, false);
+    world.unlink(Fid::ROOT, "f").unwrap();
+    assert_eq!(world.link(file, dir, "g"), Err(Status::NotFound));
+    assert_eq!(world.lookup(0, dir, "g"), None);
+    world.close(1, file, open);
+    assert_eq!(world.getattr(0, file), Err(Status::Stale));
+    world.check_consistent();
+}
+
+#[test]
 fn files_and_directories_move_between_mdts() {
     let mut world = World::new(2, 1);
     let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);

@@ -176,6 +176,27 @@ fn an_open_file_outlives_its_name() {
     world.check_consistent();
 }
 
+/// Of inodes without a name only those made with O_TMPFILE get one; so it is in Linux (`I_LINKABLE`).
+#[test]
+fn an_open_file_that_was_removed_gets_no_name_again() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let open = world.open(1, file, false);
+    world.unlink(Fid::ROOT, "f").unwrap();
+    assert_eq!(world.link(file, Fid::ROOT, "again"), Err(Status::NotFound));
+    world.close(1, file, open);
+    assert_eq!(world.getattr(1, file), Err(Status::Stale));
+    let mut request = new(Fid::ROOT, "", NewNode::Regular);
+    request.is_unnamed = true;
+    request.open = Some(world.open_args(0, true));
+    let file = fid_of(&world.create(request.clone()).unwrap());
+    world.link(file, Fid::ROOT, "first").unwrap();
+    world.unlink(Fid::ROOT, "first").unwrap();
+    assert_eq!(world.link(file, Fid::ROOT, "second"), Err(Status::NotFound));
+    world.close(0, file, request.open.unwrap());
+    world.check_consistent();
+}
+
 #[test]
 fn creating_an_existing_file_without_exclusion_opens_it() {
     let mut world = World::new(1, 1);
