@@ -1,0 +1,313 @@
+//! The driver: time goes on to whatever happens next, and machines, disks, kernels and processes do their part.
+
+use super::*;
+
+impl World {
+    pub(super) fn post(&mut self, after: Duration, event: Event) {
+        self.posted += 1;
+        self.wire.insert((self.now.time.after(after), self.posted), event);
+    }
+
+    /// Advances to the next thing that happens. False when nothing does before `until`.
+    pub(super) fn step(&mut self, until: Time) -> bool {
+        let event_at = self.wire.keys().next().map(|(time, _)| *time);
+        let servers = self.servers.values().filter_map(|server| server.deadline);
+        let mounts = self.mounts.iter().filter_map(|mount| mount.deadline);
+        let next = servers.chain(mounts).chain(event_at).min();
+        let Some(next) = next.filter(|next| *next <= until) else { return false };
+        self.advance(next);
+        if event_at.is_some_and(|at| at <= self.now.time) {
+            if let Some((_, event)) = self.wire.pop_first() {
+                self.on_event(event);
+            }
+            return true;
+        }
+        let now = self.now;
+        let due: Vec<TargetId> =
+            self.servers.values().filter(|s| is_due(s.deadline, now)).map(|s| s.id).collect();
+        for id in due {
+            self.on_server(id, |server, now, _, out| server.on_tick(now, out));
+            if self.servers.get(&id).is_some_and(|server| is_due(server.deadline, now)) {
+                self.violate("machines", format!("a tick of {id} leaves its deadline in the past"));
+                return false;
+            }
+        }
+        for seat in 0..self.mounts.len() {
+            if is_due(self.mounts[seat].deadline, now) {
+                self.on_client(seat, Input::Tick);
+                if is_due(self.mounts[seat].deadline, now) {
+                    self.violate(
+                        "machines",
+                        format!("a tick of client {seat} leaves its deadline in the past"),
+                    );
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn advance(&mut self, to: Time) {
+        let by = to.0.saturating_sub(self.now.time.0);
+        self.now.time = Time(self.now.time.0 + by);
+        self.now.wall = WallTime(self.now.wall.0 + by as i64);
+    }
+
+    pub(super) fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Deliver(frame) => self.deliver(frame),
+            Event::Sync(id) => {
+                self.count("sync");
+                self.on_server(id, |server, now, rng, out| server.sync(now, rng, out));
+            }
+            Event::Start(id) => {
+                if self.servers.get(&id).is_some_and(|server| server.engine.is_none()) {
+                    self.start(id);
+                }
+            }
+            Event::Crash(id, is_power) => self.crash(id, is_power),
+            Event::Heal(end) => {
+                self.trace(|| format!("{end} is reachable again"));
+                self.cut.remove(&end);
+            }
+            Event::Notify(seat, generation, id, notify) => {
+                if self.mounts[seat].generation != generation {
+                    return;
+                }
+                let waits_for = match &notify {
+                    Notify::InvalEntry { parent, .. } => Some(*parent),
+                    _ => None,
+                };
+                if waits_for.is_some_and(|node| self.mounts[seat].port.borrow().is_locked(node)) {
+                    self.count("notification waited");
+                    self.post(Duration::from_micros(100), Event::Notify(seat, generation, id, notify));
+                } else {
+                    let result = self.notify(seat, &notify);
+                    self.on_client(seat, Input::Notified(id, result));
+                }
+            }
+        }
+    }
+
+    pub(super) fn notify(&mut self, seat: usize, notify: &Notify) -> NotifyResult {
+        self.trace(|| format!("kernel {seat}: {notify:?}"));
+        let mut kernel = self.mounts[seat].port.borrow_mut();
+        let was_known = match notify {
+            Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
+            Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
+            Notify::IncEpoch => {
+                kernel.drop_all_names();
+                true
+            }
+        };
+        if was_known { NotifyResult::Ok } else { NotifyResult::NoEntry }
+    }
+
+    pub(super) fn on_server(
+        &mut self,
+        id: TargetId,
+        act: impl FnOnce(&mut Server, Now, &mut Rng, &mut Vec<Effect>),
+    ) {
+        let now = self.now;
+        let mut rng = self.rng.fork();
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        let mut effects = Vec::new();
+        act(server, now, &mut rng, &mut effects);
+        let wants_sync = server.engine.is_some() && server.wants_sync() && !server.is_syncing;
+        server.is_syncing |= wants_sync;
+        if wants_sync {
+            let takes = 100_000 + self.rng.below(30_000_000);
+            self.post(Duration::from_nanos(takes), Event::Sync(id));
+        }
+        for effect in effects {
+            self.on_effect(id, effect);
+        }
+    }
+
+    pub(super) fn on_effect(&mut self, id: TargetId, effect: Effect) {
+        match effect {
+            Effect::Send(frame) => self.post_frame(frame, usize::MAX),
+            Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
+            Effect::Core(event) => {
+                self.trace(|| format!("{id}: {event:?}"));
+                match event {
+                    CoreEvent::Evicted { client, .. } => self.on_evicted(client),
+                    CoreEvent::Executed { replay: Some(_), .. } => self.count("replayed"),
+                    CoreEvent::Executed { .. } => self.count("executed"),
+                    CoreEvent::RecoveryEnded { .. } => self.count("recovery"),
+                    CoreEvent::ProtocolError { client, what } => {
+                        self.violate("protocol", format!("{id}: {what}, by {client}"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_evicted(&mut self, client: ClientId) {
+        self.count("eviction");
+        if let Some(mount) = self.mounts.iter_mut().find(|mount| mount.id == client) {
+            let was_expected = mount.is_doubtful;
+            mount.is_doubtful = true;
+            if !was_expected && !self.is_doubtful {
+                self.violate("eviction", format!("client {client} lives and was evicted"));
+            }
+        }
+    }
+
+    pub fn on_client(&mut self, seat: usize, input: Input) {
+        let now = self.now;
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let mount = &mut self.mounts[seat];
+            mount.port.borrow_mut().now = now.time;
+            let mut out = Vec::new();
+            mount.machine.handle(now, input, &mut out);
+            mount.machine.check();
+            for output in out {
+                self.on_output(seat, output);
+            }
+            self.poll_tasks(seat);
+            let calls = std::mem::take(&mut self.mounts[seat].port.borrow_mut().outbox);
+            for (id, call, caller) in calls.into_iter().rev() {
+                inputs.push(Input::Call { id, call, caller });
+            }
+        }
+        self.mounts[seat].deadline = self.mounts[seat].machine.next_deadline();
+    }
+
+    pub(super) fn on_output(&mut self, seat: usize, output: Output) {
+        match output {
+            Output::Send(frame) => self.post_frame(frame, seat),
+            Output::Reply { id, result } => {
+                self.trace(|| format!("client {seat}: call {id} -> {}", short(&format!("{result:?}"))));
+                self.mounts[seat].port.borrow_mut().on_reply(id, result);
+            }
+            Output::Notify(id, Notify::IncEpoch) => {
+                // Takes no lock in the kernel: done at once.
+                self.mounts[seat].port.borrow_mut().drop_all_names();
+                let generation = self.mounts[seat].generation;
+                self.post(Duration::ZERO, Event::Notify(seat, generation, id, Notify::IncEpoch));
+            }
+            Output::Notify(id, notify) => {
+                self.count("notification");
+                let delay = Duration::from_nanos(1000 + self.rng.below(300_000));
+                let generation = self.mounts[seat].generation;
+                self.post(delay, Event::Notify(seat, generation, id, notify));
+            }
+            Output::NeedGroups { id, .. } => {
+                self.trace(|| format!("client {seat}: call {id} needs groups"));
+            }
+            Output::Drained => self.mounts[seat].is_drained = true,
+            Output::Event(event) => {
+                self.trace(|| format!("client {seat}: {event:?}"));
+                let is_certain = !self.is_doubtful && !self.mounts[seat].is_doubtful;
+                let are_all_certain = is_certain && !self.mounts.iter().any(|mount| mount.is_doubtful);
+                match event {
+                    ClientEvent::Evicted(target) if is_certain => {
+                        self.violate("eviction", format!("client {seat} was evicted by {target}"));
+                    }
+                    ClientEvent::ReplayRefused { target, status } if are_all_certain => {
+                        let what = format!("{target} refused a replay of client {seat}: {status}");
+                        self.violate("replay", what);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub(super) fn poll_tasks(&mut self, seat: usize) {
+        let mount = &mut self.mounts[seat];
+        let mut ended = Vec::new();
+        loop {
+            let before = ended.len();
+            mount.tasks.retain_mut(|running| match running.task.poll() {
+                Some(outcome) => {
+                    ended.push((running.index, running.op.clone(), outcome));
+                    false
+                }
+                None => true,
+            });
+            // Who has ended may have held what another waits for.
+            if ended.len() == before {
+                break;
+            }
+        }
+        for (index, op, outcome) in ended {
+            self.trace(|| format!("client {seat}: {op:?} -> {}", tell(&outcome)));
+            if let Some(done) = self.round.get_mut(index) {
+                done.outcome = Some(outcome);
+            }
+        }
+    }
+
+    pub(super) fn launch(&mut self, seat: usize, op: Op) {
+        self.started += 1;
+        self.count(op.name());
+        self.trace(|| format!("client {seat}: starts {op:?}"));
+        self.forget_synced(seat, &op);
+        let index = self.round.len();
+        self.round.push(Done { client: seat, op: op.clone(), outcome: None });
+        let mount = &mut self.mounts[seat];
+        mount.port.borrow_mut().now = self.now.time;
+        let task = Task::new(&mount.port, op.clone());
+        mount.tasks.push(Running { op, task, index });
+        self.poll_tasks(seat);
+        let calls = std::mem::take(&mut self.mounts[seat].port.borrow_mut().outbox);
+        for (id, call, caller) in calls {
+            self.on_client(seat, Input::Call { id, call, caller });
+        }
+    }
+
+    pub(super) fn run_until_done(&mut self) -> bool {
+        let until = self.now.time.after(ROUND_MAX);
+        while self.round.iter().any(|done| done.outcome.is_none()) {
+            if self.is_broken() {
+                return false;
+            }
+            if !self.step(until) {
+                if self.is_broken() {
+                    return false;
+                }
+                let stuck: Vec<String> = self
+                    .round
+                    .iter()
+                    .filter(|done| done.outcome.is_none())
+                    .map(|done| format!("client {}: {:?}", done.client, done.op))
+                    .collect();
+                self.violate("progress", format!("never answered: {}", stuck.join("; ")));
+                return false;
+            }
+        }
+        !self.is_broken()
+    }
+
+    pub fn run_for(&mut self, duration: Duration) {
+        let until = self.now.time.after(duration);
+        while !self.is_broken() && self.step(until) {}
+        self.advance(until);
+    }
+
+    /// Runs one operation alone.
+    pub fn run_alone(&mut self, seat: usize, op: Op) -> Option<Told> {
+        self.round.clear();
+        self.launch(seat, op);
+        if !self.run_until_done() {
+            return None;
+        }
+        self.round.pop().and_then(|done| done.outcome)
+    }
+}
+
+fn is_due(deadline: Option<Time>, now: Now) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now.time)
+}
+
+pub fn short(text: &str) -> String {
+    if text.len() <= 300 {
+        text.to_string()
+    } else {
+        format!("{}…", text.chars().take(300).collect::<String>())
+    }
+}

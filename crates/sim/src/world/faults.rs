@@ -1,0 +1,100 @@
+//! What a machine room does: targets lose power, clients die, networks part, disks fill.
+
+use super::*;
+
+impl World {
+    pub(super) fn plan_faults(&mut self) {
+        let weather = self.options.weather;
+        let ids: Vec<TargetId> = self.servers.keys().copied().collect();
+        if weather.has_crashes && self.rng.one_in(12) {
+            let count = if self.rng.one_in(4) { 2 } else { 1 };
+            for _ in 0..count {
+                if let Some(id) = self.rng.pick(&ids).copied() {
+                    let at = Duration::from_nanos(self.rng.below(20_000_000));
+                    let is_power = !self.rng.one_in(4);
+                    self.post(at, Event::Crash(id, is_power));
+                }
+            }
+        }
+        if weather.has_partitions && self.rng.one_in(40) {
+            let seat = self.rng.below(self.mounts.len() as u64) as usize;
+            let end = if self.rng.one_in(3) {
+                self.rng.pick(&ids).map(|id| Endpoint::Target(*id))
+            } else {
+                Some(Endpoint::Client(self.mounts[seat].id))
+            };
+            if let Some(end) = end {
+                self.partition(end);
+            }
+        }
+        if weather.has_deaths && self.rng.one_in(80) {
+            let seat = self.rng.below(self.mounts.len() as u64) as usize;
+            self.kill_mount(seat);
+        }
+        if weather.has_full_disks && self.are_osts_up() && (self.is_full || self.rng.one_in(40)) {
+            self.is_full = !self.is_full;
+            self.count("disk full");
+            let is_full = self.is_full;
+            self.trace(|| format!("disks full: {is_full}"));
+            for server in self.servers.values() {
+                server.objects.set_full(self.is_full);
+            }
+        }
+    }
+
+    pub(super) fn start(&mut self, id: TargetId) {
+        self.trace(|| format!("{id} starts"));
+        let config = self.config.clone();
+        self.on_server(id, |server, now, _, out| server.start(now, &config, out));
+    }
+
+    pub(super) fn crash(&mut self, id: TargetId, is_power: bool) {
+        let mut rng = self.rng.fork();
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        if server.engine.is_none() {
+            return;
+        }
+        if is_power {
+            server.crash(&mut rng);
+            self.count("power failure");
+        } else {
+            server.kill();
+            self.count("process killed");
+        }
+        if self.is_full {
+            self.is_full = false;
+            for server in self.servers.values() {
+                server.objects.set_full(false);
+            }
+        }
+        self.trace(|| format!("{id} dies (power failure: {is_power})"));
+        self.wire.retain(|_, event| !matches!(event, Event::Sync(of) if *of == id));
+        let down = match self.rng.below(4) {
+            0 => self.rng.below(10_000_000_000),
+            _ => self.rng.below(500_000_000),
+        };
+        self.post(Duration::from_nanos(down), Event::Start(id));
+    }
+
+    /// Full disks fill up under running targets only: what was written before a crash still fits afterwards.
+    pub(super) fn are_osts_up(&self) -> bool {
+        self.servers.values().all(|server| match &server.engine {
+            Some(Engine::Ost(oss)) => !oss.core().is_recovering(),
+            Some(Engine::Mdt(_)) => true,
+            None => false,
+        })
+    }
+
+    /// A client machine loses power; another mount takes its seat.
+    pub(super) fn kill_mount(&mut self, seat: usize) {
+        self.count("client died");
+        self.trace(|| format!("client {seat} dies"));
+        self.is_doubtful = true;
+        for model in &mut self.candidates {
+            model.drop_client(seat);
+        }
+        self.model.drop_client(seat);
+        let mount = self.new_mount();
+        self.mounts[seat] = mount;
+    }
+}

@@ -1,0 +1,149 @@
+//! The judge of a round: some order of its operations must explain what all of them told.
+
+use super::*;
+
+impl World {
+    /// What is about to be written is not what was synced any more.
+    pub(super) fn forget_synced(&mut self, seat: usize, op: &Op) {
+        match op {
+            Op::Write { slot, .. } | Op::Append { slot, .. } => {
+                let node = self.mounts[seat].port.borrow().handles.get(slot).map(|(node, _)| *node);
+                if let Some(node) = node {
+                    self.synced.remove(&node);
+                }
+            }
+            Op::Truncate { .. } => self.synced.clear(),
+            _ => {}
+        }
+    }
+
+    /// What fsync has answered survives everything, its caller too.
+    pub(super) fn note_synced(&mut self, round: &[Done]) {
+        let is_writing =
+            |done: &Done| matches!(done.op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. });
+        if self.candidates.len() != 1 || round.iter().any(is_writing) {
+            return;
+        }
+        for done in round {
+            let Op::Fsync { slot } = done.op else { continue };
+            let inode = self.model.handles.get(&(done.client, slot)).map(|ino| self.model.inode(*ino));
+            if let Some(Inode { content: Content::File(data), node: Some(node), .. }) = inode
+                && done.outcome == Some(Told::Done)
+            {
+                self.synced.insert(*node, Rc::clone(data));
+                self.shared
+                    .borrow_mut()
+                    .counts
+                    .entry("fsync to be kept")
+                    .and_modify(|n| *n += 1)
+                    .or_insert(1);
+            }
+        }
+    }
+
+    /// Some order of the operations must explain what all of them told.
+    pub(super) fn judge_round(&mut self) {
+        for index in 0..self.round.len() {
+            let told = self.round[index].outcome.as_ref();
+            self.count(match told {
+                Some(Told::Error(_)) => "operation failed",
+                _ => "operation succeeded",
+            });
+            let failed =
+                told.and_then(|told| if let Told::Error(errno) = told { Some(*errno) } else { None });
+            if let (Some(5), false) = (failed, self.is_doubtful) {
+                let done = &self.round[index];
+                self.violate("model", format!("client {}: {:?} failed with EIO", done.client, done.op));
+                return;
+            }
+        }
+        if self.is_doubtful {
+            return;
+        }
+        let round = std::mem::take(&mut self.round);
+        let ops: Vec<&Done> = round.iter().filter(|done| !self.is_refused_for_space(done)).collect();
+        let candidates = explain(&self.candidates, &ops, self.started * 10);
+        match candidates.first() {
+            Some(model) => {
+                self.model = model.clone();
+                self.candidates = candidates;
+                self.note_synced(&round);
+            }
+            None => {
+                let told: Vec<String> = round.iter().map(|done| self.explain_one(done)).collect();
+                self.violate("model", format!("no order explains: {}", told.join("; ")));
+            }
+        }
+    }
+
+    /// A full disk may refuse what consumes, and nothing else may have happened then.
+    pub(super) fn is_refused_for_space(&self, done: &Done) -> bool {
+        self.was_full
+            && done.outcome == Some(Told::Error(crate::model::ENOSPC))
+            && matches!(done.op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. })
+    }
+
+    pub(super) fn explain_one(&self, done: &Done) -> String {
+        let mut model = self.model.clone();
+        model.prepare(usize::MAX / 2);
+        let expected = model.apply(done.client, &done.op).unwrap_or_else(Told::Error);
+        let told = done.outcome.as_ref().map(tell).unwrap_or_default();
+        let expected = tell(&expected);
+        format!("client {}: {:?} -> {told} (alone: {expected})", done.client, done.op)
+    }
+
+    /// Judges one operation that ran alone. False when no state explains it; `model` is one that does.
+    pub fn judge_alone(&mut self, seat: usize, op: &Op, told: &Told) -> bool {
+        let before = self.candidates.len();
+        self.candidates.retain_mut(|model| model.explains(seat, op, told));
+        match self.candidates.first() {
+            Some(model) => self.model = model.clone(),
+            None => assert!(before > 0, "there is always a state"),
+        }
+        !self.candidates.is_empty()
+    }
+
+    /// After reading the state back everything is certain again.
+    pub fn trust(&mut self) {
+        self.is_doubtful = false;
+        for mount in &mut self.mounts {
+            mount.is_doubtful = false;
+        }
+    }
+}
+
+/// All models that some order of the operations leads to. Operations whose sets have met are merged, so this is a
+/// search over sets of operations and not over their orders.
+fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
+    let mut by_set: BTreeMap<u32, Vec<Model>> = BTreeMap::from([(0, models.to_vec())]);
+    let all = (1_u32 << ops.len()) - 1;
+    while let Some((set, models)) = by_set.pop_first() {
+        if set == all {
+            return models;
+        }
+        for (index, done) in ops.iter().enumerate().filter(|(index, _)| set & (1 << index) == 0) {
+            let others = ops.iter().enumerate().filter(|(other, _)| *other != index);
+            let is_list = matches!(done.op, Op::List { .. });
+            let is_disturbing = |op: &Op| if is_list { op.is_naming() } else { op.is_removing() };
+            let is_disturbed = others.map(|(_, other)| other).any(|other| is_disturbing(&other.op));
+            let may_miss = is_disturbed && done.outcome.as_ref().is_some_and(|told| done.op.may_miss(told));
+            for model in &models {
+                if may_miss {
+                    by_set.entry(set | (1 << index)).or_default().push(model.clone());
+                    continue;
+                }
+                let mut next = model.clone();
+                next.prepare(first_ino + index);
+                let told = done.outcome.as_ref();
+                if told.is_some_and(|told| next.explains(done.client, &done.op, told)) {
+                    next.prepare(0);
+                    let known = by_set.entry(set | (1 << index)).or_default();
+                    if known.len() < CANDIDATES_MAX && !known.contains(&next) {
+                        known.push(next);
+                    }
+                }
+            }
+        }
+    }
+    Vec::new()
+}
