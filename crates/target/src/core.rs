@@ -126,6 +126,17 @@ struct Export {
     is_connect_held: bool,
 }
 
+impl Export {
+    /// What was executed after `base` may be executed again under its xid.
+    fn forget_answers_after(&mut self, base: Transno) {
+        for slot in self.slots.values_mut() {
+            if matches!(slot.state, SlotState::Done { transno, .. } if transno > base) {
+                slot.state = SlotState::Refused;
+            }
+        }
+    }
+}
+
 /// Last request of a reply slot.
 #[derive(Debug)]
 struct Slot {
@@ -136,7 +147,7 @@ struct Slot {
 #[derive(Debug)]
 enum SlotState {
     InProgress,
-    /// Answered with "again": the same xid may be executed.
+    /// Answered with "again", or not for sure executed: the same xid may be executed.
     Refused,
     Done {
         status: Status,
@@ -209,7 +220,7 @@ impl<M: MetaStore> Core<M> {
     pub fn open(store: Arc<M>, options: CoreOptions) -> Result<Core<M>, StoreError> {
         let state = rows::read_state(store.as_ref())?;
         let mark = rows::read_mark(store.as_ref())?;
-        let exports = rows::read_exports(store.as_ref(), options.now.time)?;
+        let mut exports = rows::read_exports(store.as_ref(), options.now.time)?;
         let applied = store.applied();
         let base = match (state.is_recovering, options.has_external_data) {
             (true, _) => state.base,
@@ -217,6 +228,10 @@ impl<M: MetaStore> Core<M> {
             (false, true) => mark,
             (false, false) => applied,
         };
+        if options.has_external_data {
+            // The data of what came after the base may be lost although its rows are not: do it again.
+            exports.values_mut().for_each(|export| export.forget_answers_after(base));
+        }
         let epoch = state.epoch.next();
         let mut core = Core {
             store,

@@ -29,6 +29,8 @@ pub struct TestClient {
     /// Gives locks back as soon as it is asked.
     pub is_polite: bool,
     is_cut_off: bool,
+    /// What is sent to it is lost, what it sends arrives.
+    pub is_deaf: bool,
 }
 
 impl TestClient {
@@ -101,6 +103,7 @@ impl World {
             evicted_count: 0,
             is_polite: true,
             is_cut_off: false,
+            is_deaf: false,
         };
         self.clients.insert(id, client);
         id
@@ -185,6 +188,9 @@ impl World {
             return self.handle(Input::Frame(frame));
         }
         let id = frame.dst.client_id();
+        if self.client_mut(id).is_deaf {
+            return;
+        }
         let now = self.now;
         let mut out = vec![];
         self.client_mut(id).import.on_frame(now, frame, &mut out);

@@ -27,6 +27,28 @@ fn acknowledged_writes_survive_the_loss_of_both_stores_tails() {
     }
 }
 
+/// The reply is lost and comes again after the restart, whose log still has the write's row: but not its bytes.
+#[test]
+fn a_write_is_not_answered_from_a_row_whose_data_are_lost() {
+    let mut world = World::new();
+    let a = world.client(1);
+    let lock = world.lock_and_write(a, object(1), 0, b"first");
+    world.sync();
+    world.is_syncing = false;
+    world.client_mut(a).is_deaf = true;
+    let request = world.write_request(object(1), 0, lock);
+    let ticket = world.submit(a, request, b"second".to_vec().into(), Kind::Modifying);
+    world.run();
+    assert_eq!(world.result(a, ticket), None, "nobody has told");
+    world.crash(100, |_| Kept::Nothing);
+    world.client_mut(a).is_deaf = false;
+    world.is_syncing = true;
+    world.start();
+    world.pass(Duration::from_secs(20));
+    assert!(matches!(world.result(a, ticket), Some(Ok(_))));
+    assert_eq!(world.read(a, object(1), Extent::at(0, 10)), Ok(b"second".to_vec()));
+}
+
 /// The reply of A's cancel is lost, so A still has its write when the target restarts; B's later write of the same
 /// bytes is durable, and B is gone. A's replay must not bring the old bytes back.
 #[test]
