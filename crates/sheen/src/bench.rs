@@ -4,16 +4,17 @@
 //! all at once. A figure is the median over the rounds, with the least and the greatest, for no single run says much.
 
 mod figures;
+mod floor;
 mod rounds;
 mod worker;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use figures::Report;
+use floor::{Floor, NullMount};
 use rounds::{Place, Plan};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -31,6 +32,8 @@ pub enum What {
     Ls(Options),
     #[command(hide = true)]
     Worker(worker::Task),
+    #[command(hide = true)]
+    NullMount(floor::Serve),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -58,14 +61,9 @@ pub struct Options {
     /// Makes the caches of the mount cold before each cold listing (else: drop_caches, which needs root)
     #[arg(long, value_name = "CMD")]
     pub remount: Option<String>,
-    /// Compare with a null file system on our own FUSE layer
+    /// Compare with a null file system: what this machine allows
     #[arg(long, value_enum)]
     pub floor: Option<Floor>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Floor {
-    Fuse,
 }
 
 /// What is measured.
@@ -96,14 +94,15 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Io(options) => measure(Kind::Io, options),
         What::Ls(options) => measure(Kind::Ls, options),
         What::Worker(task) => worker::run(task),
+        What::NullMount(task) => floor::serve(task),
     }
 }
 
 fn measure(kind: Kind, options: &Options) -> Result<()> {
-    let floor = options.floor.map(|Floor::Fuse| NullMount::new()).transpose()?;
+    let floor = options.floor.map(NullMount::new).transpose()?;
     let other = match (&options.compare, &floor) {
         (Some(dir), _) => Some(dir.clone()),
-        (None, Some(floor)) => Some(floor.dir.clone()),
+        (None, Some(floor)) => Some(floor.dir().to_owned()),
         (None, None) => None,
     };
     let procs = match (options.procs.as_slice(), kind) {
@@ -127,33 +126,6 @@ fn measure(kind: Kind, options: &Options) -> Result<()> {
     let text = if options.json { report.to_json()? } else { report.to_text() };
     print!("{text}");
     Ok(())
-}
-
-/// The null file system, mounted for as long as this lives.
-struct NullMount {
-    dir: PathBuf,
-    session: Option<fuse::Session>,
-}
-
-impl NullMount {
-    fn new() -> Result<NullMount> {
-        let dir = std::env::temp_dir().join(format!("sheen-null-{}", std::process::id()));
-        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let mut null = NullMount { dir, session: None };
-        let mounted = fuse::Session::mount(&null.dir, fuse::MountOptions::default());
-        let (mut session, _) = mounted.context("cannot mount the null file system")?;
-        session.run(Arc::new(fuse::null::NullFs::new(0))).context("cannot serve the null file system")?;
-        null.session = Some(session);
-        Ok(null)
-    }
-}
-
-impl Drop for NullMount {
-    fn drop(&mut self) {
-        self.session = None;
-        // A directory that stays behind is empty and harmless.
-        let _ = std::fs::remove_dir(&self.dir);
-    }
 }
 
 /// Makes caches cold: by the operator's command, or by the kernel's switch.
