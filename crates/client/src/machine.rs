@@ -416,6 +416,7 @@ impl State {
                 ImportOutput::Completed { ticket, result } => self.on_completed(target, ticket, result),
                 ImportOutput::Committed(transno) => self.on_committed(target, transno),
                 ImportOutput::ReplayWanted => {
+                    self.forget_facts(target);
                     let requests = self.replays(target);
                     let Some(connection) = self.connections.get_mut(&target) else { continue };
                     let mut outputs = Vec::new();

@@ -98,8 +98,25 @@ impl State {
         self.closing_handles.get(&open.handle.0).is_some_and(|closing| closing.is_asked)
     }
 
+    /// After an eviction: what was open and locked there is not any more.
     fn forget_mdt(&mut self, target: TargetId) {
         let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
+        self.forget_facts(target);
+        for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
+            node.flocks.clear();
+        }
+        for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
+            handle.is_lost = true;
+        }
+    }
+
+    /// Names and attributes from an MDT that was restarted count no more, locks or not: they may tell of what another
+    /// client had done, and what is lost when that client does not come back.
+    pub(crate) fn forget_facts(&mut self, target: TargetId) {
+        let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
+        if target.kind != TargetKind::Mdt {
+            return;
+        }
         self.names.drop_where(is_here);
         let now = self.now.time;
         let mut told = Vec::new();
@@ -109,14 +126,10 @@ impl State {
             node.xattrs = None;
             node.xattr_change_count += 1;
             node.change_count += 1;
-            node.flocks.clear();
             if node.kernel_attr_until > now {
                 node.kernel_attr_until = Time::ZERO;
                 told.push(id);
             }
-        }
-        for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
-            handle.is_lost = true;
         }
         if self.options.has_inc_epoch {
             self.notify_unasked(Notify::IncEpoch);

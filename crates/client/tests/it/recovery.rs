@@ -52,6 +52,29 @@ fn open_files_and_advisory_locks_survive_a_restart_of_the_mdt() {
     world.pass(Duration::from_secs(5));
 }
 
+/// The MDT loses an unlink together with the client that made it. What the other one has cached of it goes too,
+/// although its lock stays.
+#[test]
+fn names_seen_before_a_restart_of_the_mdt_are_looked_up_again() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    let file = world.create(0, TOP, "f");
+    world.release(0, file);
+    assert_eq!(world.names(1, TOP), vec!["f"]);
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    assert_eq!(world.call(1, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, TOP, "f").map_or(0, |entry| entry.node), 0, "it is gone");
+    world.mounts[1].is_cut_off = true;
+    world.crash(mdt);
+    world.start(mdt);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    assert!(world.mounts[0].events.contains(&Event::Recovered(mdt)));
+    assert_eq!(world.names(0, TOP), vec!["f"], "the unlink is lost");
+    assert_eq!(world.lookup(0, TOP, "f").map(|entry| entry.node), Ok(file.0));
+}
+
 #[test]
 fn a_last_close_whose_answer_was_lost_is_no_loss_after_a_restart_of_the_mdt() {
     let mut world = World::new(1, 1, 1);
