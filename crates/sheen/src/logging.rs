@@ -30,6 +30,13 @@ pub fn filter() -> String {
     )
 }
 
+/// # Errors
+/// The words are no filter.
+pub fn check_filter(words: &str) -> Result<()> {
+    let parsed = EnvFilter::try_new(words);
+    parsed.map(drop).with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))
+}
+
 /// Changes what is logged; empty is the default again.
 ///
 /// # Errors
@@ -51,15 +58,16 @@ pub fn set_filter(words: &str) -> Result<()> {
 /// # Errors
 /// The log file cannot be opened.
 pub fn start(file: Option<&Path>) -> Result<()> {
-    let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let words = std::env::var("SHEEN_LOG").unwrap_or_default();
+    let words =
+        if check_filter(&words).is_ok() && !words.is_empty() { words } else { DEFAULT_FILTER.to_owned() };
     match file {
         Some(path) => {
             let log =
                 RotatingLog::open(path).with_context(|| format!("cannot open the log {}", path.display()))?;
-            builder.with_ansi(false).with_writer(log).init();
+            install(words, log, false);
         }
-        None => builder.with_writer(io::stderr).init(),
+        None => install(words, io::stderr, true),
     }
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -68,6 +76,16 @@ pub fn start(file: Option<&Path>) -> Result<()> {
         std::process::abort();
     }));
     Ok(())
+}
+
+/// Starts to log, so that what is logged can be changed later.
+fn install(words: String, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, has_colours: bool) {
+    let builder = tracing_subscriber::fmt().with_ansi(has_colours).with_writer(writer);
+    let builder = builder.with_env_filter(EnvFilter::new(&words)).with_filter_reloading();
+    let handle = builder.reload_handle();
+    let set = Box::new(move |filter| handle.reload(filter).is_ok());
+    assert!(FILTER.set(Filter { words: Mutex::new(words), set }).is_ok(), "logging starts once");
+    builder.init();
 }
 
 struct RotatingLog {
