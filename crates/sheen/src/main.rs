@@ -42,6 +42,17 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
+    if matches!(
+        cli.command,
+        Command::Mounts(_)
+            | Command::Status(_)
+            | Command::Lfs(_)
+            | Command::Lctl(_)
+            | Command::Bench(_)
+            | Command::Sim(_)
+    ) {
+        sys::end_without_reader();
+    }
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

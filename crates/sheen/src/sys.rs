@@ -23,6 +23,13 @@ pub fn hold_end_signals() {
     }
 }
 
+/// Lets the process end when nobody reads its output any more, as other tools do; not for servers, whose peers come and
+/// go.
+pub fn end_without_reader() {
+    // SAFETY: SIG_DFL is a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Waits for an end signal.
 pub fn wait_for_end() {
     let set = end_signals();
