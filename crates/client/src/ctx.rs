@@ -1,10 +1,10 @@
 //! What operations share, and how they reach it: only inside a closure, so that nothing is held across an await and
 //! no expression enters it twice.
 
-use crate::executor::{Receiver, Sender, oneshot};
+use crate::executor::{Receiver, oneshot};
 use crate::machine::{Notify, NotifyId, NotifyResult, Output};
-use crate::state::{Pending, State};
-use base::{Duration, Fid, Now, Status, TargetId, Time, Transno};
+use crate::state::State;
+use base::{Duration, Fid, Now, Status, TargetId, Transno};
 use bytes::Bytes;
 use rpc::Kind;
 use std::future::Future;
@@ -224,9 +224,4 @@ pub(crate) async fn join_all<F: Future + Send>(futures: Vec<F>) -> Vec<F::Output
         }
     })
     .await
-}
-
-/// What a request waits with.
-pub(crate) fn pending(kind: &'static str, sent: Time, sender: Sender<Outcome<rpc::Answer>>) -> Pending {
-    Pending { kind, sent, sender }
 }

@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod machine;
+pub mod operator;
 pub mod stats;
 
 mod cache;
@@ -26,4 +27,5 @@ pub use call::{
     TargetSpace,
 };
 pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
+pub use operator::{IdleLockBounds, Setting, TargetSetting, TargetStatus};
 pub use stats::Stats;

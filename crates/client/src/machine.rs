@@ -3,12 +3,10 @@
 use crate::call::{Answer, Call, Caller};
 use crate::ctx::{Ctx, Who};
 use crate::executor::Executor;
+use crate::operator::{Setting, TRIM_INTERVAL, state_word};
 use crate::state::{CallState, State};
-use crate::stats::Stats;
 use crate::{locks, ops};
-use base::{
-    ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Status, TargetId, Time, Transno, limits,
-};
+use base::{ClientId, ClusterConfig, Endpoint, Machine, Now, Status, TargetId, Time, Transno};
 use rpc::{ImportOutput, ImportState};
 use wire::{Callback, Frame};
 
@@ -75,6 +73,8 @@ pub enum Input {
     /// First, and whenever it has changed.
     Config(ClusterConfig),
     Notified(NotifyId, NotifyResult),
+    /// An operator changes something.
+    Set(Setting),
     /// Supplementary groups of a caller; empty when it is gone.
     Groups {
         id: u64,
@@ -124,11 +124,6 @@ pub enum Event {
     },
 }
 
-/// Idle locks older than this are given back, as in Lustre.
-const IDLE_LOCK_AGE: Duration = Duration::from_secs(3900);
-/// Locks given back unasked at a time.
-const IDLE_LOCKS_AT_ONCE: usize = 64;
-
 /// The client machine.
 pub struct Client {
     ctx: Ctx,
@@ -140,21 +135,8 @@ impl Client {
         Client { ctx: Ctx::new(State::new(now, options)), executor: Executor::default() }
     }
 
-    /// Counters since the start, for `llite.*`, `mdc.*` and `osc.*`.
-    pub fn stats(&self) -> Stats {
-        self.ctx.with(|state| {
-            let mut stats = state.stats.clone();
-            for (target, connection) in &state.connections {
-                let mut counted = connection.stats.clone();
-                counted.is_connected = connection.import.state() == ImportState::Active;
-                counted.lock_count = connection.locks.lock_count() as u64;
-                stats.targets.insert(*target, counted);
-            }
-            stats.calls_in_flight = state.calls.len() as u64;
-            stats.node_count = state.nodes.count() as u64;
-            stats.open_count = state.handles.len() as u64;
-            stats
-        })
+    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        self.ctx.with(look)
     }
 
     fn on_call(&mut self, id: u64, call: Call, caller: Caller) {
@@ -258,6 +240,7 @@ impl Machine for Client {
                     sender.send(result);
                 }
             }),
+            Input::Set(setting) => self.ctx.with(|state| state.on_setting(setting)),
             Input::Groups { id, groups } => self.ctx.with(|state| {
                 if let Some(sender) = state.group_waiters.remove(&id) {
                     sender.send(groups);
@@ -273,10 +256,12 @@ impl Machine for Client {
         self.ctx.with(|state| {
             let sessions =
                 state.connections.values().filter_map(|connection| connection.import.next_deadline());
-            let idle = state
-                .connections
-                .values()
-                .filter_map(|connection| connection.locks.next_deadline(IDLE_LOCK_AGE));
+            let idle = state.connections.values().filter_map(|connection| {
+                let is_too_many = connection.locks.idle_count() > connection.idle_locks.count;
+                let trim = is_too_many.then(|| connection.trimmed_at.after(TRIM_INTERVAL));
+                let age = connection.locks.next_deadline(connection.idle_locks.age);
+                trim.into_iter().chain(age).min()
+            });
             let timers = state.timers.first_key_value().map(|((time, _), _)| *time);
             sessions.chain(idle).chain(timers).chain(state.lease_deadline()).min()
         })
@@ -387,24 +372,14 @@ impl State {
 
     fn on_tick(&mut self) {
         let now = self.now;
-        let mut idle = Vec::new();
         for (target, connection) in &mut self.connections {
             if connection.import.next_deadline().is_some_and(|deadline| deadline <= now.time) {
                 let mut outputs = Vec::new();
                 connection.import.on_tick(now, &mut outputs);
                 self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
             }
-            let locks = connection.locks.take_idle(
-                now.time,
-                IDLE_LOCK_AGE,
-                limits::IDLE_LOCKS_MAX,
-                IDLE_LOCKS_AT_ONCE,
-            );
-            idle.extend(locks.into_iter().map(|lock| (*target, lock)));
         }
-        for (target, lock) in idle {
-            self.start_revocation(target, lock);
-        }
+        self.trim_idle_locks();
         self.check_leases();
     }
 
@@ -444,7 +419,7 @@ impl State {
         let Some(connection) = self.connections.get_mut(&target) else { return };
         let Some(pending) = connection.tickets.remove(&ticket) else { return };
         let byte_count = result.as_ref().map_or(0, |answer| answer.data.len());
-        connection.stats.on_answered(pending.kind, now.since(pending.sent), byte_count);
+        connection.stats.on_answered(&pending, now.since(pending.sent), byte_count);
         pending.sender.send(result);
     }
 
@@ -459,6 +434,7 @@ impl State {
 
     fn on_session_state(&mut self, target: TargetId, session: ImportState) {
         let Some(connection) = self.connections.get_mut(&target) else { return };
+        connection.history.add(self.now.wall, state_word(session));
         let was_active = std::mem::replace(&mut connection.has_been_active, session == ImportState::Active);
         match session {
             ImportState::Active if !was_active => self.event(Event::Connected(target)),

@@ -40,6 +40,7 @@ impl State {
     pub(crate) fn on_evicted(&mut self, target: TargetId) {
         self.event(Event::Evicted(target));
         let Some(connection) = self.connections.get_mut(&target) else { return };
+        connection.history.add(self.now.wall, "EVICTED");
         connection.locks.clear();
         connection.expected_locks.clear();
         // Dropped senders say `Evicted`.

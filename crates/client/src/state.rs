@@ -7,6 +7,7 @@ use crate::locks::Revocation;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
+use crate::operator::{History, IdleLockBounds};
 use crate::stats::{Stats, TargetStats};
 use base::{
     ClusterConfig, Duration, Fid, LockId, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, limits,
@@ -36,12 +37,19 @@ pub(crate) struct Connection {
     /// As far as the session has said so: it may know more already, of a later incarnation of the target.
     pub(crate) committed: Transno,
     pub(crate) commit_waiters: BTreeMap<Transno, Vec<Sender<Outcome<()>>>>,
+    /// As the configuration has it.
     pub(crate) is_active: bool,
+    /// As an operator of this mount has it.
+    pub(crate) is_switched_off: bool,
     /// How often this client was evicted; tells operations that what they started before is gone.
     pub(crate) eviction_count: u64,
     /// The kernel was told to forget what depends on this target, as the lease has run out.
     pub(crate) is_lease_lost: bool,
     pub(crate) has_been_active: bool,
+    pub(crate) history: History,
+    pub(crate) idle_locks: IdleLockBounds,
+    /// When idle locks were last given back unasked.
+    pub(crate) trimmed_at: Time,
     pub(crate) stats: TargetStats,
 }
 
@@ -94,6 +102,8 @@ pub(crate) struct State {
     pub(crate) last_stamp: i64,
     pub(crate) last_trace: u64,
     pub(crate) is_draining: bool,
+    /// Whether xattrs are kept under their inode's lock.
+    pub(crate) is_caching_xattrs: bool,
     pub(crate) stats: Stats,
 }
 
@@ -128,7 +138,8 @@ impl State {
             last_stamp: 0,
             last_trace: 0,
             is_draining: false,
-            stats: Stats::default(),
+            is_caching_xattrs: true,
+            stats: Stats { since: now.wall, ..Stats::default() },
         }
     }
 
@@ -153,10 +164,14 @@ impl State {
                 committed: Transno::ZERO,
                 commit_waiters: BTreeMap::new(),
                 is_active: true,
+                is_switched_off: false,
                 eviction_count: 0,
                 is_lease_lost: false,
                 has_been_active: false,
-                stats: TargetStats::default(),
+                history: History::default(),
+                idle_locks: IdleLockBounds::default(),
+                trimmed_at: Time::ZERO,
+                stats: TargetStats { since: self.now.wall, ..TargetStats::default() },
             });
             connection.is_active = target.is_active;
         }
@@ -177,14 +192,18 @@ impl State {
         self.last_trace += 1;
         let (now, trace) = (self.now, self.last_trace);
         let connection = self.connections.get_mut(&target).ok_or(Status::NoDevice)?;
-        if !connection.is_active {
+        if !connection.is_serving() && !is_settling(&request) {
             return Err(Status::Io);
         }
         let name = request_name(&request);
         connection.stats.on_sent(&request, data.len());
         let mut outputs = Vec::new();
         let ticket = connection.import.submit(now, request, data, kind, trace, &mut outputs);
-        connection.tickets.insert(ticket, crate::ctx::pending(name, now.time, sender));
+        if kind == Kind::Modifying {
+            let in_flight = connection.import.modifying_in_flight() as u64;
+            connection.stats.modify_rpcs_in_flight.add(in_flight);
+        }
+        connection.tickets.insert(ticket, Pending { kind: name, sent: now.time, sender });
         self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
         Ok(())
     }
@@ -252,6 +271,22 @@ impl State {
     }
 }
 
+impl Connection {
+    pub(crate) fn is_serving(&self) -> bool {
+        self.is_active && !self.is_switched_off
+    }
+}
+
+/// What also goes to a target that is switched off: it makes durable or gives back what is there already.
+fn is_settling(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Lock(LockRequest::Cancel { .. })
+            | Request::Ost(OstRequest::Sync { .. })
+            | Request::Mdt(MdtRequest::Sync | MdtRequest::Close { .. })
+    )
+}
+
 impl TargetStats {
     fn on_sent(&mut self, request: &Request, byte_count: usize) {
         match request {
@@ -270,7 +305,8 @@ impl TargetStats {
         }
     }
 
-    pub(crate) fn on_answered(&mut self, kind: &'static str, waited: Duration, byte_count: usize) {
+    pub(crate) fn on_answered(&mut self, pending: &Pending, waited: Duration, byte_count: usize) {
+        let kind = pending.kind;
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.requests.entry(kind).or_default().add(micros);
         match kind {

@@ -1,6 +1,6 @@
 //! Counters of a mount, in a plain struct that the process reads for its parameters.
 
-use base::TargetId;
+use base::{TargetId, WallTime};
 use std::collections::BTreeMap;
 
 /// How often, how many bytes, how long.
@@ -56,9 +56,29 @@ pub struct TargetStats {
     pub write_rpcs_in_flight: Histogram,
     pub read_rpcs_now: u64,
     pub write_rpcs_now: u64,
-    pub is_connected: bool,
-    /// Locks that this client has from the target.
-    pub lock_count: u64,
+    /// Reply slots in use when a request that changes something was handed in, its own included.
+    pub modify_rpcs_in_flight: Histogram,
+    /// Counted since then.
+    pub since: WallTime,
+}
+
+impl TargetStats {
+    /// Starts to count anew; what is in flight stays so.
+    pub fn clear(&mut self, now: WallTime) {
+        *self = TargetStats {
+            since: now,
+            read_rpcs_now: self.read_rpcs_now,
+            write_rpcs_now: self.write_rpcs_now,
+            ..TargetStats::default()
+        };
+    }
+}
+
+impl Stats {
+    /// Starts to count calls and bytes anew.
+    pub fn clear(&mut self, now: WallTime) {
+        *self = Stats { since: now, ..Stats::default() };
+    }
 }
 
 /// Everything that a mount counts.
@@ -69,6 +89,8 @@ pub struct Stats {
     pub read_bytes: Counter,
     pub write_bytes: Counter,
     pub targets: BTreeMap<TargetId, TargetStats>,
+    /// Calls and bytes are counted since then.
+    pub since: WallTime,
     pub calls_in_flight: u64,
     pub node_count: u64,
     pub open_count: u64,

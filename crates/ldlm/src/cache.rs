@@ -222,6 +222,10 @@ impl LockCache {
         self.locks.len()
     }
 
+    pub fn resource_count(&self) -> usize {
+        self.by_resource.len()
+    }
+
     pub fn idle_count(&self) -> usize {
         self.idle.len()
     }

@@ -154,6 +154,7 @@ impl<M: MetaStore> Mds<M> {
             has_external_data: false,
         };
         let core = Core::open(store, core_options).map_err(store_error)?;
+        let now = options.now;
         let mut mds = Mds {
             fids: Fids::new(options.index, core.epoch()),
             peers: Peers::new(target, core.epoch().0, &options),
@@ -172,7 +173,7 @@ impl<M: MetaStore> Mds<M> {
             timers: BTreeSet::new(),
             enqueues: BTreeMap::new(),
             cross: Cross::default(),
-            stats: Stats::default(),
+            stats: Stats { since: now.wall, ..Stats::default() },
             core_out: Vec::new(),
             lock_out: Vec::new(),
             pending_core: VecDeque::new(),
@@ -249,8 +250,22 @@ impl<M: MetaStore> Mds<M> {
         &self.stats
     }
 
-    pub fn clear_stats(&mut self) {
-        self.stats.clear();
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// For an operator's defaults.
+    pub fn placement_mut(&mut self) -> &mut Placement {
+        &mut self.placement
+    }
+
+    /// Starts to count anew.
+    pub fn clear_stats(&mut self, now: Now) {
+        self.stats.clear(now.wall);
+    }
+
+    pub fn set_recovery_window(&mut self, window: Duration) {
+        self.core.set_recovery_window(window);
     }
 
     /// Locks of clients, granted and waiting.
@@ -333,7 +348,10 @@ impl<M: MetaStore> Mds<M> {
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);
             }
-            CoreOutput::Event(event) => out.push(Output::Event(MdsEvent::Core(event))),
+            CoreOutput::Event(event) => {
+                self.stats.evictions += u64::from(event.is_eviction());
+                out.push(Output::Event(MdsEvent::Core(event)));
+            }
         }
     }
 
@@ -348,7 +366,6 @@ impl<M: MetaStore> Mds<M> {
                 self.core.callback(holder, Callback::Blocking { lock, resource }, &mut self.core_out);
             }
             LockOutput::Evict(client) => {
-                self.stats.evictions += 1;
                 out.push(Output::Event(MdsEvent::LockTimeout { client }));
                 if self.core.is_connected(client) {
                     self.core.evict(now, client, &mut self.core_out);

@@ -1,6 +1,6 @@
 //! Counters per operation, as `mdt.*.md_stats` shows them.
 
-use base::Duration;
+use base::{Duration, WallTime};
 use std::collections::BTreeMap;
 use wire::{MdtRequest, mdt::NewNode};
 
@@ -28,6 +28,8 @@ impl OpStat {
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     pub operations: BTreeMap<&'static str, OpStat>,
+    /// Counted since then.
+    pub since: WallTime,
     /// Operations that had to wait for clients to give locks back.
     pub waited_for_locks: u64,
     /// Operations that touched other MDTs.
@@ -42,8 +44,8 @@ impl Stats {
         self.operations.entry(name).or_default().add(us);
     }
 
-    pub fn clear(&mut self) {
-        *self = Stats::default();
+    pub fn clear(&mut self, now: WallTime) {
+        *self = Stats { since: now, ..Stats::default() };
     }
 }
 

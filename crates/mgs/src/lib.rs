@@ -235,6 +235,12 @@ impl<M: MetaStore> Mgs<M> {
         let Some(mut config) = self.configs.get(&fsname).cloned() else {
             return self.refuse(now, token, Status::NotFound);
         };
+        let known = config.params.iter().find(|(known, _)| *known == path).map(|(_, value)| value.clone());
+        if known == value {
+            // Each process of the file system asks; the first one's change may still be on its way to the disk.
+            let (reply, up_to) = (Reply::Mgs(MgsReply::Config(config)), self.core.last_transno());
+            return self.core.reply_when_durable(now, token, up_to, reply, &mut self.core_out);
+        }
         config.params.retain(|(known, _)| *known != path);
         if let Some(value) = value {
             if config.params.len() >= PARAM_COUNT_MAX {

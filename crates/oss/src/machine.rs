@@ -53,6 +53,8 @@ pub enum Input {
     /// One of the stores has made more durable.
     Durable,
     Tick,
+    /// An operator wants this client gone.
+    Evict(ClientId),
 }
 
 #[derive(Clone, Debug)]
@@ -134,7 +136,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             waiting_work: BTreeMap::new(),
             last_op: OpId(0),
             cancels: CancelQueue::default(),
-            stats: OssStats::default(),
+            stats: OssStats { since: options.now.wall, ..OssStats::default() },
             kick_at: None,
             tombstone_check_at: options.now.time,
             tombstone_cursor: Vec::new(),
@@ -172,11 +174,13 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }
     }
 
-    /// An operator wants a client gone.
-    pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
-        let mut effects = Effects::default();
-        self.core.evict(now, client, &mut effects.core);
-        self.settle(now, effects, out);
+    /// Starts to count anew.
+    pub fn clear_stats(&mut self, now: Now) {
+        self.stats = OssStats { since: now.wall, ..OssStats::default() };
+    }
+
+    pub fn set_recovery_window(&mut self, window: Duration) {
+        self.core.set_recovery_window(window);
     }
 
     fn settle(&mut self, now: Now, mut effects: Effects, out: &mut Vec<Output>) {
@@ -204,7 +208,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CoreOutput::Execute(work) => self.on_work(now, *work, effects),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, effects),
             CoreOutput::RecoveryEnded => {}
-            CoreOutput::Event(event) => self.events.push(OssEvent::Core(event)),
+            CoreOutput::Event(event) => {
+                self.stats.eviction_count += u64::from(event.is_eviction());
+                self.events.push(OssEvent::Core(event));
+            }
         }
     }
 
@@ -370,7 +377,6 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn on_evicted(&mut self, now: Now, client: ClientId, effects: &mut Effects) {
-        self.stats.eviction_count += 1;
         for lock in waiting_of(&self.waiting_enqueues, client) {
             self.waiting_enqueues.remove(&(client, lock));
         }
@@ -408,6 +414,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
             }
             Input::Durable => self.core.on_durable(now, &mut effects.core),
             Input::Tick => self.on_tick(now, &mut effects),
+            Input::Evict(client) => self.core.evict(now, client, &mut effects.core),
         }
         self.settle(now, effects, out);
     }

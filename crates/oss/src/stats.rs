@@ -1,7 +1,7 @@
 //! What the target has done so far, for `obdfilter.*.stats` and `brw_stats`. Counted when a request is executed, also
 //! when it is a replay; failed requests are counted apart.
 
-use base::Status;
+use base::{Status, WallTime};
 
 /// Counter with the figures that a stats line shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,11 +62,13 @@ impl BulkStats {
     }
 }
 
-/// Counters since the start of the target.
+/// Counters since the start of the target, or since they were cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OssStats {
     pub read: BulkStats,
     pub write: BulkStats,
+    /// Counted since then.
+    pub since: WallTime,
     pub punch_count: u64,
     pub truncate_count: u64,
     pub fallocate_count: u64,

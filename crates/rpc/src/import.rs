@@ -36,6 +36,21 @@ pub enum Kind {
     Reserved,
 }
 
+/// How many requests of the caller may be in flight; operators lower it (`max_rpcs_in_flight`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightBounds {
+    /// 1 to `limits::PLAIN_IN_FLIGHT_MAX`.
+    pub plain: usize,
+    /// 1 to `limits::SLOT_COUNT`.
+    pub modifying: usize,
+}
+
+impl Default for InFlightBounds {
+    fn default() -> InFlightBounds {
+        InFlightBounds { plain: limits::PLAIN_IN_FLIGHT_MAX, modifying: usize::from(limits::SLOT_COUNT) }
+    }
+}
+
 /// Names a submitted request until it is completed or forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -174,6 +189,7 @@ pub struct Import {
     modifying_queue: VecDeque<Ticket>,
     plain_queue: VecDeque<Ticket>,
     plain_in_flight: usize,
+    bounds: InFlightBounds,
     slots: Vec<Option<Ticket>>,
     retained: BTreeMap<Transno, Retained>,
     retained_bytes: usize,
@@ -202,6 +218,7 @@ impl Import {
             modifying_queue: VecDeque::new(),
             plain_queue: VecDeque::new(),
             plain_in_flight: 0,
+            bounds: InFlightBounds::default(),
             slots: vec![None; usize::from(limits::SLOT_COUNT)],
             retained: BTreeMap::new(),
             retained_bytes: 0,
@@ -316,6 +333,19 @@ impl Import {
         }
     }
 
+    pub fn bounds(&self) -> InFlightBounds {
+        self.bounds
+    }
+
+    /// Holds for requests that are sent from now on.
+    pub fn set_bounds(&mut self, now: Now, bounds: InFlightBounds, out: &mut Vec<ImportOutput>) {
+        self.bounds = InFlightBounds {
+            plain: bounds.plain.clamp(1, limits::PLAIN_IN_FLIGHT_MAX),
+            modifying: bounds.modifying.clamp(1, usize::from(limits::SLOT_COUNT)),
+        };
+        self.dispatch(now, out);
+    }
+
     pub fn options(&self) -> &ImportOptions {
         &self.options
     }
@@ -338,9 +368,19 @@ impl Import {
         self.retained_bytes
     }
 
+    /// Requests whose effects a restart of the target may still take away.
+    pub fn retained_count(&self) -> usize {
+        self.retained.len()
+    }
+
     /// Retained requests with a transno above this.
     pub fn uncommitted_after(&self, transno: Transno) -> usize {
         self.retained.range(transno.next()..).count()
+    }
+
+    /// Reply slots in use.
+    pub fn modifying_in_flight(&self) -> usize {
+        self.slots.iter().flatten().count()
     }
 
     /// Requests of the caller that are not completed.
@@ -415,7 +455,7 @@ impl Import {
         }
         while let Some(ticket) = self.plain_queue.front().copied() {
             let is_reserved = self.pending.get(&ticket).is_some_and(|pending| pending.kind == Kind::Reserved);
-            if !is_reserved && self.plain_in_flight >= limits::PLAIN_IN_FLIGHT_MAX {
+            if !is_reserved && self.plain_in_flight >= self.bounds.plain {
                 break;
             }
             self.plain_queue.pop_front();
@@ -423,7 +463,7 @@ impl Import {
         }
         while !self.is_retaining_too_much()
             && let Some(ticket) = self.modifying_queue.front().copied()
-            && let Some(slot) = self.slots.iter().position(Option::is_none)
+            && let Some(slot) = self.slots.iter().take(self.bounds.modifying).position(Option::is_none)
         {
             self.modifying_queue.pop_front();
             if let (Some(pending), Some(owner)) = (self.pending.get_mut(&ticket), self.slots.get_mut(slot)) {

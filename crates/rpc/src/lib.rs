@@ -6,4 +6,4 @@
 
 pub mod import;
 
-pub use import::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
+pub use import::{Answer, Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};

@@ -268,8 +268,8 @@ pub enum LctlCommand {
         /// For all machines, and after restarts too
         #[arg(short = 'P')]
         permanent: bool,
-        /// With -P: take the permanent setting out
-        #[arg(short = 'd')]
+        /// With -P: take the permanent setting out; what it has set stays until a restart
+        #[arg(short = 'd', requires = "permanent")]
         delete: bool,
         /// Say nothing
         #[arg(short = 'n')]
@@ -280,9 +280,12 @@ pub enum LctlCommand {
     /// List parameters
     #[command(name = "list_param")]
     ListParam {
-        /// Mark what can be set with `=`
+        /// Mark what can be set with `=`, what has parameters below with `/`
         #[arg(short = 'F')]
         mark: bool,
+        /// With all parameters below what matches
+        #[arg(short = 'R')]
+        recursive: bool,
         #[arg(required = true)]
         patterns: Vec<String>,
     },

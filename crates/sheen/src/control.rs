@@ -41,6 +41,9 @@ pub enum Ask {
     },
     ListParam {
         pattern: String,
+        /// With everything below what matches.
+        #[serde(default)]
+        is_recursive: bool,
     },
 }
 
@@ -211,6 +214,15 @@ pub fn ask_if_alive(pid: u32, what: &Ask) -> Result<Option<Tell>> {
         // It takes its socket away first, then gives its last answers.
         Err(_) if !socket.exists() || !sys::is_alive(pid) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+impl Process {
+    /// The file system that it serves or mounts.
+    pub fn fsname(&self) -> Option<&str> {
+        let of_targets = self.targets.iter().map(|target| target.fsname.as_str());
+        let of_mounts = self.mounts.iter().map(|mount| mount.fsname.as_str());
+        of_targets.chain(of_mounts).find(|name| !name.is_empty())
     }
 }
 

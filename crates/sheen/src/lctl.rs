@@ -2,42 +2,80 @@
 
 use crate::cli::{Lctl, LctlCommand};
 use crate::control::{self, Ask};
+use crate::params;
 use anyhow::{Result, bail};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// How long the processes of this machine may take to hear of a permanent change; others hear of it in their own time.
+const CONFIG_PATIENCE: Duration = Duration::from_secs(6);
 
 /// # Errors
 /// No process has such a parameter, or one refuses a value.
 pub fn run(arguments: &Lctl) -> Result<()> {
     match &arguments.command {
         LctlCommand::GetParam { no_name, only_name, patterns } => {
+            patterns.iter().try_for_each(|pattern| params::check_name(pattern))?;
             patterns.iter().try_for_each(|pattern| get(pattern, *no_name, *only_name))
         }
         LctlCommand::SetParam { permanent, delete, quiet, settings } => {
+            let settings: Vec<Setting> =
+                settings.iter().map(|setting| Setting::parse(setting, *delete)).collect::<Result<_>>()?;
+            // Nothing is set before everything is known to be possible.
+            for setting in settings.iter().filter(|_| !*delete) {
+                params::check(&setting.pattern, &setting.value, *permanent)?;
+            }
             settings.iter().try_for_each(|setting| set(setting, *permanent, *delete, *quiet))
         }
-        LctlCommand::ListParam { mark, patterns } => {
-            patterns.iter().try_for_each(|pattern| list(pattern, *mark))
+        LctlCommand::ListParam { mark, recursive, patterns } => {
+            patterns.iter().try_for_each(|pattern| list(pattern, *mark, *recursive))
         }
     }
 }
 
+/// What one argument of `set_param` wants.
+struct Setting {
+    pattern: String,
+    value: String,
+}
+
+impl Setting {
+    fn parse(text: &str, is_deleted: bool) -> Result<Setting> {
+        let (pattern, value) = match text.split_once('=') {
+            Some((pattern, value)) => (pattern, value),
+            None if is_deleted => (text, ""),
+            None => bail!("'{text}' sets nothing; write PATH=VALUE"),
+        };
+        Ok(Setting { pattern: pattern.to_owned(), value: value.to_owned() })
+    }
+}
+
 /// What all processes answer, in order of name.
-fn ask_all(ask: &Ask, pattern: &str) -> Result<Vec<(String, String)>> {
+fn ask_all(ask: &Ask) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for process in control::processes() {
         found.extend(control::ask_if_alive(process.pid, ask)?.unwrap_or_default().params);
-    }
-    if found.is_empty() {
-        bail!("no process of this machine has a parameter '{pattern}'; see `lctl list_param '*'`");
     }
     found.sort();
     found.dedup();
     Ok(found)
 }
 
+fn nobody_has(pattern: &str) -> Result<()> {
+    if control::processes().is_empty() {
+        bail!("nothing of '{pattern}' is here: no server and no mount runs; start them: sheen up");
+    }
+    bail!("no process of this machine has '{pattern}' now; see `lctl list_param -R '*'`")
+}
+
 fn get(pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
+    let found = ask_all(&Ask::GetParam { pattern: pattern.to_owned() })?;
+    if found.is_empty() {
+        return nobody_has(pattern);
+    }
     let mut out = io::stdout().lock();
-    for (name, value) in ask_all(&Ask::GetParam { pattern: pattern.to_owned() }, pattern)? {
+    for (name, value) in found {
         let value = value.trim_end_matches('\n');
         match (only_name, no_name, value.contains('\n')) {
             (true, ..) => writeln!(out, "{name}")?,
@@ -49,24 +87,61 @@ fn get(pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
     Ok(())
 }
 
-fn set(setting: &str, is_permanent: bool, is_deleted: bool, is_quiet: bool) -> Result<()> {
-    let (pattern, value) = match setting.split_once('=') {
-        Some((pattern, value)) => (pattern, value),
-        None if is_deleted => (setting, ""),
-        None => bail!("'{setting}' sets nothing; write PATH=VALUE"),
-    };
-    let (pattern, value) = (pattern.to_owned(), value.to_owned());
-    let ask = Ask::SetParam { pattern: pattern.clone(), value, is_permanent, is_deleted };
-    for (name, value) in ask_all(&ask, &pattern)? {
-        if !is_quiet {
-            println!("{name}={value}");
+fn set(setting: &Setting, is_permanent: bool, is_deleted: bool, is_quiet: bool) -> Result<()> {
+    let (pattern, value) = (setting.pattern.clone(), setting.value.clone());
+    let ask = Ask::SetParam { pattern, value, is_permanent, is_deleted };
+    let found = if is_permanent { ask_file_systems(&ask)? } else { ask_all(&ask)? };
+    if found.is_empty() {
+        return nobody_has(&setting.pattern);
+    }
+    if !is_quiet {
+        for (name, value) in found {
+            if is_deleted { println!("{name}") } else { println!("{name}={value}") }
         }
     }
     Ok(())
 }
 
-fn list(pattern: &str, mark: bool) -> Result<()> {
-    for (name, flags) in ask_all(&Ask::ListParam { pattern: pattern.to_owned() }, pattern)? {
+/// Asks one process of each file system; they all have the same management server. Returns when every process of this
+/// machine has heard of the change, or has had the time to.
+fn ask_file_systems(ask: &Ask) -> Result<Vec<(String, String)>> {
+    let processes = control::processes();
+    let mut chosen: BTreeMap<&str, u32> = BTreeMap::new();
+    for process in &processes {
+        if let Some(fsname) = process.fsname() {
+            chosen.entry(fsname).or_insert(process.pid);
+        }
+    }
+    let mut found = Vec::new();
+    for (fsname, pid) in chosen {
+        found.extend(control::ask_if_alive(pid, ask)?.unwrap_or_default().params);
+        wait_for_config(fsname, pid);
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn wait_for_config(fsname: &str, pid: u32) {
+    let start = Instant::now();
+    while start.elapsed() < CONFIG_PATIENCE {
+        let mut processes = control::processes();
+        processes.retain(|process| process.fsname() == Some(fsname));
+        let wanted = processes.iter().find(|process| process.pid == pid).and_then(|one| one.config_version);
+        if processes.iter().all(|process| process.config_version >= wanted) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn list(pattern: &str, mark: bool, is_recursive: bool) -> Result<()> {
+    let found = ask_all(&Ask::ListParam { pattern: pattern.to_owned(), is_recursive })?;
+    if found.is_empty() {
+        params::check_level(pattern)?;
+        return nobody_has(pattern);
+    }
+    for (name, flags) in found {
         println!("{name}{}", if mark { flags.as_str() } else { "" });
     }
     Ok(())

@@ -22,6 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use translate::Shape;
 
+pub use translate::STATFS_BLOCK_BYTES;
+
 /// Calls of the process itself have this bit; the kernel's numbers do not.
 const OWN_CALL: u64 = 1 << 63;
 /// A sync or an unmount that takes longer than this has lost its servers.
@@ -232,12 +234,33 @@ impl Mount {
 
     /// Tells the mounts of a machine apart in parameter names.
     pub fn number(&self) -> u64 {
-        let Endpoint::Client(id) = self.endpoint else { return 0 };
-        id.0 as u64
+        self.client_id().0 as u64
+    }
+
+    /// The mount as servers know it.
+    pub fn client_id(&self) -> ClientId {
+        self.endpoint.client_id()
     }
 
     pub fn stats(&self) -> client::Stats {
-        self.owner.with(|client| client.stats())
+        self.with_client(|client| client.stats())
+    }
+
+    pub fn with_client<R>(&self, look: impl FnOnce(&mut Client) -> R) -> R {
+        self.owner.with(look)
+    }
+
+    /// An operator changes something.
+    pub fn set(&self, setting: client::Setting) {
+        self.owner.submit(Input::Set(setting));
+    }
+
+    /// Space of the whole file system; `None` when the servers do not answer.
+    pub fn statfs(&self) -> Option<wire::mdt::Statfs> {
+        match call(&self.owner, &self.shared, Call::Statfs { node: client::ROOT_NODE }) {
+            Ok(Ok(Answer::Statfs(statfs))) => Some(statfs),
+            _ => None,
+        }
     }
 
     /// Makes everything durable that was done through this mount.

@@ -11,6 +11,8 @@ pub struct Mounted {
     pub path: PathBuf,
     pub kind: String,
     pub source: String,
+    /// `MAJOR:MINOR` of the mounted file system.
+    pub device: String,
 }
 
 impl Mounted {
@@ -31,11 +33,11 @@ pub fn all_sheen() -> Vec<Mounted> {
     table.lines().filter_map(parse_line).filter(Mounted::is_sheen).collect()
 }
 
-/// Type of the file system that a path is on: that of the longest mount above it.
-pub fn type_at(path: &Path) -> Option<String> {
+/// The file system that a path is on: the longest mount above it, and of equal ones the last, which hides the others.
+pub fn above(path: &Path) -> Option<Mounted> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let above = table.lines().filter_map(parse_line).filter(|mounted| path.starts_with(&mounted.path));
-    above.max_by_key(|mounted| mounted.path.as_os_str().len()).map(|mounted| mounted.kind)
+    above.max_by_key(|mounted| mounted.path.as_os_str().len())
 }
 
 fn parse_line(line: &str) -> Option<Mounted> {
@@ -43,7 +45,8 @@ fn parse_line(line: &str) -> Option<Mounted> {
     let path = unescape(left.split(' ').nth(4)?);
     let mut fields = right.split(' ');
     let kind = fields.next()?.to_owned();
-    Some(Mounted { path: path.into(), kind, source: unescape(fields.next().unwrap_or_default()) })
+    let device = left.split(' ').nth(2)?.to_owned();
+    Some(Mounted { path: path.into(), kind, source: unescape(fields.next().unwrap_or_default()), device })
 }
 
 /// The kernel writes blanks and the like as a backslash and three octal digits.

@@ -41,6 +41,8 @@ pub struct Node {
     mgs_addresses: Vec<String>,
     config_owner: OnceLock<Arc<Owner<ConfigClient>>>,
     known: Mutex<Known>,
+    /// What permanent parameters have been set to here, by name.
+    pub applied_params: Mutex<BTreeMap<String, String>>,
     changed: Condvar,
 }
 
@@ -241,6 +243,7 @@ impl Node {
             mgs_addresses,
             config_owner: OnceLock::new(),
             known: Mutex::default(),
+            applied_params: Mutex::default(),
             changed: Condvar::new(),
         });
         let told = Arc::downgrade(&node);
@@ -326,11 +329,10 @@ impl Node {
         let mut known = lock(&self.known);
         known.is_unknown = false;
         let params = config.params.clone();
-        let before = known.config.replace(config);
+        known.config = Some(config);
         drop(known);
-        if before.is_none_or(|before| before.params != params) {
-            params::apply(self, &params);
-        }
+        // Also for targets that a mount knows only now.
+        params::apply(self, &params);
     }
 
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
@@ -400,6 +402,8 @@ impl Node {
         let mount = Mount::start(path, choices, with)?;
         tracing::info!(mount = %path.display(), transport = mount.transport, "mounted");
         lock(&self.mounts).push(mount);
+        let params = lock(&self.known).config.as_ref().map(|config| config.params.clone());
+        params::apply(self, &params.unwrap_or_default());
         Ok(())
     }
 
@@ -423,15 +427,13 @@ impl Node {
                 self.find_mount(&mount).and_then(|mount| mount.unmount(lazy)).map(|()| Vec::new())
             }
             Ask::GetParam { pattern } => Ok(params::get(self, &pattern)),
-            Ask::ListParam { pattern } => Ok(params::list(self, &pattern)),
-            Ask::SetParam { pattern, value, is_permanent, is_deleted } => {
-                if is_permanent {
-                    let value = if is_deleted { None } else { Some(value) };
-                    self.set_permanent(&pattern, value)
-                } else {
-                    params::set(self, &pattern, &value)
-                }
-            }
+            Ask::ListParam { pattern, is_recursive } => Ok(params::list(self, &pattern, is_recursive)),
+            Ask::SetParam { pattern, value, is_permanent, is_deleted } => match (is_permanent, is_deleted) {
+                (false, _) => params::set(self, &pattern, &value),
+                (true, true) => self.set_permanent(&pattern, None),
+                (true, false) => params::check(&pattern, &value, true)
+                    .and_then(|()| self.set_permanent(&pattern, Some(value))),
+            },
         };
         match result {
             Ok(params) => Tell { params, ..Tell::default() },
@@ -480,6 +482,9 @@ impl Node {
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
     fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
         let Some(owner) = self.config_owner.get() else { return Ok(Vec::new()) };
+        if value.is_none() {
+            self.check_is_permanent(path)?;
+        }
         let (sender, receiver) = mpsc::channel();
         let id = {
             let mut known = lock(&self.known);
@@ -491,9 +496,34 @@ impl Node {
         let shown = value.clone().unwrap_or_default();
         owner.submit(config_client::Input::SetParam { id, path: path.to_owned(), value });
         match receiver.recv_timeout(PARAM_TIMEOUT) {
-            Ok(Ok(())) => Ok(vec![(path.to_owned(), shown)]),
+            Ok(Ok(())) => {
+                // So that whoever asks this process next finds it.
+                let is_known = |known: &Known| {
+                    let found = known.config.as_ref().and_then(|config| {
+                        config.params.iter().find(|(known, _)| known == path).map(|(_, value)| value)
+                    });
+                    found.map_or("", String::as_str) == shown
+                };
+                drop(self.wait(PARAM_TIMEOUT, is_known));
+                Ok(vec![(path.to_owned(), shown)])
+            }
             Ok(Err(status)) => bail!("the management server refuses '{path}': {status}"),
             Err(_) => bail!("the management server does not answer; see `sheen status`"),
+        }
+    }
+
+    /// # Errors
+    /// Nothing of this name is set for good.
+    fn check_is_permanent(&self, path: &str) -> Result<()> {
+        let params =
+            lock(&self.known).config.as_ref().map(|config| config.params.clone()).unwrap_or_default();
+        if params.iter().any(|(known, _)| known == path) {
+            return Ok(());
+        }
+        let known: Vec<String> = params.into_iter().map(|(known, _)| known).collect();
+        match known.as_slice() {
+            [] => bail!("no parameter is permanent; there is nothing to take out"),
+            known => bail!("'{path}' is not permanent; these are: {}", known.join(", ")),
         }
     }
 

@@ -1,367 +1,287 @@
-//! Parameters and counters, under Lustre's names and in its formats. Each is declared once, in `TABLE`; `get_param`,
-//! `set_param` and `list_param` derive from it.
+//! Parameters and counters, under Lustre's names and in its formats.
+//!
+//! A parameter is declared once, in the table of its class (`llite.*`, `osc.*`, …): name, meaning, how it is read, what
+//! may be written. `get_param`, `set_param`, `list_param`, permanent parameters and docs/parameters.md follow from the
+//! tables. A class knows its instances in this process; inside names its parts are separated by `/`, as an instance may
+//! contain dots.
 
+mod absent;
 mod format;
 mod glob;
+mod global;
+mod management;
+mod mounts;
+mod names;
+mod sessions;
+mod targets;
+mod write;
 
-use crate::mount::Mount;
 use crate::node::{Node, lock};
-use crate::targets::{MdsOwner, OssOwner, Served, Target};
-use anyhow::{Context, Result, bail};
-use base::{ClientId, TargetKind};
-use format::{Stat, recovery_status, rpc_stats, stats};
-use store::ObjectStore;
+use anyhow::{Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use write::Write;
 
 /// Names with their values.
-type Values = Vec<(String, String)>;
+pub type Values = Vec<(String, String)>;
 
-/// Node, glob, value -> what was set.
-type Write = fn(&Node, &str, &str) -> Result<Values>;
-
-/// One parameter of every instance that it has in this process.
-struct Declared {
-    /// With `*` where instances differ.
-    path: &'static str,
-    /// What it is, with its unit; for `docs/operating` and the man page.
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the test that demands one for each"))]
+/// One parameter of a class.
+struct Param<T> {
+    /// Empty when the instance itself is the parameter.
+    name: &'static str,
+    /// What it is, with its unit: a sentence.
     doc: &'static str,
-    read: fn(&Node) -> Values,
-    /// Sets it at once, in every instance whose name matches the glob; `None` for what only is read.
-    write: Option<Write>,
+    /// `None` when it cannot be known now.
+    read: fn(&T) -> Option<String>,
+    /// `None` for what can only be read.
+    write: Option<Write<T>>,
 }
 
-const fn read_only(path: &'static str, doc: &'static str, read: fn(&Node) -> Values) -> Declared {
-    Declared { path, doc, read, write: None }
+const fn read_only<T>(name: &'static str, doc: &'static str, read: fn(&T) -> Option<String>) -> Param<T> {
+    Param { name, doc, read, write: None }
 }
 
-static TABLE: &[Declared] = &[
-    read_only("version", "Version of this program.", |_| {
-        vec![("version".into(), format!("sheen: {}", env!("CARGO_PKG_VERSION")))]
-    }),
-    Declared {
-        path: "debug",
-        doc: "What is logged: a level (error, warn, info, debug, trace), or levels of parts (`info,mds=debug`).",
-        read: |_| vec![("debug".into(), crate::logging::filter())],
-        write: Some(|_, _, value| {
-            crate::logging::set_filter(value)?;
-            Ok(vec![("debug".into(), value.to_owned())])
-        }),
-    },
-    read_only("health_check", "`healthy`, or which targets are not.", |node| {
-        let sick = node.targets.iter().filter(|target| target.state() == "failed");
-        let sick: Vec<String> =
-            sick.map(|target| format!("device {} reported unhealthy", name(target))).collect();
-        let value = if sick.is_empty() { "healthy".to_owned() } else { sick.join("\n") + "\nNOT HEALTHY" };
-        vec![("health_check".into(), value)]
-    }),
-    read_only("llite.*.stats", "Calls of a mount: counts, and microseconds or bytes.", |node| {
-        mounts(node, "llite", "stats", |_, counts| {
-            let mut rows = Vec::new();
-            for (row, counter) in [("read_bytes", counts.read_bytes), ("write_bytes", counts.write_bytes)] {
-                rows.push((row, "bytes", Stat::from(counter)));
-            }
-            rows.extend(counts.calls.iter().map(|(row, counter)| (*row, "usecs", Stat::from(*counter))));
-            stats(&rows)
-        })
-    }),
-    read_only("llite.*.mount_point", "Where the mount is.", |node| {
-        mounts(node, "llite", "mount_point", |mount, _| mount.path.display().to_string())
-    }),
-    read_only("llite.*.open_count", "Files that are open through the mount.", |node| {
-        mounts(node, "llite", "open_count", |_, counts| counts.open_count.to_string())
-    }),
-    read_only("llite.*.inode_count", "Inodes that the kernel knows from the mount.", |node| {
-        mounts(node, "llite", "inode_count", |_, counts| counts.node_count.to_string())
-    }),
-    read_only(
-        "osc.*.rpc_stats",
-        "Data requests of a mount to one OST: sizes and how many at a time.",
-        |node| connections(node, TargetKind::Ost, "osc", "rpc_stats", rpc_stats),
-    ),
-    read_only("osc.*.stats", "Requests of a mount to one OST, microseconds.", |node| {
-        connections(node, TargetKind::Ost, "osc", "stats", request_stats)
-    }),
-    read_only("osc.*.state", "Session of a mount with one OST.", |node| {
-        connections(node, TargetKind::Ost, "osc", "state", connection_state)
-    }),
-    read_only("mdc.*.stats", "Requests of a mount to one MDT, microseconds.", |node| {
-        connections(node, TargetKind::Mdt, "mdc", "stats", request_stats)
-    }),
-    read_only("mdc.*.state", "Session of a mount with one MDT.", |node| {
-        connections(node, TargetKind::Mdt, "mdc", "state", connection_state)
-    }),
-    read_only("ldlm.namespaces.*.lock_count", "Locks that a mount has from one target.", |node| {
-        let mut values = Values::new();
-        for (kind, word) in [(TargetKind::Mdt, "mdc"), (TargetKind::Ost, "osc")] {
-            values
-                .extend(connections(node, kind, word, "lock_count", |counts| counts.lock_count.to_string()));
-        }
-        values.iter_mut().for_each(|(name, _)| {
-            let instance = name.split_once('.').map_or("", |(_, rest)| rest);
-            *name = format!("ldlm.namespaces.{instance}");
-        });
-        values
-    }),
-    Declared {
-        path: "mdt.*.md_stats",
-        doc: "Metadata requests executed, microseconds from arrival to answer; any value clears them.",
-        read: |node| mdts(node, "md_stats", |owner| owner.with(|mds| md_stats(mds.stats()))),
-        write: Some(|node, pattern, value| {
-            write_mdts(node, pattern, "md_stats", value, |owner, _| {
-                owner.with(|mds| mds.clear_stats());
-                Ok(())
-            })
-        }),
-    },
-    read_only("mdt.*.recovery_status", "Recovery after the last start of an MDT.", |node| {
-        mdts(node, "recovery_status", |owner| owner.with(|mds| recovery_status(mds.core())))
-    }),
-    read_only("mdt.*.num_exports", "Clients with a session on an MDT.", |node| {
-        mdts(node, "num_exports", |owner| owner.with(|mds| mds.core().clients().count().to_string()))
-    }),
-    read_only("mdt.*.uuid", "Name of an MDT.", |node| {
-        each(node, "mdt", "uuid", |target| {
-            matches!(target.served, Served::Mds(_)).then(|| format!("{}_UUID", name(target)))
-        })
-    }),
-    Declared {
-        path: "mdt.*.evict_client",
-        doc: "Written with a client's id, ends its session on an MDT against its will.",
-        read: |node| mdts(node, "evict_client", |_| String::new()),
-        write: Some(|node, pattern, value| {
-            write_mdts(node, pattern, "evict_client", value, |owner, value| {
-                owner.submit(mds::Input::Evict(parse_client(value)?));
-                Ok(())
-            })
-        }),
-    },
-    read_only("ldlm.namespaces.mdt-*.lock_count", "Locks that an MDT has granted.", |node| {
-        let values = mdts(node, "lock_count", |owner| owner.with(|mds| mds.lock_count().to_string()));
-        rename(values, "mdt.", "ldlm.namespaces.mdt-")
-    }),
-    read_only("obdfilter.*.stats", "Data requests executed: counts, and bytes.", |node| {
-        osts(node, "stats", |owner| owner.with(|oss| ost_stats(oss.stats())))
-    }),
-    read_only("obdfilter.*.brw_stats", "Sizes of the data requests that an OST executed.", |node| {
-        osts(node, "brw_stats", |owner| {
-            owner.with(|oss| {
-                let (read, write) = (&oss.stats().read, &oss.stats().write);
-                format::brw_stats(
-                    (&read.pages.buckets, &write.pages.buckets),
-                    (&read.io_bytes.buckets, &write.io_bytes.buckets),
-                )
-            })
-        })
-    }),
-    read_only("obdfilter.*.recovery_status", "Recovery after the last start of an OST.", |node| {
-        osts(node, "recovery_status", |owner| owner.with(|oss| recovery_status(oss.core())))
-    }),
-    read_only("obdfilter.*.num_exports", "Clients with a session on an OST.", |node| {
-        osts(node, "num_exports", |owner| owner.with(|oss| oss.core().clients().count().to_string()))
-    }),
-    read_only("obdfilter.*.kbytestotal", "Space of the local file system, KiB.", |node| {
-        osts(node, "kbytestotal", |owner| kib(owner, |space| space.total_bytes))
-    }),
-    read_only("obdfilter.*.kbytesfree", "Free space of the local file system, KiB.", |node| {
-        osts(node, "kbytesfree", |owner| kib(owner, |space| space.free_bytes))
-    }),
-    read_only(
-        "obdfilter.*.kbytesavail",
-        "Space that files may still take, after the reserve, KiB.",
-        |node| osts(node, "kbytesavail", |owner| kib(owner, |space| space.avail_bytes)),
-    ),
-    read_only("mgs.MGS.live.*", "Configuration of each file system.", |node| {
-        let mut values = Values::new();
-        for target in &node.targets {
-            let Served::Mgs(owner) = &target.served else { continue };
-            owner.with(|mgs| {
-                for (fsname, config) in mgs.configs() {
-                    values.push((format!("mgs.MGS.live.{fsname}"), format::live(config)));
-                }
-            });
-        }
-        values
-    }),
+/// Parameters that several instances have.
+struct Class<T: 'static> {
+    /// With `*` for the instance.
+    path: &'static str,
+    /// Those of this process: what stands in the place of `path`, and what is read and written.
+    instances: fn(&Node) -> Vec<(String, T)>,
+    params: &'static [Param<T>],
+}
+
+/// All classes, in the order of the documentation.
+static CLASSES: &[&dyn AnyClass] = &[
+    &global::CLASS,
+    &mounts::CLASS,
+    &sessions::OSC,
+    &sessions::MDC,
+    &sessions::LOCKS,
+    &targets::MDT,
+    &targets::LOD,
+    &targets::MDT_LOCKS,
+    &targets::OST,
+    &targets::OST_LOCKS,
+    &targets::DISK,
+    &targets::MDT_EXPORTS,
+    &targets::OST_EXPORTS,
+    &management::MGS,
+    &management::LIVE,
+    &management::EXPORTS,
 ];
+
+/// What documentation and checks need to know of a parameter.
+#[cfg_attr(not(test), expect(dead_code, reason = "most of it is for docs/parameters.md, which a test makes"))]
+struct Declared {
+    path: String,
+    doc: &'static str,
+    /// What may be written; `None` for what can only be read.
+    values: Option<String>,
+}
+
+/// A class of whatever type.
+trait AnyClass: Sync {
+    fn declared(&self) -> Vec<Declared>;
+    /// Whether the value suits every parameter that the pattern may mean.
+    fn check(&self, pattern: &str, value: &str, is_permanent: bool) -> Result<()>;
+    /// Names of the parameters that exist now, and whether they can be written.
+    fn names(&self, node: &Node) -> Vec<(String, bool)>;
+    fn read(&self, node: &Node, pattern: &str) -> Values;
+    /// Names that can be written and match.
+    fn writable(&self, node: &Node, pattern: &str) -> Vec<String>;
+    /// Writes those whose name this is; true when there were some.
+    fn write(&self, node: &Node, name: &str, value: &str) -> Result<bool>;
+}
+
+impl<T> Class<T> {
+    fn path_of(&self, param: &Param<T>) -> String {
+        names::join(self.path, param.name)
+    }
+}
+
+impl<T> AnyClass for Class<T> {
+    fn declared(&self) -> Vec<Declared> {
+        let declared = |param: &Param<T>| Declared {
+            path: names::shown(&self.path_of(param)),
+            doc: param.doc,
+            values: param.write.as_ref().map(Write::values),
+        };
+        self.params.iter().map(declared).collect()
+    }
+
+    fn check(&self, pattern: &str, value: &str, is_permanent: bool) -> Result<()> {
+        for param in self.params.iter().filter(|param| glob::meets(pattern, &self.path_of(param))) {
+            let path = names::shown(&self.path_of(param));
+            match &param.write {
+                None => bail!("'{path}' can only be read"),
+                Some(write) if is_permanent && !write.is_lasting() => {
+                    bail!("'{path}' does something once; it cannot be permanent")
+                }
+                Some(write) => write.check(&path, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self, node: &Node) -> Vec<(String, bool)> {
+        let instances = (self.instances)(node);
+        let name =
+            |instance: &str, param: &Param<T>| (names::join(instance, param.name), param.write.is_some());
+        instances
+            .iter()
+            .flat_map(|(instance, _)| self.params.iter().map(move |param| name(instance, param)))
+            .collect()
+    }
+
+    fn read(&self, node: &Node, pattern: &str) -> Values {
+        let mut values = Values::new();
+        for (instance, of) in (self.instances)(node) {
+            for param in self.params {
+                let name = names::join(&instance, param.name);
+                if glob::matches(pattern, &name)
+                    && let Some(value) = (param.read)(&of)
+                {
+                    values.push((names::shown(&name), value));
+                }
+            }
+        }
+        values
+    }
+
+    fn writable(&self, node: &Node, pattern: &str) -> Vec<String> {
+        let mut names = self.names(node);
+        names.retain(|(name, is_writable)| *is_writable && glob::matches(pattern, name));
+        names.into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn write(&self, node: &Node, name: &str, value: &str) -> Result<bool> {
+        let mut is_found = false;
+        for (instance, of) in (self.instances)(node) {
+            for param in self.params.iter().filter(|param| names::join(&instance, param.name) == name) {
+                if let Some(write) = &param.write {
+                    write.apply(&of, value)?;
+                    is_found = true;
+                }
+            }
+        }
+        Ok(is_found)
+    }
+}
 
 /// Parameters that match the glob, with their values.
 pub fn get(node: &Node, pattern: &str) -> Values {
-    let mut values: Values = TABLE.iter().flat_map(|declared| (declared.read)(node)).collect();
-    values.retain(|(name, _)| glob::matches(pattern, name));
-    values
+    CLASSES.iter().flat_map(|class| class.read(node, pattern)).collect()
 }
 
-/// Parameters that match the glob; `=` beside those that can be set.
-pub fn list(node: &Node, pattern: &str) -> Values {
-    let mut values = Values::new();
-    for declared in TABLE {
-        let mark = if declared.write.is_some() { "=" } else { "" };
-        values.extend((declared.read)(node).into_iter().map(|(name, _)| (name, mark.to_owned())));
+/// What matches the glob: parameters and the levels above them, with a mark as `ls -F` has it: `=` can be set, `/` has
+/// parameters below. With `is_recursive` the parameters below.
+pub fn list(node: &Node, pattern: &str, is_recursive: bool) -> Values {
+    let mut found = BTreeMap::new();
+    for (name, is_writable) in CLASSES.iter().flat_map(|class| class.names(node)) {
+        let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+        for end in ends {
+            let (level, is_leaf) = (&name[..end], end == name.len());
+            if !glob::matches(pattern, level) {
+                continue;
+            }
+            let (shown, is_leaf) = if is_recursive { (name.as_str(), true) } else { (level, is_leaf) };
+            let mark = match (is_leaf, is_writable) {
+                (false, _) => "/",
+                (true, true) => "=",
+                (true, false) => "",
+            };
+            found.insert(names::shown(shown), mark.to_owned());
+        }
     }
-    values.retain(|(name, _)| glob::matches(pattern, name));
-    values
+    found.into_iter().collect()
 }
 
-/// Sets what matches the glob.
+/// Whether the pattern names something that exists in this program and takes the value, without looking at what runs.
+///
+/// # Errors
+/// One line that says what is wrong, and which names are like it.
+pub fn check(pattern: &str, value: &str, is_permanent: bool) -> Result<()> {
+    check_name(pattern)?;
+    CLASSES.iter().try_for_each(|class| class.check(pattern, value, is_permanent))
+}
+
+/// # Errors
+/// No parameter and no level above parameters has such a name.
+pub fn check_level(pattern: &str) -> Result<()> {
+    let declared = CLASSES.iter().flat_map(|class| class.declared());
+    let levels: BTreeSet<String> = declared
+        .flat_map(|declared| {
+            let ends: Vec<usize> = declared.path.match_indices('.').map(|(at, _)| at).collect();
+            ends.into_iter().map(|end| declared.path[..end].to_owned()).collect::<Vec<_>>()
+        })
+        .collect();
+    if levels.iter().any(|level| glob::meets(pattern, level)) {
+        return Ok(());
+    }
+    let levels: Vec<&str> = levels.iter().map(String::as_str).collect();
+    match names::alike(pattern, &levels).as_slice() {
+        [] => check_name(pattern),
+        alike => bail!("there is nothing named '{pattern}'; there is {}", alike.join(", ")),
+    }
+}
+
+/// # Errors
+/// No parameter has such a name.
+pub fn check_name(pattern: &str) -> Result<()> {
+    let declared: Vec<Declared> = CLASSES.iter().flat_map(|class| class.declared()).collect();
+    if declared.iter().any(|declared| glob::meets(pattern, &declared.path)) {
+        return Ok(());
+    }
+    if let Some((path, reason)) = absent::find(pattern) {
+        bail!("'{path}' of Lustre is not here: {reason}");
+    }
+    let paths: Vec<&str> = declared.iter().map(|declared| declared.path.as_str()).collect();
+    match names::alike(pattern, &paths).as_slice() {
+        [] => bail!("there is no parameter '{pattern}'; see `lctl list_param -R '*'`"),
+        alike => bail!("there is no parameter '{pattern}'; there is {}", alike.join(", ")),
+    }
+}
+
+/// Sets what matches the glob; nothing when one of them does not take the value.
 ///
 /// # Errors
 /// It can only be read, or the value is not possible.
 pub fn set(node: &Node, pattern: &str, value: &str) -> Result<Values> {
+    check(pattern, value, false)?;
     let mut done = Values::new();
-    for declared in TABLE {
-        let is_meant = (declared.read)(node).iter().any(|(name, _)| glob::matches(pattern, name));
-        match declared.write {
-            _ if !is_meant => {}
-            Some(write) => done.extend(write(node, pattern, value)?),
-            None => bail!("'{}' can only be read", declared.path),
-        }
-    }
-    Ok(done)
-}
-
-/// Applies the permanent parameters of a configuration that this process knows.
-pub fn apply(node: &Node, params: &[(String, String)]) {
-    for (path, value) in params {
-        if let Err(error) = set(node, path, value) {
-            tracing::warn!(path, value, "a permanent parameter was not applied: {error:#}");
-        }
-    }
-}
-
-/// `fsname-MDT0000`; the management server has no file system.
-fn name(target: &Target) -> String {
-    if target.id.kind == TargetKind::Mgt { "MGS".into() } else { format!("{}-{}", target.fsname, target.id) }
-}
-
-fn each(node: &Node, word: &str, what: &str, read: impl Fn(&Target) -> Option<String>) -> Values {
-    let values = node.targets.iter().filter_map(|target| Some((name(target), read(target)?)));
-    values.map(|(instance, value)| (format!("{word}.{instance}.{what}"), value)).collect()
-}
-
-fn mdts(node: &Node, what: &str, read: impl Fn(&MdsOwner) -> String) -> Values {
-    each(node, "mdt", what, |target| match &target.served {
-        Served::Mds(owner) => Some(read(owner)),
-        _ => None,
-    })
-}
-
-fn write_mdts(
-    node: &Node,
-    pattern: &str,
-    what: &str,
-    value: &str,
-    write: impl Fn(&MdsOwner, &str) -> Result<()>,
-) -> Result<Values> {
-    let mut done = Values::new();
-    for target in &node.targets {
-        let path = format!("mdt.{}.{what}", name(target));
-        if let Served::Mds(owner) = &target.served
-            && glob::matches(pattern, &path)
-        {
-            write(owner, value)?;
-            done.push((path, value.to_owned()));
-        }
-    }
-    Ok(done)
-}
-
-fn osts(node: &Node, what: &str, read: impl Fn(&OssOwner) -> String) -> Values {
-    each(node, "obdfilter", what, |target| match &target.served {
-        Served::Oss(owner) => Some(read(owner)),
-        _ => None,
-    })
-}
-
-/// `fsname-` and a number of the mount, as Lustre names its instances.
-fn instance(mount: &Mount) -> String {
-    format!("{}-{:016x}", mount.fsname, mount.number())
-}
-
-fn mounts(node: &Node, word: &str, what: &str, read: impl Fn(&Mount, &client::Stats) -> String) -> Values {
-    let mounts = lock(&node.mounts).clone();
-    let value = |mount: &Mount| (format!("{word}.{}.{what}", instance(mount)), read(mount, &mount.stats()));
-    mounts.iter().map(|mount| value(mount)).collect()
-}
-
-/// One value for each target that a mount talks to.
-fn connections(
-    node: &Node,
-    kind: TargetKind,
-    word: &str,
-    what: &str,
-    read: impl Fn(&client::stats::TargetStats) -> String,
-) -> Values {
-    let mut values = Values::new();
-    for mount in lock(&node.mounts).clone() {
-        for (target, counts) in mount.stats().targets {
-            if target.kind == kind {
-                let number = mount.number();
-                let path = format!("{word}.{}-{target}-{word}-{number:016x}.{what}", mount.fsname);
-                values.push((path, read(&counts)));
+    for class in CLASSES {
+        for name in class.writable(node, pattern) {
+            if class.write(node, &name, value)? {
+                done.push((names::shown(&name), value.to_owned()));
             }
         }
     }
-    values
+    Ok(done)
 }
 
-fn rename(values: Values, from: &str, to: &str) -> Values {
-    values.into_iter().map(|(name, value)| (name.replacen(from, to, 1), value)).collect()
-}
-
-fn request_stats(counts: &client::stats::TargetStats) -> String {
-    let rows: Vec<_> =
-        counts.requests.iter().map(|(row, counter)| (*row, "usecs", Stat::from(*counter))).collect();
-    stats(&rows)
-}
-
-fn connection_state(counts: &client::stats::TargetStats) -> String {
-    format!("current_state: {}", if counts.is_connected { "FULL" } else { "DISCONN" })
-}
-
-fn md_stats(counts: &mds::Stats) -> String {
-    let rows: Vec<_> = counts
-        .operations
-        .iter()
-        .map(|(row, stat)| {
-            let stat = Stat {
-                count: stat.count,
-                min: stat.min_us,
-                max: stat.max_us,
-                sum: stat.sum_us,
-                sum_of_squares: stat.sum_of_squares_us,
-            };
-            (*row, "usecs", stat)
-        })
-        .collect();
-    stats(&rows)
-}
-
-fn ost_stats(counts: &oss::OssStats) -> String {
-    let bytes = |samples: &oss::Samples| Stat {
-        count: samples.count,
-        min: samples.min,
-        max: samples.max,
-        sum: samples.sum,
-        sum_of_squares: samples.sum_of_squares,
-    };
-    let mut rows = vec![
-        ("read_bytes", "bytes", bytes(&counts.read.bytes)),
-        ("write_bytes", "bytes", bytes(&counts.write.bytes)),
-    ];
-    rows.extend(counts.operations().map(|(row, count)| (row, "reqs", Stat { count, ..Stat::default() })));
-    stats(&rows)
-}
-
-fn kib(owner: &OssOwner, read: impl Fn(&store::Space) -> u64) -> String {
-    let objects = owner.with(|oss| oss.objects().clone());
-    (read(&objects.space()) / 1024).to_string()
-}
-
-/// A client's id as logs show it.
-fn parse_client(text: &str) -> Result<ClientId> {
-    let digits: String = text.chars().filter(|c| *c != '-').collect();
-    let id = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
-    id.map(ClientId).with_context(|| format!("'{text}' is no client id; the log of the target names them"))
+/// Brings what this process has in line with the permanent parameters: what they name and what has not got that value
+/// from them yet. So an operator's later `set_param` stays until the permanent value changes.
+pub fn apply(node: &Node, params: &[(String, String)]) {
+    let mut wanted = BTreeMap::new();
+    for (pattern, value) in params {
+        if let Err(error) = check(pattern, value, true) {
+            tracing::warn!(pattern, value, "a permanent parameter is not known here: {error:#}");
+            continue;
+        }
+        for class in CLASSES {
+            wanted.extend(class.writable(node, pattern).into_iter().map(|name| (name, value.clone())));
+        }
+    }
+    let mut applied = lock(&node.applied_params);
+    for (name, value) in wanted.iter().filter(|(name, value)| applied.get(*name) != Some(*value)) {
+        for class in CLASSES {
+            match class.write(node, name, value) {
+                Ok(true) => tracing::info!(name = names::shown(name), value, "set, as is permanent"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(name, value, "a permanent parameter was not applied: {error:#}"),
+            }
+        }
+    }
+    *applied = wanted;
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
 use wire::{Callback, Frame, FrameKind, Reply, Request};
 
+pub use recovery::RecoveryReport;
+
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
     pub id: TargetId,
@@ -94,6 +96,13 @@ pub enum CoreEvent {
         transno: Transno,
         replay: Option<Transno>,
     },
+}
+
+impl CoreEvent {
+    /// A client lost its session against its will.
+    pub fn is_eviction(&self) -> bool {
+        matches!(self, CoreEvent::Evicted { why, .. } if *why != EvictReason::Restarted)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +202,7 @@ pub struct Core<M: MetaStore> {
     open_at: Transno,
     is_open: bool,
     recovery: Option<Recovery>,
+    last_recovery: RecoveryReport,
     next_serial: u64,
     exports: BTreeMap<ClientId, Export>,
     /// Frames from before `is_open`, and requests from before the end of recovery.
@@ -244,6 +254,7 @@ impl<M: MetaStore> Core<M> {
             open_at: Transno::ZERO,
             is_open: false,
             recovery: None,
+            last_recovery: RecoveryReport::default(),
             next_serial: state.next_serial,
             held_frames: VecDeque::new(),
             held_for_rows: BTreeMap::new(),

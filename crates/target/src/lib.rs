@@ -7,4 +7,4 @@
 
 pub mod core;
 
-pub use crate::core::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Token, Work};
+pub use crate::core::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, RecoveryReport, Token, Work};

@@ -9,6 +9,7 @@ pub mod coherence;
 pub mod enospc;
 pub mod fsx;
 pub mod kill9;
+pub mod params;
 pub mod pjdfstest;
 pub mod posix;
 pub mod powercut;
@@ -20,6 +21,7 @@ pub mod two_mounts;
 pub const ALL: &[&Suite] = &[
     &smoke::SUITE,
     &badinput::SUITE,
+    &params::SUITE,
     &posix::SUITE,
     &pjdfstest::SUITE,
     &fsx::SUITE,

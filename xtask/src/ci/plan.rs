@@ -48,6 +48,7 @@ enum Kind {
 const SUITES: &[(&str, u64, u64, bool)] = &[
     ("smoke", 300, 200, false),
     ("badinput", 240, 0, false),
+    ("params", 300, 0, false),
     ("posix", 600, 0, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),

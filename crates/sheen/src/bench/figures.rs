@@ -115,7 +115,8 @@ impl Report {
 
 impl Measured {
     fn new(path: &Path) -> Measured {
-        let file_system = mount_table::type_at(path).unwrap_or_else(|| "unknown".to_string());
+        let file_system =
+            mount_table::above(path).map_or_else(|| "unknown".to_string(), |mounted| mounted.kind);
         Measured { path: path.display().to_string(), file_system }
     }
 }

@@ -9,7 +9,7 @@ use wire::mdt::{FileLock, FlockKind};
 /// Preferred size of I/O that stat(2) shows.
 const BLOCK_BYTES: u32 = 4096;
 /// What `statfs` counts in.
-const STATFS_BLOCK_BYTES: u32 = 4096;
+pub const STATFS_BLOCK_BYTES: u32 = 4096;
 
 /// What the reply to a request looks like, when that does not follow from the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

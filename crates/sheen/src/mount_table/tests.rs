@@ -8,7 +8,12 @@ fn a_line_of_the_kernel_is_read() {
     let mounted = parse_line(line).unwrap();
     assert_eq!(
         mounted,
-        Mounted { path: "/mnt/a b".into(), kind: "fuse.sheen".into(), source: "sheen".into() }
+        Mounted {
+            path: "/mnt/a b".into(),
+            kind: "fuse.sheen".into(),
+            source: "sheen".into(),
+            device: "98:0".into()
+        }
     );
     assert_eq!(parse_line("garbage"), None);
 }

@@ -1,10 +1,11 @@
 //! Lustre's text formats, which other people's parsers read.
 
-use base::{ClusterConfig, TargetKind, WallTime};
+use base::{ClusterConfig, TargetId, TargetKind, WallTime};
+use client::TargetStatus;
 use client::stats::{Counter, Histogram, TargetStats};
 use std::fmt::Write;
 use store::MetaStore;
-use target::Core;
+use target::{Core, RecoveryReport};
 
 /// Figures of one line of a `stats` file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,19 +29,20 @@ impl From<Counter> for Stat {
     }
 }
 
-fn snapshot_time() -> String {
-    let WallTime(wall) = net::clock::now().wall;
-    format!(
-        "{:<25} {}.{:09} secs.nsecs\n",
-        "snapshot_time",
-        wall / 1_000_000_000,
-        wall.rem_euclid(1_000_000_000)
-    )
+/// The three lines at the head of every file with counters: now, since when it counts, and how long that is.
+fn times(since: WallTime) -> String {
+    let now = net::clock::now().wall;
+    let elapsed = WallTime(now.0.saturating_sub(since.0).max(0));
+    let lines = [("snapshot_time", now), ("start_time", since), ("elapsed_time", elapsed)];
+    let line = |(name, at): (&str, WallTime)| {
+        format!("{name:<25} {}.{:09} secs.nsecs\n", at.seconds(), at.nanoseconds())
+    };
+    lines.into_iter().map(line).collect()
 }
 
 /// `name N samples [unit] min max sum sumsq`; what never happened is left out, counts have no figures.
-pub fn stats(rows: &[(&str, &str, Stat)]) -> String {
-    let mut out = snapshot_time();
+pub fn stats(since: WallTime, rows: &[(&str, &str, Stat)]) -> String {
+    let mut out = times(since);
     for (name, unit, stat) in rows.iter().filter(|(_, _, stat)| stat.count > 0) {
         let _ = write!(out, "{name:<25} {} samples [{unit}]", stat.count);
         if *unit != "reqs" {
@@ -53,7 +55,7 @@ pub fn stats(rows: &[(&str, &str, Stat)]) -> String {
 
 /// `osc.*.rpc_stats`: reads and writes side by side.
 pub fn rpc_stats(counts: &TargetStats) -> String {
-    let mut out = snapshot_time();
+    let mut out = times(counts.since);
     let _ = writeln!(out, "read RPCs in flight:  {}", counts.read_rpcs_now);
     let _ = writeln!(out, "write RPCs in flight: {}", counts.write_rpcs_now);
     let _ = writeln!(out, "pending write pages:  0");
@@ -66,9 +68,65 @@ pub fn rpc_stats(counts: &TargetStats) -> String {
     out
 }
 
+/// `mdc.*.rpc_stats`: requests that change something.
+pub fn modify_rpc_stats(status: &TargetStatus) -> String {
+    let counts = &status.stats;
+    let mut out = times(counts.since);
+    let _ = writeln!(out, "modify_RPCs_in_flight:  {}", status.modifying_in_flight);
+    let _ = writeln!(out, "\n\t\t\tmodify");
+    let _ = writeln!(out, "{:<21} rpcs   % cum %", "rpcs in flight");
+    let buckets = &counts.modify_rpcs_in_flight.buckets;
+    let total = buckets.iter().sum();
+    let mut sum = 0;
+    for (bucket, count) in buckets.iter().enumerate() {
+        sum += count;
+        let (part, so_far) = (percent(*count, total), percent(sum, total));
+        let _ = writeln!(out, "{}:\t\t{count:10} {part:3} {so_far:3}", bucket_name(bucket));
+    }
+    out
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    (part * 100).checked_div(whole).unwrap_or(0)
+}
+
+/// `osc.*.state`: now, and the states before it with their times.
+pub fn state(status: &TargetStatus) -> String {
+    let mut out = format!("current_state: {}\nstate_history:\n", status.state);
+    for (at, word) in &status.history {
+        let _ = writeln!(out, " - [ {}, {word} ]", at.seconds());
+    }
+    out
+}
+
+/// `osc.*.import`
+pub fn import(fsname: &str, target: TargetId, status: &TargetStatus) -> String {
+    let word = if target.kind == TargetKind::Mdt { "mdc" } else { "osc" };
+    let requests = status.stats.requests.values();
+    let (count, sum) = requests.fold((0, 0), |(count, sum), one| (count + one.count, sum + one.sum));
+    let mut out = String::from("import:\n");
+    let _ = writeln!(out, "    name: {fsname}-{target}-{word}");
+    let _ = writeln!(out, "    target: {fsname}-{target}_UUID");
+    let _ = writeln!(out, "    state: {}", status.state);
+    let _ = writeln!(out, "    connection:");
+    let _ = writeln!(out, "       failover_nids: [ {} ]", nids(&status.nids));
+    let _ = writeln!(out, "       evictions: {}", status.eviction_count);
+    let _ = writeln!(out, "    rpcs:");
+    let _ = writeln!(out, "       inflight: {}", status.outstanding);
+    let _ = writeln!(out, "       avg_waittime: {} usec", sum.checked_div(count).unwrap_or(0));
+    let _ = writeln!(out, "    transactions:");
+    let _ = writeln!(out, "       kept_for_replay: {}", status.retained_count);
+    let _ = writeln!(out, "       peer_committed: {}", status.last_committed.0);
+    out
+}
+
+pub fn nids(addresses: &[String]) -> String {
+    addresses.iter().map(|address| crate::nid::format_nid(address)).collect::<Vec<_>>().join(", ")
+}
+
 /// `obdfilter.*.brw_stats`: pairs of reads and writes.
-pub fn brw_stats(pages: (&[u64], &[u64]), bytes: (&[u64], &[u64])) -> String {
-    let mut out = snapshot_time();
+pub fn brw_stats(since: WallTime, pages: (&[u64], &[u64]), bytes: (&[u64], &[u64])) -> String {
+    let mut out = times(since);
     table(&mut out, "pages per bulk r/w", "rpcs", pages.0, pages.1);
     table(&mut out, "disk I/O size", "ios", bytes.0, bytes.1);
     out
@@ -79,7 +137,6 @@ fn table(out: &mut String, title: &str, unit: &str, read: &[u64], write: &[u64])
     let _ = writeln!(out, "\n\t\t\tread\t\t\twrite");
     let _ = writeln!(out, "{title:<21} {unit}   % cum % |       {unit}   % cum %");
     let totals = [read.iter().sum::<u64>(), write.iter().sum::<u64>()];
-    let percent = |part: u64, whole: u64| (part * 100).checked_div(whole).unwrap_or(0);
     let (mut read_sum, mut write_sum) = (0, 0);
     for bucket in 0..read.len().max(write.len()) {
         let (reads, writes) =
@@ -114,19 +171,38 @@ fn bucket_name(bucket: usize) -> String {
     }
 }
 
-/// `mdt.*.recovery_status`
+/// `mdt.*.recovery_status`, with Lustre's spelling of `lock_repay_clients`.
 pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
-    let clients = core.clients().count();
-    if core.is_recovering() {
-        return format!(
-            "status: RECOVERING\nconnected_clients: {clients}\nnext_transno: {}\n",
-            core.next_transno()
-        );
+    let report = core.recovery_report(net::clock::now().time);
+    let RecoveryReport { awaited_count, returned_count, completed_count, .. } = report;
+    if report.ended.is_none() && awaited_count > 0 {
+        let mut out = String::from("status: RECOVERING\n");
+        let _ = writeln!(out, "recovery_start: {}", report.started.seconds());
+        let _ = writeln!(out, "time_remaining: {}", report.time_left.as_secs());
+        let _ = writeln!(out, "connected_clients: {returned_count}/{awaited_count}");
+        let _ = writeln!(out, "req_replay_clients: {}", returned_count.saturating_sub(completed_count));
+        let _ = writeln!(out, "lock_repay_clients: 0");
+        let _ = writeln!(out, "completed_clients: {completed_count}");
+        let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
+        let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);
+        let _ = writeln!(out, "queued_requests: {}", report.queued_count);
+        let _ = writeln!(out, "next_transno: {}", core.next_transno().0);
+        return out;
     }
-    format!(
-        "status: COMPLETE\ncompleted_clients: {clients}/{clients}\nlast_transno: {}\nVBR: DISABLED\nIR: DISABLED\n",
-        core.last_transno()
-    )
+    if awaited_count == 0 {
+        // Nobody had anything that could be lost.
+        return "status: INACTIVE\n".to_owned();
+    }
+    let took = report.ended.unwrap_or(report.started).seconds() - report.started.seconds();
+    let mut out = String::from("status: COMPLETE\n");
+    let _ = writeln!(out, "recovery_start: {}", report.started.seconds());
+    let _ = writeln!(out, "recovery_duration: {took}");
+    let _ = writeln!(out, "completed_clients: {completed_count}/{awaited_count}");
+    let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
+    let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);
+    let _ = writeln!(out, "last_transno: {}", core.last_transno().0);
+    out.push_str("VBR: DISABLED\nIR: DISABLED\n");
+    out
 }
 
 /// `mgs.MGS.live.*`

@@ -1,19 +1,77 @@
-//! Globs over parameter names: `*` and `?` stay between two dots, `[…]` is a set, `{a,b}` alternatives. A lone `*`
-//! means everything.
+//! Globs over parameter names: `*` and `?` stay within one part of a name, `[…]` is a set, `{a,b}` alternatives. A dot in
+//! a pattern ends a part or is one inside of an instance's name.
+
+use std::collections::BTreeSet;
 
 /// Bytes of a pattern; alternatives are tried one after the other.
 const PATTERN_BYTES_MAX: usize = 1024;
 const ALTERNATIVES_MAX: usize = 256;
 
 pub fn matches(pattern: &str, name: &str) -> bool {
-    if pattern == "*" {
-        return true;
-    }
     if pattern.len() > PATTERN_BYTES_MAX {
         return false;
     }
     // As in Lustre, `/` may stand for the dot.
     expand(&pattern.replace('/', ".")).iter().any(|pattern| one(pattern.as_bytes(), name.as_bytes()))
+}
+
+/// Whether the pattern can mean something of a declared path, in which `*` stands for any instance.
+pub fn meets(pattern: &str, path: &str) -> bool {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return false;
+    }
+    let path = path.replace('.', "/");
+    expand(&pattern.replace('/', ".")).iter().any(|pattern| both(pattern.as_bytes(), path.as_bytes()))
+}
+
+/// Whether two patterns have a name in common; the stars of the second do not reach over a dot either.
+fn both(pattern: &[u8], path: &[u8]) -> bool {
+    // Which positions of the pattern can be reached with the part of the path so far.
+    let mut reached = closure(pattern, [0].into());
+    for byte in path {
+        let mut next = BTreeSet::new();
+        for at in &reached {
+            match byte {
+                b'*' => {
+                    // Any run of elements that stay within the part.
+                    let mut at = *at;
+                    next.insert(at);
+                    while let Some(after) =
+                        element_end(pattern, at).filter(|_| pattern.get(at) != Some(&b'.'))
+                    {
+                        at = after;
+                        next.insert(at);
+                    }
+                }
+                byte => {
+                    if pattern.get(*at) == Some(&b'*') && *byte != b'/' {
+                        next.insert(*at);
+                    }
+                    next.extend(step(pattern, *at, *byte).filter(|(_, fits)| *fits).map(|(after, _)| after));
+                }
+            }
+        }
+        reached = closure(pattern, next);
+    }
+    reached.contains(&pattern.len())
+}
+
+/// With the positions after stars that stand for nothing.
+fn closure(pattern: &[u8], mut positions: BTreeSet<usize>) -> BTreeSet<usize> {
+    for at in 0..pattern.len() {
+        if positions.contains(&at) && pattern.get(at) == Some(&b'*') {
+            positions.insert(at + 1);
+        }
+    }
+    positions
+}
+
+/// Where the element at `at` ends.
+fn element_end(pattern: &[u8], at: usize) -> Option<usize> {
+    match pattern.get(at)? {
+        b'[' => Some(at + 2 + pattern.get(at + 1..)?.iter().position(|byte| *byte == b']')?),
+        _ => Some(at + 1),
+    }
 }
 
 /// The patterns without braces.
@@ -46,7 +104,7 @@ fn one(pattern: &[u8], name: &[u8]) -> bool {
             star = Some((p + 1, n));
             p += 1;
         } else if let Some((after_star, at)) = star
-            && name[at] != b'.'
+            && name[at] != b'/'
         {
             star = Some((after_star, at + 1));
             (p, n) = (after_star, at + 1);
@@ -61,7 +119,8 @@ fn one(pattern: &[u8], name: &[u8]) -> bool {
 fn step(pattern: &[u8], at: usize, byte: u8) -> Option<(usize, bool)> {
     match *pattern.get(at)? {
         b'*' => None,
-        b'?' => Some((at + 1, byte != b'.')),
+        b'?' => Some((at + 1, byte != b'/')),
+        b'.' => Some((at + 1, matches!(byte, b'.' | b'/'))),
         b'[' => {
             let close = at + 1 + pattern.get(at + 1..)?.iter().position(|byte| *byte == b']')?;
             let set = &pattern[at + 1..close];

@@ -6,7 +6,7 @@
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Token};
-use base::{ClientId, Status, Time, Transno, Xid, limits};
+use base::{ClientId, Duration, Status, Time, Transno, WallTime, Xid, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, Request};
@@ -16,6 +16,8 @@ use wire::{Frame, Request};
 pub(super) struct Recovery {
     /// Somebody had a session.
     pub is_needed: bool,
+    /// When the window began.
+    since: Time,
     pub deadline: Time,
     /// The window has passed, and who had not come back by then is gone. Those who had, and whose replays waited for
     /// the absent, have the same time once more.
@@ -27,6 +29,27 @@ pub(super) struct Recovery {
     /// The row that ends it.
     pub end_at: Option<Transno>,
     evicted: usize,
+}
+
+/// The recovery after the last start, for `recovery_status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    pub started: WallTime,
+    /// `None` while it lasts.
+    pub ended: Option<WallTime>,
+    /// Clients that had a session before; none of them: nothing had to be recovered.
+    pub awaited_count: usize,
+    /// Of those, connected or back so far.
+    pub returned_count: usize,
+    /// Of those, all their replays done.
+    pub completed_count: usize,
+    pub evicted_count: usize,
+    /// Requests that were executed again.
+    pub replayed_count: u64,
+    /// Requests that wait for their turn to be executed again.
+    pub queued_count: usize,
+    /// Until the absent are given up; zero when it is over.
+    pub time_left: Duration,
 }
 
 /// What is known of a client that is waited for.
@@ -69,8 +92,14 @@ impl<M: MetaStore> Core<M> {
             export.awaited = Some(Awaited::default());
         }
         self.committed = base;
+        self.last_recovery = RecoveryReport {
+            started: self.now.wall,
+            awaited_count: self.exports.len(),
+            ..RecoveryReport::default()
+        };
         self.recovery = Some(Recovery {
             is_needed,
+            since: self.now.time,
             deadline: self.now.time.after(self.options.recovery_window),
             is_window_over: false,
             running: None,
@@ -78,6 +107,27 @@ impl<M: MetaStore> Core<M> {
             end_at: None,
             evicted: 0,
         });
+    }
+
+    /// An operator changes how long the absent are waited for, also in a recovery that is under way.
+    pub fn set_recovery_window(&mut self, window: Duration) {
+        self.options.recovery_window = window;
+        if let Some(recovery) = &mut self.recovery {
+            recovery.deadline = recovery.since.after(window);
+        }
+    }
+
+    pub fn recovery_report(&self, now: Time) -> RecoveryReport {
+        let Some(recovery) = &self.recovery else { return self.last_recovery };
+        let awaited = || self.exports.values().filter_map(|export| export.awaited.as_ref());
+        RecoveryReport {
+            returned_count: awaited().filter(|awaited| awaited.is_known()).count(),
+            completed_count: awaited().filter(|awaited| awaited.done.is_some()).count(),
+            evicted_count: recovery.evicted,
+            queued_count: awaited().map(|awaited| awaited.queue.len()).sum(),
+            time_left: recovery.deadline.since(now),
+            ..self.last_recovery
+        }
     }
 
     pub(super) fn announce_recovery(&mut self, out: &mut Vec<CoreOutput>) {
@@ -155,6 +205,7 @@ impl<M: MetaStore> Core<M> {
         let missing: Vec<ClientId> = missing.map(|(client, _)| *client).collect();
         if let Some(recovery) = &mut self.recovery {
             recovery.is_window_over = true;
+            recovery.since = self.now.time;
             recovery.deadline = self.now.time.after(self.options.recovery_window);
         }
         for client in missing {
@@ -193,6 +244,7 @@ impl<M: MetaStore> Core<M> {
                 // Data outside may be lost although the row is not: do it again.
                 export.slots.remove(&queued.frame.slot);
             }
+            self.last_recovery.replayed_count += 1;
             if let Some(recovery) = &mut self.recovery {
                 recovery.running = Some((client, queued.frame.xid));
             }
@@ -282,6 +334,10 @@ impl<M: MetaStore> Core<M> {
                 answers.extend(awaited.done);
             }
         }
+        self.last_recovery.ended = Some(self.now.wall);
+        self.last_recovery.returned_count = returned;
+        self.last_recovery.completed_count = returned;
+        self.last_recovery.evicted_count = recovery.evicted;
         out.push(CoreOutput::RecoveryEnded);
         if recovery.is_needed {
             let evicted = recovery.evicted;

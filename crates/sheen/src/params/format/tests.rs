@@ -3,13 +3,16 @@ use super::*;
 #[test]
 fn a_stats_line_has_figures_unless_it_only_counts() {
     let stat = Stat { count: 2, min: 1, max: 3, sum: 4, sum_of_squares: 10 };
-    let text = stats(&[("open", "usecs", stat), ("sync", "reqs", stat), ("never", "usecs", Stat::default())]);
+    let rows = [("open", "usecs", stat), ("sync", "reqs", stat), ("never", "usecs", Stat::default())];
+    let text = stats(WallTime::from_parts(7, 5), &rows);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("snapshot_time ") && lines[0].ends_with(" secs.nsecs"));
+    assert!(lines[1].starts_with("start_time ") && lines[1].ends_with(" 7.000000005 secs.nsecs"));
+    assert!(lines[2].starts_with("elapsed_time "));
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(lines[1]), ["open", "2", "samples", "[usecs]", "1", "3", "4", "10"]);
-    assert_eq!(words(lines[2]), ["sync", "2", "samples", "[reqs]"]);
-    assert_eq!(lines.len(), 3);
+    assert_eq!(words(lines[3]), ["open", "2", "samples", "[usecs]", "1", "3", "4", "10"]);
+    assert_eq!(words(lines[4]), ["sync", "2", "samples", "[reqs]"]);
+    assert_eq!(lines.len(), 5);
 }
 
 #[test]

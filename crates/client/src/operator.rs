@@ -1,0 +1,213 @@
+//! What operators see and change of a mount while it runs.
+
+use crate::machine::Client;
+use crate::state::{Connection, State};
+use crate::stats::{Stats, TargetStats};
+use base::{Duration, TargetId, Transno, WallTime, limits};
+use rpc::{ImportState, InFlightBounds};
+use std::collections::VecDeque;
+
+/// States of a session that are remembered, as in Lustre.
+const HISTORY_COUNT: usize = 16;
+/// Idle locks beyond the bound are given back at most this often, all at once.
+pub(crate) const TRIM_INTERVAL: Duration = Duration::from_millis(10);
+
+/// When locks that nobody uses go back unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleLockBounds {
+    /// Locks kept; the oldest beyond it go.
+    pub count: usize,
+    pub age: Duration,
+}
+
+impl Default for IdleLockBounds {
+    /// The age is Lustre's.
+    fn default() -> IdleLockBounds {
+        IdleLockBounds { count: limits::IDLE_LOCKS_MAX, age: Duration::from_secs(3900) }
+    }
+}
+
+/// One change that an operator makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    ClearStats,
+    /// Whether xattrs are kept under their inode's lock.
+    XattrCache(bool),
+    Target(TargetId, TargetSetting),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetSetting {
+    ClearStats,
+    /// Calls that need an inactive target fail with EIO at once; locks still go back to it.
+    Active(bool),
+    PlainInFlight(usize),
+    ModifyingInFlight(usize),
+    IdleLockCount(usize),
+    IdleLockAge(Duration),
+    /// Gives all idle locks back, once.
+    DropIdleLocks,
+}
+
+/// The session with one target, as operators see it.
+#[derive(Clone, Debug)]
+pub struct TargetStatus {
+    pub stats: TargetStats,
+    /// Lustre's word for the state of the session.
+    pub state: &'static str,
+    /// The states before it and since when, oldest first.
+    pub history: Vec<(WallTime, &'static str)>,
+    pub is_active: bool,
+    pub nids: Vec<String>,
+    /// Requests that were not answered yet.
+    pub outstanding: usize,
+    /// Reply slots in use.
+    pub modifying_in_flight: usize,
+    /// Requests that were answered and are kept for replay.
+    pub retained_count: usize,
+    pub last_committed: Transno,
+    pub eviction_count: u64,
+    pub bounds: InFlightBounds,
+    pub idle_locks: IdleLockBounds,
+    pub lock_count: usize,
+    pub idle_lock_count: usize,
+    pub resource_count: usize,
+}
+
+/// States of a session and when they began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History(VecDeque<(WallTime, &'static str)>);
+
+impl History {
+    pub(crate) fn add(&mut self, now: WallTime, word: &'static str) {
+        if self.0.len() == HISTORY_COUNT {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, word));
+    }
+}
+
+pub(crate) fn state_word(state: ImportState) -> &'static str {
+    match state {
+        ImportState::Idle => "NEW",
+        ImportState::Connecting => "CONNECTING",
+        ImportState::Replaying => "REPLAY",
+        ImportState::Active => "FULL",
+        ImportState::Disconnecting | ImportState::Refused(_) => "DISCONN",
+        ImportState::Disconnected => "CLOSED",
+    }
+}
+
+impl Client {
+    /// Counters since the start or since they were cleared, for `llite.*.stats`.
+    pub fn stats(&self) -> Stats {
+        self.with_state(|state| {
+            let mut stats = state.stats.clone();
+            stats.calls_in_flight = state.calls.len() as u64;
+            stats.node_count = state.nodes.count() as u64;
+            stats.open_count = state.handles.len() as u64;
+            stats
+        })
+    }
+
+    /// Targets that this mount has a session with or may have one.
+    pub fn targets(&self) -> Vec<TargetId> {
+        self.with_state(|state| state.connections.keys().copied().collect())
+    }
+
+    /// For `osc.*`, `mdc.*` and `ldlm.namespaces.*`.
+    pub fn target_status(&self, target: TargetId) -> Option<TargetStatus> {
+        self.with_state(|state| {
+            let connection = state.connections.get(&target)?;
+            let nids = state.config.as_ref().and_then(|config| Some(config.target(target)?.nids.clone()));
+            Some(status_of(connection, nids.unwrap_or_default()))
+        })
+    }
+
+    pub fn is_caching_xattrs(&self) -> bool {
+        self.with_state(|state| state.is_caching_xattrs)
+    }
+}
+
+fn status_of(connection: &Connection, nids: Vec<String>) -> TargetStatus {
+    TargetStatus {
+        stats: connection.stats.clone(),
+        state: state_word(connection.import.state()),
+        history: connection.history.0.iter().copied().collect(),
+        is_active: connection.is_serving(),
+        nids,
+        outstanding: connection.import.outstanding(),
+        modifying_in_flight: connection.import.modifying_in_flight(),
+        retained_count: connection.import.retained_count(),
+        last_committed: connection.import.last_committed(),
+        eviction_count: connection.eviction_count,
+        bounds: connection.import.bounds(),
+        idle_locks: connection.idle_locks,
+        lock_count: connection.locks.lock_count(),
+        idle_lock_count: connection.locks.idle_count(),
+        resource_count: connection.locks.resource_count(),
+    }
+}
+
+impl State {
+    pub(crate) fn on_setting(&mut self, setting: Setting) {
+        match setting {
+            Setting::ClearStats => self.stats.clear(self.now.wall),
+            Setting::XattrCache(is_on) => {
+                self.is_caching_xattrs = is_on;
+                self.nodes.iter_mut().for_each(|(_, node)| node.xattrs = None);
+            }
+            Setting::Target(target, setting) => self.on_target_setting(target, setting),
+        }
+    }
+
+    fn on_target_setting(&mut self, target: TargetId, setting: TargetSetting) {
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let bounds = connection.import.bounds();
+        let mut idle = Vec::new();
+        match setting {
+            TargetSetting::ClearStats => connection.stats.clear(now.wall),
+            TargetSetting::Active(is_active) => connection.is_switched_off = !is_active,
+            TargetSetting::PlainInFlight(plain) => {
+                self.set_bounds(target, InFlightBounds { plain, ..bounds });
+            }
+            TargetSetting::ModifyingInFlight(modifying) => {
+                self.set_bounds(target, InFlightBounds { modifying, ..bounds });
+            }
+            TargetSetting::IdleLockCount(count) => connection.idle_locks.count = count,
+            TargetSetting::IdleLockAge(age) => connection.idle_locks.age = age,
+            TargetSetting::DropIdleLocks => {
+                idle = connection.locks.take_idle(now.time, Duration::MAX, 0, usize::MAX);
+            }
+        }
+        for lock in idle {
+            self.start_revocation(target, lock);
+        }
+        self.trim_idle_locks();
+    }
+
+    fn set_bounds(&mut self, target: TargetId, bounds: InFlightBounds) {
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let mut outputs = Vec::new();
+        connection.import.set_bounds(self.now, bounds, &mut outputs);
+        self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
+    }
+
+    /// Gives back the locks that have been idle for too long or are too many.
+    pub(crate) fn trim_idle_locks(&mut self) {
+        let now = self.now.time;
+        let mut idle = Vec::new();
+        for (target, connection) in &mut self.connections {
+            let IdleLockBounds { count, age } = connection.idle_locks;
+            let locks = connection.locks.take_idle(now, age, count, usize::MAX);
+            if !locks.is_empty() {
+                connection.trimmed_at = now;
+            }
+            idle.extend(locks.into_iter().map(|lock| (*target, lock)));
+        }
+        for (target, lock) in idle {
+            self.start_revocation(target, lock);
+        }
+    }
+}

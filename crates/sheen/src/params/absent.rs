@@ -1,0 +1,107 @@
+//! Parameters of Lustre that are not here, and why: for whoever looks for them, and for docs/parameters.md.
+
+use super::glob;
+
+const NO_READ_AHEAD: &str = "the kernel reads ahead; see llite.*.max_read_ahead_per_file_mb";
+const NO_STATAHEAD: &str = "READDIRPLUS brings names and attributes together; nothing guesses";
+const NO_ADAPTIVE: &str =
+    "timeouts are fixed and nothing that a client says changes them; see docs/recovery.md";
+const NO_WRITE_BACK: &str =
+    "the mount keeps no dirty data of its own: each write of the kernel becomes its requests at once";
+const NO_GRANT: &str = "space is not granted ahead of writes, which are answered by the OST";
+const NO_POOL: &str = "servers ask for single locks back; clients bound unused ones with lru_size";
+const NO_UPCALL: &str = "clients send supplementary groups with the requests that need them";
+const NO_JOBS: &str = "requests carry no job id yet";
+const NO_CHOICE: &str = "it is always on";
+
+/// Path and reason.
+#[rustfmt::skip]
+pub static ABSENT: &[(&str, &str)] = &[
+    ("timeout", NO_ADAPTIVE),
+    ("ldlm_timeout", NO_ADAPTIVE),
+    ("at_min", NO_ADAPTIVE),
+    ("at_max", NO_ADAPTIVE),
+    ("at_history", NO_ADAPTIVE),
+    ("at_early_margin", NO_ADAPTIVE),
+    ("at_extra", NO_ADAPTIVE),
+    ("ping_interval", NO_ADAPTIVE),
+    ("jobid_var", NO_JOBS),
+    ("jobid_name", NO_JOBS),
+    ("llite.*.max_read_ahead_mb", NO_READ_AHEAD),
+    ("llite.*.max_read_ahead_whole_mb", NO_READ_AHEAD),
+    ("llite.*.max_read_ahead_async_active", NO_READ_AHEAD),
+    ("llite.*.read_ahead_async_file_threshold_mb", NO_READ_AHEAD),
+    ("llite.*.read_ahead_range_kb", NO_READ_AHEAD),
+    ("llite.*.read_ahead_stats", NO_READ_AHEAD),
+    ("llite.*.max_cached_mb", "pages live in the kernel's cache, which the kernel bounds"),
+    ("llite.*.statahead_max", NO_STATAHEAD),
+    ("llite.*.statahead_min", NO_STATAHEAD),
+    ("llite.*.statahead_batch_max", NO_STATAHEAD),
+    ("llite.*.statahead_running_max", NO_STATAHEAD),
+    ("llite.*.statahead_agl", NO_STATAHEAD),
+    ("llite.*.statahead_timeout", NO_STATAHEAD),
+    ("llite.*.statahead_stats", NO_STATAHEAD),
+    ("llite.*.lazystatfs", "a target that does not answer within 3 s is left out of statfs(2), always"),
+    ("llite.*.statfs_max_age", "statfs(2) asks the targets each time"),
+    ("llite.*.checksums", NO_CHOICE),
+    ("llite.*.checksum_pages", NO_CHOICE),
+    ("llite.*.fast_read", NO_CHOICE),
+    ("llite.*.extents_stats", "sizes of requests are in osc.*.rpc_stats"),
+    ("llite.*.offset_stats", "sizes of requests are in osc.*.rpc_stats"),
+    ("llite.*.root_squash", "servers trust every client until transport security exists"),
+    ("llite.*.nosquash_nids", "servers trust every client until transport security exists"),
+    ("osc.*.max_pages_per_rpc", "a request carries what the kernel asks for, 1 MiB at most, cut at stripes"),
+    ("osc.*.max_dirty_mb", NO_WRITE_BACK),
+    ("osc.*.cur_dirty_bytes", NO_WRITE_BACK),
+    ("osc.*.cur_grant_bytes", NO_GRANT),
+    ("osc.*.grant_shrink", NO_GRANT),
+    ("osc.*.grant_shrink_interval", NO_GRANT),
+    ("osc.*.short_io_bytes", "data always travel in the request's own frame"),
+    ("osc.*.checksums", NO_CHOICE),
+    ("osc.*.checksum_type", "frames and objects carry CRC32C"),
+    ("osc.*.resend_count", "a request is sent again until it is answered"),
+    ("osc.*.idle_timeout", "sessions are kept: each has the mount's locks"),
+    ("{osc,mdc}.*.connect_flags", "all features of this version are always on"),
+    ("{osc,mdc}.*.timeouts", NO_ADAPTIVE),
+    ("mdc.*.batch_stats", "each request carries one operation"),
+    ("lmv.*.qos_maxage", "a new directory is placed by its parent, or by `lfs mkdir -i`"),
+    ("lov.*.stripecount", "the MDT places files; see lod.*.stripecount"),
+    ("lov.*.stripesize", "the MDT places files; see lod.*.stripesize"),
+    ("lod.*.stripeoffset", "files take the OSTs in turn; `lfs setstripe -i` chooses"),
+    ("lod.*.qos_threshold_rr", "files take the OSTs in turn, whatever their space"),
+    ("lod.*.qos_prio_free", "files take the OSTs in turn, whatever their space"),
+    ("ldlm.namespaces.*.pool.limit", NO_POOL),
+    ("ldlm.namespaces.*.pool.granted", NO_POOL),
+    ("ldlm.namespaces.*.pool.server_lock_volume", NO_POOL),
+    ("ldlm.namespaces.*.contended_locks", "a lock is never refused for contention"),
+    ("ldlm.namespaces.*.early_lock_cancel", NO_CHOICE),
+    ("ldlm.namespaces.*.lock_cache_policy", "the lock that was unused for longest goes first"),
+    ("{mdt,obdfilter}.*.recovery_time_hard", "there is one window; see recovery_time_soft"),
+    ("mdt.*.identity_upcall", NO_UPCALL),
+    ("mdt.*.identity_expire", NO_UPCALL),
+    ("mdt.*.identity_flush", NO_UPCALL),
+    ("mdt.*.identity_info", NO_UPCALL),
+    ("{mdt,obdfilter}.*.job_stats", NO_JOBS),
+    ("mdt.*.commit_on_sharing", "what others may see of an operation survives with it: each MDT keeps a prefix"),
+    ("{mdt,obdfilter}.*.sync_lock_cancel", "a write lock goes back when its data are durable, always"),
+    ("mdt.*.root_squash", "servers trust every client until transport security exists"),
+    ("mdd.*.changelog_users", "there are no changelogs yet"),
+    ("mdd.*.atime_diff", "mounts are noatime"),
+    ("obdfilter.*.brw_size", "a request carries 4 MiB at most"),
+    ("obdfilter.*.degraded", "files take the OSTs in turn; osc.*.active takes one out of use"),
+    ("obdfilter.*.precreate_batch", "objects are made by their first write"),
+    ("obdfilter.*.tot_granted", NO_GRANT),
+    ("obdfilter.*.tot_dirty", NO_GRANT),
+    ("obdfilter.*.tot_pending", NO_GRANT),
+    ("osd-*.*.read_cache_enable", "data lie in the kernel's page cache"),
+    ("osd-*.*.writethrough_cache_enable", "data lie in the kernel's page cache"),
+    ("osd-*.*.brw_stats", "see obdfilter.*.brw_stats"),
+];
+
+/// The first one that the pattern may mean.
+pub fn find(pattern: &str) -> Option<(&'static str, &'static str)> {
+    let last = |path: &str| path.rsplit(['.', '/']).next().unwrap_or_default().to_owned();
+    let is_meant = |path: &str| glob::matches(path, &pattern.replace('.', "/")) || glob::meets(pattern, path);
+    let by_path = ABSENT.iter().find(|(path, _)| is_meant(path) && last(path) == last(pattern));
+    by_path.map(|(path, reason)| (*path, *reason))
+}

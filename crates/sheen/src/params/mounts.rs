@@ -1,0 +1,115 @@
+//! `llite.*`: the mounts of this process.
+
+use super::format::{Stat, stats};
+use super::{Class, Param, Write, read_only};
+use crate::mount::Mount;
+use crate::node::{Node, lock};
+use anyhow::{Context, Result, bail};
+use client::Setting;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The kernel itself sets no limit; more than this is never useful to one reader.
+const READ_AHEAD_MB_MAX: f64 = 1024.0;
+
+type Of = Arc<Mount>;
+
+pub static CLASS: Class<Of> = Class {
+    path: "llite/*",
+    instances: |node| {
+        let mounts = all(node).into_iter();
+        mounts.map(|mount| (format!("llite/{}-{:016x}", mount.fsname, mount.number()), mount)).collect()
+    },
+    params: &[
+        Param {
+            name: "stats",
+            doc: "Calls of a mount: counts, and microseconds or bytes.",
+            read: |mount: &Of| Some(call_stats(mount)),
+            write: Some(Write::Clear(|mount| mount.set(Setting::ClearStats))),
+        },
+        Param {
+            name: "xattr_cache",
+            doc: "Whether xattrs are kept under their inode's lock (1), or asked for each time (0).",
+            read: |mount| Some(u8::from(mount.with_client(|client| client.is_caching_xattrs())).to_string()),
+            write: Some(Write::Switch(|mount, is_on| mount.set(Setting::XattrCache(is_on)))),
+        },
+        Param {
+            name: "max_read_ahead_per_file_mb",
+            doc: "How far the kernel reads ahead of a sequential reader of one file, MiB.",
+            read: |mount| Some((read_ahead_kib(mount)? as f64 / 1024.0).to_string()),
+            write: Some(Write::Word {
+                values: "MiB from 0 to 1024, with a fraction if need be",
+                check: |value| parse_mib(value).map(drop),
+                apply: |mount, value| set_read_ahead(mount, parse_mib(value)?),
+                is_lasting: true,
+            }),
+        },
+        read_only("uuid", "The mount as servers know it.", |mount| Some(mount.client_id().to_string())),
+        read_only("fstype", "Type of the file system.", |_| Some("sheen".to_owned())),
+        read_only("mount_point", "Where the mount is.", |mount| Some(mount.path.display().to_string())),
+        read_only("open_count", "Files that are open through the mount.", |mount| {
+            Some(mount.stats().open_count.to_string())
+        }),
+        read_only("inode_count", "Inodes that the kernel knows from the mount.", |mount| {
+            Some(mount.stats().node_count.to_string())
+        }),
+        read_only("blocksize", "Bytes in which statfs(2) counts.", |_| {
+            Some(crate::mount::STATFS_BLOCK_BYTES.to_string())
+        }),
+        read_only(
+            "kbytestotal",
+            "Space of all OSTs, KiB; a device that several share counts once.",
+            |mount| Some((mount.statfs()?.bytes_total / 1024).to_string()),
+        ),
+        read_only("kbytesfree", "Free space of all OSTs, KiB.", |mount| {
+            Some((mount.statfs()?.bytes_free / 1024).to_string())
+        }),
+        read_only("kbytesavail", "Space that files may still take on all OSTs, KiB.", |mount| {
+            Some((mount.statfs()?.bytes_available / 1024).to_string())
+        }),
+        read_only("filestotal", "Inodes of all MDTs, used and free.", |mount| {
+            Some(mount.statfs()?.inodes_total.to_string())
+        }),
+        read_only("filesfree", "Inodes that may still be made.", |mount| {
+            Some(mount.statfs()?.inodes_free.to_string())
+        }),
+    ],
+};
+
+pub fn all(node: &Node) -> Vec<Of> {
+    lock(&node.mounts).clone()
+}
+
+fn call_stats(mount: &Mount) -> String {
+    let counts = mount.stats();
+    let mut rows = Vec::new();
+    for (row, counter) in [("read_bytes", counts.read_bytes), ("write_bytes", counts.write_bytes)] {
+        rows.push((row, "bytes", Stat::from(counter)));
+    }
+    rows.extend(counts.calls.iter().map(|(row, counter)| (*row, "usecs", Stat::from(*counter))));
+    stats(counts.since, &rows)
+}
+
+/// Where the kernel has the setting of a mount.
+fn read_ahead_file(mount: &Mount) -> Option<PathBuf> {
+    let mounted = crate::mount_table::mounted_on(&mount.path).filter(|mounted| mounted.is_sheen())?;
+    Some(format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device).into())
+}
+
+fn read_ahead_kib(mount: &Mount) -> Option<u64> {
+    std::fs::read_to_string(read_ahead_file(mount)?).ok()?.trim().parse().ok()
+}
+
+fn set_read_ahead(mount: &Mount, mib: f64) -> Result<()> {
+    let file = read_ahead_file(mount).context("the mount is gone")?;
+    let kib = (mib * 1024.0).round() as u64;
+    std::fs::write(&file, kib.to_string())
+        .with_context(|| format!("the kernel does not take {kib} KiB in {}; are you root?", file.display()))
+}
+
+fn parse_mib(value: &str) -> Result<f64> {
+    match value.parse() {
+        Ok(mib) if (0.0..=READ_AHEAD_MB_MAX).contains(&mib) => Ok(mib),
+        _ => bail!("it takes MiB from 0 to {READ_AHEAD_MB_MAX}"),
+    }
+}

@@ -1,0 +1,451 @@
+//! `mdt.*`, `lod.*`, `obdfilter.*`, `osd-*`, `ldlm.namespaces.*`: the targets of this process.
+
+use super::format::{self, Stat, recovery_status, stats};
+use super::{Class, Param, Write, read_only};
+use crate::mount_table;
+use crate::node::Node;
+use crate::targets::{MdsOwner, OssOwner, Served, Target};
+use anyhow::{Context, Result, bail};
+use base::limits::RECOVERY_WINDOW;
+use base::{ClientId, Duration, Layout, TargetKind};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use store::{MetaStore, ObjectStore, Space};
+use target::Core;
+
+/// `fsname-MDT0000`; the management server has no file system.
+pub fn name(target: &Target) -> String {
+    if target.id.kind == TargetKind::Mgt { "MGS".into() } else { format!("{}-{}", target.fsname, target.id) }
+}
+
+/// One MDT.
+pub struct Mdt {
+    name: String,
+    owner: MdsOwner,
+}
+
+/// One OST.
+pub struct Ost {
+    name: String,
+    owner: OssOwner,
+}
+
+/// What a target's data lie on.
+pub struct Disk {
+    path: PathBuf,
+    space: Space,
+}
+
+fn mdts(node: &Node) -> Vec<Mdt> {
+    let mds = |target: &Target| match &target.served {
+        Served::Mds(owner) => Some(Mdt { name: name(target), owner: owner.clone() }),
+        _ => None,
+    };
+    node.targets.iter().filter_map(mds).collect()
+}
+
+fn osts(node: &Node) -> Vec<Ost> {
+    let oss = |target: &Target| match &target.served {
+        Served::Oss(owner) => Some(Ost { name: name(target), owner: owner.clone() }),
+        _ => None,
+    };
+    node.targets.iter().filter_map(oss).collect()
+}
+
+const RECOVERY_SECONDS_MAX: u64 = 3600;
+
+pub static MDT: Class<Mdt> = Class {
+    path: "mdt/*",
+    instances: |node| mdts(node).into_iter().map(|mdt| (format!("mdt/{}", mdt.name), mdt)).collect(),
+    params: &[
+        Param {
+            name: "md_stats",
+            doc: "Metadata requests executed, microseconds from arrival to answer.",
+            read: |mdt: &Mdt| Some(mdt.owner.with(|mds| md_stats(mds.stats()))),
+            write: Some(Write::Clear(|mdt| mdt.owner.with(|mds| mds.clear_stats(net::clock::now())))),
+        },
+        read_only("recovery_status", "Recovery after the last start of an MDT.", |mdt| {
+            Some(mdt.owner.with(|mds| recovery_status(mds.core())))
+        }),
+        Param {
+            name: "recovery_time_soft",
+            doc: "How long a restarted MDT waits for the clients that it had, seconds; those that came back get the same time once more.",
+            read: |mdt| Some(mdt.owner.with(|mds| recovery_seconds(mds.core()))),
+            write: Some(Write::Number(1..=RECOVERY_SECONDS_MAX, |mdt, seconds| {
+                mdt.owner.with(|mds| mds.set_recovery_window(Duration::from_secs(seconds)));
+                mdt.owner.submit(mds::Input::Tick);
+            })),
+        },
+        read_only("num_exports", "Clients with a session on an MDT.", |mdt| {
+            Some(mdt.owner.with(|mds| mds.core().clients().count().to_string()))
+        }),
+        read_only(
+            "eviction_count",
+            "Clients that an MDT has dropped since its start or since `md_stats` was cleared.",
+            |mdt| Some(mdt.owner.with(|mds| mds.stats().evictions.to_string())),
+        ),
+        read_only("open_count", "Open files of all clients of an MDT.", |mdt| {
+            Some(mdt.owner.with(|mds| mds.open_count().to_string()))
+        }),
+        read_only("uuid", "Name of an MDT.", |mdt| Some(format!("{}_UUID", mdt.name))),
+        read_only("instance", "How often an MDT was started.", |mdt| {
+            Some(mdt.owner.with(|mds| mds.core().epoch().0.to_string()))
+        }),
+        Param {
+            name: "evict_client",
+            doc: "Written with a client, ends its session on an MDT against its will; what it had not made durable is lost.",
+            read: |_| Some(String::new()),
+            write: Some(Write::Word {
+                values: EVICT_VALUES,
+                check: |value| parse_clients(value).map(drop),
+                apply: |mdt, value| {
+                    for client in meant(mdt.owner.with(|mds| clients(mds.core())), value)? {
+                        mdt.owner.submit(mds::Input::Evict(client));
+                    }
+                    Ok(())
+                },
+                is_lasting: false,
+            }),
+        },
+    ],
+};
+
+pub static LOD: Class<Mdt> = Class {
+    path: "lod/*",
+    instances: |node| mdts(node).into_iter().map(|mdt| (format!("lod/{}-mdtlov", mdt.name), mdt)).collect(),
+    params: &[
+        Param {
+            name: "stripecount",
+            doc: "Stripes of a new file whose directory says nothing; -1 for all OSTs.",
+            read: |mdt: &Mdt| {
+                let count = mdt.owner.with(|mds| mds.placement().stripe_count());
+                Some(if count == u16::MAX { "-1".to_owned() } else { count.to_string() })
+            },
+            write: Some(Write::Word {
+                values: "-1 for all OSTs, or a number from 1 to 2000",
+                check: |value| parse_stripe_count(value).map(drop),
+                apply: |mdt, value| {
+                    let count = parse_stripe_count(value)?;
+                    mdt.owner.with(|mds| mds.placement_mut().set_stripe_count(count));
+                    Ok(())
+                },
+                is_lasting: true,
+            }),
+        },
+        Param {
+            name: "stripesize",
+            doc: "Bytes of one stripe of a new file whose directory says nothing.",
+            read: |mdt| Some(mdt.owner.with(|mds| mds.placement().stripe_size_bytes()).to_string()),
+            write: Some(Write::Word {
+                values: "a multiple of 65536 up to 2147418112",
+                check: |value| parse_stripe_size(value).map(drop),
+                apply: |mdt, value| {
+                    let bytes = parse_stripe_size(value)?;
+                    mdt.owner.with(|mds| mds.placement_mut().set_stripe_size(bytes));
+                    Ok(())
+                },
+                is_lasting: true,
+            }),
+        },
+        read_only("numobd", "OSTs on which new files may be placed.", |mdt| {
+            Some(mdt.owner.with(|mds| mds.placement().ost_count()).to_string())
+        }),
+    ],
+};
+
+pub static MDT_LOCKS: Class<Mdt> = Class {
+    path: "ldlm/namespaces/mdt-*",
+    instances: |node| {
+        let mdts = mdts(node).into_iter();
+        mdts.map(|mdt| (format!("ldlm/namespaces/mdt-{}_UUID", mdt.name), mdt)).collect()
+    },
+    params: &[
+        read_only("lock_count", "Locks that clients have or wait for on an MDT.", |mdt: &Mdt| {
+            Some(mdt.owner.with(|mds| mds.locks().lock_count().to_string()))
+        }),
+        read_only("resource_count", "Names and inodes that they are about.", |mdt| {
+            Some(mdt.owner.with(|mds| mds.locks().resource_count().to_string()))
+        }),
+    ],
+};
+
+pub static OST: Class<Ost> = Class {
+    path: "obdfilter/*",
+    instances: |node| osts(node).into_iter().map(|ost| (format!("obdfilter/{}", ost.name), ost)).collect(),
+    params: &[
+        Param {
+            name: "stats",
+            doc: "Data requests executed: counts, and bytes.",
+            read: |ost: &Ost| Some(ost.owner.with(|oss| ost_stats(oss.stats()))),
+            write: Some(Write::Clear(clear_ost)),
+        },
+        Param {
+            name: "brw_stats",
+            doc: "Sizes of the data requests that an OST executed.",
+            read: |ost| Some(ost.owner.with(|oss| brw_stats(oss.stats()))),
+            write: Some(Write::Clear(clear_ost)),
+        },
+        read_only("recovery_status", "Recovery after the last start of an OST.", |ost| {
+            Some(ost.owner.with(|oss| recovery_status(oss.core())))
+        }),
+        Param {
+            name: "recovery_time_soft",
+            doc: "How long a restarted OST waits for the clients that it had, seconds; those that came back get the same time once more.",
+            read: |ost| Some(ost.owner.with(|oss| recovery_seconds(oss.core()))),
+            write: Some(Write::Number(1..=RECOVERY_SECONDS_MAX, |ost, seconds| {
+                ost.owner.with(|oss| oss.set_recovery_window(Duration::from_secs(seconds)));
+                ost.owner.submit(oss::Input::Tick);
+            })),
+        },
+        read_only("num_exports", "Clients with a session on an OST.", |ost| {
+            Some(ost.owner.with(|oss| oss.core().clients().count().to_string()))
+        }),
+        read_only(
+            "eviction_count",
+            "Clients that an OST has dropped since its start or since `stats` was cleared.",
+            |ost| Some(ost.owner.with(|oss| oss.stats().eviction_count.to_string())),
+        ),
+        read_only("uuid", "Name of an OST.", |ost| Some(format!("{}_UUID", ost.name))),
+        read_only("instance", "How often an OST was started.", |ost| {
+            Some(ost.owner.with(|oss| oss.core().epoch().0.to_string()))
+        }),
+        read_only("kbytestotal", "Space of the local file system, KiB.", |ost| {
+            kib(ost, |space| space.total_bytes)
+        }),
+        read_only("kbytesfree", "Free space of the local file system, KiB.", |ost| {
+            kib(ost, |space| space.free_bytes)
+        }),
+        read_only("kbytesavail", "Space that files may still take, after the reserve, KiB.", |ost| {
+            kib(ost, |space| space.avail_bytes)
+        }),
+        read_only("filestotal", "Inodes of the local file system.", |ost| {
+            Some(space_of(ost).total_inode_count.to_string())
+        }),
+        read_only("filesfree", "Free inodes of the local file system.", |ost| {
+            Some(space_of(ost).free_inode_count.to_string())
+        }),
+        Param {
+            name: "evict_client",
+            doc: "Written with a client, ends its session on an OST against its will; what it had not made durable is lost.",
+            read: |_| Some(String::new()),
+            write: Some(Write::Word {
+                values: EVICT_VALUES,
+                check: |value| parse_clients(value).map(drop),
+                apply: |ost, value| {
+                    for client in meant(ost.owner.with(|oss| clients(oss.core())), value)? {
+                        ost.owner.submit(oss::Input::Evict(client));
+                    }
+                    Ok(())
+                },
+                is_lasting: false,
+            }),
+        },
+    ],
+};
+
+pub static OST_LOCKS: Class<Ost> = Class {
+    path: "ldlm/namespaces/filter-*",
+    instances: |node| {
+        let osts = osts(node).into_iter();
+        osts.map(|ost| (format!("ldlm/namespaces/filter-{}_UUID", ost.name), ost)).collect()
+    },
+    params: &[
+        read_only("lock_count", "Locks that clients have or wait for on an OST.", |ost: &Ost| {
+            Some(ost.owner.with(|oss| oss.locks().lock_count().to_string()))
+        }),
+        read_only("resource_count", "Objects that they are about.", |ost| {
+            Some(ost.owner.with(|oss| oss.locks().resource_count().to_string()))
+        }),
+    ],
+};
+
+pub static DISK: Class<Disk> = Class {
+    path: "osd-local/*",
+    instances: |node| {
+        let disks = node.targets.iter().map(|target| {
+            let space = match &target.served {
+                Served::Mgs(owner) => owner.with(|mgs| mgs.core().store().space()),
+                Served::Mds(owner) => owner.with(|mds| mds.core().store().space()),
+                Served::Oss(owner) => owner.with(|oss| oss.objects().space()),
+            };
+            (format!("osd-local/{}", name(target)), Disk { path: target.path.clone(), space })
+        });
+        disks.collect()
+    },
+    params: &[
+        read_only("fstype", "Type of the local file system under a target.", |disk: &Disk| {
+            mount_table::above(&disk.path).map(|mounted| mounted.kind)
+        }),
+        read_only("mntdev", "Device of the local file system under a target.", |disk| {
+            mount_table::above(&disk.path).map(|mounted| mounted.source)
+        }),
+        read_only("kbytestotal", "Its space, KiB.", |disk| Some((disk.space.total_bytes / 1024).to_string())),
+        read_only("kbytesfree", "Its free space, KiB.", |disk| {
+            Some((disk.space.free_bytes / 1024).to_string())
+        }),
+        read_only(
+            "kbytesavail",
+            "Its space that the target may still take, after the reserve, KiB.",
+            |disk| Some((disk.space.avail_bytes / 1024).to_string()),
+        ),
+        read_only("filestotal", "Its inodes.", |disk| Some(disk.space.total_inode_count.to_string())),
+        read_only("filesfree", "Its free inodes.", |disk| Some(disk.space.free_inode_count.to_string())),
+    ],
+};
+
+/// The clients of one NID.
+pub struct Export {
+    pub clients: Vec<ClientId>,
+}
+
+pub const EXPORT_UUID: Param<Export> =
+    read_only("uuid", "Clients of one NID that have a session.", |export: &Export| {
+        Some(export.clients.iter().map(ClientId::to_string).collect::<Vec<_>>().join("\n"))
+    });
+
+pub static MDT_EXPORTS: Class<Export> = Class {
+    path: "mdt/*/exports/*",
+    instances: |node| {
+        let of = |mdt: Mdt| exports(&format!("mdt/{}", mdt.name), mdt.owner.with(|mds| clients(mds.core())));
+        mdts(node).into_iter().flat_map(of).collect()
+    },
+    params: &[EXPORT_UUID],
+};
+
+pub static OST_EXPORTS: Class<Export> = Class {
+    path: "obdfilter/*/exports/*",
+    instances: |node| {
+        let of =
+            |ost: Ost| exports(&format!("obdfilter/{}", ost.name), ost.owner.with(|oss| clients(oss.core())));
+        osts(node).into_iter().flat_map(of).collect()
+    },
+    params: &[EXPORT_UUID],
+};
+
+/// Instances of an export class, one for each NID.
+pub fn exports(above: &str, clients: Vec<(ClientId, String)>) -> Vec<(String, Export)> {
+    let mut by_nid: BTreeMap<String, Vec<ClientId>> = BTreeMap::new();
+    for (client, nid) in clients {
+        by_nid.entry(nid).or_default().push(client);
+    }
+    // A NID comes from the client; a `/` in it would look like a level.
+    let name = |nid: &str| format!("{above}/exports/{}", nid.replace('/', "_"));
+    by_nid.into_iter().map(|(nid, clients)| (name(&nid), Export { clients })).collect()
+}
+
+pub fn clients<M: MetaStore>(core: &Core<M>) -> Vec<(ClientId, String)> {
+    core.clients().map(|(client, nid)| (client, nid.to_owned())).collect()
+}
+
+fn recovery_seconds<M: MetaStore>(core: &Core<M>) -> String {
+    core.options().recovery_window.as_secs().to_string()
+}
+
+fn clear_ost(ost: &Ost) {
+    ost.owner.with(|oss| oss.clear_stats(net::clock::now()));
+}
+
+fn space_of(ost: &Ost) -> Space {
+    ost.owner.with(|oss| oss.objects().space())
+}
+
+fn kib(ost: &Ost, read: impl Fn(&Space) -> u64) -> Option<String> {
+    Some((read(&space_of(ost)) / 1024).to_string())
+}
+
+fn md_stats(counts: &mds::Stats) -> String {
+    let row = |stat: &mds::OpStat| Stat {
+        count: stat.count,
+        min: stat.min_us,
+        max: stat.max_us,
+        sum: stat.sum_us,
+        sum_of_squares: stat.sum_of_squares_us,
+    };
+    let rows: Vec<_> = counts.operations.iter().map(|(name, stat)| (*name, "usecs", row(stat))).collect();
+    stats(counts.since, &rows)
+}
+
+fn ost_stats(counts: &oss::OssStats) -> String {
+    let bytes = |samples: &oss::Samples| Stat {
+        count: samples.count,
+        min: samples.min,
+        max: samples.max,
+        sum: samples.sum,
+        sum_of_squares: samples.sum_of_squares,
+    };
+    let mut rows = vec![
+        ("read_bytes", "bytes", bytes(&counts.read.bytes)),
+        ("write_bytes", "bytes", bytes(&counts.write.bytes)),
+    ];
+    rows.extend(counts.operations().map(|(row, count)| (row, "reqs", Stat { count, ..Stat::default() })));
+    stats(counts.since, &rows)
+}
+
+fn brw_stats(counts: &oss::OssStats) -> String {
+    let (read, write) = (&counts.read, &counts.write);
+    format::brw_stats(
+        counts.since,
+        (&read.pages.buckets, &write.pages.buckets),
+        (&read.io_bytes.buckets, &write.io_bytes.buckets),
+    )
+}
+
+const EVICT_VALUES: &str =
+    "a client's uuid, or `nid:NID` for all clients of one; `exports.*.uuid` shows both";
+
+/// Whom an operator means.
+#[derive(Debug, PartialEq, Eq)]
+enum Meant {
+    One(ClientId),
+    OfNid(String),
+}
+
+fn parse_clients(text: &str) -> Result<Meant> {
+    if let Some(nid) = text.strip_prefix("nid:").filter(|nid| !nid.is_empty()) {
+        return Ok(Meant::OfNid(nid.to_owned()));
+    }
+    let text = text.strip_prefix("uuid:").unwrap_or(text);
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    let id = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+    id.map(|id| Meant::One(ClientId(id))).with_context(|| format!("it takes {EVICT_VALUES}"))
+}
+
+/// # Errors
+/// No such client is here.
+fn meant(clients: Vec<(ClientId, String)>, value: &str) -> Result<Vec<ClientId>> {
+    let meant = parse_clients(value)?;
+    let is_meant = |client: ClientId, nid: &str| match &meant {
+        Meant::One(id) => client == *id,
+        Meant::OfNid(wanted) => nid == wanted,
+    };
+    let found: Vec<ClientId> = clients
+        .into_iter()
+        .filter(|(client, nid)| is_meant(*client, nid))
+        .map(|(client, _)| client)
+        .collect();
+    if found.is_empty() {
+        bail!("no client '{value}' has a session there; see `exports.*.uuid`");
+    }
+    Ok(found)
+}
+
+fn parse_stripe_count(value: &str) -> Result<u16> {
+    match value.parse::<i32>() {
+        Ok(-1) => Ok(u16::MAX),
+        Ok(count @ 1..=2000) => Ok(count as u16),
+        _ => bail!("it takes -1 for all OSTs, or a number from 1 to 2000"),
+    }
+}
+
+fn parse_stripe_size(value: &str) -> Result<u32> {
+    let size =
+        value.parse::<u32>().ok().filter(|size| *size > 0 && size.is_multiple_of(Layout::STRIPE_SIZE_MIN));
+    size.filter(|size| *size <= STRIPE_SIZE_MAX).context("it takes a multiple of 65536 up to 2147418112")
+}
+
+/// The largest multiple of 64 KiB that is no negative number to those who read 32 bits with a sign.
+const STRIPE_SIZE_MAX: u32 = 0x7fff_0000;
+const _: () = assert!(RECOVERY_WINDOW.as_secs() <= RECOVERY_SECONDS_MAX);
+
+#[cfg(test)]
+mod tests;

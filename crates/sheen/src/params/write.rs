@@ -1,0 +1,82 @@
+//! What may be written to a parameter.
+
+use anyhow::{Result, bail};
+use std::ops::RangeInclusive;
+
+/// How a parameter of `T` is written; checked before anything is changed.
+pub enum Write<T> {
+    /// Any value does the one thing that there is to do: counters start anew.
+    Clear(fn(&T)),
+    /// 0 or 1.
+    Switch(fn(&T, bool)),
+    Number(RangeInclusive<u64>, fn(&T, u64)),
+    Word {
+        /// What it takes, in words.
+        values: &'static str,
+        check: fn(&str) -> Result<()>,
+        apply: fn(&T, &str) -> Result<()>,
+        /// False for a command: it is done once and leaves no value behind.
+        is_lasting: bool,
+    },
+}
+
+impl<T> Write<T> {
+    pub fn values(&self) -> String {
+        match self {
+            Write::Clear(_) => "any value; it clears them".to_owned(),
+            Write::Switch(_) => "0 or 1".to_owned(),
+            Write::Number(range, _) => format!("a number from {} to {}", range.start(), range.end()),
+            Write::Word { values, .. } => (*values).to_owned(),
+        }
+    }
+
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Write::Clear(_) => false,
+            Write::Switch(_) | Write::Number(..) => true,
+            Write::Word { is_lasting, .. } => *is_lasting,
+        }
+    }
+
+    /// # Errors
+    /// The value is not possible.
+    pub fn check(&self, path: &str, value: &str) -> Result<()> {
+        let is_possible = match self {
+            Write::Clear(_) => true,
+            Write::Switch(_) => parse_switch(value).is_some(),
+            Write::Number(range, _) => value.parse().is_ok_and(|number| range.contains(&number)),
+            Write::Word { check, .. } => match check(value) {
+                Ok(()) => true,
+                Err(error) => bail!("'{path}' does not take '{value}': {error:#}"),
+            },
+        };
+        if !is_possible {
+            bail!("'{path}' does not take '{value}'; it takes {}", self.values());
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// The value is not possible, or the system does not let us.
+    pub fn apply(&self, of: &T, value: &str) -> Result<()> {
+        match self {
+            Write::Clear(clear) => clear(of),
+            Write::Switch(switch) => {
+                if let Some(is_on) = parse_switch(value) {
+                    switch(of, is_on);
+                }
+            }
+            Write::Number(_, set) => set(of, value.parse()?),
+            Write::Word { apply, .. } => apply(of, value)?,
+        }
+        Ok(())
+    }
+}
+
+fn parse_switch(value: &str) -> Option<bool> {
+    match value {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}

@@ -1,0 +1,240 @@
+//! Parameters: every class is read, set where that means something, and looked at for its effect.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, read, wait_until, write};
+use crate::cluster::{Cluster, Shape};
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "params", bed: Bed::Own, cases: CASES, canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "every_parameter_has_a_value", seconds: 90, run: every_parameter },
+    Case { name: "counters_start_anew", seconds: 90, run: counters },
+    Case { name: "locks_are_bounded", seconds: 90, run: locks },
+    Case { name: "targets_are_switched_off", seconds: 90, run: active },
+    Case { name: "the_kernel_reads_ahead_as_told", seconds: 90, run: read_ahead },
+    Case { name: "new_files_take_the_default_stripes", seconds: 90, run: stripes },
+    Case { name: "a_client_is_evicted", seconds: 90, run: evict },
+    Case { name: "permanent_ones_reach_all_and_stay", seconds: 180, run: permanent },
+];
+
+const LIMIT: Duration = Duration::from_secs(45);
+
+fn running(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    let cluster =
+        Cluster::new(&context.options, &context.work, Shape { mdt_count: 2, ost_count: 2, is_split: true })?;
+    cluster.up()?;
+    Ok(cluster)
+}
+
+/// The only value of a parameter.
+fn value(cluster: &Cluster, name: &str) -> Result<String> {
+    let text = cluster.sheen(&["lctl", "get_param", "-n", name])?;
+    Ok(text.trim_end().to_owned())
+}
+
+fn number(cluster: &Cluster, name: &str) -> Result<u64> {
+    let text = value(cluster, name)?;
+    text.parse().with_context(|| format!("{name} is no number: {text:?}"))
+}
+
+fn set(cluster: &Cluster, setting: &str) -> Result<()> {
+    cluster.sheen(&["lctl", "set_param", setting]).map(drop)
+}
+
+/// The samples of one row of a `stats` file; 0 when the row is not there.
+fn samples(text: &str, row: &str) -> u64 {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let found =
+        lines.find_map(|mut words| if words.next() == Some(row) { words.next()?.parse().ok() } else { None });
+    found.unwrap_or(0)
+}
+
+/// The names in the first table of docs/parameters.md.
+fn declared() -> Vec<&'static str> {
+    let document = include_str!("../../../../docs/parameters.md");
+    let first = document.split("\n## ").next().unwrap_or_default();
+    first.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
+}
+
+fn every_parameter(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let names = declared();
+    expect(names.len() > 50, &format!("{} names in docs/parameters.md", names.len()))?;
+    for name in names {
+        let found = cluster.sheen(&["lctl", "get_param", name])?;
+        expect(found.contains('='), &format!("{name}: {found}"))?;
+    }
+    let all = cluster.sheen(&["lctl", "list_param", "-R", "-F", "*"])?;
+    expect(all.lines().any(|line| line.starts_with("osc.") && line.ends_with(".active=")), "osc.*.active=")?;
+    let top = cluster.sheen(&["lctl", "list_param", "-F", "*"])?;
+    expect(top.lines().any(|line| line == "llite/"), &format!("llite/ in {top}"))?;
+    expect(top.lines().any(|line| line == "version"), &format!("version in {top}"))
+}
+
+fn counters(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    write(&cluster.mount.join("file"), &vec![7; 100_000])?;
+    for (name, row) in [
+        ("llite.*.stats", "write_bytes"),
+        ("mdc.*MDT0000*.stats", "mds_create"),
+        ("osc.*OST0000*.stats", "ost_write"),
+        ("mdt.*MDT0000.md_stats", "open"),
+        ("obdfilter.*OST0000.stats", "write_bytes"),
+    ] {
+        let before = value(&cluster, name)?;
+        expect(samples(&before, row) > 0, &format!("{row} in {name}: {before}"))?;
+        for head in ["snapshot_time", "start_time", "elapsed_time"] {
+            expect(before.lines().any(|line| line.starts_with(head)), &format!("{head} in {name}"))?;
+        }
+        set(&cluster, &format!("{name}=0"))?;
+        expect_eq(samples(&value(&cluster, name)?, row), 0, &format!("{row} of {name} after clearing"))?;
+    }
+    let sizes = value(&cluster, "obdfilter.*OST0000.brw_stats")?;
+    expect(sizes.contains("disk I/O size"), &sizes)?;
+    let in_flight = value(&cluster, "osc.*OST0000*.rpc_stats")?;
+    expect(in_flight.contains("pages per rpc"), &in_flight)?;
+    let modify = value(&cluster, "mdc.*MDT0000*.rpc_stats")?;
+    expect(modify.contains("modify_RPCs_in_flight"), &modify)
+}
+
+fn locks(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    for index in 0..200 {
+        write(&cluster.mount.join(format!("file{index}")), b"")?;
+    }
+    let unused = "ldlm.namespaces.*MDT0000-mdc-*.lock_unused_count";
+    let granted = "ldlm.namespaces.mdt-*MDT0000_UUID.lock_count";
+    expect(number(&cluster, unused)? > 100, "locks on 200 new files")?;
+    expect(number(&cluster, granted)? > 100, "the MDT has granted them")?;
+    set(&cluster, "ldlm.namespaces.*.lru_size=clear")?;
+    wait_until(LIMIT, "the MDT has its locks back", || Ok(number(&cluster, granted)? < 20))?;
+    set(&cluster, "ldlm.namespaces.*.lru_size=10")?;
+    for index in 0..200 {
+        fs::metadata(cluster.mount.join(format!("file{index}")))?;
+    }
+    wait_until(LIMIT, "ten unused locks are left", || Ok(number(&cluster, unused)? <= 10))?;
+    set(&cluster, "ldlm.namespaces.*.lru_max_age=100")?;
+    wait_until(LIMIT, "no unused lock is left", || Ok(number(&cluster, unused)? == 0))?;
+    expect_eq(read(&cluster.mount.join("file7"))?.len(), 0, "a file is read all the same")
+}
+
+fn active(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let file = cluster.mount.join("file");
+    write(&file, b"on one of two")?;
+    let path = file.to_string_lossy().into_owned();
+    let index = cluster.sheen(&["lfs", "getstripe", "-i", &path])?;
+    let index: u32 = index.trim().parse().with_context(|| format!("an index: {index:?}"))?;
+    let name = format!("osc.*OST{index:04x}-*.active");
+    set(&cluster, "ldlm.namespaces.*.lru_size=clear")?;
+    set(&cluster, &format!("{name}=0"))?;
+    let refused = fs::read(&file).map_err(|error| error.raw_os_error());
+    expect_eq(refused.err(), Some(Some(libc::EIO)), "reading from a target that is switched off")?;
+    let df = cluster.sheen(&["lfs", "df", &cluster.mount.to_string_lossy()])?;
+    expect(df.contains("inactive device"), &df)?;
+    set(&cluster, &format!("{name}=1"))?;
+    expect_eq(read(&file)?, b"on one of two".to_vec(), "the file when it is on again")?;
+    let state = value(&cluster, "osc.*OST0000*.state")?;
+    expect(state.contains("current_state: FULL"), &state)
+}
+
+fn read_ahead(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let name = "llite.*.max_read_ahead_per_file_mb";
+    set(&cluster, &format!("{name}=2.5"))?;
+    expect_eq(value(&cluster, name)?, "2.5", "what was set")?;
+    set(&cluster, "llite.*.xattr_cache=0")?;
+    let asked = || -> Result<u64> { Ok(samples(&value(&cluster, "mdc.*MDT0000*.stats")?, "mds_listxattr")) };
+    let file = cluster.mount.join("file");
+    write(&file, b"")?;
+    crate::sys::set_xattr(&file, "user.word", b"value", 0)?;
+    let count = |times: u64| -> Result<u64> {
+        let before = asked()?;
+        for _ in 0..times {
+            crate::sys::get_xattr(&file, "user.word")?;
+        }
+        Ok(asked()? - before)
+    };
+    expect_eq(count(5)?, 5, "requests for five reads without a cache")?;
+    set(&cluster, "llite.*.xattr_cache=1")?;
+    expect(count(5)? <= 1, "one request at most for five reads with a cache")
+}
+
+fn stripes(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    set(&cluster, "lod.*.stripecount=-1")?;
+    set(&cluster, "lod.*.stripesize=131072")?;
+    let file = cluster.mount.join("file");
+    write(&file, b"")?;
+    let path = file.to_string_lossy().into_owned();
+    expect_eq(cluster.sheen(&["lfs", "getstripe", "-c", &path])?.trim(), "2", "stripes of a new file")?;
+    expect_eq(cluster.sheen(&["lfs", "getstripe", "-S", &path])?.trim(), "131072", "their size")
+}
+
+fn evict(context: &Context) -> Result<()> {
+    let mut cluster = running(context)?;
+    write(&cluster.mount.join("file"), b"before")?;
+    let uuid = value(&cluster, "llite.*.uuid")?;
+    let exports = value(&cluster, "mdt.*MDT0000.exports.*.uuid")?;
+    expect(exports.lines().any(|line| line == uuid), &format!("{uuid} in {exports}"))?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    set(&cluster, &format!("mdt.*MDT0000.evict_client={uuid}"))?;
+    expect_eq(number(&cluster, "mdt.*MDT0000.eviction_count")?, 1, "evictions")?;
+    wait_until(LIMIT, "the mount works again", || Ok(fs::read(cluster.mount.join("file")).is_ok()))?;
+    let state = value(&cluster, "mdc.*MDT0000*.state")?;
+    expect(state.contains("EVICTED"), &format!("the eviction in the history: {state}"))?;
+    // The eviction was asked for.
+    drop(cluster.new_complaints());
+    cluster.down().map(drop)
+}
+
+fn permanent(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let wanted = [
+        ("osc.*.max_rpcs_in_flight", "7"),
+        ("mdc.*.max_mod_rpcs_in_flight", "3"),
+        ("mdt.*.recovery_time_soft", "25"),
+        ("obdfilter.*.recovery_time_soft", "26"),
+        ("lod.*.stripesize", "262144"),
+        ("debug", "info,mds=warn"),
+    ];
+    for (name, text) in wanted {
+        cluster.sheen(&["lctl", "set_param", "-P", &format!("{name}={text}")])?;
+    }
+    let holds = |when: &str| -> Result<()> {
+        for (name, text) in wanted {
+            let found = value(&cluster, name)?;
+            // The management server has no file system, and so no permanent values.
+            let is_right = |line: &str| line == text || (name == "debug" && line == "info");
+            expect(found.lines().all(is_right), &format!("{name} {when}: {found}"))?;
+            expect(found.lines().any(|line| line == text), &format!("{name} {when}: {found}"))?;
+        }
+        Ok(())
+    };
+    holds("at once")?;
+    let second = cluster.mount_again("second")?;
+    holds("with a mount that came later")?;
+    cluster.unmount(&second)?;
+    cluster.down()?;
+    cluster.up()?;
+    holds("after a restart")?;
+    let live = value(&cluster, "mgs.MGS.live.*")?;
+    expect(live.contains("osc.*.max_rpcs_in_flight=7"), &live)?;
+    for (name, _) in wanted {
+        cluster.sheen(&["lctl", "set_param", "-P", "-d", name])?;
+    }
+    cluster.down()?;
+    cluster.up()?;
+    for (name, text) in wanted {
+        let found = value(&cluster, name)?;
+        expect(found.lines().all(|line| line != text), &format!("{name} after it was taken out: {found}"))?;
+    }
+    let live = value(&cluster, "mgs.MGS.live.*")?;
+    expect(!live.contains("params"), &live)
+}
