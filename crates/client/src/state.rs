@@ -341,6 +341,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             OstRequest::Sync { .. } => "ost_sync",
             OstRequest::Destroy { .. } => "ost_destroy",
             OstRequest::Statfs => "ost_statfs",
+            OstRequest::ListObjects { .. } => "ost_list",
         },
         Request::Mdt(request) => match request {
             MdtRequest::Lookup { .. } => "mds_lookup",

@@ -21,6 +21,12 @@ impl Fids {
         Fids { mdt_index, epoch, used_count: 0, next_oid: 1 }
     }
 
+    /// Which incarnation of its MDT has issued a FID.
+    pub fn epoch_of(fid: Fid) -> Option<Epoch> {
+        let nth = fid.seq.checked_sub(Fid::SEQ_NORMAL)? % Fid::SEQ_PER_MDT;
+        Some(Epoch(nth / SEQUENCES_PER_EPOCH))
+    }
+
     /// A FID that was never issued before.
     ///
     /// # Errors

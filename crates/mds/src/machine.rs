@@ -7,6 +7,7 @@
 mod cross;
 mod flow;
 mod peers;
+mod strays;
 
 use crate::fids::Fids;
 use crate::flock::{Flocks, Locked};
@@ -27,6 +28,7 @@ use peers::Peers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MetaStore, StoreError};
+use strays::Strays;
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
 use wire::lock::bits;
 use wire::mdt::Statfs;
@@ -129,6 +131,7 @@ pub struct Mds<M: MetaStore> {
     enqueues: BTreeMap<(ClientId, LockId), Token>,
     peers: Peers,
     cross: Cross,
+    strays: Strays,
     stats: Stats,
     core_out: Vec<CoreOutput>,
     lock_out: Vec<LockOutput>,
@@ -173,6 +176,7 @@ impl<M: MetaStore> Mds<M> {
             timers: BTreeSet::new(),
             enqueues: BTreeMap::new(),
             cross: Cross::default(),
+            strays: Strays::default(),
             stats: Stats { since: now.wall, ..Stats::default() },
             core_out: Vec::new(),
             lock_out: Vec::new(),
@@ -182,6 +186,7 @@ impl<M: MetaStore> Mds<M> {
         mds.make_root().map_err(|status| mds.open_error(status))?;
         mds.load_targets().map_err(|status| mds.open_error(status))?;
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
+        mds.load_strays().map_err(|status| mds.open_error(status))?;
         mds.load_operations().map_err(|status| mds.open_error(status))?;
         Ok(mds)
     }
@@ -313,6 +318,7 @@ impl<M: MetaStore> Mds<M> {
         self.locks.on_tick(now.time, &mut self.lock_out);
         self.tick_peers(now, out);
         self.ask_about_prepared(now, out);
+        self.look_for_strays(now, out);
         while let Some(&(due, op)) = self.timers.first() {
             if due > now.time {
                 break;
@@ -347,6 +353,7 @@ impl<M: MetaStore> Mds<M> {
             CoreOutput::RecoveryEnded => {
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);
+                self.strays.begin(now.time, &self.known_targets.osts);
             }
             CoreOutput::Event(event) => {
                 self.stats.evictions += u64::from(event.is_eviction());
@@ -373,7 +380,7 @@ impl<M: MetaStore> Mds<M> {
                     self.locks.drop_holder(now.time, client, &mut self.lock_out);
                 }
             }
-            LockOutput::Ready(op) => self.on_claim_ready(now, op),
+            LockOutput::Ready(op) => self.on_claim_ready(now, op, out),
         }
     }
 
@@ -510,7 +517,9 @@ impl<M: MetaStore> Mds<M> {
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
         let files = self.opens.drop_client(client);
-        if !self.core.is_recovering() {
+        if self.core.is_recovering() {
+            self.note_lost_work(client, out);
+        } else {
             self.sweep_orphans(now, &files, out);
         }
     }
@@ -587,6 +596,7 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.locks.next_deadline(),
             self.peers.next_deadline(),
             self.cross.next_deadline(),
+            self.strays.next_deadline(),
             self.timers.first().map(|(due, _)| *due),
         ];
         deadlines.into_iter().flatten().min()

@@ -27,9 +27,11 @@ pub const PREPARES: Table = 7;
 /// Operation -> `Decision`: our operations that other MDTs have not yet executed.
 pub const DECISIONS: Table = 8;
 
-/// One row under `KNOWN_TARGETS_KEY`: what the last configuration said.
+/// Under `KNOWN_TARGETS_KEY`: what the last configuration said.
 pub const STATE: Table = 9;
 pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
+/// The epoch up to which the objects have to be compared with the inodes.
+pub const STRAYS_KEY: &[u8] = b"strays";
 
 /// The version of every value in this file.
 const ROW_VERSION: u8 = 1;

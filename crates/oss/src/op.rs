@@ -3,6 +3,7 @@
 mod change;
 mod destroy;
 mod getattr;
+mod list;
 mod read;
 mod seek;
 mod statfs;
@@ -33,7 +34,8 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         | OstRequest::Change { .. }
         | OstRequest::Getattr { .. }
         | OstRequest::Sync { .. }
-        | OstRequest::Statfs => Vec::new(),
+        | OstRequest::Statfs
+        | OstRequest::ListObjects { .. } => Vec::new(),
     }
 }
 
@@ -67,6 +69,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::Sync { objects: _ } => self.op_sync(now, token, effects),
             OstRequest::Destroy { objects } => self.op_destroy(now, token, &objects, effects),
             OstRequest::Statfs => self.op_statfs(now, token, effects),
+            OstRequest::ListObjects { after } => self.op_list(now, token, after, effects),
         };
         if let Err(status) = done {
             self.refuse(now, token, status, effects);

@@ -5,7 +5,7 @@ use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat, tell};
 use crate::servers::Engine;
 use crate::workload::XATTRS;
 use crate::world::World;
-use base::{Duration, ObjectId, TargetKind};
+use base::{Duration, ObjectId, TargetKind, Time, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::ObjectStore;
@@ -96,7 +96,7 @@ impl World {
                 }
                 *names.entry(node).or_default() += 1;
                 dir_count += u32::from(stat.kind == Kind::Dir);
-                let Some(content) = self.read_content(seat, &child, &stat, false) else { return };
+                let Some(content) = self.read_content(seat, &child, &stat) else { return };
                 let ino = model.adopt(at, &name, &stat, content);
                 for xattr in XATTRS {
                     let op = Op::Getxattr { path: child.clone(), name: xattr.to_string() };
@@ -142,7 +142,7 @@ impl World {
         self.model = model;
     }
 
-    fn read_content(&mut self, seat: usize, path: &[String], stat: &Stat, is_again: bool) -> Option<Content> {
+    fn read_content(&mut self, seat: usize, path: &[String], stat: &Stat) -> Option<Content> {
         match stat.kind {
             Kind::Dir => Some(Content::Dir(BTreeMap::new())),
             Kind::Symlink => match self.run_alone(seat, Op::Readlink { path: path.to_vec() })? {
@@ -160,18 +160,6 @@ impl World {
                 match told {
                     Told::Bytes(bytes) if bytes.len() as u64 == stat.size => {
                         Some(Content::File(Rc::new(bytes)))
-                    }
-                    // A writer died, and its open with the MDT's memory, but not its data: the next writer shows them.
-                    Told::Bytes(bytes) if bytes.len() as u64 > stat.size && !is_again => {
-                        self.count("data of a dead writer");
-                        self.run_for(Duration::from_secs(5));
-                        match self.run_alone(seat, Op::Stat { path: path.to_vec() })? {
-                            Told::Stat(stat) => self.read_content(seat, path, &stat, true),
-                            told => {
-                                self.violate("tree", format!("file {path:?} is gone: {told:?}"));
-                                None
-                            }
-                        }
                     }
                     Told::Bytes(bytes) => {
                         let what = format!("{path:?} has {} bytes and says {}", bytes.len(), stat.size);
@@ -202,8 +190,19 @@ impl World {
         self.run_for(Duration::from_secs(30));
         self.compare_tree();
         self.run_for(Duration::from_secs(30));
+        self.wait_for_forgotten();
         self.check_objects();
         self.check_commits();
+    }
+
+    /// What a dead client had open stays until its servers have not heard of it for `SILENT_CLIENT_MAX`; they look eight
+    /// times in that time, and then the objects go.
+    fn wait_for_forgotten(&mut self) {
+        let forgotten = self.lost_at.after(limits::SILENT_CLIENT_MAX).after(limits::SILENT_CLIENT_MAX / 8);
+        let wait = forgotten.after(Duration::from_secs(10)).since(self.now.time);
+        if self.lost_at > Time::ZERO && !wait.is_zero() {
+            self.run_for(wait);
+        }
     }
 
     /// Objects belong to inodes that exist.

@@ -86,6 +86,8 @@ pub struct World {
     pub synced: BTreeMap<u64, Rc<Vec<u8>>>,
     /// Something was allowed to be lost: outcomes are not judged until the state was read back.
     pub is_doubtful: bool,
+    /// When a mount was last lost to its servers: they remember it, and what it had open, for a while.
+    pub lost_at: Time,
     is_full: bool,
     /// At some time in this round.
     was_full: bool,
@@ -136,6 +138,7 @@ impl World {
             candidates: vec![Model::new()],
             synced: BTreeMap::new(),
             is_doubtful: false,
+            lost_at: Time::ZERO,
             is_full: false,
             was_full: false,
             started: 0,

@@ -44,6 +44,17 @@ pub enum OstRequest {
     Destroy { objects: Vec<ObjectId> } = 7,
     /// -> Statfs
     Statfs = 8,
+    /// From an MDT: some of the objects behind `after`, in an order of the OST's own. -> Objects
+    ListObjects { after: Option<ObjectId> } = 9,
+}
+
+/// An object as a listing shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ListedObject {
+    pub object: ObjectId,
+    pub size_bytes: u64,
+    /// When data last changed; `None` when a crash has left the data alone.
+    pub stamp: Option<WallTime>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -69,4 +80,9 @@ pub enum OstReply {
         offset_bytes: Option<u64>,
     } = 3,
     Statfs(Statfs) = 4,
+    /// `next` is where to go on; `None` at the end.
+    Objects {
+        listed: Vec<ListedObject>,
+        next: Option<ObjectId>,
+    } = 5,
 }

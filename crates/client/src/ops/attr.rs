@@ -330,9 +330,33 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
     if changes_xattrs {
         super::xattr::forget(ctx, fid);
     }
-    result?;
+    let entry = result?;
+    if call.size_bytes.is_some() {
+        report_when_durable(ctx, &entry);
+    }
     let attr = current_attr(ctx, fid).await?;
     Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
+}
+
+/// The MDT takes the size of a file that was cut once no crash can undo the cut.
+fn report_when_durable(ctx: &Ctx, entry: &Entry) {
+    let (Some(attr), Some(layout)) = (&entry.attr, &entry.layout) else { return };
+    if attr.is_size_known || !layout.is_valid() || layout.osts.is_empty() {
+        return;
+    }
+    let (fid, write_epoch, layout) = (attr.fid, attr.write_epoch, layout.clone());
+    let uncommitted = super::open::uncommitted_data(ctx, fid);
+    let reporting = ctx.clone();
+    ctx.spawn(async move {
+        for (target, transno) in uncommitted {
+            if reporting.committed(target, transno).await.is_err() {
+                // Lost with an eviction: the size stays unknown.
+                return;
+            }
+        }
+        // Without it the size stays unknown, and whoever asks next asks the objects.
+        let _ = report_size(&reporting, fid, layout, write_epoch).await;
+    });
 }
 
 async fn send_setattr(
@@ -342,7 +366,7 @@ async fn send_setattr(
     set: SetAttr,
     handle: Option<OpenHandle>,
     groups: Option<Vec<u32>>,
-) -> Outcome<()> {
+) -> Outcome<Entry> {
     let target = mdt_of(fid)?;
     let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
     let reply = ctx
@@ -359,7 +383,7 @@ async fn send_setattr(
         state.take_grants(target, &entry.grants);
         state.see_entry(&entry);
     });
-    Ok(())
+    Ok(*entry)
 }
 
 /// Cuts or extends the objects, before the MDT is told (hazard 5.5).
@@ -391,7 +415,8 @@ async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
 pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: OpenHandle) -> Outcome<()> {
     set_size(ctx, fid, 0).await?;
     let set = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
-    send_setattr(ctx, who, fid, set, Some(handle), None).await
+    // It is open for writing: the close reports the size.
+    send_setattr(ctx, who, fid, set, Some(handle), None).await.map(drop)
 }
 
 /// Clears set-id bits for a write by somebody unprivileged.
@@ -407,7 +432,7 @@ pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome
     let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
     // The write has been permitted; clearing the bits is the system's own act.
     let root = Who { id: 0, caller: crate::Caller::default() };
-    send_setattr(ctx, &root, fid, set, handle, None).await
+    send_setattr(ctx, &root, fid, set, handle, None).await.map(drop)
 }
 
 /// The last writer of a file has gone: the MDT gets the size that the objects have.

@@ -388,7 +388,7 @@ impl<M: MetaStore> Mds<M> {
             Call::Peek { op } | Call::PeekParent { op } | Call::LockRename { op } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
-            Call::Destroy { .. } | Call::Tell => {
+            Call::Destroy { .. } | Call::List { .. } | Call::Tell => {
                 assert!(target.kind == TargetKind::Mdt, "destroys are answered elsewhere");
             }
         }

@@ -129,9 +129,11 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    pub(super) fn on_claim_ready(&mut self, now: Now, op: OpId) {
+    pub(super) fn on_claim_ready(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
         if self.flows.get(&op).is_some_and(|flow| flow.stage == Stage::Claiming) {
             self.wake(op);
+        } else if self.strays.is_claim(op) {
+            self.on_stray_claim_ready(now, op, out);
         } else {
             self.on_rename_lock_ready(now, op);
         }

@@ -29,6 +29,10 @@ pub(super) enum Call {
         ost: u16,
         keys: Vec<Vec<u8>>,
     },
+    /// Objects of an OST, to be compared with the inodes.
+    List {
+        ost: u16,
+    },
     Peek {
         op: OpId,
     },
@@ -260,6 +264,7 @@ impl<M: MetaStore> Mds<M> {
     ) {
         match call {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
+            Call::List { ost } => self.on_listed(now, ost, result, out),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }
     }

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use store::MemoryMeta;
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, Credentials, Entry, NewNode, OpenArgs};
+use wire::ost::ListedObject;
 use wire::{
-    Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstRequest, Reply, Request, Resource,
+    Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
+    Resource,
 };
 
 pub const ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: None };
@@ -48,6 +50,8 @@ pub struct World {
     pub servers: Vec<Server>,
     pub clients: Vec<Client>,
     config: ClusterConfig,
+    /// What the OST has, in order.
+    pub listed: Vec<ListedObject>,
     pub destroyed: BTreeSet<base::ObjectId>,
     pub events: Vec<MdsEvent>,
     frames: VecDeque<Frame>,
@@ -103,6 +107,7 @@ impl World {
             clients: Vec::new(),
             config,
             destroyed: BTreeSet::new(),
+            listed: Vec::new(),
             events: Vec::new(),
             frames: VecDeque::new(),
             cut: BTreeSet::new(),
@@ -205,11 +210,23 @@ impl World {
             match output {
                 target::CoreOutput::Send(frame) => self.frames.push_back(frame),
                 target::CoreOutput::Execute(work) => {
-                    if let Request::Ost(OstRequest::Destroy { objects }) = work.request {
-                        self.destroyed.extend(objects);
-                    }
+                    let reply = match work.request {
+                        Request::Ost(OstRequest::Destroy { objects }) => {
+                            self.destroyed.extend(objects);
+                            Reply::Done
+                        }
+                        // One at a time.
+                        Request::Ost(OstRequest::ListObjects { after }) => {
+                            let is_behind = |listed: &&ListedObject| Some(listed.object) > after;
+                            let listed: Vec<_> =
+                                self.listed.iter().filter(is_behind).take(1).copied().collect();
+                            let next = listed.last().map(|listed| listed.object);
+                            Reply::Ost(OstReply::Objects { listed, next })
+                        }
+                        _ => Reply::Done,
+                    };
                     let mut more = Vec::new();
-                    self.ost.core.reply(self.now, work.token, Ok((Reply::Done, Bytes::new())), &mut more);
+                    self.ost.core.reply(self.now, work.token, Ok((reply, Bytes::new())), &mut more);
                     todo.extend(more);
                 }
                 _ => {}

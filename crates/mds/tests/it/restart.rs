@@ -1,9 +1,11 @@
 //! Crashes of one MDT: replays, opens, orphans, numbers.
 
 use crate::harness::{World, fid_of, new};
-use base::{Fid, TargetId};
+use base::{Endpoint, Fid, ObjectId, TargetId, WallTime};
+use std::collections::BTreeSet;
 use wire::mdt::NewNode;
-use wire::{MdtRequest, Request};
+use wire::ost::ListedObject;
+use wire::{MdtReply, MdtRequest, Request};
 
 #[test]
 fn what_was_answered_and_lost_comes_back_with_the_client() {
@@ -21,6 +23,43 @@ fn what_was_answered_and_lost_comes_back_with_the_client() {
     assert_eq!(world.names(dir).len(), 8);
     assert!(world.lookup(0, Fid::ROOT, "g").is_some());
     assert_eq!(files.len(), 10);
+    world.check_consistent();
+}
+
+/// Client 1 does not come back, and with it goes that it made `lost` and cut `cut`. What the OST has says so: its object
+/// of `lost` is nobody's, and the size of `cut` is not what it was. (Hazards 4.2 and 5.2.)
+#[test]
+fn what_a_lost_client_left_on_the_osts_is_found() {
+    let mut world = World::new(1, 2);
+    let (cut, whole) = (world.mkfile(Fid::ROOT, "cut"), world.mkfile(Fid::ROOT, "whole"));
+    for file in [cut, whole] {
+        let open = world.open(0, file, true);
+        let MdtReply::Closed { wants_size: Some(write_epoch) } = world.close(0, file, open) else { panic!() };
+        let (mtime, stamp) = (world.now.wall, world.now.wall);
+        let (size_bytes, block_count) = (100, 8);
+        let report = MdtRequest::ReportSize { fid: file, write_epoch, size_bytes, block_count, mtime, stamp };
+        world.ask(0, 0, report).unwrap();
+    }
+    assert!(world.getattr(1, cut).unwrap().is_size_known);
+    world.servers[0].is_synced = false;
+    let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
+    request.open = Some(world.open_args(1, true));
+    let of = world.start(1, 0, MdtRequest::Create(request));
+    let lost = fid_of(&world.result(1, of).unwrap().unwrap());
+    let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
+    let listed = |fid, size_bytes| ListedObject { object: object(fid), size_bytes, stamp: Some(WallTime(1)) };
+    world.listed = vec![listed(cut, 0), listed(whole, 100), listed(lost, 7)];
+    let (gone, mdt) = (Endpoint::Client(world.clients[1].id), Endpoint::Target(TargetId::mdt(0)));
+    world.cut.extend([(gone, mdt), (mdt, gone)]);
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    world.pass_seconds(62);
+    assert_eq!(world.lookup(0, Fid::ROOT, "lost"), None);
+    assert!(world.getattr(0, cut).unwrap().is_size_known, "nobody has looked yet");
+    world.pass_seconds(35);
+    assert!(!world.getattr(0, cut).unwrap().is_size_known);
+    assert!(world.getattr(0, whole).unwrap().is_size_known);
+    assert_eq!(world.destroyed, BTreeSet::from([object(lost)]));
     world.check_consistent();
 }
 

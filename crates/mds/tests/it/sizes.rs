@@ -37,7 +37,7 @@ fn a_size_of_an_older_epoch_is_dropped() {
 }
 
 #[test]
-fn a_truncate_is_known_unless_somebody_writes() {
+fn a_truncate_is_known_when_it_is_durable_unless_somebody_writes() {
     let mut world = World::new(1, 2);
     let file = world.mkfile(Fid::ROOT, "f");
     let truncate = |handle: Option<OpenHandle>| MdtRequest::Setattr {
@@ -48,7 +48,9 @@ fn a_truncate_is_known_unless_somebody_writes() {
         want: LockWant::default(),
     };
     let attr = attr_of(&world.ask(0, 0, truncate(None)).unwrap()).clone();
-    assert_eq!((attr.size_bytes, attr.is_size_known), (10, true));
+    assert_eq!((attr.size_bytes, attr.is_size_known), (10, false), "a crash may still take the cut back");
+    world.ask(0, 0, report(file, attr.write_epoch, 10, 1)).unwrap();
+    assert!(attr_of(&world.ask(0, 0, truncate(None)).unwrap()).is_size_known, "nothing changes");
     let open = world.open(1, file, true);
     assert!(!attr_of(&world.ask(0, 0, truncate(None)).unwrap()).is_size_known);
     let MdtReply::Closed { wants_size: Some(_) } = world.close(1, file, open) else { panic!("no wish") };

@@ -90,6 +90,7 @@ impl World {
         self.count("client died");
         self.trace(|| format!("client {seat} dies"));
         self.is_doubtful = true;
+        self.lost_at = self.now.time;
         for model in &mut self.candidates {
             model.drop_client(seat);
         }
