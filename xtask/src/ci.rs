@@ -15,7 +15,8 @@ use crate::step::{Report, Verdict, Work};
 
 mod plan;
 
-use plan::{Plan, Step};
+pub use plan::Plan;
+use plan::Step;
 
 /// Options of `cargo xtask ci`.
 #[derive(Args)]

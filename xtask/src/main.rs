@@ -1,5 +1,5 @@
 //! The one door for developers: `cargo xtask ci` runs everything that must pass, `cargo xtask layers` checks the order of the
-//! crates, `cargo xtask mounted` runs the suites on real mounts.
+//! crates, `cargo xtask mounted` runs the suites on real mounts, `cargo xtask kernel` in a virtual machine with the oldest kernel.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod ci;
+mod kernel;
 mod layers;
 mod sans_io;
 mod step;
@@ -29,6 +30,8 @@ enum Task {
     Layers,
     /// Run the suites on real mounts.
     Mounted(ci::MountedOptions),
+    /// Run the suites on Linux 6.1, in a virtual machine.
+    Kernel(kernel::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Task::Ci(options) => ci::run(&options),
         Task::Layers => layers::check().and_then(|()| sans_io::check()).map(|()| true),
         Task::Mounted(options) => ci::run_mounted(&options),
+        Task::Kernel(options) => kernel::run(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use mount_suites::bounded::{self, End};
-use mount_suites::sweep;
+use mount_suites::{runner, sweep};
 
 /// How many lines of a failed step are printed.
 const TAIL_LINES: usize = 60;
@@ -66,6 +66,10 @@ impl Work<'_> {
             let left = self.limit.saturating_sub(started.elapsed());
             let mut heartbeat = Heartbeat::new(self.name, &log);
             let end = bounded::run(&mut command, &tag, left, &log, &mut |spent| heartbeat.tick(spent))?;
+            if let Some(why) = skipped(&end, &log) {
+                verdict = Verdict::Skipped(why);
+                break;
+            }
             if !end.is_success() {
                 verdict = Verdict::Failed(reason(&end, self.limit));
                 break;
@@ -83,6 +87,14 @@ impl Work<'_> {
         }
         Ok(verdict)
     }
+}
+
+/// Why the command could not do its work on this machine, if it says so.
+fn skipped(end: &End, log: &Path) -> Option<String> {
+    let is_skipped = matches!(end, End::Exited(status) if status.code() == Some(runner::SKIPPED_STATUS));
+    let said = is_skipped.then(|| bounded::tail(log, TAIL_LINES))?;
+    let reason = said.lines().rev().find_map(|line| line.strip_prefix("skipped: "));
+    Some(reason.unwrap_or("no reason given").to_owned())
 }
 
 fn reason(end: &End, limit: Duration) -> String {

@@ -1,6 +1,6 @@
 //! The table of steps: what each runs, how long it may take, what it needs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ enum Kind {
     Suite { suite: &'static str, transport: &'static str },
     /// The suites on a plain directory: they must be right themselves.
     Local,
+    /// Suites on the oldest kernel that is supported, in a virtual machine.
+    Kernel(&'static [&'static str]),
 }
 
 /// Suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
@@ -49,6 +51,7 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("smoke", 300, 200, false),
     ("badinput", 240, 0, false),
     ("params", 300, 0, false),
+    ("mounting", 400, 240, false),
     ("posix", 600, 0, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),
@@ -61,6 +64,9 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
 
 /// Suites that are run by name only (`cargo xtask mounted`) until they have been run often enough.
 pub const BY_NAME: &[&str] = &["two-mounts"];
+
+/// The virtual machine may have to emulate its processor.
+const KERNEL_SECONDS: u64 = 1200;
 
 fn step(name: &str, seconds: u64, kind: Kind) -> Step {
     Step { name: name.to_owned(), limit: Duration::from_secs(seconds), is_optional: false, needs: &[], kind }
@@ -95,6 +101,13 @@ impl Plan {
         command
     }
 
+    /// This program with other arguments.
+    fn xtask(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
+        command.current_dir(&self.root).args(arguments);
+        command
+    }
+
     /// What the suites need: the release binary and their runner.
     pub fn build_commands(&self) -> Vec<Command> {
         let mut keep = Command::new("install");
@@ -105,6 +118,16 @@ impl Plan {
             keep,
             self.cargo(&["build", "-p", "mount-suites"]),
         ]
+    }
+
+    /// The directory of the workspace.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where cargo builds.
+    pub fn target(&self) -> &Path {
+        &self.target
     }
 
     fn sheen(&self) -> PathBuf {
@@ -123,11 +146,16 @@ impl Plan {
     }
 
     fn runner(&self) -> Command {
+        self.runner_in(&self.mounts, &self.target.join("mounted-failed"))
+    }
+
+    /// The suites' runner, which works in one directory and keeps the logs of what failed in another.
+    pub fn runner_in(&self, work: &Path, failed: &Path) -> Command {
         let mut command = Command::new(self.target.join("debug/mount-suites"));
         command.current_dir(&self.root).arg("run");
         command.arg("--sheen").arg(self.sheen());
-        command.arg("--work").arg(&self.mounts).arg("--tools").arg(self.target.join("tools"));
-        command.arg("--failed").arg(self.target.join("mounted-failed"));
+        command.arg("--work").arg(work).arg("--tools").arg(self.target.join("tools"));
+        command.arg("--failed").arg(failed);
         command
     }
 }
@@ -162,6 +190,8 @@ fn steps() -> Vec<Step> {
         let step = step(&format!("{suite}-uring"), *seconds, kind);
         steps.push(Step { needs: &["build"], is_optional, ..step });
     }
+    let kernel = step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "posix"]));
+    steps.push(Step { needs: &["build"], is_optional: true, ..kernel });
     steps
 }
 
@@ -175,6 +205,7 @@ impl Step {
     pub fn missing(&self) -> Option<String> {
         match &self.kind {
             Kind::Suite { transport, .. } => mounts_missing(transport),
+            Kind::Kernel(_) => crate::kernel::missing(),
             _ => None,
         }
     }
@@ -183,9 +214,11 @@ impl Step {
     pub fn commands(&self, plan: &Plan, limit: Duration) -> Vec<Command> {
         match &self.kind {
             Kind::Cargo(arguments) => vec![plan.cargo(arguments)],
-            Kind::Layers => {
-                let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
-                command.current_dir(&plan.root).arg("layers");
+            Kind::Layers => vec![plan.xtask(&["layers"])],
+            Kind::Kernel(suites) => {
+                let minutes = (limit.as_secs() / 60).saturating_sub(1).to_string();
+                let mut command = plan.xtask(&["kernel", "--built", "--minutes", &minutes]);
+                command.args(*suites);
                 vec![command]
             }
             Kind::Build => plan.build_commands(),

@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::bounded;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, skip};
 use crate::sweep;
+use crate::sys;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "pjdfstest", bed: Bed::Pair, cases: CASES, canary: None };
@@ -30,8 +31,9 @@ const TEST_COUNT: usize = 398;
 
 fn configuration(allow_remount: bool) -> String {
     // naptime must be longer than the tick of the clock that stamps files (4 ms here, 10 ms on a kernel of 100 Hz).
+    let birth_times = if sys::kernel_asks_for_birth_times() { "stat_st_birthtime = {}\n" } else { "" };
     format!(
-        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nstat_st_birthtime = {{}}\nutime_now = {{}}\n\
+        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\n{birth_times}utime_now = {{}}\n\
          utimensat = {{}}\n[settings]\nnaptime = 0.02\nallow_remount = {allow_remount}\n[dummy_auth]\n\
          entries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n"
     )
@@ -94,7 +96,8 @@ fn names_with<'a>(verdicts: &'a Verdicts, verdict: &str) -> Vec<&'a str> {
 
 /// The same command on ext4, remembered between runs beside the tools.
 fn reference(context: &Context, second: &Path) -> Result<Verdicts> {
-    let cached = context.options.tools.join("pjdfstest-ext4.txt");
+    let without = if sys::kernel_asks_for_birth_times() { "" } else { "-without-birth-times" };
+    let cached = context.options.tools.join(format!("pjdfstest-ext4{without}.txt"));
     if let Ok(text) = fs::read_to_string(&cached) {
         return Ok(verdicts(&text));
     }
