@@ -25,6 +25,8 @@ pub struct ClientOptions {
     /// Shared writable mappings of files that other clients have open are allowed, and not coherent
     /// (`-o mmap=relaxed`).
     pub is_mmap_relaxed: bool,
+    /// statfs(2) answers from what is known of a target that does not answer, instead of waiting for it (`-o lazystatfs`).
+    pub is_statfs_lazy: bool,
     /// The kernel clears set-id bits through flags of its requests (`FUSE_HANDLE_KILLPRIV_V2`); without it the
     /// client has the MDT clear them at the first write of each handle by somebody unprivileged.
     pub has_kill_privileges: bool,
@@ -137,6 +139,15 @@ impl Client {
 
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         self.ctx.with(look)
+    }
+
+    pub fn is_statfs_lazy(&self) -> bool {
+        self.ctx.with(|state| state.options.is_statfs_lazy)
+    }
+
+    /// `llite.*.lazystatfs`, for the statfs(2) that follow.
+    pub fn set_statfs_lazy(&mut self, is_lazy: bool) {
+        self.ctx.with(|state| state.options.is_statfs_lazy = is_lazy);
     }
 
     fn on_call(&mut self, id: u64, call: Call, caller: Caller) {

@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) idle_locks: IdleLockBounds,
     /// When idle locks were last given back unasked.
     pub(crate) trimmed_at: Time,
+    /// What the target last said of its space.
+    pub(crate) known_space: Option<wire::mdt::Statfs>,
     pub(crate) stats: TargetStats,
 }
 
@@ -171,6 +173,7 @@ impl State {
                 history: History::default(),
                 idle_locks: IdleLockBounds::default(),
                 trimmed_at: Time::ZERO,
+                known_space: None,
                 stats: TargetStats { since: self.now.wall, ..TargetStats::default() },
             });
             connection.is_active = target.is_active;

@@ -54,8 +54,6 @@ impl Negotiated {
 /// NO_OPEN and NO_OPENDIR (they remove handles).
 fn wanted(options: &MountOptions, transport_may_be_uring: bool) -> u64 {
     let mut flags = init::ASYNC_READ
-        | init::POSIX_LOCKS
-        | init::FLOCK_LOCKS
         | init::BIG_WRITES
         | init::HAS_IOCTL_DIR
         | init::DO_READDIRPLUS
@@ -70,6 +68,9 @@ fn wanted(options: &MountOptions, transport_may_be_uring: bool) -> u64 {
         | init::SETXATTR_EXT
         | init::INIT_EXT
         | init::CREATE_SUPP_GROUP;
+    if options.remote_locks {
+        flags |= init::POSIX_LOCKS | init::FLOCK_LOCKS;
+    }
     if options.posix_acl {
         // With ACLs the umask may not be applied before the default ACL is known, so the handler applies it.
         flags |= init::POSIX_ACL | init::DONT_MASK;

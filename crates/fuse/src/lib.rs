@@ -22,7 +22,7 @@ use std::os::fd::RawFd;
 
 pub use decode::DecodeError;
 pub use init::{Negotiated, Transport};
-pub use mount::{MountError, MountOptions, TransportChoice};
+pub use mount::{MountError, MountOptions, TransportChoice, unmount};
 pub use notify::{Notified, Notifier};
 pub use reply::{Attr, DirBuffer, EntryOut, Reply, Statfs, device_major_minor, device_number};
 pub use request::{

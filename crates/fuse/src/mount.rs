@@ -57,6 +57,8 @@ pub struct MountOptions {
     pub handle_killpriv_v2: bool,
     /// Shared mappings of files opened with FOPEN_DIRECT_IO.
     pub direct_io_allow_mmap: bool,
+    /// flock(2) and fcntl(2) locks come to the handler; otherwise the kernel keeps them by itself.
+    pub remote_locks: bool,
 }
 
 impl Default for MountOptions {
@@ -76,6 +78,7 @@ impl Default for MountOptions {
             posix_acl: true,
             handle_killpriv_v2: true,
             direct_io_allow_mmap: false,
+            remote_locks: true,
         }
     }
 }
@@ -279,7 +282,7 @@ fn receive_fd(socket: &OwnedFd) -> io::Result<OwnedFd> {
 
 /// Unmounts. `lazy` detaches the tree at once even if files are open. Errors are those of umount2(2); EBUSY means that
 /// somebody still uses it.
-pub(crate) fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
+pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     let flags = libc::UMOUNT_NOFOLLOW | if lazy { libc::MNT_DETACH } else { 0 };
     match umount2(path, flags) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) && !is_root() => {

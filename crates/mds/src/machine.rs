@@ -48,6 +48,8 @@ pub struct MdsOptions {
     /// Targets with the same number share their space.
     pub device: u64,
     pub recovery_window: Duration,
+    /// User and group of the root of a new file system.
+    pub root_owner: (u32, u32),
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +63,11 @@ pub enum Input {
     ConnectionLost(TargetId),
     /// An operator wants this client gone.
     Evict(ClientId),
+    /// The process of this incarnation of a client has ended.
+    Departed {
+        client: ClientId,
+        incarnation: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -203,7 +210,7 @@ impl<M: MetaStore> Mds<M> {
         if self.options.index != 0 {
             return Ok(());
         }
-        let now = self.options.now.wall;
+        let (now, root_owner) = (self.options.now.wall, self.options.root_owner);
         let remote = Remote::default();
         let store = Arc::clone(self.core.store());
         let mut cx = self.cx(&*store, now, &remote);
@@ -212,6 +219,7 @@ impl<M: MetaStore> Mds<M> {
         }
         let mut attr = crate::op::create::blank_attr(&cx, base::FileType::Directory, 0o755);
         attr.fid = Fid::ROOT;
+        (attr.uid, attr.gid) = root_owner;
         attr.link_count = 2;
         let root = Inode {
             attr,
@@ -310,6 +318,9 @@ impl<M: MetaStore> Mds<M> {
             Input::Tick => self.on_tick(now, out),
             Input::ConnectionLost(target) => self.on_connection_lost(now, target, out),
             Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
+            Input::Departed { client, incarnation } => {
+                self.core.on_departed(now, client, incarnation, &mut self.core_out);
+            }
         }
     }
 

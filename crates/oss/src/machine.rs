@@ -55,6 +55,11 @@ pub enum Input {
     Tick,
     /// An operator wants this client gone.
     Evict(ClientId),
+    /// The process of this incarnation of a client has ended.
+    Departed {
+        client: ClientId,
+        incarnation: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -415,6 +420,9 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
             Input::Durable => self.core.on_durable(now, &mut effects.core),
             Input::Tick => self.on_tick(now, &mut effects),
             Input::Evict(client) => self.core.evict(now, client, &mut effects.core),
+            Input::Departed { client, incarnation } => {
+                self.core.on_departed(now, client, incarnation, &mut effects.core);
+            }
         }
         self.settle(now, effects, out);
     }

@@ -28,6 +28,8 @@ pub enum Command {
     Mount(Mount),
     /// Make everything durable and unmount
     Umount(Umount),
+    /// Link the helpers of mount(8), umount(8) and mkfs(8) to this program
+    InstallHelpers(InstallHelpers),
     /// List the mounts of this machine
     Mounts(Output),
     /// Show targets and mounts
@@ -203,7 +205,9 @@ pub struct Mount {
     pub source: String,
     /// An empty directory
     pub mount: PathBuf,
-    /// Options, with commas between them: ro, nosuid, nodev, noexec, noatime, transport=dev|uring, mmap=relaxed
+    /// Options, with commas between them: ro, nosuid, nodev, noexec, noatime, relatime, strictatime, sync, dirsync;
+    /// flock (in the cluster), localflock (on this machine), noflock; lazystatfs, nolazystatfs; user_xattr, nouser_xattr;
+    /// retry=N (attempts after the first); transport=auto|dev|uring; mmap=relaxed; remount; what fstab adds (_netdev, …)
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in this process
@@ -222,6 +226,16 @@ pub struct Umount {
     /// Detach even while files are open
     #[arg(short, long)]
     pub lazy: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InstallHelpers {
+    /// Links go to DIR/sbin, where mount(8) looks when DIR is /
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub prefix: PathBuf,
+    /// Take the links away again
+    #[arg(long)]
+    pub remove: bool,
 }
 
 #[derive(Debug, Args)]

@@ -101,6 +101,9 @@ pub struct MountStatus {
     /// NIDs of the management server.
     pub mgs_nids: Vec<String>,
     pub transport: String,
+    /// Its own options in force; those of mount(2) are in the kernel's table.
+    #[serde(default)]
+    pub options: Vec<String>,
     #[serde(default)]
     pub pid: u32,
 }
@@ -231,9 +234,19 @@ pub fn socket_of(pid: u32) -> PathBuf {
     run_dir().join(format!("{pid}.sock"))
 }
 
+/// Where the sockets of another user may be.
+pub fn run_dirs_of(user: u32) -> [PathBuf; 2] {
+    [format!("/run/user/{user}/sheen").into(), format!("/tmp/sheen-{user}").into()]
+}
+
 /// What all living processes of this user say. Sockets of dead ones are removed.
 pub fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir(run_dir()) else { return Vec::new() };
+    processes_in(&run_dir())
+}
+
+/// What the processes say whose sockets are in a directory.
+pub fn processes_in(dir: &Path) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -1,11 +1,13 @@
 //! SheenFS, the binary: servers, mounts, and the tools around them.
 
+mod alive;
 mod bench;
 mod cli;
 mod cluster;
 mod config_client;
 mod control;
 mod daemon;
+mod helpers;
 mod ioctl;
 mod lctl;
 mod lfs;
@@ -70,6 +72,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Mkfs(arguments) => mkfs::mkfs(arguments),
         Command::Mount(arguments) => node::mount(arguments),
         Command::Umount(arguments) => status::umount(arguments),
+        Command::InstallHelpers(arguments) => helpers::install(arguments),
         Command::Mounts(arguments) => status::mounts(arguments),
         Command::Status(arguments) => status::status(arguments),
         Command::Sync { path } => status::sync(path),

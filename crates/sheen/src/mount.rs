@@ -1,8 +1,10 @@
 //! One mount of this process: the FUSE session, the client machine, and the threads that tell the kernel what to
 //! forget.
 
+pub mod options;
 mod translate;
 
+use crate::alive;
 use crate::cli::Transport;
 use crate::cluster::Identity;
 use crate::mount_table;
@@ -13,6 +15,7 @@ use client::{
 };
 use fuse::{Handler, Notified, Notifier, Op, Reply, Request, Session};
 use net::{Owner, OwnerOptions, Router, Timer};
+use options::{Choices, LockScope};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,64 +32,6 @@ const OWN_CALL: u64 = 1 << 63;
 /// A sync or an unmount that takes longer than this has lost its servers.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What `-o` and the command line chose.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choices {
-    pub transport: Transport,
-    /// Flags of mount(2).
-    pub flags: libc::c_ulong,
-    pub is_mmap_relaxed: bool,
-}
-
-impl Choices {
-    /// Reads `-o` options.
-    ///
-    /// # Errors
-    /// One that is not known.
-    pub fn parse(options: &[String], transport: Option<Transport>) -> Result<Choices> {
-        let mut choices = Choices { transport: transport.unwrap_or_default(), ..Choices::default() };
-        let words = options.iter().flat_map(|list| list.split(','));
-        for word in words.filter(|word| !word.is_empty()) {
-            match word {
-                "ro" => choices.flags |= libc::MS_RDONLY,
-                "rw" => choices.flags &= !libc::MS_RDONLY,
-                "nosuid" => choices.flags |= libc::MS_NOSUID,
-                "nodev" => choices.flags |= libc::MS_NODEV,
-                "noexec" => choices.flags |= libc::MS_NOEXEC,
-                "noatime" => choices.flags |= libc::MS_NOATIME,
-                "dirsync" => choices.flags |= libc::MS_DIRSYNC,
-                "sync" => choices.flags |= libc::MS_SYNCHRONOUS,
-                "mmap=relaxed" => choices.is_mmap_relaxed = true,
-                "transport=auto" => choices.transport = Transport::Auto,
-                "transport=dev" => choices.transport = Transport::Dev,
-                "transport=uring" => choices.transport = Transport::Uring,
-                // What fstab and mount(8) add, or Lustre's way of saying the default.
-                "remount"
-                | "defaults"
-                | "suid"
-                | "dev"
-                | "exec"
-                | "atime"
-                | "relatime"
-                | "async"
-                | "flock"
-                | "user_xattr"
-                | "_netdev"
-                | "noauto"
-                | "auto"
-                | "nofail"
-                | "allow_other"
-                | "default_permissions" => {}
-                _ if word.starts_with("x-") || word.starts_with("comment=") => {}
-                // mount(8) hands a remount what the kernel lists of a FUSE mount; none of it can change.
-                _ if KERNEL_OPTIONS.iter().any(|name| word.starts_with(name)) => {}
-                _ => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
-            }
-        }
-        Ok(choices)
-    }
-}
-
 /// What a mount needs of its process.
 pub struct Surroundings {
     pub router: Arc<Router>,
@@ -98,7 +43,7 @@ pub struct Surroundings {
     pub source: String,
     /// Directory of the file system to mount; empty for its root.
     pub subdir: String,
-    /// Random when empty.
+    /// That somebody else keeps.
     pub identity: Option<Identity>,
     /// Called once, when the mount is gone and everything of it is finished.
     pub on_end: Box<dyn FnOnce(&Path) + Send>,
@@ -109,6 +54,9 @@ pub struct Mount {
     pub fsname: String,
     pub source: String,
     pub transport: &'static str,
+    choices: Choices,
+    /// Tells servers of this machine that we live, while the process does.
+    claim: alive::Claim,
     owner: Arc<Owner<Client>>,
     shared: Arc<Shared>,
     session: Mutex<Option<Session>>,
@@ -125,6 +73,8 @@ struct Shared {
     own_calls: Mutex<HashMap<u64, Sender<Result<Answer, i32>>>>,
     next_own_call: AtomicU64,
     notifier: Notifier,
+    has_locks: bool,
+    has_user_xattrs: bool,
     /// Names wait for directory locks and inodes for pages: neither holds up the other.
     name_notices: Sender<(NotifyId, Notify)>,
     inode_notices: Sender<(NotifyId, Notify)>,
@@ -147,7 +97,8 @@ impl Mount {
     pub fn start(path: &Path, choices: &Choices, with: Surroundings) -> Result<Arc<Mount>> {
         mount_table::check_mount_point(path)?;
         let (mut session, negotiated) = mount(path, choices, &with)?;
-        let identity = with.identity.unwrap_or_else(Identity::random);
+        let claim = alive::claim(path, &with.source, with.identity);
+        let identity = claim.identity;
         let id = ClientId(identity.client);
         let client = Client::new(
             net::clock::now(),
@@ -158,6 +109,7 @@ impl Mount {
                 nid: with.nid.clone(),
                 has_inc_epoch: negotiated.has_inc_epoch(),
                 is_mmap_relaxed: choices.is_mmap_relaxed,
+                is_statfs_lazy: choices.is_statfs_lazy,
                 has_kill_privileges: negotiated.has(fuse::abi::init::HANDLE_KILLPRIV_V2),
             },
         );
@@ -172,6 +124,8 @@ impl Mount {
             own_calls: Mutex::default(),
             next_own_call: AtomicU64::new(OWN_CALL),
             notifier: session.notifier(),
+            has_locks: choices.lock_scope != LockScope::Nobody,
+            has_user_xattrs: choices.has_user_xattrs,
             name_notices,
             inode_notices,
             progress: Mutex::default(),
@@ -198,6 +152,7 @@ impl Mount {
         let root = find_root(&owner, &shared, &with.subdir)?;
         assert!(shared.root.set(root).is_ok(), "the root is set once");
         session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
+        mount_table::name_helper(&with.source, path);
         let mount = Arc::new(Mount {
             path: path.to_owned(),
             fsname,
@@ -206,6 +161,8 @@ impl Mount {
                 fuse::Transport::Device => "dev",
                 fuse::Transport::Uring => "uring",
             },
+            choices: choices.clone(),
+            claim,
             owner,
             shared,
             session: Mutex::new(Some(session)),
@@ -263,6 +220,21 @@ impl Mount {
         }
     }
 
+    /// Whether statfs(2) answers from what is known of a target that does not answer.
+    pub fn is_statfs_lazy(&self) -> bool {
+        self.owner.with(|client| client.is_statfs_lazy())
+    }
+
+    pub fn set_statfs_lazy(&self, is_lazy: bool) {
+        self.owner.with(|client| client.set_statfs_lazy(is_lazy));
+    }
+
+    /// Our own options in force.
+    pub fn options(&self) -> Vec<String> {
+        let choices = Choices { is_statfs_lazy: self.is_statfs_lazy(), ..self.choices.clone() };
+        choices.shown(self.transport)
+    }
+
     /// Makes everything durable that was done through this mount.
     ///
     /// # Errors
@@ -291,7 +263,7 @@ impl Mount {
         }
         if let Some(session) = lock(&self.session).as_mut() {
             match session.unmount(is_lazy) {
-                Ok(()) => {}
+                Ok(()) => mount_table::forget_helper(&self.path),
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                     bail!(
                         "{} is in use; close what is open in it, or detach it with --lazy",
@@ -319,7 +291,9 @@ impl Mount {
     /// After the kernel has let go: data are flushed, the sessions ended, the threads joined.
     fn finish(&self) {
         self.owner.submit(Input::Drain);
-        if !self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_drained) {
+        if self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_drained) {
+            self.claim.forget();
+        } else {
             tracing::warn!(mount = %self.path.display(), "the servers did not answer at the end of the mount");
         }
         self.shared.router.remove_local(self.endpoint);
@@ -377,6 +351,7 @@ fn mount(path: &Path, choices: &Choices, with: &Surroundings) -> Result<(Session
         flags: choices.flags,
         transport,
         direct_io_allow_mmap: choices.is_mmap_relaxed,
+        remote_locks: choices.lock_scope != LockScope::Local,
         ..fuse::MountOptions::default()
     };
     Ok(Session::mount(path, options)?)
@@ -445,6 +420,17 @@ impl Shared {
         })
     }
 
+    /// What the options of the mount forbid, as an errno.
+    fn refusal(&self, op: &Op) -> Option<i32> {
+        match op {
+            Op::Getlk { .. } | Op::Setlk { .. } => (!self.has_locks).then_some(libc::ENOSYS),
+            Op::Getxattr { name, .. } | Op::Setxattr { name, .. } | Op::Removexattr { name } => {
+                (!self.has_user_xattrs && name.starts_with(b"user.")).then_some(libc::EOPNOTSUPP)
+            }
+            _ => None,
+        }
+    }
+
     fn set_progress(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut lock(&self.progress));
         self.progressed.notify_all();
@@ -460,13 +446,19 @@ impl Shared {
 
 impl Handler for Shared {
     fn request(&self, mut request: Request, reply: Reply) {
+        if let Some(errno) = self.refusal(&request.op) {
+            return reply.error(errno);
+        }
         request.nodeid = self.to_client(request.nodeid);
         if let Op::Rename { new_parent, .. } = &mut request.op {
             *new_parent = self.to_client(*new_parent);
         }
         let caller = Caller { uid: request.uid, gid: request.gid, pid: request.pid };
         match translate::call(request.nodeid, request.pid, request.op) {
-            Ok((call, shape)) => {
+            Ok((call, mut shape)) => {
+                if let Shape::Names { hides_user, .. } = &mut shape {
+                    *hides_user = !self.has_user_xattrs;
+                }
                 lock(&self.replies).insert(request.unique, (reply, shape));
                 self.owner().queue(Input::Call { id: request.unique, call, caller });
             }
@@ -547,9 +539,6 @@ fn log_event(event: &Event) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// What the kernel shows of every FUSE mount in its table.
-const KERNEL_OPTIONS: [&str; 6] = ["fd=", "rootmode=", "user_id=", "group_id=", "max_read=", "blksize="];
 
 /// `mount -o remount,…`: changes flags of a mount, as the helper of mount(8).
 ///

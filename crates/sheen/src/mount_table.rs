@@ -1,9 +1,11 @@
 //! What the kernel has mounted, and whether a directory can be mounted on.
 
+use crate::sys;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// One line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,11 +15,30 @@ pub struct Mounted {
     pub source: String,
     /// `MAJOR:MINOR` of the mounted file system.
     pub device: String,
+    /// Of this mount: `rw,noatime`.
+    pub options: String,
+    /// Of the file system behind it: `ro,user_id=1000,group_id=1000`.
+    pub super_options: String,
 }
 
 impl Mounted {
     pub fn is_sheen(&self) -> bool {
         self.kind == "fuse.sheen"
+    }
+
+    /// The user who mounted it.
+    pub fn user(&self) -> u32 {
+        let user = self.super_options.split(',').find_map(|word| word.strip_prefix("user_id="));
+        user.and_then(|user| user.parse().ok()).unwrap_or_default()
+    }
+
+    /// Options of mount(2) in force. Either side alone makes it read-only.
+    pub fn flags(&self) -> Vec<String> {
+        let both = || self.options.split(',').chain(self.super_options.split(','));
+        let mut flags = vec![if both().any(|word| word == "ro") { "ro" } else { "rw" }];
+        flags.extend(self.options.split(',').filter(|word| !matches!(*word, "ro" | "rw" | "")));
+        flags.extend(self.super_options.split(',').filter(|word| matches!(*word, "sync" | "dirsync")));
+        flags.into_iter().map(str::to_owned).collect()
     }
 }
 
@@ -40,13 +61,39 @@ pub fn above(path: &Path) -> Option<Mounted> {
     above.max_by_key(|mounted| mounted.path.as_os_str().len())
 }
 
+/// Has umount(8) call `umount.sheen` for this mount. By itself it looks for the helper of any FUSE mount: it asks statfs(2) for the
+/// type, unless the table that it keeps beside the kernel's says more, as it does after this.
+pub fn name_helper(source: &str, path: &Path) {
+    let mut command = Command::new("mount");
+    command.args(["--fake", "--internal-only", "-t", "fuse.sheen", "-o", "uhelper=sheen"]);
+    keep_table(command.arg(source).arg(path));
+}
+
+/// The mount is gone; what `name_helper` wrote goes too.
+pub fn forget_helper(path: &Path) {
+    keep_table(Command::new("umount").args(["--fake", "--internal-only"]).arg(path));
+}
+
+fn keep_table(command: &mut Command) {
+    // The table is root's. Where there is no mount(8) there is no umount(8) either.
+    if sys::uid() == 0 {
+        let done = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !done.is_ok_and(|status| status.success()) {
+            tracing::debug!("the table of mount(8) was not changed; umount(8) will not call our helper");
+        }
+    }
+}
+
 fn parse_line(line: &str) -> Option<Mounted> {
     let (left, right) = line.split_once(" - ")?;
-    let path = unescape(left.split(' ').nth(4)?);
+    let mut fields = left.split(' ').skip(4);
+    let (path, options) = (unescape(fields.next()?), fields.next()?.to_owned());
     let mut fields = right.split(' ');
     let kind = fields.next()?.to_owned();
     let device = left.split(' ').nth(2)?.to_owned();
-    Some(Mounted { path: path.into(), kind, source: unescape(fields.next().unwrap_or_default()), device })
+    let source = unescape(fields.next().unwrap_or_default());
+    let super_options = fields.next().unwrap_or_default().to_owned();
+    Some(Mounted { path: path.into(), kind, source, device, options, super_options })
 }
 
 /// The kernel writes blanks and the like as a backslash and three octal digits.

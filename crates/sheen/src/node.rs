@@ -1,5 +1,6 @@
 //! A process: the targets that it serves, its mounts, its session with the management server, its control socket.
 
+use crate::alive;
 use crate::cli;
 use crate::cluster::Identity;
 use crate::config_client::{self, ConfigClient};
@@ -7,7 +8,8 @@ use crate::control::{self, Ask, MountStatus, Process, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
 use crate::listen;
 use crate::logging;
-use crate::mount::{Choices, Mount, Surroundings};
+use crate::mount::options::{self, Choices};
+use crate::mount::{Mount, Surroundings};
 use crate::mount_table;
 use crate::nid::{self, Source};
 use crate::params;
@@ -26,6 +28,10 @@ use std::time::Duration;
 
 /// How long a mount or a target waits for the management server at its start.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often a recovering server looks for clients that have died.
+const DEPARTED_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest wait between two attempts to mount is two to this power, in seconds.
+const RETRY_SHIFT_MAX: u32 = 5;
 /// How long a permanent parameter waits for it.
 const PARAM_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,8 +79,10 @@ pub fn serve(arguments: &cli::Serve) -> Result<()> {
 /// The source or an option is wrong, the mount point cannot be used, or the servers do not answer.
 pub fn mount(arguments: &cli::Mount) -> Result<()> {
     let choices = Choices::parse(&arguments.options, arguments.transport)?;
-    if arguments.options.iter().flat_map(|list| list.split(',')).any(|word| word == "remount") {
-        return crate::mount::remount(&mount_table::resolve(&arguments.mount)?, &choices);
+    if choices.is_remount {
+        let path = mount_table::resolve(&arguments.mount)?;
+        check_unchanged(&path, &options::own_words(&arguments.options))?;
+        return crate::mount::remount(&path, &choices);
     }
     let source = Source::parse(&arguments.source)?;
     let path = mount_table::resolve(&arguments.mount)?;
@@ -93,8 +101,34 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         Some(log) => log.clone(),
         None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
     };
-    daemon::start(&again, &log)?.wait()?;
-    Ok(())
+    retry(choices.retry_count, || daemon::start(&again, &log)?.wait().map(drop))
+}
+
+/// A remount changes what the kernel keeps; our own options stay what they are.
+fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
+    let processes = control::processes();
+    let mut mounts = processes.iter().flat_map(|process| &process.mounts);
+    let Some(mount) = mounts.find(|mount| mount.path == path) else { return Ok(()) };
+    let in_force = |word: &str| word == "transport=auto" || mount.options.iter().any(|known| known == word);
+    match words.iter().find(|word| !in_force(word)) {
+        Some(word) => bail!(
+            "'{word}' cannot be changed while {} is mounted; unmount it and mount it anew",
+            path.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Tries again what failed, after longer and longer waits: a server may not be up yet.
+fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+    for done in 0..count {
+        match attempt() {
+            Ok(()) => return Ok(()),
+            Err(error) => eprintln!("sheen: {error:#}; trying again ({} of {count})", done + 1),
+        }
+        std::thread::sleep(Duration::from_secs(1 << (done / 2).min(RETRY_SHIFT_MAX)));
+    }
+    attempt()
 }
 
 /// Starts, says so, and runs until somebody ends it.
@@ -141,6 +175,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     let mgs_addresses = if has_mgs { vec![address.clone()] } else { mgs_addresses };
     let node =
         Node::new(router, timer, running, address, arguments.background.cluster_dir.clone(), mgs_addresses);
+    start_telling_departed(&node)?;
     if let Some(fsname) = fsname {
         let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
         node.follow_config(&fsname, registrations);
@@ -180,6 +215,21 @@ fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<V
         };
         starting.into_iter().map(join).collect()
     })
+}
+
+/// Tells targets that recover which clients of this machine are gone, those too that go while others are waited for.
+fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name("departed".into()).spawn(move || {
+        let recovering = || node.targets.iter().filter(|target| target.state() == "recovering");
+        while recovering().next().is_some() {
+            for departed in alive::departed() {
+                recovering().for_each(|target| target.on_departed(departed));
+            }
+            std::thread::sleep(DEPARTED_INTERVAL);
+        }
+    })?;
+    Ok(())
 }
 
 /// Targets of one process belong to one file system, each once.
@@ -462,6 +512,7 @@ impl Node {
             source: mount.source.clone(),
             mgs_nids: self.mgs_nids(),
             transport: mount.transport.to_owned(),
+            options: mount.options(),
             pid: 0,
         });
         Process {

@@ -4,12 +4,13 @@ use crate::cli;
 use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
 use crate::lfs;
-use crate::mount_table;
+use crate::mount_table::{self, Mounted};
 use crate::nid;
 use crate::sys;
 use crate::up;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 #[derive(Serialize)]
@@ -124,7 +125,16 @@ pub fn mounts(arguments: &cli::Output) -> Result<()> {
         return Ok(());
     }
     for mount in mounts {
-        println!("{} on {} pid {} ({})", mount.source, mount.path.display(), mount.pid, mount.transport);
+        let mounted = mount_table::mounted_on(&mount.path);
+        let mut options = mounted.map(|mounted| mounted.flags()).unwrap_or_default();
+        options.extend(mount.options);
+        println!(
+            "{} on {} type fuse.sheen ({}) pid {}",
+            mount.source,
+            mount.path.display(),
+            options.join(","),
+            mount.pid
+        );
     }
     Ok(())
 }
@@ -137,29 +147,54 @@ pub fn sync(path: &Path) -> Result<()> {
     lfs::sync(path)
 }
 
+/// Makes everything durable, unmounts and waits for the end of the mount; also as helper of umount(8).
+///
 /// # Errors
 /// It is no mount of ours, or it is in use.
 pub fn umount(arguments: &cli::Umount) -> Result<()> {
     let path = mount_table::resolve(&arguments.mount)?;
-    let found = owner_of(&path).ok().filter(|(_, mount)| *mount == path);
-    match (found, mount_table::mounted_on(&path)) {
-        (Some((pid, mount)), _) => {
-            control::ask(&control::socket_of(pid), &Ask::Unmount { mount, lazy: arguments.lazy })?;
-            Ok(())
-        }
-        (None, Some(mounted)) if mounted.is_sheen() => sys::unmount(&path, true)
-            .with_context(|| format!("cannot unmount the dead mount {}", path.display())),
-        _ => bail!("{} is no SheenFS mount; see `sheen mounts`", path.display()),
+    let Some(mounted) = mount_table::mounted_on(&path).filter(Mounted::is_sheen) else {
+        bail!("{} is no SheenFS mount; see `sheen mounts`", path.display());
+    };
+    let mut dirs = vec![control::run_dir()];
+    if sys::uid() == 0 && mounted.user() != 0 {
+        dirs.extend(control::run_dirs_of(mounted.user()));
     }
+    for dir in dirs {
+        if let Some(pid) = mounter(&dir, &path) {
+            let ask = Ask::Unmount { mount: path, lazy: arguments.lazy };
+            control::ask(&dir.join(format!("{pid}.sock")), &ask)?;
+            return Ok(());
+        }
+    }
+    unmount_unknown(&path, arguments.lazy)
 }
 
-/// The process that has the innermost mount above a path.
-fn owner_of(path: &Path) -> Result<(u32, PathBuf)> {
-    let (_, mounts) = flatten(&control::processes());
-    let above = mounts.into_iter().filter(|mount| path.starts_with(&mount.path));
-    let innermost = above.max_by_key(|mount| mount.path.as_os_str().len());
-    match innermost {
-        Some(mount) => Ok((mount.pid, mount.path)),
-        None => bail!("{} is in no SheenFS mount of this user; see `sheen mounts`", path.display()),
+/// The process behind a mount, if its socket is in this directory.
+fn mounter(dir: &Path, path: &Path) -> Option<u32> {
+    let (_, mounts) = flatten(&control::processes_in(dir));
+    mounts.into_iter().find(|mount| mount.path == path).map(|mount| mount.pid)
+}
+
+/// The process is gone, or has its socket where we do not look: then the mount itself can still be asked.
+fn unmount_unknown(path: &Path, is_lazy: bool) -> Result<()> {
+    let is_dead = File::open(path).is_err_and(|error| {
+        matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO))
+    });
+    if !is_dead && !is_lazy {
+        // Refused to root by mounts of other users; what is left is written at the end of such a mount.
+        if let Err(error) = lfs::sync(path) {
+            tracing::debug!("cannot sync before the unmount: {error:#}");
+        }
+    }
+    match fuse::unmount(path, is_lazy || is_dead) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            bail!("{} is in use; close what is open in it, or detach it with --lazy", path.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot unmount {}", path.display())),
+        Ok(()) => {
+            mount_table::forget_helper(path);
+            Ok(())
+        }
     }
 }

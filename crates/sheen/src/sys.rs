@@ -75,6 +75,12 @@ pub fn uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// User and group of this process.
+pub fn owner() -> (u32, u32) {
+    // SAFETY: neither can fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
 /// Makes the command start in a session of its own, with `fd` open under the same number.
 pub fn detach(command: &mut Command, fd: i32) {
     let prepare = move || {
@@ -106,14 +112,6 @@ pub fn inherited_file(fd: i32) -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// umount2(2).
-pub fn unmount(path: &Path, is_lazy: bool) -> io::Result<()> {
-    let text = CString::new(path.as_os_str().as_bytes())?;
-    let flags = if is_lazy { libc::MNT_DETACH } else { 0 } | libc::UMOUNT_NOFOLLOW;
-    // SAFETY: the path ends with NUL and lives across the call.
-    check(unsafe { libc::umount2(text.as_ptr(), flags) })
-}
-
 /// mount(2) with MS_REMOUNT.
 pub fn remount(path: &Path, source: &str, flags: libc::c_ulong) -> io::Result<()> {
     let (path, source) = (CString::new(path.as_os_str().as_bytes())?, CString::new(source)?);
@@ -128,6 +126,31 @@ pub fn remount(path: &Path, source: &str, flags: libc::c_ulong) -> io::Result<()
 pub fn ioctl(file: &File, command: u32, buffer: &mut [u8]) -> io::Result<()> {
     // SAFETY: the size in `command` is at most the buffer's (checked by the only caller's constant).
     check(unsafe { libc::ioctl(file.as_raw_fd(), libc::c_ulong::from(command) as _, buffer.as_mut_ptr()) })
+}
+
+/// Locks the file for as long as this description of it is open; false when another one has it.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    let lock = whole_file(libc::F_WRLCK);
+    // SAFETY: the lock is a local of the type that the command takes.
+    match check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether nobody has the lock of `try_lock`. Takes it from nobody, not even for a moment.
+pub fn is_unlocked(file: &File) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_WRLCK);
+    // SAFETY: the lock is a local of the type that the command takes.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) })?;
+    Ok(i32::from(lock.l_type) == libc::F_UNLCK)
+}
+
+fn whole_file(kind: i32) -> libc::flock {
+    // SAFETY: all zeros is a valid flock: from the start to the end of everything.
+    let zero: libc::flock = unsafe { std::mem::zeroed() };
+    libc::flock { l_type: kind as libc::c_short, l_whence: libc::SEEK_SET as libc::c_short, ..zero }
 }
 
 /// Lets this process open as many files as it may: object files and connections need more than the usual 1024.

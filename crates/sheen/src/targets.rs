@@ -1,9 +1,10 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
+use crate::cluster::Identity;
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
 use base::limits::RECOVERY_WINDOW;
-use base::{ClusterConfig, Duration, Endpoint, Machine, TargetId, TargetKind};
+use base::{ClientId, ClusterConfig, Duration, Endpoint, Machine, TargetId, TargetKind};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
 use net::{Owner, OwnerOptions, Router, Timer};
@@ -110,6 +111,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
                 now,
                 device,
                 recovery_window: RECOVERY_WINDOW,
+                root_owner: crate::sys::owner(),
             };
             let machine = Mds::open(Arc::clone(&meta), options).with_context(cannot)?;
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
@@ -285,6 +287,16 @@ impl Target {
         }
     }
 
+    /// The process of a client of this machine has ended. (The management server waits for nobody anyway.)
+    pub fn on_departed(&self, departed: Identity) {
+        let (client, incarnation) = (ClientId(departed.client), departed.incarnation);
+        match &self.served {
+            Served::Mgs(_) => {}
+            Served::Mds(owner) => owner.submit(mds::Input::Departed { client, incarnation }),
+            Served::Oss(owner) => owner.submit(oss::Input::Departed { client, incarnation }),
+        }
+    }
+
     /// Takes no more requests and makes everything durable.
     pub fn close(&self) {
         self.router.remove_local(Endpoint::Target(self.id));
@@ -301,6 +313,9 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         CoreEvent::Disconnected { client } => tracing::info!(%target, %client, "disconnected"),
         CoreEvent::Evicted { client, why: EvictReason::Restarted } => {
             tracing::info!(%target, %client, "connected anew; its old session is gone");
+        }
+        CoreEvent::Evicted { client, why: EvictReason::Departed } => {
+            tracing::info!(%target, %client, "its process has ended; it is not waited for");
         }
         CoreEvent::Evicted { client, .. } if target == TargetId::MGT => {
             tracing::info!(%target, %client, "gone")

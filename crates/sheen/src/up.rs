@@ -7,7 +7,6 @@ use crate::daemon::{self, Starting};
 use crate::listen;
 use crate::mount_table;
 use crate::nid;
-use crate::sys;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
 use base::TargetId;
@@ -178,8 +177,9 @@ fn free_dead_mount(mount: &Path) -> Result<()> {
         if !mounted.is_sheen() || is_served {
             break;
         }
-        sys::unmount(mount, true)
+        fuse::unmount(mount, true)
             .with_context(|| format!("cannot free the dead mount {}", mount.display()))?;
+        mount_table::forget_helper(mount);
     }
     Ok(())
 }

@@ -66,6 +66,7 @@ impl Server {
                     now,
                     device: u64::from(self.id.index),
                     recovery_window: self.recovery_window,
+                    root_owner: (0, 0),
                 };
                 let machine = Mds::open(Arc::clone(&self.meta), options);
                 Engine::Mdt(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))

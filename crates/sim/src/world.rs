@@ -214,6 +214,7 @@ impl World {
             nid: format!("client{}", self.next_client),
             has_inc_epoch: true,
             is_mmap_relaxed: false,
+            is_statfs_lazy: true,
             has_kill_privileges: true,
         };
         let machine = Client::new(self.now, options);

@@ -115,6 +115,8 @@ pub enum EvictReason {
     Restarted,
     /// Nothing was heard of it for `SILENT_CLIENT_MAX`.
     Silent,
+    /// Its process is known to have ended.
+    Departed,
 }
 
 /// What the target knows of one client.
@@ -435,6 +437,18 @@ impl<M: MetaStore> Core<M> {
     pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<CoreOutput>) {
         self.now = now;
         self.drop_client(client, EvictReason::Asked, out);
+        self.settle(out);
+    }
+
+    /// The process of this incarnation of a client has ended: nothing can come of it any more, so it is not waited for. A later
+    /// incarnation is not concerned.
+    pub fn on_departed(&mut self, now: Now, client: ClientId, incarnation: u64, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        let is_meant = |export: &Export| export.incarnation <= incarnation;
+        if self.exports.get(&client).is_some_and(is_meant) {
+            self.drop_client(client, EvictReason::Departed, out);
+            self.count_evicted();
+        }
         self.settle(out);
     }
 

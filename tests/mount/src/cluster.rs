@@ -154,23 +154,39 @@ impl Cluster {
         Ok(format!("{}:/{}", text("mgs_nid")?, text("fsname")?))
     }
 
-    /// Mounts the cluster once more, on a directory of this name beside the first mount.
-    pub fn mount_again(&self, name: &str) -> Result<PathBuf> {
+    /// A new directory of this name beside the first mount.
+    pub fn point(&self, name: &str) -> Result<PathBuf> {
         let point = self.short.path().join(name);
         fs::create_dir_all(&point)?;
-        let source = self.source()?;
-        let transport = format!("transport={}", self.transport);
-        self.sheen(&["mount", &source, &point.to_string_lossy(), "-o", &transport])?;
+        Ok(point)
+    }
+
+    /// Mounts the cluster once more, on a directory of this name beside the first mount.
+    pub fn mount_again(&self, name: &str) -> Result<PathBuf> {
+        self.mount_with(name, "rw")
+    }
+
+    /// The same with options.
+    pub fn mount_with(&self, name: &str, options: &str) -> Result<PathBuf> {
+        let (point, source) = (self.point(name)?, self.source()?);
+        let options = format!("transport={},{options}", self.transport);
+        self.sheen(&["mount", &source, &point.to_string_lossy(), "-o", &options])?;
         Ok(point)
     }
 
     /// Unmounts as an operator does (through the helper, which flushes).
     pub fn unmount(&self, point: &Path) -> Result<()> {
-        let said = bounded::say(Command::new("umount").arg(point), "SHEEN_UMOUNT=1", COMMAND_LIMIT)?;
+        let said = self.say(Command::new("umount").arg(point))?;
         if !said.is_success() {
             bail!("umount {}: {}: {}", point.display(), said.end.describe(), said.all().trim_end());
         }
         Ok(())
+    }
+
+    /// Runs a command that may call helpers of ours: they find this cluster's control sockets.
+    pub fn say(&self, command: &mut Command) -> Result<Said> {
+        command.env("SHEEN_RUN", self.short.path().join("run"));
+        Ok(bounded::say(command, &self.tag, COMMAND_LIMIT)?)
     }
 
     /// Name and process id of every target that runs.

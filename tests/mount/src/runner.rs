@@ -60,7 +60,7 @@ impl Runner {
         let home = options.work.canonicalize()?.join(format!("run-{}", std::process::id()));
         fs::create_dir_all(&home)?;
         if !options.is_local() {
-            link_helpers(&options);
+            install_helpers(&options, true);
         }
         Ok(Runner { options, home, started: Instant::now(), reports: Vec::new() })
     }
@@ -259,6 +259,9 @@ impl Runner {
     /// Prints the sum and fails if a case failed, or if nothing ran at all.
     pub fn finish(self) -> Result<()> {
         sweep::release(&self.home, "SHEEN_CASE=none");
+        if !self.options.is_local() {
+            install_helpers(&self.options, false);
+        }
         let count = |wanted: fn(&Verdict) -> bool| {
             self.reports.iter().filter(|report| wanted(&report.verdict)).count()
         };
@@ -315,21 +318,14 @@ fn case_command(
     Ok(command)
 }
 
-/// `mount -t sheen` and `mount -o remount` call helpers by these names; an installation would bring them.
-fn link_helpers(options: &Options) {
-    let Ok(sheen) = options.sheen.canonicalize() else { return };
-    for name in ["mount.sheen", "mount.fuse.sheen"] {
-        let link = Path::new("/sbin").join(name);
-        // A real file is an installation, which is not ours to replace.
-        if fs::symlink_metadata(&link).is_ok_and(|meta| !meta.is_symlink()) {
-            continue;
-        }
-        let aside = link.with_extension(format!("new{}", std::process::id()));
-        if let Err(error) =
-            std::os::unix::fs::symlink(&sheen, &aside).and_then(|()| fs::rename(&aside, &link))
-        {
-            println!("{} cannot be linked ({error}): what calls it will fail", link.display());
-        }
+/// `mount -t sheen`, `mount -o remount` and `umount` call helpers by names in /sbin: those of this binary while the suites run.
+fn install_helpers(options: &Options, is_wanted: bool) {
+    let mut command = Command::new(&options.sheen);
+    command.arg("install-helpers").args((!is_wanted).then_some("--remove"));
+    match bounded::say(&mut command, "SHEEN_HELPERS=1", LIVENESS_LIMIT) {
+        Ok(said) if said.is_success() => {}
+        Ok(said) => println!("no helpers, what calls them will fail: {}", said.errors.trim_end()),
+        Err(error) => println!("no helpers, what calls them will fail: {error}"),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod coherence;
 pub mod enospc;
 pub mod fsx;
 pub mod kill9;
+pub mod mounting;
 pub mod params;
 pub mod pjdfstest;
 pub mod posix;
@@ -22,6 +23,7 @@ pub const ALL: &[&Suite] = &[
     &smoke::SUITE,
     &badinput::SUITE,
     &params::SUITE,
+    &mounting::SUITE,
     &posix::SUITE,
     &pjdfstest::SUITE,
     &fsx::SUITE,

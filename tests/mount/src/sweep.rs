@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -95,9 +96,12 @@ fn unescape(field: &str) -> String {
     text
 }
 
-/// A new directory with a short path (below TMPDIR), for sockets and mount points.
+/// A new directory with a short path (below TMPDIR), for sockets and mount points. Other users may pass through it to what is
+/// theirs.
 pub fn short_directory() -> io::Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix("sheen-").rand_bytes(4).tempdir()
+    let directory = tempfile::Builder::new().prefix("sheen-").rand_bytes(4).tempdir()?;
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
+    Ok(directory)
 }
 
 /// Makes everything that belongs to `directory` and `tag` go away: FUSE connections aborted, processes killed, mounts detached,

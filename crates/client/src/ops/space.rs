@@ -6,15 +6,26 @@ use crate::ops::attr::ask_inode;
 use crate::ops::inode_of;
 use base::{Duration, Fid, Status, TargetId, TargetKind};
 use bytes::Bytes;
-use rpc::Kind;
+use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
 use wire::mdt::{LayoutHint, Statfs};
 use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
-/// A target that does not answer for so long is left out.
+/// A target that does not answer for so long is left out, or what it said last is taken.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-async fn spaces(ctx: &Ctx) -> Vec<TargetSpace> {
+/// What is done about a target that does not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Silent {
+    /// It is waited for, however long that takes.
+    Wait,
+    /// What it said last is taken: at once when its connection is down, else after `PATIENCE`.
+    Remember,
+    /// It is shown as missing, after `PATIENCE`.
+    LeaveOut,
+}
+
+async fn spaces(ctx: &Ctx, silent: Silent) -> Vec<TargetSpace> {
     let targets: Vec<TargetId> = ctx.with(|state| {
         state
             .connections
@@ -26,30 +37,53 @@ async fn spaces(ctx: &Ctx) -> Vec<TargetSpace> {
     let mut asked = Vec::with_capacity(targets.len());
     for target in targets {
         let ctx = ctx.clone();
-        asked.push(async move {
-            let request = match target.kind {
-                TargetKind::Mdt => Request::Mdt(MdtRequest::Statfs),
-                _ => Request::Ost(OstRequest::Statfs),
-            };
-            let answer = Box::pin(ctx.request(target, request, Bytes::new(), Kind::Plain));
-            let space = match Race(answer, ctx.sleep(PATIENCE)).await {
-                First::Left(Ok(rpc::Answer { reply: Reply::Mdt(MdtReply::Statfs(space)), .. }))
-                | First::Left(Ok(rpc::Answer { reply: Reply::Ost(OstReply::Statfs(space)), .. })) => {
-                    Some(space)
-                }
-                _ => None,
-            };
-            TargetSpace { target, space }
-        });
+        asked.push(async move { TargetSpace { target, space: space(&ctx, target, silent).await } });
     }
     join_all(asked).await
+}
+
+async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
+    let known = ctx.with(|state| {
+        let connection = state.connections.get(&target)?;
+        let is_down = connection.has_been_active && connection.import.state() != ImportState::Active;
+        connection.known_space.map(|space| (space, is_down))
+    });
+    let known = known.filter(|_| silent == Silent::Remember);
+    if let Some((space, true)) = known {
+        return Some(space);
+    }
+    let request = match target.kind {
+        TargetKind::Mdt => Request::Mdt(MdtRequest::Statfs),
+        _ => Request::Ost(OstRequest::Statfs),
+    };
+    let answer = Box::pin(ctx.request(target, request, Bytes::new(), Kind::Plain));
+    let answer = match silent {
+        Silent::Wait => answer.await,
+        Silent::Remember | Silent::LeaveOut => match Race(answer, ctx.sleep(PATIENCE)).await {
+            First::Left(answer) => answer,
+            First::Right(_) => return known.map(|(space, _)| space),
+        },
+    };
+    match answer {
+        Ok(rpc::Answer { reply: Reply::Mdt(MdtReply::Statfs(space)), .. })
+        | Ok(rpc::Answer { reply: Reply::Ost(OstReply::Statfs(space)), .. }) => {
+            ctx.with(|state| {
+                if let Some(connection) = state.connections.get_mut(&target) {
+                    connection.known_space = Some(space);
+                }
+            });
+            Some(space)
+        }
+        _ => known.map(|(space, _)| space),
+    }
 }
 
 /// Bytes are those of the OSTs, inodes those of the MDTs; targets on one device count once.
 pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
     let mut sum = Statfs::default();
     let mut devices = BTreeSet::new();
-    for TargetSpace { target, space } in spaces(ctx).await {
+    let silent = ctx.with(|state| if state.options.is_statfs_lazy { Silent::Remember } else { Silent::Wait });
+    for TargetSpace { target, space } in spaces(ctx, silent).await {
         let Some(space) = space else { continue };
         if !devices.insert((target.kind, space.device)) {
             continue;
@@ -70,7 +104,7 @@ pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
 }
 
 pub(crate) async fn df_targets(ctx: &Ctx) -> Outcome<Answer> {
-    Ok(Answer::Targets(spaces(ctx).await))
+    Ok(Answer::Targets(spaces(ctx, Silent::LeaveOut).await))
 }
 
 pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {

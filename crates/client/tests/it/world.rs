@@ -130,6 +130,7 @@ impl World {
             nid: format!("client{number}"),
             has_inc_epoch: true,
             is_mmap_relaxed: false,
+            is_statfs_lazy: true,
             has_kill_privileges: true,
         };
         self.mounts.push(Mount {
@@ -163,6 +164,7 @@ impl World {
                     now: self.now,
                     device: 1,
                     recovery_window: base::limits::RECOVERY_WINDOW,
+                    root_owner: (0, 0),
                 };
                 let machine = Mds::open(self.mdts[index].store.clone(), options).expect("the store is sound");
                 self.mdts[index].machine = Some(machine);

@@ -608,5 +608,6 @@ fn options(index: u16, now: Now) -> MdsOptions {
         now,
         device: 1,
         recovery_window: RECOVERY_WINDOW,
+        root_owner: (0, 0),
     }
 }

@@ -19,6 +19,12 @@ pub enum Shape {
     Xattr {
         size: u32,
     },
+    /// Names of xattrs.
+    Names {
+        size: u32,
+        /// `user.*` is not shown.
+        hides_user: bool,
+    },
     Readdir {
         size: u32,
         is_plus: bool,
@@ -89,7 +95,7 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
             Call::Getxattr { node, name }
         }
         Op::Listxattr { size } => {
-            shape = Shape::Xattr { size };
+            shape = Shape::Names { size, hides_user: false };
             Call::Listxattr { node }
         }
         Op::Removexattr { name } => Call::Removexattr { node, name },
@@ -146,6 +152,11 @@ pub fn reply(reply: Reply, shape: Shape, result: Result<Answer, i32>) {
             reply.statx(&fuse_attr(&attr), attr_valid)
         }
         (Shape::Xattr { size }, Answer::Bytes(bytes)) => reply.xattr(size, &bytes),
+        (Shape::Names { size, hides_user }, Answer::Bytes(names)) => {
+            let is_shown = |name: &&[u8]| !hides_user || !name.starts_with(b"user.");
+            let shown: Vec<&[u8]> = names.split_inclusive(|byte| *byte == 0).filter(is_shown).collect();
+            reply.xattr(size, &shown.concat());
+        }
         (Shape::Copied, Answer::Written(byte_count)) => reply.copied(byte_count),
         (Shape::Readdir { size, is_plus }, Answer::Entries(entries)) => {
             let mut page = DirBuffer::new(size);

@@ -4,17 +4,13 @@ use super::*;
 
 #[test]
 fn a_line_of_the_kernel_is_read() {
-    let line = "36 35 98:0 / /mnt/a\\040b rw,noatime shared:1 - fuse.sheen sheen rw,user_id=0";
+    let line = "36 35 98:0 / /mnt/a\\040b rw,noatime shared:1 - fuse.sheen sheen ro,user_id=1000,group_id=7";
     let mounted = parse_line(line).unwrap();
-    assert_eq!(
-        mounted,
-        Mounted {
-            path: "/mnt/a b".into(),
-            kind: "fuse.sheen".into(),
-            source: "sheen".into(),
-            device: "98:0".into()
-        }
-    );
+    assert_eq!(mounted.device, "98:0");
+    assert_eq!(mounted.path, Path::new("/mnt/a b"));
+    assert_eq!((mounted.kind.as_str(), mounted.source.as_str()), ("fuse.sheen", "sheen"));
+    assert_eq!(mounted.user(), 1000);
+    assert_eq!(mounted.flags(), ["ro", "noatime"]);
     assert_eq!(parse_line("garbage"), None);
 }
 

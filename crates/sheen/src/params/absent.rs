@@ -41,7 +41,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("llite.*.statahead_agl", NO_STATAHEAD),
     ("llite.*.statahead_timeout", NO_STATAHEAD),
     ("llite.*.statahead_stats", NO_STATAHEAD),
-    ("llite.*.lazystatfs", "a target that does not answer within 3 s is left out of statfs(2), always"),
     ("llite.*.statfs_max_age", "statfs(2) asks the targets each time"),
     ("llite.*.checksums", NO_CHOICE),
     ("llite.*.checksum_pages", NO_CHOICE),

@@ -34,6 +34,15 @@ pub static CLASS: Class<Of> = Class {
             write: Some(Write::Switch(|mount, is_on| mount.set(Setting::XattrCache(is_on)))),
         },
         Param {
+            name: "lazystatfs",
+            doc: "Whether statfs(2) takes what a silent target said last (1), or waits for it (0).",
+            read: |mount| Some(u8::from(mount.is_statfs_lazy()).to_string()),
+            write: Some(Write::Switch(|mount, is_on| mount.set_statfs_lazy(is_on))),
+        },
+        read_only("options", "Options of the mount in force, besides those of mount(2).", |mount| {
+            Some(mount.options().join(","))
+        }),
+        Param {
             name: "max_read_ahead_per_file_mb",
             doc: "How far the kernel reads ahead of a sequential reader of one file, MiB.",
             read: |mount| Some((read_ahead_kib(mount)? as f64 / 1024.0).to_string()),

@@ -210,9 +210,13 @@ impl<M: MetaStore> Core<M> {
         }
         for client in missing {
             self.drop_client(client, EvictReason::Recovery, out);
-            if let Some(recovery) = &mut self.recovery {
-                recovery.evicted += 1;
-            }
+            self.count_evicted();
+        }
+    }
+
+    pub(super) fn count_evicted(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.evicted += 1;
         }
     }
 

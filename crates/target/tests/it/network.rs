@@ -99,6 +99,15 @@ impl Cluster {
         self.core = Some(Core::open(self.store.clone(), options).unwrap());
     }
 
+    /// The target learns that this incarnation of a caller has ended.
+    pub fn departed(&mut self, caller: usize, incarnation: u64) {
+        let (now, mut out) = (self.now, Vec::new());
+        if let Some(core) = &mut self.core {
+            core.on_departed(now, client(caller), incarnation, &mut out);
+        }
+        self.on_core(out);
+    }
+
     /// The machine of the target loses power.
     pub fn crash(&mut self) {
         self.core = None;

@@ -90,6 +90,31 @@ fn who_does_not_come_back_is_evicted_and_told() {
 }
 
 #[test]
+fn a_client_that_is_known_to_have_died_is_not_waited_for() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.submit(0);
+    cluster.submit(1);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.crash();
+    cluster.start();
+    cluster.partitioned.insert(1);
+    cluster.run_for(Duration::from_secs(3));
+    assert!(cluster.core.as_ref().unwrap().is_recovering(), "the second one is waited for");
+    cluster.departed(1, 0);
+    cluster.run_for(Duration::from_secs(1));
+    assert!(
+        cluster.core.as_ref().unwrap().is_recovering(),
+        "an earlier incarnation of it died, not this one"
+    );
+    cluster.departed(1, 1);
+    cluster.run_for(Duration::from_secs(1));
+    let core = cluster.core.as_ref().unwrap();
+    assert!(!core.is_recovering());
+    assert_eq!(core.clients().count(), 1);
+    assert_eq!(cluster.callers[0].evictions, 0);
+}
+
+#[test]
 fn an_evicted_client_learns_it_by_its_next_request() {
     let mut cluster = Cluster::new(2, 1);
     cluster.submit(0);

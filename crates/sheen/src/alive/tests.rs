@@ -1,0 +1,57 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn claim_it(dir: &Path) -> Claim {
+    claim_in(dir, Path::new("/mnt"), "h@tcp:/fs", None).unwrap()
+}
+
+#[test]
+fn the_next_mount_is_the_same_client_with_a_higher_incarnation() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = claim_it(dir.path());
+    assert_eq!(departed_in(dir.path()), []);
+    let died = first.identity;
+    drop(first);
+    assert_eq!(departed_in(dir.path()), [died]);
+    let second = claim_it(dir.path());
+    assert_eq!(second.identity.client, died.client);
+    assert_eq!(second.identity.incarnation, died.incarnation + 1);
+    assert_eq!(departed_in(dir.path()), []);
+}
+
+#[test]
+fn two_mounts_that_live_are_two_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (claim_it(dir.path()), claim_it(dir.path()));
+    assert_ne!(first.identity.client, second.identity.client);
+    drop(first);
+    assert_eq!(departed_in(dir.path()).len(), 1);
+    drop(second);
+    assert_eq!(departed_in(dir.path()).len(), 2);
+}
+
+#[test]
+fn a_given_identity_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = Identity { client: 7, incarnation: 3 };
+    let claim = claim_in(dir.path(), Path::new("/mnt"), "h@tcp:/fs", Some(given)).unwrap();
+    assert_eq!(claim.identity, given);
+    drop(claim);
+    assert_eq!(departed_in(dir.path()), [given]);
+}
+
+#[test]
+fn a_copy_and_a_damaged_file_name_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let living = claim_it(dir.path());
+    let original = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    fs::copy(&original, dir.path().join("copy")).unwrap();
+    fs::write(dir.path().join("garbage"), b"\xff\xff 1:2:3").unwrap();
+    assert_eq!(departed_in(dir.path()), []);
+    let known = living.identity;
+    drop(living);
+    assert_eq!(departed_in(dir.path()), [known]);
+    fs::write(&original, "damaged").unwrap();
+    assert_ne!(claim_it(dir.path()).identity.client, known.client);
+}

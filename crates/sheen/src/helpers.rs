@@ -1,0 +1,53 @@
+//! `install-helpers`: the names under which mount(8), umount(8) and mkfs(8) look for a program of a file system.
+
+use crate::cli;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// `mount -t sheen` calls the first, `mount -o remount` and `umount` look for the type that the kernel lists, `mkfs -t sheen`
+/// calls the last.
+const NAMES: [&str; 5] =
+    ["mount.sheen", "mount.fuse.sheen", "umount.sheen", "umount.fuse.sheen", "mkfs.sheen"];
+
+/// # Errors
+/// Something of somebody else has one of the names (nothing is changed then), or the directory cannot be written.
+pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let dir = arguments.prefix.join("sbin");
+    let links: Vec<PathBuf> = NAMES.iter().map(|name| dir.join(name)).collect();
+    if arguments.remove {
+        let ours = links.iter().filter(|link| fs::read_link(link).is_ok_and(|to| to == program));
+        for link in ours {
+            fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))?;
+        }
+        return Ok(());
+    }
+    if !dir.is_dir() {
+        bail!("{} is no directory; make it first, or choose another --prefix", dir.display());
+    }
+    if let Some(taken) = links.iter().find(|link| !is_free(link)) {
+        bail!("{} is not a link to a sheen; remove it first", taken.display());
+    }
+    for link in &links {
+        // Beside it and renamed: whoever mounts at this moment finds the old one or the new one.
+        let aside = link.with_extension(format!("new{}", std::process::id()));
+        let linked = symlink(&program, &aside).and_then(|()| fs::rename(&aside, link));
+        linked.with_context(|| format!("cannot make {}", link.display()))?;
+        println!("{} -> {}", link.display(), program.display());
+    }
+    Ok(())
+}
+
+/// Nothing is there, or a link of an earlier installation.
+fn is_free(link: &Path) -> bool {
+    match (fs::symlink_metadata(link), fs::read_link(link)) {
+        (Err(_), _) => true,
+        (Ok(_), Ok(to)) => to.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sheen")),
+        (Ok(_), Err(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn run(prefix: &Path, remove: bool) -> Result<()> {
+    install(&cli::InstallHelpers { prefix: prefix.to_owned(), remove })
+}
+
+#[test]
+fn links_come_and_go() {
+    let prefix = tempfile::tempdir().unwrap();
+    assert!(run(prefix.path(), false).is_err());
+    let sbin = prefix.path().join("sbin");
+    fs::create_dir(&sbin).unwrap();
+    symlink("/old/place/sheen", sbin.join("mount.sheen")).unwrap();
+    run(prefix.path(), false).unwrap();
+    for name in NAMES {
+        assert_eq!(fs::read_link(sbin.join(name)).unwrap(), std::env::current_exe().unwrap());
+    }
+    run(prefix.path(), true).unwrap();
+    assert_eq!(fs::read_dir(&sbin).unwrap().count(), 0);
+}
+
+#[test]
+fn what_belongs_to_somebody_else_stays() {
+    let prefix = tempfile::tempdir().unwrap();
+    let sbin = prefix.path().join("sbin");
+    fs::create_dir(&sbin).unwrap();
+    fs::write(sbin.join("umount.sheen"), "a script").unwrap();
+    symlink("/usr/bin/mount.fuse3", sbin.join("mount.fuse.sheen")).unwrap();
+    let error = run(prefix.path(), false).unwrap_err().to_string();
+    assert!(error.contains("is not a link to a sheen"), "{error}");
+    assert_eq!(fs::read_dir(&sbin).unwrap().count(), 2);
+    run(prefix.path(), true).unwrap();
+    assert_eq!(fs::read_dir(&sbin).unwrap().count(), 2);
+}

@@ -1,0 +1,199 @@
+//! The options of a mount: what `-o` may say, what it means, and how it is shown.
+
+use crate::cli::Transport;
+use anyhow::{Result, bail};
+
+/// Who sees an advisory lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockScope {
+    /// Everybody in the cluster.
+    #[default]
+    Cluster,
+    /// Processes of this machine; the kernel keeps them and we hear nothing.
+    Local,
+    /// Nobody: flock(2) and fcntl(2) locks fail with ENOSYS.
+    Nobody,
+}
+
+/// What `-o` and the command line chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choices {
+    pub transport: Transport,
+    /// Flags of mount(2).
+    pub flags: libc::c_ulong,
+    pub is_mmap_relaxed: bool,
+    pub lock_scope: LockScope,
+    /// statfs(2) answers from what is known of a target that does not answer.
+    pub is_statfs_lazy: bool,
+    pub has_user_xattrs: bool,
+    /// How often a mount that failed is tried again.
+    pub retry_count: u32,
+    pub is_remount: bool,
+}
+
+impl Default for Choices {
+    fn default() -> Choices {
+        Choices {
+            transport: Transport::default(),
+            flags: 0,
+            is_mmap_relaxed: false,
+            lock_scope: LockScope::default(),
+            is_statfs_lazy: true,
+            has_user_xattrs: true,
+            retry_count: 0,
+            is_remount: false,
+        }
+    }
+}
+
+/// What a word does.
+enum Effect {
+    /// Sets flags of mount(2).
+    Set(libc::c_ulong),
+    Clear(libc::c_ulong),
+    /// Something of ours, fixed for the life of the mount.
+    Own(fn(&mut Choices)),
+    Remount,
+    /// What fstab and mount(8) add; it means nothing here, or says the default.
+    Nothing,
+}
+
+const ATIME: libc::c_ulong = libc::MS_NOATIME | libc::MS_STRICTATIME;
+
+/// Every word, as mount(8) and Lustre spell it.
+const TABLE: &[(&str, Effect)] = &[
+    ("ro", Effect::Set(libc::MS_RDONLY)),
+    ("rw", Effect::Clear(libc::MS_RDONLY)),
+    ("nosuid", Effect::Set(libc::MS_NOSUID)),
+    ("suid", Effect::Clear(libc::MS_NOSUID)),
+    ("nodev", Effect::Set(libc::MS_NODEV)),
+    ("dev", Effect::Clear(libc::MS_NODEV)),
+    ("noexec", Effect::Set(libc::MS_NOEXEC)),
+    ("exec", Effect::Clear(libc::MS_NOEXEC)),
+    ("noatime", Effect::Set(libc::MS_NOATIME)),
+    ("atime", Effect::Clear(libc::MS_NOATIME)),
+    ("nodiratime", Effect::Set(libc::MS_NODIRATIME)),
+    ("diratime", Effect::Clear(libc::MS_NODIRATIME)),
+    ("strictatime", Effect::Set(libc::MS_STRICTATIME)),
+    ("relatime", Effect::Clear(ATIME)),
+    ("dirsync", Effect::Set(libc::MS_DIRSYNC)),
+    ("sync", Effect::Set(libc::MS_SYNCHRONOUS)),
+    ("async", Effect::Clear(libc::MS_SYNCHRONOUS)),
+    ("flock", Effect::Own(|choices| choices.lock_scope = LockScope::Cluster)),
+    ("localflock", Effect::Own(|choices| choices.lock_scope = LockScope::Local)),
+    ("noflock", Effect::Own(|choices| choices.lock_scope = LockScope::Nobody)),
+    ("lazystatfs", Effect::Own(|choices| choices.is_statfs_lazy = true)),
+    ("nolazystatfs", Effect::Own(|choices| choices.is_statfs_lazy = false)),
+    ("user_xattr", Effect::Own(|choices| choices.has_user_xattrs = true)),
+    ("nouser_xattr", Effect::Own(|choices| choices.has_user_xattrs = false)),
+    ("mmap=relaxed", Effect::Own(|choices| choices.is_mmap_relaxed = true)),
+    ("transport=auto", Effect::Own(|choices| choices.transport = Transport::Auto)),
+    ("transport=dev", Effect::Own(|choices| choices.transport = Transport::Dev)),
+    ("transport=uring", Effect::Own(|choices| choices.transport = Transport::Uring)),
+    ("remount", Effect::Remount),
+    ("defaults", Effect::Nothing),
+    ("_netdev", Effect::Nothing),
+    ("auto", Effect::Nothing),
+    ("noauto", Effect::Nothing),
+    ("nofail", Effect::Nothing),
+    ("nouser", Effect::Nothing),
+    ("acl", Effect::Nothing),
+    ("allow_other", Effect::Nothing),
+    ("default_permissions", Effect::Nothing),
+];
+
+/// Words that begin like this say nothing to us: notes for others (one is our own to umount(8)), and what the kernel lists of every FUSE mount, which mount(8)
+/// hands back at a remount.
+const IGNORED: &[&str] =
+    &["x-", "comment=", "uhelper=", "fd=", "rootmode=", "user_id=", "group_id=", "max_read=", "blksize="];
+
+impl Choices {
+    /// Reads `-o` options.
+    ///
+    /// # Errors
+    /// One that is not known, with the one that may have been meant.
+    pub fn parse(options: &[String], transport: Option<Transport>) -> Result<Choices> {
+        let mut choices = Choices { transport: transport.unwrap_or_default(), ..Choices::default() };
+        for word in words(options) {
+            choices.take(word)?;
+        }
+        Ok(choices)
+    }
+
+    fn take(&mut self, word: &str) -> Result<()> {
+        if let Some(count) = word.strip_prefix("retry=") {
+            let Ok(count) = count.parse() else {
+                bail!("'{word}': say how often a mount that failed is tried again, for example retry=5");
+            };
+            self.retry_count = count;
+            return Ok(());
+        }
+        match TABLE.iter().find(|(known, _)| *known == word).map(|(_, effect)| effect) {
+            Some(Effect::Set(flags)) => self.flags |= flags,
+            Some(Effect::Clear(flags)) => self.flags &= !flags,
+            Some(Effect::Own(change)) => change(self),
+            Some(Effect::Remount) => self.is_remount = true,
+            Some(Effect::Nothing) => {}
+            None if IGNORED.iter().any(|start| word.starts_with(start)) => {}
+            None => match nearest(word) {
+                Some(near) => bail!("the mount option '{word}' is not known; did you mean '{near}'?"),
+                None => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
+            },
+        }
+        Ok(())
+    }
+
+    /// Our own options in force, as `sheen mounts` shows them; those of mount(2) are in the kernel's table.
+    pub fn shown(&self, transport: &str) -> Vec<String> {
+        let lock_scope = match self.lock_scope {
+            LockScope::Cluster => "flock",
+            LockScope::Local => "localflock",
+            LockScope::Nobody => "noflock",
+        };
+        let mut words = vec![
+            lock_scope,
+            if self.is_statfs_lazy { "lazystatfs" } else { "nolazystatfs" },
+            if self.has_user_xattrs { "user_xattr" } else { "nouser_xattr" },
+        ];
+        words.extend(self.is_mmap_relaxed.then_some("mmap=relaxed"));
+        let transport = format!("transport={transport}");
+        words.into_iter().map(str::to_owned).chain([transport]).collect()
+    }
+}
+
+/// The words of all `-o` lists.
+fn words(options: &[String]) -> impl Iterator<Item = &str> {
+    options.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty())
+}
+
+/// Those words of `-o` lists that cannot change while the file system is mounted.
+pub fn own_words(options: &[String]) -> Vec<&str> {
+    let is_own =
+        |word: &&str| TABLE.iter().any(|(known, effect)| known == word && matches!(effect, Effect::Own(_)));
+    words(options).filter(is_own).collect()
+}
+
+/// The known word that differs in the fewest letters, if few enough to be meant.
+fn nearest(word: &str) -> Option<&'static str> {
+    let known = TABLE.iter().map(|(known, _)| *known).chain(["retry="]);
+    let near = known.map(|known| (distance(word, known), known)).min_by_key(|(distance, _)| *distance)?;
+    (near.0 <= 2 && near.0 * 3 <= word.len()).then_some(near.1)
+}
+
+/// How many letters must be put in, taken out or replaced to get from one word to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (index, letter) in from.chars().enumerate() {
+        let mut next = vec![index + 1];
+        for (at, other) in to.iter().enumerate() {
+            let replaced = row[at] + usize::from(letter != *other);
+            next.push(replaced.min(row[at + 1] + 1).min(next[at] + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

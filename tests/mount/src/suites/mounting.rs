@@ -1,0 +1,444 @@
+//! Mounting: options and how they are shown, the helpers of mount(8) and umount(8), users who are not root, clients that died,
+//! servers at several addresses.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result};
+
+use crate::bounded;
+use crate::case::{
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, read, skip, write,
+};
+use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
+use crate::disk::LoopDisk;
+use crate::forest;
+use crate::options::Transport;
+use crate::sweep;
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "mounting", bed: Bed::Own, cases: CASES, canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "lock_scopes", seconds: 90, run: lock_scopes },
+    Case { name: "user_xattrs", seconds: 90, run: user_xattrs },
+    Case { name: "lazystatfs", seconds: 120, run: lazystatfs },
+    Case { name: "options_are_shown", seconds: 90, run: options_are_shown },
+    Case { name: "unknown_options", seconds: 90, run: unknown_options },
+    Case { name: "mount_helper", seconds: 90, run: mount_helper },
+    Case { name: "remount", seconds: 90, run: remount },
+    Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
+    Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
+    Case { name: "not_root", seconds: 120, run: not_root },
+    Case { name: "no_fusermount3", seconds: 60, run: no_fusermount3 },
+];
+
+fn start(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, Shape::SMALL)?;
+    cluster.up()?;
+    Ok(cluster)
+}
+
+fn stop(mut cluster: Cluster) -> Result<()> {
+    cluster.down()?;
+    let complaints = cluster.new_complaints();
+    expect(complaints.is_empty(), &format!("unexpected warnings or errors: {complaints:#?}"))
+}
+
+/// The same lock on two descriptors of `name`, one through each directory: what the second one gets.
+fn lock_twice(one: &Path, other: &Path, name: &str) -> io::Result<()> {
+    let open = |dir: &Path| sys::open(&dir.join(name), libc::O_RDWR | libc::O_CREAT, 0o644);
+    let (first, second) = (open(one)?, open(other)?);
+    sys::flock(&first, libc::LOCK_EX | libc::LOCK_NB)?;
+    let range = |file| sys::lock(file, sys::LockKind::Ofd, sys::LockMode::Write, 0, 10, false);
+    range(&first)?;
+    range(&second)?;
+    sys::flock(&second, libc::LOCK_EX | libc::LOCK_NB)
+}
+
+/// `flock`: the cluster sees a lock; `localflock`: this mount does; `noflock`: there are none.
+fn lock_scopes(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let again = cluster.mount_with("flock", "flock")?;
+    let local = cluster.mount_with("local", "localflock")?;
+    let other_local = cluster.mount_with("local2", "localflock")?;
+    let none = cluster.mount_with("none", "noflock")?;
+    expect_errno(lock_twice(&cluster.mount, &again, "seen"), libc::EAGAIN, "a lock seen in the cluster")?;
+    expect_errno(lock_twice(&local, &local, "here"), libc::EAGAIN, "a local lock on its own mount")?;
+    lock_twice(&local, &other_local, "there").context("a local lock is not seen by another mount")?;
+    lock_twice(&cluster.mount, &local, "mixed").context("nor is one of the cluster by a local mount")?;
+    expect_errno(lock_twice(&none, &none, "none"), libc::ENOSYS, "flock(2) with noflock")?;
+    let file = fs::File::create(none.join("fcntl"))?;
+    let range = sys::lock(&file, sys::LockKind::Posix, sys::LockMode::Write, 0, 1, false);
+    expect_errno(range, libc::ENOSYS, "fcntl(2) with noflock")?;
+    drop(file);
+    stop(cluster)
+}
+
+fn user_xattrs(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let without = cluster.mount_with("without", "nouser_xattr")?;
+    let (file, same) = (cluster.mount.join("file"), without.join("file"));
+    write(&file, b"x")?;
+    sys::set_xattr(&file, "user.color", b"red", 0)?;
+    sys::set_xattr(&file, "trusted.color", b"blue", 0)?;
+    expect_errno(sys::get_xattr(&same, "user.color"), libc::EOPNOTSUPP, "read with nouser_xattr")?;
+    expect_errno(sys::set_xattr(&same, "user.color", b"green", 0), libc::EOPNOTSUPP, "write")?;
+    expect_errno(sys::remove_xattr(&same, "user.color"), libc::EOPNOTSUPP, "remove")?;
+    expect_eq(sys::list_xattrs(&same)?, vec!["trusted.color".to_owned()], "names with nouser_xattr")?;
+    expect_bytes(&sys::get_xattr(&same, "trusted.color")?, b"blue", "another name space")?;
+    expect_bytes(&sys::get_xattr(&file, "user.color")?, b"red", "on the mount with user_xattr")?;
+    stop(cluster)
+}
+
+/// With an OST down, statfs(2) of a lazy mount answers what was known, and that of another one waits for the OST.
+fn lazystatfs(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let lazy = cluster.mount_with("lazy", "lazystatfs")?;
+    let eager = cluster.mount_with("eager", "nolazystatfs")?;
+    let before = sys::space(&lazy)?.total_bytes;
+    expect_eq(sys::space(&eager)?.total_bytes, before, "total space on both mounts")?;
+    expect(before > 0, "there is space")?;
+    let targets = cluster.targets()?;
+    let (_, ost) = targets.iter().find(|(name, _)| name.contains("OST")).context("an OST")?;
+    sys::kill(*ost, libc::SIGKILL)?;
+    let is_answered = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let waiting = scope.spawn(|| {
+            let space = sys::space(&eager);
+            is_answered.store(true, Ordering::Release);
+            space
+        });
+        expect_eq(sys::space(&lazy)?.total_bytes, before, "total space with lazystatfs, an OST down")?;
+        let shown = cluster.sheen(&["lctl", "get_param", "llite.*.lazystatfs"])?;
+        let of_value = |value: &str| shown.lines().filter(|line| line.ends_with(value)).count();
+        expect_eq(of_value("=1"), 2, &format!("mounts with lazystatfs:\n{shown}"))?;
+        expect_eq(of_value("=0"), 1, &format!("mounts without:\n{shown}"))?;
+        expect(!is_answered.load(Ordering::Acquire), "nolazystatfs waits for the OST")?;
+        cluster.up()?;
+        let space = waiting.join().map_err(|_| anyhow::anyhow!("the waiting thread panicked"))?;
+        expect_eq(space?.total_bytes, before, "total space with nolazystatfs, the OST back")
+    })?;
+    let set = cluster.sheen(&["lctl", "set_param", "llite.*.lazystatfs=0"])?;
+    expect_eq(set.lines().count(), 3, &format!("set_param says what it set:\n{set}"))?;
+    let listed = cluster.sheen(&["mounts"])?;
+    expect_eq(listed.matches("nolazystatfs").count(), 3, &format!("`sheen mounts` afterwards:\n{listed}"))?;
+    cluster.down().map(drop)
+}
+
+/// The words in parentheses that `sheen mounts` shows of a mount.
+fn shown(cluster: &Cluster, point: &Path) -> Result<Vec<String>> {
+    let listed = cluster.sheen(&["mounts"])?;
+    let name = format!(" on {} type ", point.display());
+    let line = listed.lines().find(|line| line.contains(&name));
+    let line = line.with_context(|| format!("`sheen mounts` names {}:\n{listed}", point.display()))?;
+    let words = line.split_once('(').and_then(|(_, rest)| rest.split_once(')')).context("the options")?.0;
+    Ok(words.split(',').map(str::to_owned).collect())
+}
+
+fn expect_shown(cluster: &Cluster, point: &Path, words: &[&str]) -> Result<()> {
+    let shown = shown(cluster, point)?;
+    let missing: Vec<_> = words.iter().filter(|word| !shown.iter().any(|known| known == *word)).collect();
+    expect(missing.is_empty(), &format!("`sheen mounts` shows {missing:?} among {shown:?}"))
+}
+
+fn options_are_shown(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    expect_shown(&cluster, &cluster.mount, &["rw", "relatime", "flock", "lazystatfs", "user_xattr"])?;
+    fs::create_dir(cluster.mount.join("sub"))?;
+    write(&cluster.mount.join("sub/file"), b"in the subdirectory")?;
+    let options = "_netdev,ro,noatime,nosuid,localflock,nolazystatfs,nouser_xattr,retry=1";
+    let other = cluster.mount_with("other", options)?;
+    let expected = ["ro", "noatime", "nosuid", "localflock", "nolazystatfs", "nouser_xattr"];
+    expect_shown(&cluster, &other, &expected)?;
+    expect_errno(fs::write(other.join("file"), b""), libc::EROFS, "a write with ro")?;
+    let point = cluster.point("sub")?;
+    let source = format!("{}/sub", cluster.source()?);
+    cluster.sheen(&["mount", &source, &point.to_string_lossy(), "-o", "strictatime"])?;
+    expect_bytes(&read(&point.join("file"))?, b"in the subdirectory", "through a mount of a directory")?;
+    expect(cluster.sheen(&["mounts"])?.contains(&source), "`sheen mounts` names the directory")?;
+    let in_table = |point: &Path, word: &str| -> Result<bool> {
+        let table = fs::read_to_string("/proc/self/mounts")?;
+        let line = table.lines().find(|line| line.contains(&format!(" {} ", point.display())));
+        Ok(line.context("a line of /proc/self/mounts")?.split([' ', ',']).any(|known| known == word))
+    };
+    expect(in_table(&other, "noatime")?, "the kernel shows noatime")?;
+    expect(!in_table(&point, "relatime")?, "the kernel shows no relatime with strictatime")?;
+    stop(cluster)
+}
+
+/// A mount that must fail with one line that holds the word, and without having mounted anything.
+fn refused(cluster: &Cluster, point: &Path, options: &str, word: &str) -> Result<()> {
+    let (source, path) = (cluster.source()?, point.to_string_lossy().into_owned());
+    let said = cluster.try_sheen(&["mount", &source, &path, "-o", options], COMMAND_LIMIT)?;
+    println!("$ mount -o {options}: {}", said.errors.trim_end());
+    expect(!said.is_success(), &format!("-o {options} is refused"))?;
+    expect_eq(said.errors.lines().count(), 1, &format!("lines of {}", said.errors))?;
+    expect(said.errors.contains(word), &format!("'{}' names {word}", said.errors.trim_end()))?;
+    expect(sweep::mounts_under(point).is_empty(), "nothing is mounted")
+}
+
+fn unknown_options(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let point = cluster.point("refused")?;
+    refused(&cluster, &point, "ro,lazystatf", "'lazystatfs'")?;
+    refused(&cluster, &point, "noflok", "'noflock'")?;
+    refused(&cluster, &point, "user_xatr", "'user_xattr'")?;
+    refused(&cluster, &point, "completely-wrong", "completely-wrong")?;
+    refused(&cluster, &point, "retry=soon", "retry=")?;
+    stop(cluster)
+}
+
+/// `mount -t sheen`, as fstab and an operator call it.
+fn mount_helper(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (point, source) = (cluster.point("fstab")?, cluster.source()?);
+    let options = format!("noflock,_netdev,noatime,transport={}", context.options.transport.word());
+    let said =
+        cluster.say(Command::new("mount").args(["-t", "sheen", "-o", &options, &source]).arg(&point))?;
+    expect(said.is_success(), &format!("mount -t sheen: {}", said.all()))?;
+    expect_shown(&cluster, &point, &["noatime", "noflock"])?;
+    write(&point.join("file"), b"through the helper")?;
+    expect_bytes(&read(&cluster.mount.join("file"))?, b"through the helper", "through the first mount")?;
+    let wrong = cluster.say(
+        Command::new("mount").args(["-t", "sheen", "-o", "nofloc", &source]).arg(cluster.point("no")?),
+    )?;
+    expect(!wrong.is_success() && wrong.errors.contains("noflock"), &format!("said: {}", wrong.errors))?;
+    cluster.unmount(&point)?;
+    expect(sweep::mounts_under(&point).is_empty(), "umount(8) has unmounted")?;
+    stop(cluster)
+}
+
+fn remount(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let point = cluster.mount_with("again", "noatime")?;
+    write(&point.join("file"), b"before")?;
+    let remount = |options: &str| cluster.say(Command::new("mount").args(["-o", options]).arg(&point));
+    let said = remount("remount,ro")?;
+    expect(said.is_success(), &format!("remount,ro: {}", said.all()))?;
+    expect_errno(fs::write(point.join("file"), b"x"), libc::EROFS, "a write after remount,ro")?;
+    expect_shown(&cluster, &point, &["ro"])?;
+    write(&cluster.mount.join("file"), b"through the other")?;
+    expect_bytes(&read(&point.join("file"))?, b"through the other", "still coherent")?;
+    let said = remount("remount,rw")?;
+    expect(said.is_success(), &format!("remount,rw: {}", said.all()))?;
+    write(&point.join("file"), b"after")?;
+    let said = remount("remount,noflock")?;
+    expect(!said.is_success() && said.errors.contains("noflock"), &format!("said: {}", said.all()))?;
+    let said = remount("remount,flock")?;
+    expect(said.is_success(), &format!("the option in force may be said again: {}", said.all()))?;
+    stop(cluster)
+}
+
+/// umount(8) returns when everything is on the disk: the power goes in the next moment, and nothing is missing.
+fn umount_makes_durable(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let disk = LoopDisk::new(&context.work, 1024)?;
+    let home = disk.path("home");
+    fs::create_dir_all(&home)?;
+    let cluster = Cluster::new(&context.options, &home, Shape::SMALL)?;
+    cluster.up()?;
+    let second = cluster.mount_again("second")?;
+    let leaves = forest::every_size(context.seed);
+    forest::plant(&second.join("dir"), &leaves)?;
+    cluster.unmount(&second)?;
+    let cut = disk.cut_power();
+    cluster.release();
+    cut?;
+    disk.unmount()?;
+    disk.mount()?;
+    cluster.up()?;
+    forest::check(&cluster.mount.join("dir"), &leaves)?;
+    cluster.down().map(drop)
+}
+
+/// kill -9 of everything, mounts made by hand too: nobody waits for them afterwards, whether they come back or not.
+fn clients_that_died(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (back, gone) = (cluster.mount_again("back")?, cluster.mount_again("gone")?);
+    for mount in [&cluster.mount, &back, &gone] {
+        write(&mount.join(mount.file_name().context("a name")?), b"synced")?;
+        cluster.sheen(&["sync", &mount.to_string_lossy()])?;
+    }
+    let held = fs::File::create(gone.join("held"))?;
+    sys::flock(&held, libc::LOCK_EX)?;
+    let pids = cluster.targets()?.into_iter().chain(cluster.mounts()?);
+    for (name, pid) in pids {
+        sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
+    }
+    drop(held);
+    for mount in sweep::mounts_under(cluster.mount.parent().context("a parent")?) {
+        mount.abort();
+    }
+    cluster.up()?;
+    let statuses = cluster.sheen(&["lctl", "get_param", "*.*.recovery_status"])?;
+    let is_waiting = statuses.lines().any(|line| line.trim() == "status: RECOVERING");
+    expect(!is_waiting, &format!("nobody is waited for after up:\n{statuses}"))?;
+    let logs = logs_of(&cluster)?;
+    let ended = logs.matches("its process has ended").count();
+    // One MDT and one OST knew three clients each; that of `up` may have connected anew before it was found to be gone.
+    expect(ended >= 4, &format!("servers were told {ended} times that a client has died"))?;
+    expect(!logs.contains("why=Recovery"), "nobody was given up after a wait")?;
+    sweep::detach(&back);
+    let again = cluster.mount_again("back")?;
+    expect_eq(names(&again)?, ["back", "gone", "held", "mnt"].map(str::to_owned).to_vec(), "names")?;
+    let held = fs::File::open(again.join("held"))?;
+    sys::flock(&held, libc::LOCK_EX | libc::LOCK_NB).context("the lock of the dead mount is free")?;
+    drop(held);
+    sweep::detach(&gone);
+    cluster.down().map(drop)
+}
+
+/// Everything that the processes of a cluster have logged.
+fn logs_of(cluster: &Cluster) -> Result<String> {
+    let mut text = String::new();
+    for entry in fs::read_dir(cluster.data.join("log"))? {
+        text.push_str(&String::from_utf8_lossy(&fs::read(entry?.path())?));
+    }
+    Ok(text)
+}
+
+/// Somebody without rights, with a home of his own and the program in it.
+struct User {
+    home: tempfile::TempDir,
+    options: Vec<String>,
+}
+
+/// `nobody` on Debian; fusermount3 wants to know the name of its user.
+const NOBODY: u32 = 65534;
+
+impl User {
+    fn new(context: &Context) -> Result<User> {
+        let home = sweep::short_directory()?;
+        let program = home.path().join("sheen-program");
+        fs::copy(&context.options.sheen, &program).context("a copy of the program")?;
+        std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY))?;
+        let transport = match context.options.transport {
+            Transport::Dev => "dev",
+            Transport::Uring => "uring",
+        };
+        Ok(User { home, options: vec!["--transport".to_owned(), transport.to_owned()] })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// A command of this user with nothing in its environment that would show the way to somebody else's files.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.uid(NOBODY).gid(NOBODY).current_dir(self.home.path()).env("HOME", self.home.path());
+        command.env("XDG_RUNTIME_DIR", self.home.path().join("run"));
+        for name in ["SHEEN_RUN", "XDG_STATE_HOME"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn say(&self, mut command: Command) -> Result<bounded::Said> {
+        let tag = format!("SHEEN_USER={}", self.home.path().display());
+        Ok(bounded::say(&mut command, &tag, COMMAND_LIMIT)?)
+    }
+
+    fn sheen(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = self.command(&self.path("sheen-program"));
+        command.args(arguments);
+        let said = self.say(command)?;
+        expect(said.is_success(), &format!("sheen {arguments:?}: {}", said.all()))?;
+        Ok(said.output)
+    }
+
+    fn shell(&self, script: &str) -> Result<String> {
+        let mut command = self.command(Path::new("/bin/sh"));
+        command.args(["-ec", script]);
+        let said = self.say(command)?;
+        expect(said.is_success(), &format!("{script}: {}", said.all()))?;
+        Ok(said.output)
+    }
+
+    fn up(&self) -> Result<String> {
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        self.sheen(&[&["up", "--mdts", "1", "--osts", "1"], &options[..]].concat())
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        sweep::release(self.home.path(), &format!("SHEEN_USER={}", self.home.path().display()));
+    }
+}
+
+/// /dev/fuse as udev leaves it: for everybody. Given back as it was.
+struct OpenDevice(fs::Permissions);
+
+const DEVICE: &str = "/dev/fuse";
+
+impl OpenDevice {
+    fn new() -> Result<OpenDevice> {
+        let before = fs::metadata(DEVICE)?.permissions();
+        fs::set_permissions(DEVICE, fs::Permissions::from_mode(0o666))?;
+        Ok(OpenDevice(before))
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        // Whoever took the device away has taken its permissions too.
+        let _ = fs::set_permissions(DEVICE, self.0.clone());
+    }
+}
+
+fn not_root(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let _device = OpenDevice::new()?;
+    if !Path::new("/usr/bin/fusermount3").exists() && !Path::new("/bin/fusermount3").exists() {
+        return skip("no fusermount3 (package fuse3)");
+    }
+    let user = User::new(context)?;
+    println!("{}", user.up()?);
+    let mount = user.path("sheen");
+    expect_eq(sweep::mounts_under(&mount).len(), 1, "mounts below the user's home")?;
+    user.shell("cd ~/sheen; mkdir dir; echo mine > dir/file; chmod 600 dir/file; ln -s file dir/link; sync")?;
+    expect_errno(names_of(&mount), libc::EACCES, "root looks into a mount of somebody else")?;
+    let owner = user.shell("stat -c %u ~/sheen ~/sheen/dir ~/sheen/dir/file")?;
+    expect_eq(owner, format!("{NOBODY}\n{NOBODY}\n{NOBODY}\n"), "who owns the root and what is in it")?;
+    let source = user.sheen(&["mounts"])?;
+    let source = source.split(' ').next().context("a source")?;
+    user.shell("mkdir ~/second")?;
+    user.sheen(&["mount", source, "second", "-o", "ro"])?;
+    expect_eq(user.shell("cat ~/second/dir/link")?, "mine\n".to_owned(), "through a second mount")?;
+    user.sheen(&["umount", "second"])?;
+    expect(sweep::mounts_under(&user.path("second")).is_empty(), "the second one is unmounted")?;
+    user.sheen(&["down"])?;
+    expect(sweep::mounts_under(&mount).is_empty(), "down has unmounted")?;
+    expect_eq(names(&mount)?, Vec::<String>::new(), "what is under the mount")?;
+    user.up()?;
+    expect_eq(user.shell("cat ~/sheen/dir/link")?, "mine\n".to_owned(), "after down and up")?;
+    user.sheen(&["down"]).map(drop)
+}
+
+fn names_of(path: &Path) -> io::Result<usize> {
+    Ok(fs::read_dir(path)?.count())
+}
+
+/// Without the program that mounts for others, one line says what is missing.
+fn no_fusermount3(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let _device = OpenDevice::new()?;
+    let user = User::new(context)?;
+    let mut command = user.command(&user.path("sheen-program"));
+    command.arg("up").env("PATH", user.path("nothing-here"));
+    let said = user.say(command)?;
+    println!("{}", said.errors.trim_end());
+    expect(!said.is_success(), "up without fusermount3 fails")?;
+    expect_eq(said.errors.lines().count(), 1, &format!("lines of {}", said.errors))?;
+    expect(said.errors.contains("fusermount3"), &format!("'{}' names it", said.errors.trim_end()))?;
+    expect(sweep::mounts_under(&user.path("sheen")).is_empty(), "nothing is mounted")
+}
