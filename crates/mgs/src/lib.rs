@@ -8,7 +8,7 @@
 use base::{ClientId, ClusterConfig, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
 use borsh::BorshDeserialize;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
@@ -181,7 +181,7 @@ impl<M: MetaStore> Mgs<M> {
         now: Now,
         token: Token,
         fsname: String,
-        target: TargetConfig,
+        mut target: TargetConfig,
         out: &mut Vec<Output>,
     ) {
         let is_sound = is_fsname(&fsname)
@@ -201,6 +201,7 @@ impl<M: MetaStore> Mgs<M> {
                     out.push(Output::Event(MgsEvent::RegistrationRefused { fsname, target: id }));
                     return self.refuse(now, token, Status::Exists);
                 }
+                keep_other_nodes(&mut target.nids, &known.nids);
                 if *known == target {
                     return self.answer(now, token, MgsReply::Config(config));
                 }
@@ -287,6 +288,15 @@ impl<M: MetaStore> Mgs<M> {
             }
         }
     }
+}
+
+/// A target that comes up on one node may come up on another one again: the addresses of other hosts stay, behind those where it is
+/// now. Those of its present hosts are replaced, whatever their port.
+fn keep_other_nodes(nids: &mut Vec<String>, before: &[String]) {
+    let host = |nid: &String| nid.rsplit_once(':').map_or(nid.as_str(), |(host, _)| host).to_owned();
+    let hosts: BTreeSet<String> = nids.iter().map(host).collect();
+    nids.extend(before.iter().filter(|nid| !hosts.contains(&host(nid))).cloned());
+    nids.truncate(NID_COUNT_MAX);
 }
 
 /// Letters, digits, `-` and `_`.

@@ -169,3 +169,21 @@ fn a_damaged_row_is_refused_at_the_start() {
     let options = MgsOptions { uuid: 9, now: world.now, recovery_window: RECOVERY_WINDOW };
     assert!(Mgs::open(Arc::clone(&world.store), options).is_err());
 }
+
+#[test]
+fn a_target_keeps_the_addresses_of_its_other_nodes() {
+    let mut world = world();
+    let mut register = |nids: &[&str]| {
+        let nids = nids.iter().map(|nid| (*nid).to_owned()).collect();
+        let target = TargetConfig { id: TargetId::ost(0), uuid: 9, nids, is_active: true };
+        let request = MgsRequest::Register { fsname: "nodes".into(), target };
+        match world.ask(request, Kind::Modifying) {
+            Ok(MgsReply::Config(config)) => config.targets[0].nids.join(" "),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(register(&["a:1", "a-ib:1"]), "a:1 a-ib:1");
+    assert_eq!(register(&["b:1"]), "b:1 a:1 a-ib:1", "taken over by another node");
+    assert_eq!(register(&["a:7", "a-ib:7"]), "a:7 a-ib:7 b:1", "back, on another port");
+    assert_eq!(register(&["a:7", "a-ib:7"]), "a:7 a-ib:7 b:1");
+}

@@ -28,6 +28,8 @@ pub struct Connection {
     out: Mutex<Out>,
     is_flush_scheduled: AtomicBool,
     is_closed: AtomicBool,
+    /// A frame has come.
+    is_heard: AtomicBool,
     me: Weak<Connection>,
 }
 
@@ -51,6 +53,7 @@ impl Connection {
             out: Mutex::default(),
             is_flush_scheduled: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            is_heard: AtomicBool::new(false),
             me: Weak::clone(me),
         }))
     }
@@ -61,6 +64,16 @@ impl Connection {
 
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::Relaxed)
+    }
+
+    pub fn set_heard(&self) {
+        if !self.is_heard() {
+            self.is_heard.store(true, Ordering::Relaxed);
+        }
     }
 
     pub fn close(&self) {

@@ -26,6 +26,9 @@ const FRAMES_WAITING_MAX: usize = 256;
 /// Least time between two attempts. Whoever sends waits longer and longer himself (`limits::RECONNECT_MAX`).
 const RETRY: Duration = limits::RECONNECT_FIRST;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Frames to a target that has several addresses, and from which nothing was heard on this connection: after so many another program
+/// has its port, or a server that does not have this target (now), and the next address is tried.
+const UNHEARD_MAX: u32 = 3;
 
 /// A machine that takes frames.
 pub trait Port: Runnable {
@@ -50,6 +53,8 @@ struct Route {
     /// `HOST:PORT`, tried in turn.
     addresses: Vec<String>,
     next_address: usize,
+    /// Frames sent on a connection on which nothing was heard yet.
+    unheard_count: u32,
     link: Link,
 }
 
@@ -66,7 +71,7 @@ enum Link {
 
 impl Route {
     fn new(addresses: Vec<String>) -> Route {
-        Route { addresses, next_address: 0, link: Link::Down { not_before: Time::ZERO } }
+        Route { addresses, next_address: 0, unheard_count: 0, link: Link::Down { not_before: Time::ZERO } }
     }
 }
 
@@ -145,7 +150,19 @@ impl Router {
             return;
         };
         match &mut route.link {
-            Link::Up(connection) if !connection.is_closed() => connection.send(&frame),
+            Link::Up(connection) if !connection.is_closed() => {
+                if connection.is_heard() || route.addresses.len() < 2 {
+                    return connection.send(&frame);
+                }
+                route.unheard_count += 1;
+                if route.unheard_count <= UNHEARD_MAX {
+                    return connection.send(&frame);
+                }
+                tracing::debug!(%target, peer = connection.peer(), "connected, and not answered");
+                connection.close();
+                route.next_address = route.next_address.wrapping_add(1);
+                route.link = Link::Down { not_before: Time::ZERO };
+            }
             Link::Connecting { waiting } => {
                 if waiting.len() < FRAMES_WAITING_MAX {
                     waiting.push(frame);
@@ -187,6 +204,7 @@ impl Router {
         self.remember(connection);
         let mut routes = lock(&self.routes);
         let Some(route) = routes.get_mut(&target) else { return };
+        route.unheard_count = 0;
         let before = std::mem::replace(&mut route.link, Link::Up(Arc::clone(connection)));
         if let Link::Connecting { waiting } = before {
             waiting.iter().for_each(|frame| connection.send(frame));
@@ -250,6 +268,7 @@ impl Router {
     /// Body of a reader thread: takes frames until the connection ends.
     fn serve(&self, connection: &Arc<Connection>) {
         let result = connection.read_frames(|frames| {
+            connection.set_heard();
             for frame in frames {
                 self.on_frame(connection, frame);
             }

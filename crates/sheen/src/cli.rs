@@ -140,7 +140,7 @@ pub struct Serve {
     /// Target directories, made by `sheen mkfs`
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
-    /// HOST[:PORT] to listen on [default: 127.0.0.1:7988, or the next free port]
+    /// HOST[:PORT] to listen on, several with commas between them [default: 127.0.0.1:7988, or the next free port]
     #[arg(long)]
     pub listen: Option<String>,
     /// Accept that whoever reaches this server is trusted

@@ -32,6 +32,18 @@ pub fn check_host(host: Option<&str>, is_insecure_accepted: bool) -> Result<Stri
     Ok(host.to_owned())
 }
 
+/// The addresses of `HOST[:PORT][,HOST[:PORT]…]`, each as `check_host` has it.
+///
+/// # Errors
+/// One of them is wrong.
+pub fn check_hosts(hosts: Option<&str>, is_insecure_accepted: bool) -> Result<Vec<String>> {
+    let hosts: Vec<Option<&str>> = match hosts {
+        Some(hosts) => hosts.split(',').map(Some).collect(),
+        None => vec![None],
+    };
+    hosts.into_iter().map(|host| check_host(host, is_insecure_accepted)).collect()
+}
+
 /// Host and port of `HOST[:PORT]`.
 fn split(address: &str) -> Result<(&str, Option<u16>)> {
     match address.rsplit_once(':') {

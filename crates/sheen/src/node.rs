@@ -150,7 +150,7 @@ fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) 
 }
 
 fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
-    let host = listen::check_host(arguments.listen.as_deref(), arguments.insecure_network)?;
+    let hosts = listen::check_hosts(arguments.listen.as_deref(), arguments.insecure_network)?;
     if let Some(mount) = &arguments.mount {
         mount_table::check_mount_point(mount)?;
     }
@@ -165,14 +165,16 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
         bail!("no management server is known for these targets; say where it is with --mgsnode NID");
     }
     let (router, timer) = (Router::new(), Timer::start());
-    let address = listen::listen(&router, &host)?;
-    let registrations = registrations(&dirs, &address);
+    let addresses =
+        hosts.iter().map(|host| listen::listen(&router, host)).collect::<Result<Vec<String>>>()?;
+    let registrations = registrations(&dirs, &addresses);
+    let address = addresses.first().cloned().unwrap_or_default();
     let nid = nid::format_nid(&address);
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
     sys::raise_file_limit();
     let running = start_targets(dirs, &shared)?;
-    let mgs_addresses = if has_mgs { vec![address.clone()] } else { mgs_addresses };
+    let mgs_addresses = if has_mgs { addresses } else { mgs_addresses };
     let node =
         Node::new(router, timer, running, address, arguments.background.cluster_dir.clone(), mgs_addresses);
     start_telling_departed(&node)?;
@@ -261,15 +263,10 @@ fn check_together(dirs: &[TargetDir]) -> Result<Option<String>> {
     Ok(fsname.map(|dir| dir.fsname.clone()))
 }
 
-fn registrations(dirs: &[TargetDir], address: &str) -> Vec<TargetConfig> {
+fn registrations(dirs: &[TargetDir], addresses: &[String]) -> Vec<TargetConfig> {
     let served = dirs.iter().filter(|dir| dir.id.kind != TargetKind::Mgt);
     served
-        .map(|dir| TargetConfig {
-            id: dir.id,
-            uuid: dir.uuid,
-            nids: vec![address.to_owned()],
-            is_active: true,
-        })
+        .map(|dir| TargetConfig { id: dir.id, uuid: dir.uuid, nids: addresses.to_vec(), is_active: true })
         .collect()
 }
 

@@ -106,6 +106,21 @@ fn frames_of_all_sizes_travel_over_tcp_in_their_order() {
 }
 
 #[test]
+fn an_address_where_the_target_is_not_any_more_is_passed_over() {
+    let (near, far, elsewhere) = (Router::new(), Router::new(), Router::new());
+    let _server = echo(&far, OST);
+    let replies = echo(&near, CLIENT);
+    // It takes connections, and drops frames for targets that it does not have.
+    let wrong = elsewhere.listen("127.0.0.1:0").unwrap().to_string();
+    let right = far.listen("127.0.0.1:0").unwrap().to_string();
+    near.set_addresses(TargetId::ost(0), vec![wrong, right]);
+    assert_eq!(insist(&near, &replies, &request(1, 10)).xid, Xid(1));
+    for router in [near, far, elsewhere] {
+        router.close();
+    }
+}
+
+#[test]
 fn a_server_that_comes_back_is_found_again() {
     let (near, first) = (Router::new(), Router::new());
     let replies = echo(&near, CLIENT);

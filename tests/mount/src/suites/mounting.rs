@@ -3,17 +3,20 @@
 
 use std::fs;
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use crate::bounded;
 use crate::case::{
-    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, read, skip, write,
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, read, skip, wait_until,
+    write,
 };
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::disk::LoopDisk;
@@ -35,9 +38,13 @@ static CASES: &[Case] = &[
     Case { name: "remount", seconds: 90, run: remount },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
+    Case { name: "several_addresses", seconds: 120, run: several_addresses },
     Case { name: "not_root", seconds: 120, run: not_root },
     Case { name: "no_fusermount3", seconds: 60, run: no_fusermount3 },
 ];
+
+/// For what another process is about to do.
+const LIMIT: Duration = Duration::from_secs(50);
 
 fn start(context: &Context) -> Result<Cluster> {
     context.skip_if_local()?;
@@ -278,9 +285,11 @@ fn clients_that_died(context: &Context) -> Result<()> {
         mount.abort();
     }
     cluster.up()?;
-    let statuses = cluster.sheen(&["lctl", "get_param", "*.*.recovery_status"])?;
-    let is_waiting = statuses.lines().any(|line| line.trim() == "status: RECOVERING");
-    expect(!is_waiting, &format!("nobody is waited for after up:\n{statuses}"))?;
+    // An OST waits for its MDT too, which lives.
+    wait_until(LIMIT, "recovery has ended everywhere", || {
+        let statuses = cluster.sheen(&["lctl", "get_param", "*.*.recovery_status"])?;
+        Ok(!statuses.lines().any(|line| line.trim() == "status: RECOVERING"))
+    })?;
     let logs = logs_of(&cluster)?;
     let ended = logs.matches("its process has ended").count();
     // One MDT and one OST knew three clients each; that of `up` may have connected anew before it was found to be gone.
@@ -303,6 +312,62 @@ fn logs_of(cluster: &Cluster) -> Result<String> {
         text.push_str(&String::from_utf8_lossy(&fs::read(entry?.path())?));
     }
     Ok(text)
+}
+
+/// `sheen serve ARGUMENTS…` in the background; it ends with the cluster at the latest.
+fn serve(cluster: &Cluster, arguments: &[&str], log: &Path) -> Result<Child> {
+    let log = fs::File::options().create(true).append(true).open(log)?;
+    let mut command = cluster.command();
+    command.arg("serve").args(arguments).stdout(log.try_clone()?).stderr(log);
+    Ok(command.spawn()?)
+}
+
+fn free_port(host: &str) -> Result<String> {
+    Ok(TcpListener::bind((host, 0))?.local_addr()?.to_string())
+}
+
+/// Servers with several NIDs, of which some are dead; a target that comes up on another node and keeps the NIDs of the first.
+fn several_addresses(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, Shape::SMALL)?;
+    let path = |name: &str| context.work.join(name).to_string_lossy().into_owned();
+    let log = context.work.join("serve.log");
+    let (dead, mgs, mgs2) = (free_port("127.0.0.9")?, free_port("127.0.0.1")?, free_port("127.0.0.2")?);
+    let mgsnode = format!("{dead}@tcp,{mgs}@tcp:{mgs2}@tcp");
+    cluster.sheen(&["mkfs", "--mgs", &path("mgs")])?;
+    for kind in ["mdt", "ost"] {
+        let (option, dir) = (format!("--{kind}"), path(kind));
+        let rest = ["--index", "0", "--fsname", "nids", "--mgsnode", &mgsnode, &dir];
+        cluster.sheen(&[&["mkfs", &option], &rest[..]].concat())?;
+    }
+    let _mgs = serve(&cluster, &["--listen", &format!("{mgs},{mgs2}"), &path("mgs")], &log)?;
+    let (first, second) = (free_port("127.0.0.1")?, free_port("127.0.0.2")?);
+    let targets = [path("mdt"), path("ost")];
+    let on = |listen: &str| serve(&cluster, &["--listen", listen, &targets[0], &targets[1]], &log);
+    let mut server = on(&format!("{first},{second}"))?;
+    let point = cluster.mount.to_string_lossy().into_owned();
+    let source = format!("{dead}@tcp:{mgs2}@tcp:/nids");
+    let options = format!("retry=6,transport={}", context.options.transport.word());
+    cluster.sheen(&["mount", &source, &point, "-o", &options])?;
+    write(&cluster.mount.join("file"), b"before")?;
+    let nids = || cluster.sheen(&["lctl", "get_param", "-n", "mgs.MGS.live.nids"]);
+    let live = nids()?;
+    expect(live.contains(&first) && live.contains(&second), &format!("{first} and {second} in\n{live}"))?;
+    sys::kill(i32::try_from(server.id())?, libc::SIGKILL)?;
+    server.wait()?;
+    let other = free_port("127.0.0.3")?;
+    let _server = on(&other)?;
+    expect_bytes(&read(&cluster.mount.join("file"))?, b"before", "from the other node")?;
+    write(&cluster.mount.join("file"), b"after")?;
+    let live = nids()?;
+    let is_listed = [&other, &first, &second].into_iter().all(|nid| live.contains(nid));
+    expect(is_listed, &format!("the NIDs of both nodes, {other} {first} {second}, in\n{live}"))?;
+    cluster.unmount(&cluster.mount)?;
+    let open = cluster.try_sheen(&["serve", "--listen", "127.0.0.1,0.0.0.0", &path("mgs")], COMMAND_LIMIT)?;
+    expect(
+        !open.is_success() && open.errors.contains("--insecure-network"),
+        &format!("said: {}", open.errors),
+    )
 }
 
 /// Somebody without rights, with a home of his own and the program in it.
