@@ -92,7 +92,7 @@ impl Layout {
 
     /// The smallest file size that explains an object of `object_size_bytes` bytes.
     pub fn file_size(&self, stripe: u32, object_size_bytes: u64) -> u64 {
-        if object_size_bytes == 0 {
+        if object_size_bytes == 0 || self.osts.is_empty() {
             return 0;
         }
         let unit = u64::from(self.stripe_size_bytes);

@@ -6,6 +6,8 @@
 
 pub mod abi;
 mod decode;
+#[doc(hidden)]
+pub mod decoders;
 mod device;
 mod init;
 mod interrupts;

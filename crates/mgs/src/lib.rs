@@ -258,9 +258,7 @@ impl<M: MetaStore> Mgs<M> {
     /// Stores a new version, answers with it when it is durable, and tells those who wait. `None`: refused.
     fn change(&mut self, now: Now, token: Token, mut config: ClusterConfig) -> Option<u64> {
         config.version += 1;
-        let mut row = vec![ROW_VERSION];
-        let result = borsh::BorshSerialize::serialize(&config, &mut row);
-        assert!(result.is_ok(), "a row is written to memory");
+        let row = encode(&config);
         if row.len() > CONFIG_BYTES_MAX {
             self.refuse(now, token, Status::NoSpace);
             return None;
@@ -324,7 +322,16 @@ fn read_configs(store: &dyn MetaStore) -> Result<BTreeMap<String, ClusterConfig>
     }
 }
 
-fn decode(value: &[u8]) -> Option<ClusterConfig> {
+/// The row of a configuration.
+pub fn encode(config: &ClusterConfig) -> Vec<u8> {
+    let mut row = vec![ROW_VERSION];
+    let result = borsh::BorshSerialize::serialize(config, &mut row);
+    assert!(result.is_ok(), "a row is written to memory");
+    row
+}
+
+/// The configuration in a row.
+pub fn decode(value: &[u8]) -> Option<ClusterConfig> {
     match value.split_first() {
         Some((&ROW_VERSION, body)) => ClusterConfig::try_from_slice(body).ok(),
         _ => None,

@@ -141,7 +141,12 @@ impl Cluster {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
-        let Ok(cluster) = serde_json::from_str::<Cluster>(&text) else {
+        Cluster::parse(&path, &text).map(Some)
+    }
+
+    /// The cluster in the text of a file.
+    pub fn parse(path: &Path, text: &str) -> Result<Cluster> {
+        let Ok(cluster) = serde_json::from_str::<Cluster>(text) else {
             bail!("{} is damaged; restore it from a copy, or use another --dir", path.display());
         };
         if cluster.format != FORMAT {
@@ -154,7 +159,7 @@ impl Cluster {
         if cluster.servers.is_empty() || cluster.servers.iter().any(|server| server.targets.is_empty()) {
             bail!("{} is damaged; restore it from a copy, or use another --dir", path.display());
         }
-        Ok(Some(cluster))
+        Ok(cluster)
     }
 
     /// Writes aside and renames, so that a crash leaves the old one or the new one.

@@ -247,7 +247,7 @@ fn print_stripe(path: &Path, only: &Only, is_dir: bool) -> Result<()> {
 }
 
 /// `64K`, `1M`, `4194304`.
-fn parse_size(text: &str) -> Result<u32> {
+pub fn parse_size(text: &str) -> Result<u32> {
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (text.get(..at).unwrap_or_default(), 10),
         Some((at, 'm' | 'M')) => (text.get(..at).unwrap_or_default(), 20),
@@ -261,7 +261,7 @@ fn parse_size(text: &str) -> Result<u32> {
     }
 }
 
-fn layout_hint(count: Option<i32>, size: Option<&str>, index: Option<i32>) -> Result<LayoutHint> {
+pub fn layout_hint(count: Option<i32>, size: Option<&str>, index: Option<i32>) -> Result<LayoutHint> {
     let number = |value: i32, what: &str| {
         u16::try_from(value).map_err(|_| anyhow!("{what} {value} is not possible; use 0 to 65534, or -1"))
     };

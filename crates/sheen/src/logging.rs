@@ -33,8 +33,18 @@ pub fn filter() -> String {
 /// # Errors
 /// The words are no filter.
 pub fn check_filter(words: &str) -> Result<()> {
-    let parsed = EnvFilter::try_new(words);
-    parsed.map(drop).with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))
+    parse_filter(words).map(drop)
+}
+
+/// Longer words are no filter that anybody means.
+const FILTER_BYTES_MAX: usize = 256;
+
+/// Levels and `part=level` only: the parser behind it also takes regular expressions, which can take any memory.
+fn parse_filter(words: &str) -> Result<EnvFilter> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_:=,-".contains(c);
+    let plain = Some(words).filter(|words| words.len() <= FILTER_BYTES_MAX && words.chars().all(is_plain));
+    let parsed = plain.and_then(|words| EnvFilter::try_new(words).ok());
+    parsed.with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))
 }
 
 /// Changes what is logged; empty is the default again.
@@ -43,9 +53,7 @@ pub fn check_filter(words: &str) -> Result<()> {
 /// The words are no filter.
 pub fn set_filter(words: &str) -> Result<()> {
     let words = if words.is_empty() { DEFAULT_FILTER } else { words };
-    let parsed = EnvFilter::try_new(words);
-    let parsed =
-        parsed.with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))?;
+    let parsed = parse_filter(words)?;
     let Some(filter) = FILTER.get() else { return Ok(()) };
     if (filter.set)(parsed) {
         *filter.words.lock().unwrap_or_else(PoisonError::into_inner) = words.to_owned();

@@ -7,6 +7,8 @@ mod cluster;
 mod config_client;
 mod control;
 mod daemon;
+#[cfg(test)]
+mod fuzz;
 mod helpers;
 mod ioctl;
 mod lctl;

@@ -84,7 +84,7 @@ fn keep_table(command: &mut Command) {
     }
 }
 
-fn parse_line(line: &str) -> Option<Mounted> {
+pub fn parse_line(line: &str) -> Option<Mounted> {
     let (left, right) = line.split_once(" - ")?;
     let mut fields = left.split(' ').skip(4);
     let (path, options) = (unescape(fields.next()?), fields.next()?.to_owned());

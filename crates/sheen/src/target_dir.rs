@@ -79,15 +79,19 @@ pub fn open(path: &Path) -> Result<TargetDir> {
     Ok(TargetDir { id, fsname: superblock.fsname.clone(), uuid, mgs: read_mgs(&path)?, directory, path })
 }
 
+/// Addresses, one a line; `None` when one of them is none.
+pub fn parse_mgs(text: &str) -> Option<Vec<String>> {
+    let is_whole = |address: &str| crate::nid::parse_nid(&crate::nid::format_nid(address)).is_ok();
+    text.lines().map(|address| is_whole(address).then(|| address.to_owned())).collect()
+}
+
 fn read_mgs(path: &Path) -> Result<Vec<String>> {
     let file = path.join(MGSNODE);
     let Ok(metadata) = fs::metadata(&file) else { return Ok(Vec::new()) };
     let text = if metadata.len() <= MGSNODE_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
-    let addresses: Option<Vec<String>> = text.map(|text| text.lines().map(str::to_owned).collect());
-    let is_whole = |address: &String| crate::nid::parse_nid(&crate::nid::format_nid(address)).is_ok();
-    match addresses {
-        Some(addresses) if addresses.iter().all(is_whole) => Ok(addresses),
-        _ => bail!("{} is damaged; write the management server's HOST:PORT into it", file.display()),
+    match text.and_then(|text| parse_mgs(&text)) {
+        Some(addresses) => Ok(addresses),
+        None => bail!("{} is damaged; write the management server's HOST:PORT into it", file.display()),
     }
 }
 

@@ -215,7 +215,6 @@ impl TargetDirectory {
 
 fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {
     let file_path = path.join(SUPERBLOCK_NAME);
-    let damaged = |reason: String| DirectoryError::Damaged { path: file_path.clone(), reason };
     let file = match File::open(&file_path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -227,9 +226,30 @@ fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {
     file.take(SUPERBLOCK_BYTES_MAX)
         .read_to_end(&mut text)
         .map_err(|source| DirectoryError::Io { path: file_path.clone(), source })?;
+    parse_superblock(path, &text)
+}
+
+/// The text of a superblock with fixed values.
+pub(crate) fn example() -> Vec<u8> {
+    let superblock = Superblock {
+        format_version: FORMAT_VERSION,
+        fsname: "scratch".to_string(),
+        target: "MDT0001".to_string(),
+        uuid: "0123456789abcdef0123456789abcdef".to_string(),
+        features: Vec::new(),
+        generation: 7,
+    };
+    let crc32c = superblock.crc().unwrap_or_default();
+    serde_json::to_vec_pretty(&Stored { superblock, crc32c }).unwrap_or_default()
+}
+
+/// Reads the text of the superblock of the target at `path`.
+pub(crate) fn parse_superblock(path: &Path, text: &[u8]) -> Result<Superblock, DirectoryError> {
+    let file_path = path.join(SUPERBLOCK_NAME);
+    let damaged = |reason: String| DirectoryError::Damaged { path: file_path.clone(), reason };
     // The version first: a later one may look different in everything else.
     let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
     let version = value.get("format_version").and_then(serde_json::Value::as_u64);
     let version = version.and_then(|version| u32::try_from(version).ok());
     let found = version.ok_or_else(|| damaged("it has no format_version".to_string()))?;

@@ -51,7 +51,7 @@ pub(crate) trait Base: Send + Sync {
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const COVERED: TableDefinition<&str, &[u8]> = TableDefinition::new("covered");
 const COVERED_KEY: &str = "covered";
-const COVERED_BYTES: usize = 32;
+pub(crate) const COVERED_BYTES: usize = 32;
 /// Bytes of all rows, so that nobody has to count them.
 const LIVE_KEY: &str = "live bytes";
 /// What redb keeps beyond the rows: pages two thirds full, and its own tables.
@@ -240,7 +240,7 @@ fn view(database: &Database) -> Result<(RowTable, Covered, u64), redb::Error> {
     Ok((transaction.open_table(ROWS)?, covered, live_bytes))
 }
 
-fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
+pub(crate) fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
     let mut bytes = [0; COVERED_BYTES];
     bytes[..8].copy_from_slice(&covered.applied.0.to_le_bytes());
     bytes[8..16].copy_from_slice(&covered.segment.to_le_bytes());
@@ -251,7 +251,7 @@ fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
     bytes
 }
 
-fn decode_covered(bytes: &[u8]) -> Option<Covered> {
+pub(crate) fn decode_covered(bytes: &[u8]) -> Option<Covered> {
     let bytes: &[u8; COVERED_BYTES] = bytes.try_into().ok()?;
     let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -269,14 +269,14 @@ fn decode_covered(bytes: &[u8]) -> Option<Covered> {
 const ROW_CRC_BYTES: usize = 4;
 
 /// The value as stored: with the CRC32C over key and value behind it.
-fn seal(key: &[u8], value: &[u8]) -> Vec<u8> {
+pub(crate) fn seal(key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(value.len() + ROW_CRC_BYTES);
     sealed.extend_from_slice(value);
     sealed.extend_from_slice(&row_crc(key, value).to_le_bytes());
     sealed
 }
 
-fn unseal(key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn unseal(key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
     match sealed.split_last_chunk::<ROW_CRC_BYTES>() {
         Some((value, crc)) if u32::from_le_bytes(*crc) == row_crc(key, value) => Ok(value.to_vec()),
         _ => {

@@ -2,6 +2,8 @@
 //! with checksums ([`ObjectDisk`]), and the directory that a target lives in ([`TargetDirectory`]).
 
 mod cache;
+#[doc(hidden)]
+pub mod decoders;
 mod device;
 mod directory;
 mod index;

@@ -8,7 +8,7 @@
 mod commit;
 mod file;
 mod handles;
-mod layout;
+pub(crate) mod layout;
 
 use crate::device::{self, Syncing};
 use crate::space::space_after_reserve;

@@ -1,5 +1,7 @@
 //! Sessions of one target with its clients.
 
+#[doc(hidden)]
+pub mod decoders;
 mod recovery;
 mod requests;
 mod rows;

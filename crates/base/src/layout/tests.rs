@@ -35,3 +35,12 @@ fn file_size_and_object_size_agree() {
         }
     }
 }
+
+/// Such a layout may come from a peer: it is valid, and its stripe size may be anything.
+#[test]
+fn without_objects_nothing_is_computed() {
+    let none = Layout { stripe_size_bytes: 0, ..layout(0) };
+    assert!(none.is_valid());
+    assert_eq!((none.file_size(3, 100), none.object_size(3, 100)), (0, 0));
+    assert!(none.pieces(Extent::at(0, 100)).is_empty());
+}

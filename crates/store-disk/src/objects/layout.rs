@@ -71,7 +71,7 @@ pub(super) fn parts(extent: Extent) -> impl Iterator<Item = Extent> {
 
 /// What an object's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// Bytes and checksums from `dirty_from` on may not fit each other after a crash of that incarnation.
     Dirty { dirty_from: u64, incarnation: u64 },
     /// Everything fits, durably.

@@ -171,3 +171,19 @@ fn read_all<M: MetaStore>(store: &M, table: Table) -> Result<Rows, StoreError> {
     })?;
     Ok(rows)
 }
+
+/// One value of each table.
+pub(super) fn examples() -> Vec<Vec<u8>> {
+    let client = ClientRow { incarnation: 3, serial: 9, nid: "127.0.0.1:7988@tcp".to_string() };
+    let slot = SlotRow { xid: Xid(4), transno: Transno(5), reply: Reply::Done.to_bytes().to_vec() };
+    vec![encode(&StateRow::default()), encode(&client), encode(&slot), encode(&Transno(7))]
+}
+
+pub(super) fn is_any(value: &[u8]) -> bool {
+    let is_key = client_of(CLIENTS, value).is_ok();
+    decode::<StateRow>(STATE, &[], value).is_ok()
+        || decode::<ClientRow>(CLIENTS, &[], value).is_ok()
+        || decode::<SlotRow>(SLOTS, &[], value).is_ok()
+        || decode::<Transno>(STATE, &[], value).is_ok()
+        || is_key
+}
