@@ -13,7 +13,7 @@ use base::Rng;
 use decoders::Decoder;
 
 /// Inputs of each decoder.
-const ROUNDS: usize = 3000;
+const ROUNDS: usize = 2000;
 /// A decoder may take this much whatever it reads: borsh makes room for 1 MiB of a byte string before it looks for the
 /// bytes; the rest is messages of errors and tables of parsers …
 const PLAIN_BYTES_MAX: usize = (1 << 20) + (256 << 10);

@@ -7,7 +7,7 @@ use crate::daemon::Ready;
 use crate::ioctl;
 use crate::lfs;
 use crate::logging;
-use crate::mount::Choices;
+use crate::mount::options::Choices;
 use crate::mount_table;
 use crate::nid;
 use crate::params;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::memory::{MemoryMeta, MemoryObjects, SyncMode};
 use wire::{ConnectRequest, Frame, FrameKind, Reply, Request};
 
-const ROUNDS: usize = 6000;
+const ROUNDS: usize = 4000;
 const CLIENT: ClientId = ClientId(7);
 const UUID: u128 = 9;
 
@@ -93,6 +93,7 @@ fn mdt() {
         now: at(0),
         device: 1,
         recovery_window: Duration::from_secs(60),
+        root_owner: (0, 0),
     };
     let store = Arc::new(MemoryMeta::with(SyncMode::OnKick, None));
     let Ok(machine) = mds::Mds::open(store, options) else { panic!("an MDT in memory opens") };

@@ -200,6 +200,7 @@ pub fn feed() {
         has_inc_epoch: true,
         is_mmap_relaxed: false,
         has_kill_privileges: true,
+        is_statfs_lazy: true,
     };
     let at = |round: usize| Now {
         time: Time(20_000_000 * round as u64 + 1),
