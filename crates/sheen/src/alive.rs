@@ -42,8 +42,9 @@ impl Claim {
 
 /// Makes it known that this mount lives. `given` is an identity that somebody else keeps, as `up` does.
 pub fn claim(path: &Path, source: &str, given: Option<Identity>) -> Claim {
-    claim_in(&dir(), path, source, given).unwrap_or_else(|error| {
-        tracing::debug!(%error, "nobody will know when this mount dies");
+    let claimed = control::make_run_dir().and_then(|_| Ok(claim_in(&dir(), path, source, given)?));
+    claimed.unwrap_or_else(|error| {
+        tracing::debug!("nobody will know when this mount dies: {error:#}");
         Claim { identity: given.unwrap_or_else(Identity::random), locked: None }
     })
 }

@@ -1,10 +1,11 @@
 //! Control sockets: one per process, in one directory, for the tools of the same user. One JSON line asks, one answers.
 
 use crate::sys;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,6 +122,29 @@ pub fn run_dir() -> PathBuf {
         .map_or_else(|| format!("/tmp/sheen-{}", sys::uid()).into(), |dir| dir.join("sheen"))
 }
 
+/// The directory of the sockets, made when it is not there.
+///
+/// # Errors
+/// It cannot be made, or somebody else has made it: in /tmp anybody may, and would then see and answer what is asked there.
+pub fn make_run_dir() -> Result<PathBuf> {
+    let dir = run_dir();
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
+    made.with_context(|| format!("cannot make {}", dir.display()))?;
+    if !is_trusted(&dir) {
+        bail!(
+            "{} belongs to somebody else; say with SHEEN_RUN where control sockets shall be",
+            dir.display()
+        );
+    }
+    Ok(dir)
+}
+
+/// Whether nobody but us and root has put there what is in it. (Root looks at what users have.)
+fn is_trusted(dir: &Path) -> bool {
+    let user = sys::uid();
+    user == 0 || fs::metadata(dir).is_ok_and(|metadata| metadata.uid() == user || metadata.uid() == 0)
+}
+
 /// Whoever waits for an answer when the process ends gets it within this time, or not at all.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
@@ -137,8 +161,7 @@ impl Server {
     /// # Errors
     /// The directory or the socket cannot be made.
     pub fn start(answer: impl Fn(Ask) -> Tell + Send + Sync + 'static) -> Result<Server> {
-        let dir = run_dir();
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let dir = make_run_dir()?;
         let path = dir.join(format!("{}.sock", std::process::id()));
         // Of an earlier process with our number.
         let _ = fs::remove_file(&path);
@@ -246,6 +269,9 @@ pub fn processes() -> Vec<Process> {
 
 /// What the processes say whose sockets are in a directory.
 pub fn processes_in(dir: &Path) -> Vec<Process> {
+    if !is_trusted(dir) {
+        return Vec::new();
+    }
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {

@@ -44,6 +44,7 @@ pub struct Runner {
     home: PathBuf,
     started: Instant,
     reports: Vec<Report>,
+    _helpers: Option<Helpers>,
 }
 
 /// The two directories of a `Bed::Pair`, and the cluster behind them unless they are local.
@@ -59,10 +60,8 @@ impl Runner {
         fs::create_dir_all(&options.work)?;
         let home = options.work.canonicalize()?.join(format!("run-{}", std::process::id()));
         fs::create_dir_all(&home)?;
-        if !options.is_local() {
-            install_helpers(&options, true);
-        }
-        Ok(Runner { options, home, started: Instant::now(), reports: Vec::new() })
+        let helpers = (!options.is_local()).then(|| Helpers::install(&options));
+        Ok(Runner { options, home, started: Instant::now(), reports: Vec::new(), _helpers: helpers })
     }
 
     /// Runs the chosen cases of a suite.
@@ -259,9 +258,6 @@ impl Runner {
     /// Prints the sum and fails if a case failed, or if nothing ran at all.
     pub fn finish(self) -> Result<()> {
         sweep::release(&self.home, "SHEEN_CASE=none");
-        if !self.options.is_local() {
-            install_helpers(&self.options, false);
-        }
         let count = |wanted: fn(&Verdict) -> bool| {
             self.reports.iter().filter(|report| wanted(&report.verdict)).count()
         };
@@ -318,14 +314,38 @@ fn case_command(
     Ok(command)
 }
 
-/// `mount -t sheen`, `mount -o remount` and `umount` call helpers by names in /sbin: those of this binary while the suites run.
-fn install_helpers(options: &Options, is_wanted: bool) {
-    let mut command = Command::new(&options.sheen);
-    command.arg("install-helpers").args((!is_wanted).then_some("--remove"));
-    match bounded::say(&mut command, "SHEEN_HELPERS=1", LIVENESS_LIMIT) {
-        Ok(said) if said.is_success() => {}
-        Ok(said) => println!("no helpers, what calls them will fail: {}", said.errors.trim_end()),
-        Err(error) => println!("no helpers, what calls them will fail: {error}"),
+/// The helpers of mount(8) and umount(8) are those of this binary while the suites run; whatever was there before comes back.
+struct Helpers {
+    sheen: PathBuf,
+    before: Vec<(PathBuf, Option<PathBuf>)>,
+}
+
+impl Helpers {
+    fn install(options: &Options) -> Helpers {
+        let names = ["mount.sheen", "mount.fuse.sheen", "umount.sheen", "umount.fuse.sheen", "mkfs.sheen"];
+        let links = names.iter().map(|name| Path::new("/sbin").join(name));
+        let before = links.map(|link| (link.clone(), fs::read_link(&link).ok())).collect();
+        let sheen = options.sheen.canonicalize().unwrap_or_default();
+        let mut command = Command::new(&sheen);
+        match bounded::say(command.arg("install-helpers"), "SHEEN_HELPERS=1", LIVENESS_LIMIT) {
+            Ok(said) if said.is_success() => {}
+            Ok(said) => println!("no helpers, what calls them will fail: {}", said.errors.trim_end()),
+            Err(error) => println!("no helpers, what calls them will fail: {error}"),
+        }
+        Helpers { sheen, before }
+    }
+}
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        // Somebody else's by now are left alone.
+        let ours = |link: &Path| fs::read_link(link).is_ok_and(|to| to == self.sheen);
+        for (link, before) in self.before.iter().filter(|(link, _)| ours(link)) {
+            let _ = fs::remove_file(link);
+            if let Some(before) = before.as_ref().filter(|before| before.exists()) {
+                let _ = std::os::unix::fs::symlink(before, link);
+            }
+        }
     }
 }
 

@@ -40,6 +40,7 @@ static CASES: &[Case] = &[
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
     Case { name: "not_root", seconds: 120, run: not_root },
+    Case { name: "run_directory_of_somebody_else", seconds: 60, run: foreign_run_directory },
     Case { name: "no_fusermount3", seconds: 60, run: no_fusermount3 },
 ];
 
@@ -491,6 +492,25 @@ fn not_root(context: &Context) -> Result<()> {
 
 fn names_of(path: &Path) -> io::Result<usize> {
     Ok(fs::read_dir(path)?.count())
+}
+
+/// Control sockets do not go where somebody else could answer in their place.
+fn foreign_run_directory(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let user = User::new(context)?;
+    let run = user.path("foreign");
+    fs::create_dir(&run)?;
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o777))?;
+    let daemon = 1;
+    std::os::unix::fs::chown(&run, Some(daemon), Some(daemon))?;
+    let mgs = user.path("mgs").to_string_lossy().into_owned();
+    user.sheen(&["mkfs", "--mgs", &mgs])?;
+    let mut command = user.command(&user.path("sheen-program"));
+    command.args(["serve", &mgs]).env("SHEEN_RUN", &run);
+    let said = user.say(command)?;
+    println!("{}", said.errors.trim_end());
+    expect(!said.is_success() && said.errors.contains("somebody else"), &format!("said: {}", said.errors))?;
+    expect_eq(names(&run)?, Vec::<String>::new(), "what is in the directory")
 }
 
 /// Without the program that mounts for others, one line says what is missing.
