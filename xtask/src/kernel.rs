@@ -37,6 +37,9 @@ pub struct Options {
     /// Only cases whose name contains this.
     #[arg(long)]
     only: Option<String>,
+    /// Rounds per case instead of the usual number, of which an emulated processor needs half a second each.
+    #[arg(long)]
+    count: Option<u64>,
     /// Minutes after which the virtual machine is stopped.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
@@ -185,6 +188,9 @@ impl Guest {
         runner.args(["--transport", "dev", "--patience", &options.patience.to_string()]);
         // Cases stop beginning before the machine would be stopped.
         runner.args(["--budget-seconds", &(options.minutes * 60).saturating_sub(90).to_string()]);
+        if let Some(count) = options.count {
+            runner.args(["--count", &count.to_string()]);
+        }
         if let Some(only) = &options.only {
             runner.args(["--only", only]);
         }
