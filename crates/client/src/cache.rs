@@ -1,9 +1,9 @@
 //! What may be answered without asking, and for how long the kernel may do so.
 
 use crate::call::{AttrAnswer, EntryAnswer};
-use crate::nodes::NAMES_MAX;
+use crate::nodes::Lease;
 use crate::state::State;
-use base::{Attr, Duration, Fid, FileType, TargetId, names::name_hash};
+use base::{Attr, Duration, Fid, FileType, LockId, TargetId, names::name_hash};
 use wire::lock::bits;
 use wire::mdt::Entry;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
@@ -22,6 +22,33 @@ impl State {
         self.has_lock(State::mdt(fid), Resource::Inode(fid), LockPolicy::Bits(wanted))
     }
 
+    /// Whether these bits of an inode are covered by a lock of its own, or by the lease under which it was listed.
+    pub(crate) fn is_covered(&self, fid: Fid, wanted: u32) -> bool {
+        let lease = self.nodes.by_fid(fid).and_then(|node| node.lease);
+        lease.is_some_and(|lease| self.has_lease(lease)) || self.has_bits(fid, wanted)
+    }
+
+    pub(crate) fn has_lease(&self, lease: Lease) -> bool {
+        let target = State::mdt(lease.parent);
+        let Some(connection) = self.connections.get(&target) else { return false };
+        connection.locks.get(lease.lock).is_some()
+            && !connection.locks.is_dying(lease.lock)
+            && !self.lease_left(target).is_zero()
+    }
+
+    /// The lock on a directory's children, if it is held.
+    pub(crate) fn lease_on(&self, parent: Fid) -> Option<LockId> {
+        let policy = LockPolicy::Bits(bits::CHILDREN);
+        let locks = &self.connections.get(&State::mdt(parent))?.locks;
+        locks.find(Resource::Inode(parent), LockMode::Pr, policy)
+    }
+
+    /// Whether what is known of a name is true: by the lock of its slot, or the lease under which it was listed.
+    fn is_name_covered(&self, parent: Fid, name: &[u8]) -> bool {
+        let lease = self.names.get(parent, name).and_then(|known| known.lease);
+        lease.is_some_and(|lock| self.has_lease(Lease { parent, lock })) || self.has_name_lock(parent, name)
+    }
+
     pub(crate) fn has_name_lock(&self, parent: Fid, name: &[u8]) -> bool {
         let resource = Resource::Name { parent, hash: name_hash(name) };
         self.has_lock(State::mdt(parent), resource, LockPolicy::Plain)
@@ -30,14 +57,14 @@ impl State {
     /// What a name leads to, if a lock says that it still does: `Some(None)` for an absent name.
     pub(crate) fn cached_name(&self, parent: Fid, name: &[u8]) -> Option<Option<Fid>> {
         let known = self.names.get(parent, name)?;
-        self.has_name_lock(parent, name).then_some(known.fid)
+        self.is_name_covered(parent, name).then_some(known.fid)
     }
 
     /// Attributes that are valid now, size included.
     pub(crate) fn cached_attr(&self, fid: Fid) -> Option<Attr> {
         let node = self.nodes.by_fid(fid)?;
         let attr = node.attr.as_ref()?;
-        let is_good = !node.is_attr_stale && is_strict(attr) && self.has_bits(fid, ATTR_BITS);
+        let is_good = !node.is_attr_stale && is_strict(attr) && self.is_covered(fid, ATTR_BITS);
         is_good.then(|| attr.clone())
     }
 
@@ -57,6 +84,9 @@ impl State {
     pub(crate) fn see_entry(&mut self, entry: &Entry) {
         if let Some(attr) = &entry.attr {
             self.see_attr(attr);
+        }
+        if self.nodes.by_fid(entry.fid).is_none() {
+            self.unseen_count += 1;
         }
         if let Some(node) = self.nodes.by_fid_mut(entry.fid) {
             if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {
@@ -94,7 +124,7 @@ impl State {
             .nodes
             .by_fid(attr.fid)
             .is_some_and(|node| !node.is_attr_stale && node.attr.as_ref().is_some_and(|known| known == attr));
-        if is_newest && is_strict(attr) && self.has_bits(attr.fid, ATTR_BITS) {
+        if is_newest && is_strict(attr) && self.is_covered(attr.fid, ATTR_BITS) {
             self.lease_left(State::mdt(attr.fid))
         } else {
             Duration::ZERO
@@ -132,13 +162,7 @@ impl State {
         self.nodes.get_or_new(fid).lookup_count += 1;
         if let Some((parent, name)) = name {
             entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid);
-            let node = self.nodes.get_or_new(fid);
-            let known = (parent, name.to_vec());
-            node.names.retain(|other| *other != known);
-            if node.names.len() == NAMES_MAX {
-                node.names.remove(0);
-            }
-            node.names.push(known);
+            self.nodes.get_or_new(fid).note_name(parent, name);
         }
         self.see_attr(&attr);
         let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
@@ -154,7 +178,11 @@ impl State {
 
     /// Caches a name when a lock covers it; how long the kernel may rely on it.
     fn name_valid(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, is_valid: bool) -> Duration {
-        if !is_valid || !self.has_name_lock(parent, name) {
+        // A lease covers what was listed under it, and nothing else.
+        let listed = self.names.get(parent, name).filter(|known| known.fid == fid);
+        let lease =
+            listed.and_then(|known| known.lease).filter(|lock| self.has_lease(Lease { parent, lock: *lock }));
+        if !is_valid || (lease.is_none() && !self.has_name_lock(parent, name)) {
             // What an unlocked answer says is not believed later, and what was believed before is in doubt.
             if self.names.get(parent, name).is_some_and(|known| known.fid != fid) {
                 self.names.remove(parent, name);
@@ -164,14 +192,14 @@ impl State {
         let left =
             if self.options.has_inc_epoch { self.lease_left(State::mdt(parent)) } else { Duration::ZERO };
         let until = if left.is_zero() { base::Time::ZERO } else { self.now.time.after(left) };
-        self.names.put(parent, name, fid, until);
+        self.names.put_leased(parent, name, fid, until, lease);
         left
     }
 
     /// Ids for locks to ask for along with a metadata request about `fid`.
     pub(crate) fn want_inode(&mut self, target: TargetId, fid: Option<Fid>) -> Option<base::LockId> {
         match fid {
-            Some(fid) if self.has_bits(fid, bits::ALL) => None,
+            Some(fid) if self.has_bits(fid, bits::SELF) => None,
             _ => self.offer(target),
         }
     }

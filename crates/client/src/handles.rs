@@ -1,6 +1,6 @@
 //! Open files and directories.
 
-use base::{Fid, OpenHandle, Status};
+use base::{Fid, LockId, OpenHandle, Status};
 use std::collections::BTreeSet;
 use wire::mdt::{DirEntry, OpenArgs};
 
@@ -40,6 +40,17 @@ pub(crate) struct Listing {
     /// Offset of the entry before those; the listing goes on only from there.
     pub(crate) offset: u64,
     pub(crate) is_end: bool,
+    /// What the entries may be believed under.
+    pub(crate) trust: Option<Trust>,
+}
+
+/// Why entries of a listing may be believed later: a lease that came with them, and no change of this client's own
+/// since they were asked for: of names in the directory, or of an inode that it did not know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trust {
+    pub(crate) lease: LockId,
+    pub(crate) change_count: u64,
+    pub(crate) unseen_count: u64,
 }
 
 impl Handle {

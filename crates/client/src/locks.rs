@@ -4,15 +4,17 @@
 //! task of its own; nothing that serves a call waits for one, but for reads and writes that came too late for a dying
 //! extent lock (they are *parked* until it is gone).
 
-use crate::ctx::{Ctx, First, Outcome, Race};
+use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
+use crate::nodes::Lease;
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
 use rpc::Kind;
+use wire::lock::bits;
 use wire::{LockGrant, LockMode, LockPolicy, LockRequest, Reply, Request, Resource};
 
 /// File bytes that the kernel is told to forget at a time, at least.
@@ -27,6 +29,8 @@ const KERNEL_EOF: u64 = i64::MAX as u64;
 const PAGE_BYTES: u64 = 4096;
 /// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
 const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
+/// Children of a directory that the kernel is told to forget side by side.
+const CHILDREN_AT_ONCE: usize = 64;
 
 /// A lock on its way back.
 #[derive(Default)]
@@ -211,6 +215,9 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
     if let Some(grant) = grant.as_ref().filter(|_| !planted(Fault::CancelBeforeFlush)) {
         match grant.resource {
             Resource::Name { parent, hash } => revoke_slot(&ctx, parent, hash).await,
+            Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::CHILDREN) => {
+                revoke_children(&ctx, fid, lock).await;
+            }
             Resource::Inode(fid) => invalidate_inode(&ctx, fid).await,
             Resource::Object(object) => revoke_extent(&ctx, target, lock, object, grant.policy).await,
             Resource::Rename => {}
@@ -253,6 +260,40 @@ async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64) {
         if is_known {
             invalidate_name(ctx, parent, name.name).await;
         }
+    }
+}
+
+/// The kernel forgets what it was told under a lease on a directory's children: the names first, as for one of them.
+async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
+    let (names, fids) = ctx.with(|state| {
+        let told = state.forget_leased_names(parent, lock);
+        let fids = state.nodes.end_lease(Lease { parent, lock });
+        // A lock of its own still covers some.
+        let fids: Vec<Fid> = fids.into_iter().filter(|fid| !state.has_bits(*fid, bits::SELF)).collect();
+        (told, fids)
+    });
+    for some in names.chunks(CHILDREN_AT_ONCE) {
+        join_all(some.iter().map(|name| invalidate_name(ctx, parent, name.clone())).collect()).await;
+    }
+    for some in fids.chunks(CHILDREN_AT_ONCE) {
+        join_all(some.iter().map(|fid| invalidate_inode(ctx, *fid)).collect()).await;
+    }
+}
+
+impl State {
+    /// Names that were true under a lease only; returns those that the kernel may answer from.
+    fn forget_leased_names(&mut self, parent: Fid, lock: LockId) -> Vec<Vec<u8>> {
+        let mut told = Vec::new();
+        for name in self.names.leave_lease(parent, lock) {
+            if self.has_name_lock(parent, &name.name) {
+                continue;
+            }
+            self.names.remove(parent, &name.name);
+            if name.kernel_until > self.now.time {
+                told.push(name.name);
+            }
+        }
+        told
     }
 }
 

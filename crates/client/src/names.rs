@@ -1,6 +1,6 @@
 //! Names and what they lead to, present and absent, as cached here and as told to the kernel.
 
-use base::{Fid, Time, names::name_hash};
+use base::{Fid, LockId, Time, names::name_hash};
 use std::collections::BTreeMap;
 
 /// One name of a directory.
@@ -11,10 +11,12 @@ pub(crate) struct Name {
     pub(crate) fid: Option<Fid>,
     /// The kernel may answer from it until then.
     pub(crate) kernel_until: Time,
+    /// Learnt from a listing, and true while this lock on the directory's children is held.
+    pub(crate) lease: Option<LockId>,
 }
 
 /// Names by directory and hash: what one name lock covers stands together. An entry is believed only while a lock
-/// covers its slot.
+/// covers its slot, or the lease is held under which it was learnt.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     slots: BTreeMap<(Fid, u64), Vec<Name>>,
@@ -25,15 +27,30 @@ impl Names {
         self.slots.get(&(parent, name_hash(name)))?.iter().find(|known| known.name == name)
     }
 
-    /// Remembers a name; keeps the later of both kernel times.
+    /// Remembers a name that a lock on its slot covers; keeps the later of both kernel times.
     pub(crate) fn put(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, kernel_until: Time) {
+        self.put_leased(parent, name, fid, kernel_until, None);
+    }
+
+    /// The same for a name that is known under a lease.
+    pub(crate) fn put_leased(
+        &mut self,
+        parent: Fid,
+        name: &[u8],
+        fid: Option<Fid>,
+        kernel_until: Time,
+        lease: Option<LockId>,
+    ) {
         let slot = self.slots.entry((parent, name_hash(name))).or_default();
         match slot.iter_mut().find(|known| known.name == name) {
             Some(known) => {
+                if known.fid != fid || lease.is_some() {
+                    known.lease = lease;
+                }
                 known.fid = fid;
                 known.kernel_until = known.kernel_until.max(kernel_until);
             }
-            None => slot.push(Name { name: name.to_vec(), fid, kernel_until }),
+            None => slot.push(Name { name: name.to_vec(), fid, kernel_until, lease }),
         }
     }
 
@@ -50,6 +67,17 @@ impl Names {
     /// Everything that one name lock covers; forgotten here.
     pub(crate) fn take_slot(&mut self, parent: Fid, hash: u64) -> Vec<Name> {
         self.slots.remove(&(parent, hash)).unwrap_or_default()
+    }
+
+    /// What is known under a lease, and under nothing else from now on.
+    pub(crate) fn leave_lease(&mut self, parent: Fid, lease: LockId) -> Vec<Name> {
+        let slots = self.slots.range_mut((parent, 0)..=(parent, u64::MAX)).flat_map(|(_, slot)| slot);
+        let mut leased = Vec::new();
+        for name in slots.filter(|name| name.lease == Some(lease)) {
+            name.lease = None;
+            leased.push(name.clone());
+        }
+        leased
     }
 
     /// Forgets what is under directories of which `is_lost` holds.

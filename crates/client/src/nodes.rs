@@ -2,14 +2,23 @@
 //!
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
-use base::{Attr, Fid, Layout, TargetId, Time, Transno};
-use std::collections::BTreeMap;
+use base::{Attr, Fid, Layout, LockId, TargetId, Time, Transno};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::FileLock;
+
+/// A lock on the children of a directory, under which something of one of them was learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lease {
+    pub(crate) parent: Fid,
+    pub(crate) lock: LockId,
+}
 
 /// One inode.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) fid: Fid,
+    /// What was learnt from a listing is true while this is held; `Nodes` sets it.
+    pub(crate) lease: Option<Lease>,
     /// References of the kernel.
     pub(crate) lookup_count: u64,
     /// The newest attributes seen.
@@ -47,6 +56,7 @@ impl Node {
     fn new(fid: Fid) -> Node {
         Node {
             fid,
+            lease: None,
             lookup_count: 0,
             attr: None,
             is_attr_stale: false,
@@ -74,7 +84,27 @@ impl Node {
         }
     }
 
-    fn is_unused(&self) -> bool {
+    /// The kernel may know the inode by this name.
+    pub(crate) fn note_name(&mut self, parent: Fid, name: &[u8]) {
+        self.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
+        if self.names.len() == NAMES_MAX {
+            self.names.remove(0);
+        }
+        self.names.push((parent, name.to_vec()));
+    }
+
+    /// Takes attributes from a listing, which may be older than what is known. False when they may be: also after a
+    /// change of this client's own that no reply described.
+    pub(crate) fn learn_attr(&mut self, attr: &Attr) -> bool {
+        let is_newest =
+            !self.is_attr_stale && self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
+        if is_newest {
+            self.see_attr(attr);
+        }
+        is_newest
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
         self.lookup_count == 0 && self.open_count == 0 && self.flocks.is_empty() && self.fid != Fid::ROOT
     }
 }
@@ -83,11 +113,12 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: BTreeMap<u64, Node>,
+    by_lease: BTreeMap<Lease, BTreeSet<u64>>,
 }
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
-        let mut nodes = Nodes { nodes: BTreeMap::new() };
+        let mut nodes = Nodes { nodes: BTreeMap::new(), by_lease: BTreeMap::new() };
         nodes.get_or_new(Fid::ROOT);
         nodes
     }
@@ -122,7 +153,47 @@ impl Nodes {
 
     /// Takes a node out that nothing refers to.
     pub(crate) fn drop_unused(&mut self, node: u64) -> Option<Node> {
-        self.nodes.get(&node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()
+        let gone =
+            self.nodes.get(&node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()?;
+        if let Some(lease) = gone.lease {
+            self.leave(lease, node);
+        }
+        Some(gone)
+    }
+
+    /// What is known of an inode is true as long as this lease is held.
+    pub(crate) fn enter_lease(&mut self, fid: Fid, lease: Lease) {
+        let Some(old) = self.by_fid_mut(fid).map(|node| node.lease.replace(lease)) else { return };
+        if old == Some(lease) {
+            return;
+        }
+        let node = fid.inode_number();
+        if let Some(old) = old {
+            self.leave(old, node);
+        }
+        self.by_lease.entry(lease).or_default().insert(node);
+    }
+
+    /// The inodes that relied on a lease, which do not any more.
+    pub(crate) fn end_lease(&mut self, lease: Lease) -> Vec<Fid> {
+        let ids = self.by_lease.remove(&lease).unwrap_or_default();
+        let mut fids = Vec::with_capacity(ids.len());
+        for id in ids {
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.lease = None;
+                fids.push(node.fid);
+            }
+        }
+        fids
+    }
+
+    fn leave(&mut self, lease: Lease, node: u64) {
+        if let Some(ids) = self.by_lease.get_mut(&lease) {
+            ids.remove(&node);
+            if ids.is_empty() {
+                self.by_lease.remove(&lease);
+            }
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {

@@ -82,6 +82,10 @@ pub(crate) struct State {
     pub(crate) connections: BTreeMap<TargetId, Connection>,
     pub(crate) nodes: Nodes,
     pub(crate) names: Names,
+    /// Rises when a reply describes an inode that is not known here, so that an older listing is not believed of it.
+    pub(crate) unseen_count: u64,
+    /// Nodes that were listed and that nothing refers to yet, the oldest first.
+    pub(crate) listed: VecDeque<u64>,
     pub(crate) handles: BTreeMap<u64, Handle>,
     pub(crate) last_handle: u64,
     /// Handles that were released and whose close has not been answered, by node.
@@ -122,6 +126,8 @@ impl State {
             connections: BTreeMap::new(),
             nodes: Nodes::new(),
             names: Names::default(),
+            unseen_count: 0,
+            listed: VecDeque::new(),
             handles: BTreeMap::new(),
             last_handle: 0,
             closing: BTreeMap::new(),

@@ -280,10 +280,18 @@ impl Cx<'_> {
     /// The caller would like the lock of an inode of this MDT: without its size while that is not known.
     pub fn want_inode(&mut self, want: LockWant, inode: &Inode) {
         if let Some(lock) = want.inode {
-            let mask = if inode.attr.is_size_known { bits::ALL } else { bits::ALL & !bits::UPDATE };
+            let mask = if inode.attr.is_size_known { bits::SELF } else { bits::SELF & !bits::UPDATE };
             let resource = Resource::Inode(inode.attr.fid);
             let need = ldlm::Need { resource, mode: LockMode::Pr, policy: LockPolicy::Bits(mask) };
             self.outcome.wanted.push((lock, need));
+        }
+    }
+
+    /// The caller would like to rely on what it is told of a directory's children.
+    pub fn want_children(&mut self, lease: Option<base::LockId>, directory: Fid) {
+        if let Some(lock) = lease {
+            let (resource, policy) = (Resource::Inode(directory), LockPolicy::Bits(bits::CHILDREN));
+            self.outcome.wanted.push((lock, ldlm::Need { resource, mode: LockMode::Pr, policy }));
         }
     }
 
@@ -348,8 +356,9 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             open::report_size(cx, *fid, reported)
         }
         MdtRequest::Reopen { fid, open } => open::reopen(cx, *fid, *open),
-        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs } => {
-            readdir::run(cx, *fid, *after, *entry_count_max, *with_attrs)
+        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs, lease } => {
+            let wanted = readdir::Wanted { entry_count_max: *entry_count_max, with_attrs: *with_attrs };
+            readdir::run(cx, *fid, *after, wanted, *lease)
         }
         MdtRequest::Listxattr { fid, want } => xattr::list(cx, *fid, *want),
         MdtRequest::Getxattr { fid, name } => xattr::get(cx, *fid, name),

@@ -5,7 +5,7 @@
 //! something that another MDT's operation has frozen.
 
 use crate::rows::{self, Dentry, Inode};
-use base::{Fid, Status};
+use base::{Fid, FileType, Status};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore, Table};
@@ -171,10 +171,19 @@ impl<'a> Tx<'a> {
             match *table {
                 rows::DENTRIES => {
                     names.insert(resource);
+                    if let Resource::Name { parent, .. } = resource {
+                        *bits_of.entry(Resource::Inode(parent)).or_default() |= bits::CHILDREN;
+                    }
                 }
                 rows::INODES => {
-                    if let Some(old) = self.get_stored(*table, key)? {
-                        *bits_of.entry(resource).or_default() |= changed_bits(&old, value.as_deref())?;
+                    let Some(old) = self.get_stored(*table, key)? else { continue };
+                    let old: Inode = rows::decode(&old)?;
+                    let new: Option<Inode> = value.as_deref().map(rows::decode).transpose()?;
+                    *bits_of.entry(resource).or_default() |= changed_bits(&old, new.as_ref());
+                    if old.attr.file_type != FileType::Directory {
+                        for parent in self.local_parents(old.attr.fid)? {
+                            *bits_of.entry(Resource::Inode(parent)).or_default() |= bits::CHILDREN;
+                        }
                     }
                 }
                 _ => *bits_of.entry(resource).or_default() |= bits::XATTR,
@@ -183,6 +192,22 @@ impl<'a> Tx<'a> {
         let name_needs = names.into_iter().map(|resource| need(resource, LockPolicy::Plain));
         let inode_needs = bits_of.into_iter().map(|(resource, mask)| need(resource, LockPolicy::Bits(mask)));
         Ok(name_needs.chain(inode_needs).collect())
+    }
+}
+
+impl Tx<'_> {
+    /// Directories of this MDT in which an inode had a name before this transaction: whoever has listed one of them
+    /// may rely on its attributes.
+    fn local_parents(&self, fid: Fid) -> Result<BTreeSet<Fid>, Status> {
+        let (from, mut parents) = (fid.key(), BTreeSet::new());
+        self.store
+            .scan(rows::LINKS, &from, &rows::end_of_prefix(&from), usize::MAX, &mut |key, _| {
+                let parent = rows::split_link_key(key).map(|(parent, _)| parent);
+                parents.extend(parent.filter(|parent| parent.mdt_index() == fid.mdt_index()));
+                true
+            })
+            .map_err(|error| error.status())?;
+        Ok(parents)
     }
 }
 
@@ -202,9 +227,8 @@ fn resource_of(table: Table, key: &[u8]) -> Option<Resource> {
     }
 }
 
-fn changed_bits(old: &[u8], new: Option<&[u8]>) -> Result<u32, Status> {
-    let Some(new) = new else { return Ok(bits::ALL) };
-    let (old, new): (Inode, Inode) = (rows::decode(old)?, rows::decode(new)?);
+fn changed_bits(old: &Inode, new: Option<&Inode>) -> u32 {
+    let Some(new) = new else { return bits::ALL };
     let mut mask = bits::UPDATE;
     if (old.attr.permissions, old.attr.uid, old.attr.gid)
         != (new.attr.permissions, new.attr.uid, new.attr.gid)
@@ -217,5 +241,5 @@ fn changed_bits(old: &[u8], new: Option<&[u8]>) -> Result<u32, Status> {
     if old.attr.has_xattrs != new.attr.has_xattrs {
         mask |= bits::XATTR;
     }
-    Ok(mask)
+    mask
 }

@@ -66,8 +66,12 @@ pub fn end_myself() {
 /// True while the process exists and is no zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state.is_some_and(|state| !"ZX".contains(state))
+    // After the name: the state is field 3 of proc(5), the number of threads field 20.
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let state = fields.next();
+    let thread_count: Option<u32> = fields.nth(16).and_then(|count| count.parse().ok());
+    // The first thread may be a zombie while others still hold files and locks open.
+    state.is_some_and(|state| !"ZX".contains(state)) || thread_count.is_some_and(|count| count > 1)
 }
 
 pub fn uid() -> u32 {

@@ -43,8 +43,11 @@ pub mod bits {
     pub const PERM: u32 = 16;
     pub const XATTR: u32 = 32;
     pub const DOM: u32 = 64;
-    /// Ours: names, attributes and xattrs of the children of a directory.
+    /// Ours: the names in a directory, and attributes and xattrs of those children that are no directories and live
+    /// on the directory's MDT. READDIR grants it: one lock for a whole listing.
     pub const CHILDREN: u32 = 128;
+    /// What describes the inode itself.
+    pub const SELF: u32 = 127;
     pub const ALL: u32 = 255;
 }
 
@@ -88,6 +91,6 @@ pub enum LockRequest {
 pub struct LockWant {
     /// For the name slot, mode PR.
     pub name: Option<LockId>,
-    /// For the inode that the reply describes, mode PR, all bits.
+    /// For the inode that the reply describes, mode PR, `bits::SELF`.
     pub inode: Option<LockId>,
 }

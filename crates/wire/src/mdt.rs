@@ -5,7 +5,7 @@
 //! and filled from the reply when the request is replayed, so that it does the same again.
 
 use crate::lock::{LockGrant, LockWant};
-use base::{Attr, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, WallTime};
+use base::{Attr, Extent, Fid, FileType, Layout, LockId, OpenHandle, SetAttr, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Who asks. `groups` is empty on first sending; when the MDT answers `AccessDenied` or `NotPermitted` and groups
@@ -123,8 +123,9 @@ pub enum MdtRequest {
         mtime: WallTime,
         stamp: WallTime,
     } = 11,
-    /// Entries with a position above `after`, in order of position. -> Entries
-    Readdir { fid: Fid, after: u64, entry_count_max: u32, with_attrs: bool } = 12,
+    /// Entries with a position above `after`, in order of position. `lease`: for the directory's `bits::CHILDREN`,
+    /// mode PR. -> Entries
+    Readdir { fid: Fid, after: u64, entry_count_max: u32, with_attrs: bool, lease: Option<LockId> } = 12,
     /// -> Bytes
     Readlink { fid: Fid } = 13,
     /// All names, and values while they fit. -> Xattrs
@@ -180,7 +181,12 @@ pub struct DirEntry {
     pub file_type: FileType,
     /// Where the next READDIR goes on after this entry; rises, never 0, stable while the directory changes.
     pub position: u64,
+    /// Only when asked for, and of inodes on the directory's MDT.
     pub attr: Option<Attr>,
+    /// With `attr`, of a symlink.
+    pub symlink_target: Option<Vec<u8>>,
+    /// With `attr`: all of them, unless there are none (`Attr::has_xattrs`) or they are too long for a listing.
+    pub xattrs: Option<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -218,6 +224,7 @@ pub enum MdtReply {
     Entries {
         entries: Vec<DirEntry>,
         is_end: bool,
+        grants: Vec<LockGrant>,
     } = 5,
     Bytes(Vec<u8>) = 6,
     /// `value` is empty where it did not fit: ask with `Getxattr`.

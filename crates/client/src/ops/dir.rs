@@ -1,10 +1,12 @@
 //! Directory handles and their listings.
 
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
-use crate::ctx::{Ctx, Outcome, join_all};
-use crate::handles::Handle;
+use crate::ctx::{Ctx, Outcome, join_all, mdt_of};
+use crate::handles::{Handle, Listing, Trust};
+use crate::nodes::Lease;
 use crate::ops::{attr, fid_of};
-use base::{Fid, FileType, OpenHandle, Status};
+use crate::state::State;
+use base::{Fid, FileType, OpenHandle, Status, Time};
 use rpc::Kind;
 use wire::mdt::{DirEntry, OpenArgs};
 use wire::{MdtReply, MdtRequest};
@@ -12,8 +14,11 @@ use wire::{MdtReply, MdtRequest};
 /// Offsets of `.` and `..`; positions on the MDT lie above.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// Entries in one request.
-const ENTRY_COUNT: u32 = 1024;
+/// Entries in one request: few at first, so that the first ones come soon.
+const FIRST_ENTRY_COUNT: u32 = 512;
+const ENTRY_COUNT: u32 = 4096;
+/// Inodes that were listed and that the kernel does not know: it asks for them one by one soon, or never.
+const LISTED_MAX: usize = 16_384;
 /// Bytes of one entry in FUSE's packing without its name, of a READDIR and of a READDIRPLUS.
 const DIRENT_BYTES: usize = 24;
 const DIRENT_PLUS_BYTES: usize = 128 + DIRENT_BYTES;
@@ -83,13 +88,17 @@ pub(crate) async fn readdir(
             at = own;
         }
     }
+    let mut unknown = Vec::new();
     loop {
-        let Some(entry) = next_entry(ctx, fid, fh, at).await? else { break };
+        let Some((entry, trust)) = next_entry(ctx, fid, fh, at).await? else { break };
         if !take_room(&mut room, &entry.name, is_plus) {
             put_back(ctx, fh, entry, at);
             break;
         }
         at = entry.position;
+        if !ctx.with(|state| state.learn_child(fid, &entry, trust)) {
+            unknown.push(entry.name.clone());
+        }
         answer.push(DirEntryAnswer {
             node: entry.fid.inode_number(),
             file_type: entry.file_type,
@@ -102,25 +111,67 @@ pub(crate) async fn readdir(
         return Err(Status::Invalid);
     }
     if is_plus {
-        add_attributes(ctx, fid, &mut answer).await;
+        add_attributes(ctx, fid, unknown, &mut answer).await;
     }
     Ok(Answer::Entries(answer))
 }
 
-/// READDIRPLUS: names and attributes are fetched side by side with their locks, and go along as far as the locks are
-/// still held at the end. While another call on the directory is unanswered names get no lifetime, as the kernel
-/// could be told to forget them before it has read this answer (hazard 3.3).
-async fn add_attributes(ctx: &Ctx, fid: Fid, answer: &mut [DirEntryAnswer]) {
-    let is_named = |entry: &&mut DirEntryAnswer| entry.name != b"." && entry.name != b"..";
-    let lookups = answer
-        .iter_mut()
-        .filter(is_named)
-        .map(|entry| attr::prefetch(ctx, fid, entry.name.clone()))
-        .collect();
-    join_all(lookups).await;
+impl State {
+    /// Takes in what a listing says of a child. False: nothing of it may be believed later.
+    fn learn_child(&mut self, parent: Fid, entry: &DirEntry, trust: Option<Trust>) -> bool {
+        let is_unchanged = |state: &State, trust: Trust| {
+            let directory = state.nodes.by_fid(parent);
+            directory.is_some_and(|node| node.change_count == trust.change_count)
+                && state.unseen_count == trust.unseen_count
+        };
+        let lease = trust
+            .filter(|trust| is_unchanged(self, *trust))
+            .map(|trust| Lease { parent, lock: trust.lease })
+            .filter(|lease| self.has_lease(*lease));
+        let Some(lease) = lease else { return false };
+        self.names.put_leased(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lease.lock));
+        let node = self.nodes.get_or_new(entry.fid);
+        node.note_name(parent, &entry.name);
+        if node.symlink_target.is_none() {
+            node.symlink_target.clone_from(&entry.symlink_target);
+        }
+        // The lease covers no attributes of directories: they change with their own contents.
+        if let Some(attr) = entry.attr.as_ref().filter(|attr| attr.file_type != FileType::Directory)
+            && node.learn_attr(attr)
+        {
+            if let Some(xattrs) = &entry.xattrs {
+                let xattrs = xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+                node.xattrs = Some(xattrs.collect());
+            }
+            self.nodes.enter_lease(entry.fid, lease);
+        }
+        self.keep_listed(entry.fid);
+        true
+    }
+
+    /// Keeps an inode that nothing refers to for a while.
+    fn keep_listed(&mut self, fid: Fid) {
+        let node = fid.inode_number();
+        if self.nodes.get(node).is_some_and(|known| !known.is_unused()) {
+            return;
+        }
+        self.listed.push_back(node);
+        if self.listed.len() > LISTED_MAX
+            && let Some(oldest) = self.listed.pop_front()
+        {
+            self.drop_unused_node(oldest);
+        }
+    }
+}
+
+/// READDIRPLUS: attributes go along as far as locks say that they are true. What no lease covers (somebody changes
+/// something in the directory) is looked up, all side by side. While another call on the directory is unanswered names
+/// get no lifetime, as the kernel could be told to forget them before it has read this answer (hazard 3.3).
+async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<Vec<u8>>, answer: &mut [DirEntryAnswer]) {
+    join_all(unknown.into_iter().map(|name| attr::prefetch(ctx, fid, name)).collect()).await;
     ctx.with(|state| {
         let is_alone = state.held.get(&fid.inode_number()).is_none_or(|count| *count == 1);
-        for entry in answer.iter_mut().filter(is_named) {
+        for entry in answer.iter_mut().filter(|entry| entry.name != b"." && entry.name != b"..") {
             if let Some(Some(child)) = state.cached_name(fid, &entry.name)
                 && let Some(attr) = state.cached_attr(child)
             {
@@ -128,7 +179,6 @@ async fn add_attributes(ctx: &Ctx, fid: Fid, answer: &mut [DirEntryAnswer]) {
                 entry.file_type = attr.file_type;
                 entry.entry = Some(state.entry_answer(Some((fid, &entry.name)), attr, is_alone, false));
             }
-            state.drop_unused_node(entry.node);
         }
     });
 }
@@ -153,7 +203,7 @@ fn put_back(ctx: &Ctx, fh: u64, entry: DirEntry, at: u64) {
 }
 
 /// The entry behind offset `at`; `None` at the end. Offsets other than where the handle stands start afresh.
-async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<DirEntry>> {
+async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(DirEntry, Option<Trust>)>> {
     let after = if at <= DOT_DOT { 0 } else { at };
     loop {
         let known = ctx.with(|state| {
@@ -168,7 +218,7 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<Dir
             Ok(match listing.ahead.pop() {
                 Some(entry) => {
                     listing.offset = entry.position;
-                    Some(Some(entry))
+                    Some(Some((entry, listing.trust)))
                 }
                 None if listing.is_end => Some(None),
                 None => None,
@@ -177,20 +227,36 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<Dir
         if let Some(next) = known {
             return Ok(next);
         }
-        let request = MdtRequest::Readdir { fid, after, entry_count_max: ENTRY_COUNT, with_attrs: false };
-        let MdtReply::Entries { mut entries, is_end } = ctx.mdt(fid, request, Kind::Plain).await? else {
-            return Err(Status::ProtocolError);
-        };
-        if entries.is_empty() && !is_end || entries.iter().any(|entry| entry.position <= after) {
-            return Err(Status::ProtocolError);
-        }
-        ctx.with(|state| {
-            if let Some(handle) = state.handles.get_mut(&fh) {
-                entries.reverse();
-                handle.listing.ahead = entries;
-                handle.listing.is_end = is_end;
-                handle.listing.offset = at;
-            }
-        });
+        fetch(ctx, fid, fh, at, after).await?;
     }
+}
+
+/// Asks for the entries behind position `after`, with a lease on them.
+async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()> {
+    let target = mdt_of(fid)?;
+    let (held, lease, change_count, unseen_count) = ctx.with(|state| {
+        let held = state.lease_on(fid);
+        let lease = if held.is_none() { state.offer(target) } else { None };
+        let change_count = state.nodes.by_fid(fid).map_or(0, |node| node.change_count);
+        (held, lease, change_count, state.unseen_count)
+    });
+    let entry_count_max = if after == 0 { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
+    let request = MdtRequest::Readdir { fid, after, entry_count_max, with_attrs: true, lease };
+    let reply = ctx.mdt(fid, request, Kind::Plain).await?;
+    let MdtReply::Entries { mut entries, is_end, grants } = reply else {
+        return Err(Status::ProtocolError);
+    };
+    if entries.is_empty() && !is_end || entries.iter().any(|entry| entry.position <= after) {
+        return Err(Status::ProtocolError);
+    }
+    ctx.with(|state| {
+        state.take_grants(target, &grants);
+        let granted = grants.first().map(|grant| grant.lock).filter(|lock| Some(*lock) == lease);
+        if let Some(handle) = state.handles.get_mut(&fh) {
+            entries.reverse();
+            let trust = held.or(granted).map(|lease| Trust { lease, change_count, unseen_count });
+            handle.listing = Listing { ahead: entries, offset: at, is_end, trust };
+        }
+    });
+    Ok(())
 }

@@ -16,7 +16,7 @@ type Xattrs = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 fn cached(ctx: &Ctx, fid: Fid) -> Option<Xattrs> {
     ctx.with(|state| {
         let node = state.nodes.by_fid(fid)?;
-        if !state.has_bits(fid, bits::XATTR) || !state.is_caching_xattrs {
+        if !state.is_covered(fid, bits::XATTR) || !state.is_caching_xattrs {
             return None;
         }
         let is_bare = !node.is_attr_stale && node.attr.as_ref().is_some_and(|attr| !attr.has_xattrs);
@@ -34,7 +34,7 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
         return Ok(Xattrs::new());
     }
     let (is_covered, change_count) = ctx.with(|state| {
-        let is_covered = state.has_bits(fid, bits::XATTR);
+        let is_covered = state.is_covered(fid, bits::XATTR);
         (is_covered, state.nodes.by_fid(fid).map(|node| node.xattr_change_count))
     });
     let request = MdtRequest::Listxattr { fid, want: LockWant::default() };
@@ -43,7 +43,7 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
     };
     let xattrs: Xattrs = xattrs.into_iter().collect();
     ctx.with(|state| {
-        let is_covered = is_covered && state.has_bits(fid, bits::XATTR);
+        let is_covered = is_covered && state.is_covered(fid, bits::XATTR);
         let is_kept = state.is_caching_xattrs;
         if let Some(node) = state.nodes.by_fid_mut(fid)
             && is_covered

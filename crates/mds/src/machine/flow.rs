@@ -465,7 +465,9 @@ fn is_covered(need: &Need, claimed: &[Need]) -> bool {
 fn put_grants(reply: &mut Reply, new: Vec<LockGrant>) {
     match reply {
         Reply::Mdt(MdtReply::Entry(entry)) => entry.grants = new,
-        Reply::Mdt(MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. }) => *grants = new,
+        Reply::Mdt(
+            MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. } | MdtReply::Entries { grants, .. },
+        ) => *grants = new,
         Reply::Peer(PeerReply::Prepared { .. }) | Reply::Mdt(_) | Reply::Done => {
             assert!(new.is_empty(), "a reply without room for grants has asked for none");
         }

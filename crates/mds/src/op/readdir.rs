@@ -1,17 +1,26 @@
 //! READDIR: entries in the order of their positions.
 
 use super::{Cx, Stop};
-use crate::rows::{self, Dentry};
+use crate::rows::{self, Dentry, Inode};
 use base::limits::{FRAME_BODY_BYTES_MAX, READDIR_ENTRIES_MAX};
-use base::{Fid, Status};
+use base::{Fid, LockId, Status};
 use wire::MdtReply;
 use wire::mdt::DirEntry;
 
 /// A reply stays well below a frame. Names of one position may exceed it a little: there are hardly ever two.
 const REPLY_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX / 2;
 /// An upper bound of what an entry takes beside its name.
-const ENTRY_BYTES: usize = 48;
+const ENTRY_BYTES: usize = 56;
 const ATTR_BYTES: usize = 144;
+/// Xattrs of one entry: an ACL, a label and a few short ones.
+const XATTR_BYTES_MAX: usize = 512;
+
+/// What a listing is to bring.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub entry_count_max: u32,
+    pub with_attrs: bool,
+}
 
 /// # Errors
 /// `NotDirectory`, `NotFound` when it was removed.
@@ -19,14 +28,17 @@ pub fn run(
     cx: &mut Cx,
     fid: Fid,
     after: u64,
-    entry_count_max: u32,
-    with_attrs: bool,
+    wanted: Wanted,
+    lease: Option<LockId>,
 ) -> Result<MdtReply, Stop> {
     cx.directory(fid)?;
+    cx.want_children(lease, fid);
+    let grants = Vec::new();
     let Some(first) = after.checked_add(1) else {
-        return Ok(MdtReply::Entries { entries: Vec::new(), is_end: true });
+        return Ok(MdtReply::Entries { entries: Vec::new(), is_end: true, grants });
     };
-    let count_max = (entry_count_max as usize).clamp(1, READDIR_ENTRIES_MAX);
+    let with_attrs = wanted.with_attrs;
+    let count_max = (wanted.entry_count_max as usize).clamp(1, READDIR_ENTRIES_MAX);
     let end = rows::end_of_prefix(&fid.key());
     // Two more than wanted: whether the position after the last one is another one, and whether there is one.
     let found = cx.tx.scan(rows::DENTRIES, &rows::position_key(fid, first), &end, count_max + 1)?;
@@ -34,10 +46,10 @@ pub fn run(
     let (mut entries, byte_count) = collect(cx, &found, with_attrs)?;
     let is_cut = entries.len() < found.len() || byte_count > REPLY_BYTES_MAX;
     if is_end && !is_cut {
-        return Ok(MdtReply::Entries { entries, is_end: true });
+        return Ok(MdtReply::Entries { entries, is_end: true, grants });
     }
     complete_last_position(cx, fid, &mut entries, with_attrs)?;
-    Ok(MdtReply::Entries { entries, is_end: false })
+    Ok(MdtReply::Entries { entries, is_end: false, grants })
 }
 
 fn collect(
@@ -49,7 +61,7 @@ fn collect(
     let mut byte_count = 0;
     for (key, value) in found {
         let entry = dir_entry(cx, key, value, with_attrs)?;
-        byte_count += ENTRY_BYTES + entry.name.len() + if entry.attr.is_some() { ATTR_BYTES } else { 0 };
+        byte_count += byte_count_of(&entry);
         entries.push(entry);
         if byte_count > REPLY_BYTES_MAX {
             break;
@@ -75,12 +87,48 @@ fn complete_last_position(
     Ok(())
 }
 
+fn byte_count_of(entry: &DirEntry) -> usize {
+    let attr = if entry.attr.is_some() { ATTR_BYTES } else { 0 };
+    let target = entry.symlink_target.as_ref().map_or(0, Vec::len);
+    let xattrs = entry.xattrs.iter().flatten().map(|(name, value)| 8 + name.len() + value.len());
+    ENTRY_BYTES + entry.name.len() + attr + target + xattrs.sum::<usize>()
+}
+
 fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], with_attrs: bool) -> Result<DirEntry, Status> {
     let (_, position, name) = rows::split_dentry_key(key).ok_or(Status::Corrupt)?;
     let Dentry { fid, file_type } = rows::decode(value)?;
-    let attr = match with_attrs && cx.is_local(fid) {
-        true => cx.tx.inode(fid)?.map(|inode| inode.attr),
-        false => None,
+    let bare = DirEntry {
+        name: name.to_vec(),
+        fid,
+        file_type,
+        position,
+        attr: None,
+        symlink_target: None,
+        xattrs: None,
     };
-    Ok(DirEntry { name: name.to_vec(), fid, file_type, position, attr })
+    if !with_attrs || !cx.is_local(fid) {
+        return Ok(bare);
+    }
+    let Some(inode) = cx.tx.inode(fid)? else { return Ok(bare) };
+    let xattrs = short_xattrs(cx, &inode)?;
+    Ok(DirEntry { attr: Some(inode.attr), symlink_target: inode.symlink_target, xattrs, ..bare })
+}
+
+/// All xattrs of an inode, if they are worth sending along.
+fn short_xattrs(cx: &Cx, inode: &Inode) -> Result<Option<Vec<(Vec<u8>, Vec<u8>)>>, Status> {
+    if inode.xattr_count == 0 || inode.xattr_name_bytes as usize > XATTR_BYTES_MAX {
+        return Ok(None);
+    }
+    let prefix = inode.attr.fid.key();
+    let mut xattrs = Vec::with_capacity(inode.xattr_count as usize);
+    let mut byte_count = 0;
+    for (key, value) in cx.tx.scan_prefix(rows::XATTRS, &prefix, usize::MAX)? {
+        let name = key.get(prefix.len()..).unwrap_or_default().to_vec();
+        byte_count += name.len() + value.len();
+        if byte_count > XATTR_BYTES_MAX {
+            return Ok(None);
+        }
+        xattrs.push((name, value));
+    }
+    Ok(Some(xattrs))
 }

@@ -479,9 +479,10 @@ impl World {
         let mut names = Vec::new();
         let mut after = 0;
         loop {
-            let request = MdtRequest::Readdir { fid, after, entry_count_max: 3, with_attrs: true };
+            let request =
+                MdtRequest::Readdir { fid, after, entry_count_max: 3, with_attrs: true, lease: None };
             let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
-            let MdtReply::Entries { entries, is_end } = reply else { panic!("{reply:?}") };
+            let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("{reply:?}") };
             for entry in entries {
                 assert!(entry.position > after);
                 after = entry.position;

@@ -66,7 +66,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             mtime: WallTime(i64::MAX),
             stamp: WallTime(i64::MAX),
         },
-        MdtRequest::Readdir { fid: dir, after: 0, entry_count_max: u32::MAX, with_attrs: true },
+        MdtRequest::Readdir { fid: dir, after: 0, entry_count_max: u32::MAX, with_attrs: true, lease: None },
         MdtRequest::Readlink { fid: file },
         MdtRequest::Listxattr { fid: file, want },
         MdtRequest::Getxattr { fid: file, name: b"user.a".to_vec() },

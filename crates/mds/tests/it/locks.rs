@@ -81,12 +81,63 @@ fn nobody_relies_on_a_size_that_is_not_known() {
     let file = world.mkfile(Fid::ROOT, "f");
     let want = world.want(1);
     let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
-    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::ALL));
+    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::SELF));
     world.open(0, file, true);
     assert_eq!(world.clients[1].callbacks.len(), 1);
     let want = world.want(1);
     let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
-    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::ALL & !bits::UPDATE));
+    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::SELF & !bits::UPDATE));
     assert!(entry_of(&reply).is_written_elsewhere);
     world.pass(Duration::from_millis(1));
+}
+
+/// Client 1 lists the root and gets a lease on its children.
+fn list_with_lease(world: &mut World) -> base::LockId {
+    let lease = world.want(1).inode;
+    let request =
+        MdtRequest::Readdir { fid: Fid::ROOT, after: 0, entry_count_max: 100, with_attrs: true, lease };
+    let MdtReply::Entries { grants, .. } = world.ask(1, 0, request).unwrap() else { panic!("no entries") };
+    assert_eq!(grants.len(), 1);
+    assert_eq!(grants[0].resource, Resource::Inode(Fid::ROOT));
+    assert_eq!(grants[0].policy, LockPolicy::Bits(bits::CHILDREN));
+    grants[0].lock
+}
+
+#[test]
+fn a_lease_on_a_listing_goes_when_somebody_else_changes_a_name_or_a_child() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let directory = world.mkdir(Fid::ROOT, "d");
+    world.link(file, directory, "other name").unwrap();
+    let set = base::SetAttr { permissions: Some(0o600), ..base::SetAttr::default() };
+    let chmod = |fid| MdtRequest::Setattr {
+        fid,
+        set: set.clone(),
+        creds: ROOT,
+        handle: None,
+        want: Default::default(),
+    };
+    let unlink = |parent, name: &str| MdtRequest::Unlink { parent, name: name.into(), creds: ROOT };
+    let changes = [
+        (chmod(file), true),
+        // A directory's own attributes are not covered, nor what happens in it.
+        (chmod(directory), false),
+        (MdtRequest::Create(new(directory, "g", NewNode::Regular)), false),
+        (MdtRequest::Create(new(Fid::ROOT, "g", NewNode::Regular)), true),
+        // The file has a name in the root as well.
+        (unlink(directory, "other name"), true),
+        (unlink(Fid::ROOT, "f"), true),
+    ];
+    for (change, is_called_back) in changes {
+        let lease = list_with_lease(&mut world);
+        world.clients[1].callbacks.clear();
+        world.ask(0, 0, change.clone()).unwrap();
+        let called: Vec<_> = world.clients[1].callbacks.iter().map(|(_, lock, _)| *lock).collect();
+        assert_eq!(called.contains(&lease), is_called_back, "{change:?}");
+    }
+    // Its own changes leave its lease alone.
+    list_with_lease(&mut world);
+    world.clients[1].callbacks.clear();
+    world.ask(1, 0, unlink(Fid::ROOT, "g")).unwrap();
+    assert!(world.clients[1].callbacks.is_empty());
 }

@@ -1,0 +1,144 @@
+//! Listings: what comes with them is answered without asking again, until somebody changes it.
+
+use crate::world::{TOP, World, write_call};
+use client::{Answer, Call, DirEntryAnswer, Notify, SetattrCall};
+use std::collections::BTreeMap;
+
+const ENODATA: i32 = 61;
+
+impl World {
+    /// All entries of a directory by name, as READDIRPLUS gives them.
+    fn list(&mut self, mount: usize, node: u64) -> BTreeMap<String, DirEntryAnswer> {
+        let Ok(Answer::Opened { fh, .. }) = self.call(mount, Call::Opendir { node, flags: 0 }) else {
+            panic!("a directory opens")
+        };
+        let mut all = BTreeMap::new();
+        let mut offset = 0;
+        loop {
+            let call = Call::Readdir { node, fh, offset, byte_count: 32 << 10, is_plus: true };
+            let entries = match self.call(mount, call) {
+                Ok(Answer::Entries(entries)) => entries,
+                other => panic!("{other:?}"),
+            };
+            let Some(last) = entries.last() else { break };
+            offset = last.offset;
+            for entry in entries {
+                all.insert(String::from_utf8(entry.name.clone()).expect("text"), entry);
+            }
+        }
+        assert_eq!(self.call(mount, Call::Releasedir { node, fh }), Ok(Answer::Done));
+        all.retain(|name, _| name != "." && name != "..");
+        all
+    }
+
+    /// Requests that a mount has sent to metadata targets.
+    fn mdt_requests(&self, mount: usize) -> u64 {
+        let stats = self.mounts[mount].machine.stats();
+        let metadata = stats.targets.iter().filter(|(target, _)| target.kind == base::TargetKind::Mdt);
+        metadata.flat_map(|(_, target)| target.requests.values()).map(|counter| counter.count).sum()
+    }
+
+    fn xattr(&mut self, mount: usize, node: u64, name: &str) -> Result<Vec<u8>, i32> {
+        match self.call(mount, Call::Getxattr { node, name: name.into() })? {
+            Answer::Bytes(bytes) => Ok(bytes.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_big_listing_with_all_that_ls_asks_costs_few_requests() {
+    const FILE_COUNT: usize = 1000;
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    for number in 0..FILE_COUNT {
+        let file = world.create(0, dir, &format!("f{number}"));
+        if number % 100 == 0 {
+            let (name, value) = (b"user.a".to_vec(), b"value".to_vec());
+            world.call(0, Call::Setxattr { node: file.0, name, value, flags: 0 }).expect("set");
+        }
+        world.release(0, file);
+    }
+    let target = b"somewhere".to_vec();
+    world.call(0, Call::Symlink { parent: dir, name: b"link".to_vec(), target }).expect("made");
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let before = world.mdt_requests(1);
+    let entries = world.list(1, node);
+    assert_eq!(entries.len(), FILE_COUNT + 1);
+    for (name, entry) in &entries {
+        let known = entry.entry.as_ref().unwrap_or_else(|| panic!("no attributes of {name}"));
+        assert!(!known.attr_valid.is_zero() && !known.entry_valid.is_zero(), "{name}");
+        world.attr(1, entry.node);
+        let number = name.strip_prefix('f').and_then(|number| number.parse::<usize>().ok());
+        let expected =
+            if number.is_some_and(|number| number % 100 == 0) { Ok(b"value".to_vec()) } else { Err(ENODATA) };
+        assert_eq!(world.xattr(1, entry.node, "user.a"), expected, "{name}");
+        assert_eq!(world.xattr(1, entry.node, "security.selinux"), Err(ENODATA));
+    }
+    let link = entries["link"].node;
+    assert_eq!(world.call(1, Call::Readlink { node: link }), Ok(Answer::Bytes("somewhere".into())));
+    let spent = world.mdt_requests(1) - before;
+    assert!(spent <= 4, "{spent} requests for {FILE_COUNT} files");
+    // Again, from what is known.
+    let before = world.mdt_requests(1);
+    for name in entries.keys() {
+        world.lookup(1, node, name).expect("listed");
+    }
+    assert_eq!(world.mdt_requests(1), before);
+}
+
+#[test]
+fn what_was_listed_is_forgotten_when_somebody_changes_it() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    let a = world.create(0, dir, "a");
+    let b = world.create(0, dir, "b");
+    for file in [a, b] {
+        world.release(0, file);
+    }
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, node);
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(0, Call::Setattr { node: a.0, set }).expect("changed");
+    let name = |name: &str| Notify::InvalEntry { parent: node, name: name.into() };
+    let attributes = |node| Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 };
+    for expected in [name("a"), name("b"), attributes(a.0), attributes(b.0)] {
+        assert!(world.mounts[1].notified.contains(&expected), "{expected:?}");
+    }
+    assert_eq!(world.attr(1, a.0).permissions, 0o600);
+
+    // Size and xattrs too, and a name that goes.
+    world.list(1, node);
+    let again = world.open(0, a.0, crate::world::O_RDWR).0;
+    assert_eq!(world.call(0, write_call((a.0, again), 0, b"12345")), Ok(Answer::Written(5)));
+    world.release(0, (a.0, again));
+    assert_eq!(world.attr(1, a.0).size_bytes, 5);
+    world.list(1, node);
+    let (xattr, value) = (b"user.x".to_vec(), b"y".to_vec());
+    world.call(0, Call::Setxattr { node: b.0, name: xattr, value, flags: 0 }).expect("set");
+    assert_eq!(world.xattr(1, b.0, "user.x"), Ok(b"y".to_vec()));
+    world.list(1, node);
+    world.call(0, Call::Unlink { parent: dir, name: b"b".to_vec() }).expect("removed");
+    assert_eq!(world.lookup(1, node, "b"), Err(2));
+    assert_eq!(world.list(1, node).into_keys().collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn a_listing_does_not_bring_back_what_this_mount_has_changed() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let file = world.create(0, dir, "a");
+    world.release(0, file);
+    world.list(0, dir);
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(0, Call::Setattr { node: file.0, set }).expect("changed");
+    let entry = world.list(0, dir).remove("a").and_then(|entry| entry.entry).expect("listed with attributes");
+    assert_eq!(entry.attr.expect("there").permissions, 0o600);
+    let (to, new) = (dir, b"b".to_vec());
+    world
+        .call(0, Call::Rename { parent: dir, name: b"a".to_vec(), new_parent: to, new_name: new, flags: 0 })
+        .expect("renamed");
+    assert_eq!(world.lookup(0, dir, "a"), Err(2));
+    assert_eq!(world.lookup(0, dir, "b").expect("there").node, file.0);
+    assert_eq!(world.list(0, dir).into_keys().collect::<Vec<_>>(), ["b"]);
+}
