@@ -564,9 +564,16 @@ impl Import {
     fn on_reply(&mut self, now: Now, frame: Frame, out: &mut Vec<ImportOutput>) {
         if let Some(connecting) = self.connecting {
             if frame.xid == connecting.xid {
-                self.on_connect_reply(now, connecting, &frame, out);
+                return self.on_connect_reply(now, connecting, &frame, out);
             }
-            return;
+            // A late answer still counts, now that its request can be replayed in its place: what others have done
+            // since may build on it.
+            let pending = self.by_xid.get(&frame.xid).and_then(|ticket| self.pending.get(ticket));
+            let is_callers = pending
+                .is_some_and(|pending| matches!(pending.purpose, Purpose::Caller | Purpose::Forgotten));
+            if !is_callers || frame.status.class() != StatusClass::Answer {
+                return;
+            }
         }
         // A reply of another session says nothing: what it did may be gone.
         if frame.session != self.session || self.session == 0 {

@@ -179,3 +179,29 @@ fn a_caller_for_another_target_is_refused() {
     assert_eq!(cluster.callers[0].failed.get(&operation), Some(&Status::WrongTarget));
     assert_eq!(cluster.executed, 0);
 }
+
+#[test]
+fn an_answer_that_comes_while_the_caller_looks_for_the_target_counts() {
+    let mut cluster = Cluster::new(6, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(3));
+    let operation = cluster.submit(0);
+    let executed = cluster.executed;
+    while cluster.executed == executed {
+        let until = cluster.now.time.after(Duration::from_secs(1));
+        assert!(cluster.step(until));
+    }
+    // The target dies with its answer under way, and the caller is the first to know.
+    cluster.crash();
+    let mut out = Vec::new();
+    let now = cluster.now;
+    cluster.callers[0].import.on_connection_lost(now, &mut out);
+    assert!(!cluster.callers[0].done.contains_key(&operation));
+    cluster.run_for(Duration::from_secs(1));
+    assert!(cluster.callers[0].done.contains_key(&operation));
+    // So it is replayed in its place, not executed anew after what others did later.
+    cluster.start();
+    cluster.run_for(Duration::from_secs(5));
+    assert!(cluster.rows().contains(&operation));
+    assert_eq!(cluster.callers[0].lost_replays, 0);
+}
