@@ -2,6 +2,7 @@
 
 use super::{Cx, Stop};
 use crate::rows::{self, Dentry, Inode};
+use crate::tx::Row;
 use base::limits::{FRAME_BODY_BYTES_MAX, READDIR_ENTRIES_MAX};
 use base::{Fid, LockId, Status};
 use wire::MdtReply;
@@ -115,7 +116,7 @@ fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], with_attrs: bool) -> Result<DirE
 }
 
 /// All xattrs of an inode, if they are worth sending along.
-fn short_xattrs(cx: &Cx, inode: &Inode) -> Result<Option<Vec<(Vec<u8>, Vec<u8>)>>, Status> {
+fn short_xattrs(cx: &Cx, inode: &Inode) -> Result<Option<Vec<Row>>, Status> {
     if inode.xattr_count == 0 || inode.xattr_name_bytes as usize > XATTR_BYTES_MAX {
         return Ok(None);
     }
