@@ -122,6 +122,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         // The core has answered an error itself.
         if let Ok(transno) = self.commit(now, token, batch, CommitReply::AtOnce, effects) {
             self.cancels.on_written(token.client, lock, transno);
+            self.durability.note_change(object, transno);
         }
         Ok(())
     }

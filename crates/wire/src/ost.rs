@@ -1,7 +1,7 @@
 //! Object requests. File data travel in the frame's `data`.
 
 use crate::mdt::Statfs;
-use base::{Extent, LockId, ObjectId, WallTime};
+use base::{Extent, LockId, ObjectId, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// What to do with an extent of an object.
@@ -64,6 +64,8 @@ pub struct ObjectAttr {
     pub block_count: u64,
     /// When data last changed; zero when never.
     pub stamp: WallTime,
+    /// A crash can take back what this transaction changed; zero when none can.
+    pub uncommitted: Transno,
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]

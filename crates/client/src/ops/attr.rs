@@ -6,7 +6,8 @@ use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::ops::io::{File, truncate};
 use crate::ops::{fid_of, inode_of};
 use base::{
-    Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, WallTime, limits,
+    Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno, WallTime,
+    limits,
 };
 use bytes::Bytes;
 use rpc::Kind;
@@ -27,6 +28,11 @@ pub(crate) struct FileSize {
 
 /// Asks all objects of a file, each OST once.
 pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
+    Ok(measure(ctx, file).await?.0)
+}
+
+/// The same, and what must be committed before no crash can take the answer back: others may have changed the file.
+async fn measure(ctx: &Ctx, file: &File) -> Outcome<(FileSize, BTreeMap<TargetId, Transno>)> {
     wait_for_osts(ctx, &file.layout).await;
     let mut by_target: BTreeMap<TargetId, Vec<u32>> = BTreeMap::new();
     for stripe in 0..file.layout.osts.len() as u32 {
@@ -37,23 +43,32 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
         let objects = stripes.iter().map(|stripe| file.layout.object(*stripe)).collect();
         let ctx = ctx.clone();
         requests.push(async move {
-            (stripes, ctx.ost(target, OstRequest::Getattr { objects }, Bytes::new(), Kind::Plain).await)
+            (
+                target,
+                stripes,
+                ctx.ost(target, OstRequest::Getattr { objects }, Bytes::new(), Kind::Plain).await,
+            )
         });
     }
     let mut sum = FileSize::default();
-    for (stripes, result) in join_all(requests).await {
+    let mut uncommitted: BTreeMap<TargetId, Transno> = BTreeMap::new();
+    for (target, stripes, result) in join_all(requests).await {
         let attrs = match result?.0 {
             Some(OstReply::Attrs(attrs)) if attrs.len() == stripes.len() => attrs,
             _ => return Err(Status::ProtocolError),
         };
         for (stripe, attr) in stripes.into_iter().zip(attrs) {
-            let ObjectAttr { size_bytes, block_count, stamp } = attr.unwrap_or_default();
+            let attr = attr.unwrap_or_default();
+            let ObjectAttr { size_bytes, block_count, stamp, .. } = attr;
+            let last = uncommitted.entry(target).or_default();
+            *last = attr.uncommitted.max(*last);
             sum.size_bytes = sum.size_bytes.max(file.layout.file_size(stripe, size_bytes));
             sum.block_count = sum.block_count.saturating_add(block_count);
             sum.stamp = sum.stamp.max(stamp);
         }
     }
-    Ok(sum)
+    uncommitted.retain(|_, transno| *transno > Transno::ZERO);
+    Ok((sum, uncommitted))
 }
 
 /// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
@@ -435,9 +450,26 @@ pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome
     send_setattr(ctx, &root, fid, set, handle, None).await.map(drop)
 }
 
+/// A size that others keep changing is not reported.
+const MEASURE_TRY_COUNT: u32 = 4;
+
+/// The size that the objects have and keep over a crash.
+async fn durable_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
+    for _ in 0..MEASURE_TRY_COUNT {
+        let (size, uncommitted) = measure(ctx, file).await?;
+        if uncommitted.is_empty() {
+            return Ok(size);
+        }
+        for (target, transno) in uncommitted {
+            ctx.committed(target, transno).await?;
+        }
+    }
+    Err(Status::Busy)
+}
+
 /// The last writer of a file has gone: the MDT gets the size that the objects have.
 pub(crate) async fn report_size(ctx: &Ctx, fid: Fid, layout: Layout, write_epoch: u64) -> Outcome<()> {
-    let size = object_size(ctx, &File { fid, layout }).await?;
+    let size = durable_size(ctx, &File { fid, layout }).await?;
     let request = MdtRequest::ReportSize {
         fid,
         write_epoch,

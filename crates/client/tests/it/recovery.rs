@@ -98,6 +98,34 @@ fn a_last_close_whose_answer_was_lost_is_no_loss_after_a_restart_of_the_mdt() {
     assert_eq!(world.names(0, TOP), vec!["kept"]);
 }
 
+/// Another mount's close measures the file while the cut can still be lost: the MDT must not believe that size.
+#[test]
+fn a_size_that_a_crash_can_take_back_is_not_reported() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, &[7; 5000]), Ok(5000));
+    world.release(0, file);
+    world.pass(Duration::from_secs(10));
+    assert!(world.attr(0, file.0).is_size_known);
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    // Sessions begin with something durable.
+    let (fh, _) = world.open(1, node, O_RDWR);
+    assert_eq!(world.read(1, (node, fh), 0, 1), [7]);
+    world.release(1, (node, fh));
+    world.pass(Duration::from_secs(10));
+    world.is_syncing = false;
+    let set = client::SetattrCall { size_bytes: Some(100), ..Default::default() };
+    assert!(world.call(0, Call::Setattr { node: file.0, set }).is_ok());
+    let (fh, _) = world.open(1, node, O_RDWR);
+    world.release(1, (node, fh));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.size_bytes, attr.is_size_known), (100, false));
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(20));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.size_bytes, attr.is_size_known), (100, true));
+}
+
 #[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);

@@ -35,6 +35,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         }
         let row = rows::object(self.meta.as_ref(), object)?.unwrap_or_default();
         let block_count = stat.allocated_bytes.div_ceil(512);
-        Ok(Some(ObjectAttr { size_bytes: stat.size_bytes, block_count, stamp: row.stamp }))
+        let uncommitted = self.durability.uncommitted(object);
+        Ok(Some(ObjectAttr { size_bytes: stat.size_bytes, block_count, stamp: row.stamp, uncommitted }))
     }
 }
