@@ -204,6 +204,9 @@ impl Client {
             for (target, lock) in ctx.with(|state| std::mem::take(&mut state.to_revoke)) {
                 tasks.push(Box::pin(locks::revoke(ctx.clone(), target, lock)));
             }
+            for fh in ctx.with(|state| std::mem::take(&mut state.to_revive)) {
+                tasks.push(Box::pin(crate::ops::open::revive_unasked(ctx.clone(), fh)));
+            }
             let ready = self.executor.take_ready();
             if tasks.is_empty() && ready.is_empty() && ctx.with(|state| state.import_outputs.is_empty()) {
                 return;

@@ -108,6 +108,10 @@ impl State {
         }
         for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
             handle.is_lost = true;
+            if handle.args.write {
+                // Written since, perhaps, without the MDT counting a writer: it must not go on believing a size.
+                self.to_revive.push(handle.args.handle.0);
+            }
         }
     }
 

@@ -103,6 +103,8 @@ pub(crate) struct State {
     pub(crate) revocations: BTreeMap<(TargetId, LockId), Revocation>,
     /// Revocations to begin in the tail.
     pub(crate) to_revoke: Vec<(TargetId, LockId)>,
+    /// Handles to open again in the tail.
+    pub(crate) to_revive: Vec<u64>,
     /// Extent locks that are being asked for; others who need the like wait for the answer.
     pub(crate) enqueues: BTreeMap<(ObjectId, LockMode), Vec<Sender<()>>>,
     pub(crate) last_stamp: i64,
@@ -142,6 +144,7 @@ impl State {
             last_timer: 0,
             revocations: BTreeMap::new(),
             to_revoke: Vec::new(),
+            to_revive: Vec::new(),
             enqueues: BTreeMap::new(),
             last_stamp: 0,
             last_trace: 0,

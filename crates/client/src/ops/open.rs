@@ -25,6 +25,8 @@ const O_TRUNC: u32 = 0o1000;
 const FMODE_EXEC: u32 = 0x20;
 /// Closed files whose data are not durable yet; beyond it a release has them made durable at once.
 const CLOSING_COUNT_MAX: u32 = 512;
+/// How often a close is begun anew because the MDT has evicted this client meanwhile.
+const CLOSE_TRY_COUNT: u32 = 3;
 /// A file that another mount writes is tried to be run so often and so long: a little longer than a close there takes.
 const BUSY_TRY_COUNT: u32 = 25;
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -171,6 +173,27 @@ pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
     }
 }
 
+/// After an eviction, before anybody writes through the handle.
+pub(crate) async fn revive_unasked(ctx: Ctx, fh: u64) {
+    let Some((fid, args)) = ctx.with(|state| state.handles.get(&fh).map(|handle| (handle.fid, handle.args)))
+    else {
+        return;
+    };
+    // Who uses the handle tries it again, and is told why it fails.
+    let _ = revive(&ctx, fh).await;
+    if ctx.with(|state| !state.handles.contains_key(&fh)) {
+        // Released meanwhile; its close may have been faster than the open.
+        let _ = close_at_mdt(&ctx, fid, args).await;
+    }
+}
+
+fn eviction_count(ctx: &Ctx, fid: Fid) -> u64 {
+    ctx.with(|state| {
+        let connection = mdt_of(fid).ok().and_then(|target| state.connections.get(&target));
+        connection.map_or(0, |connection| connection.eviction_count)
+    })
+}
+
 /// The last descriptor is gone. The caller is answered at once; the MDT hears of it when the data are durable.
 pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Outcome<Answer> {
     super::flock::drop_handle_locks(ctx, fh, flock_owner).await;
@@ -188,7 +211,8 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         state.closing_handles.insert(fh, closing);
         state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX
     });
-    let closing = close(ctx.clone(), handle);
+    let evictions = eviction_count(ctx, handle.fid);
+    let closing = close(ctx.clone(), handle, evictions);
     if is_crowded {
         closing.await;
     } else {
@@ -198,7 +222,7 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
 }
 
 /// Waits for the data, closes, reports the size, and lets the node go.
-async fn close(ctx: Ctx, handle: Handle) {
+async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
     let fid = handle.fid;
     let node_id = fid.inode_number();
     if handle.args.write {
@@ -217,15 +241,17 @@ async fn close(ctx: Ctx, handle: Handle) {
             closing.is_asked = true;
         }
     });
-    let request = MdtRequest::Close { fid, handle: handle.number(), atime: None };
-    let closed = ctx.mdt(fid, request, Kind::Modifying).await;
-    // A restarted MDT is not told of it any more.
-    ctx.with(|state| state.closing_handles.remove(&handle.number().0));
-    if let Ok(MdtReply::Closed { wants_size: Some(write_epoch) }) = closed {
-        let layout = ctx.with(|state| state.nodes.get(node_id).and_then(|node| node.layout.clone()));
-        if let Some(layout) = layout {
-            // Without it the size stays unknown, and whoever asks next asks the objects.
-            let _ = attr::report_size(&ctx, fid, layout, write_epoch).await;
+    let mut is_known = !handle.is_lost && eviction_count(&ctx, fid) == evictions;
+    let mut tries = 0;
+    loop {
+        if handle.args.write && !is_known {
+            // Evicted since it was open: what was written may lie behind a size that the MDT believes.
+            reopen(&ctx, fid, handle.args).await;
+        }
+        tries += 1;
+        is_known = close_at_mdt(&ctx, fid, handle.args).await != Err(Status::Evicted);
+        if is_known || !handle.args.write || tries >= CLOSE_TRY_COUNT {
+            break;
         }
     }
     ctx.with(|state| {
@@ -241,6 +267,27 @@ async fn close(ctx: Ctx, handle: Handle) {
         }
         state.drop_unused_node(node_id);
     });
+}
+
+/// Opens a handle once more, only to close it in order. It fails when the file is gone, and then there is no size.
+async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
+    let request = MdtRequest::Open { fid, open, creds: Credentials::default(), want: LockWant::default() };
+    let _ = ctx.mdt(fid, request, Kind::Modifying).await;
+}
+
+/// Tells the MDT, and reports the size if it wants it.
+async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
+    let request = MdtRequest::Close { fid, handle: args.handle, atime: None };
+    let closed = ctx.mdt(fid, request, Kind::Modifying).await;
+    // A restarted MDT is not told of it any more.
+    ctx.with(|state| state.closing_handles.remove(&args.handle.0));
+    let MdtReply::Closed { wants_size: Some(write_epoch) } = closed? else { return Ok(()) };
+    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    if let Some(layout) = layout {
+        // Without it the size stays unknown, and whoever asks next asks the objects.
+        let _ = attr::report_size(ctx, fid, layout, write_epoch).await;
+    }
+    Ok(())
 }
 
 /// Which OSTs have writes of this file that a crash could take back.

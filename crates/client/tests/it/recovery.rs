@@ -126,6 +126,29 @@ fn a_size_that_a_crash_can_take_back_is_not_reported() {
     assert_eq!((attr.size_bytes, attr.is_size_known), (100, true));
 }
 
+/// An evicted client has its handles for writing counted again at once: otherwise the MDT would believe the size that
+/// somebody else's close reports, and what is written through those handles would lie behind it.
+#[test]
+fn a_writer_counts_again_after_its_eviction() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    world.pass(Duration::from_secs(2));
+    world.evict(0, 0);
+    world.pass(Duration::from_secs(10));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::mdt(0))));
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    world.release(1, (node, fh));
+    world.pass(Duration::from_secs(10));
+    assert!(!world.attr(1, node).is_size_known);
+    assert_eq!(world.write(0, file, 5, b" and more"), Ok(9));
+    world.release(0, file);
+    world.pass(Duration::from_secs(10));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.size_bytes, attr.is_size_known), (14, true));
+}
+
 #[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);

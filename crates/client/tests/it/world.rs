@@ -196,6 +196,12 @@ impl World {
         }
     }
 
+    /// An MDT throws a mount out.
+    pub fn evict(&mut self, mount: usize, mdt: u16) {
+        self.mdt_input(usize::from(mdt), mds::Input::Evict(self.mounts[mount].id));
+        self.run();
+    }
+
     fn mdt_input(&mut self, index: usize, input: mds::Input) {
         let now = self.now;
         let Some(machine) = &mut self.mdts[index].machine else { return };
