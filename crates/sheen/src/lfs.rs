@@ -174,6 +174,10 @@ pub fn sync(path: &Path) -> Result<()> {
     Ok(())
 }
 
+fn has_errno(error: &anyhow::Error, errno: i32) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(errno))
+}
+
 fn unexpected(path: &Path) -> anyhow::Error {
     anyhow!("{}: the mount is of another version; mount it again", path.display())
 }
@@ -297,14 +301,22 @@ fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
         return Ok(());
     }
     let (parent, name) = parent_of(path)?;
-    ask(&parent, path, &Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() })?;
-    Ok(())
+    let request = Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() };
+    ask(&parent, path, &request).map(drop).map_err(|error| match hint.first_ost {
+        Some(index) if has_errno(&error, libc::EINVAL) => anyhow!("there is no OST {index}; see `lfs df`"),
+        _ => error,
+    })
 }
 
 fn mkdir(path: &Path, mdt_index: u16, mode: u32, umask: u32) -> Result<()> {
     let (parent, name) = parent_of(path)?;
-    ask(&parent, path, &Ask::MkdirOn { name, mode, umask, mdt_index })?;
-    Ok(())
+    ask(&parent, path, &Ask::MkdirOn { name, mode, umask, mdt_index }).map(drop).map_err(|error| {
+        if has_errno(&error, libc::ENXIO) {
+            anyhow!("there is no MDT {mdt_index}; see `lfs df`")
+        } else {
+            error
+        }
+    })
 }
 
 fn fid_of(path: &Path) -> Result<Fid> {

@@ -87,12 +87,15 @@ fn run(command: &Command) -> anyhow::Result<()> {
 
 /// What clap says in several lines, in one.
 fn usage_line(error: &clap::Error) -> String {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "say what to do; --help lists the commands".to_owned();
+    }
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest: Vec<&str> =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
-    one_line(&format!("{first} {}; see --help", rest.join(" ")))
+    one_line(&format!("{first} {}", rest.join(" "))) + "; see --help"
 }
 
 fn one_line(text: &str) -> String {

@@ -13,6 +13,12 @@ pub fn mkfs(arguments: &cli::Mkfs) -> Result<()> {
         if arguments.index.is_some() {
             bail!("a management target has no --index; leave it out");
         }
+        if arguments.fsname.is_some() {
+            bail!("a management target serves all file systems; leave --fsname out");
+        }
+        if arguments.mgsnode.is_some() {
+            bail!("a management target needs no --mgsnode; leave it out");
+        }
         return target_dir::make(&arguments.dir, TargetId::MGT, "", &[]);
     }
     let Some(index) = arguments.index else { bail!("say which target it is: --index 0 for the first") };

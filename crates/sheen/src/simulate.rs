@@ -9,6 +9,9 @@ use sim::command::Command;
 /// If a seed fails, or something that a long run must contain never happened.
 pub fn run(arguments: &Sim) -> anyhow::Result<()> {
     let (from, to) = Command::seeds(&arguments.seeds).context("seeds are written A..B")?;
+    if from >= to {
+        bail!("there is no seed in {}; write A..B with A below B", arguments.seeds);
+    }
     let options = Options {
         client_count: usize::from(arguments.clients),
         mdt_count: arguments.mdts,

@@ -27,6 +27,9 @@ const CONFIG_TIMEOUT: Duration = Duration::from_secs(20);
 /// One line that says what is wrong; a new cluster is not begun then.
 pub fn up(arguments: &cli::Up) -> Result<()> {
     let dir = data_dir(arguments.dir.as_deref())?;
+    if dir.exists() && !dir.is_dir() {
+        bail!("{} is no directory; choose another --dir", dir.display());
+    }
     let existing = Cluster::load(&dir)?;
     let (host, is_insecure_accepted) = listen_host(arguments, existing.as_ref())?;
     let running = of_cluster(&dir);
@@ -35,13 +38,13 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
         None => design(arguments, &dir)?,
     };
     free_dead_mount(&cluster.mount)?;
-    if !is_mounted(&cluster) {
+    if !is_mounted(&dir, &cluster) {
         mount_table::check_mount_point(&cluster.mount)?;
     }
     make_private_dir(&dir)?;
     let _lock = lock(&dir)?;
     make_targets(&dir, &cluster)?;
-    if !is_mounted(&cluster) {
+    if !is_mounted(&dir, &cluster) {
         cluster.next_identity();
     }
     cluster.save(&dir)?;
@@ -89,9 +92,6 @@ fn design(arguments: &cli::Up, dir: &Path) -> Result<Cluster> {
     let is_used = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if is_used {
         bail!("{} is not empty and has no cluster.json; choose another --dir", dir.display());
-    }
-    if dir.exists() && !dir.is_dir() {
-        bail!("{} is no directory; choose another --dir", dir.display());
     }
     let fsname = arguments.fsname.clone().unwrap_or_else(|| "sheen".to_owned());
     nid::check_fsname(&fsname)?;
@@ -188,8 +188,9 @@ fn has_mount(process: &Process, mount: &Path) -> bool {
     process.mounts.iter().any(|status| status.path == mount)
 }
 
-fn is_mounted(cluster: &Cluster) -> bool {
-    control::processes().iter().any(|process| has_mount(process, &cluster.mount))
+/// Whether the mount of this cluster is there; that of another one on the same path is in the way instead.
+fn is_mounted(dir: &Path, cluster: &Cluster) -> bool {
+    of_cluster(dir).iter().any(|process| has_mount(process, &cluster.mount))
 }
 
 /// Processes that `up` started for this directory, or that serve targets in it.
@@ -313,7 +314,7 @@ fn identity_arguments(cluster: &Cluster) -> Vec<OsString> {
 
 /// The mount, unless a process has it already.
 fn start_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
-    if is_mounted(cluster) {
+    if is_mounted(dir, cluster) {
         return Ok(());
     }
     let source = format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname);

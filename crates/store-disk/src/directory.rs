@@ -73,11 +73,11 @@ struct Stored {
 /// Why a target's directory cannot be used. Each is one sentence for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    #[error("cannot use {path}: {source}")]
+    #[error("cannot use {path}")]
     Io { path: PathBuf, source: io::Error },
     #[error("{path} is not a target; make one with mkfs")]
     NotATarget { path: PathBuf },
-    #[error("{path} is a target already ({target} of {fsname}); mkfs with --reformat destroys it")]
+    #[error("{path} is a target already ({target} {fsname}); choose another directory")]
     Exists { path: PathBuf, target: String, fsname: String },
     #[error("{path} is not empty and not a target; choose an empty directory")]
     NotEmpty { path: PathBuf },

@@ -65,7 +65,7 @@ const PART_BYTES: usize = 4 << 20;
 /// Why a base cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
-    #[error("cannot open the index {path}: {source}")]
+    #[error("cannot open the index {path}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error("the index {path} is damaged ({reason}): restore this target from its mirror or backup")]
     Damaged { path: PathBuf, reason: String },

@@ -91,7 +91,7 @@ impl Options {
 /// Why a metadata store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("cannot use {path}: {source}")]
+    #[error("cannot use {path}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error("no space for the log of this target in {path}")]
     NoSpace { path: PathBuf },

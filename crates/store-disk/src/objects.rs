@@ -57,7 +57,7 @@ impl Default for ObjectOptions {
 
 /// Why an object store cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use the objects in {path}: {source}")]
+#[error("cannot use the objects in {path}")]
 pub struct ObjectOpenError {
     path: PathBuf,
     source: io::Error,

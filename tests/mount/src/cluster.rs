@@ -85,6 +85,11 @@ impl Cluster {
         })
     }
 
+    /// Where the control sockets are.
+    pub fn run_dir(&self) -> PathBuf {
+        self.short.path().join("run")
+    }
+
     /// Sets an environment variable for every command from now on.
     pub fn set_environment(&mut self, name: &str, value: &str) {
         self.environment.insert(name.to_owned(), value.to_owned());

@@ -119,6 +119,6 @@ fn set_read_ahead(mount: &Mount, mib: f64) -> Result<()> {
 fn parse_mib(value: &str) -> Result<f64> {
     match value.parse() {
         Ok(mib) if (0.0..=READ_AHEAD_MB_MAX).contains(&mib) => Ok(mib),
-        _ => bail!("it takes MiB from 0 to {READ_AHEAD_MB_MAX}"),
+        _ => bail!("'{value}' is not possible; it takes MiB from 0 to {READ_AHEAD_MB_MAX}"),
     }
 }

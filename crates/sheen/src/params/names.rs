@@ -20,6 +20,9 @@ pub fn shown(name: &str) -> String {
 pub fn alike(written: &str, paths: &[&str]) -> Vec<String> {
     let last = |path: &str| path.rsplit(['.', '/']).next().unwrap_or_default().to_owned();
     let wanted = last(written);
+    if wanted.len() < 3 {
+        return Vec::new();
+    }
     let mut rated: Vec<(usize, &str)> = paths
         .iter()
         .map(|path| (2 * distance(&wanted, &last(path)) + distance(written, path) / 2, *path))

@@ -165,7 +165,9 @@ fn parse_lru_size(value: &str) -> Result<TargetSetting> {
         ("clear", _) => Ok(TargetSetting::DropIdleLocks),
         (_, Ok(0)) => Ok(TargetSetting::IdleLockCount(IdleLockBounds::default().count)),
         (_, Ok(count)) if count <= IDLE_LOCKS_MAX => Ok(TargetSetting::IdleLockCount(count)),
-        _ => bail!("it takes `clear`, 0 for the default, or a number up to {IDLE_LOCKS_MAX}"),
+        _ => bail!(
+            "'{value}' is not possible; it takes `clear`, 0 for the default, or a number up to {IDLE_LOCKS_MAX}"
+        ),
     }
 }
 

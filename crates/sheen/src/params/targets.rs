@@ -407,7 +407,8 @@ fn parse_clients(text: &str) -> Result<Meant> {
     let text = text.strip_prefix("uuid:").unwrap_or(text);
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let id = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
-    id.map(|id| Meant::One(ClientId(id))).with_context(|| format!("it takes {EVICT_VALUES}"))
+    id.map(|id| Meant::One(ClientId(id)))
+        .with_context(|| format!("'{text}' is not possible; it takes {EVICT_VALUES}"))
 }
 
 /// # Errors
@@ -433,14 +434,15 @@ fn parse_stripe_count(value: &str) -> Result<u16> {
     match value.parse::<i32>() {
         Ok(-1) => Ok(u16::MAX),
         Ok(count @ 1..=2000) => Ok(count as u16),
-        _ => bail!("it takes -1 for all OSTs, or a number from 1 to 2000"),
+        _ => bail!("'{value}' is not possible; it takes -1 for all OSTs, or a number from 1 to 2000"),
     }
 }
 
 fn parse_stripe_size(value: &str) -> Result<u32> {
     let size =
         value.parse::<u32>().ok().filter(|size| *size > 0 && size.is_multiple_of(Layout::STRIPE_SIZE_MIN));
-    size.filter(|size| *size <= STRIPE_SIZE_MAX).context("it takes a multiple of 65536 up to 2147418112")
+    size.filter(|size| *size <= STRIPE_SIZE_MAX)
+        .with_context(|| format!("'{value}' is not possible; it takes a multiple of 65536 up to 2147418112"))
 }
 
 /// The largest multiple of 64 KiB that is no negative number to those who read 32 bits with a sign.

@@ -47,7 +47,7 @@ impl<T> Write<T> {
             Write::Number(range, _) => value.parse().is_ok_and(|number| range.contains(&number)),
             Write::Word { check, .. } => match check(value) {
                 Ok(()) => true,
-                Err(error) => bail!("'{path}' does not take '{value}': {error:#}"),
+                Err(error) => bail!("'{path}': {error:#}"),
             },
         };
         if !is_possible {

@@ -20,7 +20,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Why a log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    #[error("cannot read the log segment {path}: {source}")]
+    #[error("cannot read the log segment {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is {byte_count} bytes long, which no log segment is")]
     NotASegment { path: PathBuf, byte_count: u64 },

@@ -29,6 +29,10 @@ static CASES: &[Case] = &[
     Case { name: "damaged_configuration", seconds: 60, run: damaged_configuration },
     Case { name: "network_without_saying_so", seconds: 60, run: open_network },
     Case { name: "random_bytes_on_sockets", seconds: 90, run: random_bytes },
+    Case { name: "half_frames_and_idle_connections", seconds: 120, run: idle_connections },
+    Case { name: "commands_of_a_newcomer", seconds: 120, run: newcomer },
+    Case { name: "place_of_another_cluster", seconds: 90, run: other_cluster },
+    Case { name: "parameters_and_files", seconds: 120, run: parameters_and_files },
 ];
 
 const LIMIT: Duration = Duration::from_secs(45);
@@ -342,5 +346,172 @@ fn random_bytes(context: &Context) -> Result<()> {
     let complaints = cluster.new_complaints();
     let errors = complaints.iter().filter(|line| line.contains(" ERROR ")).count();
     expect(errors == 0, &format!("garbage from a stranger is logged as ERROR: {complaints:#?}"))?;
+    cluster.down().map(drop)
+}
+
+/// The server processes and how much memory each may take before and after.
+fn resident_kib(pid: i32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).context("a number of KiB")
+}
+
+/// A thousand connections that say nothing, or begin a frame with the largest lengths and never go on, on every port;
+/// hundreds on every control socket, some with a line that has no end.
+fn idle_connections(context: &Context) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    const MORE_KIB_MAX: u64 = 200 << 10;
+    let cluster = idle(context)?;
+    cluster.up()?;
+    write(&cluster.mount.join("file"), b"before")?;
+    let pid = cluster.targets()?.first().map(|(_, pid)| *pid).context("a target")?;
+    let before = resident_kib(pid)?;
+    let status = cluster.status()?.to_string();
+    let ports: Vec<u16> =
+        status.split("127.0.0.1:").skip(1).filter_map(|rest| rest.split('@').next()?.parse().ok()).collect();
+    let port = *ports.first().context("a port")?;
+    // Magic, header bytes, kind, then the largest body and data that are allowed.
+    let mut begun = vec![0x53, 0x48, 0x4e, 0x31, 128, 0, 1, 0];
+    begun.extend_from_slice(&(1_u32 << 20).to_le_bytes());
+    begun.extend_from_slice(&(4_u32 << 20).to_le_bytes());
+    let mut held = Vec::new();
+    for index in 0..1000 {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
+        let said: &[u8] = match index % 4 {
+            0 => &[],
+            1 => &begun[..7],
+            _ => &begun,
+        };
+        // It may have been closed already.
+        let _ = stream.write_all(said);
+        held.push(stream);
+    }
+    let mut talking = Vec::new();
+    for entry in fs::read_dir(cluster.run_dir())?.flatten().filter(|entry| entry.file_name() != "log") {
+        for index in 0..200 {
+            let Ok(mut stream) = UnixStream::connect(entry.path()) else { continue };
+            if index % 2 == 0 {
+                let _ = stream.write_all(b"{\"op\":\"get_param\",\"pattern\":\"");
+            }
+            talking.push(stream);
+        }
+    }
+    expect(!talking.is_empty(), "control sockets were found")?;
+    write(&cluster.mount.join("second"), b"while they wait")?;
+    crate::case::expect_bytes(&crate::case::read(&cluster.mount.join("file"))?, b"before", "the file")?;
+    let more = resident_kib(pid)?.saturating_sub(before);
+    println!("{more} KiB more for {} connections", held.len() + talking.len());
+    expect(more < MORE_KIB_MAX, &format!("{more} KiB more while strangers hold connections"))?;
+    drop((held, talking));
+    cluster.sheen(&["lctl", "get_param", "version"])?;
+    cluster.down().map(drop)
+}
+
+/// What somebody types who has never seen the commands.
+fn newcomer(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let new = text(&context.work.join("new"));
+    let file = context.work.join("plain");
+    write(&file, b"a file")?;
+    let file = text(&file);
+    let point = context.work.join("point");
+    fs::create_dir(&point)?;
+    let point = text(&point);
+    let commands: &[(&[&str], &str)] = &[
+        (&[], "--help"),
+        (&["lfs"], "--help"),
+        (&["lctl"], "--help"),
+        (&["mont"], "mount"),
+        (&["up", "--mdt", "2"], "--mdts"),
+        (&["up", "now"], "now"),
+        (&["up", "--dir", ""], "--dir"),
+        (&["up", "--dir", &file], "no directory"),
+        (&["up", "--dir", &new, "--fsname", "a b"], "letters"),
+        (&["up", "--dir", &new, "--fsname", "longer-than-8"], "1 to 8"),
+        (&["up", "--dir", &new, "--mount", &file], "no directory"),
+        (&["up", "--dir", &new, "--transport", "fast"], "uring"),
+        (&["up", "--dir", &new, "--mdts", "65"], "1..=64"),
+        (&["up", "--dir", &new, "--listen", "no.such.host.invalid"], "not known"),
+        (&["down", "--dir", &new], "no cluster"),
+        (&["serve"], "dir"),
+        (&["serve", &file], "plain"),
+        (&["serve", &point], "mkfs"),
+        (&["mkfs"], "--mgs"),
+        (&["mkfs", "--mgs", "--mdt", &new], "--mdt"),
+        (&["mkfs", "--mgs", "--fsname", "one", &new], "leave --fsname out"),
+        (&["mkfs", "--mgs", "--index", "0", &new], "leave it out"),
+        (&["mkfs", "--mdt", "--index", "70000", "--fsname", "a", "--mgsnode", "h@tcp", &new], "65535"),
+        (&["mkfs", "--mdt", "--index", "0", "--fsname", "a", "--mgsnode", "host", &new], "@tcp"),
+        (&["mkfs", "--ost", "--index", "0", "--fsname", "a", "--mgsnode", "h@o2ib", &new], "o2ib"),
+        (&["mkfs", "--ost", "--index", "0", "--fsname", "a", &new], "--mgsnode"),
+        (&["mount"], "source"),
+        (&["mount", "127.0.0.1@tcp:F", &point], "no file system"),
+        (&["mount", "127.0.0.1@tcp:/F", &point, "-o", "bogus"], "bogus"),
+        (&["umount", "/"], "mounts"),
+        (&["sync", "/"], "mounts"),
+        (&["lfs", "df", &point], "mounts"),
+        (&["lfs", "getstripe", &file], "mounts"),
+        (&["lfs", "setstripe", "-S", "1000", &file], "64K"),
+        (&["lfs", "fid2path", &point, "0x1"], "FID"),
+        (&["lctl", "get_param", "llite.*.stats"], "sheen up"),
+        (&["bench", "md", &new], "new"),
+        (&["sim", "--seeds", "5..1"], "no seed"),
+        (&["sim", "--clients", "0"], "1..=16"),
+        (&["status", "--dir", &new], "no cluster"),
+    ];
+    for (arguments, word) in commands {
+        refuse(&cluster, arguments, &[word], Some(&context.work))?;
+    }
+    Ok(())
+}
+
+/// A second cluster cannot take the mount point of the first one, and is not begun.
+fn other_cluster(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    cluster.up()?;
+    let (new, mount) = (text(&context.work.join("new")), text(&cluster.mount));
+    refuse(&cluster, &["up", "--dir", &new, "--mount", &mount], &["mount point"], None)?;
+    expect(!Path::new(&new).exists(), "nothing of the second cluster is left")?;
+    let data = text(&cluster.data);
+    refuse(&cluster, &["mkfs", "--mgs", &text(&cluster.data.join("mgs"))], &["target already"], None)?;
+    refuse(&cluster, &["serve", &text(&cluster.data.join("mgs"))], &["already running"], None)?;
+    refuse(&cluster, &["up", "--dir", &data, "--mdts", "7"], &["leave --mdts"], None)?;
+    cluster.down().map(drop)
+}
+
+fn parameters_and_files(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    cluster.up()?;
+    let in_mount = |name: &str| text(&cluster.mount.join(name));
+    let (file, mount) = (in_mount("file"), text(&cluster.mount));
+    write(Path::new(&file), b"before")?;
+    let all = || cluster.sheen(&["lctl", "get_param", "osc.*.max_rpcs_in_flight", "mgs.MGS.live.*", "debug"]);
+    let before = all()?;
+    let commands: &[(&[&str], &str)] = &[
+        (&["lctl", "get_param", "osc.*.max_rpc_in_flight"], "osc.*.max_rpcs_in_flight"),
+        (&["lctl", "get_param", "llite.*.statahead_max"], "READDIRPLUS"),
+        (&["lctl", "list_param", "lite"], "llite"),
+        (&["lctl", "set_param", "osc.*.max_rpcs_in_flight"], "PATH=VALUE"),
+        (&["lctl", "set_param", "osc.*.max_rpcs_in_flight=8", "osc.*.active=2"], "0 or 1"),
+        (&["lctl", "set_param", "-P", "osc.*.max_rpcs_in_flight=0"], "1 to 512"),
+        (&["lctl", "set_param", "-P", "llite.*.uuid=1"], "only be read"),
+        (&["lctl", "set_param", "-P", "llite.*.stats=1"], "once"),
+        (&["lctl", "set_param", "-P", "-d", "osc.*.active"], "permanent"),
+        (&["lctl", "set_param", "-d", "osc.*.active"], "-P"),
+        (&["lctl", "set_param", "debug=loud,=,"], "info"),
+        (&["lctl", "set_param", "mdt.*.evict_client=nid:nobody@tcp"], "no client"),
+        (&["lfs", "setstripe", "-c", "99999", &in_mount("new")], "65534"),
+        (&["lfs", "setstripe", "-i", "77", &in_mount("new")], "no OST 77"),
+        (&["lfs", "setstripe", "-c", "1", &file], "exists"),
+        (&["lfs", "mkdir", "-i", "9", &in_mount("new")], "no MDT 9"),
+        (&["lfs", "getdirstripe", &file], "no directory"),
+        (&["lfs", "fid2path", &mount, "[0x200000400:0xfffff:0x0]"], "[0x200000400"),
+        (&["umount", &file], "mount"),
+    ];
+    for (arguments, word) in commands {
+        refuse(&cluster, arguments, &[word], Some(&cluster.mount))?;
+    }
+    crate::case::expect_eq(all()?, before, "parameters after refusals")?;
     cluster.down().map(drop)
 }
