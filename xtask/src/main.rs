@@ -9,6 +9,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod ci;
+#[cfg(test)]
+mod documents;
 mod kernel;
 mod layers;
 mod sans_io;
