@@ -190,7 +190,8 @@ fn steps() -> Vec<Step> {
         let step = step(&format!("{suite}-uring"), *seconds, kind);
         steps.push(Step { needs: &["build"], is_optional, ..step });
     }
-    let kernel = step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "posix"]));
+    let kernel =
+        step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "mounting", "coherence", "posix"]));
     steps.push(Step { needs: &["build"], is_optional: true, ..kernel });
     steps
 }
@@ -217,7 +218,7 @@ impl Step {
             Kind::Layers => vec![plan.xtask(&["layers"])],
             Kind::Kernel(suites) => {
                 let minutes = (limit.as_secs() / 60).saturating_sub(1).to_string();
-                let mut command = plan.xtask(&["kernel", "--built", "--minutes", &minutes]);
+                let mut command = plan.xtask(&["kernel", "--built", "--minutes", &minutes, "--count", "10"]);
                 command.args(*suites);
                 vec![command]
             }
