@@ -36,6 +36,9 @@ pub const REPLAY_BYTES_MAX: usize = 256 << 20;
 /// Entries of one READDIR reply.
 pub const READDIR_ENTRIES_MAX: usize = 4096;
 
+/// A file that was written and closed and then loses its last name can be opened for so long by who has just looked it up.
+/// The kernel asks once more for a name whose file is gone; a file that is replaced again and again needs more than that.
+pub const CLOSED_FILE_GRACE: Duration = Duration::from_millis(1000);
 /// A client that neither answers a blocking callback nor shows progress for this long is evicted.
 pub const CALLBACK_DEADLINE: Duration = Duration::from_secs(30);
 /// Kernel caches live at most 0.8 of this without contact with the server (hazard 2.9).

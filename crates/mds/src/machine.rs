@@ -337,6 +337,10 @@ impl<M: MetaStore> Mds<M> {
             self.timers.pop_first();
             self.on_flow_timer(now, op, out);
         }
+        let lingered = self.opens.take_lingered(now.time);
+        if !self.core.is_recovering() {
+            self.sweep_orphans(now, &lingered, out);
+        }
     }
 
     /// Works until nothing is left to do.
@@ -608,6 +612,7 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.peers.next_deadline(),
             self.cross.next_deadline(),
             self.strays.next_deadline(),
+            self.opens.next_deadline(),
             self.timers.first().map(|(due, _)| *due),
         ];
         deadlines.into_iter().flatten().min()

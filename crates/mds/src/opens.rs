@@ -1,7 +1,8 @@
 //! Open files, in memory: clients name them again after a restart (`Reopen`).
 
-use base::{ClientId, Fid, OpenHandle};
-use std::collections::{BTreeMap, BTreeSet};
+use base::limits::CLOSED_FILE_GRACE;
+use base::{ClientId, Fid, OpenHandle, Time};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::mdt::OpenArgs;
 
 /// Who has what open, and how.
@@ -11,6 +12,9 @@ pub struct Opens {
     by_handle: BTreeMap<(ClientId, OpenHandle), Fid>,
     /// During recovery: what clients say that they still have open.
     confirmed: BTreeSet<(ClientId, OpenHandle)>,
+    /// Files whose writer has closed them, until when each is kept, in that order, and how often each is in it.
+    lingering: VecDeque<(Time, Fid)>,
+    lingering_counts: BTreeMap<Fid, u32>,
 }
 
 impl Opens {
@@ -49,6 +53,32 @@ impl Opens {
         Some((fid, open))
     }
 
+    /// A writer has closed a file that has a name. When the name goes now (a rename over it, say), who has just looked it up
+    /// may still open it: the file counts as open for a moment.
+    pub fn linger(&mut self, now: Time, fid: Fid) {
+        self.lingering.push_back((now.after(CLOSED_FILE_GRACE), fid));
+        *self.lingering_counts.entry(fid).or_default() += 1;
+    }
+
+    /// Files whose moment is over.
+    pub fn take_lingered(&mut self, now: Time) -> Vec<Fid> {
+        let mut lingered = Vec::new();
+        while let Some((_, fid)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
+            if let Some(count) = self.lingering_counts.get_mut(&fid) {
+                *count -= 1;
+                if *count == 0 {
+                    self.lingering_counts.remove(&fid);
+                    lingered.push(fid);
+                }
+            }
+        }
+        lingered
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.lingering.front().map(|(until, _)| *until)
+    }
+
     /// Everything of a client; returns the files.
     pub fn drop_client(&mut self, client: ClientId) -> Vec<Fid> {
         let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
@@ -61,8 +91,9 @@ impl Opens {
         Some((fid, *self.by_file.get(&fid)?.get(&(client, handle))?))
     }
 
+    /// Also for a moment after a writer has closed it.
     pub fn is_open(&self, fid: Fid) -> bool {
-        self.by_file.contains_key(&fid)
+        self.by_file.contains_key(&fid) || self.lingering_counts.contains_key(&fid)
     }
 
     fn handles(&self, fid: Fid) -> impl Iterator<Item = (&(ClientId, OpenHandle), &OpenArgs)> {
@@ -104,5 +135,6 @@ impl Opens {
         let count: usize = self.by_file.values().map(BTreeMap::len).sum();
         assert_eq!(count, self.by_handle.len());
         assert!(self.by_file.values().all(|handles| !handles.is_empty()));
+        assert_eq!(self.lingering_counts.values().sum::<u32>() as usize, self.lingering.len());
     }
 }

@@ -55,6 +55,31 @@ fn a_removed_directory_takes_no_names() {
 }
 
 #[test]
+fn a_file_just_written_and_replaced_is_kept_for_who_has_looked_it_up() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let writer = world.open(0, file, true);
+    world.close(0, file, writer);
+    assert_eq!(world.lookup(1, Fid::ROOT, "f"), Some(file));
+    world.mkfile(Fid::ROOT, "new");
+    world.rename((Fid::ROOT, "new"), (Fid::ROOT, "f"), 0).unwrap();
+    let reader = world.open(1, file, false);
+    world.pass_seconds(3);
+    assert_eq!(world.getattr(1, file).unwrap().link_count, 0);
+    world.close(1, file, reader);
+    assert_eq!(world.getattr(1, file), Err(Status::Stale));
+    // Nobody has it open, and the moment passes.
+    let other = world.mkfile(Fid::ROOT, "g");
+    let writer = world.open(0, other, true);
+    world.close(0, other, writer);
+    world.unlink(Fid::ROOT, "g").unwrap();
+    world.pass_seconds(3);
+    assert_eq!(world.getattr(1, other), Err(Status::Stale));
+    world.check_consistent();
+    assert_eq!(world.destroyed.len(), 2);
+}
+
+#[test]
 fn links_are_counted() {
     let mut world = World::new(1, 1);
     let file = world.mkfile(Fid::ROOT, "a");
