@@ -23,13 +23,11 @@ pub(crate) struct Handle {
     pub(crate) listing: Listing,
 }
 
-/// A handle that the kernel has released and the MDT still has.
+/// A handle that the kernel has released: the MDT was asked to close it, and may have done so.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClosingHandle {
     pub(crate) fid: Fid,
     pub(crate) args: OpenArgs,
-    /// The MDT was asked to close it, and may have done so.
-    pub(crate) is_asked: bool,
 }
 
 /// Where a directory handle reads.

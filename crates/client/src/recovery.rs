@@ -93,10 +93,10 @@ impl State {
     }
 
     /// The close of a file without names removes it. When its answer was lost the client cannot know, asks for the
-    /// handle again, and finds the file gone as it should be. All data were durable before the close was sent.
+    /// handle again, and finds the file gone as it should be.
     fn is_closing(&self, request: &Request) -> bool {
         let Request::Mdt(MdtRequest::Reopen { open, .. }) = request else { return false };
-        self.closing_handles.get(&open.handle.0).is_some_and(|closing| closing.is_asked)
+        self.closing_handles.contains_key(&open.handle.0)
     }
 
     /// After an eviction: what was open and locked there is not any more.

@@ -23,7 +23,7 @@ const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 /// `__FMODE_EXEC`: the kernel opens the file to run it.
 const FMODE_EXEC: u32 = 0x20;
-/// Closed files whose data are not durable yet; beyond it a release has them made durable at once.
+/// Closed files whose sizes wait for data that are not durable yet; beyond it a release has them made durable at once.
 const CLOSING_COUNT_MAX: u32 = 512;
 /// How often a close is begun anew because the MDT has evicted this client meanwhile.
 const CLOSE_TRY_COUNT: u32 = 3;
@@ -51,7 +51,7 @@ pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome
     let mut tries = 0;
     let entry = loop {
         match open_at_mdt(ctx, who, fid, args).await {
-            // Another mount's writer may be gone already: its close follows when the data are durable.
+            // Another mount's writer may be gone already: its close is on its way.
             Err(Status::TextBusy) if args.execute && tries < BUSY_TRY_COUNT => {
                 tries += 1;
                 ctx.sleep(BUSY_RETRY_INTERVAL).await;
@@ -194,7 +194,7 @@ fn eviction_count(ctx: &Ctx, fid: Fid) -> u64 {
     })
 }
 
-/// The last descriptor is gone. The caller is answered at once; the MDT hears of it when the data are durable.
+/// The last descriptor is gone. The caller is answered at once, and the MDT told; the size follows when it is durable.
 pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Outcome<Answer> {
     super::flock::drop_handle_locks(ctx, fh, flock_owner).await;
     let handle = ctx.with(|state| state.handles.remove(&fh));
@@ -207,7 +207,7 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
             node.cached_writer_count = node.cached_writer_count.saturating_sub(1);
         }
         *state.closing.entry(node_id).or_default() += 1;
-        let closing = ClosingHandle { fid: handle.fid, args: handle.args, is_asked: false };
+        let closing = ClosingHandle { fid: handle.fid, args: handle.args };
         state.closing_handles.insert(fh, closing);
         state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX
     });
@@ -221,26 +221,10 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
     Ok(Answer::Done)
 }
 
-/// Waits for the data, closes, reports the size, and lets the node go.
+/// Closes at once: for as long as the MDT counts the handle, other clients cannot map the file. Then lets the node go.
 async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
     let fid = handle.fid;
     let node_id = fid.inode_number();
-    if handle.args.write {
-        let is_crowded = ctx.with(|state| state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX);
-        if is_crowded {
-            // A failure shows below as data that are lost.
-            let _ = super::sync::sync_data(&ctx, fid).await;
-        }
-        for (target, transno) in uncommitted_data(&ctx, fid) {
-            // Lost with an eviction: the size is then what the objects say.
-            let _ = ctx.committed(target, transno).await;
-        }
-    }
-    ctx.with(|state| {
-        if let Some(closing) = state.closing_handles.get_mut(&handle.number().0) {
-            closing.is_asked = true;
-        }
-    });
     let mut is_known = !handle.is_lost && eviction_count(&ctx, fid) == evictions;
     let mut tries = 0;
     loop {
@@ -275,19 +259,32 @@ async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
     let _ = ctx.mdt(fid, request, Kind::Modifying).await;
 }
 
-/// Tells the MDT, and reports the size if it wants it.
+/// Tells the MDT, and reports the size if it wants it, when it is durable.
 async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
     let request = MdtRequest::Close { fid, handle: args.handle, atime: None };
     let closed = ctx.mdt(fid, request, Kind::Modifying).await;
     // A restarted MDT is not told of it any more.
     ctx.with(|state| state.closing_handles.remove(&args.handle.0));
     let MdtReply::Closed { wants_size: Some(write_epoch) } = closed? else { return Ok(()) };
+    wait_for_data(ctx, fid).await;
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
     if let Some(layout) = layout {
         // Without it the size stays unknown, and whoever asks next asks the objects.
         let _ = attr::report_size(ctx, fid, layout, write_epoch).await;
     }
     Ok(())
+}
+
+async fn wait_for_data(ctx: &Ctx, fid: Fid) {
+    let is_crowded = ctx.with(|state| state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX);
+    if is_crowded {
+        // A failure shows below as data that are lost.
+        let _ = super::sync::sync_data(ctx, fid).await;
+    }
+    for (target, transno) in uncommitted_data(ctx, fid) {
+        // Lost with an eviction: the size is then what the objects say.
+        let _ = ctx.committed(target, transno).await;
+    }
 }
 
 /// Which OSTs have writes of this file that a crash could take back.

@@ -1,7 +1,7 @@
 //! Two mounts see one file system: what one changes, the other's kernel has forgotten by the time it is done.
 
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
-use base::Duration;
+use base::{Duration, TargetId};
 use client::{Answer, Call, Notify, NotifyResult, SetattrCall};
 
 const ENOENT: i32 = 2;
@@ -135,6 +135,43 @@ fn a_second_writer_gets_no_page_cache() {
     let (_, mode) = world.open(1, node, O_RDWR);
     assert!(mode.is_direct, "shared writable mappings would not be coherent");
     let _ = file;
+}
+
+#[test]
+fn a_file_closed_elsewhere_is_cached_before_its_data_are_durable() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    // Sessions begin with something durable.
+    assert_eq!(world.write(0, file, 0, b"durable"), Ok(7));
+    world.pass(Duration::from_secs(2));
+    world.is_syncing = false;
+    assert_eq!(world.write(0, file, 0, b"not yet"), Ok(7));
+    world.release(0, file);
+    let (_, mode) = world.open(1, node, O_RDWR);
+    assert!(!mode.is_direct, "nobody else has it open, so that it can be mapped");
+}
+
+#[test]
+fn a_size_is_kept_only_when_the_data_of_all_writers_are_durable() {
+    let mut world = World::new(1, 1, 2);
+    let first = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    assert_eq!(world.write(0, first, 0, b"durable"), Ok(7));
+    world.pass(Duration::from_secs(2));
+    world.is_syncing = false;
+    assert_eq!(world.write(0, first, 7, b" or not"), Ok(7));
+    world.release(0, first);
+    // The last one has written nothing and waits for nothing of its own; the first one dies with the OST.
+    world.release(1, (node, fh));
+    world.mounts[0].is_cut_off = true;
+    world.crash(TargetId::ost(0));
+    world.start(TargetId::ost(0));
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.is_size_known, attr.size_bytes), (true, 7));
 }
 
 #[test]
