@@ -316,10 +316,31 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
         let handle = state.handles.get(&call.fh?)?;
         (handle.args.write && !handle.is_directory).then(|| handle.number())
     });
-    if let Some(size_bytes) = call.size_bytes {
-        if let Some(fh) = call.fh {
-            super::open::revive(ctx, fh).await?;
+    match (call.size_bytes, handle) {
+        (Some(_), None) => {
+            check_is_file(ctx, fid).await?;
+            // Until the MDT has the new size too, it must not take the old one for true: we may die in between.
+            let own = super::open::open_for_truncate(ctx, who, fid).await?;
+            let result = set_attrs(ctx, who, fid, call, Some(own)).await;
+            super::open::release(ctx, own.0, None).await?;
+            result
         }
+        (Some(_), Some(own)) => {
+            super::open::revive(ctx, own.0).await?;
+            set_attrs(ctx, who, fid, call, handle).await
+        }
+        (None, _) => set_attrs(ctx, who, fid, call, handle).await,
+    }
+}
+
+async fn set_attrs(
+    ctx: &Ctx,
+    who: &Who,
+    fid: Fid,
+    call: SetattrCall,
+    handle: Option<OpenHandle>,
+) -> Outcome<Answer> {
+    if let Some(size_bytes) = call.size_bytes {
         set_size(ctx, fid, size_bytes).await?;
     }
     let set = SetAttr {
@@ -345,33 +366,9 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
     if changes_xattrs {
         super::xattr::forget(ctx, fid);
     }
-    let entry = result?;
-    if call.size_bytes.is_some() {
-        report_when_durable(ctx, &entry);
-    }
+    result?;
     let attr = current_attr(ctx, fid).await?;
     Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
-}
-
-/// The MDT takes the size of a file that was cut once no crash can undo the cut.
-fn report_when_durable(ctx: &Ctx, entry: &Entry) {
-    let (Some(attr), Some(layout)) = (&entry.attr, &entry.layout) else { return };
-    if attr.is_size_known || !layout.is_valid() || layout.osts.is_empty() {
-        return;
-    }
-    let (fid, write_epoch, layout) = (attr.fid, attr.write_epoch, layout.clone());
-    let uncommitted = super::open::uncommitted_data(ctx, fid);
-    let reporting = ctx.clone();
-    ctx.spawn(async move {
-        for (target, transno) in uncommitted {
-            if reporting.committed(target, transno).await.is_err() {
-                // Lost with an eviction: the size stays unknown.
-                return;
-            }
-        }
-        // Without it the size stays unknown, and whoever asks next asks the objects.
-        let _ = report_size(&reporting, fid, layout, write_epoch).await;
-    });
 }
 
 async fn send_setattr(
@@ -381,7 +378,7 @@ async fn send_setattr(
     set: SetAttr,
     handle: Option<OpenHandle>,
     groups: Option<Vec<u32>>,
-) -> Outcome<Entry> {
+) -> Outcome<()> {
     let target = mdt_of(fid)?;
     let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
     let reply = ctx
@@ -398,17 +395,20 @@ async fn send_setattr(
         state.take_grants(target, &entry.grants);
         state.see_entry(&entry);
     });
-    Ok(*entry)
+    Ok(())
+}
+
+async fn check_is_file(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    match current_attr(ctx, fid).await?.file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Status::IsDirectory),
+        _ => Err(Status::Invalid),
+    }
 }
 
 /// Cuts or extends the objects, before the MDT is told (hazard 5.5).
 async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
-    let attr = current_attr(ctx, fid).await?;
-    match attr.file_type {
-        FileType::Regular => {}
-        FileType::Directory => return Err(Status::IsDirectory),
-        _ => return Err(Status::Invalid),
-    }
+    check_is_file(ctx, fid).await?;
     let layout = file_layout(ctx, fid).await?;
     if layout.osts.is_empty() && size_bytes == 0 {
         return Ok(());
@@ -430,8 +430,7 @@ async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
 pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: OpenHandle) -> Outcome<()> {
     set_size(ctx, fid, 0).await?;
     let set = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
-    // It is open for writing: the close reports the size.
-    send_setattr(ctx, who, fid, set, Some(handle), None).await.map(drop)
+    send_setattr(ctx, who, fid, set, Some(handle), None).await
 }
 
 /// Clears set-id bits for a write by somebody unprivileged.
@@ -447,7 +446,7 @@ pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome
     let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
     // The write has been permitted; clearing the bits is the system's own act.
     let root = Who { id: 0, caller: crate::Caller::default() };
-    send_setattr(ctx, &root, fid, set, handle, None).await.map(drop)
+    send_setattr(ctx, &root, fid, set, handle, None).await
 }
 
 /// A size that others keep changing is not reported.
@@ -479,7 +478,23 @@ pub(crate) async fn report_size(ctx: &Ctx, fid: Fid, layout: Layout, write_epoch
         stamp: size.stamp,
     };
     let entry = ctx.mdt_entry(fid, request, Kind::Modifying).await?;
-    ctx.with(|state| state.see_entry(&entry));
+    let is_told_otherwise = ctx.with(|state| {
+        let now = state.now.time;
+        let is_told_otherwise = state.nodes.by_fid(fid).is_some_and(|node| {
+            let size_before = node.attr.as_ref().map(|attr| attr.size_bytes);
+            node.kernel_attr_until > now && size_before != Some(size.size_bytes)
+        });
+        state.see_entry(&entry);
+        is_told_otherwise
+    });
+    if is_told_otherwise {
+        // Data of a writer that died may have come to light: the kernel was told a size without them.
+        drop(ctx.notify(crate::Notify::InvalInode {
+            node: fid.inode_number(),
+            offset_bytes: -1,
+            byte_count: 0,
+        }));
+    }
     Ok(())
 }
 

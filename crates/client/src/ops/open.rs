@@ -76,6 +76,19 @@ async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<
     Ok(*entry)
 }
 
+/// A handle of our own for truncate(2): from its open on the MDT counts the size as unknown.
+pub(crate) async fn open_for_truncate(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<OpenHandle> {
+    let args = open_args(ctx, O_WRONLY);
+    open_at_mdt(ctx, who, fid, args).await?;
+    ctx.with(|state| {
+        let mut handle = Handle::new(fid, args);
+        handle.is_direct = true;
+        state.handles.insert(args.handle.0, handle);
+        state.nodes.get_or_new(fid).open_count += 1;
+    });
+    Ok(args.handle)
+}
+
 /// Makes the handle known and says how the kernel is to use it.
 async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: &Entry) -> OpenMode {
     let is_first_writer = ctx.with(|state| {

@@ -175,6 +175,43 @@ fn a_size_is_kept_only_when_the_data_of_all_writers_are_durable() {
 }
 
 #[test]
+fn the_size_is_unknown_while_somebody_truncates() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"to be cut"), Ok(9));
+    world.release(0, file);
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"to be cut");
+    world.pass(Duration::from_secs(3));
+    assert!(world.attr(1, node).is_size_known);
+    // The one who truncates waits for pages in the reader's kernel. Should he die after that, the objects must say the size.
+    world.mounts[1].is_kernel_stuck = true;
+    let set = SetattrCall { size_bytes: Some(5), ..Default::default() };
+    let cutting = world.begin(0, Call::Setattr { node: file.0, set });
+    let is_about_pages = |notify: &Notify| matches!(notify, Notify::InvalInode { offset_bytes: 0.., .. });
+    while !world.mounts[1].stuck.iter().any(|(_, notify)| is_about_pages(notify)) {
+        let stuck = std::mem::take(&mut world.mounts[1].stuck);
+        assert!(!stuck.is_empty(), "somebody waits for the reader's kernel");
+        for (id, _) in stuck {
+            world.input(1, client::Input::Notified(id, NotifyResult::Ok));
+        }
+        world.run();
+    }
+    assert!(!world.is_answered(0, cutting));
+    assert!(!world.attr(1, node).is_size_known);
+    world.mounts[1].is_kernel_stuck = false;
+    for (id, _) in std::mem::take(&mut world.mounts[1].stuck) {
+        world.input(1, client::Input::Notified(id, NotifyResult::Ok));
+    }
+    world.run();
+    assert!(matches!(world.finish(0, cutting), Ok(Answer::Attr(answer)) if answer.attr.size_bytes == 5));
+    world.pass(Duration::from_secs(3));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.is_size_known, attr.size_bytes), (true, 5));
+}
+
+#[test]
 fn sizes_are_seen_by_others_while_somebody_writes() {
     let mut world = World::new(1, 2, 2);
     let file = world.create(0, TOP, "f");
