@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use wire::mdt::{Credentials, Entry};
+use wire::mdt::{Credentials, Entry, OpenArgs};
 use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
 /// What an OST answered: reply, data, transaction number.
@@ -66,14 +66,33 @@ impl Ctx {
     pub(crate) async fn mdt(&self, fid: Fid, request: MdtRequest, kind: Kind) -> Outcome<MdtReply> {
         let target = mdt_of(fid)?;
         let is_modifying = kind == Kind::Modifying;
+        let opened = opened_by(&request);
         let answer = self.request(target, Request::Mdt(request), Bytes::new(), kind).await?;
         if is_modifying {
             self.with(|state| state.note_change(target, fid, answer.transno));
+        }
+        if let (Some(open), Reply::Mdt(MdtReply::Entry(entry))) = (opened, &answer.reply) {
+            self.open_after_restart(target, entry, open, answer.transno).await;
         }
         match answer.reply {
             Reply::Mdt(reply) => Ok(reply),
             Reply::Done => Ok(MdtReply::Closed { wants_size: None }),
             _ => Err(Status::ProtocolError),
+        }
+    }
+
+    /// A request that was executed before a restart of its MDT and sent again after it is answered from the row of its
+    /// slot. The open itself was in the memory that is gone, and nobody has named it in the recovery: it is named now.
+    async fn open_after_restart(&self, target: TargetId, entry: &Entry, open: OpenArgs, transno: Transno) {
+        let is_lost = self.with(|state| {
+            let epoch = state.connections.get(&target).map(|connection| connection.import.target_epoch());
+            transno != Transno::ZERO && epoch.is_some_and(|epoch| transno.epoch() < epoch)
+        });
+        // Without attributes the inode is on another MDT, and was not opened.
+        if is_lost && entry.attr.is_some() {
+            let request = Request::Mdt(MdtRequest::Reopen { fid: entry.fid, open });
+            // A file that is gone meanwhile shows at its next use.
+            let _ = self.request(target, request, Bytes::new(), Kind::Modifying).await;
         }
     }
 
@@ -166,6 +185,15 @@ impl Ctx {
             state.timers.insert((time, state.last_timer), sender);
             receiver
         })
+    }
+}
+
+/// What the request opens.
+fn opened_by(request: &MdtRequest) -> Option<OpenArgs> {
+    match request {
+        MdtRequest::Open { open, .. } => Some(*open),
+        MdtRequest::Create(create) => create.open,
+        _ => None,
     }
 }
 

@@ -350,6 +350,11 @@ impl Import {
         &self.options
     }
 
+    /// The target's incarnation, as of the last connect.
+    pub fn target_epoch(&self) -> Epoch {
+        self.target_epoch
+    }
+
     pub fn state(&self) -> ImportState {
         self.state
     }

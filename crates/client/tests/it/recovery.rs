@@ -150,6 +150,26 @@ fn a_writer_counts_again_after_its_eviction() {
 }
 
 #[test]
+fn an_open_whose_answer_was_lost_is_known_after_a_restart_of_the_mdt() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    let file = world.create(0, TOP, "f");
+    world.release(0, file);
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    world.pass(Duration::from_secs(3));
+    // It is executed, durably, and the client does not hear of it.
+    world.mounts[0].is_deaf = true;
+    let opening = world.begin(0, Call::Open { node: file.0, flags: O_RDWR });
+    world.sync();
+    world.crash(mdt);
+    world.start(mdt);
+    world.mounts[0].is_deaf = false;
+    assert!(matches!(world.finish(0, opening), Ok(Answer::Opened { .. })));
+    let (_, mode) = world.open(1, node, O_RDWR);
+    assert!(mode.is_direct, "somebody else has it open");
+}
+
+#[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);
     let file = world.create(0, TOP, "f");
