@@ -71,9 +71,6 @@ pub fn run(options: &Options) -> Result<bool> {
             let kind = if step.is_optional { "optional" } else { "mandatory" };
             println!("{:<24} {:>5} s  {kind}", step.name, step.limit.as_secs());
         }
-        for name in plan::BY_NAME {
-            println!("{name:<24}          by name only: cargo xtask mounted --suite {name}");
-        }
         return Ok(true);
     }
     let chosen: Vec<&Step> = plan

@@ -52,18 +52,16 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("badinput", 240, 0, false),
     ("params", 300, 0, false),
     ("mounting", 400, 240, false),
-    ("posix", 600, 0, false),
+    ("posix", 600, 400, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),
+    ("two-mounts", 600, 480, false),
     ("fsx", 900, 0, true),
     ("kill9", 600, 0, true),
     ("powercut", 600, 0, true),
     ("enospc", 300, 0, true),
     ("realinput", 900, 0, true),
 ];
-
-/// Suites that are run by name only (`cargo xtask mounted`) until they have been run often enough.
-pub const BY_NAME: &[&str] = &["two-mounts"];
 
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;

@@ -103,7 +103,7 @@ fn every_operation(context: &Context) -> Result<()> {
 /// Mapped stores without msync: what the daemon never hears of until the kernel writes back.
 fn no_msync(context: &Context) -> Result<()> {
     let configuration = format!("nomsyncafterwrite = true\n{CONFIGURATION}");
-    must_pass(context, &configuration, usual(context, 20_000, 50_000))
+    must_pass(context, &configuration, usual(context, 50_000, 50_000))
 }
 
 /// Operations of at most 5,000 bytes: many to a page, many across its border.

@@ -17,9 +17,9 @@ pub static SUITE: Suite =
     Suite { name: "two-mounts", bed: Bed::Pair, cases: CASES, canary: Some("closed_between") };
 
 static CASES: &[Case] = &[
-    Case { name: "closed_between", seconds: 900, run: closed_between },
-    Case { name: "kept_open", seconds: 900, run: kept_open },
-    Case { name: "several_files_and_names", seconds: 900, run: several_files },
+    Case { name: "closed_between", seconds: 450, run: closed_between },
+    Case { name: "kept_open", seconds: 450, run: kept_open },
+    Case { name: "several_files_and_names", seconds: 450, run: several_files },
 ];
 
 /// The largest size that the file takes.
