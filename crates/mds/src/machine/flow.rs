@@ -18,6 +18,9 @@ use wire::{LockGrant, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, 
 /// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
 const PREPARE_WAIT: Duration = Duration::from_millis(1000);
 
+/// What looks like somebody else's change for so often is damage.
+const ATTEMPTS_MAX: u32 = 100;
+
 /// What a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -169,6 +172,11 @@ impl<M: MetaStore> Mds<M> {
             return self.park(now, op, flow, &run, out);
         }
         match &run.result {
+            Err(Stop::Status(part::GIVE_WAY))
+                if !is_prepare(&flow.request) && flow.attempt_count < ATTEMPTS_MAX =>
+            {
+                self.back_off(now, op, flow, out)
+            }
             Err(Stop::Status(status)) => {
                 let status = *status;
                 self.fail(now, op, flow, status, out)

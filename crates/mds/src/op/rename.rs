@@ -73,6 +73,10 @@ fn find(cx: &Cx, from: Place, to: Place, creds: &Credentials) -> Result<Found, S
     access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
     let target = cx.tx.dentry(to.parent, to.name)?;
     let source = source.ok_or(Status::NotFound)?;
+    if !cx.is_local(from.parent) && cx.is_local(source.fid) && cx.tx.inode(source.fid)?.is_none() {
+        // Removed since the name was asked for on its MDT: ask again.
+        return Err(part::GIVE_WAY.into());
+    }
     Ok(Found { from: from_attr, to: directory, source, target })
 }
 
