@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub const ENOENT: i32 = 2;
+pub const EIO: i32 = 5;
 pub const EBADF: i32 = 9;
 pub const EEXIST: i32 = 17;
 pub const ENOTDIR: i32 = 20;
@@ -241,6 +242,21 @@ impl Model {
             at = *self.entries(at)?.get(name).ok_or(ENOENT)?;
         }
         Ok(at)
+    }
+
+    /// One of the paths that lead to an inode.
+    pub fn path_of(&self, ino: usize) -> Option<Path> {
+        self.path_below(ROOT, ino)
+    }
+
+    fn path_below(&self, directory: usize, ino: usize) -> Option<Path> {
+        for (name, child) in self.entries(directory).ok()? {
+            let rest = if *child == ino { Some(Vec::new()) } else { self.path_below(*child, ino) };
+            if let Some(rest) = rest {
+                return Some([vec![name.clone()], rest].concat());
+            }
+        }
+        None
     }
 
     fn parent<'a>(&self, path: &'a [Name]) -> Result<(usize, &'a Name), i32> {

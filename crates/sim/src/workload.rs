@@ -1,7 +1,8 @@
 //! Which operations run, and which run together.
 
-use crate::model::{Model, Op, Path};
+use crate::model::{Op, Path};
 use base::Rng;
+use std::collections::BTreeSet;
 
 const DIRS: [&str; 3] = ["d0", "d1", "d2"];
 const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
@@ -12,7 +13,12 @@ const FILE_BYTES_MAX: u64 = 300_000;
 
 pub struct Workload<'a> {
     pub rng: &'a mut Rng,
-    pub model: &'a Model,
+    /// What the processes have open, by client and slot.
+    pub open: &'a BTreeSet<(usize, usize)>,
+    /// A name of a file that another client has open and that is cut off with it.
+    pub hot: Option<&'a Path>,
+    /// Clients that cannot reach an MDT: what needs it would wait to the end of the cut.
+    pub cut_off: &'a BTreeSet<usize>,
     pub mdt_count: u16,
     pub busy_slots: Vec<(usize, usize)>,
 }
@@ -73,15 +79,14 @@ impl Workload<'_> {
     /// A handle of this client that is open, and not in use by another operation of the round.
     fn open_slot(&mut self, client: usize) -> Option<usize> {
         let busy = &self.busy_slots;
-        let open = self.model.handles.range((client, 0)..(client + 1, 0));
-        let open: Vec<usize> =
-            open.map(|((_, slot), _)| *slot).filter(|slot| !busy.contains(&(client, *slot))).collect();
+        let open = self.open.range((client, 0)..(client + 1, 0)).filter(|key| !busy.contains(key));
+        let open: Vec<usize> = open.map(|(_, slot)| *slot).collect();
         self.rng.pick(&open).copied()
     }
 
     fn free_slot(&mut self, client: usize) -> Option<usize> {
         let is_free = |slot: &usize| {
-            !self.model.handles.contains_key(&(client, *slot)) && !self.busy_slots.contains(&(client, *slot))
+            !self.open.contains(&(client, *slot)) && !self.busy_slots.contains(&(client, *slot))
         };
         (0..SLOTS).find(is_free)
     }
@@ -106,9 +111,19 @@ impl Workload<'_> {
     fn draw(&mut self, client: usize) -> Op {
         let open = self.open_slot(client);
         if let Some(slot) = open
+            && self.cut_off.contains(&client)
+        {
+            return self.read_or_write(slot);
+        }
+        if let Some(slot) = open
             && self.rng.one_in(2)
         {
             return self.data_op(slot);
+        }
+        if let Some(path) = self.hot
+            && self.rng.one_in(4)
+        {
+            return Op::Unlink { path: path.clone() };
         }
         match self.rng.below(100) {
             0..18 => {
@@ -163,18 +178,24 @@ impl Workload<'_> {
         }
     }
 
-    fn data_op(&mut self, slot: usize) -> Op {
+    fn read_or_write(&mut self, slot: usize) -> Op {
         let fill = self.rng.below(256) as u8;
-        match self.rng.below(20) {
+        match self.rng.below(14) {
             0..7 => {
                 let offset = self.offset();
                 Op::Write { slot, offset, byte_count: self.byte_count(offset), fill }
             }
             7..9 => Op::Append { slot, byte_count: 1 + self.rng.below(5000), fill },
-            9..14 => {
+            _ => {
                 let offset = self.offset();
                 Op::Read { slot, offset, byte_count: self.byte_count(offset) }
             }
+        }
+    }
+
+    fn data_op(&mut self, slot: usize) -> Op {
+        match self.rng.below(20) {
+            0..14 => self.read_or_write(slot),
             14..16 => Op::Fstat { slot },
             16..17 => Op::Fsync { slot },
             _ => Op::Close { slot },

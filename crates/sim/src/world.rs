@@ -5,14 +5,15 @@ mod faults;
 mod judge;
 mod network;
 
-use crate::model::{Content, Inode, Model, Op, Outcome as Told, tell};
+use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
 use crate::mount::{Kernel, Port, Task};
 use crate::servers::{Effect, Engine, FSNAME, Server};
 use crate::sweep::Shared;
 use crate::workload::Workload;
 use crate::{Options, Violation};
 use base::{
-    ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Rng, TargetConfig, TargetId, Time, WallTime,
+    ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Rng, TargetConfig, TargetId, TargetKind,
+    Time, WallTime,
 };
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
 use std::cell::RefCell;
@@ -34,8 +35,17 @@ enum Event {
     Sync(TargetId),
     Start(TargetId),
     Notify(usize, u64, NotifyId, Notify),
-    Heal(Endpoint),
+    Heal(Cut),
     Crash(TargetId, bool),
+    /// All of these lose power at the same instant.
+    Blackout(Vec<TargetId>, Vec<usize>),
+}
+
+/// Frames that do not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cut {
+    End(Endpoint),
+    Link(Endpoint, Endpoint),
 }
 
 /// A mount and its processes.
@@ -75,7 +85,7 @@ pub struct World {
     pub servers: BTreeMap<TargetId, Server>,
     pub mounts: Vec<Mount>,
     config: ClusterConfig,
-    cut: BTreeSet<Endpoint>,
+    cut: BTreeSet<Cut>,
     loss_one_in: u64,
     delay_ns_max: u64,
     /// One of `candidates`, for choosing operations.
@@ -161,7 +171,8 @@ impl World {
             if self.is_broken() {
                 return;
             }
-            if self.is_doubtful || self.rng.one_in(60) {
+            // What is doubtful goes on for a while: others act on what a cut-off client does not know yet.
+            if self.rng.one_in(if self.is_doubtful { 4 } else { 60 }) {
                 self.rest();
             }
             if self.is_broken() {
@@ -247,6 +258,9 @@ impl World {
         self.plan_faults();
         self.was_full |= self.is_full;
         let mut busy_slots = Vec::new();
+        let open = self.open_slots();
+        let cut_off = self.cut_off_seats();
+        let hot = self.hot_path(&cut_off);
         for seat in 0..self.mounts.len() {
             let twice = self.rng.one_in(4);
             for _ in 0..1 + usize::from(twice) {
@@ -256,7 +270,9 @@ impl World {
                 let mut rng = self.rng.fork();
                 let mut workload = Workload {
                     rng: &mut rng,
-                    model: &self.model,
+                    open: &open,
+                    cut_off: &cut_off,
+                    hot: hot.as_ref().filter(|(holder, _)| *holder != seat).map(|(_, path)| path),
                     mdt_count: self.options.mdt_count,
                     busy_slots: std::mem::take(&mut busy_slots),
                 };
@@ -274,6 +290,36 @@ impl World {
         self.run_for(Duration::from_nanos(pause));
     }
 
+    /// What the kernels have open: what the model has, unless something is doubtful.
+    fn open_slots(&self) -> BTreeSet<(usize, usize)> {
+        let of_mount = |(seat, mount): (usize, &Mount)| {
+            let slots: Vec<_> = mount.port.borrow().handles.keys().map(|slot| (seat, *slot)).collect();
+            slots
+        };
+        self.mounts.iter().enumerate().flat_map(of_mount).collect()
+    }
+
+    /// Clients that cannot reach one of the MDTs, or nobody.
+    fn cut_off_seats(&self) -> BTreeSet<usize> {
+        let is_cut_off = |end: Endpoint| {
+            self.cut.iter().any(|cut| match cut {
+                Cut::End(other) => *other == end,
+                Cut::Link(client, Endpoint::Target(id)) => *client == end && id.kind == TargetKind::Mdt,
+                Cut::Link(..) => false,
+            })
+        };
+        let seats =
+            self.mounts.iter().enumerate().filter(|(_, mount)| is_cut_off(Endpoint::Client(mount.id)));
+        seats.map(|(seat, _)| seat).collect()
+    }
+
+    /// A name of a file that a cut-off client has open.
+    fn hot_path(&self, cut_off: &BTreeSet<usize>) -> Option<(usize, Path)> {
+        let seat = *cut_off.first()?;
+        let (_, ino) = self.model.handles.range((seat, 0)..(seat + 1, 0)).next()?;
+        Some((seat, self.model.path_of(*ino)?))
+    }
+
     /// Everything heals, and all must come to rest in the state that the model has.
     fn rest(&mut self) {
         self.count("rest");
@@ -284,7 +330,8 @@ impl World {
         for server in self.servers.values() {
             server.objects.set_full(false);
         }
-        self.wire.retain(|_, event| !matches!(event, Event::Heal(_)));
+        self.wire
+            .retain(|_, event| !matches!(event, Event::Heal(_) | Event::Crash(..) | Event::Blackout(..)));
         let wait = if self.is_doubtful { 200 } else { 15 };
         self.run_for(Duration::from_secs(wait));
         if self.is_broken() {

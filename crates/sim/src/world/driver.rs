@@ -66,9 +66,10 @@ impl World {
                 }
             }
             Event::Crash(id, is_power) => self.crash(id, is_power),
-            Event::Heal(end) => {
-                self.trace(|| format!("{end} is reachable again"));
-                self.cut.remove(&end);
+            Event::Blackout(targets, seats) => self.black_out(&targets, &seats),
+            Event::Heal(cut) => {
+                self.trace(|| format!("{cut:?} is over"));
+                self.cut.remove(&cut);
             }
             Event::Notify(seat, generation, id, notify) => {
                 if self.mounts[seat].generation != generation {

@@ -1,6 +1,7 @@
 //! What a machine room does: targets lose power, clients die, networks part, disks fill.
 
 use super::*;
+use crate::model::EIO;
 
 impl World {
     pub(super) fn plan_faults(&mut self) {
@@ -17,19 +18,14 @@ impl World {
             }
         }
         if weather.has_partitions && self.rng.one_in(40) {
-            let seat = self.rng.below(self.mounts.len() as u64) as usize;
-            let end = if self.rng.one_in(3) {
-                self.rng.pick(&ids).map(|id| Endpoint::Target(*id))
-            } else {
-                Some(Endpoint::Client(self.mounts[seat].id))
-            };
-            if let Some(end) = end {
-                self.partition(end);
-            }
+            self.partition();
         }
         if weather.has_deaths && self.rng.one_in(80) {
             let seat = self.rng.below(self.mounts.len() as u64) as usize;
             self.kill_mount(seat);
+        }
+        if weather.has_crashes && weather.has_deaths && self.rng.one_in(50) {
+            self.plan_blackout(&ids);
         }
         if weather.has_full_disks && self.are_osts_up() && (self.is_full || self.rng.one_in(40)) {
             self.is_full = !self.is_full;
@@ -39,6 +35,30 @@ impl World {
             for server in self.servers.values() {
                 server.objects.set_full(self.is_full);
             }
+        }
+    }
+
+    /// Some machines of the room, servers and clients, lose power together: now and then all of them.
+    fn plan_blackout(&mut self, ids: &[TargetId]) {
+        let is_total = self.rng.one_in(4);
+        let mut targets = ids.to_vec();
+        targets.retain(|_| is_total || self.rng.one_in(2));
+        let mut seats: Vec<usize> = (0..self.mounts.len()).collect();
+        seats.retain(|_| is_total || self.rng.one_in(2));
+        let at = match self.rng.below(3) {
+            0 => self.rng.below(1_500_000_000),
+            _ => self.rng.below(40_000_000),
+        };
+        self.post(Duration::from_nanos(at), Event::Blackout(targets, seats));
+    }
+
+    pub(super) fn black_out(&mut self, targets: &[TargetId], seats: &[usize]) {
+        self.count("blackout");
+        for id in targets {
+            self.crash(*id, true);
+        }
+        for seat in seats {
+            self.kill_mount(*seat);
         }
     }
 
@@ -95,6 +115,10 @@ impl World {
             model.drop_client(seat);
         }
         self.model.drop_client(seat);
+        // Nobody will ever say how its calls end; what is doubtful is not judged.
+        for done in self.round.iter_mut().filter(|done| done.client == seat) {
+            done.outcome.get_or_insert(Told::Error(EIO));
+        }
         let mount = self.new_mount();
         self.mounts[seat] = mount;
     }

@@ -6,7 +6,7 @@ use super::*;
 impl World {
     pub(super) fn post_frame(&mut self, frame: Frame, _seat: usize) {
         self.digest(&[self.now.time.0, frame.xid.0, frame.transno.0, frame.body.len() as u64]);
-        if self.cut.contains(&frame.src) || self.cut.contains(&frame.dst) {
+        if self.is_cut(&frame) {
             return self.count("frame cut");
         }
         let mut copies = 1;
@@ -25,7 +25,7 @@ impl World {
     }
 
     pub(super) fn deliver(&mut self, frame: Frame) {
-        if self.cut.contains(&frame.src) || self.cut.contains(&frame.dst) {
+        if self.is_cut(&frame) {
             return self.count("frame cut");
         }
         self.trace(|| describe(&frame));
@@ -43,18 +43,56 @@ impl World {
         }
     }
 
-    /// Short ones are ridden out; long ones cost the client its sessions.
-    pub(super) fn partition(&mut self, end: Endpoint) {
-        let is_long = self.rng.one_in(4);
+    fn is_cut(&self, frame: &Frame) -> bool {
+        let is_between = |cut: &Cut| match *cut {
+            Cut::End(end) => end == frame.src || end == frame.dst,
+            Cut::Link(a, b) => (a, b) == (frame.src, frame.dst) || (b, a) == (frame.src, frame.dst),
+        };
+        self.cut.iter().any(is_between)
+    }
+
+    /// Somebody is cut off from all, or two from each other. Short ones are ridden out; long ones cost the client its
+    /// sessions.
+    pub(super) fn partition(&mut self) {
+        let ids: Vec<TargetId> = self.servers.keys().copied().collect();
+        let seat = self.rng.below(self.mounts.len() as u64) as usize;
+        let client = Endpoint::Client(self.mounts[seat].id);
+        let target = self.rng.pick(&ids).map_or(client, |id| Endpoint::Target(*id));
+        let is_long = self.rng.one_in(2);
+        let (cut, name) = match (self.rng.below(6), is_long) {
+            (0, false) => (Cut::End(target), "partition, short"),
+            (0, true) => (Cut::End(target), "partition, long"),
+            (1, false) => (Cut::End(client), "partition, short"),
+            (1, true) => (Cut::End(client), "partition, long"),
+            (_, false) => (Cut::Link(client, target), "link cut, short"),
+            (_, true) => (self.cut_from_open_file().unwrap_or(Cut::Link(client, target)), "link cut, long"),
+        };
         let nanoseconds = if is_long { 100_000_000_000 } else { 0 } + self.rng.below(5_000_000_000);
-        self.count(if is_long { "partition, long" } else { "partition, short" });
-        self.trace(|| format!("{end} is cut off for {nanoseconds} ns"));
+        self.count(name);
+        self.trace(|| format!("{cut:?} for {nanoseconds} ns"));
         if is_long {
             // Others may wait for what it holds until it is evicted.
             self.is_doubtful = true;
+            self.lost_at = self.now.time;
         }
-        self.cut.insert(end);
-        self.post(Duration::from_nanos(nanoseconds), Event::Heal(end));
+        self.cut.insert(cut);
+        self.post(Duration::from_nanos(nanoseconds), Event::Heal(cut));
+    }
+
+    /// A client and the MDT that has a file which it has open: that MDT may give up what the client goes on using.
+    fn cut_from_open_file(&mut self) -> Option<Cut> {
+        let handles: Vec<_> = self.model.handles.iter().map(|((seat, _), ino)| (*seat, *ino)).collect();
+        let (seat, ino) = *self.rng.pick(&handles)?;
+        let mdts: Vec<TargetId> =
+            self.servers.keys().filter(|id| id.kind == TargetKind::Mdt).copied().collect();
+        // The numbers of an MDT's files are in one range, so this is the MDT of the node.
+        let node = self.model.inode(ino).node?;
+        let is_its = |id: &&TargetId| {
+            let first = |index| Fid { seq: Fid::sequence(index, 0), oid: 0, ver: 0 }.inode_number();
+            (first(id.index)..first(id.index + 1)).contains(&node)
+        };
+        let mdt = *mdts.iter().find(is_its)?;
+        Some(Cut::Link(Endpoint::Client(self.mounts[seat].id), Endpoint::Target(mdt)))
     }
 }
 

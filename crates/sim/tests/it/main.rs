@@ -36,6 +36,17 @@ fn fair_weather_has_no_evictions_and_no_losses() {
     }
 }
 
+#[test]
+fn a_sweep_knows_what_never_happened_in_it() {
+    let nothing = sweep::Report::default();
+    assert_eq!(nothing.missing(), sweep::EXPECTED);
+    let mut counts: std::collections::BTreeMap<_, _> =
+        sweep::EXPECTED.iter().map(|name| (*name, 1)).collect();
+    assert!(sweep::Report { counts: counts.clone(), ..Default::default() }.missing().is_empty());
+    counts.insert("power failure", 0);
+    assert_eq!(sweep::Report { counts, ..Default::default() }.missing(), ["power failure"]);
+}
+
 /// The canary: a judge who is told a lie must notice.
 #[test]
 fn a_wrong_outcome_is_explained_by_nothing() {
