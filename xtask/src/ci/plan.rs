@@ -188,8 +188,7 @@ fn steps() -> Vec<Step> {
         let step = step(&format!("{suite}-uring"), *seconds, kind);
         steps.push(Step { needs: &["build"], is_optional, ..step });
     }
-    let kernel =
-        step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "mounting", "coherence", "posix"]));
+    let kernel = step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "mounting", "coherence"]));
     steps.push(Step { needs: &["build"], is_optional: true, ..kernel });
     steps
 }
