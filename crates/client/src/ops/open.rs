@@ -326,9 +326,13 @@ pub(crate) fn take_error(ctx: &Ctx, fh: u64) -> Outcome<()> {
 }
 
 /// Makes the data of a file durable on all OSTs that have some.
-pub(crate) async fn sync_objects(ctx: &Ctx, file: &File) -> Outcome<()> {
+pub(crate) async fn sync_objects(
+    ctx: &Ctx,
+    file: &File,
+    targets: impl IntoIterator<Item = TargetId>,
+) -> Outcome<()> {
     let mut requests = Vec::new();
-    for target in uncommitted_data(ctx, file.fid).into_keys() {
+    for target in targets {
         let objects = (0..file.layout.osts.len() as u32)
             .filter(|stripe| file.target(*stripe) == Ok(target))
             .map(|stripe| file.layout.object(stripe))

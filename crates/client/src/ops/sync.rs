@@ -4,21 +4,36 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
 use crate::executor::oneshot;
 use crate::ops::io::File;
-use crate::ops::open::{release, sync_objects, take_error};
+use crate::ops::open::{release, sync_objects, take_error, uncommitted_data};
 use base::{Duration, Fid, TargetId, TargetKind};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
+use std::collections::BTreeSet;
 use wire::{MdtRequest, OstRequest, Request};
 
 /// How long an unmount waits for closes and sessions after everything is durable.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Makes the data durable that this client has written.
 pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
     match layout {
-        Some(layout) => sync_objects(ctx, &File { fid, layout }).await,
+        Some(layout) => {
+            let targets = uncommitted_data(ctx, fid).into_keys();
+            sync_objects(ctx, &File { fid, layout }, targets).await
+        }
         None => Ok(()),
     }
+}
+
+/// Makes all data of a file durable, whoever has written them: fsync(2) promises that of the file.
+async fn sync_whole(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    let Some(layout) = layout else { return Ok(()) };
+    let file = File { fid, layout };
+    let targets: BTreeSet<TargetId> =
+        (0..file.layout.osts.len() as u32).map(|stripe| file.target(stripe)).collect::<Result<_, _>>()?;
+    sync_objects(ctx, &file, targets).await
 }
 
 /// Makes the changes of an inode durable that this client knows of.
@@ -47,7 +62,7 @@ async fn sync_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 
 pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
     let fid = super::inode_of(ctx, node)?;
-    let data = sync_data(ctx, fid).await;
+    let data = sync_whole(ctx, fid).await;
     let inode = sync_inode(ctx, fid).await;
     take_error(ctx, fh)?;
     data.and(inode).map(|()| Answer::Done)

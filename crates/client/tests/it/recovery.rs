@@ -216,3 +216,18 @@ fn a_file_made_before_any_ost_was_known_gets_its_place_when_it_is_written() {
     assert_eq!(world.read(0, file, 0, 100), b"data");
     assert_eq!(world.attr(0, file.0).size_bytes, 4);
 }
+
+#[test]
+fn fsync_makes_durable_what_another_mount_has_written() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    // Sessions begin with something durable.
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    world.sync();
+    assert_eq!(world.write(0, file, 0, b"theirs"), Ok(6));
+    assert!(world.unsynced_count(0) > 0);
+    assert_eq!(world.call(1, Call::Fsync { node, fh, data_only: false }), Ok(Answer::Done));
+    assert_eq!(world.unsynced_count(0), 0);
+}
