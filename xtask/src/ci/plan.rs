@@ -188,7 +188,7 @@ fn steps() -> Vec<Step> {
         let step = step(&format!("{suite}-uring"), *seconds, kind);
         steps.push(Step { needs: &["build"], is_optional, ..step });
     }
-    let kernel = step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "mounting", "coherence"]));
+    let kernel = step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "mounting"]));
     steps.push(Step { needs: &["build"], is_optional: true, ..kernel });
     steps
 }
