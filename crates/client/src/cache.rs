@@ -1,7 +1,7 @@
 //! What may be answered without asking, and for how long the kernel may do so.
 
 use crate::call::{AttrAnswer, EntryAnswer};
-use crate::nodes::Lease;
+use crate::nodes::ChildrenLock;
 use crate::state::State;
 use base::{Attr, Duration, Fid, FileType, LockId, TargetId, names::name_hash};
 use wire::lock::bits;
@@ -22,31 +22,32 @@ impl State {
         self.has_lock(State::mdt(fid), Resource::Inode(fid), LockPolicy::Bits(wanted))
     }
 
-    /// Whether these bits of an inode are covered by a lock of its own, or by the lease under which it was listed.
+    /// Whether these bits of an inode are covered by a lock of its own, or by the children's lock under which it was listed.
     pub(crate) fn is_covered(&self, fid: Fid, wanted: u32) -> bool {
-        let lease = self.nodes.by_fid(fid).and_then(|node| node.lease);
-        lease.is_some_and(|lease| self.has_lease(lease)) || self.has_bits(fid, wanted)
+        let listed_under = self.nodes.by_fid(fid).and_then(|node| node.listed_under);
+        listed_under.is_some_and(|lock| self.has_children_lock(lock)) || self.has_bits(fid, wanted)
     }
 
-    pub(crate) fn has_lease(&self, lease: Lease) -> bool {
-        let target = State::mdt(lease.parent);
+    pub(crate) fn has_children_lock(&self, held: ChildrenLock) -> bool {
+        let target = State::mdt(held.parent);
         let Some(connection) = self.connections.get(&target) else { return false };
-        connection.locks.get(lease.lock).is_some()
-            && !connection.locks.is_dying(lease.lock)
+        connection.locks.get(held.lock).is_some()
+            && !connection.locks.is_dying(held.lock)
             && !self.lease_left(target).is_zero()
     }
 
     /// The lock on a directory's children, if it is held.
-    pub(crate) fn lease_on(&self, parent: Fid) -> Option<LockId> {
+    pub(crate) fn children_lock_on(&self, parent: Fid) -> Option<LockId> {
         let policy = LockPolicy::Bits(bits::CHILDREN);
         let locks = &self.connections.get(&State::mdt(parent))?.locks;
         locks.find(Resource::Inode(parent), LockMode::Pr, policy)
     }
 
-    /// Whether what is known of a name is true: by the lock of its slot, or the lease under which it was listed.
+    /// Whether what is known of a name is true: by the lock of its slot, or the children's lock under which it was listed.
     fn is_name_covered(&self, parent: Fid, name: &[u8]) -> bool {
-        let lease = self.names.get(parent, name).and_then(|known| known.lease);
-        lease.is_some_and(|lock| self.has_lease(Lease { parent, lock })) || self.has_name_lock(parent, name)
+        let listed_under = self.names.get(parent, name).and_then(|known| known.listed_under);
+        listed_under.is_some_and(|lock| self.has_children_lock(ChildrenLock { parent, lock }))
+            || self.has_name_lock(parent, name)
     }
 
     pub(crate) fn has_name_lock(&self, parent: Fid, name: &[u8]) -> bool {
@@ -178,11 +179,12 @@ impl State {
 
     /// Caches a name when a lock covers it; how long the kernel may rely on it.
     fn name_valid(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, is_valid: bool) -> Duration {
-        // A lease covers what was listed under it, and nothing else.
+        // A children's lock covers what was listed under it, and nothing else.
         let listed = self.names.get(parent, name).filter(|known| known.fid == fid);
-        let lease =
-            listed.and_then(|known| known.lease).filter(|lock| self.has_lease(Lease { parent, lock: *lock }));
-        if !is_valid || (lease.is_none() && !self.has_name_lock(parent, name)) {
+        let listed_under = listed
+            .and_then(|known| known.listed_under)
+            .filter(|lock| self.has_children_lock(ChildrenLock { parent, lock: *lock }));
+        if !is_valid || (listed_under.is_none() && !self.has_name_lock(parent, name)) {
             // What an unlocked answer says is not believed later, and what was believed before is in doubt.
             if self.names.get(parent, name).is_some_and(|known| known.fid != fid) {
                 self.names.remove(parent, name);
@@ -192,7 +194,7 @@ impl State {
         let left =
             if self.options.has_inc_epoch { self.lease_left(State::mdt(parent)) } else { Duration::ZERO };
         let until = if left.is_zero() { base::Time::ZERO } else { self.now.time.after(left) };
-        self.names.put_leased(parent, name, fid, until, lease);
+        self.names.put_listed(parent, name, fid, until, listed_under);
         left
     }
 

@@ -42,11 +42,11 @@ pub(crate) struct Listing {
     pub(crate) trust: Option<Trust>,
 }
 
-/// Why entries of a listing may be believed later: a lease that came with them, and no change of this client's own
-/// since they were asked for: of names in the directory, or of an inode that it did not know.
+/// Why entries of a listing may be believed later: a children's lock that came with them, and no change of this
+/// client's own since they were asked for: of names in the directory, or of an inode that it did not know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trust {
-    pub(crate) lease: LockId,
+    pub(crate) lock: LockId,
     pub(crate) change_count: u64,
     pub(crate) unseen_count: u64,
 }

@@ -7,7 +7,7 @@
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
-use crate::nodes::Lease;
+use crate::nodes::ChildrenLock;
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId};
@@ -263,11 +263,11 @@ async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64) {
     }
 }
 
-/// The kernel forgets what it was told under a lease on a directory's children: the names first, as for one of them.
+/// The kernel forgets what it was told under the lock on a directory's children: the names first, as for one of them.
 async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
     let (names, fids) = ctx.with(|state| {
-        let told = state.forget_leased_names(parent, lock);
-        let fids = state.nodes.end_lease(Lease { parent, lock });
+        let told = state.forget_listed_names(parent, lock);
+        let fids = state.nodes.end_children_lock(ChildrenLock { parent, lock });
         // A lock of its own still covers some.
         let fids: Vec<Fid> = fids.into_iter().filter(|fid| !state.has_bits(*fid, bits::SELF)).collect();
         (told, fids)
@@ -281,10 +281,10 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
 }
 
 impl State {
-    /// Names that were true under a lease only; returns those that the kernel may answer from.
-    fn forget_leased_names(&mut self, parent: Fid, lock: LockId) -> Vec<Vec<u8>> {
+    /// Names that were true under a children's lock only; returns those that the kernel may answer from.
+    fn forget_listed_names(&mut self, parent: Fid, lock: LockId) -> Vec<Vec<u8>> {
         let mut told = Vec::new();
-        for name in self.names.leave_lease(parent, lock) {
+        for name in self.names.take_listed(parent, lock) {
             if self.has_name_lock(parent, &name.name) {
                 continue;
             }

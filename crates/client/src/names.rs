@@ -12,11 +12,11 @@ pub(crate) struct Name {
     /// The kernel may answer from it until then.
     pub(crate) kernel_until: Time,
     /// Learnt from a listing, and true while this lock on the directory's children is held.
-    pub(crate) lease: Option<LockId>,
+    pub(crate) listed_under: Option<LockId>,
 }
 
 /// Names by directory and hash: what one name lock covers stands together. An entry is believed only while a lock
-/// covers its slot, or the lease is held under which it was learnt.
+/// covers its slot, or the children's lock is held under which it was listed.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     slots: BTreeMap<(Fid, u64), Vec<Name>>,
@@ -29,28 +29,28 @@ impl Names {
 
     /// Remembers a name that a lock on its slot covers; keeps the later of both kernel times.
     pub(crate) fn put(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, kernel_until: Time) {
-        self.put_leased(parent, name, fid, kernel_until, None);
+        self.put_listed(parent, name, fid, kernel_until, None);
     }
 
-    /// The same for a name that is known under a lease.
-    pub(crate) fn put_leased(
+    /// The same for a name that is known under a children's lock.
+    pub(crate) fn put_listed(
         &mut self,
         parent: Fid,
         name: &[u8],
         fid: Option<Fid>,
         kernel_until: Time,
-        lease: Option<LockId>,
+        listed_under: Option<LockId>,
     ) {
         let slot = self.slots.entry((parent, name_hash(name))).or_default();
         match slot.iter_mut().find(|known| known.name == name) {
             Some(known) => {
-                if known.fid != fid || lease.is_some() {
-                    known.lease = lease;
+                if known.fid != fid || listed_under.is_some() {
+                    known.listed_under = listed_under;
                 }
                 known.fid = fid;
                 known.kernel_until = known.kernel_until.max(kernel_until);
             }
-            None => slot.push(Name { name: name.to_vec(), fid, kernel_until, lease }),
+            None => slot.push(Name { name: name.to_vec(), fid, kernel_until, listed_under }),
         }
     }
 
@@ -69,15 +69,15 @@ impl Names {
         self.slots.remove(&(parent, hash)).unwrap_or_default()
     }
 
-    /// What is known under a lease, and under nothing else from now on.
-    pub(crate) fn leave_lease(&mut self, parent: Fid, lease: LockId) -> Vec<Name> {
+    /// What is known under a children's lock, and under nothing else from now on.
+    pub(crate) fn take_listed(&mut self, parent: Fid, listed_under: LockId) -> Vec<Name> {
         let slots = self.slots.range_mut((parent, 0)..=(parent, u64::MAX)).flat_map(|(_, slot)| slot);
-        let mut leased = Vec::new();
-        for name in slots.filter(|name| name.lease == Some(lease)) {
-            name.lease = None;
-            leased.push(name.clone());
+        let mut listed = Vec::new();
+        for name in slots.filter(|name| name.listed_under == Some(listed_under)) {
+            name.listed_under = None;
+            listed.push(name.clone());
         }
-        leased
+        listed
     }
 
     /// Forgets what is under directories of which `is_lost` holds.

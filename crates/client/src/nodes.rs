@@ -8,7 +8,7 @@ use wire::mdt::FileLock;
 
 /// A lock on the children of a directory, under which something of one of them was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lease {
+pub(crate) struct ChildrenLock {
     pub(crate) parent: Fid,
     pub(crate) lock: LockId,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Lease {
 pub(crate) struct Node {
     pub(crate) fid: Fid,
     /// What was learnt from a listing is true while this is held; `Nodes` sets it.
-    pub(crate) lease: Option<Lease>,
+    pub(crate) listed_under: Option<ChildrenLock>,
     /// References of the kernel.
     pub(crate) lookup_count: u64,
     /// The newest attributes seen.
@@ -56,7 +56,7 @@ impl Node {
     fn new(fid: Fid) -> Node {
         Node {
             fid,
-            lease: None,
+            listed_under: None,
             lookup_count: 0,
             attr: None,
             is_attr_stale: false,
@@ -113,12 +113,12 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: BTreeMap<u64, Node>,
-    by_lease: BTreeMap<Lease, BTreeSet<u64>>,
+    by_children_lock: BTreeMap<ChildrenLock, BTreeSet<u64>>,
 }
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
-        let mut nodes = Nodes { nodes: BTreeMap::new(), by_lease: BTreeMap::new() };
+        let mut nodes = Nodes { nodes: BTreeMap::new(), by_children_lock: BTreeMap::new() };
         nodes.get_or_new(Fid::ROOT);
         nodes
     }
@@ -155,43 +155,43 @@ impl Nodes {
     pub(crate) fn drop_unused(&mut self, node: u64) -> Option<Node> {
         let gone =
             self.nodes.get(&node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()?;
-        if let Some(lease) = gone.lease {
-            self.leave(lease, node);
+        if let Some(lock) = gone.listed_under {
+            self.leave(lock, node);
         }
         Some(gone)
     }
 
-    /// What is known of an inode is true as long as this lease is held.
-    pub(crate) fn enter_lease(&mut self, fid: Fid, lease: Lease) {
-        let Some(old) = self.by_fid_mut(fid).map(|node| node.lease.replace(lease)) else { return };
-        if old == Some(lease) {
+    /// What is known of an inode is true as long as this lock is held.
+    pub(crate) fn note_listed(&mut self, fid: Fid, lock: ChildrenLock) {
+        let Some(old) = self.by_fid_mut(fid).map(|node| node.listed_under.replace(lock)) else { return };
+        if old == Some(lock) {
             return;
         }
         let node = fid.inode_number();
         if let Some(old) = old {
             self.leave(old, node);
         }
-        self.by_lease.entry(lease).or_default().insert(node);
+        self.by_children_lock.entry(lock).or_default().insert(node);
     }
 
-    /// The inodes that relied on a lease, which do not any more.
-    pub(crate) fn end_lease(&mut self, lease: Lease) -> Vec<Fid> {
-        let ids = self.by_lease.remove(&lease).unwrap_or_default();
+    /// The inodes that relied on a children's lock, which do not any more.
+    pub(crate) fn end_children_lock(&mut self, lock: ChildrenLock) -> Vec<Fid> {
+        let ids = self.by_children_lock.remove(&lock).unwrap_or_default();
         let mut fids = Vec::with_capacity(ids.len());
         for id in ids {
             if let Some(node) = self.nodes.get_mut(&id) {
-                node.lease = None;
+                node.listed_under = None;
                 fids.push(node.fid);
             }
         }
         fids
     }
 
-    fn leave(&mut self, lease: Lease, node: u64) {
-        if let Some(ids) = self.by_lease.get_mut(&lease) {
+    fn leave(&mut self, lock: ChildrenLock, node: u64) {
+        if let Some(ids) = self.by_children_lock.get_mut(&lock) {
             ids.remove(&node);
             if ids.is_empty() {
-                self.by_lease.remove(&lease);
+                self.by_children_lock.remove(&lock);
             }
         }
     }

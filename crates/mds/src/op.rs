@@ -288,8 +288,8 @@ impl Cx<'_> {
     }
 
     /// The caller would like to rely on what it is told of a directory's children.
-    pub fn want_children(&mut self, lease: Option<base::LockId>, directory: Fid) {
-        if let Some(lock) = lease {
+    pub fn want_children(&mut self, children_lock: Option<base::LockId>, directory: Fid) {
+        if let Some(lock) = children_lock {
             let (resource, policy) = (Resource::Inode(directory), LockPolicy::Bits(bits::CHILDREN));
             self.outcome.wanted.push((lock, ldlm::Need { resource, mode: LockMode::Pr, policy }));
         }
@@ -356,9 +356,9 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             open::report_size(cx, *fid, reported)
         }
         MdtRequest::Reopen { fid, open } => open::reopen(cx, *fid, *open),
-        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs, lease } => {
+        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs, children } => {
             let wanted = readdir::Wanted { entry_count_max: *entry_count_max, with_attrs: *with_attrs };
-            readdir::run(cx, *fid, *after, wanted, *lease)
+            readdir::run(cx, *fid, *after, wanted, *children)
         }
         MdtRequest::Listxattr { fid, want } => xattr::list(cx, *fid, *want),
         MdtRequest::Getxattr { fid, name } => xattr::get(cx, *fid, name),

@@ -123,9 +123,9 @@ pub enum MdtRequest {
         mtime: WallTime,
         stamp: WallTime,
     } = 11,
-    /// Entries with a position above `after`, in order of position. `lease`: for the directory's `bits::CHILDREN`,
-    /// mode PR. -> Entries
-    Readdir { fid: Fid, after: u64, entry_count_max: u32, with_attrs: bool, lease: Option<LockId> } = 12,
+    /// Entries with a position above `after`, in order of position. `children`: a lock for the directory's
+    /// `bits::CHILDREN`, mode PR. -> Entries
+    Readdir { fid: Fid, after: u64, entry_count_max: u32, with_attrs: bool, children: Option<LockId> } = 12,
     /// -> Bytes
     Readlink { fid: Fid } = 13,
     /// All names, and values while they fit. -> Xattrs

@@ -3,7 +3,7 @@
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
 use crate::ctx::{Ctx, Outcome, join_all, mdt_of};
 use crate::handles::{Handle, Listing, Trust};
-use crate::nodes::Lease;
+use crate::nodes::ChildrenLock;
 use crate::ops::{attr, fid_of};
 use crate::state::State;
 use base::{Fid, FileType, OpenHandle, Status, Time};
@@ -124,12 +124,12 @@ impl State {
             directory.is_some_and(|node| node.change_count == trust.change_count)
                 && state.unseen_count == trust.unseen_count
         };
-        let lease = trust
+        let lock = trust
             .filter(|trust| is_unchanged(self, *trust))
-            .map(|trust| Lease { parent, lock: trust.lease })
-            .filter(|lease| self.has_lease(*lease));
-        let Some(lease) = lease else { return false };
-        self.names.put_leased(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lease.lock));
+            .map(|trust| ChildrenLock { parent, lock: trust.lock })
+            .filter(|lock| self.has_children_lock(*lock));
+        let Some(lock) = lock else { return false };
+        self.names.put_listed(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lock.lock));
         let node = self.nodes.get_or_new(entry.fid);
         node.note_name(parent, &entry.name);
         if node.symlink_target.is_none() {
@@ -143,7 +143,7 @@ impl State {
                 let xattrs = xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
                 node.xattrs = Some(xattrs.collect());
             }
-            self.nodes.enter_lease(entry.fid, lease);
+            self.nodes.note_listed(entry.fid, lock);
         }
         self.keep_listed(entry.fid);
         true
@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// READDIRPLUS: attributes go along as far as locks say that they are true. What no lease covers (somebody changes
+/// READDIRPLUS: attributes go along as far as locks say that they are true. What no lock covers (somebody changes
 /// something in the directory) is looked up, all side by side. While another call on the directory is unanswered names
 /// get no lifetime, as the kernel could be told to forget them before it has read this answer (hazard 3.3).
 async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<Vec<u8>>, answer: &mut [DirEntryAnswer]) {
@@ -231,17 +231,17 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(Di
     }
 }
 
-/// Asks for the entries behind position `after`, with a lease on them.
+/// Asks for the entries behind position `after`, with a lock on them.
 async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()> {
     let target = mdt_of(fid)?;
-    let (held, lease, change_count, unseen_count) = ctx.with(|state| {
-        let held = state.lease_on(fid);
-        let lease = if held.is_none() { state.offer(target) } else { None };
+    let (held, offered, change_count, unseen_count) = ctx.with(|state| {
+        let held = state.children_lock_on(fid);
+        let offered = if held.is_none() { state.offer(target) } else { None };
         let change_count = state.nodes.by_fid(fid).map_or(0, |node| node.change_count);
-        (held, lease, change_count, state.unseen_count)
+        (held, offered, change_count, state.unseen_count)
     });
     let entry_count_max = if after == 0 { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
-    let request = MdtRequest::Readdir { fid, after, entry_count_max, with_attrs: true, lease };
+    let request = MdtRequest::Readdir { fid, after, entry_count_max, with_attrs: true, children: offered };
     let reply = ctx.mdt(fid, request, Kind::Plain).await?;
     let MdtReply::Entries { mut entries, is_end, grants } = reply else {
         return Err(Status::ProtocolError);
@@ -251,10 +251,10 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
     }
     ctx.with(|state| {
         state.take_grants(target, &grants);
-        let granted = grants.first().map(|grant| grant.lock).filter(|lock| Some(*lock) == lease);
+        let granted = grants.first().map(|grant| grant.lock).filter(|lock| Some(*lock) == offered);
         if let Some(handle) = state.handles.get_mut(&fh) {
             entries.reverse();
-            let trust = held.or(granted).map(|lease| Trust { lease, change_count, unseen_count });
+            let trust = held.or(granted).map(|lock| Trust { lock, change_count, unseen_count });
             handle.listing = Listing { ahead: entries, offset: at, is_end, trust };
         }
     });

@@ -30,10 +30,10 @@ pub fn run(
     fid: Fid,
     after: u64,
     wanted: Wanted,
-    lease: Option<LockId>,
+    children_lock: Option<LockId>,
 ) -> Result<MdtReply, Stop> {
     cx.directory(fid)?;
-    cx.want_children(lease, fid);
+    cx.want_children(children_lock, fid);
     let grants = Vec::new();
     let Some(first) = after.checked_add(1) else {
         return Ok(MdtReply::Entries { entries: Vec::new(), is_end: true, grants });

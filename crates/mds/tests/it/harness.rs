@@ -480,7 +480,7 @@ impl World {
         let mut after = 0;
         loop {
             let request =
-                MdtRequest::Readdir { fid, after, entry_count_max: 3, with_attrs: true, lease: None };
+                MdtRequest::Readdir { fid, after, entry_count_max: 3, with_attrs: true, children: None };
             let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
             let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("{reply:?}") };
             for entry in entries {

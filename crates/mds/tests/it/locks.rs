@@ -91,11 +91,16 @@ fn nobody_relies_on_a_size_that_is_not_known() {
     world.pass(Duration::from_millis(1));
 }
 
-/// Client 1 lists the root and gets a lease on its children.
-fn list_with_lease(world: &mut World) -> base::LockId {
-    let lease = world.want(1).inode;
-    let request =
-        MdtRequest::Readdir { fid: Fid::ROOT, after: 0, entry_count_max: 100, with_attrs: true, lease };
+/// Client 1 lists the root and gets a lock on its children.
+fn list_with_children_lock(world: &mut World) -> base::LockId {
+    let children_lock = world.want(1).inode;
+    let request = MdtRequest::Readdir {
+        fid: Fid::ROOT,
+        after: 0,
+        entry_count_max: 100,
+        with_attrs: true,
+        children: children_lock,
+    };
     let MdtReply::Entries { grants, .. } = world.ask(1, 0, request).unwrap() else { panic!("no entries") };
     assert_eq!(grants.len(), 1);
     assert_eq!(grants[0].resource, Resource::Inode(Fid::ROOT));
@@ -104,7 +109,7 @@ fn list_with_lease(world: &mut World) -> base::LockId {
 }
 
 #[test]
-fn a_lease_on_a_listing_goes_when_somebody_else_changes_a_name_or_a_child() {
+fn a_childrens_lock_goes_when_somebody_else_changes_a_name_or_a_child() {
     let mut world = World::new(1, 2);
     let file = world.mkfile(Fid::ROOT, "f");
     let directory = world.mkdir(Fid::ROOT, "d");
@@ -129,14 +134,14 @@ fn a_lease_on_a_listing_goes_when_somebody_else_changes_a_name_or_a_child() {
         (unlink(Fid::ROOT, "f"), true),
     ];
     for (change, is_called_back) in changes {
-        let lease = list_with_lease(&mut world);
+        let children_lock = list_with_children_lock(&mut world);
         world.clients[1].callbacks.clear();
         world.ask(0, 0, change.clone()).unwrap();
         let called: Vec<_> = world.clients[1].callbacks.iter().map(|(_, lock, _)| *lock).collect();
-        assert_eq!(called.contains(&lease), is_called_back, "{change:?}");
+        assert_eq!(called.contains(&children_lock), is_called_back, "{change:?}");
     }
-    // Its own changes leave its lease alone.
-    list_with_lease(&mut world);
+    // Its own changes leave its lock alone.
+    list_with_children_lock(&mut world);
     world.clients[1].callbacks.clear();
     world.ask(1, 0, unlink(Fid::ROOT, "g")).unwrap();
     assert!(world.clients[1].callbacks.is_empty());
