@@ -33,6 +33,15 @@ fn store_own_id(thread: &AtomicI32) {
     thread.store(unsafe { libc::gettid() }, Ordering::SeqCst);
 }
 
+/// Waits until the thread that stored its id sleeps in a system call: its request is queued then.
+fn wait_until_in(call: libc::c_long, thread: &AtomicI32) {
+    wait_for("a thread in its call", || {
+        let path = format!("/proc/self/task/{}/syscall", thread.load(Ordering::SeqCst));
+        let now = std::fs::read_to_string(path).unwrap_or_default();
+        now.split(' ').next() == Some(call.to_string().as_str())
+    });
+}
+
 fn open(mount: &Mount) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -103,24 +112,27 @@ fn a_signal_before_the_request_is_taken_ends_the_wait_too() {
     catch_usr1();
     on_each(|mount| {
         let (holder, waiter, id) = (open(mount), open(mount), AtomicI32::new(0));
+        let stat_ids = [const { AtomicI32::new(0) }; 4];
         flock(&holder, libc::LOCK_EX).unwrap();
         let busy = mount.fs.hold_everything();
         std::thread::scope(|scope| {
             // Enough of them to occupy every transport thread of the CPU.
-            for _ in 0..4 {
+            for id in &stat_ids {
                 scope.spawn(|| {
+                    store_own_id(id);
                     pin(0);
                     mount.path().metadata().unwrap();
                 });
             }
-            std::thread::sleep(Duration::from_millis(100));
+            stat_ids.iter().for_each(|id| wait_until_in(libc::SYS_statx, id));
             let thread = scope.spawn(|| {
                 store_own_id(&id);
                 pin(0);
                 flock(&waiter, libc::LOCK_EX)
             });
-            std::thread::sleep(Duration::from_millis(100));
+            wait_until_in(libc::SYS_flock, &id);
             signal(&id);
+            // Time to notice the signal, which nothing shows from outside; without it the case is easier, not wrong.
             std::thread::sleep(Duration::from_millis(50));
             drop(busy);
             assert_eq!(thread.join().unwrap(), Err(libc::EINTR));
@@ -160,22 +172,26 @@ fn waiting_locks_that_come_at_once_are_all_taken() {
     on_each(|mount| {
         let holder = open(mount);
         flock(&holder, libc::LOCK_EX).unwrap();
-        let files: Vec<File> = (0..40).map(|_| open(mount)).collect();
+        let (stat_id, flock_ids) = (AtomicI32::new(0), [const { AtomicI32::new(0) }; 40]);
+        let files: Vec<File> = flock_ids.iter().map(|_| open(mount)).collect();
         let busy = mount.fs.hold_everything();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let stat_id = &stat_id;
+            scope.spawn(move || {
+                store_own_id(stat_id);
                 pin(0);
                 mount.path().metadata().unwrap();
             });
-            std::thread::sleep(Duration::from_millis(50));
-            for file in &files {
+            wait_until_in(libc::SYS_statx, stat_id);
+            for (file, id) in files.iter().zip(&flock_ids) {
                 scope.spawn(move || {
+                    store_own_id(id);
                     pin(0);
                     flock(file, libc::LOCK_EX).unwrap();
                     flock(file, libc::LOCK_UN).unwrap();
                 });
             }
-            std::thread::sleep(Duration::from_millis(200));
+            flock_ids.iter().for_each(|id| wait_until_in(libc::SYS_flock, id));
             drop(busy);
             wait_for("forty waiting locks", || mount.fs.waiter_count() == 40);
             flock(&holder, libc::LOCK_UN).unwrap();
