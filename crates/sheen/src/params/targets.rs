@@ -91,22 +91,15 @@ pub static MDT: Class<Mdt> = Class {
         read_only("instance", "How often an MDT was started.", |mdt| {
             Some(mdt.owner.with(|mds| mds.core().epoch().0.to_string()))
         }),
-        Param {
-            name: "evict_client",
-            doc: "Written with a client, ends its session on an MDT against its will; what it had not made durable is lost.",
-            read: |_| Some(String::new()),
-            write: Some(Write::Word {
-                values: EVICT_VALUES,
-                check: |value| parse_clients(value).map(drop),
-                apply: |mdt, value| {
-                    for client in meant(mdt.owner.with(|mds| clients(mds.core())), value)? {
-                        mdt.owner.submit(mds::Input::Evict(client));
-                    }
-                    Ok(())
-                },
-                is_lasting: false,
-            }),
-        },
+        evict_client(
+            "Written with a client, ends its session on an MDT against its will; what it had not made durable is lost.",
+            |mdt, value| {
+                for client in meant(mdt.owner.with(|mds| clients(mds.core())), value)? {
+                    mdt.owner.submit(mds::Input::Evict(client));
+                }
+                Ok(())
+            },
+        ),
     ],
 };
 
@@ -224,22 +217,15 @@ pub static OST: Class<Ost> = Class {
         read_only("filesfree", "Free inodes of the local file system.", |ost| {
             Some(space_of(ost).free_inode_count.to_string())
         }),
-        Param {
-            name: "evict_client",
-            doc: "Written with a client, ends its session on an OST against its will; what it had not made durable is lost.",
-            read: |_| Some(String::new()),
-            write: Some(Write::Word {
-                values: EVICT_VALUES,
-                check: |value| parse_clients(value).map(drop),
-                apply: |ost, value| {
-                    for client in meant(ost.owner.with(|oss| clients(oss.core())), value)? {
-                        ost.owner.submit(oss::Input::Evict(client));
-                    }
-                    Ok(())
-                },
-                is_lasting: false,
-            }),
-        },
+        evict_client(
+            "Written with a client, ends its session on an OST against its will; what it had not made durable is lost.",
+            |ost, value| {
+                for client in meant(ost.owner.with(|oss| clients(oss.core())), value)? {
+                    ost.owner.submit(oss::Input::Evict(client));
+                }
+                Ok(())
+            },
+        ),
     ],
 };
 
@@ -392,6 +378,16 @@ fn brw_stats(counts: &oss::OssStats) -> String {
 
 const EVICT_VALUES: &str =
     "a client's uuid, or `nid:NID` for all clients of one; `exports.*.uuid` shows both";
+
+const fn evict_client<T>(doc: &'static str, apply: fn(&T, &str) -> Result<()>) -> Param<T> {
+    let check = |value: &str| parse_clients(value).map(drop);
+    Param {
+        name: "evict_client",
+        doc,
+        read: |_| Some(String::new()),
+        write: Some(Write::Word { values: EVICT_VALUES, check, apply, is_lasting: false }),
+    }
+}
 
 /// Whom an operator means.
 #[derive(Debug, PartialEq, Eq)]
