@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -19,6 +19,7 @@ use crate::random::Random;
 #[derive(Default)]
 pub struct Stop {
     is_over: AtomicBool,
+    acknowledged_count: AtomicU64,
 }
 
 impl Stop {
@@ -30,6 +31,20 @@ impl Stop {
     /// True after `now`.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// How many syncs were acknowledged before the end.
+    pub fn acknowledged_count(&self) -> u64 {
+        self.acknowledged_count.load(Ordering::SeqCst)
+    }
+
+    /// Counts one more acknowledged sync; false if it came too late to count.
+    fn acknowledge(&self) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        self.acknowledged_count.fetch_add(1, Ordering::SeqCst);
+        true
     }
 }
 
@@ -95,7 +110,7 @@ impl SyncedFiles {
     }
 
     fn acknowledge(&mut self, name: &str, number: u64, stop: &Stop) {
-        if !stop.is_over() {
+        if stop.acknowledge() {
             self.known.entry(name.to_owned()).or_default().synced = number;
         }
     }
@@ -131,13 +146,14 @@ impl SyncedFiles {
         self.known.remove(name);
         fs::remove_file(directory.join(name)).context("unlink")?;
         File::open(directory).and_then(|directory| directory.sync_all()).context("fsync of the directory")?;
-        if !stop.is_over() {
+        if stop.acknowledge() {
             self.gone.push(name.to_owned());
         }
         Ok(())
     }
 
-    /// Every synced file is there in its synced or a later state; every synced removal stays.
+    /// Every synced file is there in its synced or a later state; every synced removal stays. Returns how many files and removals
+    /// that were.
     pub fn check(&self, directory: &Path) -> Result<u64> {
         let mut checked = 0;
         for (name, known) in self.known.iter().filter(|(_, known)| known.synced > 0) {
@@ -154,6 +170,7 @@ impl SyncedFiles {
         }
         for name in &self.gone {
             expect(!directory.join(name).exists(), &format!("{name} was removed and synced, and is back"))?;
+            checked += 1;
         }
         Ok(checked)
     }
@@ -191,15 +208,23 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Makes `000000`, `000001`, … in `directory` until told to stop or refused.
-    pub fn work(&mut self, directory: &Path, stop: &Stop) -> Option<anyhow::Error> {
-        while !stop.is_over() {
-            if let Err(error) = fs::create_dir(directory.join(format!("{:06}", self.made))) {
+    /// Makes `000000`, `000001`, … in `directory` until told to stop or refused, at most `count_max` of them.
+    pub fn work(&mut self, directory: &Path, stop: &Stop, count_max: u64) -> Option<anyhow::Error> {
+        for _ in 0..count_max {
+            if stop.is_over() {
+                break;
+            }
+            if let Err(error) = self.step(directory) {
                 return Some(error.into());
             }
-            self.made += 1;
         }
         None
+    }
+
+    fn step(&mut self, directory: &Path) -> std::io::Result<()> {
+        fs::create_dir(directory.join(format!("{:06}", self.made)))?;
+        self.made += 1;
+        Ok(())
     }
 
     /// What is there is a prefix of what was made; goes on from its end.

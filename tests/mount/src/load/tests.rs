@@ -1,25 +1,21 @@
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use super::*;
 
-fn for_a_moment(work: impl FnOnce(&Stop) + Send) {
-    let stop = Stop::default();
-    std::thread::scope(|scope| {
-        let stop = &stop;
-        scope.spawn(move || work(stop));
-        std::thread::sleep(Duration::from_millis(300));
-        stop.now();
-    });
+const STEP_COUNT: usize = 200;
+
+fn worked(load: &mut Unfailing, seed: u64) {
+    let mut random = Random::new(seed);
+    for _ in 0..STEP_COUNT {
+        load.step(&mut random).unwrap();
+    }
 }
 
 #[test]
 fn a_load_on_a_right_file_system_finds_nothing_wrong() {
     let directory = tempfile::tempdir().unwrap();
     let mut load = Unfailing::new(directory.path().join("load")).unwrap();
-    for_a_moment(|stop| load.work(stop, &mut Random::new(1)).unwrap());
-    assert!(load.done > 0);
+    worked(&mut load, 1);
     load.check().unwrap();
 }
 
@@ -27,7 +23,7 @@ fn a_load_on_a_right_file_system_finds_nothing_wrong() {
 fn a_load_notices_changed_lost_and_added_files() {
     let directory = tempfile::tempdir().unwrap();
     let mut load = Unfailing::new(directory.path().to_owned()).unwrap();
-    for_a_moment(|stop| load.work(stop, &mut Random::new(2)).unwrap());
+    worked(&mut load, 2);
     let (name, bytes) = load.model.iter().find(|(_, bytes)| bytes.len() > 2).unwrap();
     let path = directory.path().join(name);
     fs::write(&path, &bytes[1..]).unwrap();
@@ -44,7 +40,11 @@ fn a_load_notices_changed_lost_and_added_files() {
 fn synced_files_are_missed_when_they_are_gone_or_old() {
     let directory = tempfile::tempdir().unwrap();
     let mut synced = SyncedFiles::default();
-    for_a_moment(|stop| drop(synced.work(directory.path(), stop, &mut Random::new(3))));
+    let (stop, mut random) = (Stop::default(), Random::new(3));
+    for _ in 0..40 {
+        synced.step(directory.path(), &stop, &mut random).unwrap();
+    }
+    assert_eq!(stop.acknowledged_count(), 40);
     assert!(synced.check(directory.path()).unwrap() > 0);
     let (name, known) = synced.known.iter().find(|(_, known)| known.synced > 0).unwrap();
     let path = directory.path().join(name);
@@ -58,9 +58,10 @@ fn synced_files_are_missed_when_they_are_gone_or_old() {
 fn a_hole_in_a_sequence_is_no_prefix() {
     let directory = tempfile::tempdir().unwrap();
     let mut sequence = Sequence::default();
-    for_a_moment(|stop| drop(sequence.work(directory.path(), stop)));
-    let made = sequence.made;
-    assert!(made > 2);
+    let made = 5;
+    for _ in 0..made {
+        sequence.step(directory.path()).unwrap();
+    }
     fs::remove_dir(directory.path().join(format!("{:06}", made - 1))).unwrap();
     assert_eq!(sequence.check_prefix(directory.path()).unwrap(), made - 1, "a shorter one is a prefix");
     fs::remove_dir(directory.path().join("000000")).unwrap();
