@@ -24,7 +24,10 @@ pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - 4096;
 /// Modifying requests in flight per client and target, each with a persistent reply slot.
 pub const SLOT_COUNT: u16 = 16;
 /// Requests of one client in the queue of one target before it must wait.
-pub const REQUESTS_PER_EXPORT_MAX: usize = 1024;
+pub const REQUESTS_PER_EXPORT_MAX: usize = 2048;
+/// Advisory locks that one client waits for at one MDT; one more gets ENOLCK. They wait for as long as their holders like,
+/// so they have no place among the other requests in flight.
+pub const FLOCK_WAITS_MAX: usize = 1024;
 /// Locks that one client may hold on one target; it gives old ones back long before.
 pub const LOCKS_PER_CLIENT_MAX: usize = 131_072;
 /// Idle locks that a client keeps per target; 45,000 names cost about 120 MB resident when none was given back.
@@ -67,7 +70,8 @@ pub const REPLAYS_IN_FLIGHT_MAX: usize = 32;
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
 
 const _: () = assert!(KERNEL_CACHE_LIFE.as_millis() * 10 <= SESSION_LEASE.as_millis() * 8);
-const _: () = assert!(PLAIN_IN_FLIGHT_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX);
+const _: () =
+    assert!(PLAIN_IN_FLIGHT_MAX + FLOCK_WAITS_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX);
 const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() * 2);
 const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());
 const _: () = assert!(CALLBACK_DEADLINE.as_millis() >= SESSION_LEASE.as_millis());

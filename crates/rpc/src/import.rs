@@ -32,7 +32,8 @@ pub enum Kind {
     Modifying,
     /// May be executed again.
     Plain,
-    /// As Plain, and never queued behind others: cancels, closes that change nothing, pings.
+    /// As Plain, and never queued behind others: what gives back (cancels, unlocks), and what waits for as long as somebody
+    /// else likes, whose number the caller bounds.
     Reserved,
 }
 
@@ -187,6 +188,7 @@ pub struct Import {
     by_xid: BTreeMap<Xid, Ticket>,
     timers: BTreeSet<(Time, Ticket)>,
     modifying_queue: VecDeque<Ticket>,
+    reserved_queue: VecDeque<Ticket>,
     plain_queue: VecDeque<Ticket>,
     plain_in_flight: usize,
     bounds: InFlightBounds,
@@ -216,6 +218,7 @@ impl Import {
             by_xid: BTreeMap::new(),
             timers: BTreeSet::new(),
             modifying_queue: VecDeque::new(),
+            reserved_queue: VecDeque::new(),
             plain_queue: VecDeque::new(),
             plain_in_flight: 0,
             bounds: InFlightBounds::default(),
@@ -430,12 +433,9 @@ impl Import {
         self.next_ticket += 1;
         match (purpose, kind) {
             (Purpose::Caller, Kind::Modifying) => self.modifying_queue.push_back(ticket),
-            (Purpose::Caller, Kind::Plain | Kind::Reserved) => self.plain_queue.push_back(ticket),
+            (Purpose::Caller, Kind::Plain) => self.plain_queue.push_back(ticket),
+            (Purpose::Caller, Kind::Reserved) => self.reserved_queue.push_back(ticket),
             _ => {}
-        }
-        if kind == Kind::Reserved && purpose == Purpose::Caller {
-            // Before everything that may be refused or has to wait.
-            self.plain_queue.rotate_right(1);
         }
         let pending = Pending {
             purpose,
@@ -458,12 +458,12 @@ impl Import {
         if self.state != ImportState::Active {
             return;
         }
-        while let Some(ticket) = self.plain_queue.front().copied() {
-            let is_reserved = self.pending.get(&ticket).is_some_and(|pending| pending.kind == Kind::Reserved);
-            if !is_reserved && self.plain_in_flight >= self.bounds.plain {
-                break;
-            }
-            self.plain_queue.pop_front();
+        while let Some(ticket) = self.reserved_queue.pop_front() {
+            self.send(now, ticket, 0, out);
+        }
+        while self.plain_in_flight < self.bounds.plain
+            && let Some(ticket) = self.plain_queue.pop_front()
+        {
             self.send(now, ticket, 0, out);
         }
         while !self.is_retaining_too_much()
@@ -677,6 +677,7 @@ impl Import {
             }
         } else {
             self.modifying_queue.retain(|queued| *queued != ticket);
+            self.reserved_queue.retain(|queued| *queued != ticket);
             self.plain_queue.retain(|queued| *queued != ticket);
         }
         if let Some(deadline) = pending.deadline {

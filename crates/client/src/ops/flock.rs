@@ -4,6 +4,8 @@
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::inode_of;
+use crate::state::State;
+use base::limits::FLOCK_WAITS_MAX;
 use base::{Extent, Fid, Status};
 use rpc::Kind;
 use wire::mdt::{FileLock, FlockKind};
@@ -27,6 +29,9 @@ pub(crate) async fn set(
 ) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let is_wait = can_wait && lock.kind != FlockKind::Unlock;
+    if is_wait && ctx.with(|state| waits_at(state, fid)) >= FLOCK_WAITS_MAX {
+        return Err(Status::NoLocks);
+    }
     let is_interrupted = ctx.with(|state| {
         if let Some(handle) = state.handles.get_mut(&fh)
             && lock.kind != FlockKind::Unlock
@@ -42,7 +47,10 @@ pub(crate) async fn set(
     if is_interrupted == Some(true) {
         return Err(Status::Interrupted);
     }
-    let result = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait: is_wait }, Kind::Plain).await;
+    // Who waits must not keep others out, least of all the unlock that ends the waiting.
+    let is_reserved = is_wait || lock.kind == FlockKind::Unlock;
+    let kind = if is_reserved { Kind::Reserved } else { Kind::Plain };
+    let result = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait: is_wait }, kind).await;
     ctx.with(|state| {
         if let Some(call) = state.calls.get_mut(&who.id) {
             call.waits_for_flock = None;
@@ -54,6 +62,12 @@ pub(crate) async fn set(
         }
     });
     result.map(|_| Answer::Done)
+}
+
+/// Advisory locks of the MDT of this file that calls wait for.
+fn waits_at(state: &State, fid: Fid) -> usize {
+    let waits = state.calls.values().filter_map(|call| call.waits_for_flock);
+    waits.filter(|(other, ..)| other.mdt_index() == fid.mdt_index()).count()
 }
 
 /// Gives up waiting; the request itself is answered by that.
@@ -75,7 +89,7 @@ pub(crate) async fn unlock_all(ctx: &Ctx, fid: Fid, owner: u64, is_flock: bool) 
     }
     let lock = FileLock { owner, pid: 0, is_flock, kind: FlockKind::Unlock, extent: Extent::WHOLE };
     // The MDT drops them with the session when it cannot be told.
-    let _ = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait: false }, Kind::Plain).await;
+    let _ = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait: false }, Kind::Reserved).await;
     ctx.with(|state| {
         if let Some(node) = state.nodes.by_fid_mut(fid) {
             apply(&mut node.flocks, lock);

@@ -1,6 +1,7 @@
 //! One mount: calls do what POSIX says.
 
 use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER, World, write_call};
+use base::limits::FLOCK_WAITS_MAX;
 use base::{Duration, FileType, SetTime, WallTime};
 use client::{Answer, Call, Event, SetattrCall};
 use wire::mdt::{FileLock, FlockKind, LayoutHint};
@@ -11,6 +12,7 @@ const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const EAGAIN: i32 = 11;
 const ENODATA: i32 = 61;
+const ENOLCK: i32 = 37;
 const ENOTEMPTY: i32 = 39;
 const ENXIO: i32 = 6;
 
@@ -265,6 +267,31 @@ fn advisory_locks_wait_are_interrupted_and_end_with_the_file() {
     assert_eq!(world.finish(1, waiting), Ok(Answer::Done));
     world.release(1, (node, fh));
     assert_eq!(world.call(0, set(file, lock(1, FlockKind::Write, whole), false)), Ok(Answer::Done));
+}
+
+/// Hazards 2.11 and 3.9: as many wait for a lock as may. Other calls of the mount go on, and so does the unlock that all
+/// of them wait for.
+#[test]
+fn the_unlock_does_not_queue_behind_those_who_wait_for_it() {
+    let mut world = World::new(1, 1, 1);
+    // Each step would look at all that wait.
+    world.is_checking = false;
+    let (node, fh) = world.create(0, TOP, "f");
+    let whole = base::Extent::WHOLE;
+    let set = |owner, kind, can_wait| Call::Setlk { node, fh, lock: lock(owner, kind, whole), can_wait };
+    assert_eq!(world.call(0, set(1, FlockKind::Write, false)), Ok(Answer::Done));
+    let owners = 2..2 + FLOCK_WAITS_MAX as u64;
+    let waiting: Vec<u64> =
+        owners.clone().map(|owner| world.begin(0, set(owner, FlockKind::Read, true))).collect();
+    assert_eq!(world.call(0, set(owners.end, FlockKind::Read, true)), Err(ENOLCK));
+    assert_eq!(world.lookup(0, TOP, "absent"), Err(ENOENT), "others are answered");
+    world.input(0, client::Input::Interrupt(waiting[0]));
+    assert_eq!(world.finish(0, waiting[0]), Err(EINTR), "one may give up");
+    assert!(waiting[1..].iter().all(|call| !world.is_answered(0, *call)));
+    assert_eq!(world.call(0, set(1, FlockKind::Unlock, false)), Ok(Answer::Done));
+    for call in &waiting[1..] {
+        assert_eq!(world.finish(0, *call), Ok(Answer::Done));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use base::{Duration, TargetId};
 use client::{Answer, Call, Event};
 use wire::mdt::{FileLock, FlockKind};
 
+const EINTR: i32 = 4;
 const EIO: i32 = 5;
 
 #[test]
@@ -50,6 +51,29 @@ fn open_files_and_advisory_locks_survive_a_restart_of_the_mdt() {
     assert_eq!(world.attr(1, other.0).link_count, 1);
     world.release(0, file);
     world.pass(Duration::from_secs(5));
+}
+
+/// Waiting and the end of waiting both begin while the MDT is away. It hears of them in that order, else the lock would go
+/// to somebody who has left.
+#[test]
+fn who_gave_up_while_the_mdt_was_away_gets_no_lock_afterwards() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    let file = world.create(0, TOP, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    let lock = |owner, kind| FileLock { owner, pid: 1, is_flock: false, kind, extent: base::Extent::WHOLE };
+    let set = |(node, fh), lock, can_wait| Call::Setlk { node, fh, lock, can_wait };
+    assert_eq!(world.call(0, set(file, lock(1, FlockKind::Write), false)), Ok(Answer::Done));
+    world.sync();
+    world.crash(mdt);
+    world.input(1, client::Input::ConnectionLost(mdt));
+    let waiting = world.begin(1, set((node, fh), lock(2, FlockKind::Write), true));
+    world.input(1, client::Input::Interrupt(waiting));
+    world.start(mdt);
+    assert_eq!(world.finish(1, waiting), Err(EINTR));
+    assert_eq!(world.call(0, set(file, lock(1, FlockKind::Unlock), false)), Ok(Answer::Done));
+    assert_eq!(world.call(0, set(file, lock(3, FlockKind::Write), false)), Ok(Answer::Done));
 }
 
 /// The MDT loses an unlink together with the client that made it. What the other one has cached of it goes too,

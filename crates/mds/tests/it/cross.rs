@@ -205,6 +205,105 @@ fn a_participant_that_restarts_keeps_what_it_prepared() {
     world.check_consistent();
 }
 
+/// Hazard 1.7: MDT0000 dies with an operation that MDT0001 has prepared and that nobody decides. All else on MDT0001 is
+/// committed and can be synced; only what was prepared waits.
+#[test]
+fn a_dead_mdt_holds_up_no_commit_on_another() {
+    let mut world = World::new(2, 2);
+    let doomed = mkdir_on(&mut world, Fid::ROOT, "doomed", 1);
+    let other = mkdir_on(&mut world, Fid::ROOT, "other", 1);
+    world.servers[0].is_synced = false;
+    world.rmdir(Fid::ROOT, "doomed").unwrap();
+    assert!(!world.servers[1].mds.is_quiet(), "prepared, not decided");
+    world.set_silent(0, true);
+    for n in 0..10 {
+        let of = world.start(1, 1, MdtRequest::Create(new(other, &format!("f{n}"), NewNode::Regular)));
+        assert!(world.result(1, of).unwrap().is_ok());
+    }
+    assert!(world.ask(1, 1, MdtRequest::Sync).is_ok());
+    world.pass_seconds(5);
+    assert_eq!(world.retained_count(1, 1), 0, "all is reported as committed");
+    let inside = world.start(1, 1, MdtRequest::Create(new(doomed, "f", NewNode::Regular)));
+    world.pass_seconds(5);
+    assert_eq!(world.result(1, inside), None, "what was prepared waits for the decision");
+    world.servers[0].is_synced = true;
+    world.set_silent(0, false);
+    world.pass_seconds(20);
+    assert_eq!(world.result(1, inside), Some(Err(Status::NotFound)));
+    assert_eq!(world.names(other).len(), 10);
+    world.check_consistent();
+}
+
+/// Hazard 1.10: MDT0001 executes the same parts twice, because a crash took back that it had done so. What a client did
+/// between the two is replayed on top; what it saw is not renumbered downwards; nothing is counted twice.
+#[test]
+fn a_part_that_is_executed_again_changes_nothing_more() {
+    for kept in 0..6 {
+        let mut world = World::new(2, 2);
+        let dir = mkdir_on(&mut world, Fid::ROOT, "dir", 1);
+        let file = world.mkfile(dir, "f");
+        world.link(file, Fid::ROOT, "g").unwrap();
+        world.getattr(1, dir).unwrap();
+        world.servers[0].is_synced = false;
+        let made = mkdir_on(&mut world, Fid::ROOT, "made", 1);
+        world.unlink(Fid::ROOT, "g").unwrap();
+        // The decisions leave, are executed, and are not durable where they were.
+        world.servers[1].is_synced = false;
+        world.servers[0].is_synced = true;
+        world.run();
+        let of = world.start(1, 1, MdtRequest::Create(new(made, "x", NewNode::Regular)));
+        let inside = fid_of(&world.result(1, of).unwrap().unwrap());
+        let (made_before, file_before) = (world.getattr(1, made).unwrap(), world.getattr(1, file).unwrap());
+        assert_eq!(file_before.link_count, 1);
+        world.crash(1, kept);
+        world.servers[1].is_synced = true;
+        world.pass_seconds(5);
+        assert_eq!(world.lookup(1, made, "x"), Some(inside), "kept {kept}: the replay was taken");
+        assert!(world.clients.iter().all(|client| client.evictions == 0), "kept {kept}");
+        for (fid, before) in [(made, made_before), (file, file_before)] {
+            let after = world.getattr(1, fid).unwrap();
+            assert_eq!(after.link_count, before.link_count, "kept {kept}");
+            assert!(after.version >= before.version, "kept {kept}: {after:?} before: {before:?}");
+        }
+        world.check_consistent();
+    }
+}
+
+/// Hazard 2.11: MDT0000 has taken as many requests of MDT0001 as it takes of anybody, and all of them wait for the
+/// rename lock. That it is given back is not refused for load.
+#[test]
+fn the_rename_lock_comes_back_however_many_wait_for_it() {
+    let renames_per_client = usize::from(base::limits::SLOT_COUNT);
+    let client_count = base::limits::REQUESTS_PER_EXPORT_MAX / renames_per_client + 2;
+    let mut world = World::new(2, client_count as u16);
+    let to = mkdir_on(&mut world, Fid::ROOT, "to", 1);
+    let mut started = Vec::new();
+    for client in 0..client_count {
+        let from = mkdir_on(&mut world, to, &format!("from{client}"), 1);
+        for n in 0..renames_per_client {
+            mkdir_on(&mut world, from, &format!("d{n}"), 1);
+        }
+        world.getattr(client, to).unwrap();
+        for n in 0..renames_per_client {
+            started.push((client, from, n));
+        }
+    }
+    let submit = |world: &mut World, (client, from, n): (usize, Fid, usize)| {
+        let request = rename((from, &format!("d{n}")), (to, &format!("d{client}.{n}")), 0);
+        let target = TargetId::mdt(1);
+        (client, (target, world.submit(client, target, wire::Request::Mdt(request), rpc::Kind::Modifying)))
+    };
+    let started: Vec<Started> = started.into_iter().map(|one| submit(&mut world, one)).collect();
+    assert!(started.len() > base::limits::REQUESTS_PER_EXPORT_MAX);
+    for (client, of) in started {
+        assert!(await_result(&mut world, client, of, "a rename").is_ok());
+    }
+    assert_eq!(
+        world.getattr(0, to).unwrap().link_count as usize,
+        2 + client_count * (renames_per_client + 1)
+    );
+}
+
 /// Directory and name -> inode, as one client that sees no failure knows it.
 #[derive(Default)]
 struct Model {

@@ -172,7 +172,7 @@ impl World {
 
     /// Delivers everything until nothing is left to do.
     pub fn run(&mut self) {
-        for _ in 0..10_000 {
+        for _ in 0..100_000 {
             if let Some(frame) = self.frames.pop_front() {
                 self.deliver(frame);
                 continue;
@@ -389,6 +389,27 @@ impl World {
             self.on_import(client, target, out);
         }
         self.run();
+    }
+
+    /// No frame reaches an MDT or leaves it any more, or all do again.
+    pub fn set_silent(&mut self, index: u16, is_silent: bool) {
+        let silent = Endpoint::Target(TargetId::mdt(index));
+        let clients = self.clients.iter().map(|client| Endpoint::Client(client.id));
+        let servers = (0..self.servers.len() as u16).map(|mdt| Endpoint::Target(TargetId::mdt(mdt)));
+        for other in clients.chain(servers).chain([Endpoint::Target(TargetId::ost(0))]) {
+            for link in [(silent, other), (other, silent)] {
+                if is_silent {
+                    self.cut.insert(link);
+                } else {
+                    self.cut.remove(&link);
+                }
+            }
+        }
+    }
+
+    /// Requests of a client that a crash of an MDT could still take back.
+    pub fn retained_count(&self, client: usize, mdt: u16) -> usize {
+        self.clients[client].imports[&TargetId::mdt(mdt)].retained_count()
     }
 
     pub fn evict(&mut self, index: u16, client: ClientId) {

@@ -5,7 +5,8 @@ use base::fault::{Fault, planted};
 use base::{Status, StatusClass, Transno, limits};
 use bytes::Bytes;
 use store::MetaStore;
-use wire::{Frame, LockRequest, MdtRequest, Reply, Request, flags};
+use wire::mdt::FlockKind;
+use wire::{Frame, LockRequest, MdtRequest, PeerRequest, Reply, Request, flags};
 
 impl<M: MetaStore> Core<M> {
     pub(super) fn on_request(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
@@ -159,13 +160,17 @@ impl<M: MetaStore> Core<M> {
     }
 }
 
-/// Releases are never refused: what others wait for may depend on them.
+/// Releases are never refused: what fills the export may wait for them.
 fn is_reserved(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Lock(LockRequest::Cancel { .. })
-            | Request::Mdt(MdtRequest::Close { .. } | MdtRequest::FlockCancel { .. })
-    )
+    match request {
+        Request::Lock(LockRequest::Cancel { .. }) => true,
+        Request::Mdt(MdtRequest::Close { .. } | MdtRequest::FlockCancel { .. }) => true,
+        Request::Mdt(MdtRequest::Flock { lock, .. }) => lock.kind == FlockKind::Unlock,
+        Request::Peer(
+            PeerRequest::Decide { .. } | PeerRequest::Ask { .. } | PeerRequest::UnlockRename { .. },
+        ) => true,
+        _ => false,
+    }
 }
 
 fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutput {
