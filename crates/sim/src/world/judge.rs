@@ -128,22 +128,24 @@ fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
             let is_disturbed = others.map(|(_, other)| other).any(|other| is_disturbing(&other.op));
             let may_miss = is_disturbed && done.outcome.as_ref().is_some_and(|told| done.op.may_miss(told));
             for model in &models {
-                if may_miss {
-                    by_set.entry(set | (1 << index)).or_default().push(model.clone());
-                    continue;
-                }
                 let mut next = model.clone();
-                next.prepare(first_ino + index);
-                let told = done.outcome.as_ref();
-                if told.is_some_and(|told| next.explains(done.client, &done.op, told)) {
-                    next.prepare(0);
-                    let known = by_set.entry(set | (1 << index)).or_default();
-                    if known.len() < CANDIDATES_MAX && !known.contains(&next) {
-                        known.push(next);
+                if !may_miss {
+                    next.prepare(first_ino + index);
+                    let told = done.outcome.as_ref();
+                    if !told.is_some_and(|told| next.explains(done.client, &done.op, told)) {
+                        continue;
                     }
+                    next.prepare(0);
+                }
+                let known = by_set.entry(set | (1 << index)).or_default();
+                if known.len() < CANDIDATES_MAX && !known.contains(&next) {
+                    known.push(next);
                 }
             }
         }
     }
     Vec::new()
 }
+
+#[cfg(test)]
+mod tests;
