@@ -199,6 +199,9 @@ impl Client {
             let ctx = &self.ctx;
             let mut tasks = ctx.with(|state| {
                 state.take_import_outputs();
+                // After what it means that one was heard again: it may have evicted this client.
+                state.note_silent_mdts();
+                state.take_import_outputs();
                 std::mem::take(&mut state.spawned)
             });
             for (target, lock) in ctx.with(|state| std::mem::take(&mut state.to_revoke)) {
@@ -229,6 +232,7 @@ impl Machine for Client {
         self.ctx.with(|state| {
             state.now = now;
             state.fire_timers();
+            state.note_silent_mdts();
         });
         match input {
             Input::Call { id, call, caller } => self.on_call(id, call, caller),

@@ -86,14 +86,14 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Removexattr { node, name } => xattr::remove(ctx, who, node, name).await,
         Call::Getlk { node, fh: _, lock } => flock::get(ctx, node, lock).await,
         Call::Setlk { node, fh, lock, can_wait } => flock::set(ctx, who, node, fh, lock, can_wait).await,
-        Call::Fallocate { node, fh, offset_bytes, byte_count, mode } => {
-            io::fallocate(ctx, node, fh, offset_bytes, byte_count, mode).await
+        Call::Fallocate { node, fh: _, offset_bytes, byte_count, mode } => {
+            io::fallocate(ctx, node, offset_bytes, byte_count, mode).await
         }
         Call::Lseek { node, fh: _, offset_bytes, whence } => io::seek(ctx, node, offset_bytes, whence).await,
-        Call::CopyFileRange { node, fh, offset_bytes, to_node, to_fh, to_offset_bytes, byte_count } => {
+        Call::CopyFileRange { node, fh: _, offset_bytes, to_node, to_fh: _, to_offset_bytes, byte_count } => {
             attr::check_range(to_offset_bytes, byte_count.min(io::COPY_BYTES_MAX))?;
-            let from = io::CopyEnd { node, fh, offset_bytes };
-            let to = io::CopyEnd { node: to_node, fh: to_fh, offset_bytes: to_offset_bytes };
+            let from = io::CopyEnd { node, offset_bytes };
+            let to = io::CopyEnd { node: to_node, offset_bytes: to_offset_bytes };
             io::copy_range(ctx, from, to, byte_count).await
         }
         Call::Access { node, mask: _ } => inode_of(ctx, node).map(|_| Answer::Done),

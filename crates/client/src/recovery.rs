@@ -1,9 +1,10 @@
 //! What a client does about targets that were restarted, that evicted it, or that it has not heard for too long.
 
 use crate::machine::{Event, Notify, NotifyId};
-use crate::state::State;
+use crate::state::{Connection, State};
 use base::{Fid, Status, TargetId, TargetKind, Time, limits};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use wire::{LockRequest, MdtRequest, OstRequest, Request};
 
 /// Locks in one replay request.
@@ -48,7 +49,10 @@ impl State {
         connection.eviction_count += 1;
         let last_committed = connection.committed;
         match target.kind {
-            TargetKind::Mdt => self.forget_mdt(target),
+            TargetKind::Mdt => {
+                self.give_up_writes(target);
+                self.forget_mdt(target);
+            }
             _ => {
                 let lost: Vec<Fid> = self
                     .nodes
@@ -160,6 +164,40 @@ impl State {
     fn notify_unasked(&mut self, notify: Notify) {
         self.last_notify += 1;
         self.out.push(crate::Output::Notify(NotifyId(self.last_notify), notify));
+    }
+
+    fn give_up_writes(&mut self, mdt: TargetId) {
+        for (target, connection) in &mut self.connections {
+            let mut outputs = Vec::new();
+            connection.import.give_up_writes(mdt.index, &mut outputs);
+            self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
+        }
+    }
+
+    /// An MDT evicts a client that it has not heard for `SESSION_LEASE`, and no sooner counts it as a writer no more: it
+    /// believes sizes again, and after a restart takes objects away whose files are lost with the client. So a client
+    /// that has not heard an MDT for a little less writes nothing to its files, not even again what it has sent before.
+    /// (A frame that was sent before is expected to arrive, or to be lost, within the difference.)
+    pub(crate) fn note_silent_mdts(&mut self) {
+        let now = self.now;
+        let is_silent = |(target, connection): &(&TargetId, &Connection)| {
+            let contact = connection.import.last_contact();
+            target.kind == TargetKind::Mdt
+                && contact.is_some_and(|contact| now.time >= contact.after(limits::KERNEL_CACHE_LIFE))
+        };
+        let silent: BTreeSet<u16> =
+            self.connections.iter().filter(is_silent).map(|(target, _)| target.index).collect();
+        if silent == self.silent_mdts {
+            return;
+        }
+        for (target, connection) in &mut self.connections {
+            let mut outputs = Vec::new();
+            connection.import.hold_writes(now, silent.clone(), &mut outputs);
+            self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
+        }
+        self.silent_mdts = silent;
+        // Dropping them wakes who waits.
+        self.silence_waiters.clear();
     }
 
     /// Kernel caches of names and attributes end by themselves; pages do not: they go when an OST was not heard for

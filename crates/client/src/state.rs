@@ -92,6 +92,10 @@ pub(crate) struct State {
     pub(crate) closing: BTreeMap<u64, u32>,
     pub(crate) closing_handles: BTreeMap<u64, ClosingHandle>,
     pub(crate) closing_waiters: Vec<Sender<()>>,
+    /// MDTs that were not heard for so long that they may have given up this client: nothing is written to their files.
+    pub(crate) silent_mdts: BTreeSet<u16>,
+    /// Who waits for one of them.
+    pub(crate) silence_waiters: Vec<Sender<()>>,
     pub(crate) calls: BTreeMap<u64, CallState>,
     /// Unanswered calls for which the kernel may hold a directory, by node.
     pub(crate) held: BTreeMap<u64, u32>,
@@ -135,6 +139,8 @@ impl State {
             closing: BTreeMap::new(),
             closing_handles: BTreeMap::new(),
             closing_waiters: Vec::new(),
+            silent_mdts: BTreeSet::new(),
+            silence_waiters: Vec::new(),
             calls: BTreeMap::new(),
             held: BTreeMap::new(),
             group_waiters: BTreeMap::new(),

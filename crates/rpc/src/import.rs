@@ -192,6 +192,8 @@ pub struct Import {
     plain_queue: VecDeque<Ticket>,
     plain_in_flight: usize,
     bounds: InFlightBounds,
+    /// MDTs whose files' data are not to be changed now.
+    held: BTreeSet<u16>,
     slots: Vec<Option<Ticket>>,
     retained: BTreeMap<Transno, Retained>,
     retained_bytes: usize,
@@ -222,6 +224,7 @@ impl Import {
             plain_queue: VecDeque::new(),
             plain_in_flight: 0,
             bounds: InFlightBounds::default(),
+            held: BTreeSet::new(),
             slots: vec![None; usize::from(limits::SLOT_COUNT)],
             retained: BTreeMap::new(),
             retained_bytes: 0,
@@ -347,6 +350,40 @@ impl Import {
             modifying: bounds.modifying.clamp(1, usize::from(limits::SLOT_COUNT)),
         };
         self.dispatch(now, out);
+    }
+
+    /// From now on nothing is sent that changes data of files of these MDTs, not even again; what waited for an MDT that
+    /// is not among them any more goes at once.
+    pub fn hold_writes(&mut self, now: Now, mdts: BTreeSet<u16>, out: &mut Vec<ImportOutput>) {
+        let before = std::mem::replace(&mut self.held, mdts);
+        if self.state != ImportState::Active {
+            return;
+        }
+        let sent = self.by_xid.values().filter_map(|ticket| Some((*ticket, self.pending.get(ticket)?)));
+        let is_freed = |pending: &Pending| {
+            writes_for(&pending.request).is_some_and(|mdt| before.contains(&mdt) && !self.held.contains(&mdt))
+        };
+        let freed: Vec<Ticket> =
+            sent.filter(|(_, pending)| is_freed(pending)).map(|(ticket, _)| ticket).collect();
+        for ticket in freed {
+            if let Some(pending) = self.pending.get_mut(&ticket) {
+                pending.wait = limits::RESEND_FIRST;
+            }
+            self.send(now, ticket, 0, out);
+        }
+    }
+
+    /// This MDT counts the caller as a writer no more: its changes of data that are not answered are given up. They may
+    /// have been executed.
+    pub fn give_up_writes(&mut self, mdt: u16, out: &mut Vec<ImportOutput>) {
+        let is_its = |pending: &Pending| {
+            pending.purpose == Purpose::Caller && writes_for(&pending.request) == Some(mdt)
+        };
+        let its = self.pending.iter().filter(|(_, pending)| is_its(pending));
+        let tickets: Vec<Ticket> = its.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.complete(ticket, Err(Status::Evicted), out);
+        }
     }
 
     pub fn options(&self) -> &ImportOptions {
@@ -512,6 +549,9 @@ impl Import {
             self.timers.remove(&(old, ticket));
         }
         self.timers.insert((deadline, ticket));
+        if writes_for(&pending.request).is_some_and(|mdt| self.held.contains(&mdt)) {
+            return;
+        }
         let (body, data, slot, trace) =
             (pending.request.to_bytes(), pending.data.clone(), pending.slot, pending.trace);
         let mut frame = self.frame(xid);
@@ -734,6 +774,14 @@ impl Import {
             self.complete(ticket, Err(Status::NotConnected), out);
         }
         self.set_state(ImportState::Disconnected, out);
+    }
+}
+
+/// The MDT of the file whose data a request changes.
+fn writes_for(request: &Request) -> Option<u16> {
+    match request {
+        Request::Ost(request) => request.written_file()?.mdt_index(),
+        _ => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Object requests. File data travel in the frame's `data`.
 
 use crate::mdt::Statfs;
-use base::{Extent, LockId, ObjectId, Transno, WallTime};
+use base::{Extent, Fid, LockId, ObjectId, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// What to do with an extent of an object.
@@ -46,6 +46,16 @@ pub enum OstRequest {
     Statfs = 8,
     /// From an MDT: some of the objects behind `after`, in an order of the OST's own. -> Objects
     ListObjects { after: Option<ObjectId> } = 9,
+}
+
+impl OstRequest {
+    /// The file whose data it changes on behalf of a client that has it open for writing.
+    pub fn written_file(&self) -> Option<Fid> {
+        match self {
+            OstRequest::Write { object, .. } | OstRequest::Change { object, .. } => Some(object.fid),
+            _ => None,
+        }
+    }
 }
 
 /// An object as a listing shows it.

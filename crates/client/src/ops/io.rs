@@ -4,6 +4,7 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all};
 use crate::locks::{Pin, lock_extent};
 use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
+use crate::ops::open::be_writer;
 use base::layout::Piece;
 use base::{Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
@@ -294,10 +295,16 @@ pub(crate) async fn write_file(
     let pieces = file.layout.pieces(extent);
     let mut tries = 0;
     loop {
+        be_writer(ctx, file.fid).await?;
         if fills_pages {
             note_pages(ctx, file.fid, extent.end);
         }
         let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, extent).await {
+            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+                // Nobody else waits for locks while this waits for the MDT.
+                unpin_all(ctx, pins);
+                continue;
+            }
             Ok(pins) => pins,
             Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => {
                 tries += 1;
@@ -373,6 +380,7 @@ async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) 
     let byte_count = data.len() as u64;
     let mut tries = 0;
     loop {
+        be_writer(ctx, file.fid).await?;
         let hulls = (0..file.layout.osts.len() as u32).map(|stripe| (stripe, Extent::WHOLE)).collect();
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, Extent::WHOLE).await;
         let (pins, result) = match locked {
@@ -404,8 +412,12 @@ async fn append_locked(ctx: &Ctx, file: &File, data: &Bytes, pins: &BTreeMap<u32
     if extent.byte_count() != data.len() as u64 {
         return Err(Status::TooBig);
     }
-    write_pieces(ctx, file, extent, &file.layout.pieces(extent), data, pins).await?;
-    Ok(size_bytes)
+    match write_pieces(ctx, file, extent, &file.layout.pieces(extent), data, pins).await {
+        Ok(()) => Ok(size_bytes),
+        // It may be there, and must not be there twice.
+        Err(Status::Evicted) => Err(Status::Io),
+        Err(status) => Err(status),
+    }
 }
 
 /// The kernel's pages of a range are not what was written past them. Nobody waits for it: a notification may itself
@@ -453,6 +465,7 @@ async fn change_objects(
     }
     let mut tries = 0;
     loop {
+        be_writer(ctx, file.fid).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), in_file).await;
         let (pins, result) = match locked {
             Ok(pins) => {
@@ -500,7 +513,6 @@ const FALLOC_ZERO_RANGE: u32 = 16;
 pub(crate) async fn fallocate(
     ctx: &Ctx,
     node: u64,
-    fh: u64,
     offset_bytes: u64,
     byte_count: u64,
     mode: u32,
@@ -517,7 +529,6 @@ pub(crate) async fn fallocate(
     if byte_count == 0 {
         return Err(Status::Invalid);
     }
-    super::open::revive(ctx, fh).await?;
     let file = writable_file(ctx, node).await?;
     if end.div_ceil(file.layout.stripe_count().max(1)) > base::limits::OBJECT_BYTES_MAX {
         return Err(Status::TooBig);
@@ -586,14 +597,12 @@ fn object_offset_at(layout: &Layout, stripe: u32, file_offset: u64) -> u64 {
 #[derive(Clone, Copy)]
 pub(crate) struct CopyEnd {
     pub(crate) node: u64,
-    pub(crate) fh: u64,
     pub(crate) offset_bytes: u64,
 }
 
 pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
     let source = file(ctx, from.node).await?;
     let sink = writable_file(ctx, to.node).await?;
-    super::open::revive(ctx, to.fh).await?;
     let fills_pages = false;
     let mut copied = 0;
     while copied < byte_count.min(COPY_BYTES_MAX) {

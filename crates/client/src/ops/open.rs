@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::executor::oneshot;
 use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
 use crate::ops::io::{File, O_APPEND, O_DIRECT};
@@ -186,6 +187,32 @@ pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
     }
 }
 
+/// Before data of a file are changed: its MDT was heard lately and counts this client as a writer.
+pub(crate) async fn be_writer(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    while let Some(obstacle) = ctx.with(|state| state.obstacle_to_write(fid)) {
+        match obstacle {
+            Obstacle::SilentMdt => {
+                let (sender, receiver) = oneshot();
+                ctx.with(|state| state.silence_waiters.push(sender));
+                let _ = receiver.await;
+            }
+            Obstacle::LostHandle(fh) => match revive(ctx, fh).await {
+                // Once more, in between.
+                Ok(()) | Err(Status::Evicted) => {}
+                Err(status) => return Err(status),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Why data of a file may not be changed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    SilentMdt,
+    LostHandle(u64),
+}
+
 /// After an eviction, before anybody writes through the handle.
 pub(crate) async fn revive_unasked(ctx: Ctx, fh: u64) {
     let Some((fid, args)) = ctx.with(|state| state.handles.get(&fh).map(|handle| (handle.fid, handle.args)))
@@ -347,6 +374,18 @@ pub(crate) async fn sync_objects(
 }
 
 impl State {
+    pub(crate) fn obstacle_to_write(&self, fid: Fid) -> Option<Obstacle> {
+        let mdt = mdt_of(fid).ok()?;
+        if self.silent_mdts.contains(&mdt.index) {
+            return Some(Obstacle::SilentMdt);
+        }
+        if self.connections.get(&mdt).is_none_or(|connection| connection.eviction_count == 0) {
+            return None;
+        }
+        let is_lost = |handle: &Handle| handle.fid == fid && handle.args.write && handle.is_lost;
+        self.handles.iter().find(|(_, handle)| is_lost(handle)).map(|(fh, _)| Obstacle::LostHandle(*fh))
+    }
+
     /// Takes a node out that nothing refers to, with the names that led to it.
     pub(crate) fn drop_unused_node(&mut self, node_id: u64) {
         if let Some(node) = self.nodes.drop_unused(node_id) {

@@ -255,3 +255,89 @@ fn fsync_makes_durable_what_another_mount_has_written() {
     assert_eq!(world.call(1, Call::Fsync { node, fh, data_only: false }), Ok(Answer::Done));
     assert_eq!(world.unsynced_count(0), 0);
 }
+
+/// A mount that reaches the OST and not the MDT is evicted by the MDT, which believes a size then that another mount
+/// reports. Nothing is written behind that size.
+#[test]
+fn who_was_not_heard_by_the_mdt_writes_nothing() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    world.mounts[0].unreachable = Some(mdt);
+    world.pass(Duration::from_secs(27));
+    let writing = world.begin(0, write_call(file, 5, b"second"));
+    // Its locks are wanted back, and the MDT gives it up.
+    let set = client::SetattrCall { mode: Some(0o600), ..Default::default() };
+    assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+    let (fh, _) = world.open(1, node, O_RDWR);
+    world.release(1, (node, fh));
+    world.pass(Duration::from_secs(10));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.is_size_known, attr.size_bytes), (true, 5));
+    assert!(!world.is_answered(0, writing));
+    let (fh, _) = world.open(1, node, 0);
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"first");
+    // It comes back, is counted as a writer again, and writes.
+    world.mounts[0].unreachable = None;
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(6)));
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"firstsecond");
+    assert_eq!(world.attr(1, node).size_bytes, 11);
+}
+
+/// The MDT loses a new file with the mount that made it. What the mount writes before it knows would stay for ever.
+#[test]
+fn nothing_is_written_to_a_file_that_the_mdt_has_lost() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    // Sessions begin with something durable.
+    let first = world.create(0, TOP, "first");
+    assert_eq!(world.write(0, first, 0, b"first"), Ok(5));
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    let file = world.create(0, TOP, "f");
+    let (node, fh) = file;
+    // A lock on the object, under which it may write later.
+    assert_eq!(world.read(0, file, 0, 100), b"");
+    world.mounts[0].unreachable = Some(mdt);
+    let early = world.begin(0, Call::Fsync { node, fh, data_only: true });
+    world.crash(mdt);
+    world.start(mdt);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    let writing = world.begin(0, write_call(file, 0, b"late"));
+    world.pass(Duration::from_secs(20));
+    assert!(!world.is_answered(0, writing));
+    world.mounts[0].unreachable = None;
+    const ESTALE: i32 = 116;
+    assert_eq!(world.finish(0, writing), Err(ESTALE));
+    world.finish(0, early).expect("fsync has nothing to lose");
+    world.pass(Duration::from_secs(100));
+    assert_eq!(world.object_count(0), 1, "that of the first");
+}
+
+/// What was sent to the OST before the MDT fell silent is not sent again after it.
+#[test]
+fn an_unanswered_write_is_not_sent_again_while_the_mdt_is_silent() {
+    let mut world = World::new(1, 1, 2);
+    let (mdt, ost) = (TargetId::mdt(0), TargetId::ost(0));
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    world.mounts[0].unreachable = Some(ost);
+    let writing = world.begin(0, write_call(file, 5, b"second"));
+    world.mounts[0].unreachable = Some(mdt);
+    let read = |world: &mut World| {
+        let node = world.lookup(1, TOP, "f").expect("it is there").node;
+        world.attr(1, node).size_bytes
+    };
+    world.mounts[0].is_cut_off = true;
+    world.pass(Duration::from_secs(29));
+    world.mounts[0].is_cut_off = false;
+    world.pass(Duration::from_secs(29));
+    assert!(!world.is_answered(0, writing));
+    assert_eq!(read(&mut world), 5);
+    world.mounts[0].unreachable = None;
+    assert_eq!(world.finish(0, writing), Ok(Answer::Written(6)));
+    assert_eq!(read(&mut world), 11);
+}

@@ -13,7 +13,7 @@ use mds::{Mds, MdsOptions};
 use oss::{Oss, OssOptions};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use store::{MemoryMeta, MemoryObjects};
+use store::{MemoryMeta, MemoryObjects, ObjectStore};
 use wire::Frame;
 
 pub const O_RDONLY: u32 = 0;
@@ -49,9 +49,17 @@ pub struct Mount {
     pub is_cut_off: bool,
     /// What it sends arrives; answers do not.
     pub is_deaf: bool,
+    /// Frames to and from this target are lost.
+    pub unreachable: Option<TargetId>,
     pub groups: Vec<u32>,
     pub has_drained: bool,
     pub sent_count: u64,
+}
+
+impl Mount {
+    fn is_cut_from(&self, other: Endpoint) -> bool {
+        self.unreachable.is_some_and(|target| Endpoint::Target(target) == other)
+    }
 }
 
 pub struct World {
@@ -144,6 +152,7 @@ impl World {
             stuck: vec![],
             is_cut_off: false,
             is_deaf: false,
+            unreachable: None,
             groups: vec![],
             has_drained: false,
             sent_count: 0,
@@ -246,7 +255,7 @@ impl World {
                 }
                 Output::Send(frame) => {
                     known.sent_count += 1;
-                    if !known.is_cut_off {
+                    if !known.is_cut_off && !known.is_cut_from(frame.dst) {
                         self.frames.push_back(frame);
                     }
                 }
@@ -289,7 +298,10 @@ impl World {
             }
             Endpoint::Target(target) => self.ost_input(usize::from(target.index), oss::Input::Frame(frame)),
             Endpoint::Client(client) => {
-                let hears = |mount: &Mount| mount.id == client && !mount.is_cut_off && !mount.is_deaf;
+                let hears = |mount: &Mount| {
+                    let is_cut = mount.is_cut_off || mount.is_deaf || mount.is_cut_from(frame.src);
+                    mount.id == client && !is_cut
+                };
                 if let Some(mount) = self.mounts.iter().position(hears) {
                     self.input(mount, Input::Frame(frame));
                 }
@@ -519,6 +531,10 @@ pub fn write_call((node, fh): (u64, u64), offset_bytes: u64, data: &[u8]) -> Cal
 pub const TOP: u64 = ROOT_NODE;
 
 impl World {
+    pub fn object_count(&self, ost: usize) -> usize {
+        self.osts[ost].objects.list(None, 1000).expect("the store is sound").len()
+    }
+
     /// Writes to an OST that a crash would take back.
     pub fn unsynced_count(&self, ost: usize) -> usize {
         self.osts[ost].objects.unsynced_count() + self.osts[ost].meta.unsynced_count()
