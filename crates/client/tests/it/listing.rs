@@ -87,6 +87,32 @@ fn a_big_listing_with_all_that_ls_asks_costs_few_requests() {
     assert_eq!(world.mdt_requests(1), before);
 }
 
+/// Hazard 3.8: what a listing of any size brings is covered by one lock, beside those of the way there.
+#[test]
+fn a_listed_directory_costs_one_lock_however_many_children_it_has() {
+    let mut spent = vec![];
+    for child_count in [10, 3000] {
+        let mut world = World::new(1, 1, 2);
+        world.is_checking = false;
+        let dir = world.mkdir(0, TOP, "d");
+        for number in 0..child_count {
+            let file = world.create(0, dir, &format!("f{number}"));
+            world.release(0, file);
+        }
+        let node = world.lookup(1, TOP, "d").expect("it was made").node;
+        let before = world.mdt_lock_count(0);
+        let entries = world.list(1, node);
+        assert_eq!(entries.len(), child_count);
+        for entry in entries.values() {
+            assert!(entry.entry.as_ref().is_some_and(|known| !known.attr_valid.is_zero()));
+            world.attr(1, entry.node);
+        }
+        spent.push(world.mdt_lock_count(0).saturating_sub(before));
+    }
+    assert_eq!(spent[0], spent[1], "locks for 10 children and for 3000");
+    assert!(spent[1] <= 2, "{spent:?}");
+}
+
 #[test]
 fn what_was_listed_is_forgotten_when_somebody_changes_it() {
     let mut world = World::new(1, 1, 2);

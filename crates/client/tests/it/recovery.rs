@@ -2,7 +2,7 @@
 
 use crate::world::{O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Event};
+use client::{Answer, Call, Event, Notify};
 use wire::mdt::{FileLock, FlockKind};
 
 const EINTR: i32 = 4;
@@ -340,4 +340,95 @@ fn an_unanswered_write_is_not_sent_again_while_the_mdt_is_silent() {
     world.mounts[0].unreachable = None;
     assert_eq!(world.finish(0, writing), Ok(Answer::Written(6)));
     assert_eq!(read(&mut world), 11);
+}
+
+/// Hazard 4.2: A opens a file whose size is known, and writes beyond it. The bytes are durable on the OST; the open is not
+/// on the MDT, and the MDT and A die. Others find the bytes all the same, once the MDT has looked.
+#[test]
+fn bytes_of_a_writer_whose_open_was_lost_with_it_are_found() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, &[1; 100]), Ok(100));
+    world.release(1, file);
+    world.pass(Duration::from_secs(10));
+    assert!(world.attr(1, file.0).is_size_known);
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    // Sessions begin with something durable.
+    let (fh, _) = world.open(0, node, 0);
+    assert_eq!(world.read(0, (node, fh), 0, 1), [1]);
+    world.release(0, (node, fh));
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    let (fh, _) = world.open(0, node, O_RDWR);
+    assert_eq!(world.write(0, (node, fh), 100, &[2; 100]), Ok(100));
+    world.sync_ost(0);
+    world.mounts[0].is_cut_off = true;
+    world.crash(TargetId::mdt(0));
+    world.is_syncing = true;
+    world.start(TargetId::mdt(0));
+    world.pass(Duration::from_secs(150));
+    assert_eq!(world.attr(1, file.0).size_bytes, 200);
+    let (fh, _) = world.open(1, file.0, O_RDWR);
+    assert_eq!(world.read(1, (file.0, fh), 0, 300), [[1; 100], [2; 100]].concat());
+}
+
+/// Hazard 2.8: the MDT has thrown a mount out and destroys its open file without names. Whether the mount talks to the OSTs
+/// meanwhile or comes back later, and although it has writes to replay there, no object comes back.
+#[test]
+fn a_mount_that_its_mdt_has_thrown_out_brings_no_object_back() {
+    let object_count = |world: &World| world.object_count(0) + world.object_count(1);
+    for is_away in [false, true] {
+        let mut world = World::new(1, 2, 2);
+        let file = world.create(0, TOP, "f");
+        assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+        assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
+        world.pass(Duration::from_secs(3));
+        assert_eq!(object_count(&world), 1, "it is open");
+        world.is_syncing = false;
+        assert_eq!(world.write(0, file, 5, b" not durable"), Ok(12));
+        world.mounts[0].is_cut_off = is_away;
+        world.evict(0, 0);
+        if is_away {
+            world.is_syncing = true;
+            world.pass(Duration::from_secs(60));
+            assert_eq!(object_count(&world), 0, "it has no name, and nobody has it open");
+            world.mounts[0].is_cut_off = false;
+        }
+        let late = world.begin(0, write_call(file, 20, b"late"));
+        world.is_syncing = true;
+        world.pass(Duration::from_secs(60));
+        assert!(world.is_answered(0, late));
+        assert_eq!(object_count(&world), 0, "away: {is_away}");
+        for ost in [0, 1] {
+            world.crash(TargetId::ost(ost));
+            world.start(TargetId::ost(ost));
+        }
+        world.pass(Duration::from_secs(100));
+        assert!(world.call(0, write_call(file, 0, b"later")).is_err());
+        world.pass(Duration::from_secs(10));
+        assert_eq!(object_count(&world), 0, "away: {is_away}");
+    }
+}
+
+/// Hazard 9.4: nobody uses a file any more, but the kernel has its pages, under a lock that rests. After a restart of the
+/// OST another mount writes: the pages go first.
+#[test]
+fn locks_at_rest_live_through_a_restart_as_the_kernel_caches_under_them() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"old"), Ok(3));
+    world.pass(Duration::from_secs(3));
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(0, node, 0);
+    assert_eq!(world.read(0, (node, fh), 0, 10), b"old");
+    world.release(0, (node, fh));
+    world.pass(Duration::from_secs(3));
+    world.sync();
+    world.crash(TargetId::ost(0));
+    world.start(TargetId::ost(0));
+    world.pass(Duration::from_secs(20));
+    world.mounts[0].notified.clear();
+    assert_eq!(world.write(1, file, 0, b"new"), Ok(3));
+    let is_page = |notify: &Notify| matches!(notify, Notify::InvalInode { node: told, offset_bytes, .. } if *told == node && *offset_bytes >= 0);
+    assert!(world.mounts[0].notified.iter().any(is_page), "{:?}", world.mounts[0].notified);
 }

@@ -535,6 +535,19 @@ impl World {
         self.osts[ost].objects.list(None, 1000).expect("the store is sound").len()
     }
 
+    /// An OST makes everything durable, whatever the others do.
+    pub fn sync_ost(&mut self, index: usize) {
+        self.osts[index].objects.sync();
+        self.osts[index].meta.sync();
+        self.ost_input(index, oss::Input::Durable);
+        self.run();
+    }
+
+    /// Locks that an MDT has granted, and those that wait there.
+    pub fn mdt_lock_count(&self, index: usize) -> usize {
+        self.mdts[index].machine.as_ref().map_or(0, Mds::lock_count)
+    }
+
     /// Writes to an OST that a crash would take back.
     pub fn unsynced_count(&self, ost: usize) -> usize {
         self.osts[ost].objects.unsynced_count() + self.osts[ost].meta.unsynced_count()

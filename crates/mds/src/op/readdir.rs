@@ -41,7 +41,7 @@ pub fn run(
     let with_attrs = wanted.with_attrs;
     let count_max = (wanted.entry_count_max as usize).clamp(1, READDIR_ENTRIES_MAX);
     let end = rows::end_of_prefix(&fid.key());
-    // Two more than wanted: whether the position after the last one is another one, and whether there is one.
+    // One more than wanted: whether there is one.
     let found = cx.tx.scan(rows::DENTRIES, &rows::position_key(fid, first), &end, count_max + 1)?;
     let is_end = found.len() <= count_max;
     let (mut entries, byte_count) = collect(cx, &found, with_attrs)?;
@@ -49,6 +49,7 @@ pub fn run(
     if is_end && !is_cut {
         return Ok(MdtReply::Entries { entries, is_end: true, grants });
     }
+    entries.truncate(count_max);
     complete_last_position(cx, fid, &mut entries, with_attrs)?;
     Ok(MdtReply::Entries { entries, is_end: false, grants })
 }

@@ -53,3 +53,27 @@ fn locks_die_with_their_client_and_live_through_a_restart() {
     world.evict(0, evicted);
     assert!(world.result(1, waiting).unwrap().is_ok());
 }
+
+/// Hazard 9.3: others, old and new, ask for the lock before its holder has come back to the restarted MDT.
+#[test]
+fn a_lock_is_given_to_nobody_before_its_holder_could_come_back() {
+    let mut world = World::new(1, 3);
+    let file = world.mkfile(Fid::ROOT, "f");
+    world.ask(0, 0, flock(file, 1, FlockKind::Write, false)).unwrap();
+    let held = MdtRequest::ReplayFlocks { fid: file, locks: vec![lock(1, FlockKind::Write)] };
+    let mdt = base::TargetId::mdt(0);
+    world.clients[0].reopens.insert(mdt, vec![wire::Request::Mdt(held)]);
+    world.getattr(1, file).unwrap();
+    let slow = [base::Endpoint::Client(world.clients[0].id), base::Endpoint::Target(mdt)];
+    world.cut.extend([(slow[0], slow[1]), (slow[1], slow[0])]);
+    world.crash(0, 0);
+    let asking =
+        [1, 2].map(|client| (client, world.start(client, 0, flock(file, 2, FlockKind::Write, false))));
+    world.pass_seconds(5);
+    assert!(asking.iter().all(|(client, of)| world.result(*client, *of).is_none()));
+    world.cut.clear();
+    world.pass_seconds(5);
+    for (client, of) in asking {
+        assert_eq!(world.result(client, of), Some(Err(Status::WouldBlock)));
+    }
+}

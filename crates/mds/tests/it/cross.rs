@@ -205,6 +205,76 @@ fn a_participant_that_restarts_keeps_what_it_prepared() {
     world.check_consistent();
 }
 
+/// Hazard 1.2: what another MDT has built on an operation that its coordinator can still lose would have to go with it. So
+/// nobody builds on it: whoever looks at it waits until it is durable.
+#[test]
+fn nothing_is_built_on_what_a_coordinator_can_still_lose() {
+    for is_lost in [false, true] {
+        let mut world = World::new(3, 2);
+        let top = mkdir_on(&mut world, Fid::ROOT, "top", 2);
+        for client in [0, 1] {
+            // Sessions begin with something durable.
+            world.getattr(client, Fid::ROOT).unwrap();
+            world.getattr(client, top).unwrap();
+        }
+        world.servers[2].is_synced = false;
+        let a = mkdir_on(&mut world, top, "a", 0);
+        let mut request = new(a, "x", NewNode::Directory);
+        request.mdt_index = Some(1);
+        let above = world.start(1, 0, MdtRequest::Create(request));
+        world.pass_seconds(3);
+        assert_eq!(world.result(1, above), None, "it waits for the decision about its parent");
+        if is_lost {
+            // The one client that could bring it back is gone too.
+            let dead = Endpoint::Client(world.clients[0].id);
+            let mdts = (0..3).map(|mdt| (dead, Endpoint::Target(TargetId::mdt(mdt))));
+            world.cut.extend(mdts.collect::<Vec<_>>());
+        }
+        if is_lost {
+            for mdt in [2, 0, 1] {
+                world.crash(mdt, 0);
+            }
+        }
+        world.servers[2].is_synced = true;
+        world.pass_seconds(if is_lost { 90 } else { 3 });
+        let built = world.result(1, above).unwrap();
+        assert_eq!(built.is_err(), is_lost, "{built:?}");
+        let lookup = MdtRequest::Lookup { parent: top, name: b"a".to_vec(), want: Default::default() };
+        assert_eq!(matches!(world.ask(1, 2, lookup), Ok(MdtReply::Absent { .. })), is_lost);
+        world.check_consistent();
+    }
+}
+
+/// Hazard 1.9: a FID that was made up, that is gone again, or that its coordinator has lost: nobody waits for it.
+#[test]
+fn a_fid_that_does_not_come_is_not_waited_for() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let gone = world.mkfile(dir, "gone");
+    world.unlink(dir, "gone").unwrap();
+    let coming = Fid { oid: gone.oid + 1000, ..gone };
+    for fid in [gone, coming] {
+        let want = Default::default();
+        for request in [
+            MdtRequest::Getattr { fid, want },
+            MdtRequest::Create(new(fid, "f", NewNode::Regular)),
+            MdtRequest::Readdir { fid, after: 0, entry_count_max: 1, with_attrs: true, children: None },
+        ] {
+            let of = world.start(0, 1, request);
+            assert!(matches!(world.result(0, of), Some(Err(_))), "at once");
+        }
+        // The same as a part of an operation of the other MDT.
+        for request in [
+            MdtRequest::Link { fid, parent: Fid::ROOT, name: b"l".to_vec(), creds: ROOT, want },
+            rename((fid, "f"), (Fid::ROOT, "l"), 0),
+        ] {
+            let of = world.start(0, 0, request);
+            assert!(matches!(world.result(0, of), Some(Err(_))), "at once");
+        }
+    }
+    world.check_consistent();
+}
+
 /// Hazard 1.7: MDT0000 dies with an operation that MDT0001 has prepared and that nobody decides. All else on MDT0001 is
 /// committed and can be synced; only what was prepared waits.
 #[test]

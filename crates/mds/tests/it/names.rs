@@ -234,3 +234,34 @@ fn creating_an_existing_file_without_exclusion_opens_it() {
     assert_eq!(entry_of(&reply).fid, file);
     assert!(!attr_of(&reply).is_size_known);
 }
+
+/// Hazard 7.3: whatever a listing asks for, a request ends after so many entries and bytes, and others get their turn.
+#[test]
+fn a_listing_gives_way_after_a_bounded_number_of_entries() {
+    use base::limits::{FRAME_BODY_BYTES_MAX, NAME_BYTES_MAX, READDIR_ENTRIES_MAX};
+    let mut world = World::new(1, 1);
+    for (dir, name_bytes, with_attrs) in [("short", 5, false), ("long", NAME_BYTES_MAX, true)] {
+        let dir = world.mkdir(Fid::ROOT, dir);
+        let file_count = READDIR_ENTRIES_MAX + 100;
+        for n in 0..file_count {
+            world.mkfile(dir, &format!("{n:0>name_bytes$}"));
+        }
+        let (mut after, mut listed) = (0, 0);
+        loop {
+            let entry_count_max = u32::MAX;
+            let request =
+                MdtRequest::Readdir { fid: dir, after, entry_count_max, with_attrs, children: None };
+            let reply = world.ask(0, 0, request).unwrap();
+            let byte_count = wire::Reply::Mdt(reply.clone()).to_bytes().len();
+            assert!(byte_count < FRAME_BODY_BYTES_MAX, "{byte_count} bytes");
+            let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("no entries") };
+            assert!(entries.len() <= READDIR_ENTRIES_MAX, "{} entries", entries.len());
+            listed += entries.len();
+            after = entries.last().map_or(after, |entry| entry.position);
+            if is_end {
+                break;
+            }
+        }
+        assert_eq!(listed, file_count);
+    }
+}

@@ -63,6 +63,60 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
     world.check_consistent();
 }
 
+/// Hazard 2.5: the MDT cannot know what the replays that have not come will touch. Neither a client that is
+/// back first nor one that is new takes the name of somebody else's acknowledged file, or sees the directory without it.
+#[test]
+fn new_work_does_not_overtake_a_replay_that_has_not_come() {
+    let mut world = World::new(1, 3);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    world.getattr(1, dir).unwrap();
+    world.servers[0].is_synced = false;
+    let file = world.mkfile(dir, "x");
+    let slow = [Endpoint::Client(world.clients[0].id), Endpoint::Target(TargetId::mdt(0))];
+    world.cut.extend([(slow[0], slow[1]), (slow[1], slow[0])]);
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    let lookup = MdtRequest::Lookup { parent: dir, name: b"x".to_vec(), want: Default::default() };
+    let begin = |client| {
+        let looking = world.start(client, 0, lookup.clone());
+        (client, looking, world.start(client, 0, MdtRequest::Create(new(dir, "x", NewNode::Regular))))
+    };
+    let begun = [1, 2].map(begin);
+    world.pass_seconds(5);
+    for (client, looking, creating) in begun {
+        assert_eq!((world.result(client, looking), world.result(client, creating)), (None, None));
+    }
+    world.cut.clear();
+    world.pass_seconds(5);
+    for (client, looking, creating) in begun {
+        assert_eq!(world.result(client, looking).unwrap().map(|reply| fid_of(&reply)), Ok(file));
+        assert_eq!(world.result(client, creating), Some(Err(base::Status::Exists)));
+    }
+    world.check_consistent();
+}
+
+/// Hazard 2.7: A and B each make a file in one directory; A dies with the MDT, and its file is lost. B's has nothing to do
+/// with it, although it came later: it is replayed, and B is not thrown out.
+#[test]
+fn who_comes_back_is_not_refused_for_what_another_has_lost() {
+    let mut world = World::new(1, 2);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    world.getattr(1, dir).unwrap();
+    world.servers[0].is_synced = false;
+    world.mkfile(dir, "a");
+    let of = world.start(1, 0, MdtRequest::Create(new(dir, "b", NewNode::Regular)));
+    let kept = fid_of(&world.result(1, of).unwrap().unwrap());
+    let dead = [Endpoint::Client(world.clients[0].id), Endpoint::Target(TargetId::mdt(0))];
+    world.cut.extend([(dead[0], dead[1]), (dead[1], dead[0])]);
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    world.pass_seconds(70);
+    assert_eq!(world.lookup(1, dir, "b"), Some(kept));
+    assert_eq!(world.lookup(1, dir, "a"), None);
+    assert_eq!(world.clients[1].evictions, 0);
+    world.check_consistent();
+}
+
 #[test]
 fn numbers_of_a_lost_incarnation_do_not_come_back() {
     let mut world = World::new(1, 1);

@@ -105,6 +105,34 @@ fn frames_of_all_sizes_travel_over_tcp_in_their_order() {
     far.close();
 }
 
+/// Hazard 8.2: connections are counted by processes and targets, not by cores or callers.
+#[test]
+fn a_process_has_one_connection_to_a_target_however_many_threads_and_callers_it_has() {
+    let (near, far) = (Router::new(), Router::new());
+    let targets = [TargetId::ost(0), TargetId::ost(1)];
+    let address = far.listen("127.0.0.1:0").unwrap().to_string();
+    let _servers = targets.map(|target| echo(&far, Endpoint::Target(target)));
+    for target in targets {
+        near.set_addresses(target, vec![address.clone()]);
+    }
+    std::thread::scope(|scope| {
+        for caller in 0..8 {
+            let near = &near;
+            scope.spawn(move || {
+                let src = Endpoint::Client(ClientId(100 + caller));
+                let replies = echo(near, src);
+                for (xid, target) in (1..).zip([targets, targets].concat()) {
+                    let frame = Frame { src, dst: Endpoint::Target(target), ..request(xid, 10) };
+                    assert_eq!(insist(near, &replies, &frame).xid, Xid(xid));
+                }
+            });
+        }
+    });
+    assert_eq!(far.accepted_count.load(Ordering::Acquire), targets.len());
+    near.close();
+    far.close();
+}
+
 #[test]
 fn an_address_where_the_target_is_not_any_more_is_passed_over() {
     let (near, far, elsewhere) = (Router::new(), Router::new(), Router::new());
