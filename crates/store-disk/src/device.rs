@@ -36,7 +36,7 @@ impl Syncing {
     /// fdatasync(2).
     pub(crate) fn sync_data(self, file: &File) -> io::Result<()> {
         #[cfg(test)]
-        faults::check(file)?;
+        faults::check_sync(file)?;
         match self {
             Syncing::Real => file.sync_data(),
             Syncing::Skipped => Ok(()),
@@ -62,6 +62,11 @@ pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// Whether a change that failed so says that the device is lost; the others are limits of the call or of this process.
+pub(crate) fn is_lost(errno: i32) -> bool {
+    [libc::EIO, libc::EROFS, libc::EUCLEAN, libc::ENODEV, libc::ENXIO].contains(&errno)
+}
+
 /// An error of one call, after which the store goes on.
 pub(crate) fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |error| StoreError::Device { operation, errno: errno(&error) }
@@ -85,6 +90,8 @@ fn offset(bytes: u64) -> io::Result<libc::off_t> {
 
 /// pwrite(2) until all is written. Returns how many bytes were, with the error that ended it.
 pub(crate) fn write_all(file: &File, data: &[u8], offset_bytes: u64) -> Result<(), (usize, io::Error)> {
+    #[cfg(test)]
+    faults::check_write(file).map_err(|error| (0, error))?;
     let mut done = 0;
     while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
         match file.write_at(rest, offset_bytes + done as u64) {

@@ -191,8 +191,11 @@ impl Shared {
 
     /// The device failed to persist something. Sticky; whoever waits is told.
     fn poison(&self, operation: &'static str, error: &io::Error) -> StoreError {
-        let error = StoreError::Poisoned { operation, errno: device::errno(error) };
-        if self.poison.set(error.clone()).is_ok() {
+        self.fence(StoreError::Poisoned { operation, errno: device::errno(error) })
+    }
+
+    fn fence(&self, error: StoreError) -> StoreError {
+        if matches!(error, StoreError::Poisoned { .. }) && self.poison.set(error.clone()).is_ok() {
             tracing::error!(path = %self.directory.display(), %error, "fenced");
             (self.on_durable)();
         }
@@ -207,6 +210,9 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Ok(None),
             Err(error) => match device::errno(&error) {
                 libc::ENOSPC | libc::EDQUOT => Err(StoreError::NoSpace),
+                errno if create && device::is_lost(errno) => {
+                    Err(StoreError::Poisoned { operation: "make an object", errno })
+                }
                 errno => Err(StoreError::Device { operation: "open an object", errno }),
             },
         }
@@ -214,14 +220,15 @@ impl Shared {
 
     /// The object, if there is one.
     fn handle(&self, id: &ObjectId) -> Result<Option<handles::Handle>, StoreError> {
-        self.handles.get_or_open(id, || {
+        let opened = self.handles.get_or_open(id, || {
             let Some(file) = self.open_file(id, false)? else { return Ok(None) };
             let object = file::ObjectFile::new(*id, file, self.incarnation, self.syncing)?;
             if object.is_to_be_synced() {
                 self.changes.note_unsettled(id);
             }
             Ok(Some(object))
-        })
+        });
+        opened.map_err(|error| self.fence(error))
     }
 
     fn existing(&self, id: &ObjectId) -> Result<handles::Handle, StoreError> {
@@ -243,10 +250,11 @@ impl Shared {
                     file.map(|file| file::ObjectFile::new(*id, file, self.incarnation, self.syncing))
                         .transpose()
                 });
+                let opened = opened.map_err(|error| self.fence(error));
                 (opened?.ok_or(StoreError::NoObject { id: *id })?, true)
             }
         };
-        let changed = change(&handle);
+        let changed = change(&handle).map_err(|error| self.fence(error));
         if changed.is_err() && is_new {
             self.handles.forget(id);
             let _ = std::fs::remove_file(self.path(id));
@@ -336,6 +344,9 @@ impl ObjectStore for ObjectDisk {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) if device::is_lost(device::errno(&error)) => {
+                Err(shared.poison("remove an object", &error))
+            }
             Err(error) => Err(device::failed("remove an object")(error)),
         }
     }

@@ -6,20 +6,44 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-static FAILING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Write,
+    Sync,
+}
+
+static FAILING: Mutex<Vec<(Call, PathBuf)>> = Mutex::new(Vec::new());
+
+fn fail(call: Call, path: &Path) {
+    FAILING.lock().expect("no test panics inside").push((call, path.to_path_buf()));
+}
+
+/// From now on every write to a file below this directory fails.
+pub fn fail_writes_below(path: &Path) {
+    fail(Call::Write, path);
+}
 
 /// From now on every sync of a file below this directory fails.
 pub fn fail_syncs_below(path: &Path) {
-    FAILING.lock().expect("no test panics inside").push(path.to_path_buf());
+    fail(Call::Sync, path);
 }
 
 pub fn mend(path: &Path) {
-    FAILING.lock().expect("no test panics inside").retain(|failing| failing != path);
+    FAILING.lock().expect("no test panics inside").retain(|(_, failing)| failing != path);
 }
 
-pub(super) fn check(file: &File) -> io::Result<()> {
+fn check(call: Call, file: &File) -> io::Result<()> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let failing = FAILING.lock().expect("no test panics inside");
-    let is_failing = failing.iter().any(|directory| path.starts_with(directory));
+    let is_failing =
+        failing.iter().any(|(failing, directory)| *failing == call && path.starts_with(directory));
     if is_failing { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+}
+
+pub(super) fn check_write(file: &File) -> io::Result<()> {
+    check(Call::Write, file)
+}
+
+pub(super) fn check_sync(file: &File) -> io::Result<()> {
+    check(Call::Sync, file)
 }

@@ -183,6 +183,7 @@ impl Shared {
             if let Ok(Some(handle)) = self.handle(id)
                 && let Err(error) = handle.settle(|| !self.changes.is_dirty(id))
             {
+                let error = self.fence(error);
                 tracing::warn!(%id, %error, "an object cannot be marked clean");
             }
         }
@@ -213,7 +214,13 @@ impl Shared {
             }
             return Ok(());
         }
-        let handles = self.open_objects(ids)?;
+        // What cannot be opened cannot be synced, and this round is not tried again.
+        let unopened = |error: StoreError| {
+            tracing::error!(%error, "an object that is to be synced cannot be opened");
+            let errno = if let StoreError::Device { errno, .. } = error { errno } else { libc::EIO };
+            self.fence(StoreError::Poisoned { operation: "open what is to be synced", errno })
+        };
+        let handles = self.open_objects(ids).map_err(unopened)?;
         if let [_, _, ..] = handles[..] {
             handles.iter().for_each(|handle| handle.start_sync());
         }

@@ -119,6 +119,16 @@ impl ObjectFile {
         }
     }
 
+    /// The same of a change: when the device is lost, nobody knows what it still has.
+    fn change_error(&self, operation: &'static str, error: &io::Error, offset_bytes: u64) -> StoreError {
+        match self.error(operation, error, offset_bytes) {
+            StoreError::Device { operation, errno } if device::is_lost(errno) => {
+                StoreError::Poisoned { operation, errno }
+            }
+            other => other,
+        }
+    }
+
     fn read_state(&self) -> Result<(), StoreError> {
         let metadata = self.file.metadata().map_err(|error| self.error("stat an object", &error, 0))?;
         let mut inner = self.inner();
@@ -163,7 +173,7 @@ impl ObjectFile {
 
     fn write_state(&self, state: State) -> Result<(), StoreError> {
         device::write_all(&self.file, &state.encode(), 0)
-            .map_err(|(_, error)| self.error("write an object's header", &error, 0))
+            .map_err(|(_, error)| self.change_error("write an object's header", &error, 0))
     }
 
     /// Before bytes from `start` on change: the header says so, durably if the device may have it saying otherwise.
@@ -183,7 +193,7 @@ impl ObjectFile {
         let incarnation = if inner.lenient_from == u64::MAX { self.incarnation } else { 0 };
         self.write_state(State::Dirty { dirty_from, incarnation })?;
         if inner.announced != Announced::Nothing {
-            self.syncing.sync_data(&self.file).map_err(|error| StoreError::Device {
+            self.syncing.sync_data(&self.file).map_err(|error| StoreError::Poisoned {
                 operation: "sync an object's header",
                 errno: errno(&error),
             })?;
@@ -285,7 +295,7 @@ impl ObjectFile {
                 bytes.extend_from_slice(&slot.to_le_bytes());
             }
             device::write_all(&self.file, &bytes, checksum_offset(block)).map_err(|(_, error)| {
-                self.error("write an object's checksums", &error, block * BLOCK_BYTES)
+                self.change_error("write an object's checksums", &error, block * BLOCK_BYTES)
             })?;
             block += count as u64;
             rest = tail;
@@ -451,7 +461,7 @@ impl ObjectFile {
         bytes.resize(BLOCK_BYTES as usize, 0);
         bytes.extend_from_slice(data);
         device::write_all(&self.file, &bytes, 0)
-            .map_err(|(_, error)| self.error("write an object", &error, data.len() as u64))?;
+            .map_err(|(_, error)| self.change_error("write an object", &error, data.len() as u64))?;
         inner.announced = Announced::From(0);
         Ok(())
     }
@@ -460,7 +470,7 @@ impl ObjectFile {
         for part in parts(Extent::at(offset_bytes, data.len() as u64)) {
             let range = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
             device::write_all(&self.file, data.get(range).unwrap_or_default(), stored_offset(part.start))
-                .map_err(|(_, error)| self.error("write an object", &error, part.end))?;
+                .map_err(|(_, error)| self.change_error("write an object", &error, part.end))?;
         }
         Ok(())
     }
@@ -475,7 +485,7 @@ impl ObjectFile {
             .and_then(|()| device::allocate(&self.file, mode, stored.start, stored.byte_count()));
         reserved.map_err(|error| {
             let _ = self.file.set_len(stored_length(size_bytes).max(HEADER_BYTES as u64));
-            self.error("allocate an object", &error, extent.end)
+            self.change_error("allocate an object", &error, extent.end)
         })
     }
 
@@ -530,7 +540,7 @@ impl ObjectFile {
         let stored_bytes = stored_length(size_bytes).max(HEADER_BYTES as u64);
         self.file
             .set_len(stored_bytes)
-            .map_err(|error| self.error("truncate an object", &error, size_bytes))?;
+            .map_err(|error| self.change_error("truncate an object", &error, size_bytes))?;
         inner.size_bytes = size_bytes;
         Ok(())
     }
@@ -594,7 +604,7 @@ impl ObjectFile {
         self.clear_edge(inner, Extent::new(whole.end, extent.end))?;
         for part in parts(whole) {
             device::clear(&self.file, mode, stored_offset(part.start), part.byte_count())
-                .map_err(|error| self.error("clear a part of an object", &error, part.start))?;
+                .map_err(|error| self.change_error("clear a part of an object", &error, part.start))?;
             let checksums = vec![*ZERO_CHECKSUM; (part.byte_count() / BLOCK_BYTES) as usize];
             self.set_checksums(inner, part.start / BLOCK_BYTES, &checksums)?;
         }

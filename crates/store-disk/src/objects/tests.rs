@@ -45,6 +45,38 @@ fn a_failed_sync_fences_for_good() {
 }
 
 #[test]
+fn a_failed_write_fences_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    store.write(&object(1), 0, b"kept").unwrap();
+    faults::fail_writes_below(dir.path());
+    assert!(matches!(
+        store.write(&object(1), 0, b"lost"),
+        Err(StoreError::Poisoned { errno: libc::EIO, .. })
+    ));
+    assert!(store.is_poisoned());
+    faults::mend(dir.path());
+    assert!(matches!(store.truncate(&object(1), 1), Err(StoreError::Poisoned { .. })));
+    assert_eq!(store.read(&object(1), 0, 4).unwrap(), b"kept"[..]);
+}
+
+#[test]
+fn what_cannot_be_opened_to_be_synced_is_never_called_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions { sync_interval: Duration::from_secs(3600), ..ObjectOptions::default() };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    store.write(&object(1), 0, b"written").unwrap();
+    store.shared.handles.forget(&object(1));
+    let path = store.shared.path(&object(1));
+    std::fs::rename(&path, path.with_extension("aside")).unwrap();
+    std::os::unix::fs::symlink("/", &path).unwrap();
+    store.kick();
+    wait_for("the fence", || store.is_poisoned());
+    store.close();
+    assert_eq!(store.durable(), 0);
+}
+
+#[test]
 fn a_clean_object_is_not_changed_before_that_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let options = ObjectOptions { no_sync: false, ..ObjectOptions::default() };
@@ -54,7 +86,9 @@ fn a_clean_object_is_not_changed_before_that_is_durable() {
     drop(store);
     let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
     faults::fail_syncs_below(dir.path());
-    assert!(matches!(store.write(&object(1), 0, b"new"), Err(StoreError::Device { errno: libc::EIO, .. })));
+    assert!(matches!(store.write(&object(1), 0, b"new"), Err(StoreError::Poisoned { errno: libc::EIO, .. })));
     faults::mend(dir.path());
+    // A sync that fails once may succeed the next time, with the bytes gone.
+    assert!(matches!(store.write(&object(1), 0, b"new"), Err(StoreError::Poisoned { .. })));
     assert_eq!(store.read(&object(1), 0, 3).unwrap(), [1; 3][..]);
 }
