@@ -89,6 +89,8 @@ pub fn start(file: Option<&Path>) -> Result<()> {
 /// Starts to log, so that what is logged can be changed later.
 fn install(words: String, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, has_colours: bool) {
     let builder = tracing_subscriber::fmt().with_ansi(has_colours).with_writer(writer);
+    // A log that cannot be written would be complained of on standard error, which may be the same dead disk: that panics.
+    let builder = builder.log_internal_errors(false);
     let builder = builder.with_env_filter(EnvFilter::new(&words)).with_filter_reloading();
     let handle = builder.reload_handle();
     let set = Box::new(move |filter| handle.reload(filter).is_ok());

@@ -13,6 +13,9 @@ use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+/// The state of a target whose device failed: it runs and refuses everything.
+pub const FENCED: &str = "failed";
+
 #[derive(Serialize)]
 struct Report {
     fsname: Option<String>,
@@ -65,11 +68,27 @@ pub fn status(arguments: &cli::Status) -> Result<()> {
             mount.path.display()
         );
     }
+    for target in report.targets.iter().filter(|target| target.state == FENCED) {
+        println!("{}", fenced_line(target, report.dir.as_deref()));
+    }
     if report.targets.iter().any(|target| target.state == "down") {
         let dir = report.dir.unwrap_or_default();
         println!("targets are down; start them: sheen up --dir {}", dir.display());
     }
     Ok(())
+}
+
+/// What an operator does about a target whose device failed.
+fn fenced_line(target: &TargetStatus, cluster: Option<&Path>) -> String {
+    let failed =
+        format!("{} is fenced: the device under {} failed to keep data", target.name, target.dir.display());
+    match cluster {
+        Some(dir) => format!(
+            "{failed}; stop: sheen down --force --dir {0}; bring the storage back; start: sheen up --dir {0}",
+            dir.display()
+        ),
+        None => format!("{failed}; end process {}, bring the storage back, and serve it again", target.pid),
+    }
 }
 
 fn of_machine() -> Report {
@@ -79,12 +98,22 @@ fn of_machine() -> Report {
 }
 
 fn of_cluster(dir: &Path) -> Result<Report> {
-    let Some(cluster) = Cluster::load(dir)? else {
-        bail!("there is no cluster in {}; say where with --dir", dir.display());
-    };
-    let mgs_nid = nid::format_nid(cluster.mgs_address());
     let (mut running, mut mounts) = flatten(&control::processes());
     running.retain(|target| target.dir.starts_with(dir));
+    let cluster = match Cluster::load(dir) {
+        Ok(Some(cluster)) => cluster,
+        Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
+        // The disk is dead and servers work on: what they say is all that there is to know.
+        Err(error) if !running.is_empty() => {
+            eprintln!("sheen: {error:#}; this is what its processes say");
+            let processes = control::processes().into_iter().filter(|process| up::belongs(process, dir));
+            let mounts = processes.flat_map(|process| process.mounts).collect();
+            let fsname = running.iter().map(|target| target.fsname.clone()).find(|name| !name.is_empty());
+            return Ok(Report { fsname, mgs_nid: None, dir: Some(dir.to_owned()), targets: running, mounts });
+        }
+        Err(error) => return Err(error),
+    };
+    let mgs_nid = nid::format_nid(cluster.mgs_address());
     mounts.retain(|mount| mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname);
     let mut targets = Vec::new();
     for server in &cluster.servers {

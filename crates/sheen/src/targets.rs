@@ -1,6 +1,7 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
 use crate::cluster::Identity;
+use crate::status;
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
 use base::limits::RECOVERY_WINDOW;
@@ -230,7 +231,7 @@ impl Target {
             if is_poisoned && !is_fenced.swap(true, Ordering::AcqRel) {
                 tracing::error!(
                     target = %id,
-                    "the device under {} failed to keep data: this target is fenced; move it to sound storage and serve it again",
+                    "the device under {} failed to keep data: this target is fenced; end its process, bring the storage back, and serve it again",
                     path.display()
                 );
             }
@@ -263,7 +264,7 @@ impl Target {
     /// For operators: `active`, `recovering` or `failed`.
     pub fn state(&self) -> &'static str {
         if self.is_fenced.load(Ordering::Acquire) {
-            return "failed";
+            return status::FENCED;
         }
         let is_recovering = match &self.served {
             Served::Mgs(owner) => owner.with(|machine| machine.core().is_recovering()),

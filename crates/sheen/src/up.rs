@@ -2,11 +2,12 @@
 
 use crate::cli;
 use crate::cluster::{Cluster, Server, Shape};
-use crate::control::{self, Ask, Process};
+use crate::control::{self, Ask, MountStatus, Process};
 use crate::daemon::{self, Starting};
 use crate::listen;
 use crate::mount_table;
 use crate::nid;
+use crate::status;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
 use base::TargetId;
@@ -198,7 +199,7 @@ fn of_cluster(dir: &Path) -> Vec<Process> {
     control::processes().into_iter().filter(|process| belongs(process, dir)).collect()
 }
 
-fn belongs(process: &Process, dir: &Path) -> bool {
+pub fn belongs(process: &Process, dir: &Path) -> bool {
     process.cluster_dir.as_deref() == Some(dir)
         || process.targets.iter().any(|target| target.dir.starts_with(dir))
 }
@@ -231,6 +232,7 @@ struct Listen {
 }
 
 fn start_servers(dir: &Path, cluster: &mut Cluster, listen: &Listen, arguments: &cli::Up) -> Result<()> {
+    stop_fenced(dir)?;
     let running = of_cluster(dir);
     let is_running = |server: &Server| {
         let first = server.targets.first().map(|target| dir.join(target));
@@ -251,6 +253,22 @@ fn start_servers(dir: &Path, cluster: &mut Cluster, listen: &Listen, arguments: 
             cluster.servers[at].address = ready.address.unwrap_or_default();
         }
         cluster.save(dir)?;
+    }
+    Ok(())
+}
+
+/// A process with a target whose device failed is as good as dead: it ends, so that it starts anew.
+fn stop_fenced(dir: &Path) -> Result<()> {
+    for process in of_cluster(dir) {
+        if let Some(target) = process.targets.iter().find(|target| target.state == status::FENCED) {
+            stop(process.pid).with_context(|| {
+                format!(
+                    "{} is fenced; stop it first: sheen down --force --dir {}",
+                    target.name,
+                    dir.display()
+                )
+            })?;
+        }
     }
     Ok(())
 }
@@ -351,17 +369,25 @@ fn print_six_lines(dir: &Path, cluster: &Cluster) {
 /// A mount is in use (nothing is stopped then), or a process does not end.
 pub fn down(arguments: &cli::Down) -> Result<()> {
     let dir = data_dir(arguments.dir.as_deref())?;
-    let Some(cluster) = Cluster::load(&dir)? else {
-        bail!("there is no cluster in {}; say where with --dir", dir.display());
+    // On a dead disk nothing can be read or locked; its processes can still be stopped.
+    let (cluster, _lock) = match Cluster::load(&dir) {
+        Ok(Some(cluster)) => (Some(cluster), Some(lock(&dir)?)),
+        Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
+        Err(error) if of_cluster(&dir).is_empty() => return Err(error),
+        Err(error) => {
+            eprintln!("sheen: {error:#}; stopping its processes all the same");
+            (None, None)
+        }
     };
-    let _lock = lock(&dir)?;
-    let mgs_nid = nid::format_nid(cluster.mgs_address());
+    let is_ours = |mount: &MountStatus| {
+        cluster.as_ref().is_some_and(|cluster| {
+            mount.mgs_nids.contains(&nid::format_nid(cluster.mgs_address())) && mount.fsname == cluster.fsname
+        })
+    };
     let mut mounting = Vec::new();
     for process in control::processes() {
         for mount in &process.mounts {
-            if belongs(&process, &dir)
-                || (mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname)
-            {
+            if belongs(&process, &dir) || is_ours(mount) {
                 let ask = Ask::Unmount { mount: mount.path.clone(), lazy: arguments.force };
                 control::ask_if_alive(process.pid, &ask)?;
                 if process.targets.is_empty() {
@@ -374,7 +400,9 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         // It gives back what it holds before it ends, and needs the servers for that.
         daemon::wait_gone(pid, STOP_TIMEOUT);
     }
-    free_dead_mount(&cluster.mount)?;
+    if let Some(cluster) = &cluster {
+        free_dead_mount(&cluster.mount)?;
+    }
     let mut processes = of_cluster(&dir);
     // Servers of data before those that they tell about it, the management server last.
     processes.sort_by_key(|process| process.targets.first().map(|target| target.name.clone()));
