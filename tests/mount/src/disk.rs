@@ -64,6 +64,11 @@ impl LoopDisk {
         sys::ext4_power_cut(&self.point).context("EXT4_IOC_SHUTDOWN")
     }
 
+    /// Everything that is only in memory goes to the disk, whoever wrote it.
+    pub fn sync(&self) -> Result<()> {
+        sys::syncfs(&self.point).context("syncfs")
+    }
+
     /// A directory on the disk.
     pub fn path(&self, name: &str) -> PathBuf {
         self.point.join(name)

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::case::{expect, expect_bytes};
+use crate::case::expect_bytes;
 use crate::random::Random;
 
 /// Tells workers to end, and whether acknowledgements still count.
@@ -47,6 +47,18 @@ impl Stop {
         true
     }
 }
+
+/// Something that was acknowledged as synced is not there any more.
+#[derive(Debug)]
+pub struct Lost(String);
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "lost: {}", self.0)
+    }
+}
+
+impl std::error::Error for Lost {}
 
 /// What is known about one file.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +99,11 @@ impl SyncedFiles {
             }
         }
         None
+    }
+
+    /// So many of them, none of which may be refused.
+    pub fn steps(&mut self, directory: &Path, stop: &Stop, random: &mut Random, count: u64) -> Result<()> {
+        (0..count).try_for_each(|_| self.step(directory, stop, random))
     }
 
     fn step(&mut self, directory: &Path, stop: &Stop, random: &mut Random) -> Result<()> {
@@ -153,29 +170,42 @@ impl SyncedFiles {
     }
 
     /// Every synced file is there in its synced or a later state; every synced removal stays. Returns how many files and removals
-    /// that were.
+    /// that were. The error is `Lost` if something synced is missing, and only then.
     pub fn check(&self, directory: &Path) -> Result<u64> {
         let mut checked = 0;
         for (name, known) in self.known.iter().filter(|(_, known)| known.synced > 0) {
-            let bytes = fs::read(directory.join(name)).with_context(|| format!("{name} was synced"))?;
-            let header = bytes.get(..HEADER_BYTES).and_then(|header| header.try_into().ok());
-            let number = u64::from_le_bytes(
-                header.with_context(|| format!("{name} was synced and is {} bytes", bytes.len()))?,
-            );
-            if number < known.synced || number > known.begun {
-                bail!("{name} is in state {number}; {} was synced, {} begun", known.synced, known.begun);
-            }
-            expect_bytes(&bytes, &contents(name, number), &format!("{name} in state {number}"))?;
+            let bytes = match fs::read(directory.join(name)) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Lost(format!("{name} was synced and is not there")).into());
+                }
+                Err(error) => return Err(error).with_context(|| format!("{name} was synced")),
+            };
+            self.check_state(name, known, &bytes).map_err(|error| Lost(format!("{error:#}")))?;
             checked += 1;
         }
         for name in &self.gone {
-            expect(!directory.join(name).exists(), &format!("{name} was removed and synced, and is back"))?;
+            if directory.join(name).exists() {
+                return Err(Lost(format!("{name} was removed and synced, and is back")).into());
+            }
             checked += 1;
         }
         Ok(checked)
     }
 
-    /// Forgets what a crash may have left undecided, so that the next round starts from what is there.
+    fn check_state(&self, name: &str, known: &Known, bytes: &[u8]) -> Result<()> {
+        let header = bytes.get(..HEADER_BYTES).and_then(|header| header.try_into().ok());
+        let number = u64::from_le_bytes(
+            header.with_context(|| format!("{name} was synced and is {} bytes", bytes.len()))?,
+        );
+        if number < known.synced || number > known.begun {
+            bail!("{name} is in state {number}; {} was synced, {} begun", known.synced, known.begun);
+        }
+        expect_bytes(bytes, &contents(name, number), &format!("{name} in state {number}"))
+    }
+
+    /// Forgets what a crash may have left undecided, so that the next round starts from what is there. That has survived a crash:
+    /// it counts as synced.
     pub fn settle(&mut self, directory: &Path) -> Result<()> {
         let names: Vec<String> = self.known.keys().cloned().collect();
         for name in names {
@@ -186,7 +216,7 @@ impl SyncedFiles {
                 Some(number) if fs::read(directory.join(&name))? == contents(&name, number) => {
                     // Begun numbers go on from the largest ever used, so that no two states share one.
                     let begun = self.known.get(&name).map_or(0, |known| known.begun);
-                    self.known.insert(name, Known { synced: 0, begun });
+                    self.known.insert(name, Known { synced: number, begun });
                 }
                 _ => {
                     self.known.remove(&name);

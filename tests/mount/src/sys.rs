@@ -453,6 +453,13 @@ pub fn catch_alarm() -> io::Result<()> {
     }
 }
 
+/// syncfs(2) of the file system that holds `path`.
+pub fn syncfs(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    // SAFETY: the descriptor is open for the length of the call, which touches no memory of ours.
+    answer(unsafe { libc::syncfs(file.as_raw_fd()) })
+}
+
 /// EXT4_IOC_SHUTDOWN without flushing the log: what a power cut does to the page cache (reference: ext4's public header,
 /// `_IOR('X', 125, __u32)` with flag 2 = NOLOGFLUSH).
 pub fn ext4_power_cut(mount: &Path) -> io::Result<()> {

@@ -41,9 +41,7 @@ fn synced_files_are_missed_when_they_are_gone_or_old() {
     let directory = tempfile::tempdir().unwrap();
     let mut synced = SyncedFiles::default();
     let (stop, mut random) = (Stop::default(), Random::new(3));
-    for _ in 0..40 {
-        synced.step(directory.path(), &stop, &mut random).unwrap();
-    }
+    synced.steps(directory.path(), &stop, &mut random, 40).unwrap();
     assert_eq!(stop.acknowledged_count(), 40);
     assert!(synced.check(directory.path()).unwrap() > 0);
     let (name, known) = synced.known.iter().find(|(_, known)| known.synced > 0).unwrap();
