@@ -11,13 +11,21 @@ mod sync;
 mod write;
 
 use crate::machine::{CommitReply, Effects, Oss, OssEvent};
-use crate::rows::{self, ObjectRow};
+use crate::rows::{self, BornRow, ObjectRow};
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
 use ldlm::Need;
 use store::{Batch, MetaStore, ObjectStore, StoreError};
 use target::Token;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
+
+/// What a change is made to.
+enum Target {
+    There,
+    New,
+    /// Destroyed since, or lost. A replay of what had been done to it is answered, and changes nothing.
+    Gone(Status),
+}
 
 /// Objects in one request; a layout has at most `Layout::STRIPE_COUNT_MAX`.
 const OBJECTS_PER_REQUEST_MAX: usize = 4096;
@@ -77,24 +85,48 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     /// A write needs a lock of its client over all that it changes: no late write of a client that lost its lock gets
-    /// in. A replay was checked when it was executed first, and its lock may come back only after it. False for a
-    /// replay of what a later destruction has undone.
+    /// in. A replay was checked when it was executed first, and its lock may come back only after it.
     fn check_write(
-        &self,
+        &mut self,
         token: Token,
         object: ObjectId,
         lock: LockId,
         extent: Extent,
-    ) -> Result<bool, Status> {
+    ) -> Result<Target, Status> {
         let is_destroyed = rows::is_destroyed(self.meta.as_ref(), &object)?;
-        if token.replay.is_some() {
-            return Ok(!is_destroyed);
+        if !is_destroyed && token.replay.is_none() {
+            let is_held = self.locks.holds(token.client, lock, need(object, LockMode::Pw, extent));
+            if !is_held {
+                return Err(Status::LockLost);
+            }
         }
-        if is_destroyed {
-            return Err(Status::Stale);
+        let target = match is_destroyed {
+            true => Target::Gone(Status::Stale),
+            false => self.target(object)?,
+        };
+        match target {
+            Target::Gone(status) if token.replay.is_none() => Err(status),
+            target => Ok(target),
         }
-        let is_held = self.locks.holds(token.client, lock, need(object, LockMode::Pw, extent));
-        if is_held { Ok(true) } else { Err(Status::LockLost) }
+    }
+
+    fn target(&mut self, object: ObjectId) -> Result<Target, Status> {
+        let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
+        Ok(match stat {
+            Some(_) => Target::There,
+            None => self.check_not_lost(object).map_or_else(Target::Gone, |()| Target::New),
+        })
+    }
+
+    /// For an object that is not there: it may be a hole, or it may have been there.
+    fn check_not_lost(&mut self, object: ObjectId) -> Result<(), Status> {
+        let Some(born) = rows::born(self.meta.as_ref(), &object)? else { return Ok(()) };
+        if !self.core.was_durable(born).map_err(|error| error.status())? {
+            return Ok(());
+        }
+        let status = Status::Corrupt;
+        self.events.push(OssEvent::Corrupt { object, status });
+        Err(status)
     }
 
     /// Refuses what consumes space while the reserve is in use. A replay has been acknowledged and is not refused.
@@ -108,13 +140,18 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         &mut self,
         now: Now,
         token: Token,
-        object: ObjectId,
+        (object, target): (ObjectId, &Target),
         lock: LockId,
         stamp: WallTime,
         effects: &mut Effects,
     ) -> Result<(), Status> {
         let mut batch = Batch::new();
-        if !rows::is_destroyed(self.meta.as_ref(), &object)? {
+        // A hole in nothing makes no object.
+        if matches!(target, Target::New) && matches!(self.objects.stat(&object), Ok(Some(_))) {
+            let row = BornRow { transno: self.core.next_transno() };
+            rows::put(&mut batch, rows::BORN, &object.key(), &row);
+        }
+        if !matches!(target, Target::Gone(_)) {
             let former = rows::object(self.meta.as_ref(), &object)?.unwrap_or_default();
             let row = ObjectRow { stamp: former.stamp.max(stamp) };
             rows::put(&mut batch, rows::OBJECTS, &object.key(), &row);

@@ -1,7 +1,7 @@
 //! Rows of the target beside those of `target::Core`: a version byte, then borsh.
 
 use base::fault::{Fault, planted};
-use base::{ObjectId, Status, WallTime};
+use base::{ObjectId, Status, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 use store::{Batch, MetaStore, StoreError, Table};
 
@@ -9,6 +9,8 @@ use store::{Batch, MetaStore, StoreError, Table};
 pub const OBJECTS: Table = 1;
 /// Object key -> `TombstoneRow`: the object was destroyed and must not come back (hazard 5.1).
 pub const TOMBSTONES: Table = 2;
+/// Object key -> `BornRow`.
+pub const BORN: Table = 3;
 
 const VERSION: u8 = 1;
 
@@ -21,6 +23,12 @@ pub struct ObjectRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct TombstoneRow {
     pub destroyed_at: WallTime,
+}
+
+/// The transaction that made an object: once that is durable, an object that is not there is lost, and no hole (hazard 5.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct BornRow {
+    pub transno: Transno,
 }
 
 /// Appends a row to a batch.
@@ -64,6 +72,11 @@ pub fn decode<T: BorshDeserialize>(value: &[u8]) -> Result<T, Status> {
 
 pub fn object(store: &impl MetaStore, id: &ObjectId) -> Result<Option<ObjectRow>, Status> {
     get(store, OBJECTS, &id.key())
+}
+
+/// The transaction that made an object, if it is known.
+pub fn born(store: &impl MetaStore, id: &ObjectId) -> Result<Option<Transno>, Status> {
+    Ok(get::<BornRow>(store, BORN, &id.key())?.map(|row| row.transno))
 }
 
 pub fn is_destroyed(store: &impl MetaStore, id: &ObjectId) -> Result<bool, Status> {

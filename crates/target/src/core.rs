@@ -273,6 +273,9 @@ impl<M: MetaStore> Core<M> {
         core.begin_recovery(base);
         let mut batch = Batch::new();
         rows::put_state(&mut batch, &core.state_row());
+        if core.options.has_external_data {
+            rows::put_last_mark(&mut batch, epoch, mark);
+        }
         core.open_at = core.apply_internal(batch)?;
         core.external_durable = core.open_at;
         core.kick();
@@ -462,6 +465,20 @@ impl<M: MetaStore> Core<M> {
     /// What clients are told: everything up to here survives any crash. Stays below the replays during recovery.
     pub fn last_committed(&self) -> Transno {
         self.committed
+    }
+
+    /// With `has_external_data`: whether it is known of a transaction of this incarnation or an earlier one that it was durable,
+    /// with what it put elsewhere. One that was not has perhaps left its rows and nothing else.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn was_durable(&self, transno: Transno) -> Result<bool, StoreError> {
+        let known = if transno.epoch() == self.epoch {
+            self.committed
+        } else {
+            rows::read_last_mark(self.store.as_ref(), transno.epoch())?
+        };
+        Ok(transno <= known)
     }
 
     /// Everything up to here is durable, whatever clients are told.

@@ -1,5 +1,6 @@
 //! Truncate, punch, zero, allocate.
 
+use super::Target;
 use crate::machine::{Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
@@ -61,11 +62,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         effects: &mut Effects,
     ) -> Result<(), Status> {
         change.check()?;
-        let is_needed = self.check_write(token, change.object, change.lock, change.covered())?;
+        let target = self.check_write(token, change.object, change.lock, change.covered())?;
         if change.is_consuming() {
             self.check_space(token)?;
         }
-        if is_needed {
+        if !matches!(target, Target::Gone(_)) {
             let applied = change.apply(self.objects.as_ref());
             applied.map_err(|error| self.store_status(change.object, &error))?;
         }
@@ -74,6 +75,6 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             ExtentOp::Punch => self.stats.punch_count += 1,
             ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.stats.fallocate_count += 1,
         }
-        self.commit_change(now, token, change.object, change.lock, change.stamp, effects)
+        self.commit_change(now, token, (change.object, &target), change.lock, change.stamp, effects)
     }
 }

@@ -35,6 +35,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         for object in objects {
             self.objects.destroy(object).map_err(|error| self.store_status(*object, &error))?;
             batch.delete(rows::OBJECTS, &object.key());
+            batch.delete(rows::BORN, &object.key());
             rows::put(&mut batch, rows::TOMBSTONES, &object.key(), &TombstoneRow { destroyed_at: now.wall });
         }
         self.stats.destroy_count += objects.len() as u64;

@@ -6,7 +6,7 @@ use base::limits::BULK_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status};
 use bytes::Bytes;
 use ldlm::Need;
-use store::{MetaStore, ObjectStore, StoreError};
+use store::{MetaStore, ObjectStore};
 use target::Token;
 use wire::{LockMode, OstReply, Reply};
 
@@ -46,13 +46,16 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         byte_count: usize,
     ) -> Result<(Bytes, u64), Status> {
         let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
-        let size_bytes = stat.map_or(0, |stat| stat.size_bytes);
+        let Some(stat) = stat else {
+            self.check_not_lost(object)?;
+            return Ok((Bytes::new(), 0));
+        };
+        let size_bytes = stat.size_bytes;
         if offset >= size_bytes {
             return Ok((Bytes::new(), size_bytes));
         }
         match self.objects.read(&object, offset, byte_count) {
             Ok(data) => Ok((data, size_bytes)),
-            Err(StoreError::NoObject { .. }) => Ok((Bytes::new(), 0)),
             Err(error) => Err(self.store_status(object, &error)),
         }
     }

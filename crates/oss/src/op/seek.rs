@@ -27,7 +27,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let whence = if is_hole { Whence::Hole } else { Whence::Data };
         let offset_bytes = match self.objects.seek(&object, offset_bytes, whence) {
             Ok(offset_bytes) => offset_bytes,
-            Err(StoreError::NoObject { .. }) => None,
+            Err(StoreError::NoObject { .. }) => {
+                self.check_not_lost(object)?;
+                None
+            }
             Err(error) => return Err(self.store_status(object, &error)),
         };
         self.stats.seek_count += 1;

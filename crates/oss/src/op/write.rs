@@ -1,5 +1,6 @@
 //! Bytes into an object.
 
+use super::Target;
 use crate::machine::{Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
@@ -31,13 +32,13 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         if offset_bytes.checked_add(byte_count).is_none_or(|end| end > OBJECT_BYTES_MAX) {
             return Err(Status::TooBig);
         }
-        let is_needed = self.check_write(token, object, lock, Extent::at(offset_bytes, byte_count))?;
+        let target = self.check_write(token, object, lock, Extent::at(offset_bytes, byte_count))?;
         self.check_space(token)?;
-        if is_needed {
+        if !matches!(target, Target::Gone(_)) {
             let written = self.objects.write(&object, offset_bytes, &data);
             written.map_err(|error| self.store_status(object, &error))?;
         }
         self.stats.write.add(byte_count);
-        self.commit_change(now, token, object, lock, stamp, effects)
+        self.commit_change(now, token, (object, &target), lock, stamp, effects)
     }
 }

@@ -1,11 +1,14 @@
 //! Crashes: what was acknowledged comes back, what was replaced stays replaced.
 
 use crate::harness::{World, object};
-use base::{ClientId, Duration, Extent, Rng};
+use base::{ClientId, Duration, Extent, Rng, Status};
+use oss::OssEvent;
 use rpc::import::Kind;
 use std::collections::BTreeMap;
+use store::ObjectStore;
 use store::memory::Kept;
-use wire::{LockMode, OstRequest};
+use wire::ost::ExtentOp;
+use wire::{LockMode, OstRequest, Request};
 
 #[test]
 fn acknowledged_writes_survive_the_loss_of_both_stores_tails() {
@@ -183,4 +186,74 @@ fn a_client_that_stays_away_costs_the_others_nothing_but_time() {
     assert_eq!(world.client_mut(a).evicted_count, 0);
     assert_eq!(world.read(a, object(1), Extent::at(0, 3)), Ok(b"abc".to_vec()));
     assert_eq!(world.read(a, object(2), Extent::at(0, 3)), Ok(b"def".to_vec()));
+}
+
+/// Hazard 5.3: the file of an object is gone. It was there durably, so nothing of it is read as a hole, asked for or
+/// written over, now or after a restart; what was never written is a hole as before.
+#[test]
+fn a_lost_object_is_an_error_and_no_hole() {
+    let mut world = World::new();
+    let (a, mdt) = (world.client(1), world.client(2));
+    let lock = world.lock_and_write(a, object(1), 0, b"precious");
+    world.sync();
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.objects.destroy(&object(1)), Ok(true));
+    for is_restarted in [false, true] {
+        if is_restarted {
+            world.crash(100, |_| Kept::Whole);
+            world.start();
+            world.pass(Duration::from_secs(10));
+        }
+        assert_eq!(world.read(a, object(1), Extent::at(0, 8)), Err(Status::Corrupt));
+        assert_eq!(world.write(a, object(1), 0, b"new", lock), Err(Status::Corrupt));
+        let request = OstRequest::Getattr { objects: vec![object(1)] };
+        assert_eq!(world.call(a, Request::Ost(request), &[], Kind::Plain), Err(Status::Corrupt));
+        assert_eq!(world.read(a, object(2), Extent::at(0, 8)), Ok(vec![]));
+    }
+    let lock = world.lock(a, object(3), LockMode::Pw, Extent::WHOLE).lock;
+    for op in [ExtentOp::Punch, ExtentOp::Zero { keep_size: true }] {
+        world.change(a, object(3), Extent::new(0, Extent::EOF), op, lock).expect("a hole in nothing");
+        world.pass(Duration::from_secs(3));
+        assert_eq!(world.read(a, object(3), Extent::at(0, 8)), Ok(vec![]), "{op:?}");
+    }
+    let is_told =
+        |event: &OssEvent| matches!(event, OssEvent::Corrupt { object: told, .. } if *told == object(1));
+    assert!(world.events.iter().any(is_told));
+    let destroy = OstRequest::Destroy { objects: vec![object(1)] };
+    let ticket = world.submit_ost(mdt, destroy, Kind::Modifying);
+    assert!(matches!(world.result(mdt, ticket), Some(Ok(_))), "what is lost can be removed");
+    assert_eq!(world.attr(a, object(1)), None);
+}
+
+/// The row of a new object survives a power failure, its bytes do not, and who wrote them is gone: nothing that anybody
+/// was promised is lost, and the object is a hole, for good.
+#[test]
+fn a_new_object_that_a_power_failure_took_is_a_hole() {
+    for keep_rows in [0, 1, 2, 100] {
+        let mut world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        for client in [a, b] {
+            world.attr(client, object(1));
+        }
+        world.is_syncing = false;
+        world.lock_and_write(a, object(1), 0, b"nobody was promised this");
+        world.cut_off(a, true);
+        world.crash(keep_rows, |_| Kept::Nothing);
+        world.is_syncing = true;
+        world.start();
+        world.pass(Duration::from_secs(90));
+        for _ in 0..2 {
+            assert_eq!(world.read(b, object(1), Extent::at(0, 8)), Ok(vec![]), "kept {keep_rows}");
+            world.lock_and_write(b, object(2), 0, b"others");
+            world.pass(Duration::from_secs(3));
+            // Nobody but us has a session.
+            world.crash(100, |_| Kept::Whole);
+            world.start();
+            world.pass(Duration::from_secs(10));
+        }
+        world.lock_and_write(b, object(1), 0, b"again");
+        world.pass(Duration::from_secs(3));
+        assert_eq!(world.objects.destroy(&object(1)), Ok(true));
+        assert_eq!(world.read(b, object(1), Extent::at(0, 8)), Err(Status::Corrupt), "kept {keep_rows}");
+    }
 }

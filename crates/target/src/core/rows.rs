@@ -12,6 +12,8 @@ use wire::{MdtReply, Reply};
 const CLIENTS: Table = 253;
 /// Key: client, slot. Last reply of each slot.
 const SLOTS: Table = 254;
+/// Key: epoch. What the mark said when that incarnation began: of the one before it, everything up to there was durable.
+const LAST_MARKS: Table = 252;
 /// Single rows.
 const STATE: Table = 255;
 const STATE_KEY: &[u8] = b"state";
@@ -79,6 +81,20 @@ pub(super) fn read_mark<M: MetaStore>(store: &M) -> Result<Transno, StoreError> 
 
 pub(super) fn put_mark(batch: &mut Batch, mark: Transno) {
     batch.put(STATE, MARK_KEY, &encode(&mark));
+}
+
+pub(super) fn put_last_mark(batch: &mut Batch, epoch: Epoch, mark: Transno) {
+    batch.put(LAST_MARKS, &epoch.0.to_be_bytes(), &encode(&mark));
+}
+
+/// The last mark of an earlier incarnation; the one after it has noted it.
+pub(super) fn read_last_mark<M: MetaStore>(store: &M, of: Epoch) -> Result<Transno, StoreError> {
+    let mut found = Ok(Transno::ZERO);
+    store.scan(LAST_MARKS, &of.next().0.to_be_bytes(), &[0xff; 8], 1, &mut |key, value| {
+        found = decode(LAST_MARKS, key, value);
+        false
+    })?;
+    found
 }
 
 fn slot_key(client: ClientId, slot: u16) -> [u8; 18] {
