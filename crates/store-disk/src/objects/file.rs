@@ -164,6 +164,7 @@ impl ObjectFile {
             return Ok(());
         }
         self.checksum_anew(inner, extent)?;
+        self.clear_checksums_behind(inner)?;
         let dirty_from = std::mem::replace(&mut inner.lenient_from, u64::MAX);
         self.write_state(State::Dirty { dirty_from, incarnation: self.incarnation })?;
         inner.announced = Announced::From(dirty_from);
@@ -317,6 +318,19 @@ impl ObjectFile {
                 }
             }
             start = piece.end;
+        }
+        Ok(())
+    }
+
+    /// A crash in the middle of a truncate or of a first write leaves checksums of blocks that are not there. They would be
+    /// taken for those of the hole that the next extension puts there.
+    fn clear_checksums_behind(&self, inner: &mut Inner) -> Result<(), StoreError> {
+        let size_bytes = inner.size_bytes;
+        let next = size_bytes.div_ceil(BLOCK_BYTES);
+        for block in next..next.next_multiple_of(GROUP_BLOCKS) {
+            if self.checksum(inner, block)? != *ZERO_CHECKSUM {
+                self.set_checksums_sparsely(inner, block, 1, size_bytes)?;
+            }
         }
         Ok(())
     }

@@ -24,6 +24,31 @@ fn clear(model: &mut [u8], extent: Extent) {
     }
 }
 
+#[test]
+fn a_truncate_that_a_kill_ended_halfway_leaves_no_checksums_of_blocks_that_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    for blocks_before in [0, GROUP_BLOCKS] {
+        let path = dir.path().join(format!("object{blocks_before}"));
+        let (start, end) = (blocks_before * BLOCK_BYTES, (blocks_before + 5) * BLOCK_BYTES);
+        for cut in [start, start + 1, start + BLOCK_BYTES, start + BLOCK_BYTES + 100] {
+            let object = open(&path, 1);
+            object.write(start, &[1; 5 * BLOCK_BYTES as usize], false).unwrap();
+            drop(object);
+            // The file is cut, the checksums of the blocks behind are still there.
+            device::open(&path, false).unwrap().set_len(stored_length(cut).max(HEADER_BYTES as u64)).unwrap();
+            // The client sends it again, then extends the object.
+            let object = open(&path, 2);
+            object.truncate(cut).unwrap();
+            object.truncate(end).unwrap();
+            let found = object.read(start, 5 * BLOCK_BYTES as usize).unwrap();
+            let kept = (cut - start) as usize;
+            assert!(found[..kept].iter().all(|byte| *byte == 1), "cut at {cut}");
+            assert!(found[kept..].iter().all(|byte| *byte == 0), "cut at {cut}");
+            object.truncate(0).unwrap();
+        }
+    }
+}
+
 /// The shared suite stays within one group; this is about their borders.
 #[test]
 fn random_operations_around_the_borders_of_groups_match_bytes() {
