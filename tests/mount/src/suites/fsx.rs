@@ -21,7 +21,8 @@ static CASES: &[Case] = &[
     Case { name: "canary_other_writer", seconds: 120, run: canary },
 ];
 
-const CONFIGURATION: &str = "\
+/// Weights every operation that fsx has.
+pub(super) const CONFIGURATION: &str = "\
 flen = 1048576
 [opsize]
 max = 131072

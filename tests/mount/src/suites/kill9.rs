@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 
-use crate::bounded;
 use crate::case::{Bed, Case, Context, Suite, expect, skip};
 use crate::cluster::{Cluster, Shape};
 use crate::load::{Stop, Unfailing};
@@ -20,12 +19,15 @@ static CASES: &[Case] = &[
     Case { name: "each_server", seconds: 400, run: each_server },
     Case { name: "all_servers", seconds: 300, run: all_servers },
     Case { name: "everything", seconds: 300, run: everything },
-    Case { name: "under_fsx", seconds: 400, run: under_fsx },
-    Case { name: "under_tar", seconds: 400, run: under_tar },
+    Case { name: "under_fsx", seconds: 600, run: under_fsx },
+    Case { name: "under_tar", seconds: 600, run: under_tar },
 ];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
+const TARGET_COUNT: u64 = 1 + (SHAPE.mdt_count + SHAPE.ost_count) as u64;
 const WORKER_COUNT: u64 = 3;
+/// For a program that is disturbed all the time; it bounds a hang only.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
 
 fn start(context: &Context) -> Result<Cluster> {
     context.skip_if_local()?;
@@ -34,8 +36,26 @@ fn start(context: &Context) -> Result<Cluster> {
     Ok(cluster)
 }
 
-fn kill_rounds(context: &Context, usual: u64) -> u64 {
-    context.rounds(if context.options.thorough { 50 } else { usual })
+/// How often servers die: `usual` times, or so often for each of `kinds` of deaths as was asked for.
+fn kill_rounds(context: &Context, usual: u64, kinds: u64) -> u64 {
+    match context.options.count {
+        Some(count) => count * kinds,
+        None if context.options.thorough => 50 * kinds,
+        None => usual,
+    }
+}
+
+/// The servers that die in this round: one after the other.
+fn one_server(cluster: &Cluster, number: u64) -> Result<Vec<(String, i32)>> {
+    let targets = cluster.targets()?;
+    let at = number as usize % targets.len().max(1);
+    Ok(vec![targets.get(at).cloned().context("no targets")?])
+}
+
+/// The same, and after the last one all of them.
+fn one_server_or_all(cluster: &Cluster, number: u64) -> Result<Vec<(String, i32)>> {
+    let number = number % (TARGET_COUNT + 1);
+    if number == TARGET_COUNT { cluster.targets() } else { one_server(cluster, number) }
 }
 
 /// Kills the targets at these positions, waits a moment, starts them again.
@@ -76,7 +96,7 @@ fn undisturbed(
         let mut disturbed = Ok(());
         for number in 0..rounds {
             std::thread::sleep(Duration::from_millis(300 + random.below(900)));
-            if stop.is_over() {
+            if stop.is_over() || (number >= 3 && context.is_enough(number, "rounds")) {
                 break;
             }
             disturbed = disturb(number, &mut random).with_context(|| format!("round {number}"));
@@ -99,18 +119,16 @@ fn undisturbed(
 
 fn each_server(context: &Context) -> Result<()> {
     let cluster = start(context)?;
-    let rounds = kill_rounds(context, 8);
+    let rounds = kill_rounds(context, 8, TARGET_COUNT);
     undisturbed(context, &cluster, rounds, |number, random| {
-        let targets = cluster.targets()?;
-        let victim = targets.get(number as usize % targets.len().max(1)).cloned().context("no targets")?;
-        kill_and_restart(&cluster, &[victim], random)
+        kill_and_restart(&cluster, &one_server(&cluster, number)?, random)
     })?;
     cluster.down().map(drop)
 }
 
 fn all_servers(context: &Context) -> Result<()> {
     let cluster = start(context)?;
-    let rounds = kill_rounds(context, 5);
+    let rounds = kill_rounds(context, 5, 1);
     undisturbed(context, &cluster, rounds, |_, random| {
         let targets = cluster.targets()?;
         kill_and_restart(&cluster, &targets, random)
@@ -121,7 +139,7 @@ fn all_servers(context: &Context) -> Result<()> {
 /// Servers and client die together: what was synced is there, and the mount comes back without a repair step.
 fn everything(context: &Context) -> Result<()> {
     let cluster = start(context)?;
-    for number in 0..kill_rounds(context, 3) {
+    for number in 0..kill_rounds(context, 3, 1) {
         let path = cluster.mount.join(format!("file{number}"));
         let bytes = context.random().bytes(500_000 + number as usize);
         fs::write(&path, &bytes)?;
@@ -143,33 +161,54 @@ fn everything(context: &Context) -> Result<()> {
     cluster.down().map(drop)
 }
 
-/// A program that works on the mount while servers die.
-fn beside_program(context: &Context, cluster: &Cluster, mut program: Child) -> Result<()> {
+/// Programs that work on the mount while servers die: the next begins when one has ended, and the last one is not disturbed to its
+/// end. Each checks its own work and must succeed.
+fn beside_programs(
+    context: &Context,
+    cluster: &Cluster,
+    mut program_of: impl FnMut(u64) -> Result<Command>,
+) -> Result<()> {
     let mut random = context.random();
-    let begun = Instant::now();
-    let limit = Duration::from_secs(300 * context.options.patience.max(1));
-    let mut killed = 0;
-    let status = loop {
-        if let Some(status) = program.try_wait()? {
-            break status;
+    let (mut kills, mut killed) = (kill_rounds(context, 6, TARGET_COUNT + 1), 0);
+    for number in 0.. {
+        let begun = Instant::now();
+        let mut program = Program(program_of(number)?.stdin(Stdio::null()).spawn()?);
+        let status = loop {
+            if let Some(status) = program.0.try_wait()? {
+                break status;
+            }
+            expect(begun.elapsed() < PROGRAM_LIMIT, &format!("program {number} does not end"))?;
+            std::thread::sleep(Duration::from_millis(100 + random.below(700)));
+            if killed > 0 && context.is_enough(killed, "kills") {
+                kills = killed;
+            }
+            if killed < kills {
+                let victims = one_server_or_all(cluster, killed)?;
+                kill_and_restart(cluster, &victims, &mut random)?;
+                killed += 1;
+            }
+        };
+        expect(status.success(), &format!("program {number} failed after {killed} kills: {status}"))?;
+        if killed >= kills {
+            println!("{killed} kills beside {} programs", number + 1);
+            break;
         }
-        if begun.elapsed() > limit {
-            program.kill()?;
-            return Err(anyhow!("the program does not end within {limit:?}"));
-        }
-        std::thread::sleep(Duration::from_millis(300 + random.below(700)));
-        if killed < kill_rounds(context, 6) {
-            let targets = cluster.targets()?;
-            let victim = targets.get(random.size(targets.len())).cloned().context("no targets")?;
-            kill_and_restart(cluster, &[victim], &mut random)?;
-            killed += 1;
-        }
-    };
-    println!("{killed} servers killed in {:.1} s", begun.elapsed().as_secs_f64());
-    expect(status.success(), &format!("the program failed: {status}"))?;
-    expect(killed > 0, "the program ended before the first server died")
+    }
+    expect(killed > 0, "no server died")
 }
 
+/// A program that does not outlive its case.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Gone already is what we want; one that hangs in the mount is not waited for.
+        let _ = self.0.kill();
+        let _ = self.0.try_wait();
+    }
+}
+
+/// fsx again and again, each time with a new seed and a new file.
 fn under_fsx(context: &Context) -> Result<()> {
     let cluster = start(context)?;
     let binary = context.options.tools.join("bin/fsx");
@@ -177,32 +216,34 @@ fn under_fsx(context: &Context) -> Result<()> {
         return skip("fsx is not installed");
     }
     let configuration = context.work.join("fsx.toml");
-    fs::write(
-        &configuration,
-        "[weights]\nclose_open = 1.0\npunch_hole = 1.0\nfsync = 0.2\ncopy_file_range = 1.0\n",
-    )?;
-    let mut command = Command::new(binary);
-    command.arg("-f").arg(&configuration).arg("-P").arg(&context.work).args(["-N", "3000", "-S", "7"]);
-    let program = command.arg(cluster.mount.join("fsx")).stdin(Stdio::null()).spawn()?;
-    beside_program(context, &cluster, program)?;
+    fs::write(&configuration, super::fsx::CONFIGURATION)?;
+    let file = |number: u64| cluster.mount.join(format!("fsx{number}"));
+    beside_programs(context, &cluster, |number| {
+        if let Some(last) = number.checked_sub(1) {
+            fs::remove_file(file(last))?;
+        }
+        let mut command = Command::new(&binary);
+        command.arg("-f").arg(&configuration).arg("-P").arg(&context.work);
+        let seed = (context.seed + 7 + number).to_string();
+        command.args(["-N", "1500", "-S", &seed]).arg(file(number)).stdout(Stdio::null());
+        Ok(command)
+    })?;
     cluster.down().map(drop)
 }
 
+/// A tree is unpacked, compared and removed, again and again.
 fn under_tar(context: &Context) -> Result<()> {
-    let cluster = start(context)?;
-    let copy = cluster.mount.join("include");
-    fs::create_dir(&copy)?;
-    let mut command = Command::new("sh");
-    let script = "tar -C /usr/include -cf - linux asm-generic | tar -C \"$1\" -xf - && \
-                  for n in linux asm-generic; do diff -r \"/usr/include/$n\" \"$1/$n\" || exit 1; done";
-    command.args(["-c", script, "sh"]).arg(&copy).stdin(Stdio::null());
     if !std::path::Path::new("/usr/include/linux").exists() {
         return skip("no /usr/include/linux");
     }
-    beside_program(context, &cluster, command.spawn()?)?;
-    let mut diff = Command::new("diff");
-    diff.arg("-r").arg("/usr/include/linux").arg(copy.join("linux"));
-    let said = bounded::say(&mut diff, "SHEEN_DIFF=1", Duration::from_secs(120))?;
-    expect(said.is_success(), &format!("diff afterwards: {}", said.all()))?;
+    let cluster = start(context)?;
+    let script = "set -e; mkdir \"$1\"; tar -C /usr/include -cf - linux asm-generic | tar -C \"$1\" -xf -
+        for n in linux asm-generic; do diff -r \"/usr/include/$n\" \"$1/$n\"; done; rm -r \"$1\"";
+    beside_programs(context, &cluster, |number| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(cluster.mount.join(format!("include{number}")));
+        Ok(command)
+    })?;
+    crate::case::expect_eq(crate::case::names(&cluster.mount)?, Vec::<String>::new(), "what is left over")?;
     cluster.down().map(drop)
 }
