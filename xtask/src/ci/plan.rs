@@ -169,7 +169,7 @@ fn steps() -> Vec<Step> {
             ..step("tests", 900, Kind::Cargo(&["test", "--workspace", "--no-fail-fast"]))
         },
         step("build", 1500, Kind::Build),
-        Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..1000"])) },
+        Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;
