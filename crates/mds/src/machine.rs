@@ -337,6 +337,7 @@ impl<M: MetaStore> Mds<M> {
             self.timers.pop_first();
             self.on_flow_timer(now, op, out);
         }
+        self.opens.drop_abandoned(now.time);
         let lingered = self.opens.take_lingered(now.time);
         if !self.core.is_recovering() {
             self.sweep_orphans(now, &lingered, out);
@@ -531,7 +532,7 @@ impl<M: MetaStore> Mds<M> {
         let mut granted = Vec::new();
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
-        let files = self.opens.drop_client(client);
+        let files = self.opens.drop_client(now.time, client);
         if self.core.is_recovering() {
             self.note_lost_work(client, out);
         } else {

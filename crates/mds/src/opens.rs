@@ -1,6 +1,6 @@
 //! Open files, in memory: clients name them again after a restart (`Reopen`).
 
-use base::limits::CLOSED_FILE_GRACE;
+use base::limits::{CLOSED_FILE_GRACE, SESSION_LEASE};
 use base::{ClientId, Fid, OpenHandle, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::mdt::OpenArgs;
@@ -15,12 +15,17 @@ pub struct Opens {
     /// Files whose writer has closed them, until when each is kept, in that order, and how often each is in it.
     lingering: VecDeque<(Time, Fid)>,
     lingering_counts: BTreeMap<Fid, u32>,
+    /// Files that evicted clients had open for writing, until when each may go on without knowing, and in that order.
+    abandoned: BTreeMap<(Fid, ClientId), Time>,
+    abandoned_order: VecDeque<(Time, Fid, ClientId)>,
 }
 
 impl Opens {
     /// Notes an open. Again is no error: the latest counts.
     pub fn open(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
         self.close(client, open.handle);
+        // It knows of its eviction.
+        self.abandoned.remove(&(fid, client));
         self.by_file.entry(fid).or_default().insert((client, open.handle), open);
         self.by_handle.insert((client, open.handle), fid);
     }
@@ -76,14 +81,36 @@ impl Opens {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        self.lingering.front().map(|(until, _)| *until)
+        let lingering = self.lingering.front();
+        let abandoned = self.abandoned_order.front();
+        lingering.map(|(until, _)| *until).into_iter().chain(abandoned.map(|(until, ..)| *until)).min()
     }
 
-    /// Everything of a client; returns the files.
-    pub fn drop_client(&mut self, client: ClientId) -> Vec<Fid> {
+    /// Everything of a client; returns the files. What it had open for writing counts as written for as long as it may
+    /// go on without having heard of its eviction.
+    pub fn drop_client(&mut self, now: Time, client: ClientId) -> Vec<Fid> {
         let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
         let handles: Vec<_> = self.by_handle.range(range).map(|((_, handle), _)| *handle).collect();
-        handles.into_iter().filter_map(|handle| self.close(client, handle)).map(|(fid, _)| fid).collect()
+        let mut files = Vec::with_capacity(handles.len());
+        for handle in handles {
+            let Some((fid, open)) = self.close(client, handle) else { continue };
+            files.push(fid);
+            if open.write {
+                let until = now.after(SESSION_LEASE);
+                self.abandoned.insert((fid, client), until);
+                self.abandoned_order.push_back((until, fid, client));
+            }
+        }
+        files
+    }
+
+    /// Who was evicted long enough ago writes no more.
+    pub fn drop_abandoned(&mut self, now: Time) {
+        while let Some((_, fid, client)) = self.abandoned_order.pop_front_if(|(until, ..)| *until <= now) {
+            if self.abandoned.get(&(fid, client)).is_some_and(|until| *until <= now) {
+                self.abandoned.remove(&(fid, client));
+            }
+        }
     }
 
     pub fn get(&self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {
@@ -105,12 +132,19 @@ impl Opens {
         self.handles(fid).any(|(key, _)| *key != (client, handle))
     }
 
+    fn is_abandoned(&self, fid: Fid) -> bool {
+        let range = (fid, ClientId::default())..=(fid, ClientId(u128::MAX));
+        self.abandoned.range(range).next().is_some()
+    }
+
     pub fn is_written(&self, fid: Fid) -> bool {
-        self.handles(fid).any(|(_, open)| open.write)
+        self.is_abandoned(fid) || self.handles(fid).any(|(_, open)| open.write)
     }
 
     pub fn is_written_besides(&self, fid: Fid, client: ClientId, handle: OpenHandle) -> bool {
-        self.handles(fid).any(|(key, open)| *key != (client, handle) && open.write)
+        let is_other =
+            |(key, open): (&(ClientId, OpenHandle), &OpenArgs)| *key != (client, handle) && open.write;
+        self.is_abandoned(fid) || self.handles(fid).any(is_other)
     }
 
     /// Within one client its kernel sees to it, and knows better: a close reaches the MDT long after its caller.
@@ -136,5 +170,6 @@ impl Opens {
         assert_eq!(count, self.by_handle.len());
         assert!(self.by_file.values().all(|handles| !handles.is_empty()));
         assert_eq!(self.lingering_counts.values().sum::<u32>() as usize, self.lingering.len());
+        assert!(self.abandoned.len() <= self.abandoned_order.len());
     }
 }

@@ -271,6 +271,7 @@ fn who_was_not_heard_by_the_mdt_writes_nothing() {
     // Its locks are wanted back, and the MDT gives it up.
     let set = client::SetattrCall { mode: Some(0o600), ..Default::default() };
     assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+    world.pass(Duration::from_secs(35));
     let (fh, _) = world.open(1, node, O_RDWR);
     world.release(1, (node, fh));
     world.pass(Duration::from_secs(10));
@@ -431,4 +432,28 @@ fn locks_at_rest_live_through_a_restart_as_the_kernel_caches_under_them() {
     assert_eq!(world.write(1, file, 0, b"new"), Ok(3));
     let is_page = |notify: &Notify| matches!(notify, Notify::InvalInode { node: told, offset_bytes, .. } if *told == node && *offset_bytes >= 0);
     assert!(world.mounts[0].notified.iter().any(is_page), "{:?}", world.mounts[0].notified);
+}
+
+/// An operator has the MDT evict a mount that cannot hear of it and goes on writing for a while.
+#[test]
+fn no_size_is_believed_while_an_evicted_writer_may_not_know_it() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    world.mounts[0].unreachable = Some(mdt);
+    world.evict(0, 0);
+    let (fh, _) = world.open(1, node, O_RDWR);
+    world.release(1, (node, fh));
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.write(0, file, 5, b"second"), Ok(6));
+    world.mounts[0].is_cut_off = true;
+    world.pass(Duration::from_secs(400));
+    assert_eq!(world.attr(1, node).size_bytes, 11);
+    let (fh, _) = world.open(1, node, O_RDWR);
+    world.release(1, (node, fh));
+    world.pass(Duration::from_secs(10));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.is_size_known, attr.size_bytes), (true, 11));
 }
