@@ -15,6 +15,7 @@ fn main() {
             has_partitions: false,
             has_deaths: false,
             has_full_disks: false,
+            has_evictions: false,
         };
     }
     for arg in &args {
@@ -24,6 +25,7 @@ fn main() {
             "nopart" => options.weather.has_partitions = false,
             "nodeath" => options.weather.has_deaths = false,
             "nofull" => options.weather.has_full_disks = false,
+            "noevict" => options.weather.has_evictions = false,
             "onemdt" => options.mdt_count = 1,
             _ => {}
         }

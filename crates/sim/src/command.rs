@@ -71,7 +71,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::PrepareForgotten => &["model", "objects", "tree", "assertion", "progress"],
         // What it left out, a create say, is missed by the next replay.
         Fault::ReplaySkipped => &["model", "tree", "replay"],
-        Fault::CommitReportedEarly => &["model", "tree", "replay", "durability"],
+        // A file whose creation was not replayed for that is gone, and its objects are there.
+        Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

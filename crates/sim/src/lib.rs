@@ -54,6 +54,8 @@ pub struct Weather {
     pub has_partitions: bool,
     pub has_deaths: bool,
     pub has_full_disks: bool,
+    /// By operators.
+    pub has_evictions: bool,
 }
 
 impl Default for Weather {
@@ -64,6 +66,7 @@ impl Default for Weather {
             has_partitions: true,
             has_deaths: true,
             has_full_disks: true,
+            has_evictions: true,
         }
     }
 }

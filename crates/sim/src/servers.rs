@@ -1,6 +1,6 @@
 //! Targets on simulated disks: what a machine room does to them.
 
-use base::{ClusterConfig, Duration, Machine, Now, Rng, TargetId, TargetKind, Time};
+use base::{ClientId, ClusterConfig, Duration, Machine, Now, Rng, TargetId, TargetKind, Time};
 use mds::{Mds, MdsEvent, MdsOptions};
 use oss::{Oss, OssEvent, OssOptions};
 use std::sync::Arc;
@@ -122,6 +122,15 @@ impl Server {
         match self.id.kind {
             TargetKind::Mdt => self.mds(now, mds::Input::Tick, out),
             _ => self.oss(now, oss::Input::Tick, out),
+        }
+        self.settle();
+    }
+
+    /// Somebody at the controls wants this client gone.
+    pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<Effect>) {
+        match self.id.kind {
+            TargetKind::Mdt => self.mds(now, mds::Input::Evict(client), out),
+            _ => self.oss(now, oss::Input::Evict(client), out),
         }
         self.settle();
     }

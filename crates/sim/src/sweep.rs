@@ -169,6 +169,7 @@ pub const EXPECTED: &[&str] = &[
     "recovery",
     "replayed",
     "eviction",
+    "evicted by an operator",
     "notification",
     "rest",
 ];
@@ -185,7 +186,8 @@ pub fn shrink(seed: u64, options: &Options, trace_count: usize) -> (Options, Out
     let mut best = options.clone();
     best.trace_count = 0;
     let fails = |options: &Options| crate::run(seed, options).violation.is_some();
-    let fairer: [fn(&mut Weather); 5] = [
+    let fairer: [fn(&mut Weather); 6] = [
+        |weather| weather.has_evictions = false,
         |weather| weather.has_deaths = false,
         |weather| weather.has_partitions = false,
         |weather| weather.has_full_disks = false,

@@ -37,6 +37,8 @@ enum Event {
     Notify(usize, u64, NotifyId, Notify),
     Heal(Cut),
     Crash(TargetId, bool),
+    /// An operator has the target evict the client.
+    Evict(TargetId, ClientId),
     /// All of these lose power at the same instant.
     Blackout(Vec<TargetId>, Vec<usize>),
 }
@@ -330,8 +332,9 @@ impl World {
         for server in self.servers.values() {
             server.objects.set_full(false);
         }
-        self.wire
-            .retain(|_, event| !matches!(event, Event::Heal(_) | Event::Crash(..) | Event::Blackout(..)));
+        self.wire.retain(|_, event| {
+            !matches!(event, Event::Heal(_) | Event::Crash(..) | Event::Evict(..) | Event::Blackout(..))
+        });
         let wait = if self.is_doubtful { 200 } else { 15 };
         self.run_for(Duration::from_secs(wait));
         if self.is_broken() {

@@ -66,6 +66,10 @@ impl World {
                 }
             }
             Event::Crash(id, is_power) => self.crash(id, is_power),
+            Event::Evict(id, client) => {
+                self.count("evicted by an operator");
+                self.on_server(id, |server, now, _, out| server.evict(now, client, out));
+            }
             Event::Blackout(targets, seats) => self.black_out(&targets, &seats),
             Event::Heal(cut) => {
                 self.trace(|| format!("{cut:?} is over"));

@@ -20,6 +20,9 @@ impl World {
         if weather.has_partitions && self.rng.one_in(40) {
             self.partition();
         }
+        if weather.has_evictions && self.rng.one_in(80) {
+            self.plan_eviction(&ids);
+        }
         if weather.has_deaths && self.rng.one_in(80) {
             let seat = self.rng.below(self.mounts.len() as u64) as usize;
             self.kill_mount(seat);
@@ -36,6 +39,28 @@ impl World {
                 server.objects.set_full(self.is_full);
             }
         }
+    }
+
+    /// An operator throws a client out, often one that does not answer just then and goes on not knowing it.
+    fn plan_eviction(&mut self, ids: &[TargetId]) {
+        let seat = self.rng.below(self.mounts.len() as u64) as usize;
+        let client = self.mounts[seat].id;
+        let at = Duration::from_nanos(self.rng.below(20_000_000));
+        let (client, target) = match self.link_to_open_file() {
+            Some(link) if self.rng.one_in(2) => {
+                let until = Duration::from_nanos(20_000_000 + self.rng.below(15_000_000_000));
+                let cut = Cut::Link(Endpoint::Client(link.0), Endpoint::Target(link.1));
+                self.cut.insert(cut);
+                self.post(until, Event::Heal(cut));
+                link
+            }
+            Some(link) => link,
+            None => (client, self.rng.pick(ids).copied().unwrap_or(TargetId::mdt(0))),
+        };
+        self.trace(|| format!("an operator wants {target} to evict {client}"));
+        self.is_doubtful = true;
+        self.lost_at = self.now.time;
+        self.post(at, Event::Evict(target, client));
     }
 
     /// Some machines of the room, servers and clients, lose power together: now and then all of them.

@@ -79,8 +79,13 @@ impl World {
         self.post(Duration::from_nanos(nanoseconds), Event::Heal(cut));
     }
 
-    /// A client and the MDT that has a file which it has open: that MDT may give up what the client goes on using.
     fn cut_from_open_file(&mut self) -> Option<Cut> {
+        let (client, mdt) = self.link_to_open_file()?;
+        Some(Cut::Link(Endpoint::Client(client), Endpoint::Target(mdt)))
+    }
+
+    /// A client and the MDT that has a file which it has open: that MDT may give up what the client goes on using.
+    pub(super) fn link_to_open_file(&mut self) -> Option<(ClientId, TargetId)> {
         let handles: Vec<_> = self.model.handles.iter().map(|((seat, _), ino)| (*seat, *ino)).collect();
         let (seat, ino) = *self.rng.pick(&handles)?;
         let mdts: Vec<TargetId> =
@@ -92,7 +97,7 @@ impl World {
             (first(id.index)..first(id.index + 1)).contains(&node)
         };
         let mdt = *mdts.iter().find(is_its)?;
-        Some(Cut::Link(Endpoint::Client(self.mounts[seat].id), Endpoint::Target(mdt)))
+        Some((self.mounts[seat].id, mdt))
     }
 }
 

@@ -28,6 +28,7 @@ fn fair_weather_has_no_evictions_and_no_losses() {
         has_partitions: false,
         has_deaths: false,
         has_full_disks: false,
+        has_evictions: false,
     };
     let report = sweep::sweep(0, 10, &Options { weather, ..Options::default() }, 2, 1, &|_, _| {});
     assert_eq!(report.failures, Vec::new());
