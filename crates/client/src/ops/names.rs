@@ -307,20 +307,21 @@ pub(crate) async fn rename(
             }
         }
     });
-    settle_moved(ctx, old, new_parent, &new_name).await;
+    settle_moved(ctx, old, child.map(|entry| entry.fid), new_parent, &new_name).await;
     if flags & RENAME_EXCHANGE != 0 {
-        settle_moved(ctx, new, parent, &name).await;
+        settle_moved(ctx, new, replaced_entry.map(|entry| entry.fid), parent, &name).await;
     }
     Ok(Answer::Done)
 }
 
 /// The kernel moves what it knows of the old name to the new one, with what is left of its lifetime: nobody may change
-/// the new name behind its back. Either a lock covers it from now on, or the kernel forgets all names.
-async fn settle_moved(ctx: &Ctx, old: Option<Name>, new_parent: Fid, new_name: &[u8]) {
+/// the new name behind its back. Either a lock covers it from now on, or the kernel forgets all names. So it does when
+/// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says.
+async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_parent: Fid, new_name: &[u8]) {
     let told = old.filter(|old| ctx.with(|state| old.kernel_until > state.now.time));
     let Some(Name { fid: Some(fid), kernel_until, .. }) = told else { return };
     let is_locked = ctx.with(|state| {
-        let is_locked = state.has_name_lock(new_parent, new_name);
+        let is_locked = moved == Some(fid) && state.has_name_lock(new_parent, new_name);
         if is_locked {
             state.names.put(new_parent, new_name, Some(fid), kernel_until);
         }
@@ -329,7 +330,9 @@ async fn settle_moved(ctx: &Ctx, old: Option<Name>, new_parent: Fid, new_name: &
     if is_locked {
         return;
     }
-    super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
+    if moved.is_none_or(|moved| moved == fid) {
+        super::attr::prefetch(ctx, new_parent, new_name.to_vec()).await;
+    }
     let is_covered = ctx.with(|state| {
         let is_covered = state.cached_name(new_parent, new_name) == Some(Some(fid));
         if is_covered {

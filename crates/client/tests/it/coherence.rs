@@ -257,3 +257,40 @@ fn a_renamed_name_keeps_its_lifetime_only_under_a_lock() {
     let notified = &world.mounts[0].notified;
     assert!(notified.contains(&forgotten) || notified.contains(&Notify::IncEpoch), "{notified:?}");
 }
+
+/// Another mount exchanges the file with a second one while this mount's rename is on its way: the second is moved.
+#[test]
+fn a_rename_after_an_exchange_of_its_name_moves_what_it_leads_to_by_then() {
+    let rename = |name: &str, new_name: &str, flags| Call::Rename {
+        parent: TOP,
+        name: name.into(),
+        new_parent: TOP,
+        new_name: new_name.into(),
+        flags,
+    };
+    const NOREPLACE: u32 = 1;
+    const EXCHANGE: u32 = 2;
+    for flags in [0, NOREPLACE, EXCHANGE] {
+        let mut world = World::new(1, 1, 2);
+        let (first, _) = world.create(1, TOP, "first");
+        let (second, _) = world.create(1, TOP, "second");
+        let (third, _) = world.create(1, TOP, "third");
+        assert_eq!(world.lookup(0, TOP, "first").map(|entry| entry.node), Ok(first));
+        let to = if flags == EXCHANGE { "third" } else { "new" };
+        let known = world.lookup(0, TOP, to).map(|entry| entry.node);
+        assert_eq!(known.is_ok(), flags == EXCHANGE);
+        // Theirs is the first to arrive, and waits for this mount's lock.
+        let theirs = world.prepare(1, rename("first", "second", EXCHANGE));
+        let ours = world.prepare(0, rename("first", to, flags));
+        world.run();
+        assert_eq!(world.finish(1, theirs), Ok(Answer::Done));
+        assert_eq!(world.finish(0, ours), Ok(Answer::Done));
+        let told_all = |world: &World| world.mounts[0].notified.contains(&Notify::IncEpoch);
+        assert!(told_all(&world), "the kernel moved the name of the first");
+        for mount in [0, 1] {
+            let mut at = |name| world.lookup(mount, TOP, name).map(|entry| entry.node);
+            assert_eq!((at(to), at("second")), (Ok(second), Ok(first)), "mount {mount}, flags {flags}");
+            assert_eq!(at("first"), if flags == EXCHANGE { Ok(third) } else { Err(2) });
+        }
+    }
+}

@@ -384,6 +384,14 @@ impl World {
         id
     }
 
+    /// Begins a call whose frames wait for those that are sent after it.
+    pub fn prepare(&mut self, mount: usize, call: Call) -> u64 {
+        self.mounts[mount].last_call += 1;
+        let id = self.mounts[mount].last_call;
+        self.input(mount, Input::Call { id, call, caller: ROOT });
+        id
+    }
+
     pub fn begin(&mut self, mount: usize, call: Call) -> u64 {
         self.begin_as(mount, ROOT, call)
     }
