@@ -1,6 +1,7 @@
 //! The judge of a round: some order of its operations must explain what all of them told.
 
 use super::*;
+use crate::model::EINVAL;
 
 impl World {
     /// What is about to be written is not what was synced any more.
@@ -112,6 +113,14 @@ impl World {
     }
 }
 
+/// Whether the operation is a rename that may have walked to its directories before another rename and have named them
+/// after it: then it moved a directory below itself, although no order of the two says so.
+fn is_below_itself(ops: &[&Done], index: usize) -> bool {
+    let is_rename = |done: &Done| matches!(done.op, Op::Rename { .. });
+    let is_moved = |done: &Done| is_rename(done) && done.outcome == Some(Told::Done);
+    is_rename(ops[index]) && ops.iter().enumerate().any(|(other, done)| other != index && is_moved(done))
+}
+
 /// All models that some order of the operations leads to. Operations whose sets have met are merged, so this is a
 /// search over sets of operations and not over their orders.
 fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
@@ -126,7 +135,9 @@ fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
             let is_list = matches!(done.op, Op::List { .. });
             let is_disturbing = |op: &Op| if is_list { op.is_naming() } else { op.is_removing() };
             let is_disturbed = others.map(|(_, other)| other).any(|other| is_disturbing(&other.op));
-            let may_miss = is_disturbed && done.outcome.as_ref().is_some_and(|told| done.op.may_miss(told));
+            let told = done.outcome.as_ref();
+            let may_miss = is_disturbed && told.is_some_and(|told| done.op.may_miss(told))
+                || told == Some(&Told::Error(EINVAL)) && is_below_itself(ops, index);
             for model in &models {
                 let mut next = model.clone();
                 if !may_miss {
