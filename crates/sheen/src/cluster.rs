@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 const FILE: &str = "cluster.json";
+/// Where it is written before it takes its place.
+pub const FILE_ASIDE: &str = "cluster.json.new";
 const FORMAT: u32 = 1;
 
 /// One server process of the cluster.
@@ -167,7 +169,7 @@ impl Cluster {
     /// # Errors
     /// The directory cannot be written.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        let aside = dir.join(format!("{FILE}.new"));
+        let aside = dir.join(FILE_ASIDE);
         let write = || -> Result<()> {
             let mut file = fs::File::create(&aside)?;
             file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;

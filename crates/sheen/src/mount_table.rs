@@ -2,8 +2,10 @@
 
 use crate::sys;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -42,22 +44,25 @@ impl Mounted {
     }
 }
 
+/// All mounts that this process sees, in the order of mounting. Their names are bytes, as names of files are.
+fn all() -> Vec<Mounted> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
 /// What is mounted on exactly this path; the last one, which hides the others.
 pub fn mounted_on(path: &Path) -> Option<Mounted> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().filter_map(parse_line).rfind(|mounted| mounted.path == path)
+    all().into_iter().rfind(|mounted| mounted.path == path)
 }
 
 /// All mounts of ours that this process sees.
 pub fn all_sheen() -> Vec<Mounted> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().filter_map(parse_line).filter(Mounted::is_sheen).collect()
+    all().into_iter().filter(Mounted::is_sheen).collect()
 }
 
 /// The file system that a path is on: the longest mount above it, and of equal ones the last, which hides the others.
 pub fn above(path: &Path) -> Option<Mounted> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let above = table.lines().filter_map(parse_line).filter(|mounted| path.starts_with(&mounted.path));
+    let above = all().into_iter().filter(|mounted| path.starts_with(&mounted.path));
     above.max_by_key(|mounted| mounted.path.as_os_str().len())
 }
 
@@ -84,30 +89,38 @@ fn keep_table(command: &mut Command) {
     }
 }
 
-pub fn parse_line(line: &str) -> Option<Mounted> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut fields = left.split(' ').skip(4);
-    let (path, options) = (unescape(fields.next()?), fields.next()?.to_owned());
-    let mut fields = right.split(' ');
-    let kind = fields.next()?.to_owned();
-    let device = left.split(' ').nth(2)?.to_owned();
-    let source = unescape(fields.next().unwrap_or_default());
-    let super_options = fields.next().unwrap_or_default().to_owned();
-    Some(Mounted { path: path.into(), kind, source, device, options, super_options })
+pub fn parse_line(line: &[u8]) -> Option<Mounted> {
+    let separator = b" - ";
+    let at = line.windows(separator.len()).position(|window| window == separator)?;
+    let (left, right) = (line.get(..at)?, line.get(at + separator.len()..)?);
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let mut fields = left.split(|byte| *byte == b' ').skip(2);
+    let device = text(fields.next()?);
+    let mut fields = fields.skip(1);
+    let (path, options) = (unescape(fields.next()?), text(fields.next()?));
+    let mut fields = right.split(|byte| *byte == b' ');
+    let kind = text(fields.next()?);
+    let source = text(&unescape(fields.next().unwrap_or_default()));
+    let super_options = text(fields.next().unwrap_or_default());
+    Some(Mounted { path: OsString::from_vec(path).into(), kind, source, device, options, super_options })
 }
 
 /// The kernel writes blanks and the like as a backslash and three octal digits.
-fn unescape(field: &str) -> String {
-    let mut out = String::new();
-    let mut parts = field.split('\\');
-    out.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
-                out.push(char::from(byte));
-                out.push_str(part.get(3..).unwrap_or_default());
+                out.push(byte);
+                rest = after.get(3..).unwrap_or_default();
             }
-            None => out.push_str(part),
+            None => {
+                out.push(*first);
+                rest = after;
+            }
         }
     }
     out

@@ -1,7 +1,7 @@
 //! `up` and `down`: a whole cluster on this machine.
 
 use crate::cli;
-use crate::cluster::{Cluster, Server, Shape};
+use crate::cluster::{self, Cluster, Server, Shape};
 use crate::control::{self, Ask, MountStatus, Process};
 use crate::daemon::{self, Starting};
 use crate::listen;
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 /// A process that was asked to end has this long to write its data and go.
 const STOP_TIMEOUT: Duration = Duration::from_secs(50);
+const LOCK_NAME: &str = "up.lock";
 /// How long a new configuration takes to reach all servers at most.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -31,31 +32,40 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     if dir.exists() && !dir.is_dir() {
         bail!("{} is no directory; choose another --dir", dir.display());
     }
-    let existing = Cluster::load(&dir)?;
-    let (host, is_insecure_accepted) = listen_host(arguments, existing.as_ref())?;
-    let running = of_cluster(&dir);
-    let mut cluster = match existing {
-        Some(cluster) => revise(cluster, arguments, &dir, &running)?,
-        None => design(arguments, &dir)?,
-    };
-    free_dead_mount(&cluster.mount)?;
-    if !is_mounted(&dir, &cluster) {
-        mount_table::check_mount_point(&cluster.mount)?;
-    }
+    // What is refused changes nothing.
+    plan(arguments, &dir)?;
     make_private_dir(&dir)?;
     let _lock = lock(&dir)?;
-    make_targets(&dir, &cluster)?;
+    // Another `up` may have been faster.
+    let (mut cluster, listen) = plan(arguments, &dir)?;
     if !is_mounted(&dir, &cluster) {
         cluster.next_identity();
     }
+    // Before the targets: an `up` that is interrupted is taken up by the next.
     cluster.save(&dir)?;
-    let listen = Listen { host, is_insecure_accepted };
+    make_targets(&dir, &cluster)?;
     start_servers(&dir, &mut cluster, &listen, arguments)?;
     wait_for_config(&dir)?;
     start_mount(&dir, &cluster)?;
     fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
     print_six_lines(&dir, &cluster);
     Ok(())
+}
+
+/// The cluster as it is to be, with its place to mount on.
+fn plan(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
+    let existing = Cluster::load(dir)?;
+    let (host, is_insecure_accepted) = listen_host(arguments, existing.as_ref())?;
+    let running = of_cluster(dir);
+    let cluster = match existing {
+        Some(cluster) => revise(cluster, arguments, dir, &running)?,
+        None => design(arguments, dir)?,
+    };
+    free_dead_mount(&cluster.mount)?;
+    if !is_mounted(dir, &cluster) {
+        mount_table::check_mount_point(&cluster.mount)?;
+    }
+    Ok((cluster, Listen { host, is_insecure_accepted }))
 }
 
 /// Where the servers listen, and whether that was said to be meant: now, or when the cluster was started before.
@@ -90,8 +100,10 @@ fn home() -> Result<PathBuf> {
 
 /// A new cluster, of which nothing exists yet.
 fn design(arguments: &cli::Up, dir: &Path) -> Result<Cluster> {
-    let is_used = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    if is_used {
+    // An `up` that was interrupted at once leaves its lock, and perhaps the beginning of the file.
+    let is_ours = |name: OsString| name == LOCK_NAME || name == cluster::FILE_ASIDE;
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    if entries.any(|entry| !is_ours(entry.file_name())) {
         bail!("{} is not empty and has no cluster.json; choose another --dir", dir.display());
     }
     let fsname = arguments.fsname.clone().unwrap_or_else(|| "sheen".to_owned());
@@ -165,7 +177,7 @@ fn make_private_dir(dir: &Path) -> Result<()> {
 
 /// One `up` or `down` of a cluster at a time.
 fn lock(dir: &Path) -> Result<File> {
-    let path = dir.join("up.lock");
+    let path = dir.join(LOCK_NAME);
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     Ok(file)
@@ -419,3 +431,6 @@ fn stop(pid: u32) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

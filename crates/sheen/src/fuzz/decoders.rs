@@ -334,7 +334,7 @@ fn read_options(bytes: &[u8]) -> bool {
 }
 
 fn read_mount_line(bytes: &[u8]) -> bool {
-    mount_table::parse_line(&text(bytes)).is_some()
+    mount_table::parse_line(bytes).is_some()
 }
 
 fn read_setting(bytes: &[u8]) -> bool {

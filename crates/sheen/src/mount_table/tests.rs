@@ -1,17 +1,26 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use std::os::unix::ffi::OsStrExt;
 
 #[test]
 fn a_line_of_the_kernel_is_read() {
-    let line = "36 35 98:0 / /mnt/a\\040b rw,noatime shared:1 - fuse.sheen sheen ro,user_id=1000,group_id=7";
+    let line = b"36 35 98:0 / /mnt/a\\040b rw,noatime shared:1 - fuse.sheen sheen ro,user_id=1000,group_id=7";
     let mounted = parse_line(line).unwrap();
     assert_eq!(mounted.device, "98:0");
     assert_eq!(mounted.path, Path::new("/mnt/a b"));
     assert_eq!((mounted.kind.as_str(), mounted.source.as_str()), ("fuse.sheen", "sheen"));
     assert_eq!(mounted.user(), 1000);
     assert_eq!(mounted.flags(), ["ro", "noatime"]);
-    assert_eq!(parse_line("garbage"), None);
+    assert_eq!(parse_line(b"garbage"), None);
+}
+
+/// One such mount, of anybody, and the whole table would not be read.
+#[test]
+fn names_of_mount_points_are_bytes() {
+    let line = b"36 35 0:60 / /mnt/\xff\\012\\134x\\ rw - fuse.sheen s rw";
+    let mounted = parse_line(line).unwrap();
+    assert_eq!(mounted.path.as_os_str().as_bytes(), b"/mnt/\xff\n\\x\\");
 }
 
 #[test]
