@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::sys::{self, LockKind, LockMode};
 
 /// How long an answer that must come at once may take.
-const ANSWER_WAIT: Duration = Duration::from_secs(30);
+const ANSWER_WAIT: Duration = Duration::from_secs(100);
 
 /// The case's side of one agent process; dropping it kills the process.
 pub struct Agent {
@@ -110,6 +110,21 @@ impl Agent {
     pub fn start_lock(&mut self, request: LockRequest) -> Result<()> {
         self.start(&request.json(true))
     }
+}
+
+/// The agent whose wait is refused with EDEADLK; none may be granted before. (Which wait came last is not for the case to say.)
+pub fn refused(agents: &mut [Agent]) -> Result<usize> {
+    let begun = Instant::now();
+    while begun.elapsed() < ANSWER_WAIT {
+        for (index, agent) in agents.iter_mut().enumerate() {
+            match agent.answer(Duration::from_millis(10))? {
+                Some(Err(libc::EDEADLK)) => return Ok(index),
+                Some(other) => bail!("a wait in a circle ended with {other:?}"),
+                None => {}
+            }
+        }
+    }
+    bail!("a circle of waiting locks is not found")
 }
 
 impl Drop for Agent {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::{sweep, sys};
 
 /// How long a killed process may take to disappear before we go on without it (it is in an uninterruptible wait).
-const DEATH_WAIT: Duration = Duration::from_secs(10);
+const DEATH_WAIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// How a bounded command ended.
@@ -73,7 +73,7 @@ pub fn spawn_tagged(command: &mut Command, tag: &str) -> io::Result<Child> {
     command.process_group(0).spawn()
 }
 
-/// Kills the child's group and everything with its tag; false if the child itself is still there ten seconds later.
+/// Kills the child's group and everything with its tag; false if the child itself is still there a minute later.
 pub fn kill(child: &mut Child, tag: &str) -> bool {
     kill_group(child);
     sweep::kill_tagged(tag);

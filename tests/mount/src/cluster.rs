@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::sweep;
 
 /// How long any one `sheen` command may take before the suite gives up on it.
-pub const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+pub const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 
 static COMMAND_COUNT: AtomicU32 = AtomicU32::new(0);
 

@@ -51,12 +51,21 @@ impl LoopDisk {
             .arg(&self.point))
     }
 
-    /// Unmounts it; whoever used it must be gone or about to go.
+    /// Unmounts it; whoever used it must be gone or about to go. Waits until the kernel has let go of the file system: otherwise the
+    /// next mount would get the same one again, dead as it is.
     pub fn unmount(&self) -> Result<()> {
-        wait_until(Duration::from_secs(30), "the disk can be unmounted", || {
+        let mounted = sweep::mounts_under(&self.point);
+        wait_until(LIMIT, "the disk can be unmounted", || {
             let said = bounded::say(Command::new("umount").arg(&self.point), "SHEEN_DISK=1", LIMIT)?;
             Ok(said.is_success() || sweep::mounts_under(&self.point).is_empty())
-        })
+        })?;
+        for device in
+            mounted.iter().map(|mount| Path::new("/sys/fs/ext4").join(format!("loop{}", mount.minor)))
+        {
+            let what = format!("nobody holds the disk any more ({})", device.display());
+            wait_until(LIMIT, &what, || Ok(!device.exists()))?;
+        }
+        Ok(())
     }
 
     /// The power goes: nothing that is only in memory reaches the disk any more.

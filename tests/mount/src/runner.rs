@@ -19,7 +19,7 @@ pub const SKIPPED_STATUS: i32 = 77;
 const SKIP_MARK: &str = "skipped: ";
 /// By which a case process learns how many seconds it has.
 const LIMIT_VARIABLE: &str = "SHEEN_CASE_SECONDS";
-const LIVENESS_LIMIT: Duration = Duration::from_secs(15);
+const LIVENESS_LIMIT: Duration = Duration::from_secs(60);
 
 /// How a case ended.
 #[derive(Debug)]

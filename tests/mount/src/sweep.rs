@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::{bounded, sys};
 
-const STEP_LIMIT: Duration = Duration::from_secs(15);
-const DEATH_WAIT: Duration = Duration::from_secs(5);
+/// These bound a hang only: a busy machine takes its time.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+const DEATH_WAIT: Duration = Duration::from_secs(60);
 
 /// Kills (SIGKILL) every process whose environment holds `tag` as an entry, ourselves excepted, and returns how many.
 pub fn kill_tagged(tag: &str) -> usize {
@@ -64,8 +65,13 @@ impl Mounted {
 
 /// Every mount at or below `directory`, outermost first.
 pub fn mounts_under(directory: &Path) -> Vec<Mounted> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let table = table("/proc/self/mountinfo");
     table.lines().filter_map(parse_mount).filter(|mount| mount.point.starts_with(directory)).collect()
+}
+
+/// A mount table; names that are no text, which anybody may mount on, must not hide the others.
+pub fn table(path: &str) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn parse_mount(line: &str) -> Option<Mounted> {
@@ -135,9 +141,11 @@ fn wait_for_death(tag: &str) {
     }
 }
 
-/// `umount -i -l`: without helpers, which might wait for a daemon that is dead.
+/// `umount -l`, but by the system call: it needs no helper, which might wait for a daemon that is dead, and no lock on a table.
 pub fn detach(point: &Path) {
-    let _ = bounded::say(Command::new("umount").arg("-i").arg("-l").arg(point), "SHEEN_SWEEP=1", STEP_LIMIT);
+    if let Err(error) = sys::detach(point) {
+        println!("cannot detach {}: {error}", point.display());
+    }
 }
 
 fn loops_under(directory: &Path) -> Vec<String> {

@@ -453,6 +453,13 @@ pub fn catch_alarm() -> io::Result<()> {
     }
 }
 
+/// umount2(2) with MNT_DETACH.
+pub fn detach(point: &Path) -> io::Result<()> {
+    let point = c_path(point)?;
+    // SAFETY: the string outlives the call.
+    answer(unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) })
+}
+
 /// syncfs(2) of the file system that holds `path`.
 pub fn syncfs(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;

@@ -20,15 +20,18 @@ fn a_command_that_ends_reports_its_status_and_output() {
 
 #[test]
 fn a_command_over_its_limit_is_killed_with_its_escaped_children() {
-    let log = tempfile::NamedTempFile::new().unwrap();
     let tag = format!("SHEEN_T=escape-{}", std::process::id());
     let script = "setsid sleep 1000 & echo $!; trap '' TERM INT; sleep 1000";
-    let started = Instant::now();
-    let end = run(&mut shell(script), &tag, Duration::from_millis(700), log.path(), &mut |_| {}).unwrap();
-    assert!(matches!(end, End::TimedOut { is_stuck: false }));
-    assert!(started.elapsed() < Duration::from_secs(9));
-    let escaped: i32 = tail(log.path(), 1).parse().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let said = [1, 10, 60].into_iter().find_map(|seconds| {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let end =
+            run(&mut shell(script), &tag, Duration::from_secs(seconds), log.path(), &mut |_| {}).unwrap();
+        assert!(matches!(end, End::TimedOut { is_stuck: false }));
+        // On a busy machine it may have been killed before it said anything.
+        tail(log.path(), 1).parse::<i32>().ok()
+    });
+    let escaped = said.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
     while sys::kill(escaped, 0).is_ok() && !is_zombie(escaped) {
         assert!(Instant::now() < deadline, "the child in its own session survived");
         std::thread::sleep(POLL);

@@ -150,7 +150,7 @@ fn already_running(context: &Context) -> Result<()> {
     cluster.sheen(&["mkfs", "--mgs", &target])?;
     let _server =
         serve(&cluster, &["--listen", &format!("127.0.0.1:{port}"), &target], &context.work.join("log"))?;
-    wait_until(Duration::from_secs(20), "the server listens", || Ok(is_open(port)))?;
+    wait_until(LIMIT, "the server listens", || Ok(is_open(port)))?;
     refuse(&cluster, &["serve", &target], &["running", "in use", "lock"], None)?;
     refuse(&cluster, &["mkfs", "--mgs", &target], &["mgs", "already", "empty"], None)
 }

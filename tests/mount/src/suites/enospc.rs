@@ -104,13 +104,13 @@ fn several_writers(context: &Context) -> Result<()> {
 
 /// Within a minute all but 16 MiB (logs that stay allocated, a journal) is free again.
 fn space_is_back(cluster: &Cluster, available_bytes: u64) -> Result<()> {
-    wait_until(Duration::from_secs(60), "the space is back after deleting", || {
+    wait_until(Duration::from_secs(100), "the space is back after deleting", || {
         let now = sys::space(&cluster.mount)?;
         Ok(now.available_bytes + (16 << 20) >= available_bytes)
     })?;
     // A client may have been told just before that a target is full: it asks again within seconds.
     let begun = std::time::Instant::now();
-    wait_until(Duration::from_secs(30), "writing works again after deleting", || {
+    wait_until(Duration::from_secs(100), "writing works again after deleting", || {
         Ok(fs::write(cluster.mount.join("again"), vec![1u8; 10 << 20]).is_ok())
     })?;
     println!("writing works again after {:.1} s", begun.elapsed().as_secs_f64());

@@ -173,7 +173,7 @@ fn options_are_shown(context: &Context) -> Result<()> {
     expect_bytes(&read(&point.join("file"))?, b"in the subdirectory", "through a mount of a directory")?;
     expect(cluster.sheen(&["mounts"])?.contains(&source), "`sheen mounts` names the directory")?;
     let in_table = |point: &Path, word: &str| -> Result<bool> {
-        let table = fs::read_to_string("/proc/self/mounts")?;
+        let table = crate::sweep::table("/proc/self/mounts");
         let line = table.lines().find(|line| line.contains(&format!(" {} ", point.display())));
         Ok(line.context("a line of /proc/self/mounts")?.split([' ', ',']).any(|known| known == word))
     };

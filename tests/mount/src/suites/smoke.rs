@@ -23,7 +23,7 @@ static CASES: &[Case] = &[
     Case { name: "dead_mount_is_freed", seconds: 120, run: dead_mount },
     Case { name: "by_hand", seconds: 120, run: by_hand },
     Case { name: "lfs_and_lctl", seconds: 120, run: lfs_and_lctl },
-    Case { name: "at_rest", seconds: 120, run: at_rest },
+    Case { name: "at_rest", seconds: 240, run: at_rest },
 ];
 
 const ONE: Shape = Shape { mdt_count: 2, ost_count: 4, is_split: false };
@@ -120,7 +120,7 @@ fn dead_mount(context: &Context) -> Result<()> {
     for (path, pid) in cluster.mounts()? {
         sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill the mount {path}"))?;
     }
-    wait_until(Duration::from_secs(10), "the dead mount says so", || {
+    wait_until(Duration::from_secs(60), "the dead mount says so", || {
         // Not stat(2): the kernel may answer it from what it knows.
         Ok(fs::read_dir(&cluster.mount).is_err())
     })?;
@@ -167,7 +167,7 @@ fn by_hand(context: &Context) -> Result<()> {
     let point = cluster.mount.to_string_lossy().into_owned();
     let transport = format!("transport={}", context.options.transport.word());
     let source = format!("{nid}:/hand");
-    wait_until(Duration::from_secs(30), "the file system can be mounted", || {
+    wait_until(Duration::from_secs(60), "the file system can be mounted", || {
         let said =
             cluster.try_sheen(&["mount", &source, &point, "-o", &transport], Duration::from_secs(40))?;
         if !said.is_success() {
@@ -235,8 +235,8 @@ fn resident_kib(pid: i32) -> Result<u64> {
     Ok(line.split_whitespace().next().context("a number")?.parse()?)
 }
 
-/// At rest: below 1 % of one core and 300 MiB, all processes together. Figures are printed; the bound is four times that, because
-/// a busy machine must not fail it.
+/// At rest: below 1 % of one core and 300 MiB, all processes together. What was written before is settled in the background, on a
+/// busy machine later than on others: one quiet stretch of ten seconds is looked for.
 fn at_rest(context: &Context) -> Result<()> {
     let cluster = start(context, ONE)?;
     forest::plant(&cluster.mount.join("dir"), &forest::every_size(context.seed))?;
@@ -250,14 +250,20 @@ fn at_rest(context: &Context) -> Result<()> {
         .collect();
     pids.sort_unstable();
     pids.dedup();
-    std::thread::sleep(Duration::from_secs(6));
     let sum = |of: fn(i32) -> Result<u64>| -> Result<u64> { pids.iter().map(|pid| of(*pid)).sum() };
-    let before = sum(ticks)?;
-    std::thread::sleep(Duration::from_secs(10));
-    let used = sum(ticks)? - before;
+    let mut used = u64::MAX;
+    for _ in 0..12 {
+        let before = sum(ticks)?;
+        std::thread::sleep(Duration::from_secs(10));
+        used = sum(ticks)? - before;
+        println!("{used} ticks of 1,000 in 10 s ({} %)", used as f64 / 10.0);
+        if used < 10 {
+            break;
+        }
+    }
     let mib = sum(resident_kib)? / 1024;
-    println!("at rest: {used} ticks of 1,000 in 10 s ({} %), {mib} MiB", used as f64 / 10.0);
-    expect(used < 40, &format!("{used} ticks of processor time in 10 s at rest"))?;
-    expect(mib < 1200, &format!("{mib} MiB at rest"))?;
+    println!("{mib} MiB at rest");
+    expect(used < 10, &format!("never less than 10 ticks of processor time in 10 s, at last {used}"))?;
+    expect(mib < 300, &format!("{mib} MiB at rest"))?;
     stop(cluster)
 }

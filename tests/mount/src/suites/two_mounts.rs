@@ -201,7 +201,7 @@ impl Driver {
     /// close that has not arrived yet, so it is tried again; otherwise the refusal is an answer and is counted.
     fn map(&mut self, mount: usize, kind: MapKind, byte_count: usize) -> Result<Option<Mapping>> {
         let may_be_refused = self.kept.iter().any(Option::is_some);
-        for _ in 0..600 {
+        for _ in 0..12_000 {
             let file = self.file(mount)?;
             match Mapping::new(&file, kind, byte_count) {
                 Ok(mapping) => return Ok(Some(mapping)),

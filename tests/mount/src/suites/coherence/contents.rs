@@ -296,7 +296,7 @@ pub fn store_mapped(path: &Path, byte_count: usize, at: usize, data: &[u8]) -> R
                 mapping.write(at, data);
                 return Ok(mapping.sync()?);
             }
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) && tries < 400 => tries += 1,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) && tries < 12_000 => tries += 1,
             Err(error) => return Err(error.into()),
         }
         drop(file);

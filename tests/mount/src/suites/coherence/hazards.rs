@@ -286,7 +286,7 @@ fn pin(pid: i32) -> Result<()> {
     let said = bounded::say(
         Command::new("taskset").args(["-p", "-c", "0", &pid.to_string()]),
         "SHEEN_PIN=1",
-        Duration::from_secs(10),
+        Duration::from_secs(60),
     )
     .context("taskset")?;
     expect(said.is_success(), &format!("taskset: {}", said.all()))
@@ -299,7 +299,7 @@ pub fn unmount_flushes(context: &Context) -> Result<()> {
     let third = context.work.join("third");
     fs::create_dir_all(&third)?;
     let mount = context.b.parent().context("the mount of the second directory")?;
-    let table = fs::read_to_string("/proc/self/mounts")?;
+    let table = crate::sweep::table("/proc/self/mounts");
     let source = table
         .lines()
         .find(|line| line.split(' ').nth(1).is_some_and(|point| std::path::Path::new(point) == mount))

@@ -219,26 +219,28 @@ pub fn atomic_replace(context: &Context) -> Result<()> {
     use std::sync::atomic::{AtomicBool, Ordering};
     let contents = |number: u64| vec![b'a' + (number % 26) as u8; 10_000 + (number % 100) as usize];
     write(&context.a.join("file"), &contents(0))?;
-    let done = AtomicBool::new(false);
+    let (done, has_read) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| -> Result<()> {
-        let reader = scope.spawn(|| -> Result<u64> {
-            let mut reads = 0;
+        let reader = scope.spawn(|| -> Result<()> {
             while !done.load(Ordering::Relaxed) {
                 let bytes = read(&context.b.join("file"))?;
                 let first = bytes.first().copied().ok_or_else(|| anyhow!("an empty file"))?;
                 expect(bytes.iter().all(|byte| *byte == first), "a mixture of two files")?;
                 expect(bytes.len() >= 10_000, "a file that is cut")?;
-                reads += 1;
+                has_read.store(true, Ordering::Relaxed);
             }
-            Ok(reads)
+            Ok(())
         });
-        let result = (1..=context.rounds(300)).try_for_each(|number| -> Result<()> {
-            write(&context.a.join("new"), &contents(number))?;
-            Ok(fs::rename(context.a.join("new"), context.a.join("file"))?)
-        });
+        // At least so often, and until the reader has had its turn.
+        let is_enough = |number| number > context.rounds(300) && has_read.load(Ordering::Relaxed);
+        let result = (1..).take_while(|number| !is_enough(*number) && !reader.is_finished()).try_for_each(
+            |number| -> Result<()> {
+                write(&context.a.join("new"), &contents(number))?;
+                Ok(fs::rename(context.a.join("new"), context.a.join("file"))?)
+            },
+        );
         done.store(true, Ordering::Relaxed);
-        let reads = reader.join().map_err(|_| anyhow!("the reader panicked"))??;
-        result?;
-        expect(reads > 0, "the reader never read")
+        reader.join().map_err(|_| anyhow!("the reader panicked"))??;
+        result
     })
 }

@@ -262,7 +262,7 @@ pub fn sync_calls(context: &Context) -> Result<()> {
     file.sync_data()?;
     File::open(&context.a)?.sync_all()?;
     File::open(&b)?.sync_all()?;
-    let said = bounded::say(Command::new("sync").arg("-f").arg(&a), "SHEEN_SYNC=1", Duration::from_secs(30))?;
+    let said = bounded::say(Command::new("sync").arg("-f").arg(&a), "SHEEN_SYNC=1", Duration::from_secs(60))?;
     expect(said.is_success(), &format!("syncfs: {}", said.all()))
 }
 
@@ -272,7 +272,7 @@ pub fn sheen_sync(context: &Context) -> Result<()> {
     write(&context.a.join("file"), &context.random().bytes(MIB))?;
     let mount = context.a.parent().unwrap_or(&context.a);
     let mut command = Command::new(&context.options.sheen);
-    let said = bounded::say(command.arg("sync").arg(mount), "SHEEN_SYNC=1", Duration::from_secs(30))?;
+    let said = bounded::say(command.arg("sync").arg(mount), "SHEEN_SYNC=1", Duration::from_secs(60))?;
     expect(said.is_success(), &format!("sheen sync: {}", said.all()))
 }
 

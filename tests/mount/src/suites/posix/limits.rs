@@ -193,7 +193,7 @@ pub fn many_entries(context: &Context) -> Result<()> {
 fn set_stripes(context: &Context, path: &Path, stripe_count: u32) -> Result<()> {
     let mut command = Command::new(&context.options.sheen);
     command.args(["lfs", "setstripe", "-c", &stripe_count.to_string()]).arg(path);
-    let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(20))?;
+    let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
     expect(said.is_success(), &format!("lfs setstripe -c {stripe_count}: {}", said.all()))
 }
 
@@ -249,7 +249,7 @@ pub fn remount_read_only(context: &Context) -> Result<()> {
         let said = bounded::say(
             Command::new("mount").args(["-o", options]).arg(mount),
             "SHEEN_REMOUNT=1",
-            Duration::from_secs(20),
+            Duration::from_secs(60),
         )?;
         expect(said.is_success(), &format!("mount -o {options}: {}", said.all()))
     };

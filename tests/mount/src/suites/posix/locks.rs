@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::agent::{Agent, LockRequest};
+use crate::agent::{self, Agent, LockRequest};
 use crate::case::{Context, expect, expect_answer, expect_eq, wait_until, write};
 use crate::sys::{self, Conflict, LockKind, LockMode};
 
 /// A wait that must not end: long enough for a wrong grant to show.
 const STILL_WAITING: Duration = Duration::from_millis(150);
 /// A wait that must end.
-const GRANTED: Duration = Duration::from_secs(10);
+const GRANTED: Duration = Duration::from_secs(60);
 
 fn request(kind: LockKind, mode: LockMode, start: i64, byte_count: i64) -> LockRequest<'static> {
     LockRequest { key: "f", kind, mode, start, byte_count }
@@ -112,24 +112,27 @@ pub fn ofd(context: &Context) -> Result<()> {
 
 /// A circle of waiting POSIX locks is refused with EDEADLK, across mounts.
 pub fn deadlock(context: &Context) -> Result<()> {
-    let (mut one, mut two) = two_agents(context)?;
-    let mut three = Agent::new()?;
-    three.open("f", &context.a.join("file"), libc::O_RDWR)?;
+    let (one, two) = two_agents(context)?;
+    let mut agents = [one, two, Agent::new()?];
+    agents[2].open("f", &context.a.join("file"), libc::O_RDWR)?;
     let (kind, write) = (LockKind::Posix, LockMode::Write);
-    for (index, agent) in [&mut one, &mut two, &mut three].into_iter().enumerate() {
+    for (index, agent) in agents.iter_mut().enumerate() {
         expect_answer(agent.lock(request(kind, write, index as i64, 1))?, 0, "own byte")?;
     }
-    one.start_lock(request(kind, write, 1, 1))?;
-    expect_waiting(&mut one, "one waits for two")?;
-    two.start_lock(request(kind, write, 2, 1))?;
-    expect_waiting(&mut two, "two waits for three")?;
-    three.start_lock(request(kind, write, 0, 1))?;
-    let answer = three.answer(GRANTED)?.context("three would wait in a circle, and waits")?;
-    expect_answer(answer.err().unwrap_or(0), libc::EDEADLK, "the lock that would close the circle")?;
-    expect_answer(three.lock(request(kind, LockMode::Unlock, 0, 0))?, 0, "three gives up")?;
-    expect_granted(&mut two, "two gets three's byte")?;
-    expect_answer(two.lock(request(kind, LockMode::Unlock, 0, 0))?, 0, "two gives up")?;
-    expect_granted(&mut one, "one gets two's byte")
+    // Each waits for the next one's byte.
+    for (index, agent) in agents.iter_mut().enumerate() {
+        agent.start_lock(request(kind, write, (index as i64 + 1) % 3, 1))?;
+    }
+    let refused = agent::refused(&mut agents)?;
+    let (before, first) = ((refused + 2) % 3, (refused + 1) % 3);
+    expect_answer(
+        agents[refused].lock(request(kind, LockMode::Unlock, 0, 0))?,
+        0,
+        "the refused one gives up",
+    )?;
+    expect_granted(&mut agents[before], "who waited for it")?;
+    expect_answer(agents[before].lock(request(kind, LockMode::Unlock, 0, 0))?, 0, "and gives up")?;
+    expect_granted(&mut agents[first], "who waited for that one")
 }
 
 /// A signal ends a wait with EINTR, and the lock is not taken afterwards.
@@ -139,8 +142,14 @@ pub fn wait_and_signal(context: &Context) -> Result<()> {
         expect_answer(one.lock(request(kind, LockMode::Write, 0, 10))?, 0, "held")?;
         two.start_lock(request(kind, LockMode::Write, 0, 10))?;
         expect_waiting(&mut two, "waiting")?;
-        sys::kill(two.pid(), libc::SIGALRM)?;
-        let answer = two.answer(GRANTED)?.context("the signal does not end the wait")?;
+        // A signal that comes before the call ends nothing: it is sent until it meets the wait.
+        let mut answer = None;
+        wait_until(GRANTED, "the signal ends the wait", || {
+            sys::kill(two.pid(), libc::SIGALRM)?;
+            answer = two.answer(STILL_WAITING)?;
+            Ok(answer.is_some())
+        })?;
+        let answer = answer.context("an answer")?;
         expect_answer(answer.err().unwrap_or(0), libc::EINTR, "a wait that a signal ended")?;
         expect_answer(one.lock(request(kind, LockMode::Unlock, 0, 0))?, 0, "unlock")?;
         expect_answer(one.lock(request(kind, LockMode::Write, 0, 10))?, 0, "nobody took it meanwhile")?;

@@ -229,7 +229,7 @@ pub fn cross_mdt(context: &Context) -> Result<()> {
     for (index, path) in [(1, &remote), (0, &context.a.join("first"))] {
         let mut command = Command::new(&context.options.sheen);
         command.args(["lfs", "mkdir", "-i", &index.to_string()]).arg(path);
-        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(20))?;
+        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
         expect(said.is_success(), &format!("lfs mkdir -i {index}: {}", said.all()))?;
     }
     let (first, first_b) = context.both("first");

@@ -199,10 +199,10 @@ pub fn append_across_mounts(context: &Context) -> Result<()> {
 pub fn execute(context: &Context) -> Result<()> {
     let (a, b) = context.both("program");
     fs::copy("/bin/sleep", &a)?;
-    let limit = Duration::from_secs(10);
+    let limit = Duration::from_secs(60);
     let said = bounded::say(Command::new(&b).arg("0"), "SHEEN_EXEC=1", limit)?;
     expect(said.is_success(), &format!("running a program: {}", said.all()))?;
-    let mut running = Command::new(&a).arg("5").spawn()?;
+    let mut running = Command::new(&a).arg("1000").spawn()?;
     let refused = sys::open(&a, libc::O_WRONLY, 0);
     running.kill()?;
     running.wait()?;
