@@ -1,6 +1,6 @@
 //! Counters of a mount, in a plain struct that the process reads for its parameters.
 
-use base::{TargetId, WallTime};
+use base::WallTime;
 use std::collections::BTreeMap;
 
 /// How often, how many bytes, how long.
@@ -88,7 +88,6 @@ pub struct Stats {
     pub calls: BTreeMap<&'static str, Counter>,
     pub read_bytes: Counter,
     pub write_bytes: Counter,
-    pub targets: BTreeMap<TargetId, TargetStats>,
     /// Calls and bytes are counted since then.
     pub since: WallTime,
     pub calls_in_flight: u64,

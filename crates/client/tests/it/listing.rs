@@ -1,6 +1,7 @@
 //! Listings: what comes with them is answered without asking again, until somebody changes it.
 
 use crate::world::{TOP, World, write_call};
+use base::TargetKind;
 use client::{Answer, Call, DirEntryAnswer, Notify, SetattrCall};
 use std::collections::BTreeMap;
 
@@ -33,9 +34,8 @@ impl World {
 
     /// Requests that a mount has sent to metadata targets.
     fn mdt_requests(&self, mount: usize) -> u64 {
-        let stats = self.mounts[mount].machine.stats();
-        let metadata = stats.targets.iter().filter(|(target, _)| target.kind == base::TargetKind::Mdt);
-        metadata.flat_map(|(_, target)| target.requests.values()).map(|counter| counter.count).sum()
+        let kinds = self.requests(mount, TargetKind::Mdt);
+        kinds.into_iter().map(|(_, count)| count).sum()
     }
 
     fn xattr(&mut self, mount: usize, node: u64, name: &str) -> Result<Vec<u8>, i32> {

@@ -497,6 +497,16 @@ impl World {
         assert_eq!(self.call(mount, Call::Release { node, fh, flock_owner: None }), Ok(Answer::Done));
     }
 
+    /// Requests that a mount has sent to targets of one kind, by their kind.
+    pub fn requests(&self, mount: usize, kind: base::TargetKind) -> Vec<(&'static str, u64)> {
+        let machine = &self.mounts[mount].machine;
+        let targets = machine.targets().into_iter().filter(|target| target.kind == kind);
+        let counted = targets.filter_map(|target| machine.target_status(target)).flat_map(|status| {
+            status.stats.requests.into_iter().map(|(kind, counter)| (kind, counter.count))
+        });
+        counted.collect()
+    }
+
     pub fn names(&mut self, mount: usize, node: u64) -> Vec<String> {
         let Ok(Answer::Opened { fh, .. }) = self.call(mount, Call::Opendir { node, flags: 0 }) else {
             panic!("a directory opens")
