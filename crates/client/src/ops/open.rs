@@ -28,7 +28,8 @@ const FMODE_EXEC: u32 = 0x20;
 const CLOSING_COUNT_MAX: u32 = 512;
 /// How often a close is begun anew because the MDT has evicted this client meanwhile.
 const CLOSE_TRY_COUNT: u32 = 3;
-/// A file that another mount writes is tried to be run so often and so long: a little longer than a close there takes.
+/// A file that another mount writes is tried to be run so often and so long, and the other way round: a little longer than
+/// a close there takes.
 const BUSY_TRY_COUNT: u32 = 25;
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -49,22 +50,25 @@ fn open_args(ctx: &Ctx, flags: u32) -> OpenArgs {
 pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let args = open_args(ctx, flags);
-    let mut tries = 0;
-    let entry = loop {
-        match open_at_mdt(ctx, who, fid, args).await {
-            // Another mount's writer may be gone already: its close is on its way.
-            Err(Status::TextBusy) if args.execute && tries < BUSY_TRY_COUNT => {
-                tries += 1;
-                ctx.sleep(BUSY_RETRY_INTERVAL).await;
-            }
-            result => break result?,
-        }
-    };
+    let entry = open_at_mdt(ctx, who, fid, args).await?;
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     Ok(Answer::Opened { fh: args.handle.0, mode })
 }
 
+/// Waits for other mounts that have only just stopped to run the file, or to write it: their close is on its way.
 async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {
+    for _ in 0..BUSY_TRY_COUNT {
+        match try_open(ctx, who, fid, args).await {
+            Err(Status::TextBusy) => {
+                ctx.sleep(BUSY_RETRY_INTERVAL).await;
+            }
+            result => return result,
+        }
+    }
+    try_open(ctx, who, fid, args).await
+}
+
+async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {
     let target = mdt_of(fid)?;
     let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };

@@ -339,3 +339,27 @@ fn an_unmount_leaves_nothing_behind() {
     assert!(!world.mounts[0].events.iter().any(|event| matches!(event, Event::Evicted(_))));
     let _ = (ROOT, O_RDONLY);
 }
+
+#[test]
+fn a_program_that_has_just_stopped_elsewhere_can_be_written() {
+    const FMODE_EXEC: u32 = 0x20;
+    let mut world = World::new(1, 1, 2);
+    let call = Call::Create { parent: TOP, name: b"program".to_vec(), mode: 0o755, umask: 0, flags: O_RDWR };
+    let Ok(Answer::Created { entry, fh, .. }) = world.call(0, call) else { panic!("a file is made") };
+    let file = (entry.node, fh);
+    world.release(0, file);
+    world.pass(Duration::from_secs(1));
+    let node = world.lookup(1, TOP, "program").expect("it was made").node;
+    let (running, _) = world.open(1, node, FMODE_EXEC);
+    let writing = world.begin(0, Call::Open { node: file.0, flags: O_RDWR });
+    assert!(!world.is_answered(0, writing), "its close may be on its way");
+    world.release(1, (node, running));
+    world.pass(Duration::from_secs(1));
+    assert!(matches!(world.finish(0, writing), Ok(Answer::Opened { .. })));
+    // One that goes on running stays refused.
+    world.pass(Duration::from_secs(1));
+    let (_, _) = world.open(0, file.0, FMODE_EXEC);
+    let writing = world.begin(1, Call::Open { node, flags: O_RDWR });
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.finish(1, writing), Err(26));
+}
