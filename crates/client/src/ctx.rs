@@ -72,7 +72,7 @@ impl Ctx {
             self.with(|state| state.note_change(target, fid, answer.transno));
         }
         if let (Some(open), Reply::Mdt(MdtReply::Entry(entry))) = (opened, &answer.reply) {
-            self.open_after_restart(target, entry, open, answer.transno).await;
+            self.take_open(target, entry, open, answer.transno).await;
         }
         match answer.reply {
             Reply::Mdt(reply) => Ok(reply),
@@ -81,15 +81,23 @@ impl Ctx {
         }
     }
 
-    /// A request that was executed before a restart of its MDT and sent again after it is answered from the row of its
-    /// slot. The open itself was in the memory that is gone, and nobody has named it in the recovery: it is named now.
-    async fn open_after_restart(&self, target: TargetId, entry: &Entry, open: OpenArgs, transno: Transno) {
+    /// The answer to an open. A request that was executed before a restart of its MDT and sent again after it is answered
+    /// from the row of its slot. The open itself was in the memory that is gone, and nobody has named it in the
+    /// recovery: it is named now.
+    async fn take_open(&self, target: TargetId, entry: &Entry, open: OpenArgs, transno: Transno) {
         let is_lost = self.with(|state| {
             let epoch = state.connections.get(&target).map(|connection| connection.import.target_epoch());
             transno != Transno::ZERO && epoch.is_some_and(|epoch| transno.epoch() < epoch)
         });
         // Without attributes the inode is on another MDT, and was not opened.
-        if is_lost && entry.attr.is_some() {
+        let Some(attr) = &entry.attr else { return };
+        if open.write && !is_lost {
+            self.with(|state| {
+                let node = state.nodes.get_or_new(entry.fid);
+                node.note_write_open(attr.write_epoch, entry.was_size_known);
+            });
+        }
+        if is_lost {
             let request = Request::Mdt(MdtRequest::Reopen { fid: entry.fid, open });
             // A file that is gone meanwhile shows at its next use.
             let _ = self.request(target, request, Bytes::new(), Kind::Modifying).await;

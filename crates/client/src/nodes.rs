@@ -35,6 +35,8 @@ pub(crate) struct Node {
     /// Names under which the kernel may know it (parent's FID), latest last.
     pub(crate) names: Vec<(Fid, Vec<u8>)>,
     pub(crate) open_count: u32,
+    /// Write epoch in which the size in `attr` was known, while this client has changed no data since.
+    pub(crate) unchanged_since: Option<u64>,
     /// Handles for writing through the page cache (hazard 3.5).
     pub(crate) cached_writer_count: u32,
     /// No page of the kernel lies at or above this offset; 0 when it has none.
@@ -66,6 +68,7 @@ impl Node {
             xattr_change_count: 0,
             names: Vec::new(),
             open_count: 0,
+            unchanged_since: None,
             cached_writer_count: 0,
             pages_end: 0,
             kernel_attr_until: Time::ZERO,
@@ -82,6 +85,12 @@ impl Node {
             self.attr = Some(attr.clone());
             self.is_attr_stale = false;
         }
+    }
+
+    /// Takes in the answer to an open for writing. An epoch that follows the known one is this open's own.
+    pub(crate) fn note_write_open(&mut self, write_epoch: u64, was_size_known: bool) {
+        let is_unchanged = was_size_known || self.unchanged_since.map(|epoch| epoch + 1) == Some(write_epoch);
+        self.unchanged_since = is_unchanged.then_some(write_epoch);
     }
 
     /// The kernel may know the inode by this name.

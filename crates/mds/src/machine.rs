@@ -248,6 +248,7 @@ impl<M: MetaStore> Mds<M> {
             fids: &mut self.fids,
             placement: &mut self.placement,
             is_recovering: self.core.is_recovering(),
+            are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
             remote,
             parts: Vec::new(),

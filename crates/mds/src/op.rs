@@ -110,6 +110,8 @@ pub struct Cx<'a> {
     pub placement: &'a mut Placement,
     /// Not all open files are known again yet.
     pub is_recovering: bool,
+    /// Work of a client may be lost, and what it wrote to objects not yet found: a size in a row may be wrong.
+    pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
     pub remote: &'a Remote,
@@ -264,6 +266,7 @@ impl Cx<'_> {
             is_open_elsewhere: self.opens.is_open_by_others(fid, self.client),
             is_written_elsewhere: self.opens.is_written_by_others(fid, self.client),
             was_created: false,
+            was_size_known: false,
             grants: Vec::new(),
         }
     }
@@ -312,6 +315,7 @@ pub fn remote_entry(dentry: Dentry) -> Entry {
         is_open_elsewhere: false,
         is_written_elsewhere: false,
         was_created: false,
+        was_size_known: false,
         grants: Vec::new(),
     }
 }
@@ -344,7 +348,9 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             link::run(cx, *fid, *parent, name, creds, *want)
         }
         MdtRequest::Open { fid, open, creds, want } => open::open(cx, *fid, *open, creds, *want),
-        MdtRequest::Close { fid, handle, atime } => open::close(cx, *fid, *handle, *atime),
+        MdtRequest::Close { fid, handle, atime, unchanged_since } => {
+            open::close(cx, *fid, *handle, *atime, *unchanged_since)
+        }
         MdtRequest::ReportSize { fid, write_epoch, size_bytes, block_count, mtime, stamp } => {
             let reported = open::Reported {
                 write_epoch: *write_epoch,

@@ -12,6 +12,8 @@ pub struct Opens {
     by_handle: BTreeMap<(ClientId, OpenHandle), Fid>,
     /// During recovery: what clients say that they still have open.
     confirmed: BTreeSet<(ClientId, OpenHandle)>,
+    /// Handles that were opened before the last restart.
+    restored: BTreeSet<(ClientId, OpenHandle)>,
     /// Files whose writer has closed them, until when each is kept, in that order, and how often each is in it.
     lingering: VecDeque<(Time, Fid)>,
     lingering_counts: BTreeMap<Fid, u32>,
@@ -30,9 +32,15 @@ impl Opens {
         self.by_handle.insert((client, open.handle), fid);
     }
 
+    /// The same for an open of an earlier incarnation.
+    pub fn restore(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
+        self.open(client, fid, open);
+        self.restored.insert((client, open.handle));
+    }
+
     /// A client says, during recovery, that it still has this open.
     pub fn confirm(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
-        self.open(client, fid, open);
+        self.restore(client, fid, open);
         self.confirmed.insert((client, open.handle));
     }
 
@@ -50,6 +58,7 @@ impl Opens {
     /// Which file it was, and how it was open; `None` for a handle that is not known.
     pub fn close(&mut self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {
         let fid = self.by_handle.remove(&(client, handle))?;
+        self.restored.remove(&(client, handle));
         let handles = self.by_file.get_mut(&fid)?;
         let open = handles.remove(&(client, handle))?;
         if handles.is_empty() {
@@ -118,6 +127,10 @@ impl Opens {
         Some((fid, *self.by_file.get(&fid)?.get(&(client, handle))?))
     }
 
+    pub fn is_restored(&self, client: ClientId, handle: OpenHandle) -> bool {
+        self.restored.contains(&(client, handle))
+    }
+
     /// Also for a moment after a writer has closed it.
     pub fn is_open(&self, fid: Fid) -> bool {
         self.by_file.contains_key(&fid) || self.lingering_counts.contains_key(&fid)
@@ -168,6 +181,7 @@ impl Opens {
     pub fn check(&self) {
         let count: usize = self.by_file.values().map(BTreeMap::len).sum();
         assert_eq!(count, self.by_handle.len());
+        assert!(self.restored.iter().all(|handle| self.by_handle.contains_key(handle)));
         assert!(self.by_file.values().all(|handles| !handles.is_empty()));
         assert_eq!(self.lingering_counts.values().sum::<u32>() as usize, self.lingering.len());
         assert!(self.abandoned.len() <= self.abandoned_order.len());

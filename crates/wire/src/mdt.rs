@@ -111,8 +111,10 @@ pub enum MdtRequest {
     Link { fid: Fid, parent: Fid, name: Vec<u8>, creds: Credentials, want: LockWant } = 8,
     /// -> Entry
     Open { fid: Fid, open: OpenArgs, creds: Credentials, want: LockWant } = 9,
-    /// The last reference of a handle is gone and its data are committed on the OSTs. -> Closed
-    Close { fid: Fid, handle: OpenHandle, atime: Option<WallTime> } = 10,
+    /// The last reference of a handle is gone. `unchanged_since`: the write epoch in which the client was told a size that
+    /// was known (`Entry::was_size_known`), if it has changed no data since; the size is known again if nobody else
+    /// has opened the file for writing since. -> Closed
+    Close { fid: Fid, handle: OpenHandle, atime: Option<WallTime>, unchanged_since: Option<u64> } = 10,
     /// The size of a file that nobody writes any more, as its objects have it; dropped unless `write_epoch` is still
     /// the file's. -> Entry
     ReportSize {
@@ -171,6 +173,8 @@ pub struct Entry {
     pub is_open_elsewhere: bool,
     pub is_written_elsewhere: bool,
     pub was_created: bool,
+    /// Of an open for writing: the size in `attr` was known, until this open made it unknown.
+    pub was_size_known: bool,
     pub grants: Vec<LockGrant>,
 }
 

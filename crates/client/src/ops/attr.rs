@@ -151,6 +151,12 @@ pub(crate) async fn current_attr(ctx: &Ctx, fid: Fid) -> Outcome<Attr> {
 
 /// Completes attributes of a file that somebody writes.
 pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>) -> Outcome<Attr> {
+    let is_unchanged = ctx.with(|state| {
+        state.nodes.by_fid(attr.fid).is_some_and(|node| node.unchanged_since == Some(attr.write_epoch))
+    });
+    if is_unchanged {
+        return Ok(attr);
+    }
     let layout = layout.filter(|layout| layout.is_valid() && !layout.osts.is_empty());
     let layout = match layout {
         Some(layout) => Some(layout),

@@ -73,6 +73,10 @@ pub(crate) async fn lock_hulls(
     hulls: BTreeMap<u32, Extent>,
     in_file: Extent,
 ) -> Outcome<BTreeMap<u32, Pin>> {
+    if mode == LockMode::Pw {
+        // Every change of data begins here.
+        ctx.with(|state| state.nodes.get_or_new(file.fid).unchanged_since = None);
+    }
     let mut pins = BTreeMap::new();
     for (stripe, hull) in hulls {
         let target = match file.target(stripe) {

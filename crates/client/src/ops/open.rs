@@ -305,7 +305,13 @@ async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
 
 /// Tells the MDT, and reports the size if it wants it, when it is durable.
 async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
-    let request = MdtRequest::Close { fid, handle: args.handle, atime: None };
+    let unchanged_since = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.unchanged_since));
+    let request = MdtRequest::Close {
+        fid,
+        handle: args.handle,
+        atime: None,
+        unchanged_since: unchanged_since.filter(|_| args.write),
+    };
     let closed = ctx.mdt(fid, request, Kind::Modifying).await;
     // A restarted MDT is not told of it any more.
     ctx.with(|state| state.closing_handles.remove(&args.handle.0));

@@ -4,4 +4,5 @@ mod coherence;
 mod listing;
 mod posix;
 mod recovery;
+mod sizes;
 mod world;

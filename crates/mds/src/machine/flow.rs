@@ -300,7 +300,7 @@ impl<M: MetaStore> Mds<M> {
         let Ok(mut reply) = run.result else { return Step::Ended };
         let grants = self.grant(op, flow, &run.outcome);
         put_grants(&mut reply, grants);
-        self.apply_effects(now, flow.token.client, &run.outcome);
+        self.apply_effects(now, flow, &run.outcome);
         self.reply(now, flow.token, Ok(reply));
         self.end(now, op, flow);
         Step::Ended
@@ -315,7 +315,7 @@ impl<M: MetaStore> Mds<M> {
         let decision = self.put_decision(flow, &mut batch);
         match self.core.commit(now, flow.token, batch, reply, Bytes::new(), &mut self.core_out) {
             Ok(transno) => {
-                self.apply_effects(now, flow.token.client, &run.outcome);
+                self.apply_effects(now, flow, &run.outcome);
                 self.peers.note_destroys(transno, run.destroys);
                 if let Some((id, participants)) = decision {
                     flow.settling = None;
@@ -346,9 +346,13 @@ impl<M: MetaStore> Mds<M> {
         wanted.filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own)).collect()
     }
 
-    fn apply_effects(&mut self, now: Now, client: ClientId, outcome: &Outcome) {
+    fn apply_effects(&mut self, now: Now, flow: &Flow, outcome: &Outcome) {
+        let client = flow.token.client;
         for effect in &outcome.effects {
             match effect {
+                Effect::Opened { fid, open } if flow.token.replay.is_some() => {
+                    self.opens.restore(client, *fid, *open);
+                }
                 Effect::Opened { fid, open } => self.opens.open(client, *fid, *open),
                 Effect::Reopened { fid, open } => self.opens.confirm(client, *fid, *open),
                 Effect::Closed { handle } => {

@@ -45,6 +45,11 @@ impl Strays {
         }
     }
 
+    /// Whether objects are still to be compared with inodes.
+    pub fn is_pending(&self) -> bool {
+        self.before.is_some()
+    }
+
     pub fn next_deadline(&self) -> Option<Time> {
         self.to_ask.values().map(|(at, _)| *at).min()
     }

@@ -95,6 +95,7 @@ fn make_local(
             inode.attr.write_epoch = 1;
             cx.tx.put_inode(&inode);
             entry.attr = Some(inode.attr.clone());
+            entry.was_size_known = !cx.are_sizes_doubtful;
         }
         cx.effect(Effect::Opened { fid, open });
     }

@@ -51,7 +51,9 @@ pub fn open_inode(
     }
     // The same handle again is the same open again.
     let is_again = cx.opens.get(cx.client, args.handle) == Some((fid, args));
+    let mut was_size_known = false;
     if args.write && inode.attr.file_type == FileType::Regular && !is_again {
+        was_size_known = inode.attr.is_size_known && !cx.are_sizes_doubtful;
         inode.attr.is_size_known = false;
         inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
         inode.attr.version = cx.version;
@@ -59,7 +61,7 @@ pub fn open_inode(
     }
     cx.effect(Effect::Opened { fid, open: args });
     cx.want_inode(want, &inode);
-    Ok(cx.entry(&inode))
+    Ok(Entry { was_size_known, ..cx.entry(&inode) })
 }
 
 /// After a restart: the handle was open before, so nothing is checked, and the rows know of it.
@@ -80,7 +82,13 @@ pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
 
 /// # Errors
 /// Those of the store: a handle that is not known is closed already.
-pub fn close(cx: &mut Cx, fid: Fid, handle: OpenHandle, atime: Option<WallTime>) -> Result<MdtReply, Stop> {
+pub fn close(
+    cx: &mut Cx,
+    fid: Fid,
+    handle: OpenHandle,
+    atime: Option<WallTime>,
+    unchanged_since: Option<u64>,
+) -> Result<MdtReply, Stop> {
     let Some((open_fid, args)) = cx.opens.get(cx.client, handle).filter(|(open, _)| *open == fid) else {
         return Ok(MdtReply::Closed { wants_size: None });
     };
@@ -97,6 +105,15 @@ pub fn close(cx: &mut Cx, fid: Fid, handle: OpenHandle, atime: Option<WallTime>)
         cx.tx.put_inode(&inode);
     }
     let is_last_writer = args.write && !cx.opens.is_written_besides(fid, cx.client, handle);
+    // No handle of another incarnation: then others may have had the file open and be lost, and their opens with them.
+    let is_unchanged = unchanged_since == Some(inode.attr.write_epoch)
+        && !cx.are_sizes_doubtful
+        && !cx.opens.is_restored(cx.client, handle);
+    if is_last_writer && is_unchanged && !inode.attr.is_size_known {
+        inode.attr.is_size_known = true;
+        inode.attr.version = cx.version;
+        cx.tx.put_inode(&inode);
+    }
     let wants_size = (is_last_writer && !inode.attr.is_size_known).then_some(inode.attr.write_epoch);
     Ok(MdtReply::Closed { wants_size })
 }

@@ -459,7 +459,12 @@ impl World {
 
     pub fn close(&mut self, client: usize, fid: Fid, open: OpenArgs) -> MdtReply {
         let mdt = fid.mdt_index().unwrap();
-        self.ask(client, mdt, MdtRequest::Close { fid, handle: open.handle, atime: None }).unwrap()
+        self.ask(
+            client,
+            mdt,
+            MdtRequest::Close { fid, handle: open.handle, atime: None, unchanged_since: None },
+        )
+        .unwrap()
     }
 
     pub fn lookup(&mut self, client: usize, parent: Fid, name: &str) -> Option<Fid> {

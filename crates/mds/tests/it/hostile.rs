@@ -57,7 +57,12 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         rename((dir, "f"), (Fid::ROOT, "g"), 2),
         MdtRequest::Link { fid: file, parent: dir, name: b"l".to_vec(), creds: ROOT, want },
         MdtRequest::Open { fid: file, open, creds: ROOT, want },
-        MdtRequest::Close { fid: file, handle: OpenHandle(3), atime: Some(WallTime(i64::MIN)) },
+        MdtRequest::Close {
+            fid: file,
+            handle: OpenHandle(3),
+            atime: Some(WallTime(i64::MIN)),
+            unchanged_since: Some(1),
+        },
         MdtRequest::ReportSize {
             fid: file,
             write_epoch: 1,

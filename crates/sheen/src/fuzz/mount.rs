@@ -73,6 +73,7 @@ fn entry(fid: Fid, file_type: FileType) -> Entry {
         is_open_elsewhere: false,
         is_written_elsewhere: false,
         was_created: true,
+        was_size_known: true,
         grants: grants(),
     }
 }
