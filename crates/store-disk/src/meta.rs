@@ -506,7 +506,7 @@ impl MetaStore for MetaDisk {
             unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
             overlay_bytes: shared.overlay.read().unwrap_or_else(PoisonError::into_inner).byte_count() as u64,
             reserve: shared.gauge.reserve(),
-            poisoned: shared.poison.get().is_some(),
+            poisoned: shared.poison.get().is_some_and(StoreError::is_fence),
         }
     }
 

@@ -384,7 +384,7 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn is_poisoned(&self) -> bool {
-        self.shared.poison.get().is_some()
+        self.shared.poison.get().is_some_and(StoreError::is_fence)
     }
 
     fn close(&self) {

@@ -33,6 +33,16 @@ pub enum StoreError {
         "this target is fenced: its device failed to {operation} (errno {errno}); start it on sound storage"
     )]
     Poisoned { operation: &'static str, errno: i32 },
+    /// Closed in order: what was accepted is durable, and nothing more is accepted.
+    #[error("this target has ended")]
+    Ended,
+}
+
+impl StoreError {
+    /// Whether the device has failed for good.
+    pub fn is_fence(&self) -> bool {
+        matches!(self, StoreError::Poisoned { .. })
+    }
 }
 
 impl StoreError {
@@ -50,7 +60,8 @@ impl StoreError {
             | StoreError::CorruptObject { .. }
             | StoreError::CorruptIndex { .. }
             | StoreError::Device { .. }
-            | StoreError::Poisoned { .. } => Status::Io,
+            | StoreError::Poisoned { .. }
+            | StoreError::Ended => Status::Io,
         }
     }
 }

@@ -148,8 +148,6 @@ impl Shared {
         if let Ok(file) = last_file {
             let _ = self.syncing.sync_data(&file);
         }
-        let closed =
-            StoreError::Poisoned { operation: "accept changes after its end", errno: libc::ESHUTDOWN };
-        let _ = self.poison.set(closed);
+        let _ = self.poison.set(StoreError::Ended);
     }
 }

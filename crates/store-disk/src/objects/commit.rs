@@ -245,8 +245,6 @@ impl Shared {
             let _ = self.sync_round(&round);
         }
         // Headers made clean just now; losing them would only cost a read at the next opening.
-        let closed =
-            StoreError::Poisoned { operation: "accept changes after its end", errno: libc::ESHUTDOWN };
-        let _ = self.poison.set(closed);
+        let _ = self.poison.set(StoreError::Ended);
     }
 }

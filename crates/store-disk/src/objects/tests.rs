@@ -92,3 +92,13 @@ fn a_clean_object_is_not_changed_before_that_is_durable() {
     assert!(matches!(store.write(&object(1), 0, b"new"), Err(StoreError::Poisoned { .. })));
     assert_eq!(store.read(&object(1), 0, 3).unwrap(), [1; 3][..]);
 }
+
+#[test]
+fn an_end_in_order_is_no_failure_of_the_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    store.write(&object(1), 0, b"kept").unwrap();
+    store.close();
+    assert!(!store.is_poisoned());
+    assert!(matches!(store.write(&object(1), 0, b"late"), Err(StoreError::Ended)));
+}
