@@ -26,6 +26,7 @@ fn main() {
             "nodeath" => options.weather.has_deaths = false,
             "nofull" => options.weather.has_full_disks = false,
             "noevict" => options.weather.has_evictions = false,
+            "blackouts" => options.blackout_one_in = 3,
             "onemdt" => options.mdt_count = 1,
             _ => {}
         }

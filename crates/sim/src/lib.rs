@@ -30,6 +30,8 @@ pub struct Options {
     pub steps: usize,
     /// Which evils may happen.
     pub weather: Weather,
+    /// Several machines lose power together in one of so many rounds.
+    pub blackout_one_in: u64,
     /// Events kept for the trace of a violation.
     pub trace_count: usize,
 }
@@ -42,6 +44,7 @@ impl Default for Options {
             ost_count: 2,
             steps: 200,
             weather: Weather::default(),
+            blackout_one_in: 50,
             trace_count: 0,
         }
     }

@@ -27,7 +27,7 @@ impl World {
             let seat = self.rng.below(self.mounts.len() as u64) as usize;
             self.kill_mount(seat);
         }
-        if weather.has_crashes && weather.has_deaths && self.rng.one_in(50) {
+        if weather.has_crashes && weather.has_deaths && self.rng.one_in(self.options.blackout_one_in) {
             self.plan_blackout(&ids);
         }
         if weather.has_full_disks && self.are_osts_up() && (self.is_full || self.rng.one_in(40)) {
