@@ -4,6 +4,7 @@
 use crate::directory;
 use crate::index;
 use crate::log::format::{self, Header, Kind};
+use crate::log::reached;
 use crate::log::replay::Covered;
 use crate::objects::layout::State;
 use base::{Epoch, Transno};
@@ -81,6 +82,15 @@ pub fn seal_object_header(bytes: &mut [u8]) {
     header[12..16].fill(0);
     let crc = crc32c::crc32c(header);
     header[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The note of how far a log reached.
+pub fn reached_example() -> Vec<u8> {
+    reached::encode(Transno(9)).to_vec()
+}
+
+pub fn read_reached(bytes: &[u8]) -> bool {
+    reached::decode(bytes).is_some()
 }
 
 pub fn checkpoint_example() -> Vec<u8> {

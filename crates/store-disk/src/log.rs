@@ -4,6 +4,7 @@
 //! `take_dirty` hands out. An append is in the kernel when it returns: the end of the process loses nothing.
 
 pub(crate) mod format;
+pub(crate) mod reached;
 pub(crate) mod replay;
 
 use crate::device::{self, Syncing};

@@ -13,7 +13,7 @@ use crate::cache::{Row, RowCache};
 use crate::device::{self, Syncing};
 use crate::index::{Base, BaseError, RedbBase};
 use crate::log::replay::{Covered, ReplayError, replay};
-use crate::log::{AppendError, Log, LogStart, create_segment};
+use crate::log::{AppendError, Log, LogStart, create_segment, reached};
 use crate::overlay::{FullKey, Overlay};
 use crate::space::{Ballast, Gauge, space_after_reserve};
 use base::{Epoch, Transno};
@@ -190,13 +190,20 @@ impl MetaDisk {
         let log_directory = directory.join("log");
         let mut overlay = Overlay::default();
         let mut replayed_count = 0;
-        let found = replay(&log_directory, covered, syncing, &mut |_, batch| {
+        let reached = reached::read(directory)?;
+        let found = replay(&log_directory, covered, reached, syncing, &mut |_, batch| {
             overlay.apply(batch);
             replayed_count += 1;
         })?;
         // What a killed process wrote is in the kernel only; from here on it counts as durable.
         for segment in &found.live {
             syncing.sync_data(&segment.file).map_err(io)?;
+        }
+        if found.last > reached
+            && let Err(error) = reached::write(directory, found.last, syncing)
+        {
+            // A full device, say: an older note is true too.
+            tracing::debug!(path = %directory.display(), %error, "how far the log reaches was not noted");
         }
         let segment_bytes = options.segment_bytes(&space);
         let (mut spare, odd): (Vec<_>, Vec<_>) = found

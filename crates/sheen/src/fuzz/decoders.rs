@@ -376,6 +376,11 @@ pub fn all() -> Vec<Decoder> {
             seal: Some(|bytes| store_disk::decoders::seal_log(bytes)),
         },
         plain(
+            "how far a log reached",
+            || vec![store_disk::decoders::reached_example()],
+            store_disk::decoders::read_reached,
+        ),
+        plain(
             "checkpoint mark",
             || vec![store_disk::decoders::checkpoint_example()],
             store_disk::decoders::read_checkpoint,

@@ -29,6 +29,10 @@ pub enum ReplayError {
          restore this target from its mirror or backup"
     )]
     Damaged { last: Transno, durable: Transno },
+    #[error(
+        "{path} is damaged: nobody knows how far the log of this target reached; restore it from its mirror or backup"
+    )]
+    NoteDamaged { path: PathBuf },
     #[error("transaction {transno} in the log is sound but not readable by this version: {source}")]
     Unreadable { transno: Transno, source: BatchDecodeError },
 }
@@ -57,13 +61,14 @@ pub(crate) struct Replayed {
 }
 
 /// Hands every batch that the base does not have to `visit`, in order, and leaves the log so that a second replay
-/// finds the same.
+/// finds the same. Everything up to `reached` is known to have been durable. A damaged log is left as it is.
 ///
 /// # Errors
 /// See [`ReplayError`].
 pub(crate) fn replay(
     directory: &Path,
     covered: Covered,
+    reached: Transno,
     syncing: Syncing,
     visit: &mut dyn FnMut(Transno, &Batch),
 ) -> Result<Replayed, ReplayError> {
@@ -75,7 +80,8 @@ pub(crate) fn replay(
         free: Vec::new(),
         torn: false,
     };
-    let mut evidence = Transno::ZERO;
+    let mut evidence = reached;
+    let mut to_erase = Vec::new();
     let candidates = candidates(directory, covered, &mut found, &mut evidence)?;
     let mut walked_epoch = Epoch(0);
     for segment in candidates {
@@ -106,17 +112,20 @@ pub(crate) fn replay(
         }
         if end == 0 {
             // Not part of the chain. Emptied, so that the next replay does not meet it.
-            erase(&segment, 0, syncing)?;
+            to_erase.push((segment.clone(), 0));
             found.free.push(Segment { number: 0, ..segment });
         } else {
             if end + HEADER_BYTES <= bytes.len() {
-                erase(&segment, end as u64, syncing)?;
+                to_erase.push((segment.clone(), end as u64));
             }
             found.live.push(segment);
         }
     }
     if evidence > found.last {
         return Err(ReplayError::Damaged { last: found.last, durable: evidence });
+    }
+    for (segment, offset_bytes) in to_erase {
+        erase(&segment, offset_bytes, syncing)?;
     }
     Ok(found)
 }

@@ -148,6 +148,10 @@ impl Shared {
         if let Ok(file) = last_file {
             let _ = self.syncing.sync_data(&file);
         }
+        if durable > base::Transno::ZERO {
+            // Without it a loss shows less surely; nothing is lost.
+            let _ = crate::log::reached::write(&self.directory, durable, self.syncing);
+        }
         let _ = self.poison.set(StoreError::Ended);
     }
 }

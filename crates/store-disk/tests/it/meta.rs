@@ -220,6 +220,46 @@ fn a_log_cut_or_torn_at_every_byte_opens_with_a_prefix() {
 }
 
 #[test]
+fn a_log_whose_segment_is_gone_or_short_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = dir.path().join("sound");
+    let options = Options { no_sync: false, ..options() };
+    let store = MetaDisk::open_or_create(&sound, &options, Arc::new(|| ())).unwrap();
+    for t in 1..=8 {
+        put(&store, t, b"k", b"v");
+    }
+    store.close();
+    drop(store);
+    let (path, bytes) = used_segment(&sound);
+    let name = Path::new("log").join(path.file_name().unwrap());
+    type Damage = fn(&Path, &[u8]);
+    let damages: [(&str, Damage); 3] = [
+        ("gone", |path, _| std::fs::remove_file(path).unwrap()),
+        ("empty", |path, _| std::fs::write(path, b"").unwrap()),
+        ("short", |path, bytes| std::fs::write(path, &bytes[..200]).unwrap()),
+    ];
+    for (what, damage) in damages {
+        let damaged = dir.path().join(what);
+        copy_store(&sound, &damaged);
+        std::fs::copy(sound.join("reached"), damaged.join("reached")).unwrap();
+        std::fs::write(damaged.join(&name), &bytes).unwrap();
+        damage(&damaged.join(&name), &bytes);
+        for _ in 0..2 {
+            let error = open(&damaged).err().expect(what).to_string();
+            assert!(error.contains("restore this target"), "{what}: {error}");
+        }
+        // What was damaged is put back.
+        std::fs::write(damaged.join(&name), &bytes).unwrap();
+        assert_eq!(open(&damaged).unwrap().applied(), Transno(8), "{what}");
+    }
+    let damaged = dir.path().join("note");
+    copy_store(&sound, &damaged);
+    std::fs::write(damaged.join("reached"), b"nonsense").unwrap();
+    let error = open(&damaged).err().expect("a damaged note").to_string();
+    assert!(error.contains("reached is damaged"), "{error}");
+}
+
+#[test]
 fn a_bit_flipped_anywhere_never_loses_what_was_durable() {
     let dir = tempfile::tempdir().unwrap();
     for (synced, is_closed) in [(3, false), (0, true)] {
