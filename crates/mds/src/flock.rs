@@ -1,17 +1,19 @@
 //! Advisory locks, flock(2) and fcntl(2), of all clients on the files of this MDT; in memory, replayed by clients.
 //!
 //! Ranges of one fcntl owner are split and merged as POSIX says; a flock lock is one per owner. The two kinds do not
-//! see each other. Deadlocks are found among the fcntl locks of this MDT.
+//! see each other. A wait that closes a circle of fcntl locks of this MDT is refused at once; circles over several MDTs
+//! are searched for with `deadlock`.
 
-use base::{ClientId, Extent, Fid, Status};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub mod deadlock;
+
+use base::{ClientId, Extent, Fid, Status, WallTime};
+use deadlock::{Search, Step, Waits};
+use std::collections::{BTreeMap, VecDeque};
 use wire::mdt::{FileLock, FlockKind};
+use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
 /// Locks of one client on this MDT, granted and waiting.
 const LOCKS_PER_CLIENT_MAX: usize = 65_536;
-
-/// Who holds a lock.
-type Owner = (ClientId, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Held {
@@ -20,8 +22,8 @@ struct Held {
 }
 
 impl Held {
-    fn owner(&self) -> Owner {
-        (self.client, self.lock.owner)
+    fn owner(&self) -> FlockOwner {
+        FlockOwner { client: self.client, owner: self.lock.owner }
     }
 
     fn conflicts(&self, other: &Held) -> bool {
@@ -38,6 +40,7 @@ impl Held {
 
 #[derive(Debug)]
 struct Waiting<T> {
+    id: FlockWaitId,
     wanted: Held,
     token: T,
 }
@@ -53,26 +56,28 @@ struct FileLocks<T> {
 pub enum Locked<T> {
     Now(T),
     Refused(T, Status),
-    Wait,
+    Wait(FlockWaitId),
 }
 
 /// All advisory locks of an MDT. `T` names a request that waits.
 #[derive(Debug)]
 pub struct Flocks<T> {
+    mdt_index: u16,
     files: BTreeMap<Fid, FileLocks<T>>,
     counts: BTreeMap<ClientId, usize>,
-}
-
-impl<T> Default for Flocks<T> {
-    fn default() -> Self {
-        Flocks { files: BTreeMap::new(), counts: BTreeMap::new() }
-    }
+    next_wait: u64,
 }
 
 impl<T> Flocks<T> {
+    pub fn new(mdt_index: u16) -> Flocks<T> {
+        Flocks { mdt_index, files: BTreeMap::new(), counts: BTreeMap::new(), next_wait: 1 }
+    }
+
     /// Takes, changes or releases a lock. Tokens of others that are served by that come in `granted`.
+    #[allow(clippy::too_many_arguments)]
     pub fn lock(
         &mut self,
+        now: WallTime,
         fid: Fid,
         client: ClientId,
         lock: FileLock,
@@ -89,7 +94,12 @@ impl<T> Flocks<T> {
                 return Locked::Refused(token, Status::NoLocks);
             }
             if self.conflict(fid, &wanted).is_some() {
-                return self.wait(fid, wanted, can_wait, token, granted);
+                if !can_wait {
+                    return Locked::Refused(token, Status::WouldBlock);
+                }
+                let id = FlockWaitId { since: now, mdt_index: self.mdt_index, number: self.next_wait };
+                self.next_wait += 1;
+                return self.wait(fid, Waiting { id, wanted, token }, granted);
             }
         }
         self.set(fid, wanted);
@@ -97,21 +107,18 @@ impl<T> Flocks<T> {
         Locked::Now(token)
     }
 
-    fn wait(&mut self, fid: Fid, wanted: Held, can_wait: bool, token: T, granted: &mut Vec<T>) -> Locked<T> {
-        if !can_wait {
-            return Locked::Refused(token, Status::WouldBlock);
-        }
+    fn wait(&mut self, fid: Fid, waiting: Waiting<T>, granted: &mut Vec<T>) -> Locked<T> {
+        let (id, wanted) = (waiting.id, waiting.wanted);
         if wanted.lock.is_flock {
             // flock(2): a conversion gives up the old lock first; two that convert would wait for each other.
             self.set(fid, Held { lock: FileLock { kind: FlockKind::Unlock, ..wanted.lock }, ..wanted });
-        } else if self.would_deadlock(fid, &wanted) {
-            return Locked::Refused(token, Status::Deadlock);
+        } else if self.would_deadlock(fid, &waiting) {
+            return Locked::Refused(waiting.token, Status::Deadlock);
         }
-        let file = self.files.entry(fid).or_insert_with(empty);
-        file.waiting.push_back(Waiting { wanted, token });
+        self.files.entry(fid).or_insert_with(empty).waiting.push_back(waiting);
         *self.counts.entry(wanted.client).or_default() += 1;
         self.serve(fid, granted);
-        Locked::Wait
+        Locked::Wait(id)
     }
 
     /// The first lock in the way.
@@ -140,13 +147,19 @@ impl<T> Flocks<T> {
 
     /// Gives up waiting requests of an owner; returns their tokens.
     pub fn cancel(&mut self, fid: Fid, client: ClientId, owner: u64, is_flock: bool) -> Vec<T> {
-        self.withdraw(fid, |held| held.is_of(client, owner, is_flock))
+        self.withdraw(fid, |waiting| waiting.wanted.is_of(client, owner, is_flock))
     }
 
-    fn withdraw(&mut self, fid: Fid, is_meant: impl Fn(&Held) -> bool) -> Vec<T> {
+    /// Gives up one wait, if it is still there.
+    pub fn end_wait(&mut self, id: FlockWaitId) -> Option<T> {
+        let is_it = |waiting: &Waiting<T>| waiting.id == id;
+        let fid = *self.files.iter().find(|(_, file)| file.waiting.iter().any(is_it))?.0;
+        self.withdraw(fid, is_it).pop()
+    }
+
+    fn withdraw(&mut self, fid: Fid, is_meant: impl Fn(&Waiting<T>) -> bool) -> Vec<T> {
         let Some(file) = self.files.get_mut(&fid) else { return Vec::new() };
-        let (meant, others) =
-            std::mem::take(&mut file.waiting).into_iter().partition(|waiting| is_meant(&waiting.wanted));
+        let (meant, others) = std::mem::take(&mut file.waiting).into_iter().partition(is_meant);
         file.waiting = others;
         let meant: VecDeque<Waiting<T>> = meant;
         for waiting in &meant {
@@ -164,7 +177,7 @@ impl<T> Flocks<T> {
         let fids: Vec<Fid> = self.files.keys().copied().collect();
         for fid in fids {
             let mine = |held: &Held| held.client == client;
-            self.withdraw(fid, mine);
+            self.withdraw(fid, |waiting| mine(&waiting.wanted));
             if let Some(file) = self.files.get_mut(&fid) {
                 let count = file.held.len();
                 file.held.retain(|held| !mine(held));
@@ -238,30 +251,26 @@ impl<T> Flocks<T> {
     }
 
     /// Whether somebody in the way waits, over others or not, for this owner.
-    fn would_deadlock(&self, fid: Fid, wanted: &Held) -> bool {
-        let mut todo = self.blockers(fid, wanted);
-        let mut seen = BTreeSet::new();
-        while let Some(owner) = todo.pop() {
-            if owner == wanted.owner() {
-                return true;
-            }
-            if !seen.insert(owner) {
-                continue;
-            }
-            for (fid, file) in &self.files {
-                for waiting in &file.waiting {
-                    if waiting.wanted.owner() == owner && !waiting.wanted.lock.is_flock {
-                        todo.extend(self.blockers(*fid, &waiting.wanted));
-                    }
-                }
-            }
-        }
-        false
+    fn would_deadlock(&self, fid: Fid, waiting: &Waiting<T>) -> bool {
+        let wait = self.wait_of(fid, waiting);
+        matches!(Search::new(wait.id).step(&wait, &self.waits()), Step::Found(_))
     }
 
-    fn blockers(&self, fid: Fid, wanted: &Held) -> Vec<Owner> {
+    /// All waits for fcntl locks, by who waits.
+    pub fn waits(&self) -> Waits {
+        let mut waits = Waits::new();
+        for (fid, file) in &self.files {
+            for waiting in file.waiting.iter().filter(|waiting| !waiting.wanted.lock.is_flock) {
+                waits.entry(waiting.wanted.owner()).or_default().push(self.wait_of(*fid, waiting));
+            }
+        }
+        waits
+    }
+
+    fn wait_of(&self, fid: Fid, waiting: &Waiting<T>) -> FlockWait {
         let held = self.files.get(&fid).into_iter().flat_map(|file| &file.held);
-        held.filter(|held| held.conflicts(wanted)).map(Held::owner).collect()
+        let blockers = held.filter(|held| held.conflicts(&waiting.wanted)).map(Held::owner).collect();
+        FlockWait { id: waiting.id, owner: waiting.wanted.owner(), blockers }
     }
 
     fn forget_if_empty(&mut self, fid: Fid) {

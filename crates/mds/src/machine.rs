@@ -5,6 +5,7 @@
 //! one owner at a time, so what was run and is claimed at once is still true.
 
 mod cross;
+mod deadlocks;
 mod flow;
 mod peers;
 mod strays;
@@ -22,6 +23,7 @@ use base::{
 };
 use bytes::Bytes;
 use cross::Cross;
+use deadlocks::Searches;
 use flow::Flow;
 use ldlm::{Enqueued, LockOutput, LockSpace, OpId};
 use peers::Peers;
@@ -123,6 +125,7 @@ pub struct Mds<M: MetaStore> {
     locks: LockSpace,
     opens: Opens,
     flocks: Flocks<Token>,
+    searches: Searches,
     fids: Fids,
     placement: Placement,
     config: ClusterConfig,
@@ -169,10 +172,11 @@ impl<M: MetaStore> Mds<M> {
             fids: Fids::new(options.index, core.epoch()),
             peers: Peers::new(target, core.epoch().0, &options),
             core,
+            flocks: Flocks::new(options.index),
             options,
             locks: LockSpace::new(),
             opens: Opens::default(),
-            flocks: Flocks::default(),
+            searches: Searches::default(),
             placement: Placement::default(),
             config: ClusterConfig::default(),
             known_targets: KnownTargets::default(),
@@ -408,14 +412,14 @@ impl<M: MetaStore> Mds<M> {
     fn on_work(&mut self, now: Now, work: Work, out: &mut Vec<Output>) {
         let Work { token, request, .. } = work;
         match request {
-            Request::Mdt(request) => self.on_mdt_request(now, token, request),
+            Request::Mdt(request) => self.on_mdt_request(now, token, request, out),
             Request::Lock(request) => self.on_lock_request(now, token, request),
             Request::Peer(request) => self.on_peer_request(now, token, request, out),
             _ => self.reply(now, token, Err(Status::ProtocolError)),
         }
     }
 
-    fn on_mdt_request(&mut self, now: Now, token: Token, request: MdtRequest) {
+    fn on_mdt_request(&mut self, now: Now, token: Token, request: MdtRequest, out: &mut Vec<Output>) {
         match request {
             MdtRequest::Statfs => {
                 let statfs = self.statfs();
@@ -427,12 +431,14 @@ impl<M: MetaStore> Mds<M> {
             }
             MdtRequest::Flock { fid, lock, can_wait } => {
                 let mut granted = Vec::new();
-                let result = self.flocks.lock(fid, token.client, lock, can_wait, token, &mut granted);
+                let client = token.client;
+                let result = self.flocks.lock(now.wall, fid, client, lock, can_wait, token, &mut granted);
                 self.on_flocks_granted(now, granted);
                 match result {
                     Locked::Now(token) => self.reply(now, token, Ok(Reply::Done)),
                     Locked::Refused(token, status) => self.reply(now, token, Err(status)),
-                    Locked::Wait => {}
+                    Locked::Wait(_) if lock.is_flock => {}
+                    Locked::Wait(wait) => self.on_flock_waits(now, wait, out),
                 }
             }
             MdtRequest::FlockCancel { fid, owner, is_flock } => {

@@ -5,7 +5,7 @@
 //! it is durable, the decisions go out. A participant that restarts asks about what it finds prepared.
 
 use crate::mdt::LayoutHint;
-use base::{Attr, Fid, FileType};
+use base::{Attr, ClientId, Fid, FileType, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Names an operation for ever: coordinator, its incarnation, a counter.
@@ -91,6 +91,38 @@ pub enum PeerRequest {
     UnlockRename {
         id: OperationId,
     } = 7,
+    /// Which waits for fcntl(2) locks of this MDT follow from those of these owners: for deadlocks over several MDTs.
+    /// -> FlockWaits
+    FlockWaits {
+        owners: Vec<FlockOwner>,
+    } = 8,
+    /// This wait is to end with EDEADLK. Answered also when it has ended.
+    RefuseFlock {
+        wait: FlockWaitId,
+    } = 9,
+}
+
+/// Who holds fcntl(2) locks or waits for them: a process, as its client names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
+pub struct FlockOwner {
+    pub client: ClientId,
+    pub owner: u64,
+}
+
+/// Names a wait among those of all MDTs; a younger one is greater, as far as their clocks agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
+pub struct FlockWaitId {
+    pub since: WallTime,
+    pub mdt_index: u16,
+    pub number: u64,
+}
+
+/// A request that waits for an fcntl(2) lock, and who is in its way.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct FlockWait {
+    pub id: FlockWaitId,
+    pub owner: FlockOwner,
+    pub blockers: Vec<FlockOwner>,
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -114,4 +146,5 @@ pub enum PeerReply {
     Parent {
         fid: Option<Fid>,
     } = 4,
+    FlockWaits(Vec<FlockWait>) = 5,
 }

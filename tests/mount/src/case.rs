@@ -3,10 +3,12 @@
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::bounded;
 use crate::options::Options;
 use crate::random::Random;
 
@@ -75,6 +77,14 @@ impl Context {
     /// `path` relative to the case's directory, through the first and the second mount.
     pub fn both(&self, path: &str) -> (PathBuf, PathBuf) {
         (self.a.join(path), self.b.join(path))
+    }
+
+    /// Makes a directory on an MDT.
+    pub fn mkdir_on(&self, mdt_index: u16, path: &Path) -> Result<()> {
+        let mut command = Command::new(&self.options.sheen);
+        command.args(["lfs", "mkdir", "-i", &mdt_index.to_string()]).arg(path);
+        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
+        expect(said.is_success(), &format!("lfs mkdir -i {mdt_index}: {}", said.all()))
     }
 
     /// Skips the case when it is about a cluster and there is none (`--local`).

@@ -1,6 +1,7 @@
 use super::{Flocks, Locked};
-use base::{ClientId, Extent, Fid, Rng, Status};
+use base::{ClientId, Extent, Fid, Rng, Status, WallTime};
 use wire::mdt::{FileLock, FlockKind};
+use wire::peer::FlockWaitId;
 
 const FID: Fid = Fid { seq: 1, oid: 1, ver: 0 };
 const OTHER: Fid = Fid { seq: 1, oid: 2, ver: 0 };
@@ -11,6 +12,10 @@ fn posix(kind: FlockKind, start: u64, end: u64) -> FileLock {
     FileLock { owner: 7, pid: 70, is_flock: false, kind, extent: Extent::new(start, end) }
 }
 
+fn wait(number: u64) -> FlockWaitId {
+    FlockWaitId { since: WallTime(0), mdt_index: 0, number }
+}
+
 fn take(
     locks: &mut Flocks<u32>,
     fid: Fid,
@@ -19,14 +24,14 @@ fn take(
     token: u32,
 ) -> (Locked<u32>, Vec<u32>) {
     let mut granted = Vec::new();
-    let result = locks.lock(fid, client, lock, true, token, &mut granted);
+    let result = locks.lock(WallTime(0), fid, client, lock, true, token, &mut granted);
     locks.check();
     (result, granted)
 }
 
 #[test]
 fn an_unlock_in_the_middle_splits_a_range_and_a_lock_merges_it_again() {
-    let mut locks = Flocks::default();
+    let mut locks = Flocks::new(0);
     take(&mut locks, FID, A, posix(FlockKind::Write, 0, 100), 1);
     take(&mut locks, FID, A, posix(FlockKind::Unlock, 40, 60), 2);
     assert_eq!(locks.test(FID, B, posix(FlockKind::Read, 40, 60)), None);
@@ -41,26 +46,26 @@ fn an_unlock_in_the_middle_splits_a_range_and_a_lock_merges_it_again() {
 
 #[test]
 fn a_waiter_is_served_when_the_range_is_free() {
-    let mut locks = Flocks::default();
+    let mut locks = Flocks::new(0);
     take(&mut locks, FID, A, posix(FlockKind::Write, 0, 100), 1);
-    assert_eq!(take(&mut locks, FID, B, posix(FlockKind::Read, 50, 60), 2), (Locked::Wait, vec![]));
+    assert_eq!(take(&mut locks, FID, B, posix(FlockKind::Read, 50, 60), 2), (Locked::Wait(wait(1)), vec![]));
     let (_, granted) = take(&mut locks, FID, A, posix(FlockKind::Unlock, 50, 100), 3);
     assert_eq!(granted, [2]);
 }
 
 #[test]
 fn two_owners_that_would_wait_for_each_other_are_told() {
-    let mut locks = Flocks::default();
+    let mut locks = Flocks::new(0);
     take(&mut locks, FID, A, posix(FlockKind::Write, 0, 1), 1);
     take(&mut locks, OTHER, B, posix(FlockKind::Write, 0, 1), 2);
-    assert_eq!(take(&mut locks, OTHER, A, posix(FlockKind::Write, 0, 1), 3).0, Locked::Wait);
+    assert_eq!(take(&mut locks, OTHER, A, posix(FlockKind::Write, 0, 1), 3).0, Locked::Wait(wait(1)));
     let refused = Locked::Refused(4, Status::Deadlock);
     assert_eq!(take(&mut locks, FID, B, posix(FlockKind::Write, 0, 1), 4).0, refused);
 }
 
 #[test]
 fn a_waiter_that_gives_up_and_one_whose_client_dies_leave_nothing() {
-    let mut locks = Flocks::default();
+    let mut locks = Flocks::new(0);
     take(&mut locks, FID, A, posix(FlockKind::Write, 0, 1), 1);
     take(&mut locks, FID, B, posix(FlockKind::Write, 0, 1), 2);
     assert_eq!(locks.cancel(FID, B, 7, false), [2]);
@@ -74,7 +79,7 @@ fn a_waiter_that_gives_up_and_one_whose_client_dies_leave_nothing() {
 
 #[test]
 fn flock_and_fcntl_do_not_see_each_other() {
-    let mut locks = Flocks::default();
+    let mut locks = Flocks::new(0);
     take(&mut locks, FID, A, posix(FlockKind::Write, 0, u64::MAX), 1);
     let flock = FileLock { is_flock: true, ..posix(FlockKind::Write, 0, u64::MAX) };
     assert_eq!(take(&mut locks, FID, B, flock, 2).0, Locked::Now(2));
@@ -85,7 +90,7 @@ fn flock_and_fcntl_do_not_see_each_other() {
 fn ranges_agree_with_a_model_of_single_bytes() {
     const BYTES: u64 = 24;
     let mut rng = Rng::new(7);
-    let mut locks: Flocks<u32> = Flocks::default();
+    let mut locks: Flocks<u32> = Flocks::new(0);
     let mut model = vec![[FlockKind::Unlock; 3]; BYTES as usize];
     for _ in 0..4000 {
         let client = rng.below(3);
@@ -101,8 +106,15 @@ fn ranges_agree_with_a_model_of_single_bytes() {
                     && (held == FlockKind::Write || kind == FlockKind::Write)
             })
         });
-        let result =
-            locks.lock(FID, ClientId(u128::from(client)), posix(kind, start, end), false, 0, &mut Vec::new());
+        let result = locks.lock(
+            WallTime(0),
+            FID,
+            ClientId(u128::from(client)),
+            posix(kind, start, end),
+            false,
+            0,
+            &mut Vec::new(),
+        );
         locks.check();
         let expected = if is_blocked { Locked::Refused(0, Status::WouldBlock) } else { Locked::Now(0) };
         assert_eq!(result, expected);

@@ -385,6 +385,7 @@ impl<M: MetaStore> Mds<M> {
                 }
             },
             Call::Ask { id } => self.on_asked(now, id, result, out),
+            Call::FlockWaits { wait } => self.on_flock_waits_told(now, target, wait, result, out),
             Call::Peek { op } | Call::PeekParent { op } | Call::LockRename { op } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
@@ -600,7 +601,12 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         | PeerRequest::PeekName { is_replay, .. }
         | PeerRequest::PeekParent { is_replay, .. }
         | PeerRequest::LockRename { is_replay, .. } => *is_replay,
-        PeerRequest::Decide { .. } | PeerRequest::Ask { .. } | PeerRequest::UnlockRename { .. } => true,
+        PeerRequest::Decide { .. }
+        | PeerRequest::Ask { .. }
+        | PeerRequest::UnlockRename { .. }
+        | PeerRequest::RefuseFlock { .. } => true,
+        // Who waited before the restart asks again, and searches then.
+        PeerRequest::FlockWaits { .. } => false,
     }
 }
 

@@ -11,7 +11,7 @@ use ldlm::OpId;
 use rpc::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use store::{Batch, MetaStore};
-use wire::peer::OperationId;
+use wire::peer::{FlockWaitId, OperationId};
 use wire::{Frame, OstRequest, Request};
 
 /// Rows of one destroy RPC, and RPCs to one OST at a time.
@@ -53,6 +53,10 @@ pub(super) enum Call {
     },
     Ask {
         id: OperationId,
+    },
+    /// Who waits for whom, to find deadlocks.
+    FlockWaits {
+        wait: FlockWaitId,
     },
     /// Nobody waits for the answer.
     Tell,
@@ -98,6 +102,12 @@ impl Peers {
     pub fn next_deadline(&self) -> Option<Time> {
         let sends = self.destroys.values().filter_map(|queue| queue.send_at);
         self.imports.values().filter_map(Import::next_deadline).chain(sends).min()
+    }
+
+    /// Targets that answer now.
+    pub fn with_session(&self) -> impl Iterator<Item = TargetId> {
+        let is_active = |import: &Import| import.state() == ImportState::Active;
+        self.imports.iter().filter(move |(_, import)| is_active(import)).map(|(target, _)| *target)
     }
 
     /// Rows with objects to destroy were written.

@@ -1,7 +1,8 @@
 //! Advisory locks through the machine.
 
+use crate::cross::mkdir_on;
 use crate::harness::World;
-use base::{Extent, Fid, Status};
+use base::{Duration, Extent, Fid, Status};
 use wire::mdt::{FileLock, FlockKind};
 use wire::{MdtReply, MdtRequest};
 
@@ -76,4 +77,61 @@ fn a_lock_is_given_to_nobody_before_its_holder_could_come_back() {
     for (client, of) in asking {
         assert_eq!(world.result(client, of), Some(Err(Status::WouldBlock)));
     }
+}
+
+/// Two clients, a file on each of two MDTs, each held by one and wanted by the other.
+fn crossed(world: &mut World) -> [Fid; 2] {
+    let remote = mkdir_on(world, Fid::ROOT, "remote", 1);
+    let files = [Fid::ROOT, remote].map(|dir| world.mkfile(dir, "f"));
+    for (index, file) in files.iter().enumerate() {
+        assert_eq!(file.mdt_index(), Some(index as u16));
+        world.ask(index, index as u16, flock(*file, 1, FlockKind::Write, false)).unwrap();
+    }
+    files
+}
+
+#[test]
+fn a_circle_of_locks_on_two_mdts_is_refused_to_who_closes_it() {
+    let mut world = World::new(2, 2);
+    let files = crossed(&mut world);
+    let first = world.start(0, 1, flock(files[1], 1, FlockKind::Write, true));
+    assert_eq!(world.result(0, first), None);
+    world.pass(Duration::from_millis(1));
+    let second = world.start(1, 0, flock(files[0], 1, FlockKind::Write, true));
+    assert_eq!(world.result(1, second), Some(Err(Status::Deadlock)));
+    assert_eq!(world.result(0, first), None);
+    world.ask(1, 1, flock(files[1], 1, FlockKind::Unlock, false)).unwrap();
+    assert!(world.result(0, first).unwrap().is_ok());
+}
+
+#[test]
+fn of_two_that_close_a_circle_at_once_one_is_refused() {
+    let mut world = World::new(2, 2);
+    let files = crossed(&mut world);
+    let mut waiting = Vec::new();
+    for (client, mdt) in [(0, 1u16), (1, 0)] {
+        let request = wire::Request::Mdt(flock(files[usize::from(mdt)], 1, FlockKind::Write, true));
+        let target = base::TargetId::mdt(mdt);
+        waiting.push((target, world.submit(client, target, request, rpc::Kind::Modifying)));
+    }
+    world.run();
+    let results = [0, 1].map(|client| world.result(client, waiting[client]));
+    let refused = results.iter().filter(|result| **result == Some(Err(Status::Deadlock))).count();
+    assert_eq!((refused, results.iter().filter(|result| result.is_none()).count()), (1, 1), "{results:?}");
+}
+
+#[test]
+fn locks_of_flock_are_no_part_of_a_circle() {
+    let mut world = World::new(2, 2);
+    let files = crossed(&mut world);
+    let whole = |file: usize, kind| MdtRequest::Flock {
+        fid: files[file],
+        lock: FileLock { is_flock: true, ..lock(1, kind) },
+        can_wait: true,
+    };
+    world.ask(0, 0, whole(0, FlockKind::Write)).unwrap();
+    world.ask(1, 1, whole(1, FlockKind::Write)).unwrap();
+    let waiting =
+        [world.start(0, 1, whole(1, FlockKind::Write)), world.start(1, 0, whole(0, FlockKind::Write))];
+    assert_eq!([world.result(0, waiting[0]), world.result(1, waiting[1])], [None, None]);
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wire::mdt::NewNode;
 use wire::{MdtReply, MdtRequest};
 
-fn mkdir_on(world: &mut World, parent: Fid, name: &str, mdt: u16) -> Fid {
+pub fn mkdir_on(world: &mut World, parent: Fid, name: &str, mdt: u16) -> Fid {
     let mut request = new(parent, name, NewNode::Directory);
     request.mdt_index = Some(mdt);
     let fid = fid_of(&world.create(request).unwrap());

@@ -1,13 +1,13 @@
 //! Requests and rows that make no sense: typed answers, never a panic.
 
 use crate::harness::{ROOT, World, new, rename};
-use base::{Attr, Extent, Fid, LockId, OpenHandle, Rng, SetAttr, SetTime, TargetId, WallTime};
+use base::{Attr, ClientId, Extent, Fid, LockId, OpenHandle, Rng, SetAttr, SetTime, TargetId, WallTime};
 use bytes::Bytes;
 use mds::rows;
 use store::{Batch, MetaStore};
 use wire::lock::LockWant;
 use wire::mdt::{FileLock, FlockKind, LayoutHint, NewNode, OpenArgs};
-use wire::peer::{OperationId, Part};
+use wire::peer::{FlockOwner, FlockWaitId, OperationId, Part};
 use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, PeerRequest, Request, Resource};
 
 fn flip(rng: &mut Rng, bytes: &mut Vec<u8>) {
@@ -129,6 +129,10 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         Request::Peer(PeerRequest::PeekName { parent: dir, name: name(), epoch: 1, is_replay: true }),
         Request::Peer(PeerRequest::LockRename { id, is_replay: false }),
         Request::Peer(PeerRequest::UnlockRename { id }),
+        Request::Peer(PeerRequest::FlockWaits { owners: vec![FlockOwner { client: ClientId(1), owner: 1 }] }),
+        Request::Peer(PeerRequest::RefuseFlock {
+            wait: FlockWaitId { since: WallTime(0), mdt_index: 0, number: 1 },
+        }),
     ]);
     requests
 }

@@ -61,6 +61,7 @@ static CASES: &[Case] = &[
     Case { name: "posix_lock_handed_over", seconds: 120, run: waiting::posix_handover },
     Case { name: "ofd_lock_handed_over", seconds: 120, run: waiting::ofd_handover },
     Case { name: "deadlock_found", seconds: 120, run: waiting::deadlock },
+    Case { name: "deadlock_over_mdts_found", seconds: 120, run: waiting::deadlock_over_mdts },
     Case { name: "hazard_3_1_names_while_directory_is_busy", seconds: 240, run: hazards::busy_directory },
     Case { name: "hazard_3_2_revoked_while_introduced", seconds: 240, run: hazards::introduced },
     Case { name: "hazard_3_3_listing_against_revocation", seconds: 240, run: hazards::listing_revoked },

@@ -41,6 +41,11 @@ impl<M: MetaStore> Mds<M> {
                 self.unlock_rename(now, id);
                 self.reply(now, token, Ok(Reply::Done));
             }
+            PeerRequest::FlockWaits { owners } => self.answer_flock_waits(now, token, owners),
+            PeerRequest::RefuseFlock { wait } => {
+                self.refuse_flock(now, wait);
+                self.reply(now, token, Ok(Reply::Done));
+            }
         }
     }
 

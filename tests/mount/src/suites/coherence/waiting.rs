@@ -65,13 +65,26 @@ pub fn ofd_handover(context: &Context) -> Result<()> {
 
 /// Two files, two mounts, each holds one and wants the other's: one gets EDEADLK, the other the lock.
 pub fn deadlock(context: &Context) -> Result<()> {
+    circles(context, ["x", "y"])
+}
+
+/// The same with files on two MDTs, where none of them sees the circle.
+pub fn deadlock_over_mdts(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    for mdt in [0, 1] {
+        context.mkdir_on(mdt, &context.a.join(format!("mdt{mdt}")))?;
+    }
+    circles(context, ["mdt0/x", "mdt1/y"])
+}
+
+fn circles(context: &Context, names: [&str; 2]) -> Result<()> {
     for number in 0..context.rounds(10) {
         let mut agents = [Agent::new()?, Agent::new()?];
-        for name in ["x", "y"] {
+        for (key, name) in ["x", "y"].into_iter().zip(names) {
             let (a, b) = context.both(&format!("{name}{number}"));
             write(&a, b"")?;
             for (agent, path) in agents.iter_mut().zip([a, b]) {
-                agent.open(name, &path, libc::O_RDWR)?;
+                agent.open(key, &path, libc::O_RDWR)?;
             }
         }
         let request = |key, mode| LockRequest { key, kind: LockKind::Posix, mode, start: 0, byte_count: 0 };

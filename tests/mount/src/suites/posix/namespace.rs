@@ -3,12 +3,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::bounded;
 use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, names, read, write};
 use crate::sys;
 
@@ -227,10 +224,7 @@ pub fn cross_mdt(context: &Context) -> Result<()> {
     context.skip_if_local()?;
     let (remote, remote_b) = context.both("remote");
     for (index, path) in [(1, &remote), (0, &context.a.join("first"))] {
-        let mut command = Command::new(&context.options.sheen);
-        command.args(["lfs", "mkdir", "-i", &index.to_string()]).arg(path);
-        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
-        expect(said.is_success(), &format!("lfs mkdir -i {index}: {}", said.all()))?;
+        context.mkdir_on(index, path)?;
     }
     let (first, first_b) = context.both("first");
     write(&first.join("file"), b"moves")?;

@@ -1,0 +1,105 @@
+//! The search for a circle of waits for fcntl(2) locks that goes over several MDTs.
+//!
+//! The MDT at which a wait begins asks the others who waits for whom, from the owners in its way onwards, until it comes
+//! back to the owner that waits, or there is nobody new to ask about. Every wait is known at its MDT before its search
+//! begins, so of the waits in a circle the last one finds it. Two that find the same circle at once agree on which wait
+//! is refused: the youngest. What was told may be out of date, so a circle counts when it is found twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
+
+/// Waits by who waits; the threads of a process may wait for several locks.
+pub type Waits = BTreeMap<FlockOwner, Vec<FlockWait>>;
+
+/// Owners in one search, and waits in one answer. What lies beyond is not searched.
+pub const OWNERS_MAX: usize = 4096;
+
+/// What a search does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Every other MDT is to be asked about these.
+    Ask(Vec<FlockOwner>),
+    /// The youngest wait of a circle.
+    Found(FlockWaitId),
+    /// No circle.
+    Over,
+}
+
+/// The search for a circle that a wait closes.
+#[derive(Debug)]
+pub struct Search {
+    own: FlockWaitId,
+    /// What the other MDTs said.
+    told: Waits,
+    asked: BTreeSet<FlockOwner>,
+    has_found: bool,
+}
+
+impl Search {
+    pub fn new(own: FlockWaitId) -> Search {
+        Search { own, told: Waits::new(), asked: BTreeSet::new(), has_found: false }
+    }
+
+    pub fn tell(&mut self, waits: Vec<FlockWait>) {
+        for wait in waits {
+            self.told.entry(wait.owner).or_default().push(wait);
+        }
+    }
+
+    /// Goes on with what is known now. `wait`: that of this search; `here`: all waits of this MDT.
+    pub fn step(&mut self, wait: &FlockWait, here: &Waits) -> Step {
+        let mut seen = BTreeSet::new();
+        let mut todo: Vec<(FlockOwner, FlockWaitId)> =
+            wait.blockers.iter().map(|owner| (*owner, self.own)).collect();
+        while let Some((owner, youngest)) = todo.pop() {
+            if owner == wait.owner {
+                return self.found(wait, youngest);
+            }
+            if seen.len() >= OWNERS_MAX || !seen.insert(owner) {
+                continue;
+            }
+            let waits = [here.get(&owner), self.told.get(&owner)].into_iter().flatten().flatten();
+            for next in waits {
+                let youngest = youngest.max(next.id);
+                todo.extend(next.blockers.iter().map(|owner| (*owner, youngest)));
+            }
+        }
+        let new: Vec<FlockOwner> = seen.difference(&self.asked).copied().collect();
+        if new.is_empty() {
+            return Step::Over;
+        }
+        self.asked.extend(&new);
+        Step::Ask(new)
+    }
+
+    fn found(&mut self, wait: &FlockWait, youngest: FlockWaitId) -> Step {
+        if self.told.is_empty() || self.has_found {
+            return Step::Found(youngest);
+        }
+        self.has_found = true;
+        self.told.clear();
+        self.asked = wait.blockers.iter().copied().collect();
+        Step::Ask(wait.blockers.clone())
+    }
+}
+
+/// The waits that follow from those of `owners`, one over the other.
+pub fn follow(owners: Vec<FlockOwner>, waits: &Waits) -> Vec<FlockWait> {
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    let mut todo = owners;
+    while let Some(owner) = todo.pop() {
+        if seen.len() >= OWNERS_MAX || !seen.insert(owner) {
+            continue;
+        }
+        for wait in waits.get(&owner).into_iter().flatten() {
+            todo.extend(&wait.blockers);
+            found.push(wait.clone());
+        }
+    }
+    found.truncate(OWNERS_MAX);
+    found
+}
+
+#[cfg(test)]
+mod tests;
