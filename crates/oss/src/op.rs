@@ -11,11 +11,11 @@ mod sync;
 mod write;
 
 use crate::machine::{CommitReply, Effects, Oss, OssEvent};
-use crate::rows::{self, BornRow, ObjectRow};
+use crate::rows::{self, ObjectRow};
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
 use ldlm::Need;
-use store::{Batch, MetaStore, ObjectStore, StoreError};
+use store::{Batch, MetaStore, ObjectStat, ObjectStore, StoreError};
 use target::Token;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
@@ -111,17 +111,30 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn target(&mut self, object: ObjectId) -> Result<Target, Status> {
-        let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
-        Ok(match stat {
-            Some(_) => Target::There,
-            None => self.check_not_lost(object).map_or_else(Target::Gone, |()| Target::New),
+        Ok(match self.object_stat(object) {
+            Ok(Some(stat)) if stat.has_begun => Target::There,
+            Ok(_) => Target::New,
+            Err(Status::Corrupt) => Target::Gone(Status::Corrupt),
+            Err(status) => return Err(status),
         })
     }
 
-    /// For an object that is not there: it may be a hole, or it may have been there.
-    fn check_not_lost(&mut self, object: ObjectId) -> Result<(), Status> {
+    /// What the store says of an object; `None` for a hole.
+    fn object_stat(&mut self, object: ObjectId) -> Result<Option<ObjectStat>, Status> {
+        let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
+        if stat.is_none_or(|stat| !stat.has_begun) {
+            self.check_not_lost(object, stat.is_some())?;
+        }
+        Ok(stat)
+    }
+
+    /// For an object that is not there, or has not even a header: it may be a hole, or it may have been there.
+    fn check_not_lost(&mut self, object: ObjectId, has_file: bool) -> Result<(), Status> {
         let Some(born) = rows::born(self.meta.as_ref(), &object)? else { return Ok(()) };
-        if !self.core.was_durable(born).map_err(|error| error.status())? {
+        if has_file && !born.has_header {
+            return Ok(());
+        }
+        if !self.core.was_durable(born.transno).map_err(|error| error.status())? {
             return Ok(());
         }
         let status = Status::Corrupt;
@@ -148,8 +161,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let mut batch = Batch::new();
         // A hole in nothing makes no object.
         if matches!(target, Target::New) && matches!(self.objects.stat(&object), Ok(Some(_))) {
-            let row = BornRow { transno: self.core.next_transno() };
-            rows::put(&mut batch, rows::BORN, &object.key(), &row);
+            rows::put_born(&mut batch, &object, self.core.next_transno());
         }
         if !matches!(target, Target::Gone(_)) {
             let former = rows::object(self.meta.as_ref(), &object)?.unwrap_or_default();

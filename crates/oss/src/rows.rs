@@ -13,6 +13,8 @@ pub const TOMBSTONES: Table = 2;
 pub const BORN: Table = 3;
 
 const VERSION: u8 = 1;
+/// Of rows of objects whose files have had a header since they were made.
+const BORN_VERSION: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ObjectRow {
@@ -31,12 +33,28 @@ pub struct BornRow {
     pub transno: Transno,
 }
 
+/// What is known of the making of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Born {
+    pub transno: Transno,
+    /// An object without its header is as lost as one that is not there. Versions before made some without.
+    pub has_header: bool,
+}
+
 /// Appends a row to a batch.
 pub fn put<T: BorshSerialize>(batch: &mut Batch, table: Table, key: &[u8], row: &T) {
-    let mut value = vec![VERSION];
+    batch.put(table, key, &encode(VERSION, row));
+}
+
+fn encode<T: BorshSerialize>(version: u8, row: &T) -> Vec<u8> {
+    let mut value = vec![version];
     let result = row.serialize(&mut value);
     assert!(result.is_ok(), "a row is written to memory");
-    batch.put(table, key, &value);
+    value
+}
+
+pub fn put_born(batch: &mut Batch, id: &ObjectId, transno: Transno) {
+    batch.put(BORN, &id.key(), &encode(BORN_VERSION, &BornRow { transno }));
 }
 
 /// Reads a row.
@@ -48,12 +66,14 @@ pub fn get<T: BorshDeserialize>(
     table: Table,
     key: &[u8],
 ) -> Result<Option<T>, Status> {
-    match store.get(table, key) {
-        Ok(None) => Ok(None),
-        Ok(Some(value)) => decode(&value).map(Some),
-        Err(StoreError::CorruptRow { .. } | StoreError::CorruptIndex { .. }) => Err(Status::Corrupt),
-        Err(error) => Err(error.status()),
-    }
+    value(store, table, key)?.map(|value| decode(&value)).transpose()
+}
+
+fn value(store: &impl MetaStore, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
+    store.get(table, key).map_err(|error| match error {
+        StoreError::CorruptRow { .. } | StoreError::CorruptIndex { .. } => Status::Corrupt,
+        error => error.status(),
+    })
 }
 
 /// Reads the value of a row.
@@ -61,8 +81,12 @@ pub fn get<T: BorshDeserialize>(
 /// # Errors
 /// `Corrupt`.
 pub fn decode<T: BorshDeserialize>(value: &[u8]) -> Result<T, Status> {
+    decode_as(VERSION, value)
+}
+
+fn decode_as<T: BorshDeserialize>(version: u8, value: &[u8]) -> Result<T, Status> {
     match value.split_first() {
-        Some((&VERSION, mut body)) => {
+        Some((found, mut body)) if *found == version => {
             let row = T::deserialize_reader(&mut body).map_err(|_| Status::Corrupt)?;
             if body.is_empty() { Ok(row) } else { Err(Status::Corrupt) }
         }
@@ -75,8 +99,16 @@ pub fn object(store: &impl MetaStore, id: &ObjectId) -> Result<Option<ObjectRow>
 }
 
 /// The transaction that made an object, if it is known.
-pub fn born(store: &impl MetaStore, id: &ObjectId) -> Result<Option<Transno>, Status> {
-    Ok(get::<BornRow>(store, BORN, &id.key())?.map(|row| row.transno))
+pub fn born(store: &impl MetaStore, id: &ObjectId) -> Result<Option<Born>, Status> {
+    value(store, BORN, &id.key())?.map(|value| decode_born(&value)).transpose()
+}
+
+/// # Errors
+/// `Corrupt`.
+pub fn decode_born(value: &[u8]) -> Result<Born, Status> {
+    let has_header = value.first() == Some(&BORN_VERSION);
+    let row: BornRow = decode_as(if has_header { BORN_VERSION } else { VERSION }, value)?;
+    Ok(Born { transno: row.transno, has_header })
 }
 
 pub fn is_destroyed(store: &impl MetaStore, id: &ObjectId) -> Result<bool, Status> {
@@ -106,5 +138,19 @@ mod tests {
         let mut longer = value;
         longer.push(0);
         assert_eq!(decode::<ObjectRow>(&longer), Err(Status::Corrupt));
+    }
+
+    #[test]
+    fn rows_of_objects_from_before_headers_were_certain_are_still_read() {
+        let id = ObjectId { fid: base::Fid::ROOT, component: 0, stripe: 0 };
+        let mut batch = Batch::new();
+        put_born(&mut batch, &id, Transno(7));
+        let value = batch.changes().next().and_then(|change| change.value).expect("one row").to_vec();
+        assert_eq!(value, [2, 7, 0, 0, 0, 0, 0, 0, 0], "the form on disk");
+        assert_eq!(decode_born(&value), Ok(Born { transno: Transno(7), has_header: true }));
+        let former = [1, 7, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(decode_born(&former), Ok(Born { transno: Transno(7), has_header: false }));
+        assert_eq!(decode_born(&[3, 7, 0, 0, 0, 0, 0, 0, 0]), Err(Status::Corrupt));
+        assert_eq!(decode_born(&[]), Err(Status::Corrupt));
     }
 }

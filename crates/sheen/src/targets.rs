@@ -366,7 +366,7 @@ fn log_oss_event(target: TargetId, event: &OssEvent) {
     match event {
         OssEvent::Core(event) => log_core_event(target, event),
         OssEvent::Corrupt { object, status } => {
-            tracing::error!(%target, %object, %status, "damaged data were found and refused");
+            tracing::error!(%target, %object, %status, "damaged data were found and refused; restore or remove the file that owns the object");
         }
         OssEvent::LockTimeout { client } => {
             tracing::warn!(%target, %client, "did not give a lock back in time");

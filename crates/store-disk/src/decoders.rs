@@ -69,8 +69,10 @@ pub fn seal_log(bytes: &mut [u8]) {
     }
 }
 
-pub fn object_header_example() -> Vec<u8> {
-    State::Dirty { dirty_from: 4096, incarnation: 7 }.encode().to_vec()
+pub fn object_header_examples() -> Vec<Vec<u8>> {
+    let dirty = State::Dirty { dirty_from: 4096, incarnation: 7 };
+    let settled = State::Settled { lenient_from: u64::MAX, stored_bytes: 9000 };
+    [dirty, State::Clean, settled].map(|state| state.encode().to_vec()).to_vec()
 }
 
 pub fn read_object_header(bytes: &[u8]) -> bool {

@@ -327,11 +327,16 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
-        match std::fs::symlink_metadata(self.shared.path(id)) {
-            Ok(metadata) => Ok(Some(file::stat_of(&metadata))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(device::failed("stat an object")(error)),
+        if let Some(handle) = self.shared.handles.get(id) {
+            let stat = handle.stat()?;
+            if stat.is_none() {
+                self.shared.handles.forget(id);
+            }
+            return Ok(stat);
         }
+        // Not kept open: who asks for the sizes of all objects is not to close those that are in use.
+        let Some(file) = self.shared.open_file(id, false)? else { return Ok(None) };
+        file::stat_of(&file).map(Some).map_err(device::failed("stat an object"))
     }
 
     fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError> {

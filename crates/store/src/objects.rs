@@ -15,6 +15,8 @@ pub struct ObjectStat {
     pub size_bytes: u64,
     /// What it takes on the device, preallocation included.
     pub allocated_bytes: u64,
+    /// False for an object that is there by name only: no change of it has ever reached the device.
+    pub has_begun: bool,
 }
 
 /// File data of one OST. Every successful call that changes something raises `written()`; when `durable()` has

@@ -28,8 +28,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn object_attr(&mut self, object: &ObjectId) -> Result<Option<ObjectAttr>, Status> {
-        let stat = self.objects.stat(object).map_err(|error| self.store_status(*object, &error))?;
-        let Some(stat) = stat else { return self.check_not_lost(*object).map(|()| None) };
+        let Some(stat) = self.object_stat(*object)? else { return Ok(None) };
         if rows::is_destroyed(self.meta.as_ref(), object)? {
             return Ok(None);
         }

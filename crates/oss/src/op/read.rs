@@ -45,11 +45,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         offset: u64,
         byte_count: usize,
     ) -> Result<(Bytes, u64), Status> {
-        let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
-        let Some(stat) = stat else {
-            self.check_not_lost(object)?;
-            return Ok((Bytes::new(), 0));
-        };
+        let Some(stat) = self.object_stat(object)? else { return Ok((Bytes::new(), 0)) };
         let size_bytes = stat.size_bytes;
         if offset >= size_bytes {
             return Ok((Bytes::new(), size_bytes));

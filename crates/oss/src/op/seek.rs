@@ -5,7 +5,7 @@ use crate::machine::{Effects, Oss};
 use base::{Extent, Now, ObjectId, Status};
 use bytes::Bytes;
 use ldlm::Need;
-use store::{MetaStore, ObjectStore, StoreError, Whence};
+use store::{MetaStore, ObjectStore, Whence};
 use target::Token;
 use wire::{LockMode, OstReply, Reply};
 
@@ -25,13 +25,12 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         effects: &mut Effects,
     ) -> Result<(), Status> {
         let whence = if is_hole { Whence::Hole } else { Whence::Data };
-        let offset_bytes = match self.objects.seek(&object, offset_bytes, whence) {
-            Ok(offset_bytes) => offset_bytes,
-            Err(StoreError::NoObject { .. }) => {
-                self.check_not_lost(object)?;
-                None
+        let offset_bytes = match self.object_stat(object)? {
+            Some(_) => {
+                let found = self.objects.seek(&object, offset_bytes, whence);
+                found.map_err(|error| self.store_status(object, &error))?
             }
-            Err(error) => return Err(self.store_status(object, &error)),
+            None => None,
         };
         self.stats.seek_count += 1;
         self.answer(now, token, Reply::Ost(OstReply::Seek { offset_bytes }), Bytes::new(), effects);

@@ -5,8 +5,8 @@ use base::{ClientId, Duration, Extent, Rng, Status};
 use oss::OssEvent;
 use rpc::import::Kind;
 use std::collections::BTreeMap;
-use store::ObjectStore;
 use store::memory::Kept;
+use store::{Batch, MetaStore, ObjectStore};
 use wire::ost::ExtentOp;
 use wire::{LockMode, OstRequest, Request};
 
@@ -223,6 +223,55 @@ fn a_lost_object_is_an_error_and_no_hole() {
     let ticket = world.submit_ost(mdt, destroy, Kind::Modifying);
     assert!(matches!(world.result(mdt, ticket), Some(Ok(_))), "what is lost can be removed");
     assert_eq!(world.attr(a, object(1)), None);
+}
+
+/// Hazard 5.3, with a file that is there and has nothing left, not even its header.
+#[test]
+fn an_object_that_was_emptied_below_its_target_is_an_error_and_no_hole() {
+    let mut world = World::new();
+    let (a, mdt) = (world.client(1), world.client(2));
+    let lock = world.lock_and_write(a, object(1), 0, b"precious");
+    world.sync();
+    world.pass(Duration::from_secs(3));
+    world.objects.empty(&object(1));
+    for is_restarted in [false, true] {
+        if is_restarted {
+            world.crash(100, |_| Kept::Whole);
+            world.start();
+            world.pass(Duration::from_secs(10));
+        }
+        assert_eq!(world.read(a, object(1), Extent::at(0, 8)), Err(Status::Corrupt));
+        assert_eq!(world.write(a, object(1), 0, b"new", lock), Err(Status::Corrupt));
+        for request in [
+            OstRequest::Getattr { objects: vec![object(1)] },
+            OstRequest::Seek { object: object(1), offset_bytes: 0, is_hole: true },
+        ] {
+            assert_eq!(world.call(a, Request::Ost(request), &[], Kind::Plain), Err(Status::Corrupt));
+        }
+    }
+    let destroy = OstRequest::Destroy { objects: vec![object(1)] };
+    let ticket = world.submit_ost(mdt, destroy, Kind::Modifying);
+    assert!(matches!(world.result(mdt, ticket), Some(Ok(_))), "what is lost can be removed");
+    assert_eq!(world.attr(a, object(1)), None);
+}
+
+/// A version before made objects without headers: what it made is believed as it believed it.
+#[test]
+fn an_object_of_before_without_a_header_is_a_hole() {
+    let mut world = World::new();
+    let a = world.client(1);
+    world.lock_and_write(a, object(1), 0, b"precious");
+    world.sync();
+    world.pass(Duration::from_secs(3));
+    let mut batch = Batch::new();
+    oss::rows::put(&mut batch, oss::rows::BORN, &object(1).key(), &oss::rows::BornRow::default());
+    let next = world.meta.applied().next();
+    world.meta.apply(next, &batch).expect("in memory");
+    world.objects.empty(&object(1));
+    world.crash(100, |_| Kept::Whole);
+    world.start();
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.read(a, object(1), Extent::at(0, 8)), Ok(vec![]));
 }
 
 /// The row of a new object survives a power failure, its bytes do not, and who wrote them is gone: nothing that anybody

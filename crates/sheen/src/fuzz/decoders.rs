@@ -218,12 +218,14 @@ fn ost_rows() -> Vec<Vec<u8>> {
     rows.retain(|row| read_ost_row(row));
     let mut sealed = Batch::new();
     oss::rows::put(&mut sealed, 2, b"k", &oss::rows::TombstoneRow { destroyed_at: base::WallTime(7) });
+    oss::rows::put_born(&mut sealed, &ObjectId { fid: Fid::ROOT, component: 0, stripe: 0 }, base::Transno(7));
     rows.extend(sealed.changes().filter_map(|change| change.value.map(<[u8]>::to_vec)));
     rows
 }
 
 fn read_ost_row(bytes: &[u8]) -> bool {
     oss::rows::decode::<oss::rows::ObjectRow>(bytes).is_ok()
+        || oss::rows::decode_born(bytes).is_ok()
         || oss::rows::decode::<oss::rows::TombstoneRow>(bytes).is_ok()
 }
 
@@ -397,7 +399,7 @@ pub fn all() -> Vec<Decoder> {
         ),
         Decoder {
             name: "object header",
-            examples: || vec![store_disk::decoders::object_header_example()],
+            examples: store_disk::decoders::object_header_examples,
             read: store_disk::decoders::read_object_header,
             seal: Some(|bytes| store_disk::decoders::seal_object_header(bytes)),
         },

@@ -3,6 +3,10 @@
 //! Data and checksums are written apart, so a power failure between them would look like damage. The header tells:
 //! before the first change of a clean object it is made dirty, durably; after a crash, what was dirty is believed and
 //! gets checksums anew, everything else must fit. An object becomes clean again when it has rested (`settle`).
+//!
+//! What is clean also notes how long its file is, which is durable by then, so that a file that was cut is told from a
+//! short object: its size is what was noted, reads of what is missing fail, and nothing can be changed but by a truncate
+//! that leaves nothing of what is missing.
 
 use super::layout::{
     BLOCK_BYTES, GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, OBJECT_BYTES_MAX, State, checksum_offset,
@@ -12,7 +16,7 @@ use crate::device::{self, Syncing, errno};
 use base::{Extent, ObjectId};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -47,6 +51,8 @@ struct Inner {
     announced: Announced,
     /// Bytes from here on are believed: a crash left them unsettled. `u64::MAX` if none.
     lenient_from: u64,
+    /// The file was found with another length than it had when it was settled: up to here it has the object.
+    found_bytes: Option<u64>,
     /// How often a change came below what was announced.
     lowered_count: u32,
     /// Changes begun, and how many of them the last sync covered.
@@ -98,6 +104,7 @@ impl ObjectFile {
             groups: BTreeMap::new(),
             announced: Announced::Nothing,
             lenient_from: u64::MAX,
+            found_bytes: None,
             lowered_count: 0,
             change_count: 0,
             synced_count: 0,
@@ -109,6 +116,39 @@ impl ObjectFile {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of an object whose file has all that it should have.
+    fn inner_to_change(&self) -> Result<MutexGuard<'_, Inner>, StoreError> {
+        let inner = self.inner();
+        if inner.found_bytes.is_some() { Err(self.cut_short(&inner)) } else { Ok(inner) }
+    }
+
+    fn cut_short(&self, inner: &Inner) -> StoreError {
+        let offset_bytes = inner.found_bytes.unwrap_or(inner.size_bytes).min(inner.size_bytes);
+        StoreError::CorruptObject { id: self.id, offset_bytes }
+    }
+
+    /// Size and allocation; `None` if somebody has removed the file. The size is the one that is known, whatever was done
+    /// to the file; that it was cut is found out here at the latest, for nothing is done to an object before it is asked.
+    pub fn stat(&self) -> Result<Option<ObjectStat>, StoreError> {
+        let mut inner = self.inner();
+        let metadata = self.file.metadata().map_err(|error| self.error("stat an object", &error, 0))?;
+        if metadata.nlink() == 0 {
+            return Ok(None);
+        }
+        let stored_bytes = stored_length(inner.size_bytes);
+        if metadata.len() < stored_bytes && inner.found_bytes.is_none() {
+            self.note_found(&mut inner, &metadata, stored_bytes);
+        }
+        Ok(Some(object_stat(&metadata, inner.size_bytes)))
+    }
+
+    fn note_found(&self, inner: &mut Inner, metadata: &Metadata, stored_bytes: u64) {
+        inner.found_bytes = Some(size_of_stored(metadata.len()));
+        inner.size_bytes = size_of_stored(stored_bytes);
+        tracing::error!(id = %self.id, stored_bytes, found_bytes = metadata.len(),
+            "the file of an object has another length than it had; restore or remove the file that owns it");
     }
 
     fn error(&self, operation: &'static str, error: &io::Error, offset_bytes: u64) -> StoreError {
@@ -133,15 +173,20 @@ impl ObjectFile {
         let metadata = self.file.metadata().map_err(|error| self.error("stat an object", &error, 0))?;
         let mut inner = self.inner();
         inner.size_bytes = size_of_stored(metadata.len());
-        if metadata.len() == 0 {
+        if !has_header(&metadata) {
             return Ok(());
         }
-        let mut header = [0; HEADER_BYTES];
-        device::read_full(&self.file, &mut header, 0)
-            .map_err(|error| self.error("read an object", &error, 0))?;
-        match State::decode(&header) {
+        match read_header(&self.file).map_err(|error| self.error("read an object", &error, 0))? {
             Some(State::Clean) => {
                 inner.announced = Announced::Clean;
+                return Ok(());
+            }
+            Some(State::Settled { lenient_from, stored_bytes }) => {
+                inner.announced = Announced::Clean;
+                inner.lenient_from = lenient_from;
+                if metadata.len() != stored_bytes {
+                    self.note_found(&mut inner, &metadata, stored_bytes);
+                }
                 return Ok(());
             }
             Some(State::Dirty { dirty_from, incarnation }) => {
@@ -161,6 +206,8 @@ impl ObjectFile {
     fn read_through(&self, inner: &mut Inner) -> Result<(), StoreError> {
         let extent = Extent::new(inner.lenient_from, inner.size_bytes);
         if extent.byte_count() > READ_THROUGH_BYTES_MAX {
+            // Its length can be settled all the same.
+            inner.change_count += 1;
             return Ok(());
         }
         self.checksum_anew(inner, extent)?;
@@ -203,6 +250,11 @@ impl ObjectFile {
         Ok(())
     }
 
+    /// A change that may write nothing leaves a header all the same: without one, a file has lost everything.
+    fn ensure_header(&self, inner: &mut Inner) -> Result<(), StoreError> {
+        if inner.announced == Announced::Nothing { self.announce(inner, 0) } else { Ok(()) }
+    }
+
     /// The object has rested since its last sync: from now on a mismatch is damage, also after a crash.
     ///
     /// # Errors
@@ -210,12 +262,17 @@ impl ObjectFile {
     pub fn settle(&self, is_still_rested: impl FnOnce() -> bool) -> Result<(), StoreError> {
         let mut inner = self.inner();
         let is_settling = matches!(inner.announced, Announced::From(_))
-            && inner.lenient_from == u64::MAX
             && inner.synced_count == inner.change_count
             // Changes made through an earlier handle are known there only; one being made holds this handle.
             && is_still_rested();
         if is_settling {
-            self.write_state(State::Clean)?;
+            let metadata = self.file.metadata().map_err(|error| self.error("stat an object", &error, 0))?;
+            // A crash can leave a file that ends among checksums. Any other length is not what was synced.
+            let stored_bytes = match metadata.len() {
+                found if size_of_stored(found) == inner.size_bytes => found,
+                _ => stored_length_at_least_header(inner.size_bytes),
+            };
+            self.write_state(State::Settled { lenient_from: inner.lenient_from, stored_bytes })?;
             inner.announced = Announced::Clean;
             inner.lowered_count = 0;
         }
@@ -355,7 +412,12 @@ impl ObjectFile {
 
     /// Bytes of whole blocks (the last may be cut by the end), each checked.
     fn read_blocks(&self, inner: &mut Inner, extent: Extent) -> Result<BytesMut, StoreError> {
+        let extent = Extent::new(extent.start, extent.end.min(inner.size_bytes).max(extent.start));
         let bytes = self.read_unchecked(extent)?;
+        if (bytes.len() as u64) < extent.byte_count() {
+            let offset_bytes = extent.start + bytes.len() as u64;
+            return Err(StoreError::CorruptObject { id: self.id, offset_bytes });
+        }
         for (index, block) in bytes.chunks(BLOCK_BYTES as usize).enumerate() {
             let number = extent.start / BLOCK_BYTES + index as u64;
             let found = checksum_of(block);
@@ -379,8 +441,7 @@ impl ObjectFile {
             return Ok(Bytes::new());
         }
         let start = block_floor(offset_bytes);
-        let bytes =
-            self.read_blocks(&mut inner, Extent::new(start, block_ceil(end).min(size_bytes)))?.freeze();
+        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)))?.freeze();
         let to = bytes.len().min((end - start) as usize);
         Ok(bytes.slice(((offset_bytes - start) as usize).min(to)..to))
     }
@@ -435,7 +496,7 @@ impl ObjectFile {
         }
         let extent = Extent::at(offset_bytes, data.len() as u64);
         check_size(extent.end)?;
-        let mut inner = self.inner();
+        let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         if reserve {
             self.reserve(extent, size_bytes)?;
@@ -498,7 +559,7 @@ impl ObjectFile {
         let reserved = device::allocate(&self.file, mode, first_checksums, BLOCK_BYTES)
             .and_then(|()| device::allocate(&self.file, mode, stored.start, stored.byte_count()));
         reserved.map_err(|error| {
-            let _ = self.file.set_len(stored_length(size_bytes).max(HEADER_BYTES as u64));
+            let _ = self.file.set_len(stored_length_at_least_header(size_bytes));
             self.change_error("allocate an object", &error, extent.end)
         })
     }
@@ -507,7 +568,11 @@ impl ObjectFile {
         check_size(size_bytes)?;
         let mut inner = self.inner();
         let old_bytes = inner.size_bytes;
-        if size_bytes < old_bytes {
+        if inner.found_bytes.is_some_and(|found_bytes| size_bytes > found_bytes.min(old_bytes)) {
+            return Err(self.cut_short(&inner));
+        }
+        self.ensure_header(&mut inner)?;
+        if size_bytes < old_bytes || inner.found_bytes.is_some() {
             // Checksums first where they are kept, so that a cut block fits its zeros.
             let block = size_bytes / BLOCK_BYTES;
             let within = (size_bytes % BLOCK_BYTES) as usize;
@@ -526,6 +591,7 @@ impl ObjectFile {
             }
             let last_group = next.div_ceil(GROUP_BLOCKS);
             inner.groups.retain(|group, _| *group < last_group);
+            inner.found_bytes = None;
             return Ok(());
         }
         if size_bytes > old_bytes {
@@ -550,24 +616,22 @@ impl ObjectFile {
     }
 
     fn set_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
-        // An object of no bytes keeps its header.
-        let stored_bytes = stored_length(size_bytes).max(HEADER_BYTES as u64);
         self.file
-            .set_len(stored_bytes)
+            .set_len(stored_length_at_least_header(size_bytes))
             .map_err(|error| self.change_error("truncate an object", &error, size_bytes))?;
         inner.size_bytes = size_bytes;
         Ok(())
     }
 
     pub fn punch(&self, extent: Extent) -> Result<(), StoreError> {
-        let mut inner = self.inner();
+        let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         self.clear(&mut inner, extent, size_bytes, mode)
     }
 
     pub fn zero(&self, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
-        let mut inner = self.inner();
+        let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
         let extent = Extent::new(extent.start, end);
@@ -575,6 +639,7 @@ impl ObjectFile {
         if extent.is_empty() {
             return Ok(());
         }
+        self.ensure_header(&mut inner)?;
         // Allocated first: whatever fails then has changed no byte.
         self.reserve(extent, size_bytes)?;
         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
@@ -587,8 +652,9 @@ impl ObjectFile {
         if extent.is_empty() {
             return Ok(());
         }
-        let mut inner = self.inner();
+        let mut inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
+        self.ensure_header(&mut inner)?;
         self.reserve(extent, size_bytes)?;
         self.grow(&mut inner, extent.end, size_bytes, keep_size)
     }
@@ -642,7 +708,7 @@ impl ObjectFile {
     }
 
     pub fn seek(&self, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
-        let inner = self.inner();
+        let inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
         if offset_bytes >= size_bytes {
             return Ok(None);
@@ -668,14 +734,44 @@ impl ObjectFile {
     }
 }
 
-/// Size and allocation of an object by what its file says. The blocks of checksums are not counted, as far as a
-/// division can tell.
-pub(super) fn stat_of(metadata: &std::fs::Metadata) -> ObjectStat {
+/// An object of no bytes keeps its header.
+fn stored_length_at_least_header(size_bytes: u64) -> u64 {
+    stored_length(size_bytes).max(HEADER_BYTES as u64)
+}
+
+/// Every change leaves one, and nothing takes it away.
+fn has_header(metadata: &Metadata) -> bool {
+    metadata.len() >= HEADER_BYTES as u64
+}
+
+/// `None` for a header that was not written whole.
+fn read_header(file: &File) -> io::Result<Option<State>> {
+    let mut header = [0; HEADER_BYTES];
+    device::read_full(file, &mut header, 0)?;
+    Ok(State::decode(&header))
+}
+
+/// Size and allocation of an object that is not open otherwise, by what its file says.
+///
+/// # Errors
+/// Those of the device.
+pub(super) fn stat_of(file: &File) -> io::Result<ObjectStat> {
+    let metadata = file.metadata()?;
+    let stored_bytes = match read_header(file)? {
+        Some(State::Settled { stored_bytes, .. }) if has_header(&metadata) => stored_bytes,
+        _ => metadata.len(),
+    };
+    Ok(object_stat(&metadata, size_of_stored(stored_bytes)))
+}
+
+/// The blocks of checksums are not counted as allocated, as far as a division can tell.
+fn object_stat(metadata: &Metadata, size_bytes: u64) -> ObjectStat {
     let stored_bytes = metadata.blocks() * 512;
     let checksum_bytes = stored_bytes.div_ceil(GROUP_BYTES + BLOCK_BYTES) * BLOCK_BYTES;
     ObjectStat {
-        size_bytes: size_of_stored(metadata.len()),
+        size_bytes,
         allocated_bytes: stored_bytes.saturating_sub(checksum_bytes),
+        has_begun: has_header(metadata),
     }
 }
 

@@ -8,8 +8,14 @@
 //! | 0 | 32 bytes of header (used in the first group), then one CRC32C a data block, xored with that of zeros |
 //! | 1..=1016 | data |
 //!
-//! Header: magic `SHEENOB1`, state u8 (1 dirty, 2 clean), 3 zeros, CRC32C of the header with this field zero, dirty_from u64,
-//! incarnation u64. All numbers little-endian.
+//! Header: magic `SHEENOB1`, state u8, 3 zeros, CRC32C of the header with this field zero, and two u64 by state. All
+//! numbers are little-endian.
+//!
+//! | state | first u64 | second u64 |
+//! |---|---|---|
+//! | 1 dirty | dirty_from | incarnation |
+//! | 2 clean, from before lengths were noted | 0 | 0 |
+//! | 3 settled | lenient_from, all ones if nothing is | length of the file in bytes |
 
 use base::Extent;
 
@@ -74,8 +80,10 @@ pub(super) fn parts(extent: Extent) -> impl Iterator<Item = Extent> {
 pub(crate) enum State {
     /// Bytes and checksums from `dirty_from` on may not fit each other after a crash of that incarnation.
     Dirty { dirty_from: u64, incarnation: u64 },
-    /// Everything fits, durably.
+    /// Everything fits, durably. Written before lengths were noted, and read for ever.
     Clean,
+    /// The file has this length, and what is below `lenient_from` fits, durably both. The rest is as a crash left it.
+    Settled { lenient_from: u64, stored_bytes: u64 },
 }
 
 impl State {
@@ -89,6 +97,11 @@ impl State {
                 bytes[24..32].copy_from_slice(&incarnation.to_le_bytes());
             }
             State::Clean => bytes[8] = 2,
+            State::Settled { lenient_from, stored_bytes } => {
+                bytes[8] = 3;
+                bytes[16..24].copy_from_slice(&lenient_from.to_le_bytes());
+                bytes[24..32].copy_from_slice(&stored_bytes.to_le_bytes());
+            }
         }
         let crc = crc32c::crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -99,15 +112,18 @@ impl State {
     pub fn decode(bytes: &[u8]) -> Option<State> {
         let mut bytes: [u8; HEADER_BYTES] = *bytes.first_chunk()?;
         let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let (dirty_from, incarnation) = (u64_at(16)?, u64_at(24)?);
+        let (first, second) = (u64_at(16)?, u64_at(24)?);
         let crc = u32::from_le_bytes(*bytes.get(12..)?.first_chunk()?);
         bytes[12..16].fill(0);
         if !bytes.starts_with(MAGIC) || crc32c::crc32c(&bytes) != crc {
             return None;
         }
         match bytes[8] {
-            1 => Some(State::Dirty { dirty_from, incarnation }),
+            1 => Some(State::Dirty { dirty_from: first, incarnation: second }),
             2 => Some(State::Clean),
+            3 if second <= stored_length(OBJECT_BYTES_MAX) => {
+                Some(State::Settled { lenient_from: first, stored_bytes: second })
+            }
             _ => None,
         }
     }

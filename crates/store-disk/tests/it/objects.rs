@@ -207,10 +207,80 @@ fn objects_rest_before_they_are_settled() {
     store.write(&id, 0, &[1; 5000]).unwrap();
     let path = file_of(dir.path());
     assert_eq!(std::fs::read(&path).unwrap()[8], 1, "dirty");
-    wait_for("settling", || std::fs::read(&path).unwrap()[8] == 2);
+    wait_for("settling", || std::fs::read(&path).unwrap()[8] == 3);
     store.write(&id, 100, b"again").unwrap();
-    wait_for("settling again", || std::fs::read(&path).unwrap()[8] == 2);
+    wait_for("settling again", || std::fs::read(&path).unwrap()[8] == 3);
     assert_eq!(store.read(&id, 98, 9).unwrap(), b"\x01\x01again\x01\x01"[..]);
+}
+
+/// At every length, with the file closed and opened again, and cut below a store that has it open.
+#[test]
+fn a_file_that_was_cut_is_an_error_and_never_a_short_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = object(1);
+    let data: Vec<u8> = (0..20_000_u32).map(|n| n as u8 | 1).collect();
+    for round in 0..60 {
+        let store = open(dir.path());
+        store.destroy(&id).unwrap();
+        store.write(&id, 0, &data).unwrap();
+        let path = file_of(dir.path());
+        let stored_bytes = std::fs::metadata(&path).unwrap().len();
+        let cut = 32 + (stored_bytes - 33) * round / 59;
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let store = if round % 2 == 0 {
+            store.close();
+            drop(store);
+            file.set_len(cut).unwrap();
+            open(dir.path())
+        } else {
+            file.set_len(cut).unwrap();
+            store
+        };
+        assert_eq!(store.stat(&id).unwrap().unwrap().size_bytes, 20_000, "cut to {cut}");
+        assert!(matches!(store.read(&id, 0, 99_999), Err(StoreError::CorruptObject { .. })), "cut to {cut}");
+        for offset in (0..20_000).step_by(4096) {
+            if let Ok(read) = store.read(&id, offset as u64, 4096) {
+                assert!(read == data[offset..data.len().min(offset + 4096)], "cut to {cut}");
+            }
+        }
+        assert!(matches!(store.write(&id, 20_000, b"more"), Err(StoreError::CorruptObject { .. })));
+        store.close();
+        drop(store);
+        let store = open(dir.path());
+        assert!(matches!(store.read(&id, 0, 99_999), Err(StoreError::CorruptObject { .. })), "cut to {cut}");
+        store.truncate(&id, 0).unwrap();
+        store.write(&id, 0, b"new").unwrap();
+        assert_eq!(store.read(&id, 0, 9).unwrap(), b"new"[..]);
+        store.close();
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_below_its_header_holds_nothing_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let id = object(1);
+    store.write(&id, 0, &[7; 5000]).unwrap();
+    assert!(store.stat(&id).unwrap().unwrap().has_begun);
+    store.close();
+    drop(store);
+    let file = std::fs::OpenOptions::new().write(true).open(file_of(dir.path())).unwrap();
+    for cut in [31, 1, 0] {
+        file.set_len(cut).unwrap();
+        let stat = open(dir.path()).stat(&id).unwrap().unwrap();
+        assert_eq!((stat.size_bytes, stat.has_begun), (0, false));
+    }
+}
+
+#[test]
+fn a_file_that_somebody_removed_is_not_there_though_it_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.write(&object(1), 0, b"x").unwrap();
+    std::fs::remove_file(file_of(dir.path())).unwrap();
+    assert_eq!(store.stat(&object(1)), Ok(None));
+    store.write(&object(1), 0, b"again").unwrap();
+    assert_eq!(std::fs::metadata(file_of(dir.path())).unwrap().len(), 4096 + 5);
 }
 
 #[test]

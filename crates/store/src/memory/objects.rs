@@ -42,6 +42,7 @@ struct State {
     allocated_bytes: u64,
     capacity_bytes: u64,
     rotten: BTreeSet<(ObjectId, u64)>,
+    emptied: BTreeSet<ObjectId>,
     full: bool,
     failing: bool,
     poisoned: bool,
@@ -59,6 +60,7 @@ impl Default for State {
             allocated_bytes: 0,
             capacity_bytes: 1 << 40,
             rotten: BTreeSet::new(),
+            emptied: BTreeSet::new(),
             full: false,
             failing: false,
             poisoned: false,
@@ -95,6 +97,11 @@ impl MemoryObjects {
         if let Some(notify) = &self.on_durable {
             notify();
         }
+    }
+
+    /// Somebody cuts all of an object's file away. Only questions for its size tell.
+    pub fn empty(&self, id: &ObjectId) {
+        self.state().emptied.insert(*id);
     }
 
     /// Power failure: `keep` says for each mutation that no sync covered, in order, what the device has of it.
@@ -300,9 +307,13 @@ impl ObjectStore for MemoryObjects {
 
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {
         let state = self.state();
+        if state.emptied.contains(id) {
+            return Ok(Some(ObjectStat::default()));
+        }
         Ok(state.objects.get(id).map(|object| ObjectStat {
             size_bytes: object.size_bytes,
             allocated_bytes: object.allocated_bytes(),
+            has_begun: true,
         }))
     }
 
@@ -312,6 +323,7 @@ impl ObjectStore for MemoryObjects {
         let existed = state.objects.contains_key(id);
         if existed {
             state.heal(id, Extent::WHOLE);
+            state.emptied.remove(id);
             state.mutate(id, Mutation::Destroy);
         }
         Ok(existed)

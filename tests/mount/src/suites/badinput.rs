@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::bounded::{End, Said};
-use crate::case::{Bed, Case, Context, Suite, expect, wait_until, write};
+use crate::case::{
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, read, wait_until, write,
+};
 use crate::cluster::{Cluster, Shape};
 use crate::disk::LoopDisk;
 
@@ -27,6 +29,7 @@ static CASES: &[Case] = &[
     Case { name: "mount_point_in_use", seconds: 90, run: mount_point_in_use },
     Case { name: "version_mismatch", seconds: 60, run: version_mismatch },
     Case { name: "damaged_configuration", seconds: 60, run: damaged_configuration },
+    Case { name: "damaged_objects", seconds: 90, run: damaged_objects },
     Case { name: "network_without_saying_so", seconds: 60, run: open_network },
     Case { name: "random_bytes_on_sockets", seconds: 90, run: random_bytes },
     Case { name: "half_frames_and_idle_connections", seconds: 120, run: idle_connections },
@@ -302,6 +305,67 @@ fn damaged_configuration(context: &Context) -> Result<()> {
     cluster.down().map(drop)
 }
 
+/// The object file that holds what was written.
+fn object_file(cluster: &Cluster, contents: &[u8]) -> Result<PathBuf> {
+    let files = snapshot(&cluster.data).into_iter();
+    let mut found = files.filter(|(path, bytes)| {
+        path.components().any(|part| part.as_os_str() == "objects")
+            && bytes.windows(512).step_by(512).any(|part| contents.starts_with(part))
+    });
+    found.next().map(|(path, _)| path).context("the object of a file")
+}
+
+/// Objects with a flipped bit, cut anywhere, with nothing left, removed: EIO for what is damaged, never other bytes and
+/// never a shorter file; sizes stay, other files are untouched, and a damaged file can be removed.
+fn damaged_objects(context: &Context) -> Result<()> {
+    type Damage = fn(&Path) -> std::io::Result<()>;
+    fn set_length(path: &Path, stored_bytes: u64) -> std::io::Result<()> {
+        fs::OpenOptions::new().write(true).open(path)?.set_len(stored_bytes)
+    }
+    let damages: [(&str, Damage); 7] = [
+        ("whole", |_| Ok(())),
+        ("flipped", |path| {
+            let mut bytes = fs::read(path)?;
+            bytes[10_000] ^= 1;
+            fs::write(path, bytes)
+        }),
+        ("cut-a-byte", |path| set_length(path, 4096 + 19_999)),
+        ("cut-at-a-block", |path| set_length(path, 3 * 4096)),
+        ("cut-to-checksums", |path| set_length(path, 4096)),
+        ("emptied", |path| set_length(path, 0)),
+        ("removed", |path| fs::remove_file(path)),
+    ];
+    let mut cluster = idle(context)?;
+    cluster.up()?;
+    let contents = |index: usize| -> Vec<u8> {
+        (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (2 * index) as u8 | 1).collect()
+    };
+    for (index, (name, _)) in damages.iter().enumerate() {
+        write(&cluster.mount.join(name), &contents(index))?;
+    }
+    cluster.down()?;
+    for (index, (_, damage)) in damages.iter().enumerate() {
+        damage(&object_file(&cluster, &contents(index))?)?;
+    }
+    cluster.up()?;
+    for (index, (name, _)) in damages.iter().enumerate() {
+        let path = cluster.mount.join(name);
+        expect_eq(fs::metadata(&path)?.len(), 20_000, &format!("size of {name}"))?;
+        if *name == "whole" {
+            expect_bytes(&read(&path)?, &contents(index), name)?;
+            continue;
+        }
+        expect_errno(fs::read(&path), libc::EIO, &format!("reading {name}"))?;
+    }
+    let complaints = cluster.new_complaints();
+    let told = complaints.iter().filter(|line| line.contains("damaged data were found and refused")).count();
+    expect(told >= damages.len() - 1, &format!("each damaged object is in the log: {complaints:#?}"))?;
+    for (name, _) in damages {
+        fs::remove_file(cluster.mount.join(name)).with_context(|| format!("removing {name}"))?;
+    }
+    cluster.down().map(drop)
+}
+
 fn open_network(context: &Context) -> Result<()> {
     let cluster = idle(context)?;
     let target = text(&context.work.join("mgs"));
@@ -337,11 +401,7 @@ fn random_bytes(context: &Context) -> Result<()> {
     }
     let pids: Vec<i32> = cluster.targets()?.into_iter().map(|(_, pid)| pid).collect();
     expect(pids.iter().all(|pid| *pid > 0), "every target runs after garbage on its port")?;
-    crate::case::expect_bytes(
-        &crate::case::read(&cluster.mount.join("file"))?,
-        b"before",
-        "the file afterwards",
-    )?;
+    expect_bytes(&read(&cluster.mount.join("file"))?, b"before", "the file afterwards")?;
     // Warnings about garbage are right; errors page somebody at night for nothing.
     let complaints = cluster.new_complaints();
     let errors = complaints.iter().filter(|line| line.contains(" ERROR ")).count();
@@ -399,7 +459,7 @@ fn idle_connections(context: &Context) -> Result<()> {
     }
     expect(!talking.is_empty(), "control sockets were found")?;
     write(&cluster.mount.join("second"), b"while they wait")?;
-    crate::case::expect_bytes(&crate::case::read(&cluster.mount.join("file"))?, b"before", "the file")?;
+    expect_bytes(&read(&cluster.mount.join("file"))?, b"before", "the file")?;
     let more = resident_kib(pid)?.saturating_sub(before);
     println!("{more} KiB more for {} connections", held.len() + talking.len());
     expect(more < MORE_KIB_MAX, &format!("{more} KiB more while strangers hold connections"))?;

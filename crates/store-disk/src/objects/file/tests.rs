@@ -106,7 +106,8 @@ fn random_operations_around_the_borders_of_groups_match_bytes() {
         }
         if step % 100 == 0 {
             assert!(object.read(0, SIZE_MAX as usize * 2).unwrap() == model, "step {step}");
-            assert_eq!(stat_of(&std::fs::metadata(&path).unwrap()).size_bytes, model.len() as u64);
+            assert_eq!(stat_of(&File::open(&path).unwrap()).unwrap().size_bytes, model.len() as u64);
+            assert_eq!(object.stat().unwrap().unwrap().size_bytes, model.len() as u64);
         }
     }
 }
@@ -125,7 +126,7 @@ fn the_header_follows_the_life_of_an_object() {
     object.settle(|| false).unwrap();
     assert_eq!(state(), Some(State::Dirty { dirty_from: 0, incarnation: 5 }), "not at rest yet");
     object.settle(|| true).unwrap();
-    assert_eq!(state(), Some(State::Clean));
+    assert_eq!(state(), Some(State::Settled { lenient_from: u64::MAX, stored_bytes: BLOCK_BYTES + 100 }));
     object.write(GROUP_BYTES + 5, &[1; 100], false).unwrap();
     assert_eq!(state(), Some(State::Dirty { dirty_from: GROUP_BYTES, incarnation: 5 }));
     object.write(5, &[1; 100], false).unwrap();
@@ -146,7 +147,7 @@ fn a_large_object_that_a_crash_left_dirty_is_believed_without_being_read_through
     let torn = device::open(&path, false).unwrap();
     device::write_all(&torn, &[9; 4096], stored_offset(far)).unwrap();
     let object = open(&path, 2);
-    assert!(!object.is_to_be_synced());
+    assert!(object.is_to_be_synced(), "its length can be settled");
     assert_eq!(object.read(far, 2).unwrap(), [9, 9][..]);
     object.write(0, b"x", false).unwrap();
     object.sync().unwrap();
@@ -154,4 +155,165 @@ fn a_large_object_that_a_crash_left_dirty_is_believed_without_being_read_through
     drop(object);
     device::write_all(&torn, &[8; 4096], stored_offset(far + 4096)).unwrap();
     assert_eq!(open(&path, 3).read(far + 4096, 2).unwrap(), [8, 8][..], "it stays so for later openings");
+    torn.set_len(stored_length(far + 4096)).unwrap();
+    let cut = Err(StoreError::CorruptObject { id: ID, offset_bytes: far + 4096 });
+    assert_eq!(open(&path, 4).read(far + 4096, 2), cut, "but its length is known");
+}
+
+/// Every length that somebody could leave, for objects of some bytes, of a group and of holes only.
+#[test]
+fn a_settled_object_whose_file_was_cut_or_grew_is_an_error_and_never_a_shorter_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    for (size, data) in [(5000, 0..5000), (GROUP_BYTES + 9000, 0..100), (2 * GROUP_BYTES + 5, 0..0)] {
+        let _ = std::fs::remove_file(&path);
+        let object = open(&path, 1);
+        object.truncate(size).unwrap();
+        object.write(data.start, &vec![7; data.end as usize], false).unwrap();
+        object.sync().unwrap();
+        object.settle(|| true).unwrap();
+        drop(object);
+        let whole = std::fs::read(&path).unwrap();
+        let ends = [32, 33, 4095, 4096, 4097, whole.len() as u64 - 1, whole.len() as u64 + 1];
+        for found in ends.into_iter().chain([stored_length(GROUP_BYTES) + 1, stored_length(GROUP_BYTES)]) {
+            if found == whole.len() as u64 {
+                continue;
+            }
+            std::fs::write(&path, &whole).unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(found).unwrap();
+            let left = size_of_stored(found).min(size);
+            assert_eq!(stat_of(&File::open(&path).unwrap()).unwrap().size_bytes, size, "{found}");
+            let object = open(&path, 2);
+            assert_eq!(object.stat().unwrap().unwrap().size_bytes, size);
+            let damaged = |offset_bytes| StoreError::CorruptObject { id: ID, offset_bytes };
+            if left < size {
+                assert!(matches!(object.read(left, 1), Err(StoreError::CorruptObject { .. })), "{found}");
+                assert!(matches!(object.read(0, size as usize), Err(StoreError::CorruptObject { .. })));
+            } else {
+                assert_eq!(object.read(0, size as usize + 9).unwrap().len() as u64, size);
+            }
+            if left > BLOCK_BYTES {
+                assert_eq!(object.read(1, 1).unwrap(), [if data.is_empty() { 0 } else { 7 }][..]);
+            }
+            assert_eq!(object.write(0, &[1; BLOCK_BYTES as usize], false), Err(damaged(left)));
+            assert_eq!(object.write(size, &[1; 5], false), Err(damaged(left)));
+            assert_eq!(object.punch(Extent::new(0, 9)), Err(damaged(left)));
+            assert_eq!(object.zero(Extent::new(0, 9), true), Err(damaged(left)));
+            assert_eq!(object.allocate(Extent::new(0, 9), true), Err(damaged(left)));
+            assert_eq!(object.seek(0, Whence::Data), Err(damaged(left)));
+            assert_eq!(object.truncate(left + 1), Err(damaged(left)));
+            assert_eq!(File::open(&path).unwrap().metadata().unwrap().len(), found, "nothing was changed");
+            // What is whole again, is whole.
+            object.truncate(0).unwrap();
+            object.write(10, b"new", false).unwrap();
+            object.sync().unwrap();
+            object.settle(|| true).unwrap();
+            assert_eq!(open(&path, 3).read(0, 99).unwrap(), b"\0\0\0\0\0\0\0\0\0\0new"[..]);
+        }
+    }
+}
+
+#[test]
+fn an_object_that_is_cut_while_it_is_open_is_an_error_from_then_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[7; 20_000], false).unwrap();
+    device::open(&path, false).unwrap().set_len(stored_length(8192)).unwrap();
+    let damaged = StoreError::CorruptObject { id: ID, offset_bytes: 8192 };
+    assert_eq!(object.read(8192, 1), Err(damaged.clone()));
+    assert_eq!(object.stat().unwrap().unwrap().size_bytes, 20_000);
+    assert_eq!(object.write(20_000, b"x", false), Err(damaged.clone()));
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    assert_eq!(open(&path, 2).read(8192, 1), Err(damaged), "also for who opens it later");
+}
+
+/// Written by the version before: no length, so none is missed.
+#[test]
+fn an_object_that_was_settled_without_its_length_is_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[7; 20_000], false).unwrap();
+    let file = device::open(&path, false).unwrap();
+    device::write_all(&file, &State::Clean.encode(), 0).unwrap();
+    file.set_len(stored_length(8192)).unwrap();
+    let object = open(&path, 2);
+    assert_eq!(object.read(0, 20_000).unwrap(), [7; 8192][..]);
+    object.write(8192, &[8; 10], false).unwrap();
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    file.set_len(stored_length(8192)).unwrap();
+    assert!(open(&path, 3).read(8192, 1).is_err(), "from its next rest on it is not");
+}
+
+/// A power failure takes what was not synced, be it that the object was longer or shorter before.
+#[test]
+fn a_length_that_was_not_synced_is_not_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    for (before, after) in [(5000, 40_000), (40_000, 5000), (0, 5000), (5000, 0)] {
+        let _ = std::fs::remove_file(&path);
+        let object = open(&path, 1);
+        object.truncate(before).unwrap();
+        object.sync().unwrap();
+        object.settle(|| true).unwrap();
+        let durable = std::fs::read(&path).unwrap();
+        object.truncate(after).unwrap();
+        // The header reaches the device before the length does.
+        let mut found = durable;
+        found[..HEADER_BYTES].copy_from_slice(&std::fs::read(&path).unwrap()[..HEADER_BYTES]);
+        drop(object);
+        std::fs::write(&path, found).unwrap();
+        let object = open(&path, 2);
+        assert_eq!(object.read(0, 99_999).unwrap(), vec![0; before as usize]);
+        object.write(100, b"x", false).unwrap();
+    }
+}
+
+#[test]
+fn a_crash_that_left_a_file_ending_among_checksums_leaves_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    for end in [100, BLOCK_BYTES, stored_length(GROUP_BYTES) + 100, stored_length(GROUP_BYTES) + BLOCK_BYTES]
+    {
+        let _ = std::fs::remove_file(&path);
+        let object = open(&path, 1);
+        object.write(0, &vec![7; GROUP_BYTES as usize + 5], false).unwrap();
+        drop(object);
+        device::open(&path, false).unwrap().set_len(end).unwrap();
+        let object = open(&path, 2);
+        let size = object.stat().unwrap().unwrap().size_bytes;
+        object.sync().unwrap();
+        object.settle(|| true).unwrap();
+        let object = open(&path, 3);
+        assert_eq!(object.read(0, 2 * GROUP_BYTES as usize).unwrap().len() as u64, size);
+        object.write(size, b"more", false).unwrap();
+    }
+}
+
+/// A file without a header has lost everything, so whatever makes an object leaves one.
+#[test]
+fn whatever_makes_an_object_writes_its_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let changes: [fn(&ObjectFile); 5] = [
+        |object| object.truncate(0).unwrap(),
+        |object| object.truncate(9).unwrap(),
+        |object| object.zero(Extent::new(5, 9), true).unwrap(),
+        |object| object.allocate(Extent::new(5, 9), true).unwrap(),
+        |object| object.write(5, b"x", false).unwrap(),
+    ];
+    for change in changes {
+        let _ = std::fs::remove_file(&path);
+        let object = open(&path, 1);
+        assert!(!object.stat().unwrap().unwrap().has_begun);
+        change(&object);
+        assert!(stat_of(&File::open(&path).unwrap()).unwrap().has_begun);
+        let size = object.stat().unwrap().unwrap().size_bytes;
+        object.sync().unwrap();
+        object.settle(|| true).unwrap();
+        assert_eq!(open(&path, 2).read(0, 99).unwrap().len() as u64, size);
+    }
 }

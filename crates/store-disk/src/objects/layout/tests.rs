@@ -36,10 +36,19 @@ fn golden_headers_of_version_1() {
     assert_eq!(bytes[16..], [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(State::decode(&bytes), Some(dirty));
     assert_eq!(State::decode(&State::Clean.encode()), Some(State::Clean));
-    for bit in 0..HEADER_BYTES * 8 {
-        let mut flipped = bytes;
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(State::decode(&flipped), None, "bit {bit}");
+    let settled = State::Settled { lenient_from: u64::MAX, stored_bytes: 0x0304 };
+    let settled_bytes = settled.encode();
+    assert_eq!(settled_bytes[..12], *b"SHEENOB1\x03\0\0\0");
+    assert_eq!(settled_bytes[16..], [255, 255, 255, 255, 255, 255, 255, 255, 4, 3, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(State::decode(&settled_bytes), Some(settled));
+    let longest = State::Settled { lenient_from: 0, stored_bytes: stored_length(OBJECT_BYTES_MAX) + 1 };
+    assert_eq!(State::decode(&longest.encode()), None, "no file is as long");
+    for bytes in [bytes, settled_bytes] {
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(State::decode(&flipped), None, "bit {bit}");
+        }
     }
     assert_eq!(State::decode(&[0; 32]), None);
     assert_eq!(State::decode(&[0; 3]), None);
