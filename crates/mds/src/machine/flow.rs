@@ -21,6 +21,10 @@ const PREPARE_WAIT: Duration = Duration::from_millis(1000);
 /// What looks like somebody else's change for so often is damage.
 const ATTEMPTS_MAX: u32 = 100;
 
+/// The same for what another MDT calls damage: the next attempt asks for the name again, and only who makes and removes
+/// it again within each of these attempts can keep it up.
+const DAMAGE_ATTEMPTS_MAX: u32 = 10;
+
 /// What a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -53,6 +57,8 @@ pub(super) struct Flow {
     pub has_lost_rename: bool,
     /// Attempts that gave way to other operations.
     pub attempt_count: u32,
+    /// Those of them that met what may be damage.
+    pub damage_count: u32,
 }
 
 /// What one run of an operation came to.
@@ -91,6 +97,7 @@ impl<M: MetaStore> Mds<M> {
             walk: None,
             has_lost_rename: false,
             attempt_count: 0,
+            damage_count: 0,
         };
         self.flows.insert(op, flow);
         self.runnable.push_back(op);
@@ -161,6 +168,14 @@ impl<M: MetaStore> Mds<M> {
         }
         match Self::refusal(flow) {
             Some(part::GIVE_WAY) => return self.back_off(now, op, flow, out),
+            // What the name leads to may have gone, on a third MDT, since the name was asked for on its own. There a
+            // name without its inode is all that can be seen.
+            Some(Status::Corrupt)
+                if !flow.remote.peeked.is_empty() && flow.damage_count < DAMAGE_ATTEMPTS_MAX =>
+            {
+                flow.damage_count += 1;
+                return self.back_off(now, op, flow, out);
+            }
             Some(status) => return self.fail(now, op, flow, status, out),
             None => {}
         }
@@ -178,7 +193,8 @@ impl<M: MetaStore> Mds<M> {
                 self.back_off(now, op, flow, out)
             }
             Err(Stop::Status(status)) => {
-                let status = *status;
+                let is_damage = *status == part::GIVE_WAY && !is_prepare(&flow.request);
+                let status = if is_damage { Status::Corrupt } else { *status };
                 self.fail(now, op, flow, status, out)
             }
             Err(Stop::Peek { parent, name }) => {

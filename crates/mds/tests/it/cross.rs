@@ -3,6 +3,7 @@
 use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
 use base::{Endpoint, Fid, FileType, Rng, Status, TargetId};
 use std::collections::BTreeMap;
+use store::{Batch, MetaStore};
 use wire::mdt::NewNode;
 use wire::{MdtReply, MdtRequest};
 
@@ -83,6 +84,84 @@ fn files_and_directories_move_between_mdts() {
     world.rename((Fid::ROOT, "back"), (dir, "other"), 2).unwrap();
     assert_eq!((world.lookup(0, Fid::ROOT, "back"), world.lookup(0, dir, "other")), (Some(other), Some(a)));
     world.check_consistent();
+}
+
+/// A file in `dir` (on MDT1) whose inode is on another MDT.
+fn remote_file(world: &mut World, dir: Fid, mdt: u16) -> Fid {
+    let home = mkdir_on(world, Fid::ROOT, "home", mdt);
+    let file = world.mkfile(home, "f");
+    world.rename((home, "f"), (dir, "f"), 0).unwrap();
+    assert_eq!((file.mdt_index(), world.lookup(0, dir, "f")), (Some(mdt), Some(file)));
+    file
+}
+
+/// The coordinator (MDT0) asks MDT1 for the name; before the answer arrives the name goes, and the inode with it, be that on
+/// the coordinator or on a third MDT.
+#[test]
+fn a_rename_that_meets_a_stale_remote_name_finds_nothing() {
+    for mdt in [0, 2] {
+        let mut world = World::new(3, 2);
+        let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        let file = remote_file(&mut world, dir, mdt);
+        world.held = Some((1, 0));
+        let renamed = world.start(0, 0, rename((dir, "f"), (Fid::ROOT, "x"), 0));
+        let unlink = MdtRequest::Unlink { parent: dir, name: b"f".to_vec(), creds: ROOT };
+        let unlinked = world.start(1, 1, unlink);
+        assert!(world.result(1, unlinked).is_some_and(|result| result.is_ok()), "inode on {mdt}");
+        assert_eq!(world.getattr(1, file), Err(Status::Stale), "inode on {mdt}");
+        assert_eq!(world.result(0, renamed), None, "inode on {mdt}");
+        assert!(world.let_go() > 0, "the answer was on its way");
+        world.pass_seconds(3);
+        assert_eq!(world.result(0, renamed), Some(Err(Status::NotFound)), "inode on {mdt}");
+        assert_eq!(world.names(Fid::ROOT), ["d", "home"]);
+        world.check_consistent();
+    }
+}
+
+/// The same, with another file under the name by then: that one is moved.
+#[test]
+fn a_rename_that_meets_a_stale_remote_name_takes_what_has_it_now() {
+    for mdt in [0, 2] {
+        let mut world = World::new(3, 2);
+        let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        remote_file(&mut world, dir, mdt);
+        world.held = Some((1, 0));
+        let renamed = world.start(0, 0, rename((dir, "f"), (Fid::ROOT, "x"), 0));
+        let unlink = MdtRequest::Unlink { parent: dir, name: b"f".to_vec(), creds: ROOT };
+        let unlinked = world.start(1, 1, unlink);
+        assert!(world.result(1, unlinked).is_some_and(|result| result.is_ok()));
+        let fifo = NewNode::Device { file_type: FileType::Fifo, rdev: 0 };
+        let made = world.start(1, 1, MdtRequest::Create(new(dir, "f", fifo)));
+        let file = fid_of(&world.result(1, made).unwrap().unwrap());
+        assert!(world.let_go() > 0, "the answer was on its way");
+        world.pass_seconds(3);
+        assert!(world.result(0, renamed).unwrap().is_ok());
+        assert_eq!((world.lookup(0, dir, "f"), world.lookup(0, Fid::ROOT, "x")), (None, Some(file)));
+        world.check_consistent();
+    }
+}
+
+/// What stays so is damage, and the rename ends.
+#[test]
+fn a_remote_name_without_its_inode_is_damage_after_some_attempts() {
+    for mdt in [0, 2] {
+        let mut world = World::new(3, 1);
+        let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        let file = remote_file(&mut world, dir, mdt);
+        world.pass_seconds(3);
+        let is_started = world.tamper(mdt, |store| {
+            let mut batch = Batch::new();
+            batch.delete(mds::rows::INODES, &file.key());
+            store.apply(store.applied().next(), &batch).unwrap();
+        });
+        assert!(is_started);
+        world.pass_seconds(70);
+        let renamed = world.start(0, 0, rename((dir, "f"), (Fid::ROOT, "x"), 0));
+        assert_eq!(world.result(0, renamed), None, "it is asked for again");
+        world.pass_seconds(120);
+        assert_eq!(world.result(0, renamed), Some(Err(Status::Corrupt)), "inode on {mdt}");
+        assert!(world.servers[0].mds.under_way().is_empty(), "{}", world.under_way());
+    }
 }
 
 #[test]

@@ -57,6 +57,9 @@ pub struct World {
     frames: VecDeque<Frame>,
     /// Frames between these are lost.
     pub cut: BTreeSet<(Endpoint, Endpoint)>,
+    /// Replies of the first of these MDTs to the second are kept until they are let go.
+    pub held: Option<(u16, u16)>,
+    kept: VecDeque<Frame>,
     ost: FakeOst,
 }
 
@@ -111,6 +114,8 @@ impl World {
             events: Vec::new(),
             frames: VecDeque::new(),
             cut: BTreeSet::new(),
+            held: None,
+            kept: VecDeque::new(),
             ost,
         };
         for index in 0..mdt_count {
@@ -238,6 +243,13 @@ impl World {
         if self.cut.contains(&(frame.src, frame.dst)) {
             return;
         }
+        let is_held = self.held.is_some_and(|(from, to)| {
+            let link = (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)));
+            frame.kind == FrameKind::Reply && (frame.src, frame.dst) == link
+        });
+        if is_held {
+            return self.kept.push_back(frame);
+        }
         match frame.dst {
             Endpoint::Target(target) if target.kind == base::TargetKind::Mdt => {
                 self.give(target.index, Input::Frame(frame));
@@ -289,6 +301,16 @@ impl World {
                 _ => {}
             }
         }
+    }
+
+    /// Delivers what was held, late. How much that was.
+    pub fn let_go(&mut self) -> usize {
+        self.held = None;
+        let kept = std::mem::take(&mut self.kept);
+        let kept_count = kept.len();
+        self.frames.extend(kept);
+        self.run();
+        kept_count
     }
 
     pub fn submit(&mut self, client: usize, target: TargetId, request: Request, kind: Kind) -> Ticket {
