@@ -382,14 +382,14 @@ async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) 
         return Err(Status::Io);
     }
     let byte_count = data.len() as u64;
-    let mut tries = 0;
+    let (mut tries, mut tried_at) = (0, None);
     loop {
         be_writer(ctx, file.fid).await?;
         let hulls = (0..file.layout.osts.len() as u32).map(|stripe| (stripe, Extent::WHOLE)).collect();
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, Extent::WHOLE).await;
         let (pins, result) = match locked {
             Ok(pins) => {
-                let result = append_locked(ctx, file, &data, &pins).await;
+                let result = append_locked(ctx, file, &data, &pins, &mut tried_at).await;
                 (pins, result)
             }
             Err(status) => (BTreeMap::new(), Err(status)),
@@ -409,19 +409,30 @@ async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) 
     }
 }
 
-/// Where the bytes were put.
-async fn append_locked(ctx: &Ctx, file: &File, data: &Bytes, pins: &BTreeMap<u32, Pin>) -> Outcome<u64> {
+/// Where the bytes were put. `tried_at` is where an earlier try may have put them, in part or whole: they must not be there
+/// twice. Where the file still ends there, nothing is there of it, or not any more.
+async fn append_locked(
+    ctx: &Ctx,
+    file: &File,
+    data: &Bytes,
+    pins: &BTreeMap<u32, Pin>,
+    tried_at: &mut Option<u64>,
+) -> Outcome<u64> {
     let FileSize { size_bytes, .. } = object_size(ctx, file).await?;
+    if tried_at.is_some_and(|tried_at| tried_at != size_bytes) {
+        return Err(Status::Io);
+    }
     let extent = Extent::at(size_bytes, data.len() as u64);
     if extent.byte_count() != data.len() as u64 {
         return Err(Status::TooBig);
     }
-    match write_pieces(ctx, file, extent, &file.layout.pieces(extent), data, pins).await {
-        Ok(()) => Ok(size_bytes),
-        // It may be there, and must not be there twice.
-        Err(Status::Evicted) => Err(Status::Io),
-        Err(status) => Err(status),
+    let pieces = file.layout.pieces(extent);
+    let result = write_pieces(ctx, file, extent, &pieces, data, pins).await;
+    // Refused for its lock, a single piece was not executed.
+    if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {
+        *tried_at = Some(size_bytes);
     }
+    result.map(|()| size_bytes)
 }
 
 /// The kernel's pages of a range are not what was written past them. Nobody waits for it: a notification may itself

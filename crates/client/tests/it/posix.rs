@@ -1,6 +1,6 @@
 //! One mount: calls do what POSIX says.
 
-use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER, World, write_call};
+use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER, World, append_call};
 use base::limits::FLOCK_WAITS_MAX;
 use base::{Duration, FileType, SetTime, WallTime};
 use client::{Answer, Call, Event, SetattrCall};
@@ -140,11 +140,7 @@ fn appends_go_to_the_end_wherever_the_kernel_thinks_it_is() {
     let (fh, mode) = world.open(1, node, O_WRONLY | O_APPEND);
     assert!(mode.is_direct);
     assert_eq!(world.write(0, file, 0, b"12345"), Ok(5));
-    let mut call = write_call((node, fh), 0, b"678");
-    if let Call::Write { flags, .. } = &mut call {
-        *flags = O_WRONLY | O_APPEND;
-    }
-    assert_eq!(world.call(1, call), Ok(Answer::Written(3)));
+    assert_eq!(world.call(1, append_call((node, fh), b"678")), Ok(Answer::Written(3)));
     assert_eq!(world.read(0, file, 0, 100), b"12345678");
 }
 

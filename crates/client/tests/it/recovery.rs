@@ -1,6 +1,6 @@
 //! Restarts of servers, and evictions.
 
-use crate::world::{O_RDWR, TOP, World, write_call};
+use crate::world::{Loss, O_RDWR, TOP, World, append_call, write_call};
 use base::{Duration, TargetId};
 use client::{Answer, Call, Event, Notify};
 use wire::mdt::{FileLock, FlockKind};
@@ -225,6 +225,29 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let node = world.lookup(1, TOP, "f").expect("it is there").node;
     let (fh, _) = world.open(1, node, O_RDWR);
     assert_eq!(world.read(1, (node, fh), 0, 100), b"again");
+}
+
+/// The OST evicts a mount while an append is on its way to it: once the request was lost, once the answer. Who cannot know
+/// whether it is there says so, and it is never there twice.
+#[test]
+fn an_append_that_meets_an_eviction_is_done_once_or_refused() {
+    for (loses, expected) in [(Loss::Writes, Ok(Answer::Written(6))), (Loss::AnswersToWrites, Err(EIO))] {
+        let mut world = World::new(1, 1, 2);
+        let file = world.create(0, TOP, "log");
+        assert_eq!(world.call(0, append_call(file, b"first ")), Ok(Answer::Written(6)));
+        world.pass(Duration::from_secs(3));
+        world.mounts[0].loses = Some(loses);
+        let appending = world.begin(0, append_call(file, b"second"));
+        world.evict_from_ost(0, 0);
+        world.mounts[0].loses = None;
+        assert_eq!(world.finish(0, appending), expected);
+        assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))));
+        assert_eq!(world.read(0, file, 0, 100), b"first second");
+        assert_eq!(world.call(0, append_call(file, b" third")), Ok(Answer::Written(6)));
+        let node = world.lookup(1, TOP, "log").expect("it is there").node;
+        let (fh, _) = world.open(1, node, O_RDWR);
+        assert_eq!(world.read(1, (node, fh), 0, 100), b"first second third");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use base::{
     Attr, ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, TargetConfig, TargetId, Time, WallTime,
+    Xid,
 };
 use bytes::Bytes;
 use client::{
@@ -11,10 +12,10 @@ use client::{
 };
 use mds::{Mds, MdsOptions};
 use oss::{Oss, OssOptions};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MemoryMeta, MemoryObjects, ObjectStore};
-use wire::Frame;
+use wire::{Frame, FrameKind, OstRequest, Request};
 
 pub const O_RDONLY: u32 = 0;
 pub const O_WRONLY: u32 = 1;
@@ -36,6 +37,12 @@ struct OstNode {
     machine: Option<Oss<MemoryMeta, MemoryObjects>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    Writes,
+    AnswersToWrites,
+}
+
 pub struct Mount {
     pub machine: Client,
     id: ClientId,
@@ -51,12 +58,28 @@ pub struct Mount {
     pub is_deaf: bool,
     /// Frames to and from this target are lost.
     pub unreachable: Option<TargetId>,
+    /// What is lost of its writes to OSTs.
+    pub loses: Option<Loss>,
+    write_xids: BTreeSet<Xid>,
     pub groups: Vec<u32>,
     pub has_drained: bool,
     pub sent_count: u64,
 }
 
 impl Mount {
+    /// Whether it gets lost on its way.
+    fn loses(&mut self, frame: &Frame) -> bool {
+        let Some(loses) = self.loses else { return false };
+        if frame.kind == FrameKind::Reply {
+            return loses == Loss::AnswersToWrites && self.write_xids.contains(&frame.xid);
+        }
+        let is_write = matches!(Request::from_bytes(&frame.body), Ok(Request::Ost(OstRequest::Write { .. })));
+        if is_write {
+            self.write_xids.insert(frame.xid);
+        }
+        is_write && loses == Loss::Writes
+    }
+
     fn is_cut_from(&self, other: Endpoint) -> bool {
         self.unreachable.is_some_and(|target| Endpoint::Target(target) == other)
     }
@@ -153,6 +176,8 @@ impl World {
             is_cut_off: false,
             is_deaf: false,
             unreachable: None,
+            loses: None,
+            write_xids: BTreeSet::new(),
             groups: vec![],
             has_drained: false,
             sent_count: 0,
@@ -211,6 +236,12 @@ impl World {
         self.run();
     }
 
+    /// An OST throws a mount out.
+    pub fn evict_from_ost(&mut self, mount: usize, ost: u16) {
+        self.ost_input(usize::from(ost), oss::Input::Evict(self.mounts[mount].id));
+        self.run();
+    }
+
     fn mdt_input(&mut self, index: usize, input: mds::Input) {
         let now = self.now;
         let Some(machine) = &mut self.mdts[index].machine else { return };
@@ -255,7 +286,7 @@ impl World {
                 }
                 Output::Send(frame) => {
                     known.sent_count += 1;
-                    if !known.is_cut_off && !known.is_cut_from(frame.dst) {
+                    if !known.is_cut_off && !known.is_cut_from(frame.dst) && !known.loses(&frame) {
                         self.frames.push_back(frame);
                     }
                 }
@@ -302,7 +333,9 @@ impl World {
                     let is_cut = mount.is_cut_off || mount.is_deaf || mount.is_cut_from(frame.src);
                     mount.id == client && !is_cut
                 };
-                if let Some(mount) = self.mounts.iter().position(hears) {
+                if let Some(mount) = self.mounts.iter().position(hears)
+                    && !self.mounts[mount].loses(&frame)
+                {
                     self.input(mount, Input::Frame(frame));
                 }
             }
@@ -544,6 +577,14 @@ pub fn write_call((node, fh): (u64, u64), offset_bytes: u64, data: &[u8]) -> Cal
         is_writeback: false,
         kill_privileges: false,
     }
+}
+
+pub fn append_call(file: (u64, u64), data: &[u8]) -> Call {
+    let mut call = write_call(file, 0, data);
+    if let Call::Write { flags, .. } = &mut call {
+        *flags = O_WRONLY | O_APPEND;
+    }
+    call
 }
 
 pub const TOP: u64 = ROOT_NODE;
