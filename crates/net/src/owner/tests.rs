@@ -3,6 +3,7 @@
 use super::*;
 use base::{Duration, Now};
 use std::sync::mpsc;
+use std::thread::ThreadId;
 
 /// Counts its inputs and says each number; ticks once, 20 ms after the input 0.
 #[derive(Default)]
@@ -41,11 +42,51 @@ fn counter() -> (Arc<Owner<Counter>>, mpsc::Receiver<Seen>) {
     (Owner::new(Counter::default(), options), receiver)
 }
 
+/// Says on which thread it runs; `true` waits within until it may go on.
+struct Gate {
+    entered: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+}
+
+impl Machine for Gate {
+    type Input = bool;
+    type Output = ThreadId;
+
+    fn handle(&mut self, _: Now, waits: bool, out: &mut Vec<ThreadId>) {
+        if waits {
+            self.entered.send(()).unwrap();
+            self.go_on.recv().unwrap();
+        }
+        out.push(std::thread::current().id());
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+/// Hazard 8.1: nobody else is woken for an input; if the machine is busy, who brings one does not wait either.
 #[test]
 fn an_input_runs_on_the_thread_that_brings_it() {
-    let (owner, outputs) = counter();
-    owner.submit(Some(7));
-    assert_eq!(outputs.try_recv().unwrap(), (1, Some(7)));
+    let (entered_sender, entered) = mpsc::channel();
+    let (go_on, go_on_receiver) = mpsc::channel();
+    let (sender, outputs) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
+    let options = OwnerOptions { tick: || false, frame: |_| false, perform, timer: Timer::start() };
+    let owner = Owner::new(Gate { entered: entered_sender, go_on: go_on_receiver }, options);
+    let here = std::thread::current().id();
+    owner.submit(false);
+    assert_eq!(outputs.try_recv(), Ok(here), "it has run when it is handed in");
+    let other = Arc::clone(&owner);
+    let thread = std::thread::spawn(move || other.submit(true));
+    let there = thread.thread().id();
+    entered.recv().unwrap();
+    owner.submit(false);
+    assert!(outputs.try_recv().is_err(), "it is queued, and this thread is free");
+    go_on.send(()).unwrap();
+    thread.join().unwrap();
+    assert_eq!(outputs.try_iter().collect::<Vec<_>>(), [there, there], "the owner takes it along");
 }
 
 #[test]
