@@ -12,7 +12,7 @@ use crate::mount_table;
 use crate::nid;
 use crate::params;
 use crate::target_dir;
-use base::{ClusterConfig, Extent, Fid, Layout, ObjectId, TargetConfig, TargetId};
+use base::{Attr, ClusterConfig, Extent, Fid, FileType, Layout, ObjectId, TargetConfig, TargetId};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use clap::Parser;
@@ -196,14 +196,54 @@ fn read_mdt_row(bytes: &[u8]) -> bool {
         || decode::<Decision>(bytes).is_ok()
 }
 
+/// A file, a directory with a default layout, a symbolic link.
+fn inodes() -> Vec<mds::rows::Inode> {
+    let time = base::WallTime(1_700_000_000_000_000_000);
+    let attr = Attr {
+        fid: Fid::ROOT,
+        file_type: FileType::Regular,
+        permissions: 0o644,
+        uid: 1000,
+        gid: 1000,
+        link_count: 2,
+        rdev: 0,
+        size_bytes: 12_345,
+        block_count: 32,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        mtime_stamp: time,
+        version: base::Version::default(),
+        is_size_known: true,
+        write_epoch: 3,
+        has_xattrs: true,
+    };
+    let file = mds::rows::Inode {
+        attr,
+        layout: Some(layout()),
+        symlink_target: None,
+        default_layout: None,
+        xattr_name_bytes: 5,
+        xattr_count: 1,
+    };
+    let mut directory = mds::rows::Inode { layout: None, ..file.clone() };
+    directory.attr.file_type = FileType::Directory;
+    directory.default_layout = Some(wire::mdt::LayoutHint { stripe_count: Some(2), ..Default::default() });
+    let mut link = mds::rows::Inode { layout: None, symlink_target: Some(b"there".to_vec()), ..file.clone() };
+    link.attr.file_type = FileType::Symlink;
+    vec![file, directory, link]
+}
+
 fn mdt_rows() -> Vec<Vec<u8>> {
     use mds::rows::{Decision, Dentry, Destroy, KnownTargets, encode};
-    let mut rows = vec![
-        encode(&Dentry { fid: Fid::ROOT, file_type: base::FileType::Directory }),
+    let mut rows: Vec<Vec<u8>> = inodes().iter().map(encode).collect();
+    rows.extend([
+        encode(&Dentry { fid: Fid::ROOT, file_type: FileType::Directory }),
         encode(&Destroy { stripes: vec![1, 2] }),
         encode(&KnownTargets { osts: vec![0, 1], mdt_count: 2 }),
         encode(&Decision { participants: vec![1] }),
-    ];
+    ]);
     let version = rows.first().and_then(|row| row.first()).copied().unwrap_or_default();
     rows.extend(by_tags::<mds::rows::Prepare>(&[version]).into_iter().take(20));
     rows
