@@ -74,6 +74,24 @@ pub fn is_alive(pid: u32) -> bool {
     state.is_some_and(|state| !"ZX".contains(state)) || thread_count.is_some_and(|count| count > 1)
 }
 
+/// True for a process that has ended or is about to: it only lets go of what it has.
+pub fn is_going(pid: u32) -> bool {
+    // From the kernel's headers: PF_EXITING.
+    const EXITING: u32 = 4;
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let is_dead = fields.next().is_none_or(|state| "ZX".contains(state));
+    // Field 9 of proc(5), six after the state.
+    let flags: u32 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or_default();
+    let is_killed = |line: &str| {
+        let pending = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        let pending = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        pending.is_some_and(|set| set & (1 << (libc::SIGKILL - 1)) != 0)
+    };
+    is_dead || flags & EXITING != 0 || status.lines().any(is_killed)
+}
+
 pub fn uid() -> u32 {
     // SAFETY: cannot fail.
     unsafe { libc::geteuid() }
@@ -85,13 +103,13 @@ pub fn owner() -> (u32, u32) {
     unsafe { (libc::geteuid(), libc::getegid()) }
 }
 
-/// Makes the command start in a session of its own, with `fd` open under the same number.
-pub fn detach(command: &mut Command, fd: i32) {
+/// Makes the command start in a session of its own, with these descriptors open under the same numbers.
+pub fn detach(command: &mut Command, open: Vec<i32>) {
     let prepare = move || {
-        // SAFETY: both calls are safe after fork; the descriptor is open here.
+        // SAFETY: both calls are safe after fork; the descriptors are open here.
         unsafe {
             libc::setsid();
-            check(libc::fcntl(fd, libc::F_SETFD, 0))
+            open.iter().try_for_each(|fd| check(libc::fcntl(*fd, libc::F_SETFD, 0)))
         }
     };
     // SAFETY: `prepare` allocates nothing and takes no lock.
@@ -182,6 +200,33 @@ pub fn drop_pages(file: &File) -> io::Result<()> {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
+}
+
+/// `MAJOR:MINOR` of what a path leads to, as mount tables write it. Asks no file system: only what the kernel knows.
+pub fn device_of(path: &Path) -> io::Result<String> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+    // SAFETY: all zeros is a valid statx; the string ends with NUL, and both live across the call.
+    let found = unsafe {
+        let mut found: libc::statx = std::mem::zeroed();
+        check(libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, 0, &raw mut found))?;
+        found
+    };
+    Ok(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Whether we may make files in this directory.
+pub fn is_writable(dir: &Path) -> bool {
+    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the string ends with NUL and lives across the call.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
+}
+
+/// Writes pages out that were changed through mappings (syncfs(2)). FUSE is not told; its write requests are what matters.
+pub fn write_pages(dir: &Path) -> io::Result<()> {
+    let dir = File::open(dir)?;
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::syncfs(dir.as_raw_fd()) })
 }
 
 /// lgetxattr(2), only the length of the value.

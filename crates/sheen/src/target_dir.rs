@@ -1,15 +1,20 @@
 //! The directory of a target as the binary needs it: what `store_disk` keeps there, and where its management server
 //! is (`mgsnode`, one address a line).
 
+use crate::sys;
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use store_disk::{Superblock, TargetDirectory};
+use std::time::{Duration, Instant};
+use store_disk::{DirectoryError, Superblock, TargetDirectory};
 
 const MGSNODE: &str = "mgsnode";
 const MGSNODE_BYTES_MAX: u64 = 64 << 10;
+/// How long a killed server may take to be gone: with a gigabyte of memory and a disk that is busy, seconds.
+const GOING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A target's directory, open and locked.
 #[derive(Debug)]
@@ -48,17 +53,31 @@ pub fn make(path: &Path, id: TargetId, fsname: &str, mgs: &[String]) -> Result<(
         bail!("{} is no directory; choose another one", path.display());
     }
     let fsname = if id.kind == TargetKind::Mgt { "" } else { fsname };
-    let is_new = !path.exists();
+    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.exists()).collect();
     let cannot = || format!("cannot write to {}", path.display());
     let superblock = Superblock::new(fsname, id).with_context(cannot)?;
-    let _locked = TargetDirectory::create(path, superblock)?;
-    if is_new {
+    let addresses = mgs.join("\n") + "\n";
+    let beside = [(MGSNODE, addresses.as_bytes())];
+    let beside = if mgs.is_empty() { &[] } else { &beside[..] };
+    let made = TargetDirectory::create(path, superblock, beside);
+    if matches!(made, Err(DirectoryError::Io { .. })) {
+        // As it was before. Any other failure means that somebody else is at work there.
+        missing.into_iter().for_each(|dir| drop(remove_begun(dir)));
+    } else if made.is_ok() && !missing.is_empty() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).with_context(cannot)?;
     }
-    if !mgs.is_empty() {
-        fs::write(path.join(MGSNODE), mgs.join("\n") + "\n").with_context(cannot)?;
+    made.map(drop).map_err(Into::into)
+}
+
+/// Removes a directory in which a target was begun, not one that has become a target.
+fn remove_begun(dir: &Path) -> io::Result<()> {
+    if !exists(dir) {
+        for name in [MGSNODE, "target.json.new", "lock"] {
+            // Perhaps it did not get that far.
+            let _ = fs::remove_file(dir.join(name));
+        }
     }
-    Ok(())
+    fs::remove_dir(dir)
 }
 
 /// Opens and locks a target's directory.
@@ -67,7 +86,7 @@ pub fn make(path: &Path, id: TargetId, fsname: &str, mgs: &[String]) -> Result<(
 /// It is no target, damaged, of another version, or served already.
 pub fn open(path: &Path) -> Result<TargetDir> {
     let path = path.canonicalize().with_context(|| format!("there is no directory {}", path.display()))?;
-    let directory = TargetDirectory::open(&path)?;
+    let directory = open_soon(&path)?;
     let superblock = directory.superblock();
     let damaged = || format!("{} is damaged; restore its target.json from a copy", path.display());
     let id = superblock.target_id().with_context(damaged)?;
@@ -77,6 +96,19 @@ pub fn open(path: &Path) -> Result<TargetDir> {
         crate::nid::check_fsname(&superblock.fsname).with_context(damaged)?;
     }
     Ok(TargetDir { id, fsname: superblock.fsname.clone(), uuid, mgs: read_mgs(&path)?, directory, path })
+}
+
+/// A server that was killed lets go of its target only when the kernel has taken it down: it is waited for, any other is not.
+fn open_soon(path: &Path) -> Result<TargetDirectory, DirectoryError> {
+    let start = Instant::now();
+    loop {
+        let opened = TargetDirectory::open(path);
+        let Err(DirectoryError::Running { pid, .. }) = &opened else { return opened };
+        if !pid.parse().is_ok_and(sys::is_going) || start.elapsed() > GOING_TIMEOUT {
+            return opened;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Addresses, one a line; `None` when one of them is none.

@@ -15,6 +15,8 @@ pub const FORMAT_VERSION: u32 = 1;
 /// A superblock is a few hundred bytes; more is not one.
 const SUPERBLOCK_BYTES_MAX: u64 = 64 << 10;
 const SUPERBLOCK_NAME: &str = "target.json";
+/// Where it is written before it takes its place.
+const ASIDE_NAME: &str = "target.json.new";
 const LOCK_NAME: &str = "lock";
 
 /// What a target's directory says about itself.
@@ -106,29 +108,29 @@ pub struct TargetDirectory {
 }
 
 impl TargetDirectory {
-    /// Makes a target in a directory that is empty or does not exist. It is locked until the result is dropped.
+    /// Makes a target in a directory that is empty or does not exist. It is locked until the result is dropped. `beside` are
+    /// further files, name and contents: durable before the superblock, so that a target that is there has them.
     ///
     /// # Errors
     /// See [`DirectoryError`].
-    pub fn create(path: &Path, superblock: Superblock) -> Result<TargetDirectory, DirectoryError> {
+    pub fn create(
+        path: &Path,
+        superblock: Superblock,
+        beside: &[(&str, &[u8])],
+    ) -> Result<TargetDirectory, DirectoryError> {
         let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
         std::fs::create_dir_all(path).map_err(io)?;
-        if path.join(SUPERBLOCK_NAME).exists() {
-            let (target, fsname) = match read_superblock(path) {
-                Ok(found) => (found.target, found.fsname),
-                Err(_) => ("damaged".to_string(), "an unknown file system".to_string()),
-            };
-            return Err(DirectoryError::Exists { path: path.to_path_buf(), target, fsname });
-        }
-        for entry in std::fs::read_dir(path).map_err(io)? {
-            // What a file system puts into its own root, and what a mkfs that was interrupted left.
-            let name = entry.map_err(io)?.file_name();
-            if !["lost+found", LOCK_NAME, "target.json.new"].iter().any(|known| name == *known) {
-                return Err(DirectoryError::NotEmpty { path: path.to_path_buf() });
-            }
-        }
+        check_free(path, beside)?;
         let lock = lock(path)?;
+        // Somebody else may have been faster.
+        check_free(path, beside)?;
         let directory = TargetDirectory { path: path.to_path_buf(), superblock, _lock: lock };
+        for (name, bytes) in beside {
+            let file = device::open(&path.join(name), true).map_err(io)?;
+            file.set_len(0).map_err(io)?;
+            device::write_all(&file, bytes, 0).map_err(|(_, error)| io(error))?;
+            Syncing::from_environment().sync_all(&file).map_err(io)?;
+        }
         directory.write_superblock()?;
         Ok(directory)
     }
@@ -203,7 +205,7 @@ impl TargetDirectory {
         let stored = Stored { superblock: self.superblock.clone(), crc32c };
         let mut bytes = serde_json::to_vec_pretty(&stored).map_err(|error| io(error.into()))?;
         bytes.push(b'\n');
-        let aside = self.path.join("target.json.new");
+        let aside = self.path.join(ASIDE_NAME);
         let file = device::open(&aside, true).map_err(io)?;
         file.set_len(0).map_err(io)?;
         device::write_all(&file, &bytes, 0).map_err(|(_, error)| io(error))?;
@@ -211,6 +213,28 @@ impl TargetDirectory {
         std::fs::rename(&aside, self.path.join(SUPERBLOCK_NAME)).map_err(io)?;
         syncing.sync_directory(&self.path).map_err(io)
     }
+}
+
+/// Refuses a directory that is a target, or holds anything but what a file system puts into its own root and what a mkfs that was
+/// interrupted left.
+fn check_free(path: &Path, beside: &[(&str, &[u8])]) -> Result<(), DirectoryError> {
+    let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
+    if path.join(SUPERBLOCK_NAME).exists() {
+        let (target, fsname) = match read_superblock(path) {
+            Ok(found) => (found.target, found.fsname),
+            Err(_) => ("damaged".to_string(), "an unknown file system".to_string()),
+        };
+        return Err(DirectoryError::Exists { path: path.to_path_buf(), target, fsname });
+    }
+    let left = ["lost+found", LOCK_NAME, ASIDE_NAME];
+    let known: Vec<&str> = left.into_iter().chain(beside.iter().map(|(name, _)| *name)).collect();
+    for entry in std::fs::read_dir(path).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        if !known.iter().any(|known| name == *known) {
+            return Err(DirectoryError::NotEmpty { path: path.to_path_buf() });
+        }
+    }
+    Ok(())
 }
 
 fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {

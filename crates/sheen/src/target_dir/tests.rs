@@ -29,6 +29,38 @@ fn a_directory_with_something_in_it_is_left_alone() {
     assert!(open(dir.path()).unwrap_err().to_string().contains("not a target"));
 }
 
+/// What mkfs has begun is gone when it fails, directories that it made too; what was there before stays.
+#[test]
+fn a_failed_mkfs_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new/parent/ost");
+    // No file system takes this: a directory stands where a file shall be.
+    let made = |path: &Path| {
+        fs::create_dir_all(path.join("target.json.new")).unwrap();
+        make(path, TargetId::ost(0), "fs", &["h:1".to_owned()]).unwrap_err();
+    };
+    fs::create_dir(dir.path().join("there")).unwrap();
+    made(&dir.path().join("there"));
+    assert!(dir.path().join("there").exists());
+    assert!(!dir.path().join("there/target.json").exists());
+    fs::create_dir(dir.path().join("begun")).unwrap();
+    fs::write(dir.path().join("begun/lock"), "").unwrap();
+    fs::write(dir.path().join("begun/mgsnode"), "h").unwrap();
+    remove_begun(&dir.path().join("begun")).unwrap();
+    make(&path, TargetId::ost(0), "fs", &[]).unwrap();
+    remove_begun(&path).unwrap_err();
+    open(&path).unwrap();
+}
+
+/// A killed mkfs has not written the superblock yet: the next one takes the directory.
+#[test]
+fn a_begun_target_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(MGSNODE), "h:1\nh").unwrap();
+    make(dir.path(), TargetId::ost(0), "fs", &["h:2".to_owned()]).unwrap();
+    assert_eq!(open(dir.path()).unwrap().mgs, ["h:2"]);
+}
+
 #[test]
 fn a_damaged_address_of_the_management_server_is_one_line() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ fn superblock() -> Superblock {
 fn a_target_is_found_again_and_counts_its_lives() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a/b");
-    let made = TargetDirectory::create(&path, superblock()).unwrap().superblock().clone();
+    let made = TargetDirectory::create(&path, superblock(), &[]).unwrap().superblock().clone();
     let mut opened = TargetDirectory::open(&path).unwrap();
     assert_eq!(*opened.superblock(), made);
     assert_eq!(made.target_id(), Some(TargetId::ost(3)));
@@ -27,7 +27,7 @@ fn a_target_is_found_again_and_counts_its_lives() {
 #[test]
 fn one_owner_at_a_time_and_the_second_learns_who() {
     let dir = tempfile::tempdir().unwrap();
-    let first = TargetDirectory::create(dir.path(), superblock()).unwrap();
+    let first = TargetDirectory::create(dir.path(), superblock(), &[]).unwrap();
     let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("already running as pid {}", std::process::id())), "{error}");
     drop(first);
@@ -37,13 +37,16 @@ fn one_owner_at_a_time_and_the_second_learns_who() {
 #[test]
 fn what_is_there_is_not_made_again() {
     let dir = tempfile::tempdir().unwrap();
-    drop(TargetDirectory::create(dir.path(), superblock()).unwrap());
-    let again = TargetDirectory::create(dir.path(), superblock());
+    drop(TargetDirectory::create(dir.path(), superblock(), &[]).unwrap());
+    let again = TargetDirectory::create(dir.path(), superblock(), &[]);
     assert!(matches!(again, Err(DirectoryError::Exists { .. })));
     let full = dir.path().join("full");
     std::fs::create_dir(&full).unwrap();
     std::fs::write(full.join("thesis.tex"), b"x").unwrap();
-    assert!(matches!(TargetDirectory::create(&full, superblock()), Err(DirectoryError::NotEmpty { .. })));
+    assert!(matches!(
+        TargetDirectory::create(&full, superblock(), &[]),
+        Err(DirectoryError::NotEmpty { .. })
+    ));
     assert!(matches!(TargetDirectory::open(&full), Err(DirectoryError::NotATarget { .. })));
     assert!(matches!(
         TargetDirectory::open(&dir.path().join("none")),
@@ -51,10 +54,31 @@ fn what_is_there_is_not_made_again() {
     ));
 }
 
+/// A target is never there without what belongs to it: the superblock comes last, and what was begun is taken up.
+#[test]
+fn files_beside_the_superblock_come_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let beside: &[(&str, &[u8])] = &[("address", b"h:1\n")];
+    std::fs::write(dir.path().join("address"), "an interrupted mkfs wrote something longer").unwrap();
+    std::fs::write(dir.path().join("target.json.new"), "half").unwrap();
+    assert!(matches!(
+        TargetDirectory::create(dir.path(), superblock(), &[]),
+        Err(DirectoryError::NotEmpty { .. })
+    ));
+    drop(TargetDirectory::create(dir.path(), superblock(), beside).unwrap());
+    assert_eq!(std::fs::read(dir.path().join("address")).unwrap(), b"h:1\n");
+    TargetDirectory::open(dir.path()).unwrap();
+    // A file beside it that cannot be written: there is no superblock.
+    let other = tempfile::tempdir().unwrap();
+    std::fs::create_dir(other.path().join("address")).unwrap();
+    assert!(TargetDirectory::create(other.path(), superblock(), beside).is_err());
+    assert!(!other.path().join("target.json").exists());
+}
+
 #[test]
 fn a_flipped_bit_or_a_cut_is_refused_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    drop(TargetDirectory::create(dir.path(), superblock()).unwrap());
+    drop(TargetDirectory::create(dir.path(), superblock(), &[]).unwrap());
     let path = dir.path().join("target.json");
     let sound = std::fs::read(&path).unwrap();
     let made = TargetDirectory::peek(dir.path()).unwrap();
@@ -79,7 +103,7 @@ fn a_flipped_bit_or_a_cut_is_refused_in_one_line() {
 fn other_versions_and_features_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let odd = Superblock { features: vec!["holograms".to_string()], ..superblock() };
-    drop(TargetDirectory::create(dir.path(), odd).unwrap());
+    drop(TargetDirectory::create(dir.path(), odd, &[]).unwrap());
     let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains("needs the feature holograms"), "{error}");
     std::fs::write(dir.path().join("target.json"), b"{\"format_version\": 2, \"new\": []}").unwrap();
