@@ -287,12 +287,15 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     match umount2(path, flags) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) && !is_root() => {
             let mut command = Command::new("fusermount3");
-            command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
+            command.env("LC_ALL", "C").arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
             let output = command.output()?;
             if output.status.success() {
                 return Ok(());
             }
-            Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            // It has words only, in English.
+            let is_busy = said.contains("resource busy");
+            Err(if is_busy { io::Error::from_raw_os_error(libc::EBUSY) } else { io::Error::other(said) })
         }
         other => other,
     }

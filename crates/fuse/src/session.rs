@@ -248,8 +248,9 @@ impl Session {
         abort(self.connection, self.is_mounted.then_some(&self.path))
     }
 
-    /// Whether the kernel still holds the connection. Once it does not, its number may already be somebody else's.
-    fn is_connected(&self) -> bool {
+    /// Whether the kernel still holds the connection: after an unmount, when the mount has copies or files are open. Once it
+    /// does not, its number may already be somebody else's.
+    pub fn is_connected(&self) -> bool {
         sys::poll([self.device.as_raw_fd()], 0).is_ok_and(|[events]| events & libc::POLLERR == 0)
     }
 

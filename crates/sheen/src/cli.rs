@@ -2,6 +2,7 @@
 //! umount(8) to `mount.sheen`, `mount.fuse.sheen`, `umount.sheen`, `umount.fuse.sheen`.
 
 use crate::cluster::Identity;
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -130,7 +131,7 @@ pub struct Down {
     /// Where the data live [default: $XDG_STATE_HOME/sheen]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Unmount even while files are open
+    /// Also while files are open: when everything is durable, who has them open gets errors
     #[arg(long)]
     pub force: bool,
 }
@@ -169,6 +170,9 @@ pub struct Background {
     pub cluster_dir: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub ready_fd: Option<i32>,
+    /// Kept open until the process is ready
+    #[arg(long, hide = true)]
+    pub held_fd: Option<i32>,
     /// Who the mount of `up` is to its servers: ID:INCARNATION
     #[arg(long, hide = true)]
     pub identity: Option<Identity>,
@@ -223,9 +227,12 @@ pub struct Mount {
 #[derive(Debug, Args)]
 pub struct Umount {
     pub mount: PathBuf,
-    /// Detach even while files are open
+    /// Detach even while files are open; who has them open goes on
     #[arg(short, long)]
     pub lazy: bool,
+    /// Detach even while files are open; who has them open gets errors
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -305,6 +312,28 @@ pub enum LctlCommand {
     },
 }
 
+/// Says which argument must be text and is not. Paths may be any bytes: for the parser it is wrong only elsewhere.
+pub fn no_text(arguments: &[OsString]) -> Option<String> {
+    let is_wrong = |arguments: &[OsString]| {
+        Cli::try_parse_from(arguments).is_err_and(|error| error.kind() == ErrorKind::InvalidUtf8)
+    };
+    if !is_wrong(arguments) {
+        return None;
+    }
+    let mut arguments = arguments.to_vec();
+    for at in 0..arguments.len() {
+        let given = arguments.get_mut(at)?;
+        let text = given.to_string_lossy().into_owned();
+        if given.to_str().is_none() {
+            *given = text.clone().into();
+            if !is_wrong(&arguments) {
+                return Some(format!("'{text}' is not UTF-8 text; only paths may be other bytes"));
+            }
+        }
+    }
+    None
+}
+
 /// The arguments as if `sheen` had been called, whatever name the program was called by.
 pub fn as_sheen(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
@@ -332,8 +361,10 @@ fn as_umount(arguments: &[OsString]) -> Vec<OsString> {
                 rest.next();
             }
             Some(flags) if flags.starts_with('-') => {
-                if flags.contains(['l', 'f']) {
-                    out.push("--lazy".into());
+                for (letter, option) in [('l', "--lazy"), ('f', "--force")] {
+                    if flags.contains(letter) {
+                        out.push(option.into());
+                    }
                 }
             }
             _ => out.push(argument.clone()),

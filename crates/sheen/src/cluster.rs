@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-const FILE: &str = "cluster.json";
+pub const FILE: &str = "cluster.json";
 /// Where it is written before it takes its place.
 pub const FILE_ASIDE: &str = "cluster.json.new";
 const FORMAT: u32 = 1;
@@ -28,6 +28,7 @@ pub struct Server {
 pub struct Cluster {
     pub format: u32,
     pub fsname: String,
+    #[serde(with = "crate::path_words")]
     pub mount: PathBuf,
     pub is_split: bool,
     pub transport: String,

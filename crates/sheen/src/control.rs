@@ -1,10 +1,12 @@
-//! Control sockets: one per process, in one directory, for the tools of the same user. One JSON line asks, one answers.
+//! Control sockets: one per process, in one directory, for the tools of the same user. One JSON line asks, one answers. What takes
+//! its time says in notes before the answer what it waits for; the tool shows them.
 
+use crate::path_words;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one line; nothing longer is read.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// A process that does not answer for this long hangs.
+/// The address of a socket has 108 bytes with the zero at its end; after the directory come a slash, a process id and `.sock`.
+const DIR_BYTES_MAX: usize = 108 - 1 - "/4194304.sock".len();
+/// A process that says nothing for this long hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,12 +26,13 @@ pub enum Ask {
     Status,
     /// End the process cleanly; answered before that.
     Stop {
-        lazy: bool,
+        leave: Leave,
     },
-    /// Unmount, after everything is durable.
+    /// Unmount, after everything is durable. A mount that is gone already is no error.
     Unmount {
+        #[serde(with = "path_words")]
         mount: PathBuf,
-        lazy: bool,
+        leave: Leave,
     },
     /// Parameters that match a glob.
     GetParam {
@@ -48,8 +53,28 @@ pub enum Ask {
     },
 }
 
+/// How a mount ends. What was done through it is made durable first in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leave {
+    /// As umount(8): refused while somebody uses it here. Its copies in other places live on, and its client with them.
+    Unmount,
+    /// As `umount -l`: gone from here, and whoever uses it goes on.
+    Detach,
+    /// The end of a cluster: refused while somebody uses it, in any mount namespace; copies that nobody uses are cut off.
+    Stop,
+    /// Whoever uses it gets ENOTCONN from now on.
+    Cut,
+}
+
+/// Tells whoever waits for an answer what is going on.
+pub type Say<'a> = dyn Fn(&str) + 'a;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tell {
+    /// This is not the answer yet: what it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Empty: it worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -71,6 +96,7 @@ impl Tell {
 pub struct Process {
     pub pid: u32,
     /// Directory of the cluster that `up` started it for.
+    #[serde(default, with = "path_words::option")]
     pub cluster_dir: Option<PathBuf>,
     pub targets: Vec<TargetStatus>,
     pub mounts: Vec<MountStatus>,
@@ -84,6 +110,7 @@ pub struct TargetStatus {
     /// `MGS`, `MDT0000`, `OST0003`.
     pub name: String,
     pub fsname: String,
+    #[serde(with = "path_words")]
     pub dir: PathBuf,
     pub nid: String,
     /// `active`, `recovering`, `starting`, `failed`; `down` when nobody serves it.
@@ -95,6 +122,7 @@ pub struct TargetStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
+    #[serde(with = "path_words")]
     pub path: PathBuf,
     pub fsname: String,
     /// As it was given: `NID:/FSNAME`.
@@ -102,6 +130,9 @@ pub struct MountStatus {
     /// NIDs of the management server.
     pub mgs_nids: Vec<String>,
     pub transport: String,
+    /// Unmounted from its path, but copies in other places live on.
+    #[serde(default)]
+    pub is_detached: bool,
     /// Its own options in force; those of mount(2) are in the kernel's table.
     #[serde(default)]
     pub options: Vec<String>,
@@ -113,7 +144,7 @@ pub struct MountStatus {
 pub fn run_dir() -> PathBuf {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("SHEEN_RUN") {
-        return dir;
+        return std::path::absolute(&dir).unwrap_or(dir);
     }
     if sys::uid() == 0 {
         return "/run/sheen".into();
@@ -128,8 +159,23 @@ pub fn run_dir() -> PathBuf {
 /// It cannot be made, or somebody else has made it: in /tmp anybody may, and would then see and answer what is asked there.
 pub fn make_run_dir() -> Result<PathBuf> {
     let dir = run_dir();
+    let byte_count = dir.as_os_str().len();
+    if byte_count > DIR_BYTES_MAX {
+        bail!(
+            "no control socket can be in {}: its path has {byte_count} bytes, and {DIR_BYTES_MAX} are possible; say with SHEEN_RUN where they shall be",
+            dir.display()
+        );
+    }
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir);
-    made.with_context(|| format!("cannot make {}", dir.display()))?;
+    made.with_context(|| {
+        format!("cannot make {} for control sockets; say with SHEEN_RUN where they shall be", dir.display())
+    })?;
+    if !sys::is_writable(&dir) {
+        bail!(
+            "control sockets cannot be written to {}; say with SHEEN_RUN where they shall be",
+            dir.display()
+        );
+    }
     if !is_trusted(&dir) {
         bail!(
             "{} belongs to somebody else; say with SHEEN_RUN where control sockets shall be",
@@ -160,7 +206,7 @@ impl Server {
     ///
     /// # Errors
     /// The directory or the socket cannot be made.
-    pub fn start(answer: impl Fn(Ask) -> Tell + Send + Sync + 'static) -> Result<Server> {
+    pub fn start(answer: impl Fn(Ask, &Say<'_>) -> Tell + Send + Sync + 'static) -> Result<Server> {
         let dir = make_run_dir()?;
         let path = dir.join(format!("{}.sock", std::process::id()));
         // Of an earlier process with our number.
@@ -196,36 +242,56 @@ impl Drop for Server {
     }
 }
 
-fn serve(stream: &UnixStream, answer: &(dyn Fn(Ask) -> Tell + Send + Sync)) -> Result<()> {
+fn serve(stream: &UnixStream, answer: &(dyn Fn(Ask, &Say<'_>) -> Tell + Send + Sync)) -> Result<()> {
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+    let say = |note: &str| {
+        // Who does not listen any more gets no answer either, and what was asked for goes on.
+        let _ = write_line(stream, &Tell { note: Some(note.to_owned()), ..Tell::default() });
+    };
     let tell = match serde_json::from_str(&line) {
-        Ok(ask) => answer(ask),
+        Ok(ask) => answer(ask, &say),
         Err(error) => Tell::error(format!("this process does not understand the request: {error}")),
     };
-    let mut bytes = serde_json::to_vec(&tell)?;
-    bytes.push(b'\n');
-    (&*stream).write_all(&bytes)?;
-    Ok(())
+    write_line(stream, &tell)
 }
 
-/// Asks one process.
+fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
+    let mut bytes = serde_json::to_vec(words)?;
+    bytes.push(b'\n');
+    Ok(stream.write_all(&bytes)?)
+}
+
+/// Asks one process. Its notes go to standard error, each once.
 ///
 /// # Errors
 /// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    let mut bytes = serde_json::to_vec(ask)?;
-    bytes.push(b'\n');
-    (&stream).write_all(&bytes)?;
-    let mut line = String::new();
-    BufReader::new(&stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
-    let tell: Tell = serde_json::from_str(&line).context("a process did not answer on its control socket")?;
-    match tell.error {
-        Some(error) => Err(anyhow!(error)),
-        None => Ok(tell),
+    write_line(&stream, ask)?;
+    let mut lines = BufReader::new(&stream);
+    let mut last_note = None;
+    loop {
+        let mut line = String::new();
+        let read = lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
+        if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+            bail!("a process has said nothing for {} s; see its log", ANSWER_TIMEOUT.as_secs());
+        }
+        read?;
+        let tell: Tell =
+            serde_json::from_str(&line).context("a process did not answer on its control socket")?;
+        match (tell.note, tell.error) {
+            (Some(note), _) => {
+                if last_note.as_ref() != Some(&note) {
+                    eprintln!("sheen: {note}");
+                }
+                last_note = Some(note);
+            }
+            (None, Some(error)) => return Err(anyhow!(error)),
+            (None, None) => return Ok(Tell { note: None, error: None, ..tell }),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Processes in the background: started by us in a session of their own, they say in one line when they are ready or
 //! why not.
 
+use crate::control;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant};
 /// A process that has said nothing for this long hangs.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Somebody who waits for longer than a mount waits for the management server is told what for.
+const NOTE_AFTER: Duration = Duration::from_secs(20);
+
 /// The first words of a background process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
@@ -24,11 +28,12 @@ pub struct Ready {
     pub address: Option<String>,
 }
 
-/// Starts `sheen ARGUMENTS… --ready-fd N --log LOG`; `Starting::wait` says what became of it.
+/// Starts `sheen ARGUMENTS… --ready-fd N --log LOG`; `Starting::wait` says what became of it. The process keeps `held` open until it
+/// is ready, and with it a lock on that file.
 ///
 /// # Errors
 /// It cannot be started at all.
-pub fn start(arguments: &[OsString], log: &Path) -> Result<Starting> {
+pub fn start(arguments: &[OsString], log: &Path, held: Option<&File>) -> Result<Starting> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
@@ -38,8 +43,15 @@ pub fn start(arguments: &[OsString], log: &Path) -> Result<Starting> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(arguments).arg("--log").arg(log).arg("--ready-fd").arg(said.as_raw_fd().to_string());
+    let mut open = vec![said.as_raw_fd()];
+    if let Some(held) = held.map(AsRawFd::as_raw_fd) {
+        command.arg("--held-fd").arg(held.to_string());
+        open.push(held);
+    }
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file).current_dir("/");
-    sys::detach(&mut command, said.as_raw_fd());
+    // It works in another directory, and must be found where we look.
+    command.env("SHEEN_RUN", control::run_dir());
+    sys::detach(&mut command, open);
     let child = command.spawn().context("cannot start a background process")?;
     // Our copy of the writing end: without it the end of the child is the end of its words.
     drop(said);
@@ -54,11 +66,11 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Waits until it is ready.
+    /// Waits until it is ready; says that it does when that takes long. `what` names the process.
     ///
     /// # Errors
     /// What it said, or that it ended or hangs. A hanging one is killed.
-    pub fn wait(self) -> Result<Ready> {
+    pub fn wait(self, what: &str) -> Result<Ready> {
         let (sender, receiver) = mpsc::channel();
         let words = self.words;
         std::thread::spawn(move || {
@@ -67,12 +79,16 @@ impl Starting {
             let _ = BufReader::new(words).read_line(&mut line);
             let _ = sender.send(line);
         });
-        let Ok(line) = receiver.recv_timeout(READY_TIMEOUT) else {
+        let line = receiver.recv_timeout(NOTE_AFTER).or_else(|_| {
+            eprintln!("sheen: waiting for {what} to be ready; see {}", self.log);
+            receiver.recv_timeout(READY_TIMEOUT.saturating_sub(NOTE_AFTER))
+        });
+        let Ok(line) = line else {
             let _ = sys::kill(self.pid, libc::SIGKILL);
-            bail!("a process was not ready after {} s; see {}", READY_TIMEOUT.as_secs(), self.log);
+            bail!("it was not ready after {} s; see {}", READY_TIMEOUT.as_secs(), self.log);
         };
         let Ok(ready) = serde_json::from_str::<Ready>(&line) else {
-            bail!("a process ended at its start; see {}", self.log);
+            bail!("it ended at its start; see {}", self.log);
         };
         match ready.error {
             Some(error) => Err(anyhow!(error)),

@@ -48,8 +48,9 @@ pub fn check_hosts(hosts: Option<&str>, is_insecure_accepted: bool) -> Result<Ve
 fn split(address: &str) -> Result<(&str, Option<u16>)> {
     match address.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => {
-            let port = port.parse().with_context(|| format!("'{port}' in '{address}' is no port number"))?;
-            Ok((host, Some(port)))
+            let number = port.parse().ok();
+            let number = number.with_context(|| format!("'{port}' in '{address}' is no port: 0 to 65535"))?;
+            Ok((host, Some(number)))
         }
         _ => Ok((address, None)),
     }

@@ -10,6 +10,7 @@ mod daemon;
 #[cfg(test)]
 mod fuzz;
 mod helpers;
+mod in_use;
 mod ioctl;
 mod lctl;
 mod lfs;
@@ -21,6 +22,7 @@ mod mount_table;
 mod nid;
 mod node;
 mod params;
+mod path_words;
 mod simulate;
 mod status;
 mod sys;
@@ -34,10 +36,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = cli::as_sheen(std::env::args_os());
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            eprintln!("sheen: {}", usage_line(&error));
+            let line = cli::no_text(&arguments).map_or_else(|| usage_line(&error), |line| one_line(&line));
+            eprintln!("sheen: {line}");
             return ExitCode::from(2);
         }
         Err(help) => {

@@ -7,6 +7,8 @@ mod translate;
 use crate::alive;
 use crate::cli::Transport;
 use crate::cluster::Identity;
+use crate::control::{Leave, Say};
+use crate::in_use;
 use crate::mount_table;
 use anyhow::{Context, Result, anyhow, bail};
 use base::{ClientId, ClusterConfig, Endpoint, FileType, TargetId};
@@ -20,17 +22,23 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use translate::Shape;
 
 pub use translate::STATFS_BLOCK_BYTES;
 
 /// Calls of the process itself have this bit; the kernel's numbers do not.
 const OWN_CALL: u64 = 1 << 63;
-/// A sync or an unmount that takes longer than this has lost its servers.
+/// Servers that have not answered for this long are not waited for.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(40);
+/// How often a sync looks whether the servers answer.
+const SYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// How often somebody who waits is told why. Well below the time after which a silent process counts as hanging.
+const NOTE_INTERVAL: Duration = Duration::from_secs(5);
+/// A file system that lives for so long after it was unmounted is kept by somebody.
+const KEPT_AFTER: Duration = Duration::from_millis(500);
 
 /// What a mount needs of its process.
 pub struct Surroundings {
@@ -235,57 +243,216 @@ impl Mount {
         choices.shown(self.transport)
     }
 
-    /// Makes everything durable that was done through this mount.
+    /// Makes everything durable that was done through this mount. Waits for as long as the servers answer, however slow their
+    /// disks are.
     ///
     /// # Errors
-    /// A target fails or does not answer.
-    pub fn sync(&self) -> Result<()> {
-        match call(&self.owner, &self.shared, Call::SyncAll)? {
-            Ok(_) => Ok(()),
-            Err(errno) => bail!("sync of {}: {}", self.path.display(), io::Error::from_raw_os_error(errno)),
+    /// A target fails, or has not answered for `FINISH_TIMEOUT`.
+    pub fn sync(&self, say: &Say<'_>) -> Result<()> {
+        let answer = begin(&self.owner, &self.shared, Call::SyncAll);
+        let start = Instant::now();
+        let mut silent_since: Option<Instant> = None;
+        let mut notes_after = NOTE_INTERVAL;
+        loop {
+            match answer.recv_timeout(SYNC_INTERVAL) {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(errno)) => {
+                    bail!("sync of {}: {}", self.path.display(), io::Error::from_raw_os_error(errno))
+                }
+                Err(RecvTimeoutError::Disconnected) => bail!("the mount {} has ended", self.path.display()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let silent = self.with_client(|client| silent_targets(client));
+            let since = *silent_since.get_or_insert_with(Instant::now);
+            if silent.is_empty() {
+                silent_since = None;
+            } else if since.elapsed() > FINISH_TIMEOUT {
+                bail!("{} of {} do not answer; see `sheen status`", silent.join(" "), self.path.display());
+            }
+            if start.elapsed() > notes_after {
+                notes_after += NOTE_INTERVAL;
+                let who = if silent.is_empty() { "the servers' disks".to_owned() } else { silent.join(" ") };
+                let seconds = start.elapsed().as_secs();
+                say(&format!("waiting {seconds} s for {who} to make {} durable", self.path.display()));
+            }
         }
     }
 
-    /// Makes everything durable, unmounts and waits until all is finished.
+    /// Makes everything durable, unmounts and, unless others keep it, waits until all is finished.
     ///
     /// # Errors
-    /// Files are open and `is_lazy` is false; nothing has changed then.
-    pub fn unmount(&self, is_lazy: bool) -> Result<()> {
+    /// It is in use, or its servers do not answer, and `leave` does not accept that; nothing has changed then.
+    pub fn unmount(&self, leave: Leave, say: &Say<'_>) -> Result<()> {
         // Somebody else has unmounted it: what is on the path now, if anything, is not ours.
-        if lock(&self.shared.on_destroyed).is_none() {
-            self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended);
+        if self.is_destroyed() {
+            return self.wait_ended();
+        }
+        let device = self.device();
+        let mut is_durable = true;
+        match leave {
+            // What hangs must be out of the way at once.
+            Leave::Detach => {
+                self.detach(leave, &device)?;
+                self.sync(say).unwrap_or_else(|error| say(&format!("{error:#}; detached all the same")));
+            }
+            Leave::Cut => {
+                if let Err(error) = self.flush(say) {
+                    say(&format!("{error:#}; going on all the same"));
+                    is_durable = false;
+                }
+                self.detach(leave, &device)?;
+            }
+            Leave::Unmount | Leave::Stop => {
+                if leave == Leave::Stop {
+                    self.check_unused(&device)?;
+                }
+                if let Err(error) = self.sync(say) {
+                    // Another unmount was faster, perhaps one whose caller was killed.
+                    return if self.is_destroyed() { self.wait_ended() } else { Err(error) };
+                }
+                self.detach(leave, &device)?;
+            }
+        }
+        if self.is_kept() {
+            match leave {
+                Leave::Detach => return Ok(()),
+                Leave::Unmount => {
+                    if let Some(copies) = in_use::named(&in_use::copies(&device)) {
+                        let path = self.path.display();
+                        say(&format!(
+                            "{path} is still mounted {copies}; its client lives until that is gone"
+                        ));
+                    }
+                    return Ok(());
+                }
+                Leave::Stop | Leave::Cut => self.cut_off(leave, &device, is_durable, say),
+            }
+        }
+        self.wait_ended()
+    }
+
+    /// As `sync`, and what programs have changed through mappings, of which nobody has told us.
+    fn flush(&self, say: &Say<'_>) -> Result<()> {
+        self.sync(say)?;
+        let (path, (sender, written)) = (self.path.clone(), mpsc::channel());
+        // On a thread of its own: it ends with the connection at the latest.
+        std::thread::Builder::new().name("write-pages".into()).spawn(move || {
+            let _ = sender.send(crate::sys::write_pages(&path));
+        })?;
+        match written.recv_timeout(FINISH_TIMEOUT) {
+            Ok(Ok(())) => self.sync(say),
+            Ok(Err(error)) => Err(error).with_context(|| format!("cannot flush {}", self.path.display())),
+            Err(_) => bail!("what was changed through mappings of {} is not written", self.path.display()),
+        }
+    }
+
+    /// Whether it is gone from its path, for whoever sees our mount namespace. (Something else may be there.)
+    pub fn is_detached(&self) -> bool {
+        !mount_table::is_mounted_on(&self.path, &self.device())
+    }
+
+    fn is_destroyed(&self) -> bool {
+        lock(&self.shared.on_destroyed).is_none()
+    }
+
+    fn wait_ended(&self) -> Result<()> {
+        if self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended) {
             return Ok(());
         }
-        if let Err(error) = self.sync()
-            && !is_lazy
-        {
-            return Err(error);
+        bail!("{} is unmounted, but its client does not end; see its log", self.path.display())
+    }
+
+    /// As mount tables name it; empty when the kernel does not say.
+    fn device(&self) -> String {
+        let connection = lock(&self.session).as_ref().and_then(Session::connection);
+        // An anonymous device: 20 bits of minor number below the major one.
+        connection.map_or_else(String::new, |number| format!("{}:{}", number >> 20, number & 0xF_FFFF))
+    }
+
+    /// The kernel refuses only what is in use in our own mount namespace, and mounted there.
+    fn check_unused(&self, device: &str) -> Result<()> {
+        let is_detached = self.is_detached();
+        let users = in_use::users(device).into_iter().filter(|user| user.is_elsewhere || is_detached);
+        match in_use::named(&users.collect::<Vec<_>>()) {
+            Some(users) => bail!("{}", self.in_use_line(Leave::Stop, &users)),
+            None => Ok(()),
         }
-        if let Some(session) = lock(&self.session).as_mut() {
-            match session.unmount(is_lazy) {
-                Ok(()) => mount_table::forget_helper(&self.path),
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    bail!(
-                        "{} is in use; close what is open in it, or detach it with --lazy",
-                        self.path.display()
-                    )
-                }
-                // Somebody else was faster.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot unmount {}", self.path.display()));
-                }
-            }
+    }
+
+    fn in_use_line(&self, leave: Leave, by: &str) -> String {
+        let otherwise = match leave {
+            Leave::Unmount => "detach it with --lazy",
+            Leave::Stop | Leave::Cut | Leave::Detach => "cut it off with --force",
+        };
+        format!("{} is in use by {by}; close what is open in it, or {otherwise}", self.path.display())
+    }
+
+    /// Takes the mount out of our mount namespace.
+    fn detach(&self, leave: Leave, device: &str) -> Result<()> {
+        if self.is_detached() {
+            return Ok(());
         }
-        let is_ended = self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended);
-        if !is_ended && is_lazy {
-            // Whoever still has files open gets errors from now on.
-            if let Some(session) = lock(&self.session).as_ref() {
-                let _ = session.abort();
+        if mount_table::mounted_on(&self.path).is_some_and(|top| top.device != device) {
+            bail!("something else is mounted over {}; unmount that first", self.path.display());
+        }
+        let is_lazy = matches!(leave, Leave::Detach | Leave::Cut);
+        let mut guard = lock(&self.session);
+        let Some(session) = guard.as_mut() else { return Ok(()) };
+        match session.unmount(is_lazy) {
+            Ok(()) => mount_table::forget_helper(&self.path),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                drop(guard);
+                let users = in_use::named(&in_use::users(device));
+                let below = || {
+                    mount_table::mounted_below(&self.path)
+                        .map(|path| format!("a mount on {}", path.display()))
+                };
+                let by =
+                    users.or_else(below).unwrap_or_else(|| "a process that cannot be looked at".to_owned());
+                bail!("{}", self.in_use_line(leave, &by))
             }
-            self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended);
+            // Somebody else was faster.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot unmount {}", self.path.display()));
+            }
         }
         Ok(())
+    }
+
+    /// Whether somebody keeps the file system although it was taken out of here.
+    fn is_kept(&self) -> bool {
+        let start = Instant::now();
+        let is_connected = || lock(&self.session).as_ref().is_some_and(Session::is_connected);
+        while !self.is_destroyed() && is_connected() {
+            // A path walk that was on its way holds it for a moment.
+            if start.elapsed() > KEPT_AFTER {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Whoever still has it mounted or open gets ENOTCONN from now on.
+    fn cut_off(&self, leave: Leave, device: &str, is_durable: bool, say: &Say<'_>) {
+        let mut copies = in_use::copies(device);
+        // What is below our own mount point was detached with it, and a mount of somebody else may be there by now.
+        copies.retain(|copy| copy.elsewhere.is_some() || copy.path != self.path);
+        let copied = in_use::named(&copies).map(|copies| format!("still mounted {copies}"));
+        let users = if leave == Leave::Cut { in_use::users(device) } else { Vec::new() };
+        let used = in_use::named(&users).map(|users| format!("in use by {users}"));
+        let reasons: Vec<String> = copied.into_iter().chain(used).collect();
+        if !reasons.is_empty() {
+            let (path, reasons) = (self.path.display(), reasons.join(" and "));
+            let state = if is_durable { "everything is durable, " } else { "" };
+            say(&format!("{path} is {reasons}: {state}cutting it off"));
+        }
+        let aborted = lock(&self.session).as_ref().map_or(Ok(()), Session::abort);
+        if let Err(error) = aborted {
+            // The end of this process does the same.
+            tracing::debug!(%error, "cannot abort the connection");
+        }
     }
 
     /// After the kernel has let go: data are flushed, the sessions ended, the threads joined.
@@ -308,12 +475,26 @@ impl Mount {
 
 /// A call of the process itself, as root.
 fn call(owner: &Owner<Client>, shared: &Shared, call: Call) -> Result<Result<Answer, i32>> {
+    let answer = begin(owner, shared, call).recv_timeout(FINISH_TIMEOUT);
+    answer.map_err(|_| anyhow!("the servers of this mount do not answer; see `sheen status`"))
+}
+
+/// The same, without waiting for the answer.
+fn begin(owner: &Owner<Client>, shared: &Shared, call: Call) -> Receiver<Result<Answer, i32>> {
     let id = shared.next_own_call.fetch_add(1, Ordering::Relaxed);
     let (sender, receiver) = mpsc::channel();
     lock(&shared.own_calls).insert(id, sender);
     owner.submit(Input::Call { id, call, caller: Caller::default() });
-    let answer = receiver.recv_timeout(FINISH_TIMEOUT);
-    answer.map_err(|_| anyhow!("the servers of this mount do not answer; see `sheen status`"))
+    receiver
+}
+
+/// Targets that a call of the client waits for and that have no session now.
+fn silent_targets(client: &Client) -> Vec<String> {
+    let is_silent = |target: &TargetId| {
+        let status = client.target_status(*target);
+        status.is_some_and(|status| status.is_active && !matches!(status.state, "FULL" | "NEW" | "CLOSED"))
+    };
+    client.targets().into_iter().filter(is_silent).map(|target| target.to_string()).collect()
 }
 
 /// The node of a directory, held for the life of the mount.

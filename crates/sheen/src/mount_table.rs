@@ -46,13 +46,33 @@ impl Mounted {
 
 /// All mounts that this process sees, in the order of mounting. Their names are bytes, as names of files are.
 fn all() -> Vec<Mounted> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    read(Path::new("/proc/self/mountinfo"))
+}
+
+/// All mounts that another process sees; none when it is gone or somebody else's.
+pub fn of_process(pid: u32) -> Vec<Mounted> {
+    read(&PathBuf::from(format!("/proc/{pid}/mountinfo")))
+}
+
+fn read(table: &Path) -> Vec<Mounted> {
+    let table = fs::read(table).unwrap_or_default();
     table.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// What is mounted somewhere in this directory, not on itself.
+pub fn mounted_below(path: &Path) -> Option<PathBuf> {
+    let is_below = |mounted: &PathBuf| mounted != path && mounted.starts_with(path);
+    all().into_iter().map(|mounted| mounted.path).find(is_below)
 }
 
 /// What is mounted on exactly this path; the last one, which hides the others.
 pub fn mounted_on(path: &Path) -> Option<Mounted> {
     all().into_iter().rfind(|mounted| mounted.path == path)
+}
+
+/// Whether this device is mounted on this path, perhaps with something else on top.
+pub fn is_mounted_on(path: &Path, device: &str) -> bool {
+    all().iter().any(|mounted| mounted.path == path && mounted.device == device)
 }
 
 /// All mounts of ours that this process sees.

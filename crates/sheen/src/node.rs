@@ -4,7 +4,7 @@ use crate::alive;
 use crate::cli;
 use crate::cluster::Identity;
 use crate::config_client::{self, ConfigClient};
-use crate::control::{self, Ask, MountStatus, Process, TargetStatus, Tell};
+use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
 use crate::listen;
 use crate::logging;
@@ -101,7 +101,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         Some(log) => log.clone(),
         None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
     };
-    retry(choices.retry_count, || daemon::start(&again, &log)?.wait().map(drop))
+    retry(choices.retry_count, || daemon::start(&again, &log, None)?.wait("the mount").map(drop))
 }
 
 /// A remount changes what the kernel keeps; our own options stay what they are.
@@ -133,16 +133,21 @@ fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
 
 /// Starts, says so, and runs until somebody ends it.
 fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) -> Result<()> {
-    let node = match start() {
-        Ok(node) => node,
+    let held = background.held_fd.map(sys::inherited_file);
+    let started = control::make_run_dir().and_then(|_| start()).and_then(|node| {
+        let answering = Arc::clone(&node);
+        Ok((control::Server::start(move |ask, say| answering.answer(ask, say))?, node))
+    });
+    let (_control, node) = match started {
+        Ok(started) => started,
         Err(error) => {
             let line = format!("{error:#}");
             daemon::tell(background.ready_fd, &Ready { error: Some(line), address: None });
             return Err(error);
         }
     };
-    let answering = Arc::clone(&node);
-    let _control = control::Server::start(move |ask| answering.answer(ask))?;
+    // From here on others find this process by its socket.
+    drop(held);
     daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address.clone()) });
     sys::wait_for_end();
     node.stop();
@@ -463,15 +468,16 @@ impl Node {
         }
     }
 
-    fn answer(&self, ask: Ask) -> Tell {
+    fn answer(&self, ask: Ask, say: &Say<'_>) -> Tell {
         let result = match ask {
             Ask::Status => return Tell { process: Some(self.describe()), ..Tell::default() },
-            Ask::Stop { lazy } => self.unmount_all(lazy).map(|()| {
+            Ask::Stop { leave } => self.unmount_all(leave, say).map(|()| {
                 sys::end_myself();
                 Vec::new()
             }),
-            Ask::Unmount { mount, lazy } => {
-                self.find_mount(&mount).and_then(|mount| mount.unmount(lazy)).map(|()| Vec::new())
+            // One that is not there any more was unmounted in the meantime, by an unmount whose caller was killed, say.
+            Ask::Unmount { mount, leave } => {
+                self.find_mount(&mount).map_or(Ok(()), |mount| mount.unmount(leave, say)).map(|()| Vec::new())
             }
             Ask::GetParam { pattern } => Ok(params::get(self, &pattern)),
             Ask::ListParam { pattern, is_recursive } => Ok(params::list(self, &pattern, is_recursive)),
@@ -509,6 +515,7 @@ impl Node {
             source: mount.source.clone(),
             mgs_nids: self.mgs_nids(),
             transport: mount.transport.to_owned(),
+            is_detached: mount.is_detached(),
             options: mount.options(),
             pid: 0,
         });
@@ -521,10 +528,8 @@ impl Node {
         }
     }
 
-    fn find_mount(&self, path: &Path) -> Result<Arc<Mount>> {
-        let mounts = lock(&self.mounts);
-        let found = mounts.iter().find(|mount| mount.path == path).cloned();
-        found.with_context(|| format!("{} is no mount of this process", path.display()))
+    fn find_mount(&self, path: &Path) -> Option<Arc<Mount>> {
+        lock(&self.mounts).iter().find(|mount| mount.path == path).cloned()
     }
 
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
@@ -575,17 +580,19 @@ impl Node {
         }
     }
 
-    fn unmount_all(&self, is_lazy: bool) -> Result<()> {
+    fn unmount_all(&self, leave: Leave, say: &Say<'_>) -> Result<()> {
         let mounts = lock(&self.mounts).clone();
-        mounts.iter().try_for_each(|mount| mount.unmount(is_lazy))
+        mounts.iter().try_for_each(|mount| mount.unmount(leave, say))
     }
 
     /// Ends everything: mounts first, for they need the servers.
     fn stop(&self) {
-        if self.unmount_all(false).is_err()
-            && let Err(error) = self.unmount_all(true)
-        {
-            tracing::warn!("{error:#}");
+        let say = |note: &str| tracing::info!("{note}");
+        if let Err(error) = self.unmount_all(Leave::Stop, &say) {
+            tracing::info!("{error:#}");
+            if let Err(error) = self.unmount_all(Leave::Cut, &say) {
+                tracing::warn!("{error:#}");
+            }
         }
         if let Some(owner) = self.config_owner.get() {
             owner.submit(config_client::Input::Disconnect);

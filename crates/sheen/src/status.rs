@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::cluster::Cluster;
-use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
+use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::lfs;
 use crate::mount_table::{self, Mounted};
 use crate::nid;
@@ -20,6 +20,7 @@ pub const FENCED: &str = "failed";
 struct Report {
     fsname: Option<String>,
     mgs_nid: Option<String>,
+    #[serde(with = "crate::path_words::option")]
     dir: Option<PathBuf>,
     targets: Vec<TargetStatus>,
     mounts: Vec<MountStatus>,
@@ -141,8 +142,8 @@ fn of_cluster(dir: &Path) -> Result<Report> {
 
 fn flatten(processes: &[Process]) -> (Vec<TargetStatus>, Vec<MountStatus>) {
     let targets = processes.iter().flat_map(|process| process.targets.clone()).collect();
-    let mounts = processes.iter().flat_map(|process| process.mounts.clone()).collect();
-    (targets, mounts)
+    let mounts = processes.iter().flat_map(|process| process.mounts.clone());
+    (targets, mounts.filter(|mount| !mount.is_detached).collect())
 }
 
 /// # Errors
@@ -191,12 +192,17 @@ pub fn umount(arguments: &cli::Umount) -> Result<()> {
     }
     for dir in dirs {
         if let Some(pid) = mounter(&dir, &path) {
-            let ask = Ask::Unmount { mount: path, lazy: arguments.lazy };
+            let leave = match (arguments.force, arguments.lazy) {
+                (true, _) => Leave::Cut,
+                (false, true) => Leave::Detach,
+                (false, false) => Leave::Unmount,
+            };
+            let ask = Ask::Unmount { mount: path, leave };
             control::ask(&dir.join(format!("{pid}.sock")), &ask)?;
             return Ok(());
         }
     }
-    unmount_unknown(&path, arguments.lazy)
+    unmount_unknown(&path, arguments.lazy || arguments.force)
 }
 
 /// The process behind a mount, if its socket is in this directory.

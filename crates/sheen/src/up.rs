@@ -1,25 +1,35 @@
 //! `up` and `down`: a whole cluster on this machine.
 
 use crate::cli;
-use crate::cluster::{self, Cluster, Server, Shape};
-use crate::control::{self, Ask, MountStatus, Process};
-use crate::daemon::{self, Starting};
+use crate::cluster::{self, Cluster, Identity, Server, Shape};
+use crate::control::{self, Ask, Leave, MountStatus, Process};
+use crate::daemon;
 use crate::listen;
 use crate::mount_table;
 use crate::nid;
 use crate::status;
+use crate::sys;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
 use base::TargetId;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A process that was asked to end has this long to write its data and go.
-const STOP_TIMEOUT: Duration = Duration::from_secs(50);
+/// A process that was asked to end has this long to write its data and go. Its disk may be slow.
+const STOP_TIMEOUT: Duration = Duration::from_secs(300);
+/// A mount has made everything durable before it is asked to end.
+const MOUNT_STOP_TIMEOUT: Duration = Duration::from_secs(50);
+/// How often somebody who waits is told what for.
+const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 const LOCK_NAME: &str = "up.lock";
+/// How long another `up` or `down` may hold up this one; longer than a process may take to start.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(90);
+/// Two commands at the same time are usual, and soon one after the other.
+const LOCK_NOTE_AFTER: Duration = Duration::from_millis(300);
 /// How long a new configuration takes to reach all servers at most.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -32,24 +42,43 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     if dir.exists() && !dir.is_dir() {
         bail!("{} is no directory; choose another --dir", dir.display());
     }
-    // What is refused changes nothing.
-    plan(arguments, &dir)?;
-    make_private_dir(&dir)?;
-    let _lock = lock(&dir)?;
-    // Another `up` may have been faster.
-    let (mut cluster, listen) = plan(arguments, &dir)?;
-    if !is_mounted(&dir, &cluster) {
-        cluster.next_identity();
+    control::make_run_dir()?;
+    if !dir.join(LOCK_NAME).exists() {
+        // What is refused changes nothing.
+        plan(arguments, &dir)?;
     }
-    // Before the targets: an `up` that is interrupted is taken up by the next.
-    cluster.save(&dir)?;
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    let (lock, mut cluster, listen) = begin(arguments, &dir).inspect_err(|_| {
+        // As it was before, if nobody else has begun there.
+        let is_begun = dir.join(cluster::FILE).exists();
+        for dir in missing.into_iter().filter(|_| !is_begun) {
+            for name in [cluster::FILE_ASIDE, LOCK_NAME] {
+                let _ = fs::remove_file(dir.join(name));
+            }
+            let _ = fs::remove_dir(dir);
+        }
+    })?;
     make_targets(&dir, &cluster)?;
-    start_servers(&dir, &mut cluster, &listen, arguments)?;
+    start_servers(&dir, &mut cluster, &listen, arguments, &lock)?;
     wait_for_config(&dir)?;
-    start_mount(&dir, &cluster)?;
+    start_mount(&dir, &cluster, &lock)?;
     fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
     print_six_lines(&dir, &cluster);
     Ok(())
+}
+
+/// Writes down what is to be started, and keeps others away.
+fn begin(arguments: &cli::Up, dir: &Path) -> Result<(File, Cluster, Listen)> {
+    make_private_dir(dir)?;
+    let lock = lock(dir, "up")?;
+    // Only now it is certain that nobody else is at work here.
+    let (mut cluster, listen) = plan(arguments, dir)?;
+    if !is_mounted(dir, &cluster) {
+        choose_identity(dir, &mut cluster);
+    }
+    // Before the targets: an `up` that is interrupted is taken up by the next.
+    cluster.save(dir)?;
+    Ok((lock, cluster, listen))
 }
 
 /// The cluster as it is to be, with its place to mount on.
@@ -66,6 +95,16 @@ fn plan(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
         mount_table::check_mount_point(&cluster.mount)?;
     }
     Ok((cluster, Listen { host, is_insecure_accepted }))
+}
+
+/// A new start of the mount of before, unless that one lives on somewhere else: then it is another client.
+fn choose_identity(dir: &Path, cluster: &mut Cluster) {
+    let is_left = |mount: &MountStatus| mount.is_detached && mount.path == cluster.mount;
+    if of_cluster(dir).iter().flat_map(|process| &process.mounts).any(is_left) {
+        cluster.mount_identity = Some(Identity::random());
+    } else {
+        cluster.next_identity();
+    }
 }
 
 /// Where the servers listen, and whether that was said to be meant: now, or when the cluster was started before.
@@ -95,7 +134,8 @@ pub fn data_dir(given: Option<&Path>) -> Result<PathBuf> {
 
 fn home() -> Result<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-    home.map(PathBuf::from).context("HOME is not set; say where with --dir and --mount")
+    let home = home.context("HOME is not set; say where with --dir and --mount")?;
+    std::path::absolute(&home).with_context(|| format!("HOME is '{}', no path", home.display()))
 }
 
 /// A new cluster, of which nothing exists yet.
@@ -112,6 +152,13 @@ fn design(arguments: &cli::Up, dir: &Path) -> Result<Cluster> {
         Some(mount) => mount_table::resolve(mount)?,
         None => home()?.join("sheen"),
     };
+    if dir.starts_with(&mount) || mount.starts_with(dir) {
+        bail!(
+            "the data in {} and the mount on {} must not lie in each other; choose another --dir or --mount",
+            dir.display(),
+            mount.display()
+        );
+    }
     if arguments.mount.is_none() {
         fs::create_dir_all(&mount).with_context(|| format!("cannot make {}", mount.display()))?;
     }
@@ -175,12 +222,49 @@ fn make_private_dir(dir: &Path) -> Result<()> {
     made.with_context(|| format!("cannot make {}", dir.display()))
 }
 
-/// One `up` or `down` of a cluster at a time.
-fn lock(dir: &Path) -> Result<File> {
+/// One `up` or `down` of a cluster at a time. The processes that `up` starts have the lock too until they are ready: when an `up`
+/// is killed, the next one waits for what it has begun.
+fn lock(dir: &Path, verb: &str) -> Result<File> {
     let path = dir.join(LOCK_NAME);
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    let opened = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+    let mut file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+    let start = Instant::now();
+    let mut is_told = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+        if start.elapsed() > LOCK_TIMEOUT {
+            let (holder, log) = (lock_holder(&path), dir.join("log"));
+            bail!("{holder} has not ended after {} s; see {}", LOCK_TIMEOUT.as_secs(), log.display());
+        }
+        if !is_told && start.elapsed() > LOCK_NOTE_AFTER {
+            eprintln!("sheen: waiting for {}", lock_holder(&path));
+            is_told = true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Only what others are told: a disk that is full must not keep a cluster from being stopped.
+    let _ = file.set_len(0).and_then(|()| write!(file, "{verb} {}", std::process::id()));
     Ok(file)
+}
+
+/// Who has the lock, as the file says.
+fn lock_holder(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let holder = text.split_once(' ').and_then(|(verb, pid)| Some((verb, pid.parse::<u32>().ok()?)));
+    let dir = path.parent().unwrap_or(path).display();
+    match holder {
+        Some((verb, pid)) if sys::is_alive(pid) => {
+            format!("`sheen {verb}` of {dir}, which runs as pid {pid}")
+        }
+        Some((verb, pid)) => format!("what `sheen {verb}` of {dir}, killed as pid {pid}, has started"),
+        None => format!("another `sheen up` or `sheen down` of {dir}"),
+    }
 }
 
 /// A mount whose process is gone answers nobody: free its place.
@@ -198,7 +282,7 @@ fn free_dead_mount(mount: &Path) -> Result<()> {
 }
 
 fn has_mount(process: &Process, mount: &Path) -> bool {
-    process.mounts.iter().any(|status| status.path == mount)
+    process.mounts.iter().any(|status| status.path == mount && !status.is_detached)
 }
 
 /// Whether the mount of this cluster is there; that of another one on the same path is in the way instead.
@@ -243,25 +327,40 @@ struct Listen {
     is_insecure_accepted: bool,
 }
 
-fn start_servers(dir: &Path, cluster: &mut Cluster, listen: &Listen, arguments: &cli::Up) -> Result<()> {
+fn start_servers(
+    dir: &Path,
+    cluster: &mut Cluster,
+    listen: &Listen,
+    arguments: &cli::Up,
+    lock: &File,
+) -> Result<()> {
     stop_fenced(dir)?;
     let running = of_cluster(dir);
-    let is_running = |server: &Server| {
+    let targets = || running.iter().flat_map(|process| &process.targets);
+    let found = |server: &Server| {
         let first = server.targets.first().map(|target| dir.join(target));
-        running.iter().any(|process| process.targets.iter().any(|target| Some(&target.dir) == first.as_ref()))
+        targets().find(|target| Some(&target.dir) == first.as_ref())
     };
+    for server in &mut cluster.servers {
+        // An `up` that was killed may not have written the address down.
+        if let Some(target) = found(server) {
+            server.address = nid::parse_nid(&target.nid).unwrap_or_else(|_| server.address.clone());
+        }
+    }
     // The management server first: the others need its address.
     for is_first in [true, false] {
         let mut starting = Vec::new();
         for at in 0..cluster.servers.len() {
             let server = &cluster.servers[at];
-            if (at == 0) == is_first && !is_running(server) {
-                starting.push((at, start_server(dir, cluster, server, listen, arguments)?));
+            if (at == 0) == is_first && found(server).is_none() {
+                let arguments = server_arguments(dir, cluster, server, listen, arguments);
+                let log = dir.join("log").join(format!("{}.log", server.name));
+                starting.push((at, daemon::start(&arguments, &log, Some(lock))?));
             }
         }
         for (at, process) in starting {
             let name = &cluster.servers[at].name;
-            let ready = process.wait().with_context(|| format!("{name} did not start"))?;
+            let ready = process.wait(name).with_context(|| format!("{name} did not start"))?;
             cluster.servers[at].address = ready.address.unwrap_or_default();
         }
         cluster.save(dir)?;
@@ -273,7 +372,7 @@ fn start_servers(dir: &Path, cluster: &mut Cluster, listen: &Listen, arguments: 
 fn stop_fenced(dir: &Path) -> Result<()> {
     for process in of_cluster(dir) {
         if let Some(target) = process.targets.iter().find(|target| target.state == status::FENCED) {
-            stop(process.pid).with_context(|| {
+            stop(&process, Leave::Stop).with_context(|| {
                 format!(
                     "{} is fenced; stop it first: sheen down --force --dir {}",
                     target.name,
@@ -303,13 +402,13 @@ fn wait_for_config(dir: &Path) -> Result<()> {
     }
 }
 
-fn start_server(
+fn server_arguments(
     dir: &Path,
     cluster: &Cluster,
     server: &Server,
     listen: &Listen,
     up: &cli::Up,
-) -> Result<Starting> {
+) -> Vec<OsString> {
     let host = &listen.host;
     let mut arguments: Vec<OsString> = vec!["serve".into()];
     arguments.extend(server.targets.iter().map(|target| dir.join(target).into_os_string()));
@@ -332,7 +431,7 @@ fn start_server(
         arguments.extend(["--transport".into(), cluster.transport.clone().into()]);
         arguments.extend(identity_arguments(cluster));
     }
-    daemon::start(&arguments, &dir.join("log").join(format!("{}.log", server.name)))
+    arguments
 }
 
 fn identity_arguments(cluster: &Cluster) -> Vec<OsString> {
@@ -343,7 +442,7 @@ fn identity_arguments(cluster: &Cluster) -> Vec<OsString> {
 }
 
 /// The mount, unless a process has it already.
-fn start_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
+fn start_mount(dir: &Path, cluster: &Cluster, lock: &File) -> Result<()> {
     if is_mounted(dir, cluster) {
         return Ok(());
     }
@@ -359,8 +458,8 @@ fn start_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
         dir.into(),
     ];
     arguments.extend(identity_arguments(cluster));
-    let started = daemon::start(&arguments, &dir.join("log/mount.log"))?;
-    started.wait().context("the mount did not start")?;
+    let started = daemon::start(&arguments, &dir.join("log/mount.log"), Some(lock))?;
+    started.wait("the mount").context("the mount did not start")?;
     Ok(())
 }
 
@@ -377,13 +476,20 @@ fn print_six_lines(dir: &Path, cluster: &Cluster) {
 
 /// Stops a cluster: first its mounts, then its servers, each after its data are safe.
 ///
+/// A mount that somebody uses is left alone, with everything, unless `--force` is said. One that has only been copied to another
+/// mount namespace holds nothing up: it is cut off when everything is durable.
+///
 /// # Errors
 /// A mount is in use (nothing is stopped then), or a process does not end.
 pub fn down(arguments: &cli::Down) -> Result<()> {
     let dir = data_dir(arguments.dir.as_deref())?;
     // On a dead disk nothing can be read or locked; its processes can still be stopped.
     let (cluster, _lock) = match Cluster::load(&dir) {
-        Ok(Some(cluster)) => (Some(cluster), Some(lock(&dir)?)),
+        Ok(Some(_)) => {
+            let lock = lock(&dir, "down")?;
+            // An `up` may have been at work.
+            (Cluster::load(&dir)?, Some(lock))
+        }
         Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
         Err(error) if of_cluster(&dir).is_empty() => return Err(error),
         Err(error) => {
@@ -396,21 +502,22 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
             mount.mgs_nids.contains(&nid::format_nid(cluster.mgs_address())) && mount.fsname == cluster.fsname
         })
     };
+    let leave = if arguments.force { Leave::Cut } else { Leave::Stop };
     let mut mounting = Vec::new();
     for process in control::processes() {
         for mount in &process.mounts {
             if belongs(&process, &dir) || is_ours(mount) {
-                let ask = Ask::Unmount { mount: mount.path.clone(), lazy: arguments.force };
+                let ask = Ask::Unmount { mount: mount.path.clone(), leave };
                 control::ask_if_alive(process.pid, &ask)?;
                 if process.targets.is_empty() {
-                    mounting.push(process.pid);
+                    mounting.push(process.clone());
                 }
             }
         }
     }
-    for pid in mounting {
+    for process in mounting {
         // It gives back what it holds before it ends, and needs the servers for that.
-        daemon::wait_gone(pid, STOP_TIMEOUT);
+        wait_gone(&process, MOUNT_STOP_TIMEOUT);
     }
     if let Some(cluster) = &cluster {
         free_dead_mount(&cluster.mount)?;
@@ -419,17 +526,33 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
     // Servers of data before those that they tell about it, the management server last.
     processes.sort_by_key(|process| process.targets.first().map(|target| target.name.clone()));
     for process in processes.iter().rev() {
-        stop(process.pid)?;
+        stop(process, leave)?;
     }
     Ok(())
 }
 
-fn stop(pid: u32) -> Result<()> {
-    control::ask_if_alive(pid, &Ask::Stop { lazy: false })?;
-    if !daemon::wait_gone(pid, STOP_TIMEOUT) {
+fn stop(process: &Process, leave: Leave) -> Result<()> {
+    control::ask_if_alive(process.pid, &Ask::Stop { leave })?;
+    if !wait_gone(process, STOP_TIMEOUT) {
+        let pid = process.pid;
         bail!("process {pid} did not end after {} s; see its log, or kill it", STOP_TIMEOUT.as_secs());
     }
     Ok(())
+}
+
+/// Waits until a process is gone, and says so when that takes long; true when it is.
+fn wait_gone(process: &Process, limit: Duration) -> bool {
+    let start = Instant::now();
+    while !daemon::wait_gone(process.pid, NOTE_INTERVAL.min(limit.saturating_sub(start.elapsed()))) {
+        if start.elapsed() >= limit {
+            return false;
+        }
+        let targets: Vec<&str> = process.targets.iter().map(|target| target.name.as_str()).collect();
+        let what = if targets.is_empty() { "the mount".to_owned() } else { targets.join(" ") };
+        let seconds = start.elapsed().as_secs();
+        eprintln!("sheen: waiting {seconds} s for pid {} ({what}) to write its data and end", process.pid);
+    }
+    true
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::sweep;
 
 /// How long any one `sheen` command may take before the suite gives up on it.
-pub const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+pub const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 
 static COMMAND_COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -100,10 +100,15 @@ impl Cluster {
         let mut command = Command::new(&self.sheen);
         command.env("SHEEN_RUN", self.short.path().join("run")).envs(&self.environment);
         // The daemons inherit the bed's tag, so that the guard finds them wherever they detach to.
+        self.tag(&mut command);
+        command
+    }
+
+    /// Lets a command that is not ours end with the cluster at the latest.
+    pub fn tag(&self, command: &mut Command) {
         if let Some((name, value)) = self.tag.split_once('=') {
             command.env(name, value);
         }
-        command
     }
 
     /// Runs `sheen ARGUMENTS…` for at most `limit`.
@@ -125,6 +130,18 @@ impl Cluster {
 
     /// `sheen up`: starts, or restarts what died.
     pub fn up(&self) -> Result<String> {
+        let arguments = self.up_arguments();
+        self.sheen(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The same, for whoever wants to run it himself.
+    pub fn up_command(&self) -> Command {
+        let mut command = self.command();
+        command.args(self.up_arguments());
+        command
+    }
+
+    fn up_arguments(&self) -> Vec<String> {
         let (data, mount) = (self.data.to_string_lossy(), self.mount.to_string_lossy());
         let (mdts, osts) = (self.shape.mdt_count.to_string(), self.shape.ost_count.to_string());
         let mut arguments = vec!["up", "--dir", &data, "--mount", &mount, "--mdts", &mdts, "--osts", &osts];
@@ -132,12 +149,19 @@ impl Cluster {
         if self.shape.is_split {
             arguments.push("--split");
         }
-        self.sheen(&arguments)
+        arguments.into_iter().map(str::to_owned).collect()
     }
 
     /// `sheen down`: stops everything cleanly.
     pub fn down(&self) -> Result<String> {
         self.sheen(&["down", "--dir", &self.data.to_string_lossy()])
+    }
+
+    /// The same, for whoever wants to run it himself.
+    pub fn down_command(&self) -> Command {
+        let mut command = self.command();
+        command.arg("down").arg("--dir").arg(&self.data);
+        command
     }
 
     /// `sheen status --json`.

@@ -68,6 +68,12 @@ impl LoopDisk {
         Ok(())
     }
 
+    /// Changes options of the mount.
+    pub fn remount(&self, options: &str) -> Result<()> {
+        let options = format!("remount,{options}");
+        run(Command::new("mount").args(["-o", &options]).arg(&self.point))
+    }
+
     /// The power goes: nothing that is only in memory reaches the disk any more.
     pub fn cut_power(&self) -> Result<()> {
         sys::ext4_power_cut(&self.point).context("EXT4_IOC_SHUTDOWN")

@@ -17,10 +17,27 @@ fn helpers_of_mount_take_its_arguments() {
     let called = ["/sbin/mount.sheen", "h@tcp:/fs", "/mnt", "-sv", "-t", "sheen", "-o", "ro,noatime"];
     assert_eq!(words(&called), ["sheen", "mount", "h@tcp:/fs", "/mnt", "-o", "ro,noatime"]);
     assert_eq!(words(&["umount.fuse.sheen", "/mnt", "-l"]), ["sheen", "umount", "/mnt", "--lazy"]);
+    assert_eq!(words(&["umount.fuse.sheen", "/mnt", "-f"]), ["sheen", "umount", "/mnt", "--force"]);
 }
 
 #[test]
 fn the_command_line_is_well_formed() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
+}
+
+/// Names of files are bytes, everything else that is typed is text.
+#[test]
+fn only_paths_may_be_no_text() {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = |text: &[u8]| OsString::from_vec(text.to_vec());
+    let said = |words: &[&[u8]]| no_text(&words.iter().map(|word| bytes(word)).collect::<Vec<_>>());
+    let wrong = said(&[b"sheen", b"lctl", b"get_param", b"llite.\xff"]);
+    assert!(wrong.is_some_and(|line| line.starts_with("'llite.\u{fffd}' is not UTF-8 text")));
+    let wrong = said(&[b"sheen", b"mount", b"h@tcp:/\xff", b"/mnt/\xfe"]);
+    assert!(wrong.is_some_and(|line| line.contains("'h@tcp:/\u{fffd}'")));
+    for fine in [&[b"sheen" as &[u8], b"up", b"--dir", b"/\xff"], &[b"sheen", b"lfs", b"path2fid", b"/\xff"]]
+    {
+        assert_eq!(said(fine), None);
+    }
 }

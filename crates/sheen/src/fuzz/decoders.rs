@@ -287,11 +287,11 @@ fn read_cluster(bytes: &[u8]) -> bool {
 }
 
 fn control_messages() -> Vec<Vec<u8>> {
-    use control::{Ask, Process, Tell};
+    use control::{Ask, Leave, Process, Tell};
     let asks = [
         Ask::Status,
-        Ask::Stop { lazy: true },
-        Ask::Unmount { mount: "/mnt".into(), lazy: false },
+        Ask::Stop { leave: Leave::Cut },
+        Ask::Unmount { mount: "/mnt".into(), leave: Leave::Unmount },
         Ask::GetParam { pattern: "*.*".to_owned() },
         Ask::SetParam {
             pattern: "debug".to_owned(),

@@ -19,7 +19,7 @@ fn what_an_interrupted_up_leaves_is_no_reason_to_refuse_the_next() {
         fs::create_dir(made).unwrap();
     }
     let up = Line::parse_from(["up", "--mount", mount.to_str().unwrap()]).up;
-    drop(lock(&data).unwrap());
+    drop(lock(&data, "up").unwrap());
     fs::write(data.join(cluster::FILE_ASIDE), b"{ \"form").unwrap();
     let cluster = design(&up, &data).unwrap();
     fs::write(data.join("letter"), b"somebody's").unwrap();
@@ -30,4 +30,22 @@ fn what_an_interrupted_up_leaves_is_no_reason_to_refuse_the_next() {
     let (taken_up, _) = plan(&up, &data).unwrap();
     make_targets(&data, &taken_up).unwrap();
     assert!(target_dir::exists(&data.join("ost0003")));
+}
+
+/// Whoever waits for the lock is told who has it: a command that runs, or what a killed one has started.
+#[test]
+fn the_holder_of_the_lock_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let _lock = lock(dir.path(), "down").unwrap();
+    let path = dir.path().join(LOCK_NAME);
+    let ours = format!("runs as pid {}", std::process::id());
+    let holder = lock_holder(&path);
+    assert!(holder.contains("sheen down") && holder.contains(&ours), "{holder}");
+    fs::write(&path, format!("up {}", u32::MAX)).unwrap();
+    let holder = lock_holder(&path);
+    assert!(holder.contains("sheen up") && holder.contains("killed"), "{holder}");
+    for nobody in ["", "nonsense", "up many"] {
+        fs::write(&path, nobody).unwrap();
+        assert!(lock_holder(&path).contains("another"));
+    }
 }

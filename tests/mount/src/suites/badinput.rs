@@ -35,6 +35,9 @@ static CASES: &[Case] = &[
     Case { name: "half_frames_and_idle_connections", seconds: 120, run: idle_connections },
     Case { name: "commands_of_a_newcomer", seconds: 120, run: newcomer },
     Case { name: "place_of_another_cluster", seconds: 90, run: other_cluster },
+    Case { name: "names_that_are_no_text", seconds: 120, run: no_text },
+    Case { name: "places_that_cannot_be_used", seconds: 120, run: unusable_places },
+    Case { name: "two_at_once", seconds: 120, run: two_at_once },
     Case { name: "parameters_and_files", seconds: 120, run: parameters_and_files },
 ];
 
@@ -574,4 +577,143 @@ fn parameters_and_files(context: &Context) -> Result<()> {
     }
     crate::case::expect_eq(all()?, before, "parameters after refusals")?;
     cluster.down().map(drop)
+}
+
+/// Paths are bytes, and work whatever they are; everything else that is typed is text.
+fn no_text(context: &Context) -> Result<()> {
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::OsStrExt;
+    let cluster = idle(context)?;
+    let odd = OsStr::from_bytes(b"odd\xff \n");
+    let say = |arguments: &[&OsStr]| -> Result<Said> {
+        let mut command = cluster.command();
+        command.args(arguments);
+        let said = crate::bounded::say(&mut command, "SHEEN_ODD=1", LIMIT)?;
+        println!("$ sheen {arguments:?}\n{}[{}]", said.all(), said.end.describe());
+        Ok(said)
+    };
+    let os = |words: &[&str]| -> Vec<OsString> { words.iter().map(OsString::from).collect() };
+    for before in [
+        os(&["lctl", "get_param"]),
+        os(&["lctl", "list_param"]),
+        os(&["lctl", "set_param"]),
+        os(&["up", "--fsname"]),
+        os(&["serve", "/", "--listen"]),
+        os(&["sim", "--seeds"]),
+    ] {
+        let arguments: Vec<&OsStr> = before.iter().map(OsString::as_os_str).chain([odd]).collect();
+        judge(&say(&arguments)?, &["is not UTF-8 text"])?;
+    }
+    let (data, mount) = (context.work.join(odd), cluster.mount.parent().context("a parent")?.join(odd));
+    fs::create_dir(&mount)?;
+    let works = |words: &[&str], path: &Path| -> Result<String> {
+        let words = os(words);
+        let arguments: Vec<&OsStr> =
+            words.iter().map(OsString::as_os_str).chain([path.as_os_str()]).collect();
+        let said = say(&arguments)?;
+        expect(said.is_success(), &format!("{arguments:?}: {}", said.errors))?;
+        Ok(said.output)
+    };
+    let up: Vec<&OsStr> = ["up", "--mdts", "1", "--osts", "1", "--split", "--mount"].map(OsStr::new).to_vec();
+    let up = say(&[&up[..], &[mount.as_os_str(), OsStr::new("--dir"), data.as_os_str()]].concat())?;
+    expect(up.is_success(), &format!("up: {}", up.errors))?;
+    let file = mount.join(odd);
+    write(&file, b"in the file")?;
+    for words in [&["lfs", "path2fid"][..], &["lfs", "getstripe"], &["lfs", "df"], &["sync"]] {
+        works(words, &file)?;
+    }
+    works(&["lfs", "mkdir", "-i", "0"], &mount.join(OsStr::from_bytes(b"\xfe")))?;
+    let report: serde_json::Value = serde_json::from_str(&works(&["status", "--json", "--dir"], &data)?)?;
+    let mounts = report.get("mounts").and_then(|mounts| mounts.as_array()).map_or(0, Vec::len);
+    expect(mounts == 1, "the status shows the mount")?;
+    works(&["umount"], &mount)?;
+    works(&["up", "--dir"], &data)?;
+    crate::case::expect_bytes(&crate::case::read(&file)?, b"in the file", "after umount and up")?;
+    works(&["down", "--dir"], &data)?;
+    expect(crate::sweep::mounts_under(&mount).is_empty(), "down has unmounted")
+}
+
+/// Disks that are full or read-only, directories within each other, control sockets that cannot be made: nothing is left behind.
+fn unusable_places(context: &Context) -> Result<()> {
+    let mut cluster = idle(context)?;
+    let disk = LoopDisk::new(&context.work, 16)?;
+    fs::create_dir(disk.path("there"))?;
+    disk.remount("ro")?;
+    let mount = text(&cluster.mount);
+    let on_disk = |name: &str| text(&disk.path(name));
+    for arguments in [
+        &["up", "--dir", &on_disk("new/data"), "--mount", &mount][..],
+        &["up", "--dir", &on_disk("there"), "--mount", &mount],
+        &["mkfs", "--mgs", &on_disk("mgs")],
+        &["mkfs", "--mgs", &on_disk("there")],
+    ] {
+        refuse(&cluster, arguments, &["Read-only"], Some(&disk.point))?;
+    }
+    disk.remount("rw")?;
+    fs::create_dir(disk.path("ballast"))?;
+    let mut index = 0;
+    for byte_count in [1 << 20, 4096, 1] {
+        while fs::write(disk.path(&format!("ballast/{index}")), vec![1u8; byte_count]).is_ok() {
+            index += 1;
+        }
+    }
+    for arguments in [
+        &["up", "--dir", &on_disk("new/data"), "--mount", &mount][..],
+        &["mkfs", "--ost", "--index", "0", "--fsname", "f", "--mgsnode", "h@tcp", &on_disk("a/b/ost")],
+    ] {
+        refuse(&cluster, arguments, &["space"], Some(&disk.point))?;
+    }
+    let (outer, inner) = (context.work.join("outer"), context.work.join("outer/inner"));
+    fs::create_dir(&outer)?;
+    for (dir, point) in [(&inner, &outer), (&outer, &outer)] {
+        let arguments = ["up", "--dir", &text(dir), "--mount", &text(point)];
+        refuse(&cluster, &arguments, &["in each other"], Some(&outer))?;
+    }
+    let new = text(&context.work.join("new"));
+    let long = context.work.join("l".repeat(100));
+    for (run, word) in [(text(&long), "SHEEN_RUN"), ("/proc/nothing".to_owned(), "SHEEN_RUN")] {
+        cluster.set_environment("SHEEN_RUN", &run);
+        refuse(&cluster, &["up", "--dir", &new, "--mount", &mount], &[word], None)?;
+        refuse(&cluster, &["serve", &text(&outer)], &[word], Some(&outer))?;
+    }
+    expect(!Path::new(&new).exists(), "no cluster was begun")
+}
+
+/// The same command twice at the same time: both work, or the second says why not.
+fn two_at_once(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let twice = |command: &dyn Fn() -> std::process::Command| -> Result<Vec<Said>> {
+        std::thread::scope(|scope| {
+            let run = || {
+                let mut command = command();
+                scope.spawn(move || crate::bounded::say(&mut command, "SHEEN_TWICE=1", 2 * LIMIT))
+            };
+            let running = [run(), run()];
+            let join = |thread: std::thread::ScopedJoinHandle<'_, std::io::Result<Said>>| {
+                Ok(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??)
+            };
+            running.into_iter().map(join).collect()
+        })
+    };
+    for said in twice(&|| cluster.up_command())? {
+        expect(said.is_success(), &format!("two `up` at once: {}", said.errors))?;
+    }
+    expect(cluster.mounts()?.len() == 1, "one mount")?;
+    write(&cluster.mount.join("file"), b"x")?;
+    for said in twice(&|| cluster.down_command())? {
+        expect(said.is_success(), &format!("two `down` at once: {}", said.errors))?;
+    }
+    expect(crate::sweep::mounts_under(&cluster.mount).is_empty(), "down has unmounted")?;
+    let target = context.work.join("ost");
+    let mkfs = || {
+        let mut command = cluster.command();
+        command.args(["mkfs", "--ost", "--index", "0", "--fsname", "f", "--mgsnode", "h@tcp"]).arg(&target);
+        command
+    };
+    let said = twice(&mkfs)?;
+    expect(said.iter().any(Said::is_success), &format!("one of two mkfs works: {said:?}"))?;
+    for failed in said.iter().filter(|said| !said.is_success()) {
+        judge(failed, &["in use", "already"])?;
+    }
+    refuse(&cluster, &["mkfs", "--mgs", &text(&target)], &["already"], Some(&target))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -21,6 +21,7 @@ static CASES: &[Case] = &[
     Case { name: "second_mount", seconds: 120, run: second_mount },
     Case { name: "up_again_restarts_what_died", seconds: 120, run: restart_what_died },
     Case { name: "dead_mount_is_freed", seconds: 120, run: dead_mount },
+    Case { name: "killed_up_and_down", seconds: 240, run: killed_up_and_down },
     Case { name: "by_hand", seconds: 120, run: by_hand },
     Case { name: "lfs_and_lctl", seconds: 120, run: lfs_and_lctl },
     Case { name: "at_rest", seconds: 240, run: at_rest },
@@ -127,6 +128,43 @@ fn dead_mount(context: &Context) -> Result<()> {
     cluster.up()?;
     expect_bytes(&read(&cluster.mount.join("file"))?, b"synced", "what was synced before the mount died")?;
     cluster.down().map(drop)
+}
+
+/// `up` and `down` are killed at any moment; the next one takes up what is there, waits for what is on its way, and nothing is lost.
+fn killed_up_and_down(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let mut random = context.random();
+    for shape in [Shape::SPLIT, ONE] {
+        let home = context.work.join(if shape.is_split { "split" } else { "one" });
+        fs::create_dir(&home)?;
+        let cluster = Cluster::new(&context.options, &home, shape)?;
+        for round in 0..context.rounds(4) {
+            killed(cluster.up_command(), random.below(600))?;
+            cluster.up().context("up after a killed up")?;
+            write(&cluster.mount.join(format!("file{round}")), b"here")?;
+            killed(cluster.up_command(), random.below(50))?;
+            killed(cluster.down_command(), random.below(200))?;
+            // There may be nothing to stop any more, but never half of a thing that cannot be stopped.
+            cluster.down().context("down after a killed down")?;
+        }
+        killed(cluster.down_command(), random.below(200))?;
+        cluster.up().context("up after a killed down")?;
+        for round in 0..context.rounds(4) {
+            expect_bytes(&read(&cluster.mount.join(format!("file{round}")))?, b"here", "what was written")?;
+        }
+        cluster.down()?;
+    }
+    Ok(())
+}
+
+/// Starts a command and kills it after so many milliseconds, with SIGKILL.
+fn killed(mut command: Command, after_ms: u64) -> Result<()> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    std::thread::sleep(Duration::from_millis(after_ms));
+    child.kill()?;
+    child.wait()?;
+    Ok(())
 }
 
 /// A process that the case started and ends.
