@@ -26,6 +26,8 @@ pub struct Suite {
     pub name: &'static str,
     pub bed: Bed,
     pub cases: &'static [Case],
+    /// Of the cases whose length follows from a number.
+    pub rounds: &'static [Rounds],
     /// The case that must fail when the two directories show different file systems (`Bed::Pair`).
     pub canary: Option<&'static str>,
 }
@@ -38,6 +40,43 @@ pub struct Case {
     pub run: fn(&Context) -> Result<()>,
 }
 
+/// How often a case repeats what it does, and how long that may take.
+pub struct Rounds {
+    pub case: &'static str,
+    pub usual: u64,
+    pub thorough: u64,
+    /// What one round may take on average on a slow machine, several times what it takes: it bounds a hang only.
+    pub round_millis_max: u64,
+}
+
+impl Rounds {
+    /// How many rounds the options ask for, if that many must be run to the end.
+    fn demanded(&self, options: &Options) -> Option<u64> {
+        options.count.or(options.thorough.then_some(self.thorough))
+    }
+}
+
+impl Suite {
+    fn rounds_of(&self, case: &Case) -> Option<&'static Rounds> {
+        self.rounds.iter().find(|rounds| rounds.case == case.name)
+    }
+
+    /// How many rounds this case runs: `--count`, or what the suite says of it; 1 for a case without rounds.
+    pub fn round_count(&self, case: &Case, options: &Options) -> u64 {
+        let Some(rounds) = self.rounds_of(case) else { return options.count.unwrap_or(1) };
+        rounds.demanded(options).unwrap_or(rounds.usual)
+    }
+
+    /// How long this case may take: what it says, and longer when so many rounds are demanded that this needs longer.
+    pub fn limit(&self, case: &Case, options: &Options) -> Duration {
+        let demanded = self.rounds_of(case).and_then(|rounds| {
+            Some(Duration::from_millis(rounds.demanded(options)?.saturating_mul(rounds.round_millis_max)))
+        });
+        let limit = Duration::from_secs(case.seconds).max(demanded.unwrap_or_default());
+        limit * u32::try_from(options.patience.max(1)).unwrap_or(u32::MAX)
+    }
+}
+
 /// What a case runs with.
 pub struct Context {
     /// An empty directory of this case, seen through the first mount.
@@ -48,6 +87,10 @@ pub struct Context {
     pub work: PathBuf,
     pub options: Options,
     pub seed: u64,
+    /// How many rounds the suite's table or the options ask for.
+    pub round_count: u64,
+    /// After how long the case is ended from outside.
+    pub limit: Duration,
     /// When a case that repeats something stops repeating: well before its limit.
     pub enough_at: Instant,
 }
@@ -69,7 +112,7 @@ impl Context {
         let is_enough =
             self.options.count.is_none() && !self.options.thorough && Instant::now() > self.enough_at;
         if is_enough {
-            println!("slow machine: stopped after {done} {what}");
+            note(&format!("slow machine: stopped after {done} {what}"));
         }
         is_enough
     }
@@ -91,6 +134,14 @@ impl Context {
     pub fn skip_if_local(&self) -> Result<()> {
         if self.options.is_local() { skip("needs a cluster, runs on a local directory") } else { Ok(()) }
     }
+}
+
+/// By which a line of a case's output goes into the report.
+pub const NOTE_MARK: &str = "note: ";
+
+/// Says something in the report, whether the case passes or not.
+pub fn note(text: &str) {
+    println!("{NOTE_MARK}{text}");
 }
 
 /// The reason why a case did not run.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::bounded::{self, End};
-use crate::case::{Bed, Case, Context, Skipped, Suite};
+use crate::case::{Bed, Case, Context, NOTE_MARK, Skipped, Suite};
 use crate::cluster::{Cluster, Shape};
 use crate::options::Options;
 use crate::sweep;
@@ -119,7 +119,7 @@ impl Runner {
         let tag = format!("SHEEN_CASE={}-{}-canary", std::process::id(), suite.name);
         let mut command = case_command(&options, suite, case, &self.home.join("work"), Some(&pair))?;
         let started = Instant::now();
-        let end = bounded::run(&mut command, &tag, self.limit(case), &log, &mut |_| {})?;
+        let end = bounded::run(&mut command, &tag, self.limit(suite, case), &log, &mut |_| {})?;
         let verdict = match judge(&end, &log) {
             Verdict::Failed(_) => Verdict::Passed,
             other => {
@@ -142,8 +142,8 @@ impl Runner {
         (left < Duration::from_secs(case.seconds / 4)).then(|| "time budget".to_owned())
     }
 
-    fn limit(&self, case: &Case) -> Duration {
-        let limit = Duration::from_secs(case.seconds * self.options.patience.max(1));
+    fn limit(&self, suite: &Suite, case: &Case) -> Duration {
+        let limit = suite.limit(case, &self.options);
         match self.options.budget_seconds {
             Some(budget) => limit.min(Duration::from_secs(budget).saturating_sub(self.started.elapsed())),
             None => limit,
@@ -181,8 +181,9 @@ impl Runner {
         let tag = format!("SHEEN_CASE={}-{}-{}", std::process::id(), suite.name, case.name);
         let mut command = case_command(&self.options, suite, case, &work, pair.as_deref())?;
         let started = Instant::now();
-        command.env(LIMIT_VARIABLE, self.limit(case).as_secs().to_string());
-        let end = bounded::run(&mut command, &tag, self.limit(case), &log, &mut |_| {})?;
+        let limit = self.limit(suite, case);
+        command.env(LIMIT_VARIABLE, limit.as_secs().to_string());
+        let end = bounded::run(&mut command, &tag, limit, &log, &mut |_| {})?;
         let left_behind = sweep::release(&work, &tag);
         let mut verdict = judge(&end, &log);
         let mut cluster = pair.and_then(|pair| pair.cluster.as_mut());
@@ -204,6 +205,7 @@ impl Runner {
             let _ = fs::remove_dir_all(&work);
         }
         self.report(suite, case, started.elapsed().as_secs_f64(), verdict);
+        print_notes(&log);
         Ok(failed)
     }
 
@@ -364,6 +366,14 @@ fn judge(end: &End, log: &Path) -> Verdict {
     }
 }
 
+/// What a case has to say although it passed: how much it did, and how long that took.
+fn print_notes(log: &Path) {
+    let text = fs::read(log).unwrap_or_default();
+    for note in String::from_utf8_lossy(&text).lines().filter_map(|line| line.strip_prefix(NOTE_MARK)) {
+        println!("    {note}");
+    }
+}
+
 fn is_alive(pair: &Pair) -> bool {
     if pair.cluster.is_none() {
         return true;
@@ -397,9 +407,11 @@ pub fn run_one(suite: &Suite, case: &Case, directories: [PathBuf; 3], options: O
         Bed::Pair => own_directory(case, &a, &b, &options)?,
     };
     let seed = options.seed;
-    let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(case.seconds);
-    let enough_at = Instant::now() + Duration::from_secs(limit) / 2;
-    let context = Context { a, b, work, options, seed, enough_at };
+    let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok());
+    let limit = limit.map_or_else(|| suite.limit(case, &options), Duration::from_secs);
+    let enough_at = Instant::now() + limit / 2;
+    let round_count = suite.round_count(case, &options);
+    let context = Context { a, b, work, options, seed, round_count, limit, enough_at };
     let result = (case.run)(&context);
     if let Err(error) = &result {
         if let Some(skipped) = error.downcast_ref::<Skipped>() {

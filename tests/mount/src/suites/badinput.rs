@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::disk::LoopDisk;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "badinput", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "badinput", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "unknown_options", seconds: 60, run: unknown_options },

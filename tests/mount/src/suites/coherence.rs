@@ -11,7 +11,7 @@ mod waiting;
 
 /// The suite.
 pub static SUITE: Suite =
-    Suite { name: "coherence", bed: Bed::Pair, cases: CASES, canary: Some("name_appears") };
+    Suite { name: "coherence", bed: Bed::Pair, cases: CASES, rounds: &[], canary: Some("name_appears") };
 
 static CASES: &[Case] = &[
     Case { name: "name_appears", seconds: 120, run: names::appears },

@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "enospc", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "enospc", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "several_writers", seconds: 240, run: several_writers },

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::bounded::{self, Said};
-use crate::case::{Bed, Case, Context, Suite, expect, skip};
+use crate::case::{Bed, Case, Context, Rounds, Suite, expect, note, skip};
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "fsx", bed: Bed::Pair, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "fsx", bed: Bed::Pair, cases: CASES, rounds: ROUNDS, canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "every_operation", seconds: 900, run: every_operation },
@@ -20,6 +20,15 @@ static CASES: &[Case] = &[
     Case { name: "small_operations", seconds: 300, run: small_operations },
     Case { name: "canary_other_writer", seconds: 120, run: canary },
 ];
+
+static ROUNDS: &[Rounds] = &[
+    Rounds { case: "every_operation", usual: 20_000, thorough: 200_000, round_millis_max: 100 },
+    Rounds { case: "no_msync_after_write", usual: 50_000, thorough: 50_000, round_millis_max: 100 },
+    Rounds { case: "small_operations", usual: 10_000, thorough: 100_000, round_millis_max: 100 },
+];
+
+/// fsx is ended so long before the case, which then says where fsx was.
+const REPORT_TIME: Duration = Duration::from_secs(20);
 
 /// Weights every operation that fsx has.
 pub(super) const CONFIGURATION: &str = "\
@@ -66,9 +75,9 @@ fn exercise(context: &Context, path: &Path, exercise: &Exercise<'_>) -> Result<S
 /// fsx in batches with a seed and a file each, so that a slow machine does fewer of them instead of failing.
 const BATCH: u64 = 5_000;
 
-fn must_pass(context: &Context, configuration: &str, usual: u64) -> Result<()> {
-    let operation_count = context.options.count.unwrap_or(usual);
-    let limit = Duration::from_secs(880 * context.options.patience.max(1));
+fn must_pass(context: &Context, configuration: &str) -> Result<()> {
+    let operation_count = context.round_count;
+    let limit = context.limit.saturating_sub(REPORT_TIME);
     let mut done = 0;
     while done < operation_count && (done == 0 || !context.is_enough(done, "operations")) {
         let now = BATCH.min(operation_count - done);
@@ -89,29 +98,25 @@ fn must_pass(context: &Context, configuration: &str, usual: u64) -> Result<()> {
         )?;
         done += now;
     }
-    println!("fsx: {done} operations from seed {}", context.seed);
+    note(&format!("{done} operations from seed {}", context.seed));
     Ok(())
 }
 
-fn usual(context: &Context, in_ci: u64, thorough: u64) -> u64 {
-    if context.options.thorough { thorough } else { in_ci }
-}
-
 fn every_operation(context: &Context) -> Result<()> {
-    must_pass(context, CONFIGURATION, usual(context, 20_000, 200_000))
+    must_pass(context, CONFIGURATION)
 }
 
 /// Mapped stores without msync: what the daemon never hears of until the kernel writes back.
 fn no_msync(context: &Context) -> Result<()> {
     let configuration = format!("nomsyncafterwrite = true\n{CONFIGURATION}");
-    must_pass(context, &configuration, usual(context, 50_000, 50_000))
+    must_pass(context, &configuration)
 }
 
 /// Operations of at most 5,000 bytes: many to a page, many across its border.
 fn small_operations(context: &Context) -> Result<()> {
     let configuration =
         CONFIGURATION.replace("flen = 1048576", "flen = 65536").replace("max = 131072", "max = 5000");
-    must_pass(context, &configuration, usual(context, 10_000, 100_000))
+    must_pass(context, &configuration)
 }
 
 /// Somebody else writes into the file all the time: fsx must notice, otherwise it compares nothing here.

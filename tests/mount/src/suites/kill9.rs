@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "kill9", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "kill9", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "each_server", seconds: 400, run: each_server },

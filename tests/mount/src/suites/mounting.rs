@@ -26,7 +26,7 @@ use crate::sweep;
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "mounting", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "mounting", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "lock_scopes", seconds: 90, run: lock_scopes },

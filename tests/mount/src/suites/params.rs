@@ -9,7 +9,7 @@ use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, read, wait_until
 use crate::cluster::{Cluster, Shape};
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "params", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "params", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "every_parameter_has_a_value", seconds: 90, run: every_parameter },

@@ -17,7 +17,8 @@ use crate::sweep;
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "pjdfstest", bed: Bed::Pair, cases: CASES, canary: None };
+pub static SUITE: Suite =
+    Suite { name: "pjdfstest", bed: Bed::Pair, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "all", seconds: 600, run: all },

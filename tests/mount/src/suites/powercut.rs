@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::sweep;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "powercut", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "powercut", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "plain_ext4", seconds: 300, run: plain_ext4 },

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "realinput", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "realinput", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "copy_usr_restart_diff", seconds: 900, run: copy_usr },

@@ -13,7 +13,7 @@ use crate::forest::{self, Leaf};
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "smoke", bed: Bed::Own, cases: CASES, canary: None };
+pub static SUITE: Suite = Suite { name: "smoke", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "one_process", seconds: 120, run: one_process },

@@ -8,18 +8,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::case::{Bed, Case, Context, Suite, expect_bytes, expect_eq};
+use crate::case::{Bed, Case, Context, Rounds, Suite, expect_bytes, expect_eq, note};
 use crate::random::Random;
 use crate::sys::{self, MapKind, Mapping};
 
 /// The suite.
-pub static SUITE: Suite =
-    Suite { name: "two-mounts", bed: Bed::Pair, cases: CASES, canary: Some("closed_between") };
+pub static SUITE: Suite = Suite {
+    name: "two-mounts",
+    bed: Bed::Pair,
+    cases: CASES,
+    rounds: ROUNDS,
+    canary: Some("closed_between"),
+};
 
 static CASES: &[Case] = &[
     Case { name: "closed_between", seconds: 450, run: closed_between },
     Case { name: "kept_open", seconds: 450, run: kept_open },
     Case { name: "several_files_and_names", seconds: 450, run: several_files },
+];
+
+static ROUNDS: &[Rounds] = &[
+    Rounds { case: "closed_between", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
+    Rounds { case: "kept_open", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
+    Rounds { case: "several_files_and_names", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
 ];
 
 /// The largest size that the file takes.
@@ -220,7 +231,9 @@ impl Driver {
     }
 
     fn finish(&self) -> Result<()> {
-        println!("{:?}: {:?}, {} mappings refused", OPERATIONS, self.done_counts, self.refused_maps);
+        let total: u64 = self.done_counts.iter().sum();
+        println!("{OPERATIONS:?}: {:?}", self.done_counts);
+        note(&format!("{total} operations, {} mappings refused", self.refused_maps));
         for (operation, done) in OPERATIONS.iter().zip(self.done_counts) {
             anyhow::ensure!(done > 0, "{operation:?} never ran");
         }
@@ -228,15 +241,11 @@ impl Driver {
     }
 }
 
-fn operation_count(context: &Context) -> u64 {
-    context.options.count.unwrap_or(if context.options.thorough { 50_000 } else { 5_000 })
-}
-
 /// Every operation opens the file, works and closes it.
 fn closed_between(context: &Context) -> Result<()> {
     let mut driver = Driver::new(context, "file", context.seed);
     drop(open(&driver.paths[0])?);
-    for number in 0..operation_count(context) {
+    for number in 0..context.round_count {
         if number > 300 && context.is_enough(number, "operations") {
             break;
         }
@@ -249,7 +258,7 @@ fn closed_between(context: &Context) -> Result<()> {
 fn kept_open(context: &Context) -> Result<()> {
     let mut driver = Driver::new(context, "file", context.seed + 1);
     let mut random = Random::new(context.seed + 2);
-    for number in 0..operation_count(context) {
+    for number in 0..context.round_count {
         if number > 300 && context.is_enough(number, "operations") {
             break;
         }
@@ -276,7 +285,7 @@ fn several_files(context: &Context) -> Result<()> {
         drop(open(&driver.paths[1])?);
     }
     let mut random = Random::new(context.seed + 99);
-    for number in 0..operation_count(context) {
+    for number in 0..context.round_count {
         if number > 300 && context.is_enough(number, "operations") {
             break;
         }
@@ -292,5 +301,7 @@ fn several_files(context: &Context) -> Result<()> {
         }
         drivers[index].step(number).with_context(|| format!("file{index}"))?;
     }
+    let done_counts = drivers.iter().flat_map(|driver| driver.done_counts);
+    note(&format!("{} operations", done_counts.sum::<u64>()));
     Ok(())
 }
