@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use crate::case::Suite;
 
 pub mod badinput;
+pub mod bigdir;
 pub mod coherence;
 pub mod enospc;
 pub mod fsx;
@@ -25,6 +26,7 @@ pub const ALL: &[&Suite] = &[
     &params::SUITE,
     &mounting::SUITE,
     &posix::SUITE,
+    &bigdir::SUITE,
     &pjdfstest::SUITE,
     &fsx::SUITE,
     &two_mounts::SUITE,

@@ -53,6 +53,7 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("params", 300, 0, false),
     ("mounting", 400, 240, false),
     ("posix", 600, 400, false),
+    ("bigdir", 400, 300, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),
     ("two-mounts", 600, 480, false),

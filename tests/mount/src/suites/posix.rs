@@ -89,7 +89,6 @@ static CASES: &[Case] = &[
     Case { name: "link_count_limit_of_many", seconds: 60, run: limits::many_links },
     Case { name: "readdir_complete", seconds: 120, run: limits::readdir_complete },
     Case { name: "readdir_stable_under_change", seconds: 120, run: limits::readdir_stable },
-    Case { name: "directory_of_many_entries", seconds: 1200, run: limits::many_entries },
     Case { name: "sparse_8_tib_one_stripe", seconds: 60, run: limits::sparse_one_stripe },
     Case { name: "sparse_60_tib_four_stripes", seconds: 60, run: limits::sparse_four_stripes },
     Case { name: "efbig_beyond_the_object_limit", seconds: 60, run: limits::too_big },

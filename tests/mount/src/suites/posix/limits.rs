@@ -171,25 +171,6 @@ pub fn readdir_stable(context: &Context) -> Result<()> {
     expect_eq(names.len(), seen.len(), "no name is listed twice")
 }
 
-/// A directory of very many entries: made, listed, found, removed.
-pub fn many_entries(context: &Context) -> Result<()> {
-    let usual = if context.options.thorough { 1_000_000 } else { 10_000 };
-    let entry_count = context.rounds(usual);
-    let (a, b) = context.both("dir");
-    fs::create_dir(&a)?;
-    for index in 0..entry_count {
-        let path = a.join(format!("{index}"));
-        File::create(&path)?;
-    }
-    expect_eq(all_entries(&b, 65536)?.len() as u64, entry_count + 2, "entries")?;
-    for index in (0..entry_count).step_by((entry_count / 100).max(1) as usize) {
-        expect(b.join(format!("{index}")).exists(), "a name in the middle is found")?;
-    }
-    expect(!b.join("none").exists(), "a name that is not there")?;
-    fs::remove_dir_all(&b)?;
-    expect(!a.exists(), "the directory is gone")
-}
-
 fn set_stripes(context: &Context, path: &Path, stripe_count: u32) -> Result<()> {
     let mut command = Command::new(&context.options.sheen);
     command.args(["lfs", "setstripe", "-c", &stripe_count.to_string()]).arg(path);
