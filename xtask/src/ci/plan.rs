@@ -58,9 +58,9 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("coherence", 720, 480, false),
     ("two-mounts", 600, 480, false),
     ("fsx", 900, 0, true),
-    ("kill9", 600, 0, true),
-    ("powercut", 600, 0, true),
-    ("enospc", 300, 0, true),
+    ("kill9", 600, 600, true),
+    ("powercut", 600, 600, true),
+    ("enospc", 300, 300, true),
     ("realinput", 900, 0, true),
 ];
 
