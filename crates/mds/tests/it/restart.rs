@@ -1,7 +1,7 @@
 //! Crashes of one MDT: replays, opens, orphans, numbers.
 
 use crate::harness::{World, fid_of, new};
-use base::{Endpoint, Fid, ObjectId, TargetId, WallTime};
+use base::{Endpoint, Fid, ObjectId, Status, TargetId, WallTime};
 use std::collections::BTreeSet;
 use wire::mdt::NewNode;
 use wire::ost::ListedObject;
@@ -144,6 +144,46 @@ fn an_orphan_stays_for_who_reopens_it_and_goes_otherwise() {
     world.close(1, kept, open);
     world.check_consistent();
     assert_eq!(world.destroyed.len(), 2);
+}
+
+/// The close is durable and its answer lost with the MDT. The client, which does not know, names the handle as open and then
+/// sends the close again, which is answered as before: nothing holds the file any more.
+#[test]
+fn a_close_that_was_executed_before_a_restart_closes_what_was_named_again() {
+    for is_unlinked_before in [false, true] {
+        let mut world = World::new(1, 2);
+        let mdt = TargetId::mdt(0);
+        let file = world.mkfile(Fid::ROOT, "f");
+        let open = world.open(1, file, true);
+        // Keeps the file while its name is gone, so that the first run of the close does not remove it.
+        let other = world.open(0, file, false);
+        if is_unlinked_before {
+            world.unlink(Fid::ROOT, "f").unwrap();
+        }
+        world.pass_seconds(3);
+        let deaf = (Endpoint::Target(mdt), world.clients[1].id.endpoint());
+        world.cut.insert(deaf);
+        let atime = Some(WallTime(world.now.wall.0 + 1));
+        let close = MdtRequest::Close { fid: file, handle: open.handle, atime, unchanged_since: None };
+        let closing = world.start(1, 0, close);
+        assert_eq!(world.result(1, closing), None, "the answer is lost");
+        for (client, open) in [(0, other), (1, open)] {
+            let reopen = Request::Mdt(MdtRequest::Reopen { fid: file, open });
+            world.clients[client].reopens.insert(mdt, vec![reopen]);
+        }
+        world.crash(0, 0);
+        world.cut.remove(&deaf);
+        world.pass_seconds(5);
+        assert!(world.result(1, closing).is_some_and(|result| result.is_ok()));
+        world.close(0, file, other);
+        if !is_unlinked_before {
+            world.unlink(Fid::ROOT, "f").unwrap();
+        }
+        world.pass_seconds(10);
+        assert_eq!(world.getattr(0, file), Err(Status::Stale));
+        assert_eq!(world.destroyed.len(), 1);
+        world.check_consistent();
+    }
 }
 
 #[test]

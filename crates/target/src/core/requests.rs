@@ -104,6 +104,9 @@ impl<M: MetaStore> Core<M> {
                     SlotState::Done { status, transno, body, data } => {
                         let (status, transno) = (*status, *transno);
                         let (body, data) = (body.clone(), data.clone());
+                        if let Request::Mdt(MdtRequest::Close { handle, .. }) = request {
+                            out.push(CoreOutput::ClosedBefore { client, handle });
+                        }
                         let mut reply = self.reply_frame(client, frame.session, frame.xid, frame.trace);
                         reply.status = status;
                         reply.transno = transno;
