@@ -297,6 +297,16 @@ impl LockSpace {
         Some(self.entry_of(holder, lock)?.grant(lock, *resource))
     }
 
+    /// Whether a client has such a lock, as far as is known here, and was not asked for it.
+    pub fn is_held(&self, holder: ClientId, need: Need) -> bool {
+        let Some(queue) = self.queues.get(&need.resource) else { return false };
+        queue.granted.iter().any(|entry| {
+            matches!(entry.owner, Owner::Client(owner, _) if owner == holder)
+                && entry.state == State::Quiet
+                && covers((entry.mode, entry.policy), (need.mode, need.policy))
+        })
+    }
+
     /// Any sign of life of a client.
     pub fn heard_from(&mut self, now: Time, holder: ClientId) {
         if self.lock_counts.contains_key(&holder) {

@@ -291,3 +291,20 @@ fn writers_of_different_parts_stop_taking_the_object_from_each_other() {
     }
     assert!(callback_count <= 4, "{callback_count} callbacks for two writers that never meet");
 }
+
+#[test]
+fn a_lock_is_held_until_it_is_called_back() {
+    let (mut space, mut out) = (LockSpace::new(), Vec::new());
+    let inode = Resource::Inode(Fid::ROOT);
+    let wanted = need(inode, LockMode::Pr, LockPolicy::Bits(bits::UPDATE));
+    assert!(!space.is_held(A, wanted));
+    let all = need(inode, LockMode::Pr, LockPolicy::Bits(bits::SELF));
+    space.try_grant(A, LockId(1), all, None).unwrap();
+    assert!(space.is_held(A, wanted));
+    assert!(!space.is_held(B, wanted));
+    assert!(!space.is_held(A, need(inode, LockMode::Pw, LockPolicy::Bits(bits::UPDATE))));
+    assert!(!space.is_held(A, need(inode, LockMode::Pr, LockPolicy::Bits(bits::ALL))));
+    let change = need(inode, LockMode::Ex, LockPolicy::Bits(bits::UPDATE));
+    space.claim(at(0), OpId(1), Some(B), vec![change], &mut out);
+    assert!(!space.is_held(A, wanted), "it was called back");
+}

@@ -12,6 +12,7 @@ use ldlm::{Claimed, Need, OpId};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
+use wire::lock::bits;
 use wire::peer::{OperationId, Part};
 use wire::{LockGrant, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request};
 
@@ -358,8 +359,17 @@ impl<M: MetaStore> Mds<M> {
         }
         let own = flow.is_claimed.then_some(op);
         let client = flow.token.client;
-        let wanted = outcome.wanted.iter();
-        wanted.filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own)).collect()
+        // Who asks for the attributes of a file again and again holds what it can get of the inode already: a thousand locks of
+        // one kind would all have to be searched and given back. Of names and children the grant in the answer counts.
+        let is_needless = |need: &Need| match need.policy {
+            LockPolicy::Bits(mask) => mask & bits::CHILDREN == 0 && self.locks.is_held(client, *need),
+            _ => false,
+        };
+        let wanted: Vec<_> = outcome.wanted.iter().filter(|(_, need)| !is_needless(need)).collect();
+        wanted
+            .into_iter()
+            .filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own))
+            .collect()
     }
 
     fn apply_effects(&mut self, now: Now, flow: &Flow, outcome: &Outcome) {
