@@ -9,6 +9,8 @@ use base::{Duration, Fid, TargetId, TargetKind};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
 use wire::{MdtRequest, OstRequest, Request};
 
 /// How long an unmount waits for closes and sessions after everything is durable.
@@ -62,10 +64,11 @@ async fn sync_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 
 pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
     let fid = super::inode_of(ctx, node)?;
-    let data = sync_whole(ctx, fid).await;
-    let inode = sync_inode(ctx, fid).await;
+    let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
+        vec![Box::pin(sync_whole(ctx, fid)), Box::pin(sync_inode(ctx, fid))];
+    let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
     take_error(ctx, fh)?;
-    data.and(inode).map(|()| Answer::Done)
+    synced.map(|()| Answer::Done)
 }
 
 /// A directory: what was made and removed in it.
