@@ -38,6 +38,8 @@ pub(crate) struct Listing {
     /// Offset of the entry before those; the listing goes on only from there.
     pub(crate) offset: u64,
     pub(crate) is_end: bool,
+    /// Somebody went to this offset, and may go elsewhere soon.
+    pub(crate) is_afresh: bool,
     /// What the entries may be believed under.
     pub(crate) trust: Option<Trust>,
 }

@@ -14,7 +14,7 @@ use wire::{MdtReply, MdtRequest};
 /// Offsets of `.` and `..`; positions on the MDT lie above.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// Entries in one request: few at first, so that the first ones come soon.
+/// Entries in one request: few at first and after seekdir(3), so that the first ones come soon.
 const FIRST_ENTRY_COUNT: u32 = 512;
 const ENTRY_COUNT: u32 = 4096;
 /// Inodes that were listed and that the kernel does not know: it asks for them one by one soon, or never.
@@ -211,9 +211,7 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(Di
                 state.handles.get_mut(&fh).filter(|handle| handle.is_directory).ok_or(Status::BadHandle)?;
             let listing = &mut handle.listing;
             if at <= DOT_DOT && listing.offset > DOT_DOT || at > DOT_DOT && listing.offset != at {
-                listing.ahead.clear();
-                listing.is_end = false;
-                listing.offset = at;
+                *listing = Listing { offset: at, is_afresh: true, ..Listing::default() };
             }
             Ok(match listing.ahead.pop() {
                 Some(entry) => {
@@ -234,13 +232,14 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(Di
 /// Asks for the entries behind position `after`, with a lock on them.
 async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()> {
     let target = mdt_of(fid)?;
-    let (held, offered, change_count, unseen_count) = ctx.with(|state| {
+    let (held, offered, change_count, unseen_count, is_afresh) = ctx.with(|state| {
+        let is_afresh = state.handles.get(&fh).is_none_or(|handle| handle.listing.is_afresh);
         let held = state.children_lock_on(fid);
         let offered = if held.is_none() { state.offer(target) } else { None };
         let change_count = state.nodes.by_fid(fid).map_or(0, |node| node.change_count);
-        (held, offered, change_count, state.unseen_count)
+        (held, offered, change_count, state.unseen_count, is_afresh)
     });
-    let entry_count_max = if after == 0 { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
+    let entry_count_max = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
     let request = MdtRequest::Readdir { fid, after, entry_count_max, with_attrs: true, children: offered };
     let reply = ctx.mdt(fid, request, Kind::Plain).await?;
     let MdtReply::Entries { mut entries, is_end, grants } = reply else {
@@ -255,7 +254,7 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
         if let Some(handle) = state.handles.get_mut(&fh) {
             entries.reverse();
             let trust = held.or(granted).map(|lock| Trust { lock, change_count, unseen_count });
-            handle.listing = Listing { ahead: entries, offset: at, is_end, trust };
+            handle.listing = Listing { ahead: entries, offset: at, is_end, is_afresh: false, trust };
         }
     });
     Ok(())
