@@ -3,7 +3,7 @@
 use crate::call::{AttrAnswer, EntryAnswer};
 use crate::nodes::ChildrenLock;
 use crate::state::State;
-use base::{Attr, Duration, Fid, FileType, LockId, TargetId, names::name_hash};
+use base::{Attr, Duration, Fid, FileType, Layout, LockId, TargetId, names::name_hash};
 use wire::lock::bits;
 use wire::mdt::Entry;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
@@ -67,6 +67,14 @@ impl State {
         let attr = node.attr.as_ref()?;
         let is_good = !node.is_attr_stale && is_strict(attr) && self.is_covered(fid, ATTR_BITS);
         is_good.then(|| attr.clone())
+    }
+
+    /// Attributes that are valid now but for what the objects of the file have to say; with a layout that names objects.
+    pub(crate) fn cached_row(&self, fid: Fid) -> Option<(Attr, Layout)> {
+        let node = self.nodes.by_fid(fid)?;
+        let (attr, layout) = (node.attr.as_ref()?, node.layout.as_ref()?);
+        let is_good = !node.is_attr_stale && !layout.osts.is_empty() && self.is_covered(fid, ATTR_BITS);
+        is_good.then(|| (attr.clone(), layout.clone()))
     }
 
     /// Locks that came along with a reply. Nothing relies on them before the answer to the kernel, which looks at

@@ -2,7 +2,8 @@
 //!
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
-use base::{Attr, Fid, Layout, LockId, TargetId, Time, Transno};
+use crate::ops::attr::FileSize;
+use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::FileLock;
 
@@ -11,6 +12,21 @@ use wire::mdt::FileLock;
 pub(crate) struct ChildrenLock {
     pub(crate) parent: Fid,
     pub(crate) lock: LockId,
+}
+
+/// What the objects of a file said while nothing was under way that changes them. True as long as it is `at_rest`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) at_rest: AtRest,
+    pub(crate) size: FileSize,
+}
+
+/// A moment at which nobody changed the data of a file: a lock on the whole of each object was held, none was in use, its
+/// target had restarted so often, and this client had got the locks for so many changes before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AtRest {
+    pub(crate) locks: Vec<(LockId, Epoch)>,
+    pub(crate) data_change_count: u64,
 }
 
 /// One inode.
@@ -37,6 +53,10 @@ pub(crate) struct Node {
     pub(crate) open_count: u32,
     /// Write epoch in which the size in `attr` was known, while this client has changed no data since.
     pub(crate) unchanged_since: Option<u64>,
+    /// Rises when this client has the locks for a change of data, or of pages.
+    pub(crate) data_change_count: u64,
+    /// What the objects said last, if it can be believed again.
+    pub(crate) measured: Option<Measured>,
     /// Handles for writing through the page cache (hazard 3.5).
     pub(crate) cached_writer_count: u32,
     /// No page of the kernel lies at or above this offset; 0 when it has none.
@@ -69,6 +89,8 @@ impl Node {
             names: Vec::new(),
             open_count: 0,
             unchanged_since: None,
+            data_change_count: 0,
+            measured: None,
             cached_writer_count: 0,
             pages_end: 0,
             kernel_attr_until: Time::ZERO,

@@ -280,10 +280,13 @@ impl Cx<'_> {
         }
     }
 
-    /// The caller would like the lock of an inode of this MDT: without its size while that is not known.
+    /// The caller would like the lock of an inode of this MDT. While the size is not known here it changes often, and the
+    /// lock would have to come back each time: then only who alone has the file open gets all of it.
     pub fn want_inode(&mut self, want: LockWant, inode: &Inode) {
         if let Some(lock) = want.inode {
-            let mask = if inode.attr.is_size_known { bits::SELF } else { bits::SELF & !bits::UPDATE };
+            let is_quiet =
+                inode.attr.is_size_known || !self.opens.is_open_by_others(inode.attr.fid, self.client);
+            let mask = if is_quiet { bits::SELF } else { bits::SELF & !bits::UPDATE };
             let resource = Resource::Inode(inode.attr.fid);
             let need = ldlm::Need { resource, mode: LockMode::Pr, policy: LockPolicy::Bits(mask) };
             self.outcome.wanted.push((lock, need));

@@ -3,8 +3,10 @@
 use crate::cache::is_strict;
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::nodes::{AtRest, Measured};
 use crate::ops::io::{File, truncate};
 use crate::ops::{fid_of, inode_of};
+use crate::state::State;
 use base::{
     Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno, WallTime,
     limits,
@@ -15,10 +17,10 @@ use std::collections::BTreeMap;
 use wire::lock::LockWant;
 use wire::mdt::{Credentials, Entry, LayoutHint};
 use wire::ost::ObjectAttr;
-use wire::{LockGrant, MdtReply, MdtRequest, OstReply, OstRequest};
+use wire::{LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, OstReply, OstRequest, Resource};
 
 /// A file as its objects have it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FileSize {
     pub(crate) size_bytes: u64,
     pub(crate) block_count: u64,
@@ -26,9 +28,24 @@ pub(crate) struct FileSize {
     pub(crate) stamp: WallTime,
 }
 
-/// Asks all objects of a file, each OST once.
+/// Asks all objects of a file, each OST once; unless they have answered before and could not change since.
 pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
-    Ok(measure(ctx, file).await?.0)
+    let before = ctx.with(|state| state.at_rest(file));
+    let known = ctx.with(|state| {
+        let measured = state.nodes.by_fid(file.fid)?.measured.as_ref()?;
+        (Some(&measured.at_rest) == before.as_ref()).then_some(measured.size)
+    });
+    if let Some(size) = known {
+        return Ok(size);
+    }
+    let (size, _) = measure(ctx, file).await?;
+    ctx.with(|state| {
+        let at_rest = before.filter(|before| state.at_rest(file).as_ref() == Some(before));
+        if let Some(node) = state.nodes.by_fid_mut(file.fid) {
+            node.measured = at_rest.map(|at_rest| Measured { at_rest, size });
+        }
+    });
+    Ok(size)
 }
 
 /// The same, and what must be committed before no crash can take the answer back: others may have changed the file.
@@ -69,6 +86,26 @@ async fn measure(ctx: &Ctx, file: &File) -> Outcome<(FileSize, BTreeMap<TargetId
     }
     uncommitted.retain(|_, transno| *transno > Transno::ZERO);
     Ok((sum, uncommitted))
+}
+
+impl State {
+    /// Nobody changes the data of a file now, and nobody can without this changing.
+    fn at_rest(&self, file: &File) -> Option<AtRest> {
+        let data_change_count = self.nodes.by_fid(file.fid)?.data_change_count;
+        let whole = LockPolicy::Extent(Extent::WHOLE);
+        let lock_of = |stripe: u32| {
+            let target = file.target(stripe).ok()?;
+            let connection = self.connections.get(&target)?;
+            let (locks, resource) = (&connection.locks, Resource::Object(file.layout.object(stripe)));
+            let lock = locks.find(resource, LockMode::Pr, whole)?;
+            // There may be another one, for a change that is under way.
+            let is_unused = locks.on_resource(resource).iter().all(|lock| locks.pin_count(*lock) == 0);
+            let is_good = is_unused && !self.lease_left(target).is_zero();
+            is_good.then(|| (lock, connection.import.target_epoch()))
+        };
+        let locks = (0..file.layout.osts.len() as u32).map(lock_of).collect::<Option<_>>()?;
+        Some(AtRest { locks, data_change_count })
+    }
 }
 
 /// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
@@ -143,6 +180,9 @@ pub(crate) async fn ask_inode(ctx: &Ctx, fid: Fid) -> Outcome<Entry> {
 pub(crate) async fn current_attr(ctx: &Ctx, fid: Fid) -> Outcome<Attr> {
     if let Some(attr) = ctx.with(|state| state.cached_attr(fid)) {
         return Ok(attr);
+    }
+    if let Some((attr, layout)) = ctx.with(|state| state.cached_row(fid)) {
+        return with_size(ctx, attr, Some(layout)).await;
     }
     let entry = ask_inode(ctx, fid).await?;
     let attr = entry.attr.ok_or(Status::ProtocolError)?;
@@ -405,7 +445,13 @@ async fn send_setattr(
 }
 
 async fn check_is_file(ctx: &Ctx, fid: Fid) -> Outcome<()> {
-    match current_attr(ctx, fid).await?.file_type {
+    // It never becomes something else.
+    let known = ctx.with(|state| state.nodes.by_fid(fid)?.attr.as_ref().map(|attr| attr.file_type));
+    let file_type = match known {
+        Some(file_type) => file_type,
+        None => current_attr(ctx, fid).await?.file_type,
+    };
+    match file_type {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Status::IsDirectory),
         _ => Err(Status::Invalid),

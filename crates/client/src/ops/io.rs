@@ -96,6 +96,10 @@ pub(crate) async fn lock_hulls(
             }
         }
     }
+    if mode == LockMode::Pw {
+        // While the locks are pinned: who measured the file before that, or does so now, believes nothing (`AtRest`).
+        ctx.with(|state| state.nodes.get_or_new(file.fid).data_change_count += 1);
+    }
     Ok(pins)
 }
 

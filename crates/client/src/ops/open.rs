@@ -313,8 +313,16 @@ async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
         unchanged_since: unchanged_since.filter(|_| args.write),
     };
     let closed = ctx.mdt(fid, request, Kind::Modifying).await;
-    // A restarted MDT is not told of it any more.
-    ctx.with(|state| state.closing_handles.remove(&args.handle.0));
+    ctx.with(|state| {
+        // A restarted MDT is not told of it any more.
+        state.closing_handles.remove(&args.handle.0);
+        // The MDT may know the size from now on, and the answer does not say so.
+        if args.write
+            && let Some(node) = state.nodes.by_fid_mut(fid)
+        {
+            node.is_attr_stale = true;
+        }
+    });
     let MdtReply::Closed { wants_size: Some(write_epoch) } = closed? else { return Ok(()) };
     wait_for_data(ctx, fid).await;
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));

@@ -1,7 +1,8 @@
 //! Files that are open for writing and not written: nobody asks their objects.
 
-use crate::world::{O_EXCL, O_RDWR, TOP, World};
+use crate::world::{O_APPEND, O_EXCL, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetKind};
+use client::{Call, SetattrCall};
 
 impl World {
     /// Requests of one kind that a mount has sent.
@@ -63,5 +64,99 @@ fn a_size_that_another_client_changes_meanwhile_is_not_believed() {
     world.pass(Duration::from_secs(7));
     for (mount, node) in [(0, file.0), (1, node)] {
         assert_eq!(world.attr(mount, node).size_bytes, 7, "mount {mount}");
+    }
+}
+
+/// Lengthens or cuts a file through an open handle.
+fn truncate(world: &mut World, mount: usize, (node, fh): (u64, u64), size_bytes: u64) {
+    let call = SetattrCall { fh: Some(fh), size_bytes: Some(size_bytes), ..SetattrCall::default() };
+    world.call(mount, Call::Setattr { node, set: call }).expect("cut");
+}
+
+#[test]
+fn who_alone_writes_a_file_asks_no_mdt_about_it_and_its_objects_once_after_a_change() {
+    let mut world = World::new(2, 1, 2);
+    let file = world.create(0, TOP, "file");
+    world.write(0, file, 0, b"four").expect("written");
+    assert_eq!(world.attr(0, file.0).size_bytes, 4);
+    let asked = |world: &World| {
+        (world.sent(0, TargetKind::Mdt, "mds_getattr"), world.sent(0, TargetKind::Ost, "ost_getattr"))
+    };
+    let (of_mdt, of_ost) = asked(&world);
+    for _ in 0..100 {
+        assert_eq!(world.attr(0, file.0).size_bytes, 4);
+    }
+    assert_eq!(asked(&world), (of_mdt, of_ost));
+    let locks_before = world.mdt_lock_count(0) + world.mdt_lock_count(1);
+    for size in 5..105 {
+        world.write(0, file, size - 1, b"x").expect("written");
+        assert_eq!(world.attr(0, file.0).size_bytes, size);
+    }
+    assert_eq!(asked(&world), (of_mdt, of_ost + 100));
+    truncate(&mut world, 0, file, 3);
+    assert_eq!(world.attr(0, file.0).size_bytes, 3);
+    assert_eq!(world.sent(0, TargetKind::Mdt, "mds_getattr"), of_mdt);
+    assert_eq!(world.mdt_lock_count(0) + world.mdt_lock_count(1), locks_before);
+    // Closed, and the size reported: then the MDT has it.
+    world.release(0, file);
+    world.pass(Duration::from_secs(7));
+    assert_eq!(world.attr(0, file.0).size_bytes, 3);
+    let settled = asked(&world);
+    assert_eq!(world.attr(0, file.0).size_bytes, 3);
+    assert_eq!(asked(&world), settled);
+}
+
+#[test]
+fn a_size_that_was_measured_is_not_believed_after_somebody_else_had_the_file() {
+    let mut world = World::new(2, 1, 2);
+    let file = world.create(0, TOP, "file");
+    world.write(0, file, 0, b"four").expect("written");
+    assert_eq!(world.attr(0, file.0).size_bytes, 4);
+    let node = world.lookup(1, TOP, "file").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    for size in 5..25 {
+        // Each takes the lock from the other, and both look.
+        let (mount, own) = if size % 2 == 0 { (0, file) } else { (1, (node, fh)) };
+        world.write(mount, own, size - 1, b"x").expect("written");
+        assert_eq!(world.attr(0, file.0).size_bytes, size);
+        assert_eq!(world.attr(1, node).size_bytes, size);
+        assert_eq!(world.attr(0, file.0).size_bytes, size);
+    }
+    let locks: usize = (0..2).map(|mdt| world.mdt_lock_count(mdt)).sum();
+    assert!(locks < 12, "{locks} locks for one file and two mounts");
+}
+
+#[test]
+fn attributes_that_another_mount_changes_are_seen_while_the_file_is_open() {
+    let mut world = World::new(2, 1, 2);
+    let file = world.create(0, TOP, "file");
+    world.write(0, file, 0, b"four").expect("written");
+    let permissions = world.attr(0, file.0).permissions;
+    let node = world.lookup(1, TOP, "file").expect("it was made").node;
+    for round in 0..3 {
+        let mode = 0o600 | round;
+        assert_ne!(world.attr(0, file.0).permissions, mode, "from {permissions:o}");
+        let set = SetattrCall { mode: Some(mode), ..SetattrCall::default() };
+        world.call(1, Call::Setattr { node, set }).expect("chmod");
+        assert_eq!(world.attr(0, file.0).permissions, mode);
+        assert_eq!(world.attr(0, file.0).size_bytes, 4);
+    }
+}
+
+#[test]
+fn the_end_that_an_append_looks_for_is_not_believed_after_it() {
+    let mut world = World::new(2, 1, 1);
+    let file = world.create(0, TOP, "file");
+    world.release(0, file);
+    // A read lock on everything is there before the append takes one of its own.
+    let (reader, _) = world.open(0, file.0, 0);
+    assert_eq!(world.read(0, (file.0, reader), 0, 10), b"");
+    let (writer, _) = world.open(0, file.0, O_RDWR | O_APPEND);
+    for round in 1..4 {
+        let mut call = write_call((file.0, writer), 0, b"more");
+        let Call::Write { flags, .. } = &mut call else { panic!("a write") };
+        *flags = O_APPEND;
+        world.call(0, call).expect("appended");
+        assert_eq!(world.attr(0, file.0).size_bytes, 4 * round);
     }
 }

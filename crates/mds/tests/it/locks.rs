@@ -146,3 +146,29 @@ fn a_childrens_lock_goes_when_somebody_else_changes_a_name_or_a_child() {
     world.ask(1, 0, unlink(Fid::ROOT, "g")).unwrap();
     assert!(world.clients[1].callbacks.is_empty());
 }
+
+#[test]
+fn who_holds_what_it_asks_for_of_an_inode_is_given_it_once() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    world.open(1, file, true);
+    for round in 0..10 {
+        let want = world.want(1);
+        let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+        // Alone with the file it gets all, though the size is not known.
+        let policies: Vec<_> = entry_of(&reply).grants.iter().map(|grant| grant.policy).collect();
+        let expected = if round == 0 { vec![LockPolicy::Bits(bits::SELF)] } else { Vec::new() };
+        assert_eq!(policies, expected);
+    }
+    // Whoever opens it now for writing takes the size along, and again gets one lock however often it asks.
+    world.open(0, file, true);
+    assert_eq!(world.clients[1].callbacks.len(), 1);
+    let given: usize = (0..10)
+        .map(|_| {
+            let want = world.want(1);
+            let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+            entry_of(&reply).grants.len()
+        })
+        .sum();
+    assert_eq!(given, 1);
+}
