@@ -67,12 +67,13 @@ impl Ctx {
         let target = mdt_of(fid)?;
         let is_modifying = kind == Kind::Modifying;
         let opened = opened_by(&request);
+        let changes_before = self.with(|state| state.data_change_count);
         let answer = self.request(target, Request::Mdt(request), Bytes::new(), kind).await?;
         if is_modifying {
             self.with(|state| state.note_change(target, fid, answer.transno));
         }
         if let (Some(open), Reply::Mdt(MdtReply::Entry(entry))) = (opened, &answer.reply) {
-            self.take_open(target, entry, open, answer.transno).await;
+            self.take_open(target, entry, open, answer.transno, changes_before).await;
         }
         match answer.reply {
             Reply::Mdt(reply) => Ok(reply),
@@ -84,7 +85,17 @@ impl Ctx {
     /// The answer to an open. A request that was executed before a restart of its MDT and sent again after it is answered
     /// from the row of its slot. The open itself was in the memory that is gone, and nobody has named it in the
     /// recovery: it is named now.
-    async fn take_open(&self, target: TargetId, entry: &Entry, open: OpenArgs, transno: Transno) {
+    ///
+    /// A size that the answer tells holds only when this client has changed nothing since it asked: data may still be on
+    /// their way that were written through a handle which the MDT had forgotten.
+    async fn take_open(
+        &self,
+        target: TargetId,
+        entry: &Entry,
+        open: OpenArgs,
+        transno: Transno,
+        changes_before: u64,
+    ) {
         let is_lost = self.with(|state| {
             let epoch = state.connections.get(&target).map(|connection| connection.import.target_epoch());
             transno != Transno::ZERO && epoch.is_some_and(|epoch| transno.epoch() < epoch)
@@ -94,7 +105,9 @@ impl Ctx {
         if open.write && !is_lost {
             self.with(|state| {
                 let node = state.nodes.get_or_new(entry.fid);
-                node.note_write_open(attr.write_epoch, entry.was_size_known);
+                if node.data_changed_at <= changes_before {
+                    node.note_write_open(attr.write_epoch, entry.was_size_known);
+                }
             });
         }
         if is_lost {

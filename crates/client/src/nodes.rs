@@ -22,11 +22,11 @@ pub(crate) struct Measured {
 }
 
 /// A moment at which nobody changed the data of a file: a lock on the whole of each object was held, none was in use, its
-/// target had restarted so often, and this client had got the locks for so many changes before.
+/// target had restarted so often, and this client's last change was that one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AtRest {
     pub(crate) locks: Vec<(LockId, Epoch)>,
-    pub(crate) data_change_count: u64,
+    pub(crate) data_changed_at: u64,
 }
 
 /// One inode.
@@ -53,8 +53,8 @@ pub(crate) struct Node {
     pub(crate) open_count: u32,
     /// Write epoch in which the size in `attr` was known, while this client has changed no data since.
     pub(crate) unchanged_since: Option<u64>,
-    /// Rises when this client has the locks for a change of data, or of pages.
-    pub(crate) data_change_count: u64,
+    /// `State::data_change_count` as of this client's last change of data or of pages: when it had the locks, and at its end.
+    pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
     pub(crate) measured: Option<Measured>,
     /// Handles for writing through the page cache (hazard 3.5).
@@ -89,7 +89,7 @@ impl Node {
             names: Vec::new(),
             open_count: 0,
             unchanged_since: None,
-            data_change_count: 0,
+            data_changed_at: 0,
             measured: None,
             cached_writer_count: 0,
             pages_end: 0,

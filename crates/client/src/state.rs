@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub(crate) connections: BTreeMap<TargetId, Connection>,
     pub(crate) nodes: Nodes,
     pub(crate) names: Names,
+    /// Rises when data of a file begin or end to change.
+    pub(crate) data_change_count: u64,
     /// Rises when a reply describes an inode that is not known here, so that an older listing is not believed of it.
     pub(crate) unseen_count: u64,
     /// Nodes that were listed and that nothing refers to yet, the oldest first.
@@ -132,6 +134,7 @@ impl State {
             connections: BTreeMap::new(),
             nodes: Nodes::new(),
             names: Names::default(),
+            data_change_count: 0,
             unseen_count: 0,
             listed: VecDeque::new(),
             handles: BTreeMap::new(),
@@ -237,6 +240,15 @@ impl State {
             Kind::Reserved,
             sender,
         );
+    }
+
+    /// Data of a file change from now on, or have changed: what was learnt of its size is in doubt.
+    pub(crate) fn note_data_change(&mut self, fid: Fid) {
+        self.data_change_count += 1;
+        let count = self.data_change_count;
+        let node = self.nodes.get_or_new(fid);
+        node.data_changed_at = count;
+        node.unchanged_since = None;
     }
 
     /// Remembers until when a node's metadata are not durable.

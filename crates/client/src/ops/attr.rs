@@ -91,7 +91,7 @@ async fn measure(ctx: &Ctx, file: &File) -> Outcome<(FileSize, BTreeMap<TargetId
 impl State {
     /// Nobody changes the data of a file now, and nobody can without this changing.
     fn at_rest(&self, file: &File) -> Option<AtRest> {
-        let data_change_count = self.nodes.by_fid(file.fid)?.data_change_count;
+        let data_changed_at = self.nodes.by_fid(file.fid)?.data_changed_at;
         let whole = LockPolicy::Extent(Extent::WHOLE);
         let lock_of = |stripe: u32| {
             let target = file.target(stripe).ok()?;
@@ -104,7 +104,7 @@ impl State {
             is_good.then(|| (lock, connection.import.target_epoch()))
         };
         let locks = (0..file.layout.osts.len() as u32).map(lock_of).collect::<Option<_>>()?;
-        Some(AtRest { locks, data_change_count })
+        Some(AtRest { locks, data_changed_at })
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) async fn lock_hulls(
     }
     if mode == LockMode::Pw {
         // While the locks are pinned: who measured the file before that, or does so now, believes nothing (`AtRest`).
-        ctx.with(|state| state.nodes.get_or_new(file.fid).data_change_count += 1);
+        ctx.with(|state| state.note_data_change(file.fid));
     }
     Ok(pins)
 }
@@ -370,6 +370,7 @@ async fn write_pieces(
 pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<OstAnswer>)>) -> Outcome<()> {
     let mut outcome = Ok(());
     ctx.with(|state| {
+        state.note_data_change(fid);
         for (target, result) in results {
             match result {
                 Ok((_, _, transno)) => state.note_change(target, fid, transno),
