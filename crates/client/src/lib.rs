@@ -19,6 +19,7 @@ mod locks;
 mod names;
 mod nodes;
 mod ops;
+mod pages;
 mod recovery;
 mod state;
 

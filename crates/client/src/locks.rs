@@ -1,13 +1,13 @@
 //! Taking extent locks, and giving locks of all kinds back in the order that keeps kernels coherent.
 //!
 //! A lock goes back only when the kernel does not answer from it any more (hazards 3.1 to 3.4). Every revocation is a
-//! task of its own; nothing that serves a call waits for one, but for reads and writes that came too late for a dying
-//! extent lock (they are *parked* until it is gone).
+//! task of its own; nothing that serves a call waits for one, but an open for writing that has read locks given back.
 
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::nodes::ChildrenLock;
+use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId};
@@ -17,16 +17,8 @@ use rpc::Kind;
 use wire::lock::bits;
 use wire::{LockGrant, LockMode, LockPolicy, LockRequest, Reply, Request, Resource};
 
-/// File bytes that the kernel is told to forget at a time, at least.
-const CHUNK_BYTES: u64 = 4 << 20;
-/// How much bigger the next chunk is when the kernel had little in the last one.
-const CHUNK_GROWTH: u64 = 4;
-/// A kernel that takes longer for a chunk has many pages in it: other files' locks wait behind them.
-const CHUNK_PATIENCE: Duration = Duration::from_millis(50);
-/// Where the kernel's file offsets end.
-const KERNEL_EOF: u64 = i64::MAX as u64;
-/// Pages are locked whole.
-const PAGE_BYTES: u64 = 4096;
+/// Of a longer range of pages, in stripes, the other stripes' pages are dropped too.
+const OWN_UNIT_COUNT_MAX: u64 = 256;
 /// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
 const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
 /// Children of a directory that the kernel is told to forget side by side.
@@ -35,11 +27,6 @@ const CHILDREN_AT_ONCE: usize = 64;
 /// A lock on its way back.
 #[derive(Default)]
 pub(crate) struct Revocation {
-    /// Node and file range of the chunk that the kernel is dropping now; `None` before the first one and for locks
-    /// without pages.
-    chunk: Option<Extent>,
-    /// A read was answered inside the chunk: drop it again.
-    is_repeated: bool,
     idle_waiter: Option<Sender<()>>,
     /// Dropped, and so woken, when the lock is gone.
     parked: Vec<Sender<()>>,
@@ -50,6 +37,18 @@ pub(crate) struct Revocation {
 pub(crate) struct Pin {
     pub(crate) target: TargetId,
     pub(crate) lock: LockId,
+}
+
+/// What an operation needs a lock for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockUse {
+    /// For a call that has pages of the kernel.
+    Pages(PageCallId),
+    /// For data that pass by the kernel's pages.
+    NoPages,
+    /// For what was stored into pages that live under the lock, or what they wait for: on its way back it still serves, and
+    /// goes only afterwards.
+    WriteBack,
 }
 
 /// What an operation does about an extent that it needs.
@@ -93,31 +92,23 @@ impl State {
         }
     }
 
-    /// One try to get a lock that covers `extent` of an object. `file` is what the operation does in the file.
+    /// One try to get a lock that covers `extent` of an object.
     fn try_extent(
         &mut self,
         target: TargetId,
         object: ObjectId,
         mode: LockMode,
         extent: Extent,
-        file: Extent,
+        lock_use: LockUse,
     ) -> Outcome<Step> {
         let (resource, policy) = (Resource::Object(object), LockPolicy::Extent(extent));
         let connection = self.connections.get_mut(&target).ok_or(Status::NoDevice)?;
         if let Some(lock) = connection.locks.find_and_pin(resource, mode, policy) {
             return Ok(Step::Have(Pin { target, lock }));
         }
-        if let Some(lock) = connection.locks.find_even_dying(resource, mode, policy) {
-            if let Some(revocation) = self.revocations.get_mut(&(target, lock))
-                && let Some(chunk) = revocation.chunk
-            {
-                if file.end <= chunk.start {
-                    let (sender, receiver) = oneshot();
-                    revocation.parked.push(sender);
-                    return Ok(Step::Wait(receiver));
-                }
-                revocation.is_repeated |= file.start < chunk.end;
-            }
+        if lock_use == LockUse::WriteBack
+            && let Some(lock) = connection.locks.find_even_dying(resource, mode, policy)
+        {
             connection.locks.pin(lock);
             return Ok(Step::Have(Pin { target, lock }));
         }
@@ -138,19 +129,22 @@ pub(crate) async fn lock_extent(
     object: ObjectId,
     mode: LockMode,
     extent: Extent,
-    file: Extent,
+    lock_use: LockUse,
 ) -> Outcome<Pin> {
-    let wanted = Extent::new(
-        extent.start / PAGE_BYTES * PAGE_BYTES,
-        extent.end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(Extent::EOF),
-    );
     loop {
-        match ctx.with(|state| state.try_extent(target, object, mode, extent, file))? {
+        let step = ctx.with(|state| {
+            let step = state.try_extent(target, object, mode, extent, lock_use);
+            if let (LockUse::Pages(call), Ok(Step::Wait(_) | Step::Ask)) = (lock_use, &step) {
+                state.page_call_waits(call);
+            }
+            step
+        });
+        match step? {
             Step::Have(pin) => return Ok(pin),
             Step::Wait(receiver) => {
                 receiver.await;
             }
-            Step::Ask => return enqueue(ctx, target, object, mode, wanted).await,
+            Step::Ask => return enqueue(ctx, target, object, mode, pages_of(extent)).await,
         }
     }
 }
@@ -223,22 +217,7 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
             Resource::Rename => {}
         }
     }
-    // Operations that still use it end by themselves.
-    loop {
-        let waiting = ctx.with(|state| {
-            let connection = state.connections.get(&target)?;
-            if connection.locks.pin_count(lock) == 0 {
-                return None;
-            }
-            let (sender, receiver) = oneshot();
-            state.revocations.entry((target, lock)).or_default().idle_waiter = Some(sender);
-            Some(receiver)
-        });
-        match waiting {
-            Some(receiver) => receiver.await,
-            None => break,
-        };
-    }
+    wait_until_idle(&ctx, target, lock).await;
     ctx.with(|state| {
         let is_held = state
             .connections
@@ -348,72 +327,68 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
     ctx.notify(forget_attr()).await;
 }
 
-/// The kernel forgets the pages that an extent lock covers, in ascending chunks (hazard 3.4).
-async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: ObjectId, policy: LockPolicy) {
-    let LockPolicy::Extent(extent) = policy else { return };
-    let node_id = object.fid.inode_number();
-    let layout = ctx.with(|state| state.nodes.get(node_id).and_then(|node| node.layout.clone()));
-    let file = layout.map_or(Extent::WHOLE, |layout| file_range(&layout, object.stripe, extent));
-    let mut start = file.start / PAGE_BYTES * PAGE_BYTES;
-    let mut wanted_bytes = CHUNK_BYTES;
+/// Operations that still use the lock end by themselves.
+async fn wait_until_idle(ctx: &Ctx, target: TargetId, lock: LockId) {
     loop {
-        let chunk = ctx.with(|state| {
-            let pages_end = state.nodes.get(node_id).map_or(0, |node| node.pages_end);
-            if start >= pages_end.min(file.end).min(KERNEL_EOF) {
+        let waiting = ctx.with(|state| {
+            if state.is_idle(target, lock) {
                 return None;
             }
-            let chunk = chunk_at(start, wanted_bytes, file.end);
-            let revocation = state.revocations.entry((target, lock)).or_default();
-            revocation.chunk = Some(chunk);
-            revocation.is_repeated = false;
-            Some((chunk, state.now.time))
+            let (sender, receiver) = oneshot();
+            state.revocations.entry((target, lock)).or_default().idle_waiter = Some(sender);
+            Some(receiver)
         });
-        let Some((chunk, asked)) = chunk else { break };
-        ctx.notify(Notify::InvalInode {
-            node: node_id,
-            offset_bytes: i64::try_from(chunk.start).unwrap_or(i64::MAX),
-            byte_count: i64::try_from(chunk.byte_count()).unwrap_or(i64::MAX),
-        })
-        .await;
-        let (is_repeated, took) = ctx.with(|state| {
-            let is_repeated = state.revocations.get(&(target, lock)).is_some_and(|known| known.is_repeated);
-            (is_repeated, state.now.time.since(asked))
-        });
-        if !is_repeated {
-            start = chunk.end;
-        }
-        wanted_bytes = next_chunk_bytes(wanted_bytes, is_repeated, took);
+        match waiting {
+            Some(receiver) => receiver.await,
+            None => return,
+        };
     }
-    // Whatever comes from now on waits for the next lock.
-    ctx.with(|state| {
-        state.revocations.entry((target, lock)).or_default().chunk =
-            Some(Extent::new(Extent::EOF, Extent::EOF));
-        if file == Extent::WHOLE
-            && let Some(node) = state.nodes.get_mut(node_id)
-        {
-            node.pages_end = 0;
-        }
-    });
 }
 
-/// The chunk at `start` of a lock that ends at `end` in the file. What other locks cover stays in the kernel, but for
-/// the rest of a smallest chunk.
-fn chunk_at(start: u64, wanted_bytes: u64, end: u64) -> Extent {
-    let byte_count = wanted_bytes.min(end.saturating_sub(start)).max(CHUNK_BYTES);
-    Extent::new(start, start.saturating_add(byte_count).min(KERNEL_EOF))
+/// The kernel forgets the pages that an extent lock covers (hazard 3.4). Nobody puts pages there under this lock who has
+/// not pinned it already.
+async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: ObjectId, policy: LockPolicy) {
+    let LockPolicy::Extent(extent) = policy else { return };
+    let node = object.fid.inode_number();
+    loop {
+        let (is_last, pages) = ctx.with(|state| {
+            let layout = state.nodes.get(node).and_then(|node| node.layout.as_ref());
+            let file = layout.map_or(Extent::WHOLE, |layout| file_range(layout, object.stripe, extent));
+            let pages = state.pages_within(node, pages_of(file));
+            let layout = state.nodes.get(node).and_then(|node| node.layout.as_ref());
+            let pages = match layout {
+                Some(layout) => own_pages(layout, object.stripe, pages),
+                None => pages,
+            };
+            (state.is_idle(target, lock), pages)
+        });
+        drop_pages(ctx, node, pages).await;
+        if is_last {
+            return;
+        }
+        wait_until_idle(ctx, target, lock).await;
+    }
 }
 
-/// The size of the chunk after one of `byte_count` bytes. Chunks grow over what the kernel has no pages of, so that a
-/// sparse file of many TiB takes dozens of them and not millions; one that somebody reads in is small the next time,
-/// so that the revocation gets past the reader.
-fn next_chunk_bytes(byte_count: u64, is_repeated: bool, took: Duration) -> u64 {
-    if is_repeated {
-        CHUNK_BYTES
-    } else if took > CHUNK_PATIENCE {
-        (byte_count / 2).max(CHUNK_BYTES)
-    } else {
-        byte_count.saturating_mul(CHUNK_GROWTH)
+/// Of these pages those that lie in one stripe; of very long ranges all.
+fn own_pages(layout: &Layout, stripe: u32, pages: PageSet) -> PageSet {
+    let (unit, count) = (u64::from(layout.stripe_size_bytes), layout.stripe_count());
+    if count <= 1 || unit == 0 {
+        return pages;
     }
+    let mut own = PageSet::default();
+    for part in pages.within(Extent::WHOLE) {
+        if part.byte_count() / unit > OWN_UNIT_COUNT_MAX {
+            own.insert(part);
+            continue;
+        }
+        for index in part.start / unit..=(part.end - 1) / unit {
+            if index % count == u64::from(stripe) {
+                own.insert(Extent::at(index * unit, unit).intersection(part));
+            }
+        }
+    }
+    own
 }
 
 /// The smallest file range that contains an extent of one object.
@@ -438,7 +413,7 @@ pub(crate) fn file_range(layout: &Layout, stripe: u32, extent: Extent) -> Extent
 /// not be seen (hazard 3.5).
 pub(crate) async fn drop_read_locked_pages(ctx: &Ctx, fid: Fid, layout: &Layout) {
     let waiting = ctx.with(|state| {
-        let has_pages = state.nodes.by_fid(fid).is_some_and(|node| node.pages_end > 0);
+        let has_pages = !state.pages_within(fid.inode_number(), Extent::WHOLE).is_empty();
         let stripes = if has_pages { layout.osts.as_slice() } else { &[] };
         let mut waiting = Vec::new();
         for (stripe, ost) in stripes.iter().enumerate() {
@@ -460,6 +435,10 @@ pub(crate) async fn drop_read_locked_pages(ctx: &Ctx, fid: Fid, layout: &Layout)
 }
 
 impl State {
+    fn is_idle(&self, target: TargetId, lock: LockId) -> bool {
+        self.connections.get(&target).is_none_or(|connection| connection.locks.pin_count(lock) == 0)
+    }
+
     /// Marks the read locks on an object as dying; returns them.
     fn give_up_read_locks(&mut self, target: TargetId, object: ObjectId) -> Vec<LockId> {
         let Some(connection) = self.connections.get_mut(&target) else { return Vec::new() };
@@ -472,6 +451,3 @@ impl State {
         locks
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,8 +4,9 @@ use crate::call::{Answer, Call, Caller};
 use crate::ctx::{Ctx, Who};
 use crate::executor::Executor;
 use crate::operator::{Setting, TRIM_INTERVAL, state_word};
+use crate::pages::PageCallId;
 use crate::state::{CallState, State};
-use crate::{locks, ops};
+use crate::{locks, ops, pages};
 use base::{ClientId, ClusterConfig, Endpoint, Machine, Now, Status, TargetId, Time, Transno};
 use rpc::{ImportOutput, ImportState};
 use wire::{Callback, Frame};
@@ -41,8 +42,8 @@ pub struct NotifyId(pub u64);
 pub enum Notify {
     /// Waits in the kernel for the directory's lock: never from a thread that serves requests.
     InvalEntry { parent: u64, name: Vec<u8> },
-    /// `offset_bytes < 0`: attributes only. `byte_count <= 0`: to the end. Waits in the kernel for pages in transit:
-    /// from a thread of its own, so that a blocked `InvalEntry` does not hold it up.
+    /// `offset_bytes < 0`: attributes only. `byte_count <= 0`: to the end. Waits in the kernel for pages in transit, also
+    /// for those of calls that wait for another one of these: each needs a thread of its own while it waits.
     InvalInode { node: u64, offset_bytes: i64, byte_count: i64 },
     /// Takes no lock: done at once, before anything that is queued.
     IncEpoch,
@@ -207,6 +208,9 @@ impl Client {
             for (target, lock) in ctx.with(|state| std::mem::take(&mut state.to_revoke)) {
                 tasks.push(Box::pin(locks::revoke(ctx.clone(), target, lock)));
             }
+            for call in ctx.with(|state| std::mem::take(&mut state.to_doubt)) {
+                tasks.push(Box::pin(pages::doubt(ctx.clone(), call)));
+            }
             for fh in ctx.with(|state| std::mem::take(&mut state.to_revive)) {
                 tasks.push(Box::pin(crate::ops::open::revive_unasked(ctx.clone(), fh)));
             }
@@ -254,7 +258,9 @@ impl Machine for Client {
             Input::ConnectionLost(target) => self.ctx.with(|state| state.on_connection_lost(target)),
             Input::Config(config) => self.ctx.with(|state| state.on_config(config)),
             Input::Notified(id, result) => self.ctx.with(|state| {
-                if let Some(sender) = state.notify_waiters.remove(&id) {
+                if !state.end_drop(id)
+                    && let Some(sender) = state.notify_waiters.remove(&id)
+                {
                     sender.send(result);
                 }
             }),
@@ -292,6 +298,7 @@ impl Machine for Client {
                 connection.locks.check();
                 assert!(connection.stats.read_rpcs_now <= connection.tickets.len() as u64, "{target}");
             }
+            state.check_pages();
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();
@@ -303,6 +310,7 @@ impl Machine for Client {
                 assert!(state.calls.is_empty());
                 assert!(state.revocations.is_empty());
                 assert!(state.enqueues.is_empty());
+                assert_eq!(state.traffic.call_count(), 0);
             }
         });
     }
@@ -360,6 +368,7 @@ impl State {
                 }
             }
         }
+        self.end_page_call(PageCallId(id));
         self.out.push(Output::Reply { id, result });
     }
 

@@ -3,6 +3,7 @@
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
 use crate::ops::attr::FileSize;
+use crate::pages::Pages;
 use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::FileLock;
@@ -59,8 +60,8 @@ pub(crate) struct Node {
     pub(crate) measured: Option<Measured>,
     /// Handles for writing through the page cache (hazard 3.5).
     pub(crate) cached_writer_count: u32,
-    /// No page of the kernel lies at or above this offset; 0 when it has none.
-    pub(crate) pages_end: u64,
+    /// What the kernel may have in its page cache.
+    pub(crate) pages: Pages,
     /// The kernel may answer from cached attributes until then.
     pub(crate) kernel_attr_until: Time,
     /// Newest transaction per target that changed the inode or its data.
@@ -92,7 +93,7 @@ impl Node {
             data_changed_at: 0,
             measured: None,
             cached_writer_count: 0,
-            pages_end: 0,
+            pages: Pages::default(),
             kernel_attr_until: Time::ZERO,
             changes: BTreeMap::new(),
             flocks: Vec::new(),

@@ -63,7 +63,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
             attr::check_range(offset_bytes, u64::from(byte_count))?;
             let is_direct = flags & io::O_DIRECT != 0
                 || ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.is_direct));
-            io::read(ctx, node, offset_bytes, byte_count, is_direct).await
+            io::read(ctx, who, node, offset_bytes, byte_count, is_direct).await
         }
         Call::Write { node, fh, offset_bytes, data, flags, is_writeback, kill_privileges } => {
             attr::check_range(offset_bytes, data.len() as u64)?;

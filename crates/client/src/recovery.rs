@@ -2,7 +2,7 @@
 
 use crate::machine::{Event, Notify, NotifyId};
 use crate::state::{Connection, State};
-use base::{Fid, Status, TargetId, TargetKind, Time, limits};
+use base::{Extent, Fid, Status, TargetId, TargetKind, Time, limits};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use wire::{LockRequest, MdtRequest, OstRequest, Request};
@@ -152,12 +152,12 @@ impl State {
     /// The kernel forgets the pages of all files with objects on an OST.
     fn forget_pages(&mut self, target: TargetId) {
         let is_on = |node: &crate::nodes::Node| {
-            node.pages_end > 0
+            !node.pages.filled.is_empty()
                 && node.layout.as_ref().is_some_and(|layout| layout.osts.contains(&target.index))
         };
         let nodes: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect();
         for node in nodes {
-            self.notify_unasked(Notify::InvalInode { node, offset_bytes: 0, byte_count: 0 });
+            self.drop_unasked(node, Extent::WHOLE);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::operator::{History, IdleLockBounds};
+use crate::pages::{PageCallId, PageTraffic};
 use crate::stats::{Stats, TargetStats};
 use base::{
     ClusterConfig, Duration, Fid, LockId, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, limits,
@@ -109,6 +110,10 @@ pub(crate) struct State {
     pub(crate) revocations: BTreeMap<(TargetId, LockId), Revocation>,
     /// Revocations to begin in the tail.
     pub(crate) to_revoke: Vec<(TargetId, LockId)>,
+    /// Calls with pages, and pages on their way out of the kernel.
+    pub(crate) traffic: PageTraffic,
+    /// Calls that may be what a notification waits for, to be looked at later.
+    pub(crate) to_doubt: Vec<PageCallId>,
     /// Handles to open again in the tail.
     pub(crate) to_revive: Vec<u64>,
     /// Extent locks that are being asked for; others who need the like wait for the answer.
@@ -153,6 +158,8 @@ impl State {
             last_timer: 0,
             revocations: BTreeMap::new(),
             to_revoke: Vec::new(),
+            traffic: PageTraffic::default(),
+            to_doubt: Vec::new(),
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),
             last_stamp: 0,

@@ -18,7 +18,7 @@ use client::{
 use fuse::{Handler, Notified, Notifier, Op, Reply, Request, Session};
 use net::{Owner, OwnerOptions, Router, Timer};
 use options::{Choices, LockScope};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,11 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 /// A file system that lives for so long after it was unmounted is kept by somebody.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
+
+/// Threads that hand notices about inodes to the kernel, at most. Each but one waits there for a call that waits for locks.
+const NOTICE_THREAD_COUNT_MAX: usize = 64;
+/// All but one of these threads end when they have had nothing to do for so long.
+const NOTICE_THREAD_IDLE: Duration = Duration::from_secs(5);
 
 /// What a mount needs of its process.
 pub struct Surroundings {
@@ -85,7 +90,7 @@ struct Shared {
     has_user_xattrs: bool,
     /// Names wait for directory locks and inodes for pages: neither holds up the other.
     name_notices: Sender<(NotifyId, Notify)>,
-    inode_notices: Sender<(NotifyId, Notify)>,
+    inode_notices: Arc<Notices>,
     progress: Mutex<Progress>,
     progressed: Condvar,
     on_destroyed: Mutex<Option<Sender<()>>>,
@@ -122,7 +127,6 @@ impl Mount {
             },
         );
         let (name_notices, names) = mpsc::channel();
-        let (inode_notices, inodes) = mpsc::channel();
         let (destroyed, on_destroyed) = mpsc::channel();
         let shared = Arc::new(Shared {
             owner: OnceLock::new(),
@@ -135,7 +139,7 @@ impl Mount {
             has_locks: choices.lock_scope != LockScope::Nobody,
             has_user_xattrs: choices.has_user_xattrs,
             name_notices,
-            inode_notices,
+            inode_notices: Arc::default(),
             progress: Mutex::default(),
             progressed: Condvar::new(),
             on_destroyed: Mutex::new(Some(destroyed)),
@@ -152,7 +156,7 @@ impl Mount {
         );
         assert!(shared.owner.set(Arc::clone(&owner)).is_ok(), "the owner is set once");
         start_notifying("notify-names", &shared, names)?;
-        start_notifying("notify-inodes", &shared, inodes)?;
+        start_inode_thread(&shared)?;
         let endpoint = Endpoint::Client(id);
         with.router.add_local(endpoint, owner.clone());
         let fsname = with.config.fsname.clone();
@@ -544,7 +548,7 @@ impl Shared {
     }
 
     /// Performs one output of the client, without blocking.
-    fn perform(&self, output: Output) {
+    fn perform(self: &Arc<Shared>, output: Output) {
         match output {
             Output::Send(frame) => self.router.send(frame),
             Output::Reply { id, result } if id >= OWN_CALL => {
@@ -568,7 +572,10 @@ impl Shared {
                 let _ = self.name_notices.send((id, notice));
             }
             Output::Notify(id, notice @ Notify::InvalInode { .. }) => {
-                let _ = self.inode_notices.send((id, notice));
+                if self.inode_notices.push(id, notice) {
+                    // Without one more it waits for those that there are.
+                    let _ = start_inode_thread(self);
+                }
             }
             Output::NeedGroups { id, pid } => {
                 self.owner().queue(Input::Groups { id, groups: groups_of(pid) });
@@ -682,6 +689,70 @@ fn start_notifying(
         }
     })?;
     Ok(())
+}
+
+/// Notices about inodes, and the threads that hand them to the kernel. One of them may wait there for a page of a call
+/// that is answered only when another one is done, so there are as many threads as notices, within bounds.
+#[derive(Default)]
+struct Notices {
+    queue: Mutex<NoticeQueue>,
+    is_filled: Condvar,
+}
+
+#[derive(Default)]
+struct NoticeQueue {
+    notices: VecDeque<(NotifyId, Notify)>,
+    thread_count: usize,
+    idle_count: usize,
+}
+
+impl Notices {
+    /// True when there should be one more thread.
+    fn push(&self, id: NotifyId, notice: Notify) -> bool {
+        let mut queue = lock(&self.queue);
+        queue.notices.push_back((id, notice));
+        self.is_filled.notify_one();
+        queue.notices.len() > queue.idle_count && queue.thread_count < NOTICE_THREAD_COUNT_MAX
+    }
+
+    /// The next notice for a thread; `None` when there are threads enough without it, or nobody needs them any more.
+    fn next(&self, is_needed: impl Fn() -> bool) -> Option<(NotifyId, Notify)> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(notice) = queue.notices.pop_front() {
+                return Some(notice);
+            }
+            queue.idle_count += 1;
+            let waited = self.is_filled.wait_timeout(queue, NOTICE_THREAD_IDLE);
+            let (locked, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = locked;
+            queue.idle_count -= 1;
+            let is_spare = timeout.timed_out() && queue.thread_count > 1;
+            if queue.notices.is_empty() && (is_spare || !is_needed()) {
+                queue.thread_count -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+/// A thread that hands notices about inodes to the kernel, and results to the client.
+fn start_inode_thread(shared: &Arc<Shared>) -> Result<()> {
+    let notices = Arc::clone(&shared.inode_notices);
+    let weak = Arc::downgrade(shared);
+    lock(&notices.queue).thread_count += 1;
+    let serving = Arc::clone(&notices);
+    let started = std::thread::Builder::new().name("notify-inodes".into()).spawn(move || {
+        while let Some((id, notice)) = serving.next(|| weak.strong_count() > 0) {
+            let Some(shared) = weak.upgrade() else { return };
+            let result = shared.notify(notice);
+            shared.owner().submit(Input::Notified(id, result));
+        }
+    });
+    if started.is_err() {
+        lock(&notices.queue).thread_count -= 1;
+    }
+    started.map(|_| ()).map_err(Into::into)
 }
 
 fn told(result: io::Result<Notified>) -> NotifyResult {

@@ -2,9 +2,10 @@
 
 use crate::call::Answer;
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all};
-use crate::locks::{Pin, lock_extent};
+use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
+use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
 use base::layout::Piece;
 use base::{Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
@@ -55,7 +56,7 @@ pub(crate) async fn lock_pieces(
     file: &File,
     mode: LockMode,
     pieces: &[Piece],
-    in_file: Extent,
+    lock_use: LockUse,
 ) -> Outcome<BTreeMap<u32, Pin>> {
     let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
     for piece in pieces {
@@ -63,7 +64,7 @@ pub(crate) async fn lock_pieces(
         hull.start = hull.start.min(piece.object_extent.start);
         hull.end = hull.end.max(piece.object_extent.end);
     }
-    lock_hulls(ctx, file, mode, hulls, in_file).await
+    lock_hulls(ctx, file, mode, hulls, lock_use).await
 }
 
 pub(crate) async fn lock_hulls(
@@ -71,7 +72,7 @@ pub(crate) async fn lock_hulls(
     file: &File,
     mode: LockMode,
     hulls: BTreeMap<u32, Extent>,
-    in_file: Extent,
+    lock_use: LockUse,
 ) -> Outcome<BTreeMap<u32, Pin>> {
     if mode == LockMode::Pw {
         // Every change of data begins here.
@@ -86,7 +87,7 @@ pub(crate) async fn lock_hulls(
                 return Err(status);
             }
         };
-        match lock_extent(ctx, target, file.layout.object(stripe), mode, hull, in_file).await {
+        match lock_extent(ctx, target, file.layout.object(stripe), mode, hull, lock_use).await {
             Ok(pin) => {
                 pins.insert(stripe, pin);
             }
@@ -127,35 +128,42 @@ pub(crate) fn is_worth_another_try(ctx: &Ctx, status: Status, pins: &BTreeMap<u3
 /// Reads up to `byte_count` bytes, fewer only at the end of the file.
 pub(crate) async fn read(
     ctx: &Ctx,
+    who: &Who,
     node: u64,
     offset_bytes: u64,
     byte_count: u32,
     is_direct: bool,
 ) -> Outcome<Answer> {
+    let extent = Extent::at(offset_bytes, u64::from(byte_count));
+    let lock_use = if is_direct { LockUse::NoPages } else { LockUse::Pages(PageCallId(who.id)) };
+    if let LockUse::Pages(call) = lock_use {
+        ctx.with(|state| state.begin_page_read(call, node, extent));
+    }
     let file = file(ctx, node).await?;
-    let bytes = read_file(ctx, &file, Extent::at(offset_bytes, u64::from(byte_count)), !is_direct).await?;
+    let bytes = read_file(ctx, &file, extent, lock_use).await?;
     ctx.with(|state| state.stats.read_bytes.add(bytes.len() as u64));
     Ok(Answer::Bytes(bytes))
 }
 
-/// `fills_pages`: the bytes go into the kernel's page cache, which lives under the lock.
-pub(crate) async fn read_file(ctx: &Ctx, file: &File, extent: Extent, fills_pages: bool) -> Outcome<Bytes> {
+/// With pages the bytes go into the kernel's page cache, which lives under the lock.
+async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse) -> Outcome<Bytes> {
     if file.layout.osts.is_empty() || extent.is_empty() {
         return Ok(Bytes::new());
     }
     let pieces = file.layout.pieces(extent);
+    let mode_now = || match lock_use {
+        LockUse::Pages(_) => ctx.with(|state| state.read_mode(file.fid)),
+        LockUse::NoPages | LockUse::WriteBack => LockMode::Pr,
+    };
     let mut tries = 0;
     loop {
-        let mode = ctx.with(|state| {
-            if !fills_pages {
-                return LockMode::Pr;
+        let mode = mode_now();
+        let pins = match lock_pieces(ctx, file, mode, &pieces, lock_use).await {
+            Ok(pins) if mode == LockMode::Pr && mode_now() == LockMode::Pw => {
+                // Somebody has begun to write through the page cache.
+                unpin_all(ctx, pins);
+                continue;
             }
-            if let Some(node) = state.nodes.by_fid_mut(file.fid) {
-                node.pages_end = node.pages_end.max(extent.end);
-            }
-            state.read_mode(file.fid)
-        });
-        let pins = match lock_pieces(ctx, file, mode, &pieces, extent).await {
             Ok(pins) => pins,
             Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => {
                 tries += 1;
@@ -163,6 +171,7 @@ pub(crate) async fn read_file(ctx: &Ctx, file: &File, extent: Extent, fills_page
             }
             Err(status) => return Err(status),
         };
+        moves(ctx, lock_use);
         let result = read_pieces(ctx, file, extent, &pieces, &pins).await;
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
@@ -171,6 +180,13 @@ pub(crate) async fn read_file(ctx: &Ctx, file: &File, extent: Extent, fills_page
             return result;
         }
         tries += 1;
+    }
+}
+
+/// The operation has its locks.
+fn moves(ctx: &Ctx, lock_use: LockUse) {
+    if let LockUse::Pages(call) = lock_use {
+        ctx.with(|state| state.page_call_moves(call));
     }
 }
 
@@ -248,21 +264,43 @@ pub(crate) struct WriteCall {
 }
 
 pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answer> {
+    let byte_count = call.data.len() as u64;
+    let extent = Extent::at(call.offset_bytes, byte_count);
+    let is_direct = ctx.with(|state| state.handles.get(&call.fh).is_some_and(|handle| handle.is_direct));
+    let lock_use = match (call.is_writeback, is_direct) {
+        (true, _) => LockUse::WriteBack,
+        (false, true) => LockUse::NoPages,
+        (false, false) => LockUse::Pages(PageCallId(who.id)),
+    };
+    if let LockUse::Pages(pages) = lock_use {
+        ctx.with(|state| state.begin_page_write(pages, call.node, extent));
+    }
     let file = writable_file(ctx, call.node).await?;
     super::open::revive(ctx, call.fh).await?;
     if must_kill_privileges(ctx, who, &call) {
         truncate_privileges(ctx, file.fid, call.fh).await?;
     }
-    let byte_count = call.data.len() as u64;
     let is_append = call.flags & O_APPEND != 0 && !call.is_writeback;
-    let fills_pages = ctx.with(|state| !state.handles.get(&call.fh).is_some_and(|handle| handle.is_direct));
-    if is_append {
-        append(ctx, &file, call.data, fills_pages.then_some(call.offset_bytes)).await?;
+    let written = if is_append {
+        append(ctx, &file, call.data, lock_use).await?
     } else {
-        write_file(ctx, &file, call.offset_bytes, call.data, fills_pages).await?;
-        if !fills_pages {
-            drop_pages(ctx, file.fid, call.offset_bytes, byte_count);
+        write_file(ctx, &file, call.offset_bytes, call.data, lock_use).await?;
+        extent
+    };
+    match lock_use {
+        // Where the kernel thought the end was it has the bytes now, and at the end perhaps what was there before.
+        // Nobody waits for it: the kernel may have locked one of these pages for this call.
+        LockUse::Pages(_) if is_append => ctx.with(|state| {
+            state.drop_unasked(call.node, extent);
+            state.drop_unasked(call.node, written);
+        }),
+        LockUse::Pages(pages) => drop_overtaken(ctx, pages).await,
+        // It was written past the kernel's pages.
+        LockUse::NoPages => {
+            let passed = ctx.with(|state| state.pages_within(call.node, pages_of(written)));
+            drop_pages(ctx, call.node, passed).await;
         }
+        LockUse::WriteBack => {}
     }
     ctx.with(|state| state.stats.write_bytes.add(byte_count));
     Ok(Answer::Written(byte_count))
@@ -286,12 +324,12 @@ fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
     })
 }
 
-pub(crate) async fn write_file(
+async fn write_file(
     ctx: &Ctx,
     file: &File,
     offset_bytes: u64,
     data: Bytes,
-    fills_pages: bool,
+    lock_use: LockUse,
 ) -> Outcome<()> {
     let extent = Extent::at(offset_bytes, data.len() as u64);
     if extent.is_empty() {
@@ -303,11 +341,8 @@ pub(crate) async fn write_file(
     let pieces = file.layout.pieces(extent);
     let mut tries = 0;
     loop {
-        be_writer(ctx, file.fid).await?;
-        if fills_pages {
-            note_pages(ctx, file.fid, extent.end);
-        }
-        let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, extent).await {
+        be_writer_of(ctx, file, lock_use).await?;
+        let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 // Nobody else waits for locks while this waits for the MDT.
                 unpin_all(ctx, pins);
@@ -320,6 +355,7 @@ pub(crate) async fn write_file(
             }
             Err(status) => return Err(status),
         };
+        moves(ctx, lock_use);
         let result = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
@@ -331,12 +367,16 @@ pub(crate) async fn write_file(
     }
 }
 
-fn note_pages(ctx: &Ctx, fid: Fid, end: u64) {
-    ctx.with(|state| {
-        if let Some(node) = state.nodes.by_fid_mut(fid) {
-            node.pages_end = node.pages_end.max(end);
-        }
-    });
+/// The same as `be_writer`; the call's pages are not in the way of others while it waits.
+async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<()> {
+    if let LockUse::Pages(call) = lock_use {
+        ctx.with(|state| {
+            if state.obstacle_to_write(file.fid).is_some() {
+                state.page_call_waits(call);
+            }
+        });
+    }
+    be_writer(ctx, file.fid).await
 }
 
 async fn write_pieces(
@@ -382,18 +422,24 @@ pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<
 }
 
 /// Writes at the end, wherever that is: the whole file is locked, the kernel's offset ignored (hazard 3.6).
-async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) -> Outcome<()> {
+/// Returns where that was.
+async fn append(ctx: &Ctx, file: &File, data: Bytes, lock_use: LockUse) -> Outcome<Extent> {
     if file.layout.osts.is_empty() {
         return Err(Status::Io);
     }
     let byte_count = data.len() as u64;
     let (mut tries, mut tried_at) = (0, None);
     loop {
-        be_writer(ctx, file.fid).await?;
+        be_writer_of(ctx, file, lock_use).await?;
         let hulls = (0..file.layout.osts.len() as u32).map(|stripe| (stripe, Extent::WHOLE)).collect();
-        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, Extent::WHOLE).await;
+        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, lock_use).await;
         let (pins, result) = match locked {
+            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+                unpin_all(ctx, pins);
+                continue;
+            }
             Ok(pins) => {
+                moves(ctx, lock_use);
                 let result = append_locked(ctx, file, &data, &pins, &mut tried_at).await;
                 (pins, result)
             }
@@ -406,11 +452,7 @@ async fn append(ctx: &Ctx, file: &File, data: Bytes, wrong_offset: Option<u64>) 
             tries += 1;
             continue;
         }
-        // Where the kernel thought the end was it has the bytes now, and at the end perhaps what was there before.
-        for offset in wrong_offset.into_iter().chain(result.iter().copied()) {
-            drop_pages(ctx, file.fid, offset, byte_count);
-        }
-        return result.map(|_| ());
+        return result.map(|offset_bytes| Extent::at(offset_bytes, byte_count));
     }
 }
 
@@ -440,24 +482,11 @@ async fn append_locked(
     result.map(|()| size_bytes)
 }
 
-/// The kernel's pages of a range are not what was written past them. Nobody waits for it: a notification may itself
-/// wait for pages of a write that is being answered.
-fn drop_pages(ctx: &Ctx, fid: Fid, offset_bytes: u64, byte_count: u64) {
-    let has_pages =
-        ctx.with(|state| state.nodes.by_fid(fid).is_some_and(|node| node.pages_end > offset_bytes));
-    if has_pages {
-        let node = fid.inode_number();
-        let offset_bytes = i64::try_from(offset_bytes).unwrap_or(0);
-        let byte_count = i64::try_from(byte_count).unwrap_or(0);
-        drop(ctx.notify(crate::Notify::InvalInode { node, offset_bytes, byte_count }));
-    }
-}
-
 /// Changes an extent of a file (fallocate) under write locks.
 pub(crate) async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome<()> {
     let pieces = file.layout.pieces(extent);
     let changes = pieces.iter().map(|piece| (piece.stripe, piece.object_extent)).collect();
-    change_objects(ctx, file, changes, extent, op, false).await
+    change_objects(ctx, file, changes, op, LockUse::NoPages).await
 }
 
 /// The file ends at `size_bytes` from now on, on every object.
@@ -466,28 +495,32 @@ pub(crate) async fn truncate(ctx: &Ctx, file: &File, size_bytes: u64) -> Outcome
     let changes = stripes
         .map(|stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF)))
         .collect();
-    change_objects(ctx, file, changes, Extent::new(size_bytes, Extent::EOF), ExtentOp::Truncate, true).await
+    // The kernel holds back what was stored into pages until a truncate(2) is answered.
+    change_objects(ctx, file, changes, ExtentOp::Truncate, LockUse::WriteBack).await
 }
 
 async fn change_objects(
     ctx: &Ctx,
     file: &File,
     changes: Vec<(u32, Extent)>,
-    in_file: Extent,
     op: ExtentOp,
-    is_to_end: bool,
+    lock_use: LockUse,
 ) -> Outcome<()> {
     let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
     for (stripe, extent) in &changes {
         let hull = hulls.entry(*stripe).or_insert(*extent);
         hull.start = hull.start.min(extent.start);
-        hull.end = if is_to_end { Extent::EOF } else { hull.end.max(extent.end) };
+        hull.end = hull.end.max(extent.end);
     }
     let mut tries = 0;
     loop {
         be_writer(ctx, file.fid).await?;
-        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), in_file).await;
+        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
         let (pins, result) = match locked {
+            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+                unpin_all(ctx, pins);
+                continue;
+            }
             Ok(pins) => {
                 let result = send_changes(ctx, file, &changes, op, &pins).await;
                 (pins, result)
@@ -623,12 +656,11 @@ pub(crate) struct CopyEnd {
 pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
     let source = file(ctx, from.node).await?;
     let sink = writable_file(ctx, to.node).await?;
-    let fills_pages = false;
     let mut copied = 0;
     while copied < byte_count.min(COPY_BYTES_MAX) {
         let step = (byte_count - copied).min(COPY_STEP_BYTES);
         let extent = Extent::at(from.offset_bytes.saturating_add(copied), step);
-        let data = match read_file(ctx, &source, extent, fills_pages).await {
+        let data = match read_file(ctx, &source, extent, LockUse::NoPages).await {
             Ok(data) if data.is_empty() => break,
             Ok(data) => data,
             Err(_) if copied > 0 => break,
@@ -636,7 +668,7 @@ pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count
         };
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, at, data, fills_pages).await {
+        match write_file(ctx, &sink, at, data, LockUse::NoPages).await {
             Ok(()) => copied += read,
             Err(_) if copied > 0 => break,
             Err(status) => return Err(status),

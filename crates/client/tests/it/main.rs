@@ -1,7 +1,9 @@
 //! The client machine against the real servers on stores in memory.
 
 mod coherence;
+mod kernel;
 mod listing;
+mod pages;
 mod posix;
 mod recovery;
 mod sizes;

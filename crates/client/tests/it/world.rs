@@ -96,10 +96,16 @@ pub struct World {
     pub is_syncing: bool,
     /// Machines assert their invariants after each input.
     pub is_checking: bool,
+    is_mmap_relaxed: bool,
 }
 
 impl World {
     pub fn new(mdt_count: u16, ost_count: u16, mount_count: usize) -> World {
+        World::with_mounts(mdt_count, ost_count, mount_count, false)
+    }
+
+    /// `is_mmap_relaxed`: several mounts write one file through their caches.
+    pub fn with_mounts(mdt_count: u16, ost_count: u16, mount_count: usize, is_mmap_relaxed: bool) -> World {
         let now = Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) };
         let ids = (0..mdt_count).map(TargetId::mdt).chain((0..ost_count).map(TargetId::ost));
         let targets = ids
@@ -115,6 +121,7 @@ impl World {
             config,
             is_syncing: true,
             is_checking: true,
+            is_mmap_relaxed,
         };
         for index in 0..mdt_count {
             world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
@@ -160,7 +167,7 @@ impl World {
             fsname: "test".to_string(),
             nid: format!("client{number}"),
             has_inc_epoch: true,
-            is_mmap_relaxed: false,
+            is_mmap_relaxed: self.is_mmap_relaxed,
             is_statfs_lazy: true,
             has_kill_privileges: true,
         };
@@ -308,6 +315,25 @@ impl World {
         for answer in answers {
             self.input(mount, answer);
         }
+    }
+
+    /// Carries one of the frames that may be next: those between two parties stay in order.
+    pub fn carry_one(&mut self, rng: &mut base::Rng) -> bool {
+        let Some(index) = (!self.frames.is_empty()).then(|| rng.below(self.frames.len() as u64) as usize)
+        else {
+            return self.sync_where_asked();
+        };
+        let (src, dst) = (self.frames[index].src, self.frames[index].dst);
+        let first = self.frames.iter().position(|frame| frame.src == src && frame.dst == dst);
+        if let Some(frame) = first.and_then(|first| self.frames.remove(first)) {
+            self.deliver(frame);
+        }
+        true
+    }
+
+    /// Nothing else can happen: time passes.
+    pub fn pass_a_little(&mut self) {
+        self.step(Duration::from_millis(100));
     }
 
     /// Carries frames until there are none.

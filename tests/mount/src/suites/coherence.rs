@@ -53,6 +53,7 @@ static CASES: &[Case] = &[
     Case { name: "link_unlink_race", seconds: 240, run: races::link_unlink },
     Case { name: "append_race", seconds: 240, run: races::append },
     Case { name: "disjoint_writes_race", seconds: 240, run: races::disjoint_writes },
+    Case { name: "reads_and_writes_across_stripes", seconds: 240, run: races::across_stripes },
     Case { name: "counter_under_flock", seconds: 240, run: races::counter_flock },
     Case { name: "counter_under_posix_lock", seconds: 240, run: races::counter_posix },
     Case { name: "lookup_against_create_and_unlink", seconds: 240, run: races::lookup_storm },

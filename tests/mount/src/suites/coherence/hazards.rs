@@ -13,7 +13,7 @@ use super::contents::{open_rw, store_mapped};
 use super::names::alternate;
 use crate::agent::{Agent, LockRequest};
 use crate::bounded;
-use crate::case::{Context, expect, expect_answer, expect_bytes, expect_eq, names, read, skip, write};
+use crate::case::{Context, expect, expect_answer, expect_bytes, expect_eq, names, read, write};
 use crate::sys::{self, LockKind, LockMode, MapKind, Mapping};
 
 /// Runs `load` again and again beside `work` and stops it when the work is done.
@@ -108,11 +108,6 @@ pub fn listing_revoked(context: &Context) -> Result<()> {
 /// 3.4: reads of many pages race the revocation of those pages; an acknowledged write is seen by every read that begins later.
 pub fn read_revoked(context: &Context) -> Result<()> {
     const PAGE_COUNT: usize = 256;
-    if !context.options.thorough && context.options.local.is_none() {
-        return skip(
-            "a known fault, about one run in eight: two mounts block each other for 30 s; --thorough runs it",
-        );
-    }
     let (a, b) = context.both("file");
     write(&a, &vec![0u8; PAGE_COUNT * 4096])?;
     let load = |_| -> Result<()> {

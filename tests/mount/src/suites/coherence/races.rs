@@ -2,12 +2,16 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
 use super::contents::open_rw;
 use crate::agent::{Agent, LockRequest};
+use crate::bounded;
 use crate::case::{Context, expect, expect_bytes, expect_eq, names, read, write};
+use crate::random::Random;
 use crate::sys::{self, LockKind, LockMode};
 
 /// Runs the same work through both mounts at once and returns both results.
@@ -243,4 +247,67 @@ pub fn atomic_replace(context: &Context) -> Result<()> {
         reader.join().map_err(|_| anyhow!("the reader panicked"))??;
         result
     })
+}
+
+/// Bytes that one side writes and the other only reads, in turns: of no round number, so that both sides meet in pages and stripes.
+const PART_BYTES: u64 = 41_003;
+const STRIPED_BYTES: u64 = 24 * PART_BYTES;
+
+/// Both sides read and write ranges over several stripes at once: a side that has one stripe waits for another one that
+/// the other side has. Each writes its own parts, finds them as written, and finds those of the other side when both rest.
+pub fn across_stripes(context: &Context) -> Result<()> {
+    let path = context.a.join("file");
+    set_stripes(context, &path)?;
+    let mut model = vec![0u8; STRIPED_BYTES as usize];
+    write(&path, &model)?;
+    for number in 0..context.rounds(40) {
+        if number >= 5 && context.is_enough(number, "rounds") {
+            break;
+        }
+        let [first, second] = at_once(context, |who, directory| {
+            let mut random = Random::new(context.seed ^ (number * 2 + who as u64 + 1));
+            let mut mine = model.clone();
+            let (writer, reader) = (open_rw(&directory.join("file"))?, File::open(directory.join("file"))?);
+            for step in 0..24u64 {
+                let part = random.below(12) * 2 + who as u64;
+                let at = part * PART_BYTES + random.below(PART_BYTES);
+                let byte_count = random.below((part + 1) * PART_BYTES - at) as usize + 1;
+                let bytes = vec![(number * 24 + step) as u8 | 1; byte_count];
+                writer.write_all_at(&bytes, at)?;
+                mine[at as usize..at as usize + byte_count].copy_from_slice(&bytes);
+                check_part(&reader, &mine, part)?;
+                check_part(&reader, &mine, random.below(12) * 2 + who as u64)?;
+                let at = random.below(STRIPED_BYTES);
+                let mut all = vec![0; (random.below(STRIPED_BYTES - at) + 1) as usize];
+                reader.read_exact_at(&mut all, at)?;
+            }
+            Ok(mine)
+        })?;
+        for (index, part) in model.chunks_mut(PART_BYTES as usize).enumerate() {
+            let written = if index % 2 == 0 { &first } else { &second };
+            let at = index * PART_BYTES as usize;
+            part.copy_from_slice(&written[at..at + part.len()]);
+        }
+        expect_bytes(&read(&context.a.join("file"))?, &model, &format!("here after round {number}"))?;
+        expect_bytes(&read(&context.b.join("file"))?, &model, &format!("there after round {number}"))?;
+    }
+    Ok(())
+}
+
+/// Only this side writes this part.
+fn check_part(reader: &File, model: &[u8], part: u64) -> Result<()> {
+    let at = (part * PART_BYTES) as usize;
+    let mut found = vec![0; PART_BYTES as usize];
+    reader.read_exact_at(&mut found, at as u64)?;
+    expect_bytes(&found, &model[at..at + found.len()], &format!("the side's own part {part}"))
+}
+
+fn set_stripes(context: &Context, path: &Path) -> Result<()> {
+    if context.options.is_local() {
+        return Ok(());
+    }
+    let mut command = Command::new(&context.options.sheen);
+    command.args(["lfs", "setstripe", "-c", "4", "-S", "64K"]).arg(path);
+    let said = bounded::say(&mut command, "SHEEN_STRIPES=1", Duration::from_secs(60))?;
+    expect(said.is_success(), &format!("lfs setstripe: {}", said.all()))
 }

@@ -1,0 +1,76 @@
+use super::*;
+
+fn set(ranges: &[(u64, u64)]) -> PageSet {
+    let mut set = PageSet::default();
+    for (start, end) in ranges {
+        set.insert(Extent::new(*start, *end));
+    }
+    set
+}
+
+fn ranges(set: &PageSet) -> Vec<(u64, u64)> {
+    set.within(Extent::WHOLE).map(|part| (part.start, part.end)).collect()
+}
+
+#[test]
+fn ranges_that_touch_become_one() {
+    assert_eq!(ranges(&set(&[(0, 1), (2, 3), (1, 2)])), [(0, 3)]);
+    assert_eq!(ranges(&set(&[(5, 9), (20, 30), (0, 4), (3, 25)])), [(0, 30)]);
+    assert_eq!(ranges(&set(&[(0, 10), (2, 3)])), [(0, 10)]);
+    assert_eq!(ranges(&set(&[(4, 4), (6, 5)])), []);
+}
+
+#[test]
+fn a_set_is_what_was_put_in_and_not_taken_out() {
+    let mut rng = base::Rng::new(1);
+    let (mut found, mut model) = (PageSet::default(), [false; 64]);
+    for _ in 0..5000 {
+        let start = rng.below(64);
+        let extent = Extent::new(start, start + rng.below(65 - start));
+        let is_put_in = rng.one_in(2);
+        if is_put_in {
+            found.insert(extent);
+        } else {
+            found.remove(extent);
+        }
+        model[extent.start as usize..extent.end as usize].fill(is_put_in);
+        let mut flat = [false; 64];
+        for (start, end) in ranges(&found) {
+            flat[start as usize..end as usize].fill(true);
+        }
+        assert_eq!(flat, model);
+        let looked = Extent::new(rng.below(32), 32 + rng.below(32));
+        let within: u64 = found.within(looked).map(Extent::byte_count).sum();
+        let count = model[looked.start as usize..looked.end as usize].iter().filter(|is_in| **is_in).count();
+        assert_eq!(within, count as u64);
+        assert_eq!(
+            ranges(&found.intersection(looked)),
+            found.within(looked).map(|part| (part.start, part.end)).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn very_many_ranges_become_one_that_contains_them() {
+    let mut found = PageSet::default();
+    for index in 0..=RANGE_COUNT_MAX as u64 {
+        found.insert(Extent::at(index * 10, 1));
+    }
+    assert_eq!(ranges(&found), [(0, RANGE_COUNT_MAX as u64 * 10 + 1)]);
+}
+
+#[test]
+fn chunks_grow_over_what_is_dropped_soon() {
+    let soon = Duration::from_millis(1);
+    assert_eq!(next_chunk_bytes(CHUNK_BYTES, soon), CHUNK_BYTES * CHUNK_GROWTH);
+    assert_eq!(next_chunk_bytes(1 << 40, Duration::from_millis(200)), 1 << 39);
+    assert_eq!(next_chunk_bytes(CHUNK_BYTES, Duration::from_millis(200)), CHUNK_BYTES);
+    assert_eq!(next_chunk_bytes(u64::MAX, soon), u64::MAX);
+}
+
+#[test]
+fn pages_contain_the_bytes() {
+    assert_eq!(pages_of(Extent::new(1, 4097)), Extent::new(0, 8192));
+    assert_eq!(pages_of(Extent::new(4096, 8192)), Extent::new(4096, 8192));
+    assert_eq!(pages_of(Extent::WHOLE), Extent::WHOLE);
+}

@@ -1,0 +1,199 @@
+//! Two kernels with page caches, and what they lock and drop while clients take locks from each other.
+
+use crate::kernel::{Kernel, PAGE, Sending, Work};
+use crate::world::{O_RDONLY, O_RDWR, TOP, World};
+use base::Rng;
+use client::{Answer, Call};
+use wire::mdt::LayoutHint;
+
+const UNIT: u64 = 64 << 10;
+/// Bytes that one side writes: of no round number, so that both sides meet in pages and stripes.
+const PART: u64 = 100_003;
+const FILE: u64 = 6 * PART;
+/// Longer than any answer takes that waits for nothing but other answers, shorter than what a doubt takes.
+const STALL_COUNT_MAX: u32 = 20;
+
+struct Pair {
+    world: World,
+    kernels: Vec<Kernel>,
+    rng: Rng,
+    /// What each byte is at least: the stamp of the last write that was acknowledged.
+    acknowledged: Vec<u8>,
+    stamps: [u8; 2],
+    /// What the bytes of a read may not be below.
+    floors: Vec<Vec<Vec<u8>>>,
+    left: [[u32; 3]; 2],
+    reclaims: bool,
+    stall_count_max: u32,
+    seed: u64,
+}
+
+impl Pair {
+    fn new(seed: u64, is_relaxed: bool, stripe_count: u16, reclaims: bool) -> Pair {
+        let mut world = World::with_mounts(1, 4, 2, is_relaxed);
+        let layout = LayoutHint {
+            stripe_size_bytes: Some(UNIT as u32),
+            stripe_count: Some(stripe_count),
+            first_ost: Some(0),
+        };
+        let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
+        assert_eq!(world.call(0, call), Ok(Answer::Done));
+        let mut kernels = vec![];
+        for mount in 0..2 {
+            let node = world.lookup(mount, TOP, "f").expect("it was made").node;
+            let (writer, mode) = world.open(mount, node, O_RDWR);
+            let (reader, _) = world.open(mount, node, O_RDONLY);
+            assert_eq!(mode.is_direct, mount == 1 && !is_relaxed);
+            if mount == 0 {
+                assert_eq!(world.write(0, (node, writer), FILE - 1, &[0]), Ok(1));
+            }
+            let mut kernel = Kernel::new(mount, node, reader, writer, mode.is_direct);
+            kernel.threads = vec![Work::Idle, Work::Idle, Work::Idle];
+            kernels.push(kernel);
+        }
+        for mount in &mut world.mounts {
+            mount.is_kernel_stuck = true;
+        }
+        world.is_checking = false;
+        Pair {
+            world,
+            kernels,
+            rng: Rng::new(seed),
+            acknowledged: vec![0; FILE as usize],
+            stamps: [0; 2],
+            floors: vec![vec![vec![]; 3]; 2],
+            left: [[24, 12, 12]; 2],
+            reclaims,
+            stall_count_max: if reclaims { 200 } else { STALL_COUNT_MAX },
+            seed,
+        }
+    }
+
+    fn range(&mut self, start: u64, end: u64) -> (u64, u64) {
+        let at = start + self.rng.below(end - start);
+        let byte_count = 1 + self.rng.below(end - at);
+        // Often within a few pages, where the two meet.
+        let byte_count = if self.rng.one_in(2) { byte_count.min(3 * PAGE) } else { byte_count };
+        (at, at + byte_count)
+    }
+
+    /// Ends what a thread has done, and gives it something new; true when there was something to do.
+    fn next(&mut self, mount: usize, thread: usize) -> bool {
+        let is_idle = match &self.kernels[mount].threads[thread] {
+            Work::Idle => true,
+            Work::Read { start, end, found } => {
+                let is_done = start + found.len() as u64 == *end;
+                let floor = &self.floors[mount][thread];
+                for (index, (byte, floor)) in found.iter().zip(floor).enumerate().filter(|_| is_done) {
+                    let at = start + index as u64;
+                    assert!(
+                        byte >= floor,
+                        "seed {}: mount {mount} reads {byte} at {at}, where {floor} was acknowledged",
+                        self.seed
+                    );
+                }
+                is_done
+            }
+            Work::Write { end, at, .. } => at == end,
+        };
+        if !is_idle {
+            return false;
+        }
+        let done = std::mem::replace(&mut self.kernels[mount].threads[thread], Work::Idle);
+        if let Work::Write { end, stamp, .. } = done {
+            let start = self.floors[mount][0].len();
+            self.acknowledged[start..end as usize].fill(stamp);
+        }
+        if self.left[mount][thread] == 0 {
+            return false;
+        }
+        self.left[mount][thread] -= 1;
+        let work = if thread == 0 && self.rng.one_in(2) {
+            let part = self.rng.below(3) * 2 + mount as u64;
+            let (start, end) = self.range(part * PART, (part + 1) * PART);
+            self.stamps[mount] += 1;
+            self.floors[mount][0] = vec![0; start as usize];
+            Work::Write { end, at: start, stamp: self.stamps[mount], sending: Sending::Nothing }
+        } else {
+            let (start, end) = self.range(0, FILE);
+            self.floors[mount][thread] = self.acknowledged[start as usize..end as usize].to_vec();
+            Work::Read { start, end, found: vec![] }
+        };
+        self.kernels[mount].threads[thread] = work;
+        true
+    }
+
+    fn step(&mut self) -> bool {
+        let first = self.rng.below(14);
+        for turn in 0..14 {
+            let choice = (first + turn) % 14;
+            let mount = (choice % 2) as usize;
+            let kernel = &mut self.kernels[mount];
+            let has_moved = match choice / 2 {
+                0 => kernel.hear(&mut self.world, &mut self.rng),
+                1 | 2 => kernel.drop_some(&mut self.world, &mut self.rng),
+                thread @ 3..=5 => {
+                    let thread = thread as usize - 3;
+                    kernel.work(&mut self.world, &mut self.rng, thread) || self.next(mount, thread)
+                }
+                _ => self.world.carry_one(&mut self.rng),
+            };
+            if has_moved {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn run(&mut self) {
+        let mut stall_count = 0;
+        loop {
+            if self.reclaims && self.rng.one_in(50) {
+                let mount = self.rng.below(2) as usize;
+                self.kernels[mount].reclaim(&mut self.rng);
+            }
+            if self.step() {
+                stall_count = 0;
+                continue;
+            }
+            let is_idle = |work: &Work| matches!(work, Work::Idle);
+            if self.kernels.iter().all(|kernel| kernel.threads.iter().all(is_idle)) {
+                return;
+            }
+            stall_count += 1;
+            if stall_count > self.stall_count_max {
+                let threads: Vec<_> = self.kernels.iter().map(|kernel| &kernel.threads).collect();
+                panic!("seed {}: the two block each other: {threads:?}", self.seed);
+            }
+            self.world.pass_a_little();
+        }
+    }
+}
+
+#[test]
+fn two_mounts_with_caches_never_block_each_other_and_read_nothing_old() {
+    for seed in 0..4 {
+        Pair::new(seed, true, 4, false).run();
+    }
+}
+
+#[test]
+fn nor_when_one_of_them_writes_past_its_cache() {
+    for seed in 0..4 {
+        Pair::new(seed, false, 4, false).run();
+    }
+}
+
+#[test]
+fn nor_within_one_object() {
+    for seed in 0..4 {
+        Pair::new(seed, true, 1, false).run();
+    }
+}
+
+#[test]
+fn nor_when_kernels_are_short_of_memory() {
+    for seed in 0..4 {
+        Pair::new(seed, true, 4, true).run();
+    }
+}
