@@ -214,6 +214,11 @@ impl State {
         }
     }
 
+    /// The same for a name of a directory.
+    pub(crate) fn want_name(&mut self, target: TargetId, parent: Fid, name: &[u8]) -> Option<base::LockId> {
+        if self.has_name_lock(parent, name) { None } else { self.offer(target) }
+    }
+
     /// Mode in which a page-filling read locks: while a handle writes through the page cache, stores into cached
     /// pages are not seen, so every page must be under a write lock (hazard 3.5).
     pub(crate) fn read_mode(&self, fid: Fid) -> LockMode {

@@ -77,7 +77,8 @@ pub(crate) async fn create(
 ) -> Outcome<Entry> {
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
-    let want = ctx.with(|state| LockWant { name: state.offer(target), inode: state.offer(target) });
+    let want = ctx
+        .with(|state| LockWant { name: state.want_name(target, parent, name), inode: state.offer(target) });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| {
             MdtRequest::Create(CreateRequest {
@@ -358,7 +359,7 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
     let (fid, parent) = (inode_of(ctx, node)?, fid_of(ctx, parent)?);
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
-    let want = ctx.with(|state| LockWant { name: state.offer(target), inode: None });
+    let want = ctx.with(|state| LockWant { name: state.want_name(target, parent, &name), inode: None });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| MdtRequest::Link {
             fid,

@@ -286,3 +286,21 @@ fn a_rename_after_an_exchange_of_its_name_moves_what_it_leads_to_by_then() {
         }
     }
 }
+
+/// The kernel looks for a name before it makes it: the lock on its absence is then the one on what it leads to.
+#[test]
+fn a_name_that_was_looked_for_and_made_costs_one_lock() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    assert_eq!(world.lookup(0, dir, "made"), Err(ENOENT));
+    let before = world.mdt_lock_count(0);
+    let made = world.create(0, dir, "made");
+    assert!(world.mdt_lock_count(0) <= before + 1, "the inode's at most");
+    world.release(0, made);
+    let answer = world.lookup(0, dir, "made").expect("it was made");
+    assert!(!answer.entry_valid.is_zero());
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    assert_eq!(world.lookup(1, there, "made").map(|entry| entry.node), Ok(made.0));
+    assert_eq!(world.call(1, Call::Unlink { parent: there, name: b"made".into() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, dir, "made"), Err(ENOENT));
+}
