@@ -12,6 +12,7 @@ pub mod operator;
 pub mod stats;
 
 mod cache;
+mod cancels;
 mod ctx;
 mod executor;
 mod handles;

@@ -70,6 +70,7 @@ impl State {
     }
 
     pub(crate) fn on_blocking(&mut self, target: TargetId, lock: LockId) {
+        self.hurry_cancel(target, lock);
         let Some(connection) = self.connections.get_mut(&target) else { return };
         match connection.locks.on_callback(lock) {
             CallbackAnswer::Idle | CallbackAnswer::InUse => self.start_revocation(target, lock),
@@ -224,7 +225,9 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
             .get_mut(&target)
             .is_some_and(|connection| connection.locks.remove(lock).is_some());
         if is_held {
-            state.send_cancel(target, vec![lock]);
+            state.cancel(target, lock);
+        } else {
+            state.forget_cancel(target, lock);
         }
         // Wakes what was parked.
         state.revocations.remove(&(target, lock));

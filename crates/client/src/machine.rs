@@ -202,6 +202,7 @@ impl Client {
                 state.take_import_outputs();
                 // After what it means that one was heard again: it may have evicted this client.
                 state.note_silent_mdts();
+                state.send_due_cancels();
                 state.take_import_outputs();
                 std::mem::take(&mut state.spawned)
             });
@@ -309,6 +310,7 @@ impl Machine for Client {
             if self.executor.task_count() == 0 {
                 assert!(state.calls.is_empty());
                 assert!(state.revocations.is_empty());
+                assert!(state.has_sent_cancels());
                 assert!(state.enqueues.is_empty());
                 assert_eq!(state.traffic.call_count(), 0);
             }

@@ -182,7 +182,7 @@ impl State {
             }
         }
         for lock in idle {
-            self.start_revocation(target, lock);
+            self.start_unasked_revocation(target, lock);
         }
         self.trim_idle_locks();
     }
@@ -207,7 +207,7 @@ impl State {
             idle.extend(locks.into_iter().map(|lock| (*target, lock)));
         }
         for (target, lock) in idle {
-            self.start_revocation(target, lock);
+            self.start_unasked_revocation(target, lock);
         }
     }
 }

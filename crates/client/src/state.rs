@@ -1,5 +1,6 @@
 //! The state that all operations share.
 
+use crate::cancels::Cancels;
 use crate::ctx::Outcome;
 use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
@@ -114,6 +115,8 @@ pub(crate) struct State {
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
     pub(crate) to_doubt: Vec<PageCallId>,
+    /// Cancels that nobody waits for go together.
+    pub(crate) cancels: BTreeMap<TargetId, Cancels>,
     /// Handles to open again in the tail.
     pub(crate) to_revive: Vec<u64>,
     /// Extent locks that are being asked for; others who need the like wait for the answer.
@@ -160,6 +163,7 @@ impl State {
             to_revoke: Vec::new(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
+            cancels: BTreeMap::new(),
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),
             last_stamp: 0,
@@ -234,19 +238,6 @@ impl State {
         connection.tickets.insert(ticket, Pending { kind: name, sent: now.time, sender });
         self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
         Ok(())
-    }
-
-    /// Sends cancels without waiting for their answers.
-    pub(crate) fn send_cancel(&mut self, target: TargetId, locks: Vec<LockId>) {
-        let (sender, _) = crate::executor::oneshot();
-        // A target that is not there any more holds no lock.
-        let _ = self.submit(
-            target,
-            Request::Lock(LockRequest::Cancel { locks }),
-            Bytes::new(),
-            Kind::Reserved,
-            sender,
-        );
     }
 
     /// Data of a file change from now on, or have changed: what was learnt of its size is in doubt.

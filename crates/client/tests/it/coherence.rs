@@ -304,3 +304,30 @@ fn a_name_that_was_looked_for_and_made_costs_one_lock() {
     assert_eq!(world.call(1, Call::Unlink { parent: there, name: b"made".into() }), Ok(Answer::Done));
     assert_eq!(world.lookup(0, dir, "made"), Err(ENOENT));
 }
+
+/// Locks that go back because they are too many go together; one that somebody waits for goes at once.
+#[test]
+fn idle_locks_are_given_back_together() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    for number in 0..100 {
+        world.mkdir(0, dir, &format!("d{number}"));
+    }
+    let cancels = |world: &World| {
+        let requests = world.requests(0, base::TargetKind::Mdt);
+        requests.iter().find(|(kind, _)| *kind == "ldlm_cancel").map_or(0, |(_, count)| *count)
+    };
+    let (held, sent) = (world.mdt_lock_count(0), cancels(&world));
+    assert!(held > 100, "{held}");
+    let setting = client::TargetSetting::DropIdleLocks;
+    world.input(0, client::Input::Set(client::Setting::Target(TargetId::mdt(0), setting)));
+    world.run();
+    assert!(world.mdt_lock_count(0) < held - 100);
+    assert!(cancels(&world) <= sent + 2, "{} cancels", cancels(&world) - sent);
+    assert_eq!(world.lookup(0, dir, "x"), Err(ENOENT));
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    let sent = cancels(&world);
+    world.create(1, there, "x");
+    assert!(world.lookup(0, dir, "x").is_ok());
+    assert!(cancels(&world) > sent, "what is asked for does not wait for others");
+}
