@@ -37,6 +37,9 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(40);
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// How often somebody who waits is told why. Well below the time after which a silent process counts as hanging.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
+/// A mount that is busy, by nobody who can be found, is tried again for so long and so often.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// A file system that lives for so long after it was unmounted is kept by somebody.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
 
@@ -400,28 +403,38 @@ impl Mount {
             bail!("something else is mounted over {}; unmount that first", self.path.display());
         }
         let is_lazy = matches!(leave, Leave::Detach | Leave::Cut);
-        let mut guard = lock(&self.session);
-        let Some(session) = guard.as_mut() else { return Ok(()) };
-        match session.unmount(is_lazy) {
-            Ok(()) => mount_table::forget_helper(&self.path),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                drop(guard);
-                let users = in_use::named(&in_use::users(device));
-                let below = || {
-                    mount_table::mounted_below(&self.path)
-                        .map(|path| format!("a mount on {}", path.display()))
-                };
-                let by =
-                    users.or_else(below).unwrap_or_else(|| "a process that cannot be looked at".to_owned());
-                bail!("{}", self.in_use_line(leave, &by))
-            }
-            // Somebody else was faster.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot unmount {}", self.path.display()));
+        let start = Instant::now();
+        loop {
+            let unmounted = match lock(&self.session).as_mut() {
+                Some(session) => session.unmount(is_lazy),
+                None => return Ok(()),
+            };
+            match unmounted {
+                Ok(()) => {
+                    mount_table::forget_helper(&self.path);
+                    return Ok(());
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    let below = || {
+                        let path = mount_table::mounted_below(&self.path)?;
+                        Some(format!("a mount on {}", path.display()))
+                    };
+                    let by = in_use::named(&in_use::users(device)).or_else(below);
+                    // A process that ends, or a path walk on its way, holds it for a moment.
+                    if by.is_none() && start.elapsed() < BUSY_PATIENCE {
+                        std::thread::sleep(BUSY_RETRY_INTERVAL);
+                        continue;
+                    }
+                    let by = by.unwrap_or_else(|| "a process that cannot be looked at".to_owned());
+                    bail!("{}", self.in_use_line(leave, &by))
+                }
+                // Somebody else was faster.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot unmount {}", self.path.display()));
+                }
             }
         }
-        Ok(())
     }
 
     /// Whether somebody keeps the file system although it was taken out of here.
