@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 
 use super::contents::open_rw;
 use crate::agent::{Agent, LockRequest};
@@ -209,7 +209,7 @@ pub fn lookup_storm(context: &Context) -> Result<()> {
         }
         let result = (0..context.rounds(400)).try_for_each(|_| -> Result<()> {
             write(&context.a.join("file"), b"x")?;
-            expect(context.b.join("file").exists(), "made, but not seen")?;
+            fs::metadata(context.b.join("file")).context("made, but not seen")?;
             fs::remove_file(context.a.join("file"))?;
             expect(!context.b.join("file").exists(), "removed, but seen")
         });
