@@ -55,9 +55,26 @@ impl State {
         self.has_lock(State::mdt(parent), resource, LockPolicy::Plain)
     }
 
+    /// The lock on a name's slot, if it is held.
+    pub(crate) fn name_lock_on(&self, parent: Fid, name: &[u8]) -> Option<LockId> {
+        let resource = Resource::Name { parent, hash: name_hash(name) };
+        let locks = &self.connections.get(&State::mdt(parent))?.locks;
+        locks.find(resource, LockMode::Pr, LockPolicy::Plain)
+    }
+
+    /// Whether a name's slot is covered by this very lock, still: under another one the name may lead elsewhere by now.
+    pub(crate) fn is_name_locked_by(&self, parent: Fid, name: &[u8], lock: Option<LockId>) -> bool {
+        let wanted = Resource::Name { parent, hash: name_hash(name) };
+        let Some(connection) = self.connections.get(&State::mdt(parent)) else { return false };
+        lock.is_some_and(|lock| {
+            connection.locks.get(lock).is_some_and(|grant| grant.resource == wanted)
+                && !connection.locks.is_dying(lock)
+        })
+    }
+
     /// What a name leads to, if a lock says that it still does: `Some(None)` for an absent name.
     pub(crate) fn cached_name(&self, parent: Fid, name: &[u8]) -> Option<Option<Fid>> {
-        let known = self.names.get(parent, name)?;
+        let known = self.names.get(parent, name).filter(|known| !known.is_in_doubt)?;
         self.is_name_covered(parent, name).then_some(known.fid)
     }
 
@@ -118,13 +135,7 @@ impl State {
 
     /// Whether these grants cover a name's slot, and still do.
     pub(crate) fn is_name_granted(&self, parent: Fid, name: &[u8], grants: &[LockGrant]) -> bool {
-        let wanted = Resource::Name { parent, hash: name_hash(name) };
-        let Some(connection) = self.connections.get(&State::mdt(parent)) else { return false };
-        grants.iter().any(|grant| {
-            grant.resource == wanted
-                && connection.locks.get(grant.lock).is_some()
-                && !connection.locks.is_dying(grant.lock)
-        })
+        grants.iter().any(|grant| self.is_name_locked_by(parent, name, Some(grant.lock)))
     }
 
     /// How long the kernel may rely on attributes.
@@ -193,10 +204,7 @@ impl State {
             .and_then(|known| known.listed_under)
             .filter(|lock| self.has_children_lock(ChildrenLock { parent, lock: *lock }));
         if !is_valid || (listed_under.is_none() && !self.has_name_lock(parent, name)) {
-            // What an unlocked answer says is not believed later, and what was believed before is in doubt.
-            if self.names.get(parent, name).is_some_and(|known| known.fid != fid) {
-                self.names.remove(parent, name);
-            }
+            self.names.doubt(parent, name, fid);
             return Duration::ZERO;
         }
         let left =
@@ -214,9 +222,9 @@ impl State {
         }
     }
 
-    /// The same for a name of a directory.
-    pub(crate) fn want_name(&mut self, target: TargetId, parent: Fid, name: &[u8]) -> Option<base::LockId> {
-        if self.has_name_lock(parent, name) { None } else { self.offer(target) }
+    /// The same for a name of a directory: none where one is held.
+    pub(crate) fn want_name(&mut self, target: TargetId, held: Option<LockId>) -> Option<LockId> {
+        if held.is_some() { None } else { self.offer(target) }
     }
 
     /// Mode in which a page-filling read locks: while a handle writes through the page cache, stores into cached

@@ -13,6 +13,8 @@ pub(crate) struct Name {
     pub(crate) kernel_until: Time,
     /// Learnt from a listing, and true while this lock on the directory's children is held.
     pub(crate) listed_under: Option<LockId>,
+    /// Believed no more, lock or not; kept for the sake of what the kernel was told.
+    pub(crate) is_in_doubt: bool,
 }
 
 /// Names by directory and hash: what one name lock covers stands together. An entry is believed only while a lock
@@ -49,8 +51,21 @@ impl Names {
                 }
                 known.fid = fid;
                 known.kernel_until = known.kernel_until.max(kernel_until);
+                known.is_in_doubt = false;
             }
-            None => slot.push(Name { name: name.to_vec(), fid, kernel_until, listed_under }),
+            None => {
+                let is_in_doubt = false;
+                slot.push(Name { name: name.to_vec(), fid, kernel_until, listed_under, is_in_doubt });
+            }
+        }
+    }
+
+    /// An answer that no lock covers says something else: neither is believed. When the slot's lock goes, the kernel still has to
+    /// forget what it was told.
+    pub(crate) fn doubt(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>) {
+        let slot = self.slots.get_mut(&(parent, name_hash(name)));
+        if let Some(known) = slot.and_then(|slot| slot.iter_mut().find(|known| known.name == name)) {
+            known.is_in_doubt |= known.fid != fid;
         }
     }
 

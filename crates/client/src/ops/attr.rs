@@ -292,8 +292,10 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
             };
             let attr = attr.inspect_err(|_| ctx.with(|state| state.drop_unused_node(fid.inode_number())))?;
             let answer = ctx.with(|state| {
-                let is_valid =
-                    was_valid && state.nodes.by_fid(parent).map(|node| node.change_count) == change_count;
+                // The very same lock: under another one the name may lead elsewhere by now.
+                let is_valid = was_valid
+                    && state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
+                    && state.is_name_granted(parent, &name, &entry.grants);
                 state.entry_answer(Some((parent, &name)), attr, is_valid, false)
             });
             Ok(Answer::Entry(answer))

@@ -4,7 +4,7 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
 use crate::ops::{fid_of, inode_of};
-use base::{Fid, FileType, Status, TargetId};
+use base::{Fid, FileType, LockId, Status, TargetId};
 use rpc::Kind;
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, Credentials, Entry, LayoutHint, NewNode, OpenArgs};
@@ -67,18 +67,19 @@ impl Changing {
     }
 }
 
-/// Sends a create; the reply's inode has a node, but no reference of the kernel yet.
+/// Sends a create; the reply's inode has a node, but no reference of the kernel yet. With it the lock under which the name
+/// leads there, if there is one.
 pub(crate) async fn create(
     ctx: &Ctx,
     who: &Who,
     parent: Fid,
     name: &[u8],
     creation: Creation,
-) -> Outcome<Entry> {
+) -> Outcome<(Entry, Option<LockId>)> {
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
-    let want = ctx
-        .with(|state| LockWant { name: state.want_name(target, parent, name), inode: state.offer(target) });
+    let held = ctx.with(|state| state.name_lock_on(parent, name));
+    let want = ctx.with(|state| LockWant { name: state.want_name(target, held), inode: state.offer(target) });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| {
             MdtRequest::Create(CreateRequest {
@@ -109,7 +110,7 @@ pub(crate) async fn create(
         state.see_entry(&entry);
         copy_change(state, target, parent, entry.fid);
     });
-    Ok(entry)
+    Ok((entry, held.or(want.name)))
 }
 
 /// A directory that somebody has removed has no names: that is what its last users are told, as on a local file system.
@@ -134,15 +135,14 @@ pub(crate) async fn make(
     creation: Creation,
 ) -> Outcome<Answer> {
     let parent = fid_of(ctx, parent)?;
-    let entry = create(ctx, who, parent, &name, creation).await?;
+    let (entry, lock) = create(ctx, who, parent, &name, creation).await?;
     let fid = entry.fid;
     let attr = match entry.attr {
         Some(attr) => attr,
         None => super::attr::current_attr(ctx, fid).await?,
     };
     Ok(Answer::Entry(ctx.with(|state| {
-        let is_valid =
-            state.is_name_granted(parent, &name, &entry.grants) || state.has_name_lock(parent, &name);
+        let is_valid = state.is_name_locked_by(parent, &name, lock);
         state.entry_answer(Some((parent, &name)), attr, is_valid, false)
     })))
 }
@@ -167,7 +167,7 @@ pub(crate) async fn make_unreferenced(
 ) -> Outcome<Answer> {
     let parent = fid_of(ctx, parent)?;
     base::names::check_name(&name)?;
-    let entry = create(ctx, who, parent, &name, creation).await?;
+    let (entry, _) = create(ctx, who, parent, &name, creation).await?;
     let told = ctx.with(|state| {
         let is_told = state.names.get(parent, &name).is_some_and(|known| known.kernel_until > state.now.time);
         state.names.remove(parent, &name);
@@ -175,10 +175,8 @@ pub(crate) async fn make_unreferenced(
         is_told
     });
     if told {
-        // The kernel believes that the name is absent. The request that asked for this holds the directory no more
-        // than an open file does, but a notification is never waited for inside a call.
-        let node = parent.inode_number();
-        drop(ctx.notify(crate::Notify::InvalEntry { parent: node, name }));
+        // The kernel believes that the name is absent. Inside a call no notification is waited for that needs a directory's lock.
+        ctx.notify(crate::Notify::IncEpoch).await;
     }
     Ok(Answer::Done)
 }
@@ -359,7 +357,8 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
     let (fid, parent) = (inode_of(ctx, node)?, fid_of(ctx, parent)?);
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
-    let want = ctx.with(|state| LockWant { name: state.want_name(target, parent, &name), inode: None });
+    let held = ctx.with(|state| state.name_lock_on(parent, &name));
+    let want = ctx.with(|state| LockWant { name: state.want_name(target, held), inode: None });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| MdtRequest::Link {
             fid,
@@ -383,7 +382,7 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
     });
     let attr = super::attr::current_attr(ctx, fid).await?;
     Ok(Answer::Entry(ctx.with(|state| {
-        let is_valid = state.has_name_lock(parent, &name);
+        let is_valid = state.is_name_locked_by(parent, &name, held.or(want.name));
         state.entry_answer(Some((parent, &name)), attr, is_valid, true)
     })))
 }

@@ -18,6 +18,34 @@ fn an_absent_name_is_revoked_before_somebody_makes_it() {
     assert!(world.lookup(0, dir, "x").is_ok());
 }
 
+/// A lookup found the file and asks for its size while the file goes, and while its absence is looked up and told.
+#[test]
+fn a_late_answer_about_a_name_takes_nothing_from_what_the_kernel_was_told() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    let file = world.create(1, there, "x");
+    assert_eq!(world.write(1, file, 0, b"of unknown size"), Ok(15));
+    world.mounts[0].is_late = Some(TargetId::ost(0));
+    let looking = world.begin(0, Call::Lookup { parent: dir, name: b"x".into() });
+    assert!(!world.is_answered(0, looking), "it asks the OST for the size");
+    assert_eq!(world.call(1, Call::Unlink { parent: there, name: b"x".into() }), Ok(Answer::Done));
+    let Ok(Answer::Entry(absent)) = world.call(0, Call::Lookup { parent: dir, name: b"x".into() }) else {
+        panic!("its absence is told with a lifetime")
+    };
+    assert!(absent.node == 0 && !absent.entry_valid.is_zero());
+    world.let_come(0);
+    match world.finish(0, looking) {
+        Ok(Answer::Entry(late)) => assert!(late.entry_valid.is_zero(), "the lock is on its absence"),
+        other => assert_eq!(other, Err(ENOENT)),
+    }
+    world.mounts[0].notified.clear();
+    world.create(1, there, "x");
+    let forgotten = Notify::InvalEntry { parent: dir, name: b"x".into() };
+    assert!(world.mounts[0].notified.contains(&forgotten));
+    assert!(world.lookup(0, dir, "x").is_ok());
+}
+
 #[test]
 fn attributes_are_revoked_before_they_change() {
     let mut world = World::new(1, 1, 2);

@@ -58,6 +58,9 @@ pub struct Mount {
     pub is_deaf: bool,
     /// Frames to and from this target are lost.
     pub unreachable: Option<TargetId>,
+    /// Frames from this target are late: they are kept until `let_come`.
+    pub is_late: Option<TargetId>,
+    late: Vec<Frame>,
     /// What is lost of its writes to OSTs.
     pub loses: Option<Loss>,
     write_xids: BTreeSet<Xid>,
@@ -183,6 +186,8 @@ impl World {
             is_cut_off: false,
             is_deaf: false,
             unreachable: None,
+            is_late: None,
+            late: vec![],
             loses: None,
             write_xids: BTreeSet::new(),
             groups: vec![],
@@ -359,13 +364,24 @@ impl World {
                     let is_cut = mount.is_cut_off || mount.is_deaf || mount.is_cut_from(frame.src);
                     mount.id == client && !is_cut
                 };
-                if let Some(mount) = self.mounts.iter().position(hears)
-                    && !self.mounts[mount].loses(&frame)
-                {
+                let Some(mount) = self.mounts.iter().position(hears) else { return };
+                let known = &mut self.mounts[mount];
+                if known.is_late.is_some_and(|target| Endpoint::Target(target) == frame.src) {
+                    known.late.push(frame);
+                } else if !known.loses(&frame) {
                     self.input(mount, Input::Frame(frame));
                 }
             }
         }
+    }
+
+    /// What was late comes.
+    pub fn let_come(&mut self, mount: usize) {
+        self.mounts[mount].is_late = None;
+        for frame in std::mem::take(&mut self.mounts[mount].late) {
+            self.input(mount, Input::Frame(frame));
+        }
+        self.run();
     }
 
     /// Stores sync when a target wants them to.
