@@ -40,11 +40,13 @@ pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is there, or a link of an earlier installation.
+/// Nothing is there, or a link of an earlier installation: to a sheen, or to nothing, since whatever it was is removed.
 fn is_free(link: &Path) -> bool {
     match (fs::symlink_metadata(link), fs::read_link(link)) {
         (Err(_), _) => true,
-        (Ok(_), Ok(to)) => to.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sheen")),
+        (Ok(_), Ok(to)) => {
+            to.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sheen")) || !link.exists()
+        }
         (Ok(_), Err(_)) => false,
     }
 }
