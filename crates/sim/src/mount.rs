@@ -23,6 +23,8 @@ const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 77 };
 struct Dentry {
     node: u64,
     until: Time,
+    /// Tells it from a later one of the same name.
+    id: u64,
 }
 
 /// What the kernel of a mount knows, and the calls of its processes.
@@ -32,6 +34,7 @@ pub struct Kernel {
     names: BTreeMap<(u64, Vec<u8>), Dentry>,
     attrs: BTreeMap<u64, (Attr, Time)>,
     next_call: u64,
+    next_dentry: u64,
     pub outbox: Vec<(u64, Call, Caller)>,
     results: BTreeMap<u64, Result<Answer, i32>>,
     pub handles: BTreeMap<usize, (u64, u64)>,
@@ -99,7 +102,9 @@ impl Kernel {
 
     fn remember_entry(&mut self, parent: u64, name: &[u8], entry: &EntryAnswer) {
         let until = self.until(entry.entry_valid);
-        self.names.insert((parent, name.to_vec()), Dentry { node: entry.node, until });
+        self.next_dentry += 1;
+        let dentry = Dentry { node: entry.node, until, id: self.next_dentry };
+        self.names.insert((parent, name.to_vec()), dentry);
         if let Some(attr) = &entry.attr {
             self.remember_attr(attr, entry.node, entry.attr_valid);
         }
@@ -221,8 +226,38 @@ async fn lookup(port: &Port, parent: u64, name: &str) -> Result<u64, i32> {
     if let Some(known) = cached(port, &key) {
         return known;
     }
+    if let Some(node) = revalidate(port, &key).await {
+        return Ok(node);
+    }
     let _locked = lock_shared(port, parent).await;
     lookup_locked(port, parent, name).await
+}
+
+/// A name whose time is over is asked for again, by as many processes as want it, and without the directory's lock. What comes
+/// back about a dentry that was dropped meanwhile is good for its caller only.
+async fn revalidate(port: &Port, key: &(u64, Vec<u8>)) -> Option<u64> {
+    let known = port.borrow().names.get(key).cloned().filter(|dentry| dentry.node != 0)?;
+    let answer = call(port, Call::Lookup { parent: key.0, name: key.1.clone() }).await;
+    let mut kernel = port.borrow_mut();
+    let is_here = kernel.names.get(key).is_some_and(|dentry| dentry.id == known.id);
+    match answer {
+        Ok(Answer::Entry(entry)) if entry.node == known.node => {
+            let until = kernel.until(entry.entry_valid);
+            if let Some(dentry) = kernel.names.get_mut(key).filter(|_| is_here) {
+                dentry.until = until;
+            }
+            if let Some(attr) = &entry.attr {
+                kernel.remember_attr(attr, entry.node, entry.attr_valid);
+            }
+            Some(known.node)
+        }
+        _ => {
+            if is_here {
+                kernel.names.remove(key);
+            }
+            None
+        }
+    }
 }
 
 /// As `lookup`, by somebody who has the directory locked.
@@ -230,6 +265,9 @@ async fn lookup_locked(port: &Port, parent: u64, name: &str) -> Result<u64, i32>
     let key = (parent, name.as_bytes().to_vec());
     if let Some(known) = cached(port, &key) {
         return known;
+    }
+    if let Some(node) = revalidate(port, &key).await {
+        return Ok(node);
     }
     let answer = call(port, Call::Lookup { parent, name: key.1.clone() }).await;
     match answer {

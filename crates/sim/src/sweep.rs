@@ -172,6 +172,7 @@ pub const EXPECTED: &[&str] = &[
     "evicted by an operator",
     "notification",
     "rest",
+    "storm",
 ];
 
 impl Report {

@@ -17,15 +17,28 @@ pub struct Workload<'a> {
     pub open: &'a BTreeSet<(usize, usize)>,
     /// A name of a file that another client has open and that is cut off with it.
     pub hot: Option<&'a Path>,
+    /// A name that everybody is at.
+    pub storm: Option<&'a Path>,
     /// Clients that cannot reach an MDT: what needs it would wait to the end of the cut.
     pub cut_off: &'a BTreeSet<usize>,
     pub mdt_count: u16,
     pub busy_slots: Vec<(usize, usize)>,
 }
 
+/// A name for a file, in the root or in one of the directories that come and go.
+pub fn any_file(rng: &mut Rng) -> Path {
+    let mut path = if rng.one_in(2) { Vec::new() } else { vec![pick(rng, &DIRS)] };
+    path.push(pick(rng, &FILES));
+    path
+}
+
+fn pick(rng: &mut Rng, from: &[&str]) -> String {
+    rng.pick(from).map_or(String::new(), |name| (*name).to_string())
+}
+
 impl Workload<'_> {
     fn pick(&mut self, from: &[&str]) -> String {
-        self.rng.pick(from).map_or(String::new(), |name| (*name).to_string())
+        pick(self.rng, from)
     }
 
     fn directory(&mut self) -> Path {
@@ -125,6 +138,11 @@ impl Workload<'_> {
         {
             return Op::Unlink { path: path.clone() };
         }
+        if let Some(path) = self.storm.cloned()
+            && !self.rng.one_in(4)
+        {
+            return self.storm_op(client, path);
+        }
         match self.rng.below(100) {
             0..18 => {
                 let slot = self.free_slot(client).filter(|_| self.rng.one_in(2));
@@ -175,6 +193,18 @@ impl Workload<'_> {
             97..98 => Op::Removexattr { path: self.file(), name: self.pick(&XATTRS) },
             98..99 => Op::SyncAll,
             _ => Op::Statfs,
+        }
+    }
+
+    fn storm_op(&mut self, client: usize, path: Path) -> Op {
+        match self.rng.below(8) {
+            0..2 => {
+                let slot = self.free_slot(client).filter(|_| self.rng.one_in(2));
+                Op::Create { path, is_exclusive: self.rng.one_in(2), slot }
+            }
+            2..4 => Op::Unlink { path },
+            4 => Op::Truncate { path, size: self.offset() },
+            _ => Op::Stat { path },
         }
     }
 

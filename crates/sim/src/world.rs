@@ -9,7 +9,7 @@ use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
 use crate::mount::{Kernel, Port, Task};
 use crate::servers::{Effect, Engine, FSNAME, Server};
 use crate::sweep::Shared;
-use crate::workload::Workload;
+use crate::workload::{self, Workload};
 use crate::{Options, Violation};
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Rng, TargetConfig, TargetId, TargetKind,
@@ -26,6 +26,12 @@ use wire::Frame;
 const ROUND_MAX: Duration = Duration::from_secs(900);
 /// More states than these are not kept apart; operations that depend on each other seldom meet in one round.
 const CANDIDATES_MAX: usize = 64;
+const STORM_ONE_IN: u64 = 16;
+const STORM_ROUNDS_MAX: u64 = 6;
+/// How many times as long a frame is on its way to or from a slow target.
+const SLOWNESS: u64 = 16;
+/// Between two beginnings, in times that a frame is on its way at most.
+const STORM_DELAYS_MAX: u64 = 4;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 
 /// Something that happens later.
@@ -90,6 +96,8 @@ pub struct World {
     cut: BTreeSet<Cut>,
     loss_one_in: u64,
     delay_ns_max: u64,
+    /// A target whose answers take long: what was asked of it meets what others say in between.
+    slow: Option<Endpoint>,
     /// One of `candidates`, for choosing operations.
     pub model: Model,
     /// All states that explain what was told so far: the order of two writes shows only when somebody reads.
@@ -100,6 +108,8 @@ pub struct World {
     pub is_doubtful: bool,
     /// When a mount was last lost to its servers: they remember it, and what it had open, for a while.
     pub lost_at: Time,
+    /// A name that everybody is at, and for how many more rounds.
+    storm: Option<(Path, u64)>,
     is_full: bool,
     /// At some time in this round.
     was_full: bool,
@@ -132,6 +142,7 @@ impl World {
             (true, _) => 25,
         };
         let delay_ns_max = [50_000, 500_000, 5_000_000][rng.below(3) as usize];
+        let slow = if rng.one_in(2) { rng.pick(&ids).copied().map(Endpoint::Target) } else { None };
         let servers = ids.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
         let mut world = World {
             rng,
@@ -146,11 +157,13 @@ impl World {
             cut: BTreeSet::new(),
             loss_one_in,
             delay_ns_max,
+            slow,
             model: Model::new(),
             candidates: vec![Model::new()],
             synced: BTreeMap::new(),
             is_doubtful: false,
             lost_at: Time::ZERO,
+            storm: None,
             is_full: false,
             was_full: false,
             started: 0,
@@ -263,25 +276,31 @@ impl World {
         let open = self.open_slots();
         let cut_off = self.cut_off_seats();
         let hot = self.hot_path(&cut_off);
-        for seat in 0..self.mounts.len() {
-            let twice = self.rng.one_in(4);
-            for _ in 0..1 + usize::from(twice) {
-                if self.started >= self.options.steps {
-                    break;
-                }
-                let mut rng = self.rng.fork();
-                let mut workload = Workload {
-                    rng: &mut rng,
-                    open: &open,
-                    cut_off: &cut_off,
-                    hot: hot.as_ref().filter(|(holder, _)| *holder != seat).map(|(_, path)| path),
-                    mdt_count: self.options.mdt_count,
-                    busy_slots: std::mem::take(&mut busy_slots),
-                };
-                let op = workload.next(seat);
-                busy_slots = workload.busy_slots;
-                self.launch(seat, op);
+        let storm = self.storm_path();
+        let second_one_in = if storm.is_some() { 2 } else { 4 };
+        for seat in (0..self.mounts.len()).chain(0..self.mounts.len()) {
+            let is_second = self.round.iter().any(|done| done.client == seat);
+            if self.started >= self.options.steps || is_second && !self.rng.one_in(second_one_in) {
+                continue;
             }
+            if storm.is_some() {
+                // One after the other, and all under way: as the round's they are judged as if they began together.
+                let pause = self.rng.below(STORM_DELAYS_MAX * self.delay_ns_max);
+                self.run_for(Duration::from_nanos(pause));
+            }
+            let mut rng = self.rng.fork();
+            let mut workload = Workload {
+                rng: &mut rng,
+                open: &open,
+                cut_off: &cut_off,
+                hot: hot.as_ref().filter(|(holder, _)| *holder != seat).map(|(_, path)| path),
+                storm: storm.as_ref(),
+                mdt_count: self.options.mdt_count,
+                busy_slots: std::mem::take(&mut busy_slots),
+            };
+            let op = workload.next(seat);
+            busy_slots = workload.busy_slots;
+            self.launch(seat, op);
         }
         if !self.run_until_done() {
             return;
@@ -320,6 +339,19 @@ impl World {
         let seat = *cut_off.first()?;
         let (_, ino) = self.model.handles.range((seat, 0)..(seat + 1, 0)).next()?;
         Some((seat, self.model.path_of(*ino)?))
+    }
+
+    /// Now and then all clients are at one name for some rounds, so that what they know of it is taken back all the time.
+    fn storm_path(&mut self) -> Option<Path> {
+        if self.storm.is_none() && self.rng.one_in(STORM_ONE_IN) {
+            let mut workload_rng = self.rng.fork();
+            let round_count = 2 + self.rng.below(STORM_ROUNDS_MAX);
+            self.storm = Some((workload::any_file(&mut workload_rng), round_count));
+            self.count("storm");
+        }
+        let (path, rounds) = self.storm.take()?;
+        self.storm = rounds.checked_sub(1).map(|left| (path.clone(), left));
+        Some(path)
     }
 
     /// Everything heals, and all must come to rest in the state that the model has.

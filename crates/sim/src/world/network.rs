@@ -14,8 +14,9 @@ impl World {
             copies = if self.rng.one_in(2) { 0 } else { 2 };
             self.count(if copies == 0 { "frame lost" } else { "frame copied" });
         }
+        let is_slow = self.slow.is_some_and(|end| end == frame.src || end == frame.dst);
         for _ in 0..copies {
-            let mut delay = 5_000 + self.rng.below(self.delay_ns_max);
+            let mut delay = 5_000 + self.rng.below(self.delay_ns_max) * if is_slow { SLOWNESS } else { 1 };
             if self.loss_one_in > 0 && self.rng.one_in(100) {
                 self.count("frame delayed");
                 delay += self.rng.below(3_000_000_000);
