@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attr;
+pub mod buffers;
 pub mod clock;
 pub mod config;
 pub mod extent;

@@ -1,7 +1,6 @@
 //! Bytes of the kernel to [`Request`]s. Nothing here panics: what is short or odd is a [`DecodeError`], which the
 //! transports answer with its errno.
 
-use bytes::Bytes;
 use zerocopy::FromBytes;
 
 use crate::abi::{self, opcode};
@@ -331,7 +330,7 @@ fn decode_handle_op(cursor: &mut Cursor<'_>) -> Result<Op, DecodeError> {
         }
         opcode::WRITE => {
             let body: abi::WriteIn = cursor.fixed()?;
-            let data = Bytes::copy_from_slice(cursor.bytes(body.size as usize)?);
+            let data = base::buffers::copy(cursor.bytes(body.size as usize)?);
             Op::Write(Write {
                 fh: body.fh,
                 offset: body.offset,

@@ -1,9 +1,11 @@
 //! One TCP connection: frames out with as few system calls as possible, frames in on a thread of its own.
 
 use crate::run::{self, Runnable};
+use base::buffers::Buffer;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -200,11 +202,18 @@ impl Connection {
         let mut buffer = BytesMut::with_capacity(READ_BYTES);
         loop {
             let missing = Frame::byte_count(&buffer)?.map_or(0, |wanted| wanted.saturating_sub(buffer.len()));
+            if missing > READ_BYTES {
+                let Some(bytes) = self.read_rest(&mut buffer, missing) else { return Ok(()) };
+                on_frames(vec![Frame::from_bytes(bytes)?]);
+                continue;
+            }
             buffer.reserve(missing.max(READ_BYTES / 4));
-            let Some(byte_count) = self.read_some(&mut buffer) else { return Ok(()) };
+            let Some(byte_count) = self.read_some(buffer.spare_capacity_mut()) else { return Ok(()) };
             if byte_count == 0 {
                 return Ok(());
             }
+            // SAFETY: the kernel has initialised so many more bytes of the room.
+            unsafe { buffer.set_len(buffer.len() + byte_count) };
             let mut frames = Vec::new();
             while let Some(byte_count) = Frame::byte_count(&buffer)?.filter(|wanted| *wanted <= buffer.len())
             {
@@ -216,16 +225,30 @@ impl Connection {
         }
     }
 
-    /// One read(2) into the buffer's free room; 0 at the end, `None` when the connection broke.
-    fn read_some(&self, buffer: &mut BytesMut) -> Option<usize> {
+    /// A large frame that has begun in `start` and lacks `missing` bytes, in memory of its own; `None` when the
+    /// connection ended before.
+    fn read_rest(&self, start: &mut BytesMut, missing: usize) -> Option<Bytes> {
+        let byte_count = start.len() + missing;
+        let mut bytes = Buffer::new(byte_count);
+        let (head, mut rest) = bytes.as_mut_slice().split_at_mut(start.len());
+        head.copy_from_slice(start);
+        start.clear();
+        while !rest.is_empty() {
+            // SAFETY: initialised bytes may be written over; `recv` puts nothing else there.
+            let room = unsafe { &mut *(std::ptr::from_mut(rest) as *mut [MaybeUninit<u8>]) };
+            let count = self.read_some(room).filter(|count| *count > 0)?;
+            rest = rest.split_at_mut(count).1;
+        }
+        Some(bytes.freeze(byte_count))
+    }
+
+    /// One read(2) into free room; 0 at the end, `None` when the connection broke.
+    fn read_some(&self, room: &mut [MaybeUninit<u8>]) -> Option<usize> {
         loop {
-            let room = buffer.spare_capacity_mut();
             // SAFETY: `room` is writable memory of that length.
             let count =
                 unsafe { libc::recv(self.stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
             if let Ok(count) = usize::try_from(count) {
-                // SAFETY: the kernel has initialised `count` more bytes of the room.
-                unsafe { buffer.set_len(buffer.len() + count) };
                 return Some(count);
             }
             if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {

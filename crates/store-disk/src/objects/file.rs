@@ -13,8 +13,9 @@ use super::layout::{
     offset_of_stored, parts, size_of_stored, stored_length, stored_offset,
 };
 use crate::device::{self, Syncing, errno};
+use base::buffers::Buffer;
 use base::{Extent, ObjectId};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io;
@@ -393,12 +394,12 @@ impl ObjectFile {
     }
 
     /// Bytes as the file has them; short at its end.
-    fn read_unchecked(&self, extent: Extent) -> Result<BytesMut, StoreError> {
-        let mut bytes = BytesMut::zeroed(extent.byte_count() as usize);
+    fn read_unchecked(&self, extent: Extent) -> Result<Bytes, StoreError> {
+        let mut bytes = Buffer::new(extent.byte_count() as usize);
         let mut done = 0;
         for part in parts(extent) {
             let part_bytes = part.byte_count() as usize;
-            let Some(buffer) = bytes.get_mut(done..done + part_bytes) else { break };
+            let Some(buffer) = bytes.as_mut_slice().get_mut(done..done + part_bytes) else { break };
             let count = device::read_full(&self.file, buffer, stored_offset(part.start))
                 .map_err(|error| self.error("read an object", &error, part.start))?;
             done += count;
@@ -406,12 +407,11 @@ impl ObjectFile {
                 break;
             }
         }
-        bytes.truncate(done);
-        Ok(bytes)
+        Ok(bytes.freeze(done))
     }
 
     /// Bytes of whole blocks (the last may be cut by the end), each checked.
-    fn read_blocks(&self, inner: &mut Inner, extent: Extent) -> Result<BytesMut, StoreError> {
+    fn read_blocks(&self, inner: &mut Inner, extent: Extent) -> Result<Bytes, StoreError> {
         let extent = Extent::new(extent.start, extent.end.min(inner.size_bytes).max(extent.start));
         let bytes = self.read_unchecked(extent)?;
         if (bytes.len() as u64) < extent.byte_count() {
@@ -441,7 +441,7 @@ impl ObjectFile {
             return Ok(Bytes::new());
         }
         let start = block_floor(offset_bytes);
-        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)))?.freeze();
+        let bytes = self.read_blocks(&mut inner, Extent::new(start, block_ceil(end)))?;
         let to = bytes.len().min((end - start) as usize);
         Ok(bytes.slice(((offset_bytes - start) as usize).min(to)..to))
     }
