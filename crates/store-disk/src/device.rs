@@ -6,6 +6,7 @@
 #[cfg(test)]
 pub(crate) mod faults;
 
+use base::Extent;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -157,10 +158,12 @@ pub(crate) fn clear(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) 
     }
 }
 
-/// Starts to write a file's dirty pages, without waiting. Only a hint: the sync that follows reports the errors.
-pub(crate) fn start_writeback(file: &File) {
+/// Starts to write the dirty pages of a part of a file, without waiting for them. Only a hint: the sync that follows
+/// reports the errors.
+pub(crate) fn start_writeback(file: &File, part: Extent) {
+    let (Ok(start), Ok(end)) = (offset(part.start), offset(part.end.min(i64::MAX as u64))) else { return };
     // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
-    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    unsafe { libc::sync_file_range(file.as_raw_fd(), start, end - start, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
 /// syncfs(2): everything on the file system of this file. Reports write errors since the file was opened.

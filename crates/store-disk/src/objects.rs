@@ -295,7 +295,9 @@ impl ObjectStore for ObjectDisk {
     fn write(&self, id: &ObjectId, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
         let shared = &*self.shared;
         let reserve = shared.is_space_low();
-        shared.change(id, |object| object.write(offset_bytes, data, reserve))
+        shared.change(id, |object| object.write(offset_bytes, data, reserve))?;
+        shared.changes.note_bytes(id, Extent::at(offset_bytes, data.len() as u64));
+        Ok(())
     }
 
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {

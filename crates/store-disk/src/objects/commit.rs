@@ -2,11 +2,16 @@
 //!
 //! A round syncs each changed object; if they are many, the whole file system once, which costs less than a journal
 //! commit for each. Objects that have rested for a while after their last sync are marked clean.
+//!
+//! What a writer in sequence has left behind begins to be written at once, so that the device works while more data
+//! come, and the sync that somebody waits for finds little left. A round begins early when many bytes wait for it: they
+//! take memory of the clients, who keep them until then.
 
 use super::Shared;
 use super::handles::Handle;
+use super::layout::left_behind;
 use crate::device::{self, Syncing};
-use base::ObjectId;
+use base::{Extent, ObjectId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +20,11 @@ use store::StoreError;
 
 /// More objects than this in a round are synced together.
 const SINGLE_SYNC_COUNT_MAX: usize = 32;
+/// Written and not synced, so many bytes begin a round: an eighth of what a client keeps for replay
+/// (`limits::REPLAY_BYTES_MAX`), so that a steady stream never waits for its commits; some 20 ms of a fast device.
+const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
+/// Parts that wait for the thread, which is in a round. What is more is left to that round and the next.
+const LEFT_BEHIND_COUNT_MAX: usize = 64;
 
 #[derive(Default)]
 struct State {
@@ -23,6 +33,10 @@ struct State {
     dirty_directories: BTreeSet<u8>,
     /// Synced objects on their way to clean, with the change that was last then.
     resting: VecDeque<(ObjectId, Instant)>,
+    /// Parts of files that are to be written out.
+    left_behind: Vec<(ObjectId, Extent)>,
+    /// Bytes written since the last round began.
+    unsynced_bytes: u64,
     oldest: Option<Instant>,
     kicked: bool,
     stopped: bool,
@@ -34,6 +48,12 @@ pub(super) struct Changes {
     state: Mutex<State>,
     wake: Condvar,
     written: AtomicU64,
+}
+
+/// What the thread is to do next.
+enum Work {
+    WriteOut(Vec<(ObjectId, Extent)>),
+    Round(Round),
 }
 
 /// What one round takes over.
@@ -70,6 +90,21 @@ impl Changes {
         self.number(&mut state);
         let written = state.written;
         state.dirty.insert(*id, written);
+    }
+
+    /// The change was a write of this extent.
+    pub fn note_bytes(&self, id: &ObjectId, extent: Extent) {
+        let mut state = self.state();
+        state.unsynced_bytes += extent.byte_count();
+        if state.unsynced_bytes >= UNSYNCED_BYTES_MAX && !state.kicked {
+            state.kicked = true;
+            self.wake.notify_one();
+        }
+        let room = LEFT_BEHIND_COUNT_MAX.saturating_sub(state.left_behind.len());
+        if let Some(part) = left_behind(extent).filter(|_| room > 0) {
+            state.left_behind.push((*id, part));
+            self.wake.notify_one();
+        }
     }
 
     /// An object was removed.
@@ -118,18 +153,21 @@ impl Changes {
         self.wake.notify_one();
     }
 
-    /// Waits for a round's work; `None` to stop.
-    fn wait_for_round(&self) -> Option<Round> {
+    /// Waits for work; `None` to stop.
+    fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.state();
         loop {
             if state.stopped {
                 return None;
             }
+            if !state.left_behind.is_empty() {
+                return Some(Work::WriteOut(std::mem::take(&mut state.left_behind)));
+            }
             let sync_in = state.oldest.map(|since| self.interval.saturating_sub(since.elapsed()));
             let settle_in =
                 state.resting.front().map(|(_, since)| self.settle_after.saturating_sub(since.elapsed()));
             if state.kicked || sync_in == Some(Duration::ZERO) || settle_in == Some(Duration::ZERO) {
-                return Some(self.take_round(&mut state, false));
+                return Some(Work::Round(self.take_round(&mut state, false)));
             }
             state = match [sync_in, settle_in].into_iter().flatten().min() {
                 Some(due_in) => {
@@ -152,6 +190,7 @@ impl Changes {
             }
         }
         state.kicked = false;
+        state.unsynced_bytes = 0;
         state.oldest = None;
         Round {
             written: state.written,
@@ -169,13 +208,27 @@ impl Changes {
 
 /// The thread.
 pub(super) fn run(shared: &Shared) {
-    while let Some(round) = shared.changes.wait_for_round() {
-        // The error is in the store's poison; nothing is tried again.
-        let _ = shared.sync_round(&round);
+    while let Some(work) = shared.changes.wait_for_work() {
+        match work {
+            Work::WriteOut(parts) => shared.write_out(&parts),
+            Work::Round(round) => {
+                // The error is in the store's poison; nothing is tried again.
+                let _ = shared.sync_round(&round);
+            }
+        }
     }
 }
 
 impl Shared {
+    /// What is not open any more waits for its round.
+    fn write_out(&self, parts: &[(ObjectId, Extent)]) {
+        for (id, part) in parts {
+            if let Some(handle) = self.handles.get(id) {
+                handle.start_sync(*part);
+            }
+        }
+    }
+
     fn sync_round(&self, round: &Round) -> Result<(), StoreError> {
         self.check_sound()?;
         for id in &round.rested {
@@ -222,7 +275,7 @@ impl Shared {
         };
         let handles = self.open_objects(ids).map_err(unopened)?;
         if let [_, _, ..] = handles[..] {
-            handles.iter().for_each(|handle| handle.start_sync());
+            handles.iter().for_each(|handle| handle.start_sync(Extent::WHOLE));
         }
         for handle in handles {
             handle.sync().map_err(failed)?;

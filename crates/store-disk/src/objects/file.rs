@@ -304,10 +304,10 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Begins to write what is dirty, without waiting, so that the syncs of several objects overlap.
-    pub fn start_sync(&self) {
+    /// Begins to write what is dirty in a part of the file, without waiting.
+    pub fn start_sync(&self, part: Extent) {
         if self.syncing == Syncing::Real {
-            device::start_writeback(&self.file);
+            device::start_writeback(&self.file, part);
         }
     }
 

@@ -75,6 +75,13 @@ pub(super) fn parts(extent: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
+/// The part of the file that a writer in sequence leaves behind with this extent: groups that are full now, so that
+/// neither their data nor their checksums change any more.
+pub(super) fn left_behind(extent: Extent) -> Option<Extent> {
+    let (first, next) = (extent.start / GROUP_BYTES, extent.end / GROUP_BYTES);
+    (first < next).then(|| Extent::new(first * STORED_GROUP_BYTES, next * STORED_GROUP_BYTES))
+}
+
 /// What an object's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {

@@ -102,3 +102,17 @@ fn an_end_in_order_is_no_failure_of_the_device() {
     assert!(!store.is_poisoned());
     assert!(matches!(store.write(&object(1), 0, b"late"), Err(StoreError::Ended)));
 }
+
+#[test]
+fn many_bytes_become_durable_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions { sync_interval: Duration::from_secs(3600), ..ObjectOptions::default() };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let part = vec![7; 8 << 20];
+    for number in 0..4 {
+        assert_eq!(store.durable(), 0, "a round has begun too early");
+        store.write(&object(1), number * part.len() as u64, &part).unwrap();
+    }
+    wait_for("a sync", || store.durable() == store.written());
+    store.close();
+}

@@ -53,3 +53,11 @@ fn golden_headers_of_version_1() {
     assert_eq!(State::decode(&[0; 32]), None);
     assert_eq!(State::decode(&[0; 3]), None);
 }
+
+#[test]
+fn a_writer_leaves_whole_groups_behind() {
+    assert_eq!(left_behind(Extent::new(5, GROUP_BYTES - 1)), None);
+    assert_eq!(left_behind(Extent::new(5, GROUP_BYTES)), Some(Extent::new(0, STORED_GROUP_BYTES)));
+    let next = Extent::new(2 * GROUP_BYTES - 1, 3 * GROUP_BYTES + 1);
+    assert_eq!(left_behind(next), Some(Extent::new(STORED_GROUP_BYTES, 3 * STORED_GROUP_BYTES)));
+}
