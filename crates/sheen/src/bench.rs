@@ -28,6 +28,8 @@ pub enum What {
     Md(Options),
     /// Data: sequential and random, 1 MiB and 4 KiB, writes (with fsync) and reads
     Io(Options),
+    /// Data: 1 MiB after the other through the page cache and past it (O_DIRECT), writes with fsync
+    Stream(Options),
     /// What `ls -l` does to a directory, cold and warm
     Ls(Options),
     #[command(hide = true)]
@@ -49,7 +51,7 @@ pub struct Options {
     /// Files per process, or in the directory that is listed
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub files: u32,
-    /// MiB per process that `io` writes and reads
+    /// MiB per process that `io` and `stream` write and read
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub mib: u32,
     /// For programs
@@ -61,6 +63,9 @@ pub struct Options {
     /// Makes the caches of the mount cold before each cold listing (else: drop_caches, which needs root)
     #[arg(long, value_name = "CMD")]
     pub remount: Option<String>,
+    /// `stream`: read with cold caches, of servers too (drop_caches, or --remount)
+    #[arg(long)]
+    pub cold: bool,
     /// Compare with a null file system: what this machine allows
     #[arg(long, value_enum)]
     pub floor: Option<Floor>,
@@ -71,6 +76,7 @@ pub struct Options {
 pub enum Kind {
     Md,
     Io,
+    Stream,
     Ls,
 }
 
@@ -79,6 +85,7 @@ impl Kind {
         match self {
             Kind::Md => "md",
             Kind::Io => "io",
+            Kind::Stream => "stream",
             Kind::Ls => "ls",
         }
     }
@@ -92,6 +99,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
     match &arguments.what {
         What::Md(options) => measure(Kind::Md, options),
         What::Io(options) => measure(Kind::Io, options),
+        What::Stream(options) => measure(Kind::Stream, options),
         What::Ls(options) => measure(Kind::Ls, options),
         What::Worker(task) => worker::run(task),
         What::NullMount(task) => floor::serve(task),
@@ -108,6 +116,7 @@ fn measure(kind: Kind, options: &Options) -> Result<()> {
     let procs = match (options.procs.as_slice(), kind) {
         ([], Kind::Ls) => vec![1],
         ([], Kind::Md | Kind::Io) => vec![1, 2, 4],
+        ([], Kind::Stream) => vec![1, 4],
         (given, _) => given.to_vec(),
     };
     let plan = Plan {
@@ -117,6 +126,7 @@ fn measure(kind: Kind, options: &Options) -> Result<()> {
         file_count: options.files,
         mib: options.mib,
         remount: options.remount.clone(),
+        is_cold: options.cold,
     };
     // Each has its own directory, which goes when it is dropped, also after an error.
     let place = Place::new(&options.dir)?;

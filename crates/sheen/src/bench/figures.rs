@@ -97,7 +97,7 @@ impl Report {
             line(format!("against {} ({})", other.path, other.file_system));
         }
         let amount = match self.bench {
-            "io" => format!("{} MiB per process", self.mib_per_process),
+            "io" | "stream" => format!("{} MiB per process", self.mib_per_process),
             _ => format!("{} files", self.files_per_process),
         };
         line(format!("n={}, {amount}, Linux {}, {} CPUs", self.rounds, self.kernel, self.cpu_count));

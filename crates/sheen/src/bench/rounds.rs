@@ -1,6 +1,6 @@
 //! Rounds: start workers, begin each phase at once, take the time of the slowest.
 
-use super::worker::{Phase, Unit};
+use super::worker::{Phase, Step, Unit};
 use super::{Kind, make_cold};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
@@ -16,6 +16,7 @@ pub struct Plan {
     pub file_count: u32,
     pub mib: u32,
     pub remount: Option<String>,
+    pub is_cold: bool,
 }
 
 /// A directory of our own in the one that is measured.
@@ -132,6 +133,9 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<f64>> {
     for phase in plan.kind.phases() {
         for worker in &mut workers {
             worker.expect_ready()?;
+        }
+        if plan.is_cold && matches!(phase.step, Step::StreamIn { .. }) {
+            make_cold(plan.remount.as_deref())?;
         }
         let started = Instant::now();
         for worker in &mut workers {

@@ -9,6 +9,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
     for (kind, amounts) in [
         (Kind::Md, vec![20; 7]),
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
+        (Kind::Stream, vec![2 << 20; 4]),
         (Kind::Ls, vec![3; 2]),
     ] {
         let dir = tempfile::tempdir().expect("a directory");

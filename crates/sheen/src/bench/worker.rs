@@ -8,7 +8,7 @@ use base::Rng;
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -63,8 +63,21 @@ pub enum Step {
     Rename,
     Unlink,
     Rmdir,
-    Write { block_bytes: u64, is_random: bool },
-    Read { block_bytes: u64, is_random: bool },
+    Write {
+        block_bytes: u64,
+        is_random: bool,
+    },
+    Read {
+        block_bytes: u64,
+        is_random: bool,
+    },
+    /// 1 MiB after the other into a new file, or out of it.
+    StreamOut {
+        is_direct: bool,
+    },
+    StreamIn {
+        is_direct: bool,
+    },
     List,
 }
 
@@ -97,6 +110,13 @@ const IO: &[Phase] = &[
     data("read 4K random", Step::Read { block_bytes: BLOCK, is_random: true }),
 ];
 
+const STREAM: &[Phase] = &[
+    data("write 1M", Step::StreamOut { is_direct: false }),
+    data("read 1M", Step::StreamIn { is_direct: false }),
+    data("write 1M direct", Step::StreamOut { is_direct: true }),
+    data("read 1M direct", Step::StreamIn { is_direct: true }),
+];
+
 const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
 
 impl Kind {
@@ -104,6 +124,7 @@ impl Kind {
         match self {
             Kind::Md => MD,
             Kind::Io => IO,
+            Kind::Stream => STREAM,
             Kind::Ls => LS,
         }
     }
@@ -148,7 +169,7 @@ impl Worker {
         // All list one directory; otherwise each has its own.
         let dir = match task.kind {
             Kind::Ls => task.dir.clone(),
-            Kind::Md | Kind::Io => task.dir.join(format!("p{}", task.index)),
+            Kind::Md | Kind::Io | Kind::Stream => task.dir.join(format!("p{}", task.index)),
         };
         if task.kind != Kind::Ls {
             fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -162,11 +183,8 @@ impl Worker {
     /// What must not be measured.
     pub fn prepare(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Read { .. } => {
-                let file = File::open(self.data_path())?;
-                file.sync_all()?;
-                sys::drop_pages(&file)?;
-            }
+            Step::Read { .. } => drop_cached(&self.data_path())?,
+            Step::StreamIn { is_direct } => drop_cached(&self.stream_path(is_direct))?,
             Step::Mkdir
             | Step::Create
             | Step::Stat
@@ -175,6 +193,7 @@ impl Worker {
             | Step::Unlink
             | Step::Rmdir
             | Step::Write { .. }
+            | Step::StreamOut { .. }
             | Step::List => {}
         }
         Ok(())
@@ -192,6 +211,8 @@ impl Worker {
             Step::Rmdir => self.for_each("d", |path| fs::remove_dir(path)),
             Step::Write { block_bytes, is_random } => self.write(block_bytes, is_random),
             Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
+            Step::StreamOut { is_direct } => self.stream_out(is_direct),
+            Step::StreamIn { is_direct } => self.stream_in(is_direct),
             Step::List => list(&self.dir),
         }
     }
@@ -228,6 +249,35 @@ impl Worker {
         Ok(offsets.len() as u64 * block_bytes)
     }
 
+    fn stream_path(&self, is_direct: bool) -> PathBuf {
+        self.dir.join(if is_direct { "direct" } else { "buffered" })
+    }
+
+    fn stream_out(&mut self, is_direct: bool) -> Result<u64> {
+        let file =
+            stream_options(is_direct).write(true).create_new(true).open(self.stream_path(is_direct))?;
+        let mut buffer = self.block.clone();
+        buffer.resize((MIB + BLOCK) as usize, 0);
+        let block = aligned(&mut buffer)?;
+        block.copy_from_slice(&self.block);
+        for number in 0..self.size_bytes / MIB {
+            file.write_all_at(block, number * MIB)?;
+        }
+        file.sync_all()?;
+        Ok(self.size_bytes)
+    }
+
+    fn stream_in(&mut self, is_direct: bool) -> Result<u64> {
+        let file = stream_options(is_direct).read(true).open(self.stream_path(is_direct))?;
+        let mut buffer = vec![0; (MIB + BLOCK) as usize];
+        let block = aligned(&mut buffer)?;
+        for number in 0..self.size_bytes / MIB {
+            file.read_exact_at(block, number * MIB)?;
+        }
+        ensure!(block == self.block, "what was read last is not what was written");
+        Ok(self.size_bytes)
+    }
+
     fn read(&mut self, block_bytes: u64, is_random: bool) -> Result<u64> {
         let offsets = self.offsets(block_bytes, is_random);
         let file = File::open(self.data_path())?;
@@ -237,6 +287,24 @@ impl Worker {
         }
         Ok(offsets.len() as u64 * block_bytes)
     }
+}
+
+fn drop_cached(path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    Ok(sys::drop_pages(&file)?)
+}
+
+/// The part of a buffer with room for it that O_DIRECT takes anywhere.
+fn aligned(buffer: &mut [u8]) -> Result<&mut [u8]> {
+    let start = buffer.as_ptr().align_offset(BLOCK as usize);
+    buffer.get_mut(start..start + MIB as usize).context("the buffer has room for its alignment")
+}
+
+fn stream_options(is_direct: bool) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(if is_direct { libc::O_DIRECT } else { 0 });
+    options
 }
 
 fn renamed(path: &Path) -> PathBuf {
