@@ -2,6 +2,7 @@
 //! forget.
 
 pub mod options;
+pub mod read_ahead;
 mod translate;
 
 use crate::alive;
@@ -168,6 +169,7 @@ impl Mount {
         assert!(shared.root.set(root).is_ok(), "the root is set once");
         session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
         mount_table::name_helper(&with.source, path);
+        read_ahead::begin(path);
         let mount = Arc::new(Mount {
             path: path.to_owned(),
             fsname,

@@ -147,6 +147,7 @@ fn active(context: &Context) -> Result<()> {
 fn read_ahead(context: &Context) -> Result<()> {
     let cluster = running(context)?;
     let name = "llite.*.max_read_ahead_per_file_mb";
+    expect_eq(value(&cluster, name)?, "1", "what a new mount of root has")?;
     set(&cluster, &format!("{name}=2.5"))?;
     expect_eq(value(&cluster, name)?, "2.5", "what was set")?;
     set(&cluster, "llite.*.xattr_cache=0")?;
