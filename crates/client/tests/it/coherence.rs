@@ -315,6 +315,30 @@ fn a_rename_after_an_exchange_of_its_name_moves_what_it_leads_to_by_then() {
     }
 }
 
+/// Two mounts move one file to one place on another MDT, which has asked where its name leads for both before it moves it. The
+/// second finds the file at both ends then, by an old answer: as if these were two names of it, and nothing to do.
+#[test]
+fn a_file_is_moved_to_another_mdt_once() {
+    const NOREPLACE: u32 = 1;
+    for flags in [0, NOREPLACE] {
+        let mut world = World::new(2, 1, 2);
+        let make = Call::MkdirOn { parent: TOP, name: b"d".into(), mode: 0o755, umask: 0, mdt_index: 1 };
+        assert_eq!(world.call(0, make), Ok(Answer::Done));
+        world.create(0, TOP, "f");
+        let calls = [0, 1].map(|mount| {
+            let dir = world.lookup(mount, TOP, "d").expect("it was made").node;
+            Call::Rename { parent: TOP, name: b"f".into(), new_parent: dir, new_name: b"g".into(), flags }
+        });
+        let ids: Vec<_> =
+            calls.into_iter().enumerate().map(|(mount, call)| world.prepare(mount, call)).collect();
+        world.run();
+        let results: Vec<_> =
+            ids.into_iter().enumerate().map(|(mount, id)| world.finish(mount, id)).collect();
+        assert!(results.contains(&Ok(Answer::Done)), "{results:?}");
+        assert!(results.contains(&Err(ENOENT)), "{results:?}, flags {flags}");
+    }
+}
+
 /// The kernel looks for a name before it makes it: the lock on its absence is then the one on what it leads to.
 #[test]
 fn a_name_that_was_looked_for_and_made_costs_one_lock() {

@@ -621,7 +621,10 @@ fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
             let Request::Mdt(MdtRequest::Rename { parent, name, .. }) = &flow.request else {
                 return Err(Status::ProtocolError);
             };
-            flow.remote.peeked.insert((*parent, name.clone()), Peeked { entry, parent_attr });
+            let key = (*parent, name.clone());
+            let led_there = flow.remote.peeked.get(&key).is_some_and(|before| before.entry == entry);
+            flow.is_confirmed = led_there && flow.concluded.is_some();
+            flow.remote.peeked.insert(key, Peeked { entry, parent_attr });
             Ok(())
         }
         (Call::PeekParent { .. }, Reply::Peer(PeerReply::Parent { fid })) => {

@@ -60,6 +60,10 @@ pub(super) struct Flow {
     pub attempt_count: u32,
     /// Those of them that met what may be damage.
     pub damage_count: u32,
+    /// What the operation came to without changing anything, by a name that was asked for on another MDT.
+    pub concluded: Option<Result<(), Status>>,
+    /// Asked for again since then, the name led where it had led.
+    pub is_confirmed: bool,
 }
 
 /// What one run of an operation came to.
@@ -99,6 +103,8 @@ impl<M: MetaStore> Mds<M> {
             has_lost_rename: false,
             attempt_count: 0,
             damage_count: 0,
+            concluded: None,
+            is_confirmed: false,
         };
         self.flows.insert(op, flow);
         self.runnable.push_back(op);
@@ -187,6 +193,9 @@ impl<M: MetaStore> Mds<M> {
         if self.cross.is_frozen(&run.touched) && !self.may_look(flow, &run.touched) {
             return self.park(now, op, flow, &run, out);
         }
+        if let Some(step) = self.confirm(now, op, flow, &run, out) {
+            return step;
+        }
         match &run.result {
             Err(Stop::Status(part::GIVE_WAY))
                 if !is_prepare(&flow.request) && flow.attempt_count < ATTEMPTS_MAX =>
@@ -209,6 +218,33 @@ impl<M: MetaStore> Mds<M> {
             Ok(_) if run.batch.is_empty() && run.parts.is_empty() => self.finish_reading(now, op, flow, run),
             Ok(_) => self.step_changing(now, op, flow, run, out),
         }
+    }
+
+    /// What follows from a name on another MDT and from what is here has to have been true of both at one time, and the answer
+    /// about the name may be old: the operation may have waited. So nothing is concluded from it before it is asked for again.
+    /// (What changes something is checked when the other MDT prepares it.)
+    fn confirm(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        run: &Run,
+        out: &mut Vec<Output>,
+    ) -> Option<Step> {
+        let conclusion = match &run.result {
+            Err(Stop::Status(status)) if *status != part::GIVE_WAY => Err(*status),
+            Ok(_) if run.batch.is_empty() && run.parts.is_empty() => Ok(()),
+            _ => return None,
+        };
+        let (parent, name) = flow.remote.peeked.keys().next().cloned()?;
+        let is_certain = flow.is_confirmed && flow.concluded == Some(conclusion);
+        if is_certain || flow.settling.is_some() {
+            return None;
+        }
+        flow.concluded = Some(conclusion);
+        flow.is_confirmed = false;
+        self.release_claims(now, op, flow);
+        Some(self.peek(now, op, flow, parent, name, out))
     }
 
     /// A coordinator that does again what it had lost must see how things were before.
@@ -422,6 +458,8 @@ impl<M: MetaStore> Mds<M> {
         self.release_claims(now, op, flow);
         self.release_rename(now, flow);
         flow.remote = Remote::default();
+        flow.concluded = None;
+        flow.is_confirmed = false;
         flow.walk = None;
         flow.has_lost_rename = false;
         flow.attempt_count += 1;
