@@ -44,6 +44,10 @@ const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// A file system that lives for so long after it was unmounted is kept by somebody.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
 
+/// There where the kernel gives SELinux labels to files, and the xattr that holds them.
+const SELINUX: &str = "/sys/fs/selinux";
+const LABEL: &[u8] = b"security.selinux";
+
 /// Threads that hand notices about inodes to the kernel, at most. Each but one waits there for a call that waits for locks.
 const NOTICE_THREAD_COUNT_MAX: usize = 64;
 /// All but one of these threads end when they have had nothing to do for so long.
@@ -92,6 +96,8 @@ struct Shared {
     notifier: Notifier,
     has_locks: bool,
     has_user_xattrs: bool,
+    /// The kernel of this machine gives labels to files.
+    has_labels: bool,
     /// Names wait for directory locks and inodes for pages: neither holds up the other.
     name_notices: Sender<(NotifyId, Notify)>,
     inode_notices: Arc<Notices>,
@@ -142,6 +148,7 @@ impl Mount {
             notifier: session.notifier(),
             has_locks: choices.lock_scope != LockScope::Nobody,
             has_user_xattrs: choices.has_user_xattrs,
+            has_labels: Path::new(SELINUX).exists(),
             name_notices,
             inode_notices: Arc::default(),
             progress: Mutex::default(),
@@ -657,10 +664,19 @@ impl Handler for Shared {
             *new_parent = self.to_client(*new_parent);
         }
         let caller = Caller { uid: request.uid, gid: request.gid, pid: request.pid };
+        let is_label = matches!(&request.op, Op::Getxattr { name, .. } if name == LABEL);
         match translate::call(request.nodeid, request.pid, request.op) {
             Ok((call, mut shape)) => {
                 if let Shape::Names { hides_user, .. } = &mut shape {
                     *hides_user = !self.has_user_xattrs;
+                }
+                // As Lustre does without SELinux. ls(1) asks for the label of each file, until it hears that the file
+                // system has none; who restored labels from an archive finds them all the same.
+                if let Shape::Xattr { absent, .. } = &mut shape
+                    && is_label
+                    && !self.has_labels
+                {
+                    *absent = libc::EOPNOTSUPP;
                 }
                 lock(&self.replies).insert(request.unique, (reply, shape));
                 self.owner().queue(Input::Call { id: request.unique, call, caller });

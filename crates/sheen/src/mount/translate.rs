@@ -18,6 +18,8 @@ pub enum Shape {
     Statx,
     Xattr {
         size: u32,
+        /// Errno where there is none.
+        absent: i32,
     },
     /// Names of xattrs.
     Names {
@@ -91,7 +93,7 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
         Op::Statfs => Call::Statfs { node },
         Op::Setxattr { name, value, flags, .. } => Call::Setxattr { node, name, value, flags },
         Op::Getxattr { name, size } => {
-            shape = Shape::Xattr { size };
+            shape = Shape::Xattr { size, absent: libc::ENODATA };
             Call::Getxattr { node, name }
         }
         Op::Listxattr { size } => {
@@ -141,7 +143,12 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
 pub fn reply(reply: Reply, shape: Shape, result: Result<Answer, i32>) {
     let answer = match result {
         Ok(answer) => answer,
-        Err(errno) => return reply.error(errno),
+        Err(errno) => {
+            return reply.error(match shape {
+                Shape::Xattr { absent, .. } if errno == libc::ENODATA => absent,
+                _ => errno,
+            });
+        }
     };
     match (shape, answer) {
         (Shape::Ioctl(want), answer) => {
@@ -151,7 +158,7 @@ pub fn reply(reply: Reply, shape: Shape, result: Result<Answer, i32>) {
         (Shape::Statx, Answer::Attr(AttrAnswer { attr, attr_valid })) => {
             reply.statx(&fuse_attr(&attr), attr_valid)
         }
-        (Shape::Xattr { size }, Answer::Bytes(bytes)) => reply.xattr(size, &bytes),
+        (Shape::Xattr { size, .. }, Answer::Bytes(bytes)) => reply.xattr(size, &bytes),
         (Shape::Names { size, hides_user }, Answer::Bytes(names)) => {
             let is_shown = |name: &&[u8]| !hides_user || !name.starts_with(b"user.");
             let shown: Vec<&[u8]> = names.split_inclusive(|byte| *byte == 0).filter(is_shown).collect();
