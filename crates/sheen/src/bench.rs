@@ -54,6 +54,9 @@ pub struct Options {
     /// MiB per process that `io` and `stream` write and read
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub mib: u32,
+    /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
+    #[arg(long)]
+    pub mixed: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,
@@ -127,6 +130,7 @@ fn measure(kind: Kind, options: &Options) -> Result<()> {
         mib: options.mib,
         remount: options.remount.clone(),
         is_cold: options.cold,
+        is_mixed: options.mixed,
     };
     // Each has its own directory, which goes when it is dropped, also after an error.
     let place = Place::new(&options.dir)?;

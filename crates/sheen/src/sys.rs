@@ -237,6 +237,18 @@ pub fn xattr_bytes(path: &Path, name: &CStr) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
+pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: both strings end with NUL and live across the call, as the value does.
+    check(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+}
+
+pub fn make_fifo(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the string ends with NUL and lives across the call.
+    check(unsafe { libc::mkfifo(path.as_ptr(), 0o644) })
+}
+
 fn check(result: i32) -> io::Result<()> {
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

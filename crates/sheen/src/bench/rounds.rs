@@ -2,9 +2,10 @@
 
 use super::worker::{Phase, Step, Unit};
 use super::{Kind, make_cold};
+use crate::sys;
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ pub struct Plan {
     pub mib: u32,
     pub remount: Option<String>,
     pub is_cold: bool,
+    /// Entries to list are of several types.
+    pub is_mixed: bool,
 }
 
 /// A directory of our own in the one that is measured.
@@ -111,15 +114,27 @@ impl Place {
     }
 }
 
-/// Files to list: the sizes differ, as they do in life.
+/// Entries to list, each with an xattr where it may have one.
 fn fill(plan: &Plan, place: &Place) -> Result<()> {
     for number in 0..plan.file_count {
         let path = place.work.join(format!("name{number}"));
-        let content = [b'x'; 16];
-        let used = content.get(..number as usize % content.len()).unwrap_or_default();
-        fs::write(&path, used).with_context(|| format!("cannot write {}", path.display()))?;
+        make(plan, number, &path).with_context(|| format!("cannot make {}", path.display()))?;
     }
     Ok(())
+}
+
+fn make(plan: &Plan, number: u32, path: &Path) -> io::Result<()> {
+    match number % 10 {
+        1 if plan.is_mixed => return std::os::unix::fs::symlink("somewhere", path),
+        2 if plan.is_mixed => return sys::make_fifo(path),
+        3 if plan.is_mixed => fs::create_dir(path)?,
+        // The sizes differ, as they do in life.
+        _ => fs::write(path, [b'x'; 16].get(..number as usize % 16).unwrap_or_default())?,
+    }
+    match sys::set_xattr(path, c"user.bench", b"value") {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        result => result,
+    }
 }
 
 /// One round; a rate per phase.

@@ -313,16 +313,26 @@ fn renamed(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The calls of GNU `ls -l`: read the names, then for each stat, the security context, and the ACL. Returns how many
-/// names there were.
+/// The calls of GNU `ls -l`: read the names, and for each stat, the security context, and the ACL or what a symbolic link
+/// leads to. Of an xattr that the file system does not have at all nothing more is asked. Returns how many names there
+/// were.
 fn list(dir: &Path) -> Result<u64> {
     let mut count = 0;
+    let mut has = [true, true];
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        fs::symlink_metadata(&path)?;
-        // Most files have neither; only the time counts.
-        let _ = sys::xattr_bytes(&path, c"security.selinux");
-        let _ = sys::xattr_bytes(&path, c"system.posix_acl_access");
+        let is_link = fs::symlink_metadata(&path)?.is_symlink();
+        let xattrs = [(c"security.selinux", true), (c"system.posix_acl_access", !is_link)];
+        for (has, (name, is_asked)) in has.iter_mut().zip(xattrs) {
+            if *has && is_asked {
+                // Most files have neither; only the time counts.
+                let asked = sys::xattr_bytes(&path, name);
+                *has = asked.map_err(|error| error.raw_os_error()) != Err(Some(libc::EOPNOTSUPP));
+            }
+        }
+        if is_link {
+            fs::read_link(&path)?;
+        }
         count += 1;
     }
     ensure!(count > 0, "{} is empty", dir.display());
