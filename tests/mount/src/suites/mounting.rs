@@ -106,6 +106,9 @@ fn user_xattrs(context: &Context) -> Result<()> {
     expect_eq(sys::list_xattrs(&same)?, vec!["trusted.color".to_owned()], "names with nouser_xattr")?;
     expect_bytes(&sys::get_xattr(&same, "trusted.color")?, b"blue", "another name space")?;
     expect_bytes(&sys::get_xattr(&file, "user.color")?, b"red", "on the mount with user_xattr")?;
+    let has_labels = Path::new("/sys/fs/selinux").exists();
+    let none = if has_labels { libc::ENODATA } else { libc::EOPNOTSUPP };
+    expect_errno(sys::get_xattr(&file, "security.selinux"), none, "a label that is not there")?;
     stop(cluster)
 }
 
