@@ -1,8 +1,7 @@
 //! Memory for file data, used again.
 //!
-//! A MiB of fresh memory costs 256 page faults, which took longer than everything else that was done with its bytes
-//! (a third of the daemon's time for a write, measured in a virtual machine). So buffers of large pieces of data
-//! go back here when their last user lets go, and stay up to a bound.
+//! A MiB of fresh memory costs 256 page faults, a good part of what a write of it costs (docs/performance.md). So buffers of
+//! large pieces of data go back here when their last user lets go, and stay up to a bound.
 
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
