@@ -82,9 +82,9 @@ impl Ctx {
         }
     }
 
-    /// The answer to an open. A request that was executed before a restart of its MDT and sent again after it is answered
-    /// from the row of its slot. The open itself was in the memory that is gone, and nobody has named it in the
-    /// recovery: it is named now.
+    /// The answer to an open. A request that was executed before a restart of its MDT is answered after it from the row of its
+    /// slot. The open itself was in the memory that is gone: it is named in the recovery, which the answer has reached in
+    /// time (`State::reopening`), and once more after it.
     ///
     /// A size that the answer tells holds only when this client has changed nothing since it asked: data may still be on
     /// their way that were written through a handle which the MDT had forgotten.
@@ -111,9 +111,12 @@ impl Ctx {
             });
         }
         if is_lost {
-            let request = Request::Mdt(MdtRequest::Reopen { fid: entry.fid, open });
+            let fid = entry.fid;
+            self.with(|state| state.reopening.insert(open.handle, (fid, open)));
+            let request = Request::Mdt(MdtRequest::Reopen { fid, open });
             // A file that is gone meanwhile shows at its next use.
             let _ = self.request(target, request, Bytes::new(), Kind::Modifying).await;
+            self.with(|state| state.reopening.remove(&open.handle));
         }
     }
 

@@ -217,7 +217,10 @@ impl Client {
             }
             let ready = self.executor.take_ready();
             if tasks.is_empty() && ready.is_empty() && ctx.with(|state| state.import_outputs.is_empty()) {
-                return;
+                ctx.with(State::send_replays);
+                if ctx.with(|state| state.import_outputs.is_empty()) {
+                    return;
+                }
             }
             for task in tasks {
                 self.executor.spawn(task);
@@ -420,12 +423,7 @@ impl State {
                 ImportOutput::Completed { ticket, result } => self.on_completed(target, ticket, result),
                 ImportOutput::Committed(transno) => self.on_committed(target, transno),
                 ImportOutput::ReplayWanted => {
-                    self.forget_facts(target);
-                    let requests = self.replays(target);
-                    let Some(connection) = self.connections.get_mut(&target) else { continue };
-                    let mut outputs = Vec::new();
-                    connection.import.replay_now(self.now, requests, &mut outputs);
-                    self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
+                    self.to_replay.insert(target);
                 }
                 ImportOutput::ReplayFailed { request, status } => {
                     self.on_replay_failed(target, &request, status)
@@ -440,6 +438,19 @@ impl State {
                 ImportOutput::Callback(Callback::Evicted { .. }) => {}
                 ImportOutput::State(state) => self.on_session_state(target, state),
             }
+        }
+    }
+
+    /// Names to restarted targets what they cannot know. Before it, everybody has seen the answers that came with the restart:
+    /// they may have opened something.
+    fn send_replays(&mut self) {
+        for target in std::mem::take(&mut self.to_replay) {
+            self.forget_facts(target);
+            let requests = self.replays(target);
+            let Some(connection) = self.connections.get_mut(&target) else { continue };
+            let mut outputs = Vec::new();
+            connection.import.replay_now(self.now, requests, &mut outputs);
+            self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
         }
     }
 

@@ -20,7 +20,8 @@ impl State {
             .values()
             .filter(|handle| !handle.is_directory && !handle.is_lost)
             .map(|handle| (handle.fid, handle.args))
-            .chain(self.closing_handles.values().map(|closing| (closing.fid, closing.args)));
+            .chain(self.closing_handles.values().map(|closing| (closing.fid, closing.args)))
+            .chain(self.reopening.values().copied());
         for (fid, open) in open.filter(|(fid, _)| is_here(*fid)) {
             requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));
         }
@@ -90,17 +91,7 @@ impl State {
         if let Some(object) = object {
             self.fail_writers(object.fid, Status::Io);
         }
-        if status == Status::Stale && self.is_closing(request) {
-            return;
-        }
         self.event(Event::ReplayRefused { target, status });
-    }
-
-    /// The close of a file without names removes it. When its answer was lost the client cannot know, asks for the
-    /// handle again, and finds the file gone as it should be.
-    fn is_closing(&self, request: &Request) -> bool {
-        let Request::Mdt(MdtRequest::Reopen { open, .. }) = request else { return false };
-        self.closing_handles.contains_key(&open.handle.0)
     }
 
     /// After an eviction: what was open and locked there is not any more.
@@ -168,9 +159,10 @@ impl State {
     }
 
     fn give_up_writes(&mut self, mdt: TargetId) {
+        let now = self.now;
         for (target, connection) in &mut self.connections {
             let mut outputs = Vec::new();
-            connection.import.give_up_writes(mdt.index, &mut outputs);
+            connection.import.give_up_writes(now, mdt.index, &mut outputs);
             self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
         }
     }

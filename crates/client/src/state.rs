@@ -12,7 +12,8 @@ use crate::operator::{History, IdleLockBounds};
 use crate::pages::{PageCallId, PageTraffic};
 use crate::stats::{Stats, TargetStats};
 use base::{
-    ClusterConfig, Duration, Fid, LockId, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, limits,
+    ClusterConfig, Duration, Fid, LockId, Now, ObjectId, OpenHandle, Status, TargetId, TargetKind, Time,
+    Transno, limits,
 };
 use bytes::Bytes;
 use ldlm::LockCache;
@@ -20,6 +21,7 @@ use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
+use wire::mdt::OpenArgs;
 use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, OstRequest, Request, Resource};
 
 /// A request on its way.
@@ -96,6 +98,10 @@ pub(crate) struct State {
     pub(crate) closing: BTreeMap<u64, u32>,
     pub(crate) closing_handles: BTreeMap<u64, ClosingHandle>,
     pub(crate) closing_waiters: Vec<Sender<()>>,
+    /// Opens whose answers tell of an earlier incarnation of their MDT, until it knows them.
+    pub(crate) reopening: BTreeMap<OpenHandle, (Fid, OpenArgs)>,
+    /// Restarted targets that want to know what this client has there.
+    pub(crate) to_replay: BTreeSet<TargetId>,
     /// MDTs that were not heard for so long that they may have given up this client: nothing is written to their files.
     pub(crate) silent_mdts: BTreeSet<u16>,
     /// Who waits for one of them.
@@ -150,6 +156,8 @@ impl State {
             closing: BTreeMap::new(),
             closing_handles: BTreeMap::new(),
             closing_waiters: Vec::new(),
+            reopening: BTreeMap::new(),
+            to_replay: BTreeSet::new(),
             silent_mdts: BTreeSet::new(),
             silence_waiters: Vec::new(),
             calls: BTreeMap::new(),

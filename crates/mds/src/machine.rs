@@ -371,14 +371,6 @@ impl<M: MetaStore> Mds<M> {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, out),
-            CoreOutput::ClosedBefore { client, handle } => {
-                if let Some((fid, open)) = self.opens.close(client, handle) {
-                    if open.write {
-                        self.opens.linger(now.time, fid);
-                    }
-                    self.sweep_orphans(now, &[fid], out);
-                }
-            }
             CoreOutput::RecoveryEnded => {
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);

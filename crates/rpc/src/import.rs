@@ -145,6 +145,11 @@ struct Retained {
 /// Replays under way.
 #[derive(Debug, Default)]
 struct Replay {
+    /// Requests whose answers were lost, or are on their way: the target is asked for them before anything is replayed, since
+    /// they may have opened something, or stand between the replays.
+    asked: BTreeSet<Xid>,
+    /// Nothing is asked any more.
+    has_begun: bool,
     /// Transnos still to be sent, rising.
     todo: VecDeque<Transno>,
     in_flight: BTreeMap<Xid, InFlightReplay>,
@@ -375,7 +380,7 @@ impl Import {
 
     /// This MDT counts the caller as a writer no more: its changes of data that are not answered are given up. They may
     /// have been executed.
-    pub fn give_up_writes(&mut self, mdt: u16, out: &mut Vec<ImportOutput>) {
+    pub fn give_up_writes(&mut self, now: Now, mdt: u16, out: &mut Vec<ImportOutput>) {
         let is_its = |pending: &Pending| {
             pending.purpose == Purpose::Caller && writes_for(&pending.request) == Some(mdt)
         };
@@ -384,6 +389,7 @@ impl Import {
         for ticket in tickets {
             self.complete(ticket, Err(Status::Evicted), out);
         }
+        self.try_begin_replays(now, out);
     }
 
     pub fn options(&self) -> &ImportOptions {
@@ -549,11 +555,12 @@ impl Import {
             self.timers.remove(&(old, ticket));
         }
         self.timers.insert((deadline, ticket));
-        if writes_for(&pending.request).is_some_and(|mdt| self.held.contains(&mdt)) {
+        let is_question = frame_flags & flags::ASK != 0;
+        if !is_question && writes_for(&pending.request).is_some_and(|mdt| self.held.contains(&mdt)) {
             return;
         }
-        let (body, data, slot, trace) =
-            (pending.request.to_bytes(), pending.data.clone(), pending.slot, pending.trace);
+        let data = if is_question { Bytes::new() } else { pending.data.clone() };
+        let (body, slot, trace) = (pending.request.to_bytes(), pending.slot, pending.trace);
         let mut frame = self.frame(xid);
         frame.flags = frame_flags;
         frame.slot = slot;
@@ -587,9 +594,10 @@ impl Import {
             ImportState::Replaying => matches!(pending.purpose, Purpose::OwnerReplay | Purpose::ReplayDone),
             _ => false,
         };
-        if is_sendable {
+        let is_asked = pending.xid.is_some_and(|xid| self.replay.asked.contains(&xid));
+        if is_sendable || is_asked {
             pending.wait = (pending.wait * 2).min(limits::RESEND_MAX);
-            self.send(now, ticket, 0, out);
+            self.send(now, ticket, if is_asked { flags::ASK } else { 0 }, out);
         }
     }
 
@@ -644,6 +652,10 @@ impl Import {
         let Some(ticket) = self.by_xid.get(&frame.xid).copied() else { return };
         let Some(pending) = self.pending.get_mut(&ticket) else { return };
         self.last_contact = self.last_contact.max(Some(pending.first_sent));
+        if frame.status.class() == StatusClass::Retry && self.replay.asked.remove(&frame.xid) {
+            // It was not executed; it is sent when the target has recovered.
+            return self.try_begin_replays(now, out);
+        }
         if frame.status.class() == StatusClass::Retry {
             // Not refused for long: look again soon, and less and less often.
             pending.wait = (pending.wait / 8).max(limits::RECONNECT_FIRST);
@@ -679,7 +691,10 @@ impl Import {
                 self.remove(ticket);
                 self.on_recovered(now, out);
             }
-            Some(Purpose::Caller | Purpose::Forgotten) => self.complete(ticket, result, out),
+            Some(Purpose::Caller | Purpose::Forgotten) => {
+                self.complete(ticket, result, out);
+                self.try_begin_replays(now, out);
+            }
         }
     }
 
@@ -712,6 +727,7 @@ impl Import {
         let pending = self.pending.remove(&ticket)?;
         if let Some(xid) = pending.xid {
             self.by_xid.remove(&xid);
+            self.replay.asked.remove(&xid);
             if pending.kind == Kind::Plain {
                 self.plain_in_flight -= 1;
             }

@@ -9,7 +9,7 @@ mod session;
 
 use base::fault::{Fault, planted};
 use base::limits;
-use base::{ClientId, Duration, Endpoint, Epoch, Now, OpenHandle, Status, TargetId, Time, Transno, Xid};
+use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
 use recovery::{Awaited, Recovery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -60,12 +60,6 @@ pub enum CoreOutput {
     Execute(Box<Work>),
     /// The owner drops the locks, opens and waiting work of this client.
     Evicted(ClientId),
-    /// A close came again and was answered as before. Between the two there may have been a restart, after which the client,
-    /// which did not know, has named the handle as open.
-    ClosedBefore {
-        client: ClientId,
-        handle: OpenHandle,
-    },
     /// All clients that came back have replayed; held requests follow.
     RecoveryEnded,
     Event(CoreEvent),

@@ -22,6 +22,9 @@ pub mod flags {
     pub const RESENT: u32 = 2;
     /// The target is recovering: the reply says nothing about other requests.
     pub const RECOVERING: u32 = 4;
+    /// The target was restarted while the request was on its way: its answer is wanted if it was executed before, and `Again`
+    /// if not. It is not executed now.
+    pub const ASK: u32 = 8;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

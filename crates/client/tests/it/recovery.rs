@@ -1,6 +1,6 @@
 //! Restarts of servers, and evictions.
 
-use crate::world::{Loss, O_RDWR, TOP, World, append_call, write_call};
+use crate::world::{Loss, O_EXCL, O_RDWR, TOP, World, append_call, write_call};
 use base::{Duration, TargetId};
 use client::{Answer, Call, Event, Notify};
 use wire::mdt::{FileLock, FlockKind};
@@ -191,6 +191,49 @@ fn an_open_whose_answer_was_lost_is_known_after_a_restart_of_the_mdt() {
     assert!(matches!(world.finish(0, opening), Ok(Answer::Opened { .. })));
     let (_, mode) = world.open(1, node, O_RDWR);
     assert!(mode.is_direct, "somebody else has it open");
+}
+
+/// The answer to a create is lost with the MDT. When it has recovered another mount removes the file at once.
+#[test]
+fn a_file_made_without_an_answer_is_open_after_a_restart_of_the_mdt() {
+    // The MDT may be restarted once more at any time of the recovery.
+    for frames_until_restart in 0..30 {
+        let mut world = World::new(1, 1, 2);
+        let mdt = TargetId::mdt(0);
+        // They have sessions.
+        for mount in [0, 1] {
+            assert!(world.lookup(mount, TOP, "f").is_err());
+        }
+        world.mounts[1].is_deaf = true;
+        let flags = O_RDWR | O_EXCL;
+        let call = Call::Create { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, flags };
+        let creating = world.begin(1, call);
+        world.sync();
+        world.crash(mdt);
+        let removing = world.begin(0, Call::Unlink { parent: TOP, name: b"f".into() });
+        world.start(mdt);
+        world.mounts[1].is_deaf = false;
+        if frames_until_restart > 0 {
+            while !world.mounts[1].events.contains(&Event::Disconnected(mdt)) {
+                world.carry_one_in_order();
+            }
+            for _ in 0..frames_until_restart {
+                world.carry_one_in_order();
+            }
+            world.sync();
+            world.crash(mdt);
+            world.start(mdt);
+        }
+        assert_eq!(world.finish(0, removing), Ok(Answer::Done));
+        let Ok(Answer::Created { entry, fh, .. }) = world.finish(1, creating) else { panic!("it was made") };
+        let file = (entry.node, fh);
+        assert_eq!(world.write(1, file, 0, b"kept"), Ok(4));
+        assert_eq!(world.read(1, file, 0, 100), b"kept");
+        assert_eq!(world.attr(1, file.0).link_count, 0);
+        world.release(1, file);
+        world.pass(Duration::from_secs(10));
+        assert_eq!(world.object_count(0), 0);
+    }
 }
 
 #[test]

@@ -336,6 +336,15 @@ impl World {
         true
     }
 
+    /// Carries the next frame; without any, time passes.
+    pub fn carry_one_in_order(&mut self) {
+        match self.frames.pop_front() {
+            Some(frame) => self.deliver(frame),
+            None if self.sync_where_asked() => {}
+            None => self.step(Duration::from_millis(100)),
+        }
+    }
+
     /// Nothing else can happen: time passes.
     pub fn pass_a_little(&mut self) {
         self.step(Duration::from_millis(100));

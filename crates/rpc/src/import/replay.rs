@@ -1,7 +1,8 @@
-//! Replay after a restart of the target: first what it may have lost, in the order in which it had executed it; then
+//! Replay after a restart of the target: first it is asked what has become of the requests that it has not answered; then it
+//! gets what it may have lost, in the order in which it had executed it; then
 //! what the owner holds (opens, advisory locks, locks); then `ReplayDone`, whose answer means that all is durable.
 
-use super::{Import, ImportOutput, ImportState, InFlightReplay, Kind, Purpose, Replay};
+use super::{Import, ImportOutput, ImportState, InFlightReplay, Kind, Purpose, Replay, Ticket};
 use base::fault::{Fault, planted};
 use base::{Duration, Now, Status, StatusClass, Xid, limits};
 use bytes::Bytes;
@@ -10,7 +11,29 @@ use wire::{Frame, Request, flags};
 impl Import {
     pub(super) fn start_replay(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         self.set_state(ImportState::Replaying, out);
-        self.replay = Replay { todo: self.retained.keys().copied().collect(), ..Replay::default() };
+        let is_asked = |ticket: &Ticket| {
+            let pending = self.pending.get(ticket);
+            pending.is_some_and(|pending| pending.kind == Kind::Modifying)
+        };
+        let asked = self.by_xid.iter().filter(|(_, ticket)| is_asked(ticket));
+        let asked: Vec<(Xid, Ticket)> = asked.map(|(xid, ticket)| (*xid, *ticket)).collect();
+        self.replay = Replay { asked: asked.iter().map(|(xid, _)| *xid).collect(), ..Replay::default() };
+        for (_, ticket) in asked {
+            if let Some(pending) = self.pending.get_mut(&ticket) {
+                pending.wait = limits::RESEND_FIRST;
+            }
+            self.send(now, ticket, flags::ASK, out);
+        }
+        self.try_begin_replays(now, out);
+    }
+
+    /// When every question is answered.
+    pub(super) fn try_begin_replays(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        let is_due = self.state == ImportState::Replaying && self.replay.asked.is_empty();
+        if !is_due || std::mem::replace(&mut self.replay.has_begun, true) {
+            return;
+        }
+        self.replay.todo = self.retained.keys().copied().collect();
         if planted(Fault::ReplaySkipped) {
             self.replay.todo.pop_front();
         }

@@ -26,6 +26,9 @@ impl<M: MetaStore> Core<M> {
         };
         export.last_contact = now;
         export.acked = export.acked.max(frame.acked);
+        if frame.flags & flags::ASK != 0 {
+            return self.on_question(&frame, out);
+        }
         if frame.flags & flags::REPLAY == 0 && !matches!(request, Request::ReplayDone) {
             // It never heard of its session before this incarnation, and has nothing to replay.
             export.awaited = None;
@@ -101,24 +104,39 @@ impl<M: MetaStore> Core<M> {
                 match &slot.state {
                     SlotState::InProgress => return,
                     SlotState::Refused => {}
-                    SlotState::Done { status, transno, body, data } => {
-                        let (status, transno) = (*status, *transno);
-                        let (body, data) = (body.clone(), data.clone());
-                        if let Request::Mdt(MdtRequest::Close { handle, .. }) = request {
-                            out.push(CoreOutput::ClosedBefore { client, handle });
-                        }
-                        let mut reply = self.reply_frame(client, frame.session, frame.xid, frame.trace);
-                        reply.status = status;
-                        reply.transno = transno;
-                        reply.body = body;
-                        reply.data = data;
-                        return out.push(CoreOutput::Send(reply));
-                    }
+                    SlotState::Done { .. } => return self.answer_again(frame, out),
                 }
             }
         }
         export.slots.insert(frame.slot, Slot { xid: frame.xid, state: SlotState::InProgress });
         out.push(execute(frame, request, replay));
+    }
+
+    /// A client that comes back asks what has become of a request that it has no answer to.
+    fn on_question(&self, frame: &Frame, out: &mut Vec<CoreOutput>) {
+        let export = self.exports.get(&frame.src.client_id());
+        let slot = export.and_then(|export| export.slots.get(&frame.slot));
+        match slot {
+            Some(Slot { xid, state: SlotState::Done { .. } }) if *xid == frame.xid => {
+                self.answer_again(frame, out);
+            }
+            _ => self.answer_refusal(frame, Status::Again, out),
+        }
+    }
+
+    /// The request was executed before, and is answered as it was then.
+    fn answer_again(&self, frame: &Frame, out: &mut Vec<CoreOutput>) {
+        let client = frame.src.client_id();
+        let slot = self.exports.get(&client).and_then(|export| export.slots.get(&frame.slot));
+        let Some(SlotState::Done { status, transno, body, data }) = slot.map(|slot| &slot.state) else {
+            return;
+        };
+        let mut reply = self.reply_frame(client, frame.session, frame.xid, frame.trace);
+        reply.status = *status;
+        reply.transno = *transno;
+        reply.body = body.clone();
+        reply.data = data.clone();
+        out.push(CoreOutput::Send(reply));
     }
 
     /// Ends a piece of work: remembers the answer and sends it. Nothing happens when its session is gone.

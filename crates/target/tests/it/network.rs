@@ -203,10 +203,7 @@ impl Cluster {
                     CoreOutput::Send(frame) => self.post(frame),
                     CoreOutput::Execute(work) => self.execute(*work, &mut more),
                     CoreOutput::Event(CoreEvent::Executed { .. }) => self.executed += 1,
-                    CoreOutput::Evicted(_)
-                    | CoreOutput::ClosedBefore { .. }
-                    | CoreOutput::RecoveryEnded
-                    | CoreOutput::Event(_) => {}
+                    CoreOutput::Evicted(_) | CoreOutput::RecoveryEnded | CoreOutput::Event(_) => {}
                 }
             }
             out = more;
