@@ -91,7 +91,17 @@ impl State {
         if let Some(object) = object {
             self.fail_writers(object.fid, Status::Io);
         }
+        if status == Status::Stale && self.is_closing(request) {
+            return;
+        }
         self.event(Event::ReplayRefused { target, status });
+    }
+
+    /// A close that changes no row leaves no answer behind a restart. Its client names the handle as open, and finds the file gone
+    /// as it should be when others have closed it since.
+    fn is_closing(&self, request: &Request) -> bool {
+        let Request::Mdt(MdtRequest::Reopen { open, .. }) = request else { return false };
+        self.closing_handles.contains_key(&open.handle.0)
     }
 
     /// After an eviction: what was open and locked there is not any more.

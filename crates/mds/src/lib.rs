@@ -17,6 +17,7 @@ pub mod placement;
 pub mod rows;
 pub mod stats;
 pub mod tx;
+pub mod unheard;
 
 pub use machine::{Input, Mds, MdsEvent, MdsOptions, OpenError, Output};
 pub use stats::{OpStat, Stats};

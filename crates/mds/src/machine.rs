@@ -18,8 +18,10 @@ use crate::placement::Placement;
 use crate::rows::{self, Inode, KnownTargets};
 use crate::stats::Stats;
 use crate::tx::Tx;
+use crate::unheard::Unheard;
 use base::{
-    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Status, TargetId, Time, Version, WallTime,
+    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Status, TargetId, Time, Transno, Version,
+    WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -136,6 +138,9 @@ pub struct Mds<M: MetaStore> {
     runnable: VecDeque<OpId>,
     /// Flows that looked at something frozen.
     parked: BTreeSet<OpId>,
+    unheard: Unheard,
+    /// Flows that wait until a change is heard of, or durable.
+    unheard_waiters: BTreeMap<OpId, (Transno, Token)>,
     timers: BTreeSet<(Time, OpId)>,
     /// Lock requests that wait.
     enqueues: BTreeMap<(ClientId, LockId), Token>,
@@ -184,6 +189,8 @@ impl<M: MetaStore> Mds<M> {
             next_op: 1,
             runnable: VecDeque::new(),
             parked: BTreeSet::new(),
+            unheard: Unheard::default(),
+            unheard_waiters: BTreeMap::new(),
             timers: BTreeSet::new(),
             enqueues: BTreeMap::new(),
             cross: Cross::default(),
@@ -603,6 +610,8 @@ impl<M: MetaStore> Machine for Mds<M> {
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         self.input(now, input, out);
+        self.unheard.forget(self.core.durable());
+        self.wake_unheard_waiters();
         loop {
             self.settle(now, out);
             self.send_what_is_durable(now, out);
@@ -631,6 +640,7 @@ impl<M: MetaStore> Machine for Mds<M> {
         self.locks.check();
         self.opens.check();
         self.flocks.check();
+        self.unheard.check();
         self.check_flows();
     }
 }

@@ -32,6 +32,8 @@ pub struct Stats {
     pub since: WallTime,
     /// Operations that had to wait for clients to give locks back.
     pub waited_for_locks: u64,
+    /// Operations that waited because they looked at what its caller had perhaps not heard of.
+    pub waited_for_hearing: u64,
     /// Operations that touched other MDTs.
     pub cross_mdt: u64,
     pub objects_destroyed: u64,

@@ -518,6 +518,14 @@ impl<M: MetaStore> Core<M> {
         self.exports.contains_key(&client)
     }
 
+    /// Whether the caller is known to have the answer to this work. Of one that is gone nothing is known.
+    pub fn is_heard(&self, work: &Token) -> bool {
+        let export = self.exports.get(&work.client).filter(|export| export.session == work.session);
+        let Some(export) = export else { return false };
+        let is_reused = || export.slots.get(&work.slot).is_some_and(|slot| slot.xid > work.xid);
+        work.xid <= export.acked || is_reused()
+    }
+
     /// When a frame of this client came last.
     pub fn last_contact(&self, client: ClientId) -> Option<Time> {
         self.exports.get(&client).map(|export| export.last_contact)

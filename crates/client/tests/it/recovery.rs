@@ -236,6 +236,46 @@ fn a_file_made_without_an_answer_is_open_after_a_restart_of_the_mdt() {
     }
 }
 
+/// A directory is made, and its maker has not heard of it when the MDT loses it: nobody else had seen it. When the maker has heard of
+/// it others see it and build on it at once, and all of it comes back.
+#[test]
+fn nothing_is_built_on_what_its_maker_has_not_heard_of() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    for mount in [0, 1] {
+        // They have sessions, and what is durable so far is.
+        world.lookup(mount, TOP, "d").expect_err("it is not there");
+    }
+    world.sync();
+    world.is_syncing = false;
+    world.mounts[0].is_late = Some(mdt);
+    let making = world.begin(0, Call::Mkdir { parent: TOP, name: b"d".into(), mode: 0o755, umask: 0 });
+    let looking = world.begin(1, Call::Lookup { parent: TOP, name: b"d".into() });
+    assert!(!world.is_answered(1, looking), "nobody knows of it");
+    // The restart takes it back, and it is made again.
+    world.crash(mdt);
+    world.start(mdt);
+    world.mounts[0].is_late = None;
+    world.is_syncing = true;
+    world.finish(0, making).expect("it is made");
+    world.finish(1, looking).expect("its directory is there");
+    let dir = world.lookup(1, TOP, "d").expect("it is there").node;
+    // The same while the maker has heard of it: nobody waits for the disk.
+    world.is_syncing = false;
+    world.mkdir(0, dir, "sub");
+    world.lookup(0, TOP, "other").expect_err("it is not there");
+    let sub = world.lookup(1, dir, "sub").expect("it is there").node;
+    world.create(1, sub, "f");
+    world.crash(mdt);
+    world.start(mdt);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.names(0, sub), ["f"]);
+    for mount in &world.mounts {
+        assert!(!mount.events.iter().any(|event| matches!(event, Event::ReplayRefused { .. })));
+    }
+}
+
 #[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);

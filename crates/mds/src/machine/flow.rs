@@ -6,6 +6,7 @@ use crate::op::{self, Cx, Effect, Outcome, Remote, Stop, part};
 use crate::rows;
 use crate::stats::name_of;
 use crate::tx::Resources;
+use crate::unheard;
 use base::{ClientId, Duration, Now, Status, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
@@ -34,6 +35,8 @@ pub(super) enum Stage {
     Claiming,
     /// In `parked`.
     Frozen,
+    /// In `unheard_waiters`.
+    Unheard,
     /// Answers of other MDTs, or the rename lock.
     Asking,
     /// A timer.
@@ -64,6 +67,8 @@ pub(super) struct Flow {
     pub concluded: Option<Result<(), Status>>,
     /// Asked for again since then, the name led where it had led.
     pub is_confirmed: bool,
+    /// Once is enough for who changes nothing: others may change what it looks at all the time.
+    pub has_waited_until_heard: bool,
 }
 
 /// What one run of an operation came to.
@@ -105,6 +110,7 @@ impl<M: MetaStore> Mds<M> {
             damage_count: 0,
             concluded: None,
             is_confirmed: false,
+            has_waited_until_heard: false,
         };
         self.flows.insert(op, flow);
         self.runnable.push_back(op);
@@ -117,6 +123,7 @@ impl<M: MetaStore> Mds<M> {
         {
             flow.stage = Stage::Running;
             self.parked.remove(&op);
+            self.unheard_waiters.remove(&op);
             self.runnable.push_back(op);
         }
     }
@@ -142,7 +149,7 @@ impl<M: MetaStore> Mds<M> {
                 let Some(mut flow) = self.flows.remove(&op) else { return };
                 self.fail(now, op, &mut flow, part::GIVE_WAY, out);
             }
-            Stage::Running | Stage::Frozen | Stage::Asking => {}
+            Stage::Running | Stage::Frozen | Stage::Unheard | Stage::Asking => {}
         }
     }
 
@@ -195,6 +202,14 @@ impl<M: MetaStore> Mds<M> {
         }
         if let Some(step) = self.confirm(now, op, flow, &run, out) {
             return step;
+        }
+        let is_shown = match &run.result {
+            Ok(_) => run.batch.is_empty() && run.parts.is_empty(),
+            Err(Stop::Status(status)) => *status != part::GIVE_WAY,
+            Err(Stop::Peek { .. } | Stop::Walk { .. }) => false,
+        };
+        if is_shown && !flow.has_waited_until_heard && self.waits_until_heard(op, flow, &run) {
+            return Step::Waits;
         }
         match &run.result {
             Err(Stop::Status(part::GIVE_WAY))
@@ -301,6 +316,9 @@ impl<M: MetaStore> Mds<M> {
             }
             return Step::Waits;
         }
+        if self.waits_until_heard(op, flow, &run) {
+            return Step::Waits;
+        }
         if is_prepare(&flow.request) {
             return self.finish_prepare(now, op, flow, run, out);
         }
@@ -325,6 +343,36 @@ impl<M: MetaStore> Mds<M> {
         let (needs, touched, changed) = (tx.needs()?, tx.touched(), tx.changed());
         let destroys = tx.keys_put(rows::DESTROYS);
         Ok(Run { result, outcome, needs, touched, changed, destroys, parts, batch: tx.into_batch() })
+    }
+
+    /// Whether the operation looked at a change whose caller may not have heard of it (`unheard`); if so, it waits until this
+    /// is durable at the latest. It keeps its claims: those of them who wait for each other wait for the store alone.
+    fn waits_until_heard(&mut self, op: OpId, flow: &mut Flow, run: &Run) -> bool {
+        if flow.token.replay.is_some() || self.core.is_recovering() {
+            return false;
+        }
+        let removed = unheard::removed(&run.changed, &run.needs);
+        let is_heard = |token: &Token| self.core.is_heard(token);
+        let Some(below) = self.unheard.first_below(&run.touched, &removed, is_heard) else { return false };
+        self.core.store().kick();
+        self.stats.waited_for_hearing += 1;
+        flow.has_waited_until_heard = true;
+        flow.stage = Stage::Unheard;
+        self.unheard_waiters.insert(op, below);
+        true
+    }
+
+    pub(super) fn wake_unheard_waiters(&mut self) {
+        if self.unheard_waiters.is_empty() {
+            return;
+        }
+        let durable = self.core.durable();
+        let is_over = |(transno, token): &(Transno, Token)| *transno <= durable || self.core.is_heard(token);
+        let over = self.unheard_waiters.iter().filter(|(_, below)| is_over(below));
+        let over: Vec<OpId> = over.map(|(op, _)| *op).collect();
+        for op in over {
+            self.wake(op);
+        }
     }
 
     /// Claims what is needed, unless it is claimed already. False: wait.
@@ -370,6 +418,9 @@ impl<M: MetaStore> Mds<M> {
             Ok(transno) => {
                 self.apply_effects(now, flow, &run.outcome);
                 self.peers.note_destroys(transno, run.destroys);
+                if flow.token.replay.is_none() {
+                    self.unheard.note(flow.token, transno, &run.changed, &run.needs);
+                }
                 if let Some((id, participants)) = decision {
                     flow.settling = None;
                     self.cross.decide(id, transno, participants);
@@ -445,6 +496,7 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn end(&mut self, now: Now, op: OpId, flow: &mut Flow) {
         self.clear_timer(op, flow);
         self.parked.remove(&op);
+        self.unheard_waiters.remove(&op);
         self.release_claims(now, op, flow);
         self.release_rename(now, flow);
         if let Request::Mdt(request) = &flow.request {
@@ -508,6 +560,7 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn check_flows(&self) {
         for (op, flow) in &self.flows {
             assert_eq!(flow.stage == Stage::Frozen, self.parked.contains(op), "{op:?} {:?}", flow.stage);
+            assert_eq!(flow.stage == Stage::Unheard, self.unheard_waiters.contains_key(op), "{op:?}");
             assert_eq!(flow.is_claimed, self.locks.is_claimed(*op));
             assert!(flow.stage != Stage::Running, "{op:?} is left running");
             assert!(flow.stage != Stage::Backoff || flow.timer.is_some());

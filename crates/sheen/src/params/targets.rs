@@ -347,7 +347,14 @@ fn md_stats(counts: &mds::Stats) -> String {
         sum: stat.sum_us,
         sum_of_squares: stat.sum_of_squares_us,
     };
-    let rows: Vec<_> = counts.operations.iter().map(|(name, stat)| (*name, "usecs", row(stat))).collect();
+    let mut rows: Vec<_> = counts.operations.iter().map(|(name, stat)| (*name, "usecs", row(stat))).collect();
+    let counted = [
+        ("cross_mdt", counts.cross_mdt),
+        ("waited_for_locks", counts.waited_for_locks),
+        ("waited_for_hearing", counts.waited_for_hearing),
+    ];
+    let counted = counted.into_iter().filter(|(_, count)| *count > 0);
+    rows.extend(counted.map(|(name, count)| (name, "reqs", Stat { count, ..Stat::default() })));
     stats(counts.since, &rows)
 }
 
