@@ -184,7 +184,7 @@ impl State {
             entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid);
             self.nodes.get_or_new(fid).note_name(parent, name);
         }
-        self.see_attr(&attr);
+        // They were taken in with the reply that brought them. Here they may be from before a restart of the MDT that has lost them.
         let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
         self.note_kernel_attr(fid, attr_valid);
         EntryAnswer { node: fid.inode_number(), attr: Some(attr), entry_valid, attr_valid }

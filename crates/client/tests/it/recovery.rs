@@ -276,6 +276,35 @@ fn nothing_is_built_on_what_its_maker_has_not_heard_of() {
     }
 }
 
+/// A lookup waits for an OST while the MDT loses what the lookup had seen, with the mount that had done it. Its answer comes late and
+/// is believed no more.
+#[test]
+fn attributes_from_before_a_restart_of_the_mdt_are_not_taken_in_after_it() {
+    let mut world = World::new(1, 1, 2);
+    let (mdt, ost) = (TargetId::mdt(0), TargetId::ost(0));
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"data"), Ok(4));
+    world.lookup(0, TOP, "g").expect_err("it is not there");
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    let set = client::SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(1, Call::Setattr { node: file.0, set }).expect("changed");
+    // The MDT hears that it is known.
+    world.lookup(1, TOP, "g").expect_err("it is not there");
+    world.mounts[0].is_late = Some(ost);
+    let looking = world.begin(0, Call::Lookup { parent: TOP, name: b"f".into() });
+    world.mounts[1].is_cut_off = true;
+    world.crash(mdt);
+    world.start(mdt);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    world.let_come(0);
+    let Ok(Answer::Entry(entry)) = world.finish(0, looking) else { panic!("it is there") };
+    for _ in 0..3 {
+        assert_eq!(world.attr(0, entry.node).permissions, 0o644);
+    }
+}
+
 #[test]
 fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     let mut world = World::new(1, 1, 2);
