@@ -190,6 +190,20 @@ impl State {
         EntryAnswer { node: fid.inode_number(), attr: Some(attr), entry_valid, attr_valid }
     }
 
+    /// Whether the kernel has got the name with its inode lately, and still has a good while to answer from both.
+    pub(crate) fn is_kernel_told(&self, parent: Fid, name: &[u8], fid: Fid) -> bool {
+        let enough = self.now.time.after(base::limits::KERNEL_CACHE_LIFE / 2);
+        let is_name_told = self
+            .names
+            .get(parent, name)
+            .is_some_and(|known| known.fid == Some(fid) && known.kernel_until >= enough);
+        let is_attr_told = self
+            .nodes
+            .by_fid(fid)
+            .is_some_and(|node| node.lookup_count > 0 && node.kernel_attr_until >= enough);
+        is_name_told && is_attr_told
+    }
+
     /// The answer about a name that does not exist and may be cached as such.
     pub(crate) fn absent_answer(&mut self, parent: Fid, name: &[u8]) -> EntryAnswer {
         let entry_valid = self.name_valid(parent, name, None, true);

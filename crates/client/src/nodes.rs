@@ -136,6 +136,12 @@ impl Node {
         is_newest
     }
 
+    /// Takes all xattrs from a listing, of the same time as attributes that were just learnt.
+    pub(crate) fn learn_xattrs(&mut self, xattrs: &[(Vec<u8>, Vec<u8>)]) {
+        let xattrs = xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        self.xattrs = Some(xattrs.collect());
+    }
+
     pub(crate) fn is_unused(&self) -> bool {
         self.lookup_count == 0 && self.open_count == 0 && self.flocks.is_empty() && self.fid != Fid::ROOT
     }

@@ -285,6 +285,11 @@ impl State {
         Some(self.connections.get_mut(&target)?.locks.allocate())
     }
 
+    /// So many, one after the other.
+    pub(crate) fn offer_many(&mut self, target: TargetId, count: u32) -> Option<LockId> {
+        Some(self.connections.get_mut(&target)?.locks.allocate_many(count))
+    }
+
     /// Time of a write as the servers' clocks have it; rises strictly, so that stamps tell the later write.
     pub(crate) fn stamp(&mut self) -> base::WallTime {
         let offset = self

@@ -58,6 +58,13 @@ impl LockCache {
         self.last_id
     }
 
+    /// So many ids, one after the other; -> the first.
+    pub fn allocate_many(&mut self, count: u32) -> LockId {
+        let first = self.last_id.next();
+        self.last_id = LockId(self.last_id.0.saturating_add(u64::from(count)));
+        first
+    }
+
     /// A grant has arrived, asked for with an id of `allocate`. The lock is pinned once. Returns false for a grant
     /// that is known already (a repeated reply), which pins nothing.
     pub fn insert(&mut self, now: Time, grant: LockGrant) -> bool {

@@ -301,6 +301,12 @@ impl Cx<'_> {
         }
     }
 
+    /// The same of a directory itself, which no lock on children covers.
+    pub fn want_directory(&mut self, lock: base::LockId, directory: Fid) {
+        let (resource, policy) = (Resource::Inode(directory), LockPolicy::Bits(bits::SELF));
+        self.outcome.wanted.push((lock, ldlm::Need { resource, mode: LockMode::Pr, policy }));
+    }
+
     pub fn effect(&mut self, effect: Effect) {
         self.outcome.effects.push(effect);
     }
@@ -365,9 +371,14 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             open::report_size(cx, *fid, reported)
         }
         MdtRequest::Reopen { fid, open } => open::reopen(cx, *fid, *open),
-        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs, children } => {
-            let wanted = readdir::Wanted { entry_count_max: *entry_count_max, with_attrs: *with_attrs };
-            readdir::run(cx, *fid, *after, wanted, *children)
+        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs, children, subdirectories } => {
+            let wanted = readdir::Wanted {
+                entry_count_max: *entry_count_max,
+                with_attrs: *with_attrs,
+                children: *children,
+                subdirectories: *subdirectories,
+            };
+            readdir::run(cx, *fid, *after, wanted)
         }
         MdtRequest::Listxattr { fid, want } => xattr::list(cx, *fid, *want),
         MdtRequest::Getxattr { fid, name } => xattr::get(cx, *fid, name),

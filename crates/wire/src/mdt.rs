@@ -127,7 +127,16 @@ pub enum MdtRequest {
     } = 11,
     /// Entries with a position above `after`, in order of position. `children`: a lock for the directory's
     /// `bits::CHILDREN`, mode PR. -> Entries
-    Readdir { fid: Fid, after: u64, entry_count_max: u32, with_attrs: bool, children: Option<LockId> } = 12,
+    Readdir {
+        fid: Fid,
+        after: u64,
+        entry_count_max: u32,
+        with_attrs: bool,
+        children: Option<LockId>,
+        /// The first of `entry_count_max` locks, numbered one after the other, for `bits::SELF` of entries that are directories:
+        /// what the children's lock does not cover.
+        subdirectories: Option<LockId>,
+    } = 12,
     /// -> Bytes
     Readlink { fid: Fid } = 13,
     /// All names, and values while they fit. -> Xattrs

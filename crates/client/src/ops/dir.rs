@@ -6,7 +6,7 @@ use crate::handles::{Handle, Listing, Trust};
 use crate::nodes::ChildrenLock;
 use crate::ops::{attr, fid_of};
 use crate::state::State;
-use base::{Fid, FileType, OpenHandle, Status, Time};
+use base::{Fid, FileType, LockId, OpenHandle, Status, Time};
 use rpc::Kind;
 use wire::mdt::{DirEntry, OpenArgs};
 use wire::{MdtReply, MdtRequest};
@@ -135,18 +135,36 @@ impl State {
         if node.symlink_target.is_none() {
             node.symlink_target.clone_from(&entry.symlink_target);
         }
-        // The lease covers no attributes of directories: they change with their own contents.
+        // The lock covers no attributes of directories: they change with their own contents (`learn_subdirectory`).
         if let Some(attr) = entry.attr.as_ref().filter(|attr| attr.file_type != FileType::Directory)
             && node.learn_attr(attr)
         {
             if let Some(xattrs) = &entry.xattrs {
-                let xattrs = xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
-                node.xattrs = Some(xattrs.collect());
+                node.learn_xattrs(xattrs);
             }
             self.nodes.note_listed(entry.fid, lock);
         }
         self.keep_listed(entry.fid);
         true
+    }
+
+    /// Takes in what a listing says of a child that is a directory. It is believed under a lock of its own, which came along or
+    /// was held before.
+    fn learn_subdirectory(&mut self, entry: &DirEntry, asked: &Asked) {
+        let Some(attr) = entry.attr.as_ref().filter(|attr| attr.file_type == FileType::Directory) else {
+            return;
+        };
+        // What this client has changed of an inode that it did not know is not in the listing, perhaps.
+        if self.nodes.by_fid(entry.fid).is_none() && self.unseen_count != asked.unseen_count {
+            return;
+        }
+        let node = self.nodes.get_or_new(entry.fid);
+        if node.learn_attr(attr)
+            && let Some(xattrs) = &entry.xattrs
+        {
+            node.learn_xattrs(xattrs);
+        }
+        self.keep_listed(entry.fid);
     }
 
     /// Keeps an inode that nothing refers to for a while.
@@ -174,6 +192,7 @@ async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<Vec<u8>>, answer: &mut
         for entry in answer.iter_mut().filter(|entry| entry.name != b"." && entry.name != b"..") {
             if let Some(Some(child)) = state.cached_name(fid, &entry.name)
                 && let Some(attr) = state.cached_attr(child)
+                && !state.is_kernel_told(fid, &entry.name, child)
             {
                 entry.node = child.inode_number();
                 entry.file_type = attr.file_type;
@@ -232,15 +251,27 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(Di
 /// Asks for the entries behind position `after`, with a lock on them.
 async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()> {
     let target = mdt_of(fid)?;
-    let (held, offered, change_count, unseen_count, is_afresh) = ctx.with(|state| {
+    let asked = ctx.with(|state| {
         let is_afresh = state.handles.get(&fh).is_none_or(|handle| handle.listing.is_afresh);
+        let entry_count_max = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
         let held = state.children_lock_on(fid);
-        let offered = if held.is_none() { state.offer(target) } else { None };
-        let change_count = state.nodes.by_fid(fid).map_or(0, |node| node.change_count);
-        (held, offered, change_count, state.unseen_count, is_afresh)
+        Asked {
+            entry_count_max,
+            held,
+            offered: if held.is_none() { state.offer(target) } else { None },
+            subdirectories: state.offer_many(target, entry_count_max),
+            change_count: state.nodes.by_fid(fid).map_or(0, |node| node.change_count),
+            unseen_count: state.unseen_count,
+        }
     });
-    let entry_count_max = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
-    let request = MdtRequest::Readdir { fid, after, entry_count_max, with_attrs: true, children: offered };
+    let request = MdtRequest::Readdir {
+        fid,
+        after,
+        entry_count_max: asked.entry_count_max,
+        with_attrs: true,
+        children: asked.offered,
+        subdirectories: asked.subdirectories,
+    };
     let reply = ctx.mdt(fid, request, Kind::Plain).await?;
     let MdtReply::Entries { mut entries, is_end, grants } = reply else {
         return Err(Status::ProtocolError);
@@ -250,12 +281,28 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
     }
     ctx.with(|state| {
         state.take_grants(target, &grants);
-        let granted = grants.first().map(|grant| grant.lock).filter(|lock| Some(*lock) == offered);
+        // At once: with its lock, what was known of a directory before would be believed.
+        for entry in &entries {
+            state.learn_subdirectory(entry, &asked);
+        }
+        let granted = grants.iter().map(|grant| grant.lock).find(|lock| Some(*lock) == asked.offered);
         if let Some(handle) = state.handles.get_mut(&fh) {
             entries.reverse();
-            let trust = held.or(granted).map(|lock| Trust { lock, change_count, unseen_count });
+            let Asked { change_count, unseen_count, .. } = asked;
+            let trust = asked.held.or(granted).map(|lock| Trust { lock, change_count, unseen_count });
             handle.listing = Listing { ahead: entries, offset: at, is_end, is_afresh: false, trust };
         }
     });
     Ok(())
+}
+
+/// How things were when entries were asked for, and what was asked for with them.
+struct Asked {
+    entry_count_max: u32,
+    /// The lock on the directory's children, if there was one already.
+    held: Option<LockId>,
+    offered: Option<LockId>,
+    subdirectories: Option<LockId>,
+    change_count: u64,
+    unseen_count: u64,
 }

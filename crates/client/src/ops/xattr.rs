@@ -28,10 +28,17 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
     if let Some(xattrs) = cached(ctx, fid) {
         return Ok(xattrs);
     }
-    // The lock comes with the attributes, never without them: what is cached of them is believed under it.
-    let attr = super::attr::ask_inode(ctx, fid).await?.attr;
-    if attr.is_some_and(|attr| !attr.has_xattrs) {
-        return Ok(Xattrs::new());
+    let are_some = ctx.with(|state| {
+        let attr =
+            state.nodes.by_fid(fid).filter(|node| !node.is_attr_stale).and_then(|node| node.attr.as_ref());
+        attr.is_some_and(|attr| attr.has_xattrs) && state.is_covered(fid, bits::XATTR)
+    });
+    if !are_some {
+        // The lock comes with the attributes, never without them: what is cached of them is believed under it.
+        let attr = super::attr::ask_inode(ctx, fid).await?.attr;
+        if attr.is_some_and(|attr| !attr.has_xattrs) {
+            return Ok(Xattrs::new());
+        }
     }
     let (is_covered, change_count) = ctx.with(|state| {
         let is_covered = state.is_covered(fid, bits::XATTR);

@@ -1,7 +1,7 @@
 //! Listings: what comes with them is answered without asking again, until somebody changes it.
 
 use crate::world::{TOP, World, write_call};
-use base::TargetKind;
+use base::{Duration, TargetKind};
 use client::{Answer, Call, DirEntryAnswer, Notify, SetattrCall};
 use std::collections::BTreeMap;
 
@@ -61,10 +61,15 @@ fn a_big_listing_with_all_that_ls_asks_costs_few_requests() {
     }
     let target = b"somewhere".to_vec();
     world.call(0, Call::Symlink { parent: dir, name: b"link".to_vec(), target }).expect("made");
+    for number in 0..FILE_COUNT / 10 {
+        let sub = world.mkdir(0, dir, &format!("d{number}"));
+        let (name, value) = (b"user.d".to_vec(), b"of a directory".to_vec());
+        world.call(0, Call::Setxattr { node: sub, name, value, flags: 0 }).expect("set");
+    }
     let node = world.lookup(1, TOP, "d").expect("it was made").node;
     let before = world.mdt_requests(1);
     let entries = world.list(1, node);
-    assert_eq!(entries.len(), FILE_COUNT + 1);
+    assert_eq!(entries.len(), FILE_COUNT + FILE_COUNT / 10 + 1);
     for (name, entry) in &entries {
         let known = entry.entry.as_ref().unwrap_or_else(|| panic!("no attributes of {name}"));
         assert!(!known.attr_valid.is_zero() && !known.entry_valid.is_zero(), "{name}");
@@ -74,6 +79,9 @@ fn a_big_listing_with_all_that_ls_asks_costs_few_requests() {
             if number.is_some_and(|number| number % 100 == 0) { Ok(b"value".to_vec()) } else { Err(ENODATA) };
         assert_eq!(world.xattr(1, entry.node, "user.a"), expected, "{name}");
         assert_eq!(world.xattr(1, entry.node, "security.selinux"), Err(ENODATA));
+        if name.starts_with('d') {
+            assert_eq!(world.xattr(1, entry.node, "user.d"), Ok(b"of a directory".to_vec()));
+        }
     }
     let link = entries["link"].node;
     assert_eq!(world.call(1, Call::Readlink { node: link }), Ok(Answer::Bytes("somewhere".into())));
@@ -84,7 +92,41 @@ fn a_big_listing_with_all_that_ls_asks_costs_few_requests() {
     for name in entries.keys() {
         world.lookup(1, node, name).expect("listed");
     }
-    assert_eq!(world.mdt_requests(1), before);
+    // The kernel has them all, and would forget their ACLs if they came once more.
+    let again = world.list(1, node);
+    assert_eq!(again.len(), entries.len());
+    assert!(again.values().all(|entry| entry.entry.is_none()));
+    assert!(world.mdt_requests(1) <= before + 2, "names only");
+    // Until it has used up half of the time for which it may answer from them.
+    world.pass(Duration::from_secs(15));
+    assert!(world.list(1, node).values().all(|entry| entry.entry.is_some()));
+}
+
+/// What is learnt of a subdirectory with its own lock is true as long as the lock is held, and forgotten with it.
+#[test]
+fn a_listed_subdirectory_is_forgotten_when_its_contents_change() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    let sub = world.mkdir(0, dir, "sub");
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    // Known before the listing, and not covered by a lock any more when the listing comes.
+    let known = world.lookup(1, node, "sub").expect("it was made").node;
+    world.mkdir(0, sub, "first");
+    let listed = world.list(1, node).remove("sub").and_then(|entry| entry.entry).expect("listed");
+    assert_eq!(listed.attr.expect("there").link_count, 3);
+    assert!(!listed.attr_valid.is_zero());
+    let before = world.mdt_requests(1);
+    assert_eq!(world.attr(1, known).link_count, 3);
+    assert_eq!(world.mdt_requests(1), before, "it is covered");
+    world.mounts[1].notified.clear();
+    world.mkdir(0, sub, "second");
+    let told = Notify::InvalInode { node: known, offset_bytes: -1, byte_count: 0 };
+    assert!(world.mounts[1].notified.contains(&told));
+    assert_eq!(world.attr(1, known).link_count, 4);
+    // The other children of the directory above stay known.
+    let before = world.mdt_requests(1);
+    world.list(1, node);
+    assert_eq!(world.mdt_requests(1), before + 1, "one listing");
 }
 
 /// Hazard 3.8: what a listing of any size brings is covered by one lock, beside those of the way there.
@@ -158,8 +200,8 @@ fn a_listing_does_not_bring_back_what_this_mount_has_changed() {
     world.list(0, dir);
     let set = SetattrCall { mode: Some(0o600), ..Default::default() };
     world.call(0, Call::Setattr { node: file.0, set }).expect("changed");
-    let entry = world.list(0, dir).remove("a").and_then(|entry| entry.entry).expect("listed with attributes");
-    assert_eq!(entry.attr.expect("there").permissions, 0o600);
+    world.list(0, dir);
+    assert_eq!(world.attr(0, file.0).permissions, 0o600);
     let (to, new) = (dir, b"b".to_vec());
     world
         .call(0, Call::Rename { parent: dir, name: b"a".to_vec(), new_parent: to, new_name: new, flags: 0 })

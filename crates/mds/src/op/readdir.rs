@@ -4,7 +4,7 @@ use super::{Cx, Stop};
 use crate::rows::{self, Dentry, Inode};
 use crate::tx::Row;
 use base::limits::{FRAME_BODY_BYTES_MAX, READDIR_ENTRIES_MAX};
-use base::{Fid, LockId, Status};
+use base::{Fid, FileType, LockId, Status};
 use wire::MdtReply;
 use wire::mdt::DirEntry;
 
@@ -13,6 +13,8 @@ const REPLY_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX / 2;
 /// An upper bound of what an entry takes beside its name.
 const ENTRY_BYTES: usize = 56;
 const ATTR_BYTES: usize = 144;
+/// The lock on an entry that is a directory.
+const GRANT_BYTES: usize = 64;
 /// Xattrs of one entry: an ACL, a label and a few short ones.
 const XATTR_BYTES_MAX: usize = 512;
 
@@ -21,19 +23,17 @@ const XATTR_BYTES_MAX: usize = 512;
 pub struct Wanted {
     pub entry_count_max: u32,
     pub with_attrs: bool,
+    /// A lock for the directory's children.
+    pub children: Option<LockId>,
+    /// The first of `entry_count_max` locks for children that are directories.
+    pub subdirectories: Option<LockId>,
 }
 
 /// # Errors
 /// `NotDirectory`, `NotFound` when it was removed.
-pub fn run(
-    cx: &mut Cx,
-    fid: Fid,
-    after: u64,
-    wanted: Wanted,
-    children_lock: Option<LockId>,
-) -> Result<MdtReply, Stop> {
+pub fn run(cx: &mut Cx, fid: Fid, after: u64, wanted: Wanted) -> Result<MdtReply, Stop> {
     cx.directory(fid)?;
-    cx.want_children(children_lock, fid);
+    cx.want_children(wanted.children, fid);
     let grants = Vec::new();
     let Some(first) = after.checked_add(1) else {
         return Ok(MdtReply::Entries { entries: Vec::new(), is_end: true, grants });
@@ -46,12 +46,22 @@ pub fn run(
     let is_end = found.len() <= count_max;
     let (mut entries, byte_count) = collect(cx, &found, with_attrs)?;
     let is_cut = entries.len() < found.len() || byte_count > REPLY_BYTES_MAX;
-    if is_end && !is_cut {
-        return Ok(MdtReply::Entries { entries, is_end: true, grants });
+    let is_whole = is_end && !is_cut;
+    if !is_whole {
+        entries.truncate(count_max);
+        complete_last_position(cx, fid, &mut entries, with_attrs)?;
     }
-    entries.truncate(count_max);
-    complete_last_position(cx, fid, &mut entries, with_attrs)?;
-    Ok(MdtReply::Entries { entries, is_end: false, grants })
+    want_subdirectories(cx, &entries, wanted);
+    Ok(MdtReply::Entries { entries, is_end: is_whole, grants })
+}
+
+fn want_subdirectories(cx: &mut Cx, entries: &[DirEntry], wanted: Wanted) {
+    let Some(first) = wanted.subdirectories else { return };
+    let is_one = |entry: &&DirEntry| entry.file_type == FileType::Directory && entry.attr.is_some();
+    let locks = (0..u64::from(wanted.entry_count_max)).map(|number| LockId(first.0.saturating_add(number)));
+    for (entry, lock) in entries.iter().filter(is_one).zip(locks) {
+        cx.want_directory(lock, entry.fid);
+    }
 }
 
 fn collect(
@@ -93,7 +103,8 @@ fn byte_count_of(entry: &DirEntry) -> usize {
     let attr = if entry.attr.is_some() { ATTR_BYTES } else { 0 };
     let target = entry.symlink_target.as_ref().map_or(0, Vec::len);
     let xattrs = entry.xattrs.iter().flatten().map(|(name, value)| 8 + name.len() + value.len());
-    ENTRY_BYTES + entry.name.len() + attr + target + xattrs.sum::<usize>()
+    let grant = if entry.file_type == FileType::Directory { GRANT_BYTES } else { 0 };
+    ENTRY_BYTES + entry.name.len() + grant + attr + target + xattrs.sum::<usize>()
 }
 
 fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], with_attrs: bool) -> Result<DirEntry, Status> {

@@ -337,7 +337,14 @@ fn a_fid_that_does_not_come_is_not_waited_for() {
         for request in [
             MdtRequest::Getattr { fid, want },
             MdtRequest::Create(new(fid, "f", NewNode::Regular)),
-            MdtRequest::Readdir { fid, after: 0, entry_count_max: 1, with_attrs: true, children: None },
+            MdtRequest::Readdir {
+                fid,
+                after: 0,
+                entry_count_max: 1,
+                with_attrs: true,
+                children: None,
+                subdirectories: None,
+            },
         ] {
             let of = world.start(0, 1, request);
             assert!(matches!(world.result(0, of), Some(Err(_))), "at once");

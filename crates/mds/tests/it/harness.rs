@@ -527,8 +527,14 @@ impl World {
         let mut names = Vec::new();
         let mut after = 0;
         loop {
-            let request =
-                MdtRequest::Readdir { fid, after, entry_count_max: 3, with_attrs: true, children: None };
+            let request = MdtRequest::Readdir {
+                fid,
+                after,
+                entry_count_max: 3,
+                with_attrs: true,
+                children: None,
+                subdirectories: None,
+            };
             let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
             let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("{reply:?}") };
             for entry in entries {

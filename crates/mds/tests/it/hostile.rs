@@ -77,6 +77,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             entry_count_max: u32::MAX,
             with_attrs: true,
             children: None,
+            subdirectories: Some(base::LockId(u64::MAX - 1)),
         },
         MdtRequest::Readlink { fid: file },
         MdtRequest::Listxattr { fid: file, want },

@@ -100,6 +100,7 @@ fn list_with_children_lock(world: &mut World) -> base::LockId {
         entry_count_max: 100,
         with_attrs: true,
         children: children_lock,
+        subdirectories: None,
     };
     let MdtReply::Entries { grants, .. } = world.ask(1, 0, request).unwrap() else { panic!("no entries") };
     assert_eq!(grants.len(), 1);

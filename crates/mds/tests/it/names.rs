@@ -249,8 +249,14 @@ fn a_listing_gives_way_after_a_bounded_number_of_entries() {
         let (mut after, mut listed) = (0, 0);
         loop {
             let entry_count_max = u32::MAX;
-            let request =
-                MdtRequest::Readdir { fid: dir, after, entry_count_max, with_attrs, children: None };
+            let request = MdtRequest::Readdir {
+                fid: dir,
+                after,
+                entry_count_max,
+                with_attrs,
+                children: None,
+                subdirectories: None,
+            };
             let reply = world.ask(0, 0, request).unwrap();
             let byte_count = wire::Reply::Mdt(reply.clone()).to_bytes().len();
             assert!(byte_count < FRAME_BODY_BYTES_MAX, "{byte_count} bytes");
