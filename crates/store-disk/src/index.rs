@@ -12,6 +12,7 @@ use backend::ChecksummedFile;
 use base::{Epoch, Transno};
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use std::ops::Bound;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -57,6 +58,12 @@ const LIVE_KEY: &str = "live bytes";
 /// What redb keeps beyond the rows: pages two thirds full, and its own tables.
 const OVERHEAD_PERCENT: u64 = 60;
 const OVERHEAD_BYTES: u64 = 4 << 20;
+
+/// About how many bytes of the base so many bytes of rows take.
+pub(crate) fn base_bytes(row_bytes: u64) -> u64 {
+    row_bytes.saturating_add(row_bytes / 100 * OVERHEAD_PERCENT)
+}
+
 /// Rows and bytes of one part of a checkpoint: some milliseconds of work, so that a stop does not wait for long, and
 /// few enough pages that a nearly full device has room for them.
 const PART_ROWS: usize = 10_000;
@@ -370,11 +377,11 @@ impl Base for RedbBase {
     }
 
     fn unused_bytes(&self) -> u64 {
-        let file_bytes = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        // redb doubles its file at a time: what it has not written yet is no room until the device gives it.
+        let file_bytes = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.blocks() * 512);
         let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let live_bytes = opened.as_ref().map_or(file_bytes, |opened| opened.live_bytes);
-        let used_bytes = live_bytes.saturating_add(live_bytes / 100 * OVERHEAD_PERCENT) + OVERHEAD_BYTES;
-        file_bytes.saturating_sub(used_bytes)
+        file_bytes.saturating_sub(base_bytes(live_bytes) + OVERHEAD_BYTES)
     }
 }
 

@@ -11,11 +11,11 @@ mod commit;
 
 use crate::cache::{Row, RowCache};
 use crate::device::{self, Syncing};
-use crate::index::{Base, BaseError, RedbBase};
+use crate::index::{Base, BaseError, RedbBase, base_bytes};
 use crate::log::replay::{Covered, ReplayError, replay};
 use crate::log::{AppendError, Log, LogStart, create_segment, reached};
 use crate::overlay::{FullKey, Overlay};
-use crate::space::{Ballast, Gauge, space_after_reserve};
+use crate::space::{Ballast, Demand, Gauge, space_after_reserve};
 use base::{Epoch, Transno};
 use checkpoint::Checkpointer;
 use commit::Committer;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::{Batch, KEY_BYTES_MAX, MetaStore, OnDurable, Pressure, Space, StoreError, Table};
+use store::{Batch, KEY_BYTES_MAX, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
 
 /// Rows that a scan takes together; no lock is kept between the parts.
 const SCAN_PART_ROWS: usize = 256;
@@ -55,6 +55,8 @@ pub struct Options {
     pub index_cache_bytes: usize,
     /// Nothing applied stays undurable longer than this and one sync.
     pub sync_interval: Duration,
+    /// How often the space on the device is looked after, and a failed checkpoint is tried again.
+    pub upkeep_interval: Duration,
     /// Syncs do nothing: a power failure loses everything. For tests only.
     pub no_sync: bool,
 }
@@ -67,6 +69,7 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             index_cache_bytes: 32 << 20,
             sync_interval: base::limits::SYNC_INTERVAL,
+            upkeep_interval: Duration::from_secs(5),
             no_sync: Syncing::from_environment() == Syncing::Skipped,
         }
     }
@@ -266,7 +269,7 @@ impl MetaDisk {
             synced_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
             committer: Committer::new(options.sync_interval),
-            checkpointer: Checkpointer::new(pending),
+            checkpointer: Checkpointer::new(pending, options.upkeep_interval),
             on_durable,
         });
         shared.gauge.set_unused(shared.base.unused_bytes());
@@ -364,6 +367,22 @@ impl Shared {
         }
     }
 
+    /// Begins a checkpoint if enough has gathered.
+    fn note_appended(&self) {
+        let appended_bytes = self.appended_bytes.load(Ordering::Relaxed);
+        self.checkpointer.note_appended(appended_bytes, self.checkpoint_bytes);
+    }
+
+    fn overlay_bytes(&self) -> u64 {
+        self.overlay.read().unwrap_or_else(PoisonError::into_inner).byte_count() as u64
+    }
+
+    /// What is left of the reserve once everything logged has found room in the base.
+    fn reserve(&self, overlay_bytes: u64) -> Reserve {
+        let appended_bytes = self.appended_bytes.load(Ordering::Relaxed);
+        self.gauge.reserve(Demand { owed_bytes: base_bytes(overlay_bytes), appended_bytes })
+    }
+
     fn overlay_get(&self, key: &[u8]) -> Option<Row> {
         self.overlay.read().unwrap_or_else(PoisonError::into_inner).get(key)
     }
@@ -452,9 +471,7 @@ impl MetaStore for MetaDisk {
             log.uncovered_bytes()
         };
         shared.committer.note_applied();
-        shared
-            .checkpointer
-            .note_appended(shared.appended_bytes.load(Ordering::Relaxed), shared.checkpoint_bytes);
+        shared.note_appended();
         shared.slow_down(uncovered_bytes);
         Ok(())
     }
@@ -509,10 +526,11 @@ impl MetaStore for MetaDisk {
     fn pressure(&self) -> Pressure {
         let shared = &*self.shared;
         let synced_bytes = shared.synced_bytes.load(Ordering::Relaxed);
+        let overlay_bytes = shared.overlay_bytes();
         Pressure {
             unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
-            overlay_bytes: shared.overlay.read().unwrap_or_else(PoisonError::into_inner).byte_count() as u64,
-            reserve: shared.gauge.reserve(),
+            overlay_bytes,
+            reserve: shared.reserve(overlay_bytes),
             poisoned: shared.poison.get().is_some_and(StoreError::is_fence),
         }
     }

@@ -4,7 +4,7 @@ use crate::device;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::{Reserve, Space};
 
@@ -20,6 +20,10 @@ const BALLAST_BYTES_MIN: u64 = 2 << 20;
 const BALLAST_BYTES_MAX: u64 = 8 << 20;
 /// How old the answer about the device may be. Grants are bounded by the reserve, so others cannot eat it this fast.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
+/// How much this target may have logged since. A fast writer fills a small device within the interval.
+const REFRESH_BYTES: u64 = 1 << 20;
+
+const _: () = assert!(REFRESH_BYTES * 8 <= RESERVE_BYTES_MIN);
 
 /// What is held back on a device of this size.
 pub(crate) fn reserve_bytes(space: &Space) -> u64 {
@@ -77,12 +81,24 @@ impl Ballast {
     }
 }
 
+/// What this target is about to take of its device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demand {
+    /// Room that rows need which are in the log and not in the base yet. The log gives its own room back only after
+    /// they have found theirs.
+    pub owed_bytes: u64,
+    /// Logged since the target was opened; only grows.
+    pub appended_bytes: u64,
+}
+
 /// How much of the reserve is left, asked often and measured seldom.
 pub(crate) struct Gauge {
     path: PathBuf,
     opened: Instant,
     measured_ms: AtomicU64,
-    reserve: AtomicU8,
+    measured_at_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    avail_bytes: AtomicU64,
     unused_bytes: AtomicU64,
 }
 
@@ -92,37 +108,45 @@ impl Gauge {
             path,
             opened: Instant::now(),
             measured_ms: AtomicU64::new(0),
-            reserve: AtomicU8::new(0),
+            measured_at_bytes: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            // A device that never answered is not known to be full.
+            avail_bytes: AtomicU64::new(u64::MAX),
             unused_bytes: AtomicU64::new(0),
         };
         gauge.measure();
         gauge
     }
 
-    pub fn reserve(&self) -> Reserve {
+    pub fn reserve(&self, demand: Demand) -> Reserve {
         let now_ms = self.opened.elapsed().as_millis() as u64;
-        if now_ms.saturating_sub(self.measured_ms.load(Ordering::Relaxed))
-            > REFRESH_INTERVAL.as_millis() as u64
-        {
+        let age_ms = now_ms.saturating_sub(self.measured_ms.load(Ordering::Relaxed));
+        let since_bytes =
+            demand.appended_bytes.saturating_sub(self.measured_at_bytes.load(Ordering::Relaxed));
+        if age_ms > REFRESH_INTERVAL.as_millis() as u64 || since_bytes >= REFRESH_BYTES {
             self.measured_ms.store(now_ms, Ordering::Relaxed);
+            self.measured_at_bytes.store(demand.appended_bytes, Ordering::Relaxed);
             self.measure();
         }
-        match self.reserve.load(Ordering::Relaxed) {
-            0 => Reserve::Ample,
-            1 => Reserve::Low,
-            _ => Reserve::Exhausted,
-        }
+        let avail_bytes = self.avail_bytes.load(Ordering::Relaxed);
+        let room_bytes = avail_bytes.saturating_add(self.unused_bytes.load(Ordering::Relaxed));
+        reserve_of(&Space {
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+            avail_bytes: room_bytes.saturating_sub(demand.owed_bytes),
+            ..Space::default()
+        })
     }
 
-    /// Room inside the target's own files, which deletions made.
+    /// Room inside the target's own files, which deletions made. Measures, too: a checkpoint took from the device.
     pub fn set_unused(&self, unused_bytes: u64) {
         self.unused_bytes.store(unused_bytes, Ordering::Relaxed);
+        self.measure();
     }
 
     fn measure(&self) {
-        let Ok(mut space) = device::space(&self.path) else { return };
-        space.avail_bytes += self.unused_bytes.load(Ordering::Relaxed);
-        self.reserve.store(reserve_of(&space) as u8, Ordering::Relaxed);
+        let Ok(space) = device::space(&self.path) else { return };
+        self.total_bytes.store(space.total_bytes, Ordering::Relaxed);
+        self.avail_bytes.store(space.avail_bytes, Ordering::Relaxed);
     }
 }
 

@@ -17,9 +17,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Reserve, StoreError};
 
-/// How often the ballast is looked after, and a failed checkpoint is tried again.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
-
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     checkpoint: bool,
@@ -27,6 +24,7 @@ struct Wanted {
 }
 
 pub(super) struct Checkpointer {
+    upkeep_interval: Duration,
     /// Held during a checkpoint, so that there is one at a time. What the frozen generation covers.
     pending: Mutex<Option<Covered>>,
     wanted: Mutex<Wanted>,
@@ -40,8 +38,9 @@ pub(super) struct Checkpointer {
 
 impl Checkpointer {
     /// What replay found waits as the first frozen generation.
-    pub fn new(pending: Option<Covered>) -> Checkpointer {
+    pub fn new(pending: Option<Covered>, upkeep_interval: Duration) -> Checkpointer {
         Checkpointer {
+            upkeep_interval,
             wanted: Mutex::new(Wanted { checkpoint: pending.is_some(), spare: true }),
             pending: Mutex::new(pending),
             wake: Condvar::new(),
@@ -81,7 +80,7 @@ impl Checkpointer {
     /// Between two attempts: the device is not likely to change its mind at once.
     fn pause(&self) {
         let wanted = lock(&self.wanted);
-        let timeout = self.wake.wait_timeout_while(wanted, UPKEEP_INTERVAL, |_| !self.is_stopped());
+        let timeout = self.wake.wait_timeout_while(wanted, self.upkeep_interval, |_| !self.is_stopped());
         drop(timeout.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -89,8 +88,8 @@ impl Checkpointer {
     fn wait(&self) -> Wanted {
         let mut wanted = lock(&self.wanted);
         if !wanted.checkpoint && !wanted.spare && !self.is_stopped() {
-            wanted =
-                self.wake.wait_timeout(wanted, UPKEEP_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            let woken = self.wake.wait_timeout(wanted, self.upkeep_interval);
+            wanted = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         std::mem::take(&mut *wanted)
     }
@@ -131,7 +130,8 @@ impl Shared {
             Reserve::Low => {}
             Reserve::Ample => self.ballast.retake(&space),
         }
-        reserve
+        // Refused for what is still to find room in the base: nothing but a checkpoint ends that.
+        reserve.max(self.reserve(self.overlay_bytes()))
     }
 
     /// Makes log segments ready outside the log's lock. False if there is no space.
@@ -173,7 +173,7 @@ impl Shared {
     /// replaced or deleted them. Once those are durable, replay makes up for what the base misses. Without this, rows
     /// deleted since would have to find room before their deletion could make any.
     fn superseded(&self) -> (BTreeSet<Box<[u8]>>, Transno) {
-        let is_full = self.gauge.reserve() > Reserve::Ample;
+        let is_full = self.reserve(self.overlay_bytes()) > Reserve::Ample;
         let log = lock(&self.log);
         let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner);
         (if is_full { overlay.superseded() } else { BTreeSet::new() }, log.last())
@@ -203,9 +203,10 @@ impl Shared {
         for (key, row) in rows.iter() {
             self.cache.update(key, row.clone());
         }
+        // Before the rows count no more: they have taken their room by now.
+        self.gauge.set_unused(self.base.unused_bytes());
         self.overlay.write().unwrap_or_else(PoisonError::into_inner).drop_frozen();
         lock(&self.log).recycle(covered.segment);
-        self.gauge.set_unused(self.base.unused_bytes());
         *pending = None;
         Ok(true)
     }

@@ -73,3 +73,16 @@ fn a_checkpoint_that_cannot_sync_is_tried_again_and_fences_nothing() {
     }
     store.close();
 }
+
+#[test]
+fn rows_that_the_base_must_still_take_count_before_the_device_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let gauge = Gauge::new(dir.path().to_path_buf());
+    let avail_bytes = device::space(dir.path()).unwrap().avail_bytes;
+    assert_eq!(gauge.reserve(Demand::default()), Reserve::Ample);
+    let owing = |owed_bytes| gauge.reserve(Demand { owed_bytes, appended_bytes: 0 });
+    assert_eq!(owing(avail_bytes / 2), Reserve::Ample);
+    assert_eq!(owing(avail_bytes + (1 << 30)), Reserve::Exhausted);
+    gauge.set_unused(2 * avail_bytes);
+    assert_eq!(owing(avail_bytes), Reserve::Ample);
+}

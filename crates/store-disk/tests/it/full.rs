@@ -73,20 +73,10 @@ fn key(n: u64) -> [u8; 8] {
 fn a_full_device_refuses_in_time_and_deletions_make_room() {
     let Some(device) = SmallDevice::mount(128) else { return };
     let path = device.path().join("meta");
-    let store = open(&path);
-    let (mut t, mut refused_at) = (0, None);
-    // A server that heeds the pressure.
-    while refused_at.is_none() && t < 100_000 {
-        if store.pressure().is_consuming_refused() {
-            refused_at = Some(t);
-            break;
-        }
-        t += 1;
-        let mut batch = Batch::new();
-        batch.put(1, &key(t), &vec![t as u8; 8000]);
-        store.apply(Transno(t), &batch).unwrap();
-    }
-    let put_count = refused_at.expect("the device is full some day");
+    let options = Options { upkeep_interval: Duration::from_millis(10), ..Options::default() };
+    let store = MetaDisk::open_or_create(&path, &options, Arc::new(|| ())).unwrap();
+    let put_count = fill_until_refused(&store);
+    let mut t = put_count;
     // Others take a part of the reserve as well. Deletions go on, to the last row.
     device.fill(14 << 10);
     wait_for("the refusal", || store.pressure().reserve > Reserve::Ample);
@@ -109,6 +99,42 @@ fn a_full_device_refuses_in_time_and_deletions_make_room() {
     drop(store);
     let store = open(&path);
     assert_eq!(store.applied(), Transno(t));
+    store.close();
+}
+
+/// A server that heeds the pressure. Returns how many rows it put.
+fn fill_until_refused(store: &MetaDisk) -> u64 {
+    for t in 0..100_000 {
+        if store.pressure().is_consuming_refused() {
+            return t;
+        }
+        let mut batch = Batch::new();
+        batch.put(1, &key(t + 1), &vec![t as u8; 8000]);
+        store.apply(Transno(t + 1), &batch).unwrap();
+    }
+    panic!("128 MiB cannot hold 800");
+}
+
+/// What is in the log has to find room in the base as well: a writer faster than the checkpointer, who was refused only when
+/// the log had filled the device, left a store that no deletion could free again.
+#[test]
+fn who_outruns_the_checkpointer_is_refused_while_the_base_has_room_for_what_is_logged() {
+    let Some(device) = SmallDevice::mount(128) else { return };
+    let path = device.path().join("meta");
+    // No checkpoint begins by itself.
+    let options = Options {
+        checkpoint_bytes: Some(1 << 40),
+        upkeep_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let store = MetaDisk::open_or_create(&path, &options, Arc::new(|| ())).unwrap();
+    let put_count = fill_until_refused(&store);
+    assert!(store.pressure().overlay_bytes > 16 << 20, "the log held little: {:?}", store.pressure());
+    store.checkpoint().unwrap();
+    assert_eq!(store.pressure().overlay_bytes, 0);
+    assert_eq!(store.get(1, &key(put_count)).unwrap().unwrap().len(), 8000);
+    // Nothing is owed any more.
+    assert!(!store.pressure().is_consuming_refused());
     store.close();
 }
 
