@@ -154,6 +154,8 @@ impl Shared {
     fn freeze(&self, pending: &mut Option<Covered>) -> Result<Option<(Arc<Rows>, Covered)>, StoreError> {
         let mut log = lock(&self.log);
         let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
+        // Also when it is an older generation that goes first: what has gathered behind it is looked at when it has gone.
+        self.checkpointer.is_wanted.store(false, Ordering::Release);
         if let (Some(rows), Some(covered)) = (overlay.frozen(), *pending) {
             return Ok(Some((rows, covered)));
         }
@@ -165,7 +167,6 @@ impl Shared {
         let covered = Covered { applied: log.last(), segment, epoch: log.epoch(), seed };
         *pending = Some(covered);
         self.checkpointer.frozen_at_bytes.store(log.appended_bytes(), Ordering::Relaxed);
-        self.checkpointer.is_wanted.store(false, Ordering::Release);
         Ok(Some((overlay.freeze(), covered)))
     }
 
@@ -208,6 +209,7 @@ impl Shared {
         self.overlay.write().unwrap_or_else(PoisonError::into_inner).drop_frozen();
         lock(&self.log).recycle(covered.segment);
         *pending = None;
+        self.note_appended();
         Ok(true)
     }
 
