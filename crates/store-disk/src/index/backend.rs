@@ -196,12 +196,13 @@ impl StorageBackend for ChecksummedFile {
 
     fn set_len(&self, length_bytes: u64) -> io::Result<()> {
         let old = self.len()?;
-        let mut block = length_bytes.div_ceil(BLOCK_BYTES);
-        let end = old.div_ceil(BLOCK_BYTES);
-        while block < end {
+        let first_gone = length_bytes.div_ceil(BLOCK_BYTES);
+        let first_group_gone = first_gone.div_ceil(GROUP_BLOCKS);
+        for block in first_gone..old.div_ceil(BLOCK_BYTES).min(first_group_gone * GROUP_BLOCKS) {
             self.set_checksum(block, self.zero_checksum)?;
-            block += 1;
         }
+        // Whole groups go with the file. Written, their checksums would make it as long as it was.
+        self.groups().truncate(first_group_gone as usize);
         self.file.set_len(stored_length(length_bytes))
     }
 

@@ -57,6 +57,24 @@ fn growing_after_shrinking_reads_zeros() {
 }
 
 #[test]
+fn shrinking_by_whole_groups_lasts_and_leaves_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = new_file(&dir);
+    let long = 3 * GROUP_BYTES;
+    file.set_len(long).unwrap();
+    file.write(0, &vec![7; long as usize]).unwrap();
+    file.set_len(2 * BLOCK_BYTES).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(file.len().unwrap(), 2 * BLOCK_BYTES);
+    let file = new_file(&dir);
+    assert_eq!(file.len().unwrap(), 2 * BLOCK_BYTES, "the end came back with the checksums");
+    file.set_len(long).unwrap();
+    let mut read = vec![1; (long - 2 * BLOCK_BYTES) as usize];
+    file.read(2 * BLOCK_BYTES, &mut read).unwrap();
+    assert!(read.iter().all(|b| *b == 0));
+}
+
+#[test]
 fn a_flipped_bit_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = new_file(&dir);
