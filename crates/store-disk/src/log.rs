@@ -126,6 +126,10 @@ impl Log {
         self.last
     }
 
+    pub fn seed(&self) -> u32 {
+        self.seed
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -163,8 +163,8 @@ impl Shared {
             return Ok(None);
         }
         let segment = log.rotate().map_err(|error| self.append_failed(&error))?;
-        let seed = self.base.covered().seed;
-        let covered = Covered { applied: log.last(), segment, epoch: log.epoch(), seed };
+        // From the log: a base that an error has closed does not know its mark until it is opened again.
+        let covered = Covered { applied: log.last(), segment, epoch: log.epoch(), seed: log.seed() };
         *pending = Some(covered);
         self.checkpointer.frozen_at_bytes.store(log.appended_bytes(), Ordering::Relaxed);
         Ok(Some((overlay.freeze(), covered)))

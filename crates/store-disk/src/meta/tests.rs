@@ -106,3 +106,23 @@ fn rows_that_the_base_must_still_take_count_before_the_device_is_full() {
     gauge.set_unused(2 * avail_bytes);
     assert_eq!(owing(avail_bytes), Reserve::Ample);
 }
+
+#[test]
+fn a_checkpoint_into_a_base_that_an_error_closed_keeps_the_seed_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default();
+    MetaDisk::create(dir.path(), &options).unwrap();
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    put(&store, 1).unwrap();
+    // Given up, as after an error: it is closed until the next call opens it.
+    let mut one = std::iter::once((&b"x"[..], None));
+    assert_eq!(store.shared.base.checkpoint(&mut one, Covered::default(), &|| false), Ok(false));
+    store.checkpoint().unwrap();
+    put(&store, 2).unwrap();
+    store.close();
+    drop(store);
+    let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    assert_eq!(store.applied(), Transno(2));
+    assert_eq!(store.get(1, &2_u64.to_be_bytes()).unwrap().unwrap(), b"value");
+    store.close();
+}
