@@ -29,5 +29,5 @@ pub use call::{
     TargetSpace,
 };
 pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
-pub use operator::{IdleLockBounds, Setting, TargetSetting, TargetStatus};
-pub use stats::Stats;
+pub use operator::{Bulk, IdleLockBounds, Setting, TargetSetting, TargetStatus};
+pub use stats::{ListingStats, Stats};

@@ -33,7 +33,25 @@ pub enum Setting {
     ClearStats,
     /// Whether xattrs are kept under their inode's lock.
     XattrCache(bool),
+    /// Entries whose attributes one request brings, at most; 0: names only.
+    BulkAttrs(u32),
+    /// Whether xattrs come with the attributes.
+    BulkXattrs(bool),
+    ClearListingStats,
     Target(TargetId, TargetSetting),
+}
+
+/// What a listing brings beside the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bulk {
+    pub attr_count_max: u32,
+    pub has_xattrs: bool,
+}
+
+impl Default for Bulk {
+    fn default() -> Bulk {
+        Bulk { attr_count_max: base::limits::READDIR_ENTRIES_MAX as u32, has_xattrs: true }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +142,10 @@ impl Client {
         })
     }
 
+    pub fn bulk(&self) -> Bulk {
+        self.with_state(|state| state.bulk)
+    }
+
     pub fn is_caching_xattrs(&self) -> bool {
         self.with_state(|state| state.is_caching_xattrs)
     }
@@ -157,6 +179,9 @@ impl State {
                 self.is_caching_xattrs = is_on;
                 self.nodes.iter_mut().for_each(|(_, node)| node.xattrs = None);
             }
+            Setting::BulkAttrs(count) => self.bulk.attr_count_max = count,
+            Setting::BulkXattrs(is_on) => self.bulk.has_xattrs = is_on,
+            Setting::ClearListingStats => self.stats.listings = Default::default(),
             Setting::Target(target, setting) => self.on_target_setting(target, setting),
         }
     }

@@ -8,7 +8,7 @@ use crate::locks::Revocation;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
-use crate::operator::{History, IdleLockBounds};
+use crate::operator::{Bulk, History, IdleLockBounds};
 use crate::pages::{PageCallId, PageTraffic};
 use crate::stats::{Stats, TargetStats};
 use base::{
@@ -132,6 +132,7 @@ pub(crate) struct State {
     pub(crate) is_draining: bool,
     /// Whether xattrs are kept under their inode's lock.
     pub(crate) is_caching_xattrs: bool,
+    pub(crate) bulk: Bulk,
     pub(crate) stats: Stats,
 }
 
@@ -178,6 +179,7 @@ impl State {
             last_trace: 0,
             is_draining: false,
             is_caching_xattrs: true,
+            bulk: Bulk::default(),
             stats: Stats { since: now.wall, ..Stats::default() },
         }
     }

@@ -81,6 +81,17 @@ impl Stats {
     }
 }
 
+/// What listings have brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListingStats {
+    pub request_count: u64,
+    pub entry_count: u64,
+    /// Entries that came with attributes.
+    pub attr_count: u64,
+    /// Entries of which no lock said that they are true: each was looked up.
+    pub single_count: u64,
+}
+
 /// Everything that a mount counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -88,6 +99,7 @@ pub struct Stats {
     pub calls: BTreeMap<&'static str, Counter>,
     pub read_bytes: Counter,
     pub write_bytes: Counter,
+    pub listings: ListingStats,
     /// Calls and bytes are counted since then.
     pub since: WallTime,
     pub calls_in_flight: u64,

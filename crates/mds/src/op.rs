@@ -371,10 +371,19 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             open::report_size(cx, *fid, reported)
         }
         MdtRequest::Reopen { fid, open } => open::reopen(cx, *fid, *open),
-        MdtRequest::Readdir { fid, after, entry_count_max, with_attrs, children, subdirectories } => {
+        MdtRequest::Readdir {
+            fid,
+            after,
+            entry_count_max,
+            with_attrs,
+            with_xattrs,
+            children,
+            subdirectories,
+        } => {
             let wanted = readdir::Wanted {
                 entry_count_max: *entry_count_max,
                 with_attrs: *with_attrs,
+                with_xattrs: *with_xattrs,
                 children: *children,
                 subdirectories: *subdirectories,
             };

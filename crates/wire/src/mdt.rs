@@ -132,6 +132,8 @@ pub enum MdtRequest {
         after: u64,
         entry_count_max: u32,
         with_attrs: bool,
+        /// With the attributes.
+        with_xattrs: bool,
         children: Option<LockId>,
         /// The first of `entry_count_max` locks, numbered one after the other, for `bits::SELF` of entries that are directories:
         /// what the children's lock does not cover.

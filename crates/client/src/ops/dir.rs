@@ -186,6 +186,7 @@ impl State {
 /// something in the directory) is looked up, all side by side. While another call on the directory is unanswered names
 /// get no lifetime, as the kernel could be told to forget them before it has read this answer (hazard 3.3).
 async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<Vec<u8>>, answer: &mut [DirEntryAnswer]) {
+    ctx.with(|state| state.stats.listings.single_count += unknown.len() as u64);
     join_all(unknown.into_iter().map(|name| attr::prefetch(ctx, fid, name)).collect()).await;
     ctx.with(|state| {
         let is_alone = state.held.get(&fid.inode_number()).is_none_or(|count| *count == 1);
@@ -253,13 +254,17 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
     let target = mdt_of(fid)?;
     let asked = ctx.with(|state| {
         let is_afresh = state.handles.get(&fh).is_none_or(|handle| handle.listing.is_afresh);
-        let entry_count_max = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
+        let is_bulk = state.bulk.attr_count_max > 0;
+        let wanted = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
+        let entry_count_max = if is_bulk { wanted.min(state.bulk.attr_count_max) } else { wanted };
         let held = state.children_lock_on(fid);
         Asked {
             entry_count_max,
+            with_attrs: is_bulk,
+            with_xattrs: is_bulk && state.bulk.has_xattrs && state.is_caching_xattrs,
             held,
             offered: if held.is_none() { state.offer(target) } else { None },
-            subdirectories: state.offer_many(target, entry_count_max),
+            subdirectories: if is_bulk { state.offer_many(target, entry_count_max) } else { None },
             change_count: state.nodes.by_fid(fid).map_or(0, |node| node.change_count),
             unseen_count: state.unseen_count,
         }
@@ -268,7 +273,8 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
         fid,
         after,
         entry_count_max: asked.entry_count_max,
-        with_attrs: true,
+        with_attrs: asked.with_attrs,
+        with_xattrs: asked.with_xattrs,
         children: asked.offered,
         subdirectories: asked.subdirectories,
     };
@@ -281,6 +287,10 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
     }
     ctx.with(|state| {
         state.take_grants(target, &grants);
+        let stats = &mut state.stats.listings;
+        stats.request_count += 1;
+        stats.entry_count += entries.len() as u64;
+        stats.attr_count += entries.iter().filter(|entry| entry.attr.is_some()).count() as u64;
         // At once: with its lock, what was known of a directory before would be believed.
         for entry in &entries {
             state.learn_subdirectory(entry, &asked);
@@ -299,6 +309,8 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
 /// How things were when entries were asked for, and what was asked for with them.
 struct Asked {
     entry_count_max: u32,
+    with_attrs: bool,
+    with_xattrs: bool,
     /// The lock on the directory's children, if there was one already.
     held: Option<LockId>,
     offered: Option<LockId>,

@@ -23,6 +23,8 @@ const XATTR_BYTES_MAX: usize = 512;
 pub struct Wanted {
     pub entry_count_max: u32,
     pub with_attrs: bool,
+    /// With the attributes.
+    pub with_xattrs: bool,
     /// A lock for the directory's children.
     pub children: Option<LockId>,
     /// The first of `entry_count_max` locks for children that are directories.
@@ -38,18 +40,17 @@ pub fn run(cx: &mut Cx, fid: Fid, after: u64, wanted: Wanted) -> Result<MdtReply
     let Some(first) = after.checked_add(1) else {
         return Ok(MdtReply::Entries { entries: Vec::new(), is_end: true, grants });
     };
-    let with_attrs = wanted.with_attrs;
     let count_max = (wanted.entry_count_max as usize).clamp(1, READDIR_ENTRIES_MAX);
     let end = rows::end_of_prefix(&fid.key());
     // One more than wanted: whether there is one.
     let found = cx.tx.scan(rows::DENTRIES, &rows::position_key(fid, first), &end, count_max + 1)?;
     let is_end = found.len() <= count_max;
-    let (mut entries, byte_count) = collect(cx, &found, with_attrs)?;
+    let (mut entries, byte_count) = collect(cx, &found, wanted)?;
     let is_cut = entries.len() < found.len() || byte_count > REPLY_BYTES_MAX;
     let is_whole = is_end && !is_cut;
     if !is_whole {
         entries.truncate(count_max);
-        complete_last_position(cx, fid, &mut entries, with_attrs)?;
+        complete_last_position(cx, fid, &mut entries, wanted)?;
     }
     want_subdirectories(cx, &entries, wanted);
     Ok(MdtReply::Entries { entries, is_end: is_whole, grants })
@@ -64,15 +65,11 @@ fn want_subdirectories(cx: &mut Cx, entries: &[DirEntry], wanted: Wanted) {
     }
 }
 
-fn collect(
-    cx: &Cx,
-    found: &[(Vec<u8>, Vec<u8>)],
-    with_attrs: bool,
-) -> Result<(Vec<DirEntry>, usize), Status> {
+fn collect(cx: &Cx, found: &[(Vec<u8>, Vec<u8>)], wanted: Wanted) -> Result<(Vec<DirEntry>, usize), Status> {
     let mut entries = Vec::with_capacity(found.len());
     let mut byte_count = 0;
     for (key, value) in found {
-        let entry = dir_entry(cx, key, value, with_attrs)?;
+        let entry = dir_entry(cx, key, value, wanted)?;
         byte_count += byte_count_of(&entry);
         entries.push(entry);
         if byte_count > REPLY_BYTES_MAX {
@@ -88,13 +85,13 @@ fn complete_last_position(
     cx: &Cx,
     fid: Fid,
     entries: &mut Vec<DirEntry>,
-    with_attrs: bool,
+    wanted: Wanted,
 ) -> Result<(), Status> {
     let Some(last) = entries.last().map(|entry| entry.position) else { return Ok(()) };
     entries.retain(|entry| entry.position != last);
     let (from, to) = (rows::position_key(fid, last), rows::position_key(fid, last.saturating_add(1)));
     for (key, value) in cx.tx.scan(rows::DENTRIES, &from, &to, usize::MAX)? {
-        entries.push(dir_entry(cx, &key, &value, with_attrs)?);
+        entries.push(dir_entry(cx, &key, &value, wanted)?);
     }
     Ok(())
 }
@@ -107,7 +104,7 @@ fn byte_count_of(entry: &DirEntry) -> usize {
     ENTRY_BYTES + entry.name.len() + grant + attr + target + xattrs.sum::<usize>()
 }
 
-fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], with_attrs: bool) -> Result<DirEntry, Status> {
+fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], wanted: Wanted) -> Result<DirEntry, Status> {
     let (_, position, name) = rows::split_dentry_key(key).ok_or(Status::Corrupt)?;
     let Dentry { fid, file_type } = rows::decode(value)?;
     let bare = DirEntry {
@@ -119,11 +116,11 @@ fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], with_attrs: bool) -> Result<DirE
         symlink_target: None,
         xattrs: None,
     };
-    if !with_attrs || !cx.is_local(fid) {
+    if !wanted.with_attrs || !cx.is_local(fid) {
         return Ok(bare);
     }
     let Some(inode) = cx.tx.inode(fid)? else { return Ok(bare) };
-    let xattrs = short_xattrs(cx, &inode)?;
+    let xattrs = if wanted.with_xattrs { short_xattrs(cx, &inode)? } else { None };
     Ok(DirEntry { attr: Some(inode.attr), symlink_target: inode.symlink_target, xattrs, ..bare })
 }
 

@@ -342,6 +342,7 @@ fn a_fid_that_does_not_come_is_not_waited_for() {
                 after: 0,
                 entry_count_max: 1,
                 with_attrs: true,
+                with_xattrs: true,
                 children: None,
                 subdirectories: None,
             },

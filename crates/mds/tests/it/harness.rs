@@ -532,6 +532,7 @@ impl World {
                 after,
                 entry_count_max: 3,
                 with_attrs: true,
+                with_xattrs: true,
                 children: None,
                 subdirectories: None,
             };

@@ -76,6 +76,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             after: 0,
             entry_count_max: u32::MAX,
             with_attrs: true,
+            with_xattrs: true,
             children: None,
             subdirectories: Some(base::LockId(u64::MAX - 1)),
         },

@@ -99,6 +99,7 @@ fn list_with_children_lock(world: &mut World) -> base::LockId {
         after: 0,
         entry_count_max: 100,
         with_attrs: true,
+        with_xattrs: true,
         children: children_lock,
         subdirectories: None,
     };

@@ -254,6 +254,7 @@ fn a_listing_gives_way_after_a_bounded_number_of_entries() {
                 after,
                 entry_count_max,
                 with_attrs,
+                with_xattrs: true,
                 children: None,
                 subdirectories: None,
             };

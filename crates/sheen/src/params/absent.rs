@@ -3,7 +3,7 @@
 use super::glob;
 
 const NO_READ_AHEAD: &str = "the kernel reads ahead; see llite.*.max_read_ahead_per_file_mb";
-const NO_STATAHEAD: &str = "READDIRPLUS brings names and attributes together; nothing guesses";
+const NO_STATAHEAD: &str = "a listing brings names and attributes together; see llite.*.statahead_max";
 const NO_ADAPTIVE: &str =
     "timeouts are fixed and nothing that a client says changes them; see docs/recovery.md";
 const NO_WRITE_BACK: &str =
@@ -34,13 +34,11 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("llite.*.read_ahead_range_kb", NO_READ_AHEAD),
     ("llite.*.read_ahead_stats", NO_READ_AHEAD),
     ("llite.*.max_cached_mb", "pages live in the kernel's cache, which the kernel bounds"),
-    ("llite.*.statahead_max", NO_STATAHEAD),
     ("llite.*.statahead_min", NO_STATAHEAD),
     ("llite.*.statahead_batch_max", NO_STATAHEAD),
     ("llite.*.statahead_running_max", NO_STATAHEAD),
     ("llite.*.statahead_agl", NO_STATAHEAD),
     ("llite.*.statahead_timeout", NO_STATAHEAD),
-    ("llite.*.statahead_stats", NO_STATAHEAD),
     ("llite.*.statfs_max_age", "statfs(2) asks the targets each time"),
     ("llite.*.checksums", NO_CHOICE),
     ("llite.*.checksum_pages", NO_CHOICE),

@@ -5,6 +5,7 @@ use super::{Class, Param, Write, read_only};
 use crate::mount::{Mount, read_ahead};
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
+use base::limits::READDIR_ENTRIES_MAX;
 use client::Setting;
 use std::sync::Arc;
 
@@ -31,6 +32,26 @@ pub static CLASS: Class<Of> = Class {
             doc: "Whether xattrs are kept under their inode's lock (1), or asked for each time (0).",
             read: |mount| Some(u8::from(mount.with_client(|client| client.is_caching_xattrs())).to_string()),
             write: Some(Write::Switch(|mount, is_on| mount.set(Setting::XattrCache(is_on)))),
+        },
+        Param {
+            name: "statahead_max",
+            doc: "Entries whose attributes one request of a listing brings; 0: names only.",
+            read: |mount| Some(mount.with_client(|client| client.bulk()).attr_count_max.to_string()),
+            write: Some(Write::Number(0..=READDIR_ENTRIES_MAX as u64, |mount, count| {
+                mount.set(Setting::BulkAttrs(count as u32));
+            })),
+        },
+        Param {
+            name: "statahead_xattr",
+            doc: "Whether short xattrs come with these attributes (1).",
+            read: |mount| Some(u8::from(mount.with_client(|client| client.bulk()).has_xattrs).to_string()),
+            write: Some(Write::Switch(|mount, is_on| mount.set(Setting::BulkXattrs(is_on)))),
+        },
+        Param {
+            name: "statahead_stats",
+            doc: "Attributes that came with listings (total), and entries that were looked up singly all the same (wrong).",
+            read: |mount| Some(listing_stats(mount)),
+            write: Some(Write::Clear(|mount| mount.set(Setting::ClearListingStats))),
         },
         Param {
             name: "lazystatfs",
@@ -96,6 +117,14 @@ fn call_stats(mount: &Mount) -> String {
     }
     rows.extend(counts.calls.iter().map(|(row, counter)| (*row, "usecs", Stat::from(*counter))));
     stats(counts.since, &rows)
+}
+
+fn listing_stats(mount: &Mount) -> String {
+    let counts = mount.stats().listings;
+    format!(
+        "statahead total: {}\nstatahead wrong: {}\nlisting requests: {}\nlisted entries: {}\n",
+        counts.attr_count, counts.single_count, counts.request_count, counts.entry_count
+    )
 }
 
 fn set_read_ahead(mount: &Mount, mib: f64) -> Result<()> {

@@ -97,7 +97,7 @@ fn wrong_names_values_and_what_can_only_be_read_are_told_apart() {
     assert!(said("llite.*.uuid", "1", false).contains("can only be read"));
     assert!(said("mdt.*.evict_client", &base::ClientId(7).to_string(), true).contains("once"));
     assert!(said("llite.*.stats", "0", true).contains("once"));
-    assert!(said("llite.fs-1.statahead_max", "32", false).contains("READDIRPLUS"));
+    assert!(said("llite.fs-1.statahead_min", "32", false).contains("a listing brings"));
     assert!(said("nonsense", "1", false).contains("list_param"));
     for line in [said("osc.*.activ", "1", false), said("timeout", "5", false), said("debug", "=[", false)] {
         assert!(!line.is_empty() && !line.contains('\n'), "{line}");

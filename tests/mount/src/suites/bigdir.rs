@@ -18,11 +18,16 @@ use crate::sys::{self, RawEntry};
 /// The suite.
 pub static SUITE: Suite = Suite { name: "bigdir", bed: Bed::Own, cases: CASES, rounds: ROUNDS, canary: None };
 
-static CASES: &[Case] = &[Case { name: "stable_under_change", seconds: 400, run: stable_under_change }];
+static CASES: &[Case] = &[
+    Case { name: "stable_under_change", seconds: 400, run: stable_under_change },
+    Case { name: "few_requests", seconds: 200, run: few_requests },
+];
 
 /// One round is one entry.
-static ROUNDS: &[Rounds] =
-    &[Rounds { case: "stable_under_change", usual: 20_000, thorough: 1_000_000, round_millis_max: 25 }];
+static ROUNDS: &[Rounds] = &[
+    Rounds { case: "stable_under_change", usual: 20_000, thorough: 1_000_000, round_millis_max: 25 },
+    Rounds { case: "few_requests", usual: 3_000, thorough: 100_000, round_millis_max: 25 },
+];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
 /// Threads that make the entries.
@@ -110,6 +115,104 @@ fn stable_under_change(context: &Context) -> Result<()> {
     big.mount_anew(&second, &samples)?;
     big.remove()?;
     big.cluster.down().map(drop)
+}
+
+/// What `ls -l` and `rsync` ask of a directory with entries of all kinds costs hardly any request of a mount that knows nothing of
+/// it; and the switches do what they say.
+fn few_requests(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    cluster.up()?;
+    let entry_count = context.round_count;
+    make_mixed(&cluster.mount.join("dir"), entry_count)?;
+    // Its locks would have to be called back first.
+    cluster.unmount(&cluster.mount)?;
+    let mut costs = Vec::new();
+    for switch in ["", "llite.*.statahead_xattr=0", "llite.*.statahead_max=0"] {
+        let point = cluster.mount_again("lister")?;
+        if !switch.is_empty() {
+            cluster.sheen(&["lctl", "set_param", switch])?;
+        }
+        fs::metadata(point.join("dir"))?;
+        for stats in ["mdc.*.stats=0", "osc.*.stats=0", "llite.*.statahead_stats=0"] {
+            cluster.sheen(&["lctl", "set_param", stats])?;
+        }
+        look_at_all(&point.join("dir"), entry_count)?;
+        let said = cluster.sheen(&["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats"])?;
+        let asked = request_count(&said);
+        let listings = cluster.sheen(&["lctl", "get_param", "-n", "llite.*.statahead_stats"])?;
+        note(&format!(
+            "{asked} requests for {entry_count} entries {switch}: {}",
+            listings.replace('\n', ", ")
+        ));
+        costs.push((asked, listings));
+        cluster.unmount(&point)?;
+    }
+    let [(all, listings), (without_xattrs, _), (names_only, nothing)] = costs.as_slice() else {
+        bail!("three listings");
+    };
+    expect(*all <= entry_count / 100, &format!("{all} requests for {entry_count} entries"))?;
+    let brought = format!("statahead total: {entry_count}\nstatahead wrong: 0\n");
+    expect(listings.starts_with(&brought), &format!("all attributes came along: {listings}"))?;
+    expect(*without_xattrs >= entry_count / 2, "xattrs are asked for one by one")?;
+    expect(*names_only >= entry_count, "attributes are asked for one by one")?;
+    expect(nothing.starts_with("statahead total: 0\n"), &format!("none came along: {nothing}"))?;
+    cluster.down().map(drop)
+}
+
+/// Of ten entries one is a symlink, one a fifo, one a directory; the others are files. All but symlinks and fifos have an xattr.
+fn make_mixed(directory: &Path, entry_count: u64) -> Result<()> {
+    fs::create_dir(directory)?;
+    side_by_side(MAKER_COUNT, |maker| {
+        for number in (maker..entry_count).step_by(MAKER_COUNT as usize) {
+            let path = directory.join(format!("entry{number}"));
+            match number % 10 {
+                0 => std::os::unix::fs::symlink("somewhere", &path)?,
+                1 => sys::mknod(&path, libc::S_IFIFO | 0o644, 0)?,
+                2 => fs::create_dir(&path)?,
+                _ => make_file(&path)?,
+            }
+            if number % 10 > 1 {
+                sys::set_xattr(&path, "user.number", number.to_string().as_bytes(), 0)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Attributes, ACL, link targets and xattrs of all entries, in the order of their names.
+fn look_at_all(directory: &Path, entry_count: u64) -> Result<()> {
+    let found: BTreeSet<PathBuf> =
+        fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    expect_eq(found.len() as u64, entry_count, "entries")?;
+    for path in found {
+        let kind = fs::symlink_metadata(&path)?.file_type();
+        if kind.is_symlink() {
+            expect_eq(fs::read_link(&path)?, PathBuf::from("somewhere"), "the target of a symlink")?;
+            continue;
+        }
+        let acl =
+            sys::get_xattr(&path, "system.posix_acl_access").err().and_then(|error| error.raw_os_error());
+        expect_eq(acl, Some(libc::ENODATA), "the ACL of an entry without")?;
+        if kind.is_file() || kind.is_dir() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let number = sys::get_xattr(&path, "user.number").with_context(|| name.clone())?;
+            expect_eq(format!("entry{}", String::from_utf8_lossy(&number)), name, "the xattr of an entry")?;
+        }
+    }
+    Ok(())
+}
+
+/// Requests in the `stats` of sessions; those that only keep a session alive do not count.
+fn request_count(said: &str) -> u64 {
+    let count = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        let count = words.next()?.parse::<u64>().ok()?;
+        let is_request = words.next() == Some("samples") && name != "ping" && !name.ends_with("_bytes");
+        is_request.then_some(count)
+    };
+    said.lines().filter_map(count).sum()
 }
 
 impl Big {
