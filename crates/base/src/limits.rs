@@ -34,6 +34,9 @@ pub const LOCKS_PER_CLIENT_MAX: usize = 131_072;
 pub const IDLE_LOCKS_MAX: usize = 32_768;
 /// Replies retained for replay per import; beyond it the client waits for commits.
 pub const REPLAY_REQUESTS_MAX: usize = 4096;
+/// A target makes its transactions durable at the latest when so many are not: while that goes on, a single client may send as many
+/// again before it has to wait.
+pub const UNSYNCED_TRANSACTIONS_MAX: u64 = REPLAY_REQUESTS_MAX as u64 / 2;
 /// File bytes retained for replay per import, so that memory stays bounded under streaming writes.
 pub const REPLAY_BYTES_MAX: usize = 256 << 20;
 /// Entries of one READDIR reply.

@@ -218,6 +218,8 @@ pub struct Core<M: MetaStore> {
     kick_at: Option<Time>,
     next_silence_check: Time,
     is_kicked: bool,
+    /// The last transaction when the store was asked to sync.
+    kicked_to: Transno,
 }
 
 impl<M: MetaStore> Core<M> {
@@ -267,6 +269,7 @@ impl<M: MetaStore> Core<M> {
             kick_at: None,
             next_silence_check: options.now.time.after(limits::SILENT_CLIENT_MAX),
             is_kicked: false,
+            kicked_to: Transno::ZERO,
             exports,
             options,
         };
@@ -554,6 +557,9 @@ impl<M: MetaStore> Core<M> {
         if self.kick_at.is_none() {
             self.kick_at = Some(self.now.time.after(limits::SYNC_INTERVAL));
         }
+        if transno.0.saturating_sub(self.kicked_to.0) >= limits::UNSYNCED_TRANSACTIONS_MAX {
+            self.kick();
+        }
         Ok(())
     }
 
@@ -671,6 +677,7 @@ impl<M: MetaStore> Core<M> {
     fn kick(&mut self) {
         self.store.kick();
         self.is_kicked = true;
+        self.kicked_to = self.transno;
     }
 
     fn hold_frame(&mut self, frame: Frame) {

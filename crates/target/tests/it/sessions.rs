@@ -1,6 +1,7 @@
 //! What sessions promise.
 
 use crate::network::Cluster;
+use base::limits::UNSYNCED_TRANSACTIONS_MAX;
 use base::{Duration, Status};
 use rpc::{ImportState, Kind};
 use wire::{MdtRequest, Request};
@@ -44,6 +45,25 @@ fn storm(seed: u64, has_external_data: bool) -> (u64, u64) {
     }
     assert_eq!(cluster.counter(), rows.len() as u64, "seed {seed}");
     (cluster.crashes, rows.len() as u64)
+}
+
+/// A client that is fast fills what it may keep for a replay long before a second is over; it would wait for the next sync then.
+#[test]
+fn many_transactions_are_synced_before_the_time_comes() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(3));
+    cluster.store.take_kick();
+    let mut run = |count: u64| {
+        let until = cluster.now.time.after(Duration::from_millis(400));
+        (0..count).for_each(|_| drop(cluster.submit(0)));
+        while cluster.step(until) {}
+        assert!(cluster.callers[0].sent.is_empty(), "all are answered");
+        cluster.store.take_kick()
+    };
+    assert!(!run(UNSYNCED_TRANSACTIONS_MAX / 2), "no need yet");
+    assert!(run(UNSYNCED_TRANSACTIONS_MAX / 2 + 1), "the store is asked to sync");
+    assert!(!run(UNSYNCED_TRANSACTIONS_MAX / 2), "once");
 }
 
 #[test]
