@@ -2,6 +2,7 @@
 //! its time says in notes before the answer what it waits for; the tool shows them.
 
 use crate::path_words;
+use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -285,7 +286,7 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
         match (tell.note, tell.error) {
             (Some(note), _) => {
                 if last_note.as_ref() != Some(&note) {
-                    eprintln!("sheen: {note}");
+                    say::note(&note);
                 }
                 last_note = Some(note);
             }

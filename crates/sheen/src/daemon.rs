@@ -2,6 +2,7 @@
 //! why not.
 
 use crate::control;
+use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,7 @@ impl Starting {
             let _ = sender.send(line);
         });
         let line = receiver.recv_timeout(NOTE_AFTER).or_else(|_| {
-            eprintln!("sheen: waiting for {what} to be ready; see {}", self.log);
+            say::note(format_args!("waiting for {what} to be ready; see {}", self.log));
             receiver.recv_timeout(READY_TIMEOUT.saturating_sub(NOTE_AFTER))
         });
         let Ok(line) = line else {

@@ -1,6 +1,7 @@
 //! `install-helpers`: the names under which mount(8), umount(8) and mkfs(8) look for a program of a file system.
 
 use crate::cli;
+use crate::say;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -30,14 +31,15 @@ pub fn install(arguments: &cli::InstallHelpers) -> Result<()> {
     if let Some(taken) = links.iter().find(|link| !is_free(link)) {
         bail!("{} is not a link to a sheen; remove it first", taken.display());
     }
+    let mut made = String::new();
     for link in &links {
         // Beside it and renamed: whoever mounts at this moment finds the old one or the new one.
         let aside = link.with_extension(format!("new{}", std::process::id()));
         let linked = symlink(&program, &aside).and_then(|()| fs::rename(&aside, link));
         linked.with_context(|| format!("cannot make {}", link.display()))?;
-        println!("{} -> {}", link.display(), program.display());
+        made += &format!("{} -> {}\n", link.display(), program.display());
     }
-    Ok(())
+    say::outcome(&made)
 }
 
 /// Nothing is there, or a link of an earlier installation: to a sheen, or to nothing, since whatever it was is removed.

@@ -23,6 +23,7 @@ mod nid;
 mod node;
 mod params;
 mod path_words;
+mod say;
 mod simulate;
 mod status;
 mod sys;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             let line = cli::no_text(&arguments).map_or_else(|| usage_line(&error), |line| one_line(&line));
-            eprintln!("sheen: {line}");
+            say::note(line);
             return ExitCode::from(2);
         }
         Err(help) => {
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sheen: {}", one_line(&format!("{error:#}")));
+            say::note(one_line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

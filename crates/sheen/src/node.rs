@@ -13,6 +13,7 @@ use crate::mount::{Mount, Surroundings};
 use crate::mount_table;
 use crate::nid::{self, Source};
 use crate::params;
+use crate::say;
 use crate::sys;
 use crate::target_dir::{self, TargetDir};
 use crate::targets::{self, Target};
@@ -124,7 +125,7 @@ fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     for done in 0..count {
         match attempt() {
             Ok(()) => return Ok(()),
-            Err(error) => eprintln!("sheen: {error:#}; trying again ({} of {count})", done + 1),
+            Err(error) => say::note(format_args!("{error:#}; trying again ({} of {count})", done + 1)),
         }
         std::thread::sleep(Duration::from_secs(1 << (done / 2).min(RETRY_SHIFT_MAX)));
     }

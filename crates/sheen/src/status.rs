@@ -6,6 +6,7 @@ use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::lfs;
 use crate::mount_table::{self, Mounted};
 use crate::nid;
+use crate::say;
 use crate::sys;
 use crate::up;
 use anyhow::{Context, Result, bail};
@@ -106,7 +107,7 @@ fn of_cluster(dir: &Path) -> Result<Report> {
         Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
         // The disk is dead and servers work on: what they say is all that there is to know.
         Err(error) if !running.is_empty() => {
-            eprintln!("sheen: {error:#}; this is what its processes say");
+            say::note(format_args!("{error:#}; this is what its processes say"));
             let processes = control::processes().into_iter().filter(|process| up::belongs(process, dir));
             let mounts = processes.flat_map(|process| process.mounts).collect();
             let fsname = running.iter().map(|target| target.fsname.clone()).find(|name| !name.is_empty());

@@ -7,6 +7,7 @@ use crate::daemon;
 use crate::listen;
 use crate::mount_table;
 use crate::nid;
+use crate::say;
 use crate::status;
 use crate::sys;
 use crate::target_dir;
@@ -63,8 +64,9 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     wait_for_config(&dir)?;
     start_mount(&dir, &cluster, &lock)?;
     fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
-    print_six_lines(&dir, &cluster);
-    Ok(())
+    // Nobody else is to wait for whoever reads this.
+    drop(lock);
+    say::outcome(&six_lines(&dir, &cluster))
 }
 
 /// Writes down what is to be started, and keeps others away.
@@ -243,7 +245,7 @@ fn lock(dir: &Path, verb: &str) -> Result<File> {
             bail!("{holder} has not ended after {} s; see {}", LOCK_TIMEOUT.as_secs(), log.display());
         }
         if !is_told && start.elapsed() > LOCK_NOTE_AFTER {
-            eprintln!("sheen: waiting for {}", lock_holder(&path));
+            say::note(format_args!("waiting for {}", lock_holder(&path)));
             is_told = true;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -463,15 +465,18 @@ fn start_mount(dir: &Path, cluster: &Cluster, lock: &File) -> Result<()> {
     Ok(())
 }
 
-fn print_six_lines(dir: &Path, cluster: &Cluster) {
+fn six_lines(dir: &Path, cluster: &Cluster) -> String {
     let is_default = data_dir(None).is_ok_and(|default| default == dir);
     let option = if is_default { String::new() } else { format!(" --dir {}", dir.display()) };
-    println!("data     {}", dir.display());
-    println!("mounted  {}", cluster.mount.display());
-    println!("health   sheen status{option}");
-    println!("stop     sheen down{option}");
-    println!("docs     README.md and docs/ in the source tree; sheen --help");
-    println!("next     cp -a /usr/include {0}/ && sheen lfs df -h {0}", cluster.mount.display());
+    let (dir, mount) = (dir.display(), cluster.mount.display());
+    format!(
+        "data     {dir}\n\
+         mounted  {mount}\n\
+         health   sheen status{option}\n\
+         stop     sheen down{option}\n\
+         docs     README.md and docs/ in the source tree; sheen --help\n\
+         next     cp -a /usr/include {mount}/ && sheen lfs df -h {mount}\n"
+    )
 }
 
 /// Stops a cluster: first its mounts, then its servers, each after its data are safe.
@@ -493,7 +498,7 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
         Err(error) if of_cluster(&dir).is_empty() => return Err(error),
         Err(error) => {
-            eprintln!("sheen: {error:#}; stopping its processes all the same");
+            say::note(format_args!("{error:#}; stopping its processes all the same"));
             (None, None)
         }
     };
@@ -550,7 +555,10 @@ fn wait_gone(process: &Process, limit: Duration) -> bool {
         let targets: Vec<&str> = process.targets.iter().map(|target| target.name.as_str()).collect();
         let what = if targets.is_empty() { "the mount".to_owned() } else { targets.join(" ") };
         let seconds = start.elapsed().as_secs();
-        eprintln!("sheen: waiting {seconds} s for pid {} ({what}) to write its data and end", process.pid);
+        say::note(format_args!(
+            "waiting {seconds} s for pid {} ({what}) to write its data and end",
+            process.pid
+        ));
     }
     true
 }

@@ -2,6 +2,7 @@
 
 use super::worker::{Phase, Step, Unit};
 use super::{Kind, make_cold};
+use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
@@ -58,7 +59,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.work) {
-            eprintln!("sheen: cannot remove {}: {error}", self.work.display());
+            say::note(format_args!("cannot remove {}: {error}", self.work.display()));
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -38,6 +39,7 @@ static CASES: &[Case] = &[
     Case { name: "names_that_are_no_text", seconds: 120, run: no_text },
     Case { name: "places_that_cannot_be_used", seconds: 120, run: unusable_places },
     Case { name: "two_at_once", seconds: 120, run: two_at_once },
+    Case { name: "nobody_reads_the_output", seconds: 120, run: nobody_reads },
     Case { name: "parameters_and_files", seconds: 120, run: parameters_and_files },
 ];
 
@@ -541,6 +543,52 @@ fn other_cluster(context: &Context) -> Result<()> {
     refuse(&cluster, &["serve", &text(&cluster.data.join("mgs"))], &["already running"], None)?;
     refuse(&cluster, &["up", "--dir", &data, "--mdts", "7"], &["leave --mdts"], None)?;
     cluster.down().map(drop)
+}
+
+/// `sheen … | head` must not end a command in the middle of its work, nor what it has started, and is no reason to complain.
+fn nobody_reads(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let read_by_nobody = |command: &mut Command| -> Result<std::process::ExitStatus> {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let output = command.stdout(writer).stderr(Stdio::piped()).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("$ {command:?} | -\n{errors}[{}]", output.status);
+        expect_eq(errors, String::new(), "what it says on standard error")?;
+        Ok(output.status)
+    };
+    let is_quiet_end = |status: std::process::ExitStatus| status.signal() == Some(libc::SIGPIPE);
+    expect(is_quiet_end(read_by_nobody(&mut cluster.up_command())?), "up ends by SIGPIPE")?;
+    write(&cluster.mount.join("file"), b"after up")?;
+    let targets = cluster.targets()?;
+    expect(!targets.is_empty() && targets.iter().all(|(_, pid)| *pid > 0), &format!("running: {targets:?}"))?;
+    let dir = cluster.data.to_string_lossy().into_owned();
+    let mount = cluster.mount.to_string_lossy().into_owned();
+    for words in [
+        &["status", "--dir", &dir][..],
+        &["mounts"],
+        &["lfs", "df", &mount],
+        &["lctl", "get_param", "llite.*.*"],
+    ] {
+        expect(is_quiet_end(read_by_nobody(cluster.command().args(words))?), &format!("{words:?}"))?;
+    }
+    let prefix = context.work.join("prefix");
+    fs::create_dir_all(prefix.join("sbin"))?;
+    let install = ["install-helpers", "--prefix", &prefix.to_string_lossy()];
+    expect(is_quiet_end(read_by_nobody(cluster.command().args(install))?), "install-helpers")?;
+    expect_eq(crate::case::names(&prefix.join("sbin"))?.len(), 5, "all of the links")?;
+    // The same servers as before: nothing of this has ended them.
+    expect_eq(cluster.targets()?, targets, "targets")?;
+    expect_bytes(&read(&cluster.mount.join("file"))?, b"after up", "the file")?;
+    // A terminal that is gone: neither error messages nor waiting notes can be written.
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let refused =
+        cluster.command().args(["up", "--fsname", "other", "--dir", &dir]).stderr(writer).status()?;
+    expect_eq(refused.code(), Some(1), "an error that nobody reads")?;
+    let status = read_by_nobody(&mut cluster.down_command())?;
+    expect(status.success(), &format!("down: {status}"))?;
+    expect(crate::sweep::mounts_under(&cluster.mount).is_empty(), "down has unmounted")
 }
 
 fn parameters_and_files(context: &Context) -> Result<()> {
