@@ -21,12 +21,14 @@ pub static SUITE: Suite = Suite { name: "bigdir", bed: Bed::Own, cases: CASES, r
 static CASES: &[Case] = &[
     Case { name: "stable_under_change", seconds: 400, run: stable_under_change },
     Case { name: "few_requests", seconds: 200, run: few_requests },
+    Case { name: "few_requests_in_a_tree", seconds: 200, run: few_requests_in_a_tree },
 ];
 
-/// One round is one entry.
+/// One round is one entry; in a tree, one directory.
 static ROUNDS: &[Rounds] = &[
     Rounds { case: "stable_under_change", usual: 20_000, thorough: 1_000_000, round_millis_max: 25 },
     Rounds { case: "few_requests", usual: 3_000, thorough: 100_000, round_millis_max: 25 },
+    Rounds { case: "few_requests_in_a_tree", usual: 300, thorough: 2_000, round_millis_max: 250 },
 ];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
@@ -36,6 +38,8 @@ const MAKER_COUNT: u64 = 2;
 const BUFFER_BYTES: usize = 32 << 10;
 /// Positions that are gone back to.
 const SAMPLE_COUNT: usize = 100;
+/// In each directory of a tree.
+const FILES_PER_DIRECTORY: u64 = 10;
 /// Directories among the entries: they count in the link count.
 const SUBDIRECTORY_COUNT: u64 = 3;
 /// At least so many changes fall between two parts of a listing.
@@ -158,6 +162,59 @@ fn few_requests(context: &Context) -> Result<()> {
     expect(*names_only >= entry_count, "attributes are asked for one by one")?;
     expect(nothing.starts_with("statahead total: 0\n"), &format!("none came along: {nothing}"))?;
     cluster.down().map(drop)
+}
+
+/// What `find -ls`, `du` and `rsync` ask of a tree costs two requests for each directory at most.
+fn few_requests_in_a_tree(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    cluster.up()?;
+    let directory_count = context.round_count;
+    let tree = cluster.mount.join("dir");
+    let directories = tree_of(&tree, directory_count);
+    for directory in &directories {
+        fs::create_dir(directory)?;
+        for number in 0..FILES_PER_DIRECTORY {
+            make_file(&directory.join(format!("file{number}")))?;
+        }
+    }
+    cluster.unmount(&cluster.mount)?;
+    let point = cluster.mount_again("walker")?;
+    fs::metadata(point.join("dir"))?;
+    for stats in ["mdc.*.stats=0", "osc.*.stats=0"] {
+        cluster.sheen(&["lctl", "set_param", stats])?;
+    }
+    let found = walk(&point.join("dir"))?;
+    let entry_count = directory_count * (FILES_PER_DIRECTORY + 1) - 1;
+    expect_eq(found, entry_count, "entries below the top of the tree")?;
+    let said = cluster.sheen(&["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats"])?;
+    let asked = request_count(&said);
+    note(&format!("{asked} requests for {entry_count} entries in {directory_count} directories"));
+    expect(asked <= 2 * directory_count, &format!("{asked} requests for {directory_count} directories"))?;
+    cluster.down().map(drop)
+}
+
+/// Paths of so many directories, each with at most eight others in it, parents first.
+fn tree_of(top: &Path, count: u64) -> Vec<PathBuf> {
+    let mut paths = vec![top.to_path_buf()];
+    for number in 1..count {
+        let parent = paths[((number - 1) / 8) as usize].clone();
+        paths.push(parent.join(format!("directory{number}")));
+    }
+    paths
+}
+
+/// Looks at everything below a directory; -> how many entries.
+fn walk(directory: &Path) -> Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        count += 1;
+        if fs::symlink_metadata(&path)?.is_dir() {
+            count += walk(&path)?;
+        }
+    }
+    Ok(count)
 }
 
 /// Of ten entries one is a symlink, one a fifo, one a directory; the others are files. All but symlinks and fifos have an xattr.
