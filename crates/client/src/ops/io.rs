@@ -1,13 +1,13 @@
 //! File data: reads and writes over stripes, each under extent locks.
 
 use crate::call::Answer;
-use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all};
+use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
 use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
 use base::layout::Piece;
-use base::{Extent, Fid, Layout, Status, TargetId};
+use base::{Duration, Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -21,6 +21,9 @@ const TRY_COUNT_MAX: u32 = 8;
 /// Bytes that one copy_file_range(2) copies at most; the caller asks again for more.
 pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
 const COPY_STEP_BYTES: u64 = 1 << 20;
+/// How long a call that waits for a lock keeps others that are called back. Long against what calls wait for each other,
+/// short against the patience of servers.
+const HOLD_PATIENCE: Duration = Duration::from_millis(3000);
 
 /// What a read or write is about.
 #[derive(Clone)]
@@ -67,6 +70,10 @@ pub(crate) async fn lock_pieces(
     lock_hulls(ctx, file, mode, hulls, lock_use).await
 }
 
+/// Whoever waits for a lock with others in hand waits for somebody further on in the order of stripes, who finishes: but for a
+/// kernel that holds mapped pages back until its truncate(2) is answered, which may wait for a lock that is in hand here.
+/// So what is called back is let go after a while, and all locks are taken anew. Not at once: two calls would take
+/// their locks from each other again and again.
 pub(crate) async fn lock_hulls(
     ctx: &Ctx,
     file: &File,
@@ -78,30 +85,63 @@ pub(crate) async fn lock_hulls(
         // Every change of data begins here.
         ctx.with(|state| state.nodes.get_or_new(file.fid).unchanged_since = None);
     }
-    let mut pins = BTreeMap::new();
-    for (stripe, hull) in hulls {
-        let target = match file.target(stripe) {
-            Ok(target) => target,
-            Err(status) => {
-                unpin_all(ctx, pins);
-                return Err(status);
-            }
-        };
-        match lock_extent(ctx, target, file.layout.object(stripe), mode, hull, lock_use).await {
-            Ok(pin) => {
-                pins.insert(stripe, pin);
-            }
-            Err(status) => {
-                unpin_all(ctx, pins);
-                return Err(status);
-            }
+    let pins = loop {
+        let mut pins = BTreeMap::new();
+        let result = lock_in_order(ctx, file, mode, &hulls, lock_use, &mut pins).await;
+        if result.is_ok() && pins.len() == hulls.len() {
+            break pins;
         }
-    }
+        unpin_all(ctx, pins);
+        result?;
+    };
     if mode == LockMode::Pw {
         // While the locks are pinned: who measured the file before that, or does so now, believes nothing (`AtRest`).
         ctx.with(|state| state.note_data_change(file.fid));
     }
     Ok(pins)
+}
+
+/// One round; fewer pins than objects afterwards mean that some were let go.
+async fn lock_in_order(
+    ctx: &Ctx,
+    file: &File,
+    mode: LockMode,
+    hulls: &BTreeMap<u32, Extent>,
+    lock_use: LockUse,
+    pins: &mut BTreeMap<u32, Pin>,
+) -> Outcome<()> {
+    for (stripe, hull) in hulls {
+        let target = file.target(*stripe)?;
+        let asking = lock_extent(ctx, target, file.layout.object(*stripe), mode, *hull, lock_use);
+        let held_count = pins.len();
+        let pin = with_others_in_hand(ctx, asking, pins).await?;
+        let has_let_go = pins.len() < held_count;
+        pins.insert(*stripe, pin);
+        if has_let_go {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a lock, and lets go of what is called back meanwhile if that takes long.
+async fn with_others_in_hand(
+    ctx: &Ctx,
+    asking: impl Future<Output = Outcome<Pin>>,
+    pins: &mut BTreeMap<u32, Pin>,
+) -> Outcome<Pin> {
+    let mut asking = std::pin::pin!(asking);
+    // Most locks are here already, and need no timer.
+    if let First::Left(pin) = Race(asking.as_mut(), std::future::ready(())).await {
+        return pin;
+    }
+    while !pins.is_empty() {
+        match Race(asking.as_mut(), ctx.sleep(HOLD_PATIENCE)).await {
+            First::Left(pin) => return pin,
+            First::Right(_) => let_go_of_called_back(ctx, pins),
+        }
+    }
+    asking.await
 }
 
 pub(crate) fn unpin_all(ctx: &Ctx, pins: BTreeMap<u32, Pin>) {
@@ -110,6 +150,22 @@ pub(crate) fn unpin_all(ctx: &Ctx, pins: BTreeMap<u32, Pin>) {
             state.unpin(pin);
         }
     });
+}
+
+/// Unpins those that others want.
+fn let_go_of_called_back(ctx: &Ctx, pins: &mut BTreeMap<u32, Pin>) {
+    let kept = ctx.with(|state| {
+        let is_called_back = |pin: &Pin| {
+            state.connections.get(&pin.target).is_some_and(|connection| connection.locks.is_dying(pin.lock))
+        };
+        let (wanted, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(pins).into_iter().partition(|(_, pin)| is_called_back(pin));
+        for pin in wanted.into_values() {
+            state.unpin(pin);
+        }
+        kept
+    });
+    *pins = kept;
 }
 
 /// Whether to begin again: a lock or a session was lost while the operation ran. Locks that the target does not know

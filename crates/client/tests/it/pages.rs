@@ -1,9 +1,9 @@
 //! Two kernels with page caches, and what they lock and drop while clients take locks from each other.
 
 use crate::kernel::{Kernel, PAGE, Sending, Work};
-use crate::world::{O_RDONLY, O_RDWR, TOP, World};
+use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::Rng;
-use client::{Answer, Call};
+use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
 use wire::mdt::LayoutHint;
 
 const UNIT: u64 = 64 << 10;
@@ -195,5 +195,72 @@ fn nor_within_one_object() {
 fn nor_when_kernels_are_short_of_memory() {
     for seed in 0..4 {
         Pair::new(seed, true, 4, true).run();
+    }
+}
+
+/// A kernel holds what was stored into a mapping back until a truncate(2) is answered, and its pages with it. The truncate
+/// waits for a lock that another mount's call holds, and that call waits for the lock over those pages: of all calls that
+/// wait, it is the one that can let go.
+#[test]
+fn a_call_that_waits_for_a_mapping_lets_a_truncate_have_what_it_holds() {
+    truncate_against(|file| write_call(file, 0, &[3; 2 * UNIT as usize]));
+    truncate_against(|(node, fh)| {
+        let byte_count = 2 * UNIT as u32;
+        Call::Read { node, fh, offset_bytes: 0, byte_count, flags: 0 }
+    });
+}
+
+fn truncate_against(call_over_both: impl Fn((u64, u64)) -> Call) {
+    let mut world = World::with_mounts(1, 2, 2, true);
+    let layout =
+        LayoutHint { stripe_size_bytes: Some(UNIT as u32), stripe_count: Some(2), first_ost: Some(0) };
+    let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let files: Vec<(u64, u64)> = (0..2)
+        .map(|mount| {
+            let node = world.lookup(mount, TOP, "f").expect("it was made").node;
+            (node, world.open(mount, node, O_RDWR).0)
+        })
+        .collect();
+    // The mapped page lies in the second stripe. The other mount has the first one.
+    let page = (files[0].0, UNIT);
+    assert_eq!(world.write(0, files[0], page.1, &[1; PAGE as usize]), Ok(PAGE));
+    assert_eq!(world.write(1, files[1], 0, &[2; PAGE as usize]), Ok(PAGE));
+    world.mounts[0].is_kernel_stuck = true;
+    let set = SetattrCall { fh: Some(files[0].1), size_bytes: Some(100), ..Default::default() };
+    let cutting = world.prepare(0, Call::Setattr { node: files[0].0, set });
+    let other = world.prepare(1, call_over_both(files[1]));
+    world.run();
+    let is_about_page = |notify: &Notify| {
+        matches!(notify, Notify::InvalInode { node, offset_bytes, byte_count }
+            if *node == page.0 && (*offset_bytes..offset_bytes + byte_count).contains(&(page.1 as i64)))
+    };
+    let events: Vec<usize> = world.mounts.iter().map(|mount| mount.events.len()).collect();
+    let mut was_held_back = false;
+    for _ in 0..600 {
+        let is_cut = world.is_answered(0, cutting);
+        for (id, notify) in std::mem::take(&mut world.mounts[0].stuck) {
+            if is_about_page(&notify) && !is_cut {
+                was_held_back = true;
+                world.mounts[0].stuck.push((id, notify));
+            } else {
+                world.input(0, Input::Notified(id, NotifyResult::Ok));
+            }
+        }
+        world.pass_a_little();
+    }
+    assert!(was_held_back, "the two never met");
+    for (mount, known) in events.into_iter().enumerate() {
+        assert_eq!(world.mounts[mount].events[known..], [], "mount {mount}");
+    }
+    assert!(matches!(world.finish(0, cutting), Ok(Answer::Attr(_))));
+    // It was in the way first, and ended last.
+    match world.finish(1, other) {
+        Ok(Answer::Bytes(bytes)) => assert_eq!(bytes.to_vec(), [2; 100]),
+        Ok(Answer::Written(count)) => {
+            assert_eq!(count, 2 * UNIT);
+            assert_eq!(world.read(1, files[1], 0, 2 * UNIT as u32), [3; 2 * UNIT as usize]);
+        }
+        other => panic!("{other:?}"),
     }
 }
