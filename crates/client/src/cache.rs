@@ -74,8 +74,20 @@ impl State {
 
     /// What a name leads to, if a lock says that it still does: `Some(None)` for an absent name.
     pub(crate) fn cached_name(&self, parent: Fid, name: &[u8]) -> Option<Option<Fid>> {
-        let known = self.names.get(parent, name).filter(|known| !known.is_in_doubt)?;
-        self.is_name_covered(parent, name).then_some(known.fid)
+        let Some(known) = self.names.get(parent, name) else {
+            return self.whole_without(parent, name).map(|_| None);
+        };
+        let is_good = !known.is_in_doubt && self.is_name_covered(parent, name);
+        is_good.then_some(known.fid)
+    }
+
+    /// The children's lock under which the whole directory is known, when the name is not in it.
+    fn whole_without(&self, parent: Fid, name: &[u8]) -> Option<LockId> {
+        let node = self.nodes.by_fid(parent)?;
+        let whole = node.whole.as_ref().filter(|whole| whole.change_count == node.change_count)?;
+        let is_absent = whole.hashes.binary_search(&name_hash(name)).is_err();
+        let is_held = is_absent && self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
+        is_held.then_some(whole.lock)
     }
 
     /// Attributes that are valid now, size included.
@@ -206,6 +218,9 @@ impl State {
 
     /// The answer about a name that does not exist and may be cached as such.
     pub(crate) fn absent_answer(&mut self, parent: Fid, name: &[u8]) -> EntryAnswer {
+        if let Some(lock) = self.whole_without(parent, name) {
+            self.names.put_listed(parent, name, None, base::Time::ZERO, Some(lock));
+        }
         let entry_valid = self.name_valid(parent, name, None, true);
         EntryAnswer { node: 0, attr: None, entry_valid, attr_valid: Duration::ZERO }
     }

@@ -7,6 +7,7 @@ use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::nodes::ChildrenLock;
+use crate::ops::dir::WHOLE_RETRY_INTERVAL;
 use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
 use crate::state::State;
 use base::fault::{Fault, planted};
@@ -248,6 +249,12 @@ async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64) {
 /// The kernel forgets what it was told under the lock on a directory's children: the names first, as for one of them.
 async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
     let (names, fids) = ctx.with(|state| {
+        let now = state.now.time;
+        if let Some(node) = state.nodes.by_fid_mut(parent) {
+            // Somebody changes it: each of his changes would wait for the lock.
+            node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL);
+            node.whole = None;
+        }
         let told = state.forget_listed_names(parent, lock);
         let fids = state.nodes.end_children_lock(ChildrenLock { parent, lock });
         // A lock of its own still covers some.

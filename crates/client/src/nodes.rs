@@ -30,6 +30,16 @@ pub(crate) struct AtRest {
     pub(crate) data_changed_at: u64,
 }
 
+/// All that is in a directory, true as long as the children's lock is held and this client changes no name there.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) lock: LockId,
+    /// `Node::change_count` as of the listing.
+    pub(crate) change_count: u64,
+    /// Hashes of the names, rising.
+    pub(crate) hashes: Box<[u64]>,
+}
+
 /// One inode.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -70,6 +80,12 @@ pub(crate) struct Node {
     pub(crate) flocks: Vec<FileLock>,
     /// Rises with each change of a name in this directory by this client, at its start and at its end.
     pub(crate) change_count: u64,
+    /// Changes of names in this directory by this client that have begun and not ended.
+    pub(crate) changes_under_way: u32,
+    /// Of a directory.
+    pub(crate) whole: Option<Whole>,
+    /// A directory is not asked for as a whole before.
+    pub(crate) is_listed_whole_from: Time,
 }
 
 /// More names than these are not remembered one by one.
@@ -98,6 +114,9 @@ impl Node {
             changes: BTreeMap::new(),
             flocks: Vec::new(),
             change_count: 0,
+            changes_under_way: 0,
+            whole: None,
+            is_listed_whole_from: Time::ZERO,
         }
     }
 
@@ -210,6 +229,22 @@ impl Nodes {
             self.leave(old, node);
         }
         self.by_children_lock.entry(lock).or_default().insert(node);
+    }
+
+    /// An inode is not believed under a children's lock any more.
+    pub(crate) fn unlist(&mut self, fid: Fid) {
+        if let Some(lock) = self.by_fid_mut(fid).and_then(|node| node.listed_under.take()) {
+            self.leave(lock, fid.inode_number());
+        }
+    }
+
+    /// Inodes that rely on a children's lock and that the kernel may know by this name.
+    pub(crate) fn listed_as(&self, lock: ChildrenLock, name: &[u8]) -> Vec<Fid> {
+        let listed =
+            self.by_children_lock.get(&lock).into_iter().flatten().filter_map(|id| self.nodes.get(id));
+        let is_named =
+            |node: &&Node| node.names.iter().any(|(parent, known)| *parent == lock.parent && known == name);
+        listed.filter(is_named).map(|node| node.fid).collect()
     }
 
     /// The inodes that relied on a children's lock, which do not any more.

@@ -379,6 +379,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             with_xattrs,
             children,
             subdirectories,
+            is_whole_wanted,
         } => {
             let wanted = readdir::Wanted {
                 entry_count_max: *entry_count_max,
@@ -386,6 +387,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
                 with_xattrs: *with_xattrs,
                 children: *children,
                 subdirectories: *subdirectories,
+                is_whole_wanted: *is_whole_wanted,
             };
             readdir::run(cx, *fid, *after, wanted)
         }

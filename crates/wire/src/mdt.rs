@@ -138,6 +138,8 @@ pub enum MdtRequest {
         /// The first of `entry_count_max` locks, numbered one after the other, for `bits::SELF` of entries that are directories:
         /// what the children's lock does not cover.
         subdirectories: Option<LockId>,
+        /// Nothing is wanted of a directory with more entries: the answer is empty and not the end then.
+        is_whole_wanted: bool,
     } = 12,
     /// -> Bytes
     Readlink { fid: Fid } = 13,

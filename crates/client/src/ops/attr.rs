@@ -233,7 +233,11 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
         let attr = current_attr(ctx, parent).await?;
         return Ok(Answer::Entry(ctx.with(|state| state.entry_answer(None, attr, false, false))));
     }
-    match ctx.with(|state| state.cached_name(parent, &name)) {
+    let mut known = ctx.with(|state| state.cached_name(parent, &name));
+    if known.is_none() && super::dir::learn_whole(ctx, parent).await {
+        known = ctx.with(|state| state.cached_name(parent, &name));
+    }
+    match known {
         Some(None) => return Ok(Answer::Entry(ctx.with(|state| state.absent_answer(parent, &name)))),
         Some(Some(fid)) => {
             // The slot stays as it is while the attributes are fetched, or its lock goes and nothing is cached.

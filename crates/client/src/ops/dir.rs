@@ -3,10 +3,11 @@
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
 use crate::ctx::{Ctx, Outcome, join_all, mdt_of};
 use crate::handles::{Handle, Listing, Trust};
-use crate::nodes::ChildrenLock;
+use crate::nodes::{ChildrenLock, Whole};
 use crate::ops::{attr, fid_of};
 use crate::state::State;
-use base::{Fid, FileType, LockId, OpenHandle, Status, Time};
+use base::names::name_hash;
+use base::{Duration, Fid, FileType, LockId, OpenHandle, Status, Time};
 use rpc::Kind;
 use wire::mdt::{DirEntry, OpenArgs};
 use wire::{MdtReply, MdtRequest};
@@ -17,6 +18,8 @@ const DOT_DOT: u64 = 2;
 /// Entries in one request: few at first and after seekdir(3), so that the first ones come soon.
 const FIRST_ENTRY_COUNT: u32 = 512;
 const ENTRY_COUNT: u32 = 4096;
+/// A directory that is large, or that somebody else was about to change, is asked for as a whole again after so long.
+pub(crate) const WHOLE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Inodes that were listed and that the kernel does not know: it asks for them one by one soon, or never.
 const LISTED_MAX: usize = 16_384;
 /// Bytes of one entry in FUSE's packing without its name, of a READDIR and of a READDIRPLUS.
@@ -117,15 +120,27 @@ pub(crate) async fn readdir(
 }
 
 impl State {
+    /// A listing was that of the whole directory: what is not in it is not there.
+    fn note_whole(&mut self, parent: Fid, entries: &[DirEntry], trust: Option<Trust>) {
+        let Some(trust) = trust.filter(|trust| self.is_unchanged_since(parent, *trust)) else { return };
+        let mut hashes: Vec<u64> = entries.iter().map(|entry| name_hash(&entry.name)).collect();
+        hashes.sort_unstable();
+        if let Some(node) = self.nodes.by_fid_mut(parent) {
+            let (lock, change_count) = (trust.lock, trust.change_count);
+            node.whole = Some(Whole { lock, change_count, hashes: hashes.into() });
+        }
+    }
+
+    fn is_unchanged_since(&self, parent: Fid, trust: Trust) -> bool {
+        let directory = self.nodes.by_fid(parent);
+        directory.is_some_and(|node| node.change_count == trust.change_count && node.changes_under_way == 0)
+            && self.unseen_count == trust.unseen_count
+    }
+
     /// Takes in what a listing says of a child. False: nothing of it may be believed later.
     fn learn_child(&mut self, parent: Fid, entry: &DirEntry, trust: Option<Trust>) -> bool {
-        let is_unchanged = |state: &State, trust: Trust| {
-            let directory = state.nodes.by_fid(parent);
-            directory.is_some_and(|node| node.change_count == trust.change_count)
-                && state.unseen_count == trust.unseen_count
-        };
         let lock = trust
-            .filter(|trust| is_unchanged(self, *trust))
+            .filter(|trust| self.is_unchanged_since(parent, *trust))
             .map(|trust| ChildrenLock { parent, lock: trust.lock })
             .filter(|lock| self.has_children_lock(*lock));
         let Some(lock) = lock else { return false };
@@ -251,11 +266,39 @@ async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(Di
 
 /// Asks for the entries behind position `after`, with a lock on them.
 async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()> {
+    let is_afresh = ctx.with(|state| state.handles.get(&fh).is_none_or(|handle| handle.listing.is_afresh));
+    let wanted = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
+    let Entries { mut entries, is_end, trust } = ask_entries(ctx, fid, after, wanted, false).await?;
+    ctx.with(|state| {
+        if after == 0 && is_end {
+            state.note_whole(fid, &entries, trust);
+        }
+        if let Some(handle) = state.handles.get_mut(&fh) {
+            entries.reverse();
+            handle.listing = Listing { ahead: entries, offset: at, is_end, is_afresh: false, trust };
+        }
+    });
+    Ok(())
+}
+
+/// A part of a listing, and what it may be believed under.
+struct Entries {
+    /// In order of position.
+    entries: Vec<DirEntry>,
+    is_end: bool,
+    trust: Option<Trust>,
+}
+
+async fn ask_entries(
+    ctx: &Ctx,
+    fid: Fid,
+    after: u64,
+    wanted: u32,
+    is_whole_wanted: bool,
+) -> Outcome<Entries> {
     let target = mdt_of(fid)?;
     let asked = ctx.with(|state| {
-        let is_afresh = state.handles.get(&fh).is_none_or(|handle| handle.listing.is_afresh);
         let is_bulk = state.bulk.attr_count_max > 0;
-        let wanted = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
         let entry_count_max = if is_bulk { wanted.min(state.bulk.attr_count_max) } else { wanted };
         let held = state.children_lock_on(fid);
         Asked {
@@ -277,15 +320,17 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
         with_xattrs: asked.with_xattrs,
         children: asked.offered,
         subdirectories: asked.subdirectories,
+        is_whole_wanted,
     };
     let reply = ctx.mdt(fid, request, Kind::Plain).await?;
-    let MdtReply::Entries { mut entries, is_end, grants } = reply else {
+    let MdtReply::Entries { entries, is_end, grants } = reply else {
         return Err(Status::ProtocolError);
     };
-    if entries.is_empty() && !is_end || entries.iter().any(|entry| entry.position <= after) {
+    let is_stuck = entries.is_empty() && !is_end && !is_whole_wanted;
+    if is_stuck || entries.iter().any(|entry| entry.position <= after) {
         return Err(Status::ProtocolError);
     }
-    ctx.with(|state| {
+    let trust = ctx.with(|state| {
         state.take_grants(target, &grants);
         let stats = &mut state.stats.listings;
         stats.request_count += 1;
@@ -296,14 +341,36 @@ async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()>
             state.learn_subdirectory(entry, &asked);
         }
         let granted = grants.iter().map(|grant| grant.lock).find(|lock| Some(*lock) == asked.offered);
-        if let Some(handle) = state.handles.get_mut(&fh) {
-            entries.reverse();
-            let Asked { change_count, unseen_count, .. } = asked;
-            let trust = asked.held.or(granted).map(|lock| Trust { lock, change_count, unseen_count });
-            handle.listing = Listing { ahead: entries, offset: at, is_end, is_afresh: false, trust };
-        }
+        let Asked { change_count, unseen_count, .. } = asked;
+        asked.held.or(granted).map(|lock| Trust { lock, change_count, unseen_count })
     });
-    Ok(())
+    Ok(Entries { entries, is_end, trust })
+}
+
+/// A name is looked up of which nothing is known: a small directory comes as a whole, with what is not in it. False: it does not, now.
+pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) -> bool {
+    let is_wanted = ctx.with(|state| {
+        let is_bulk = state.bulk.attr_count_max > 0 && state.children_lock_on(fid).is_none();
+        let now = state.now.time;
+        let node = state.nodes.by_fid_mut(fid).filter(|node| is_bulk && node.is_listed_whole_from <= now);
+        // One at a time; others go on by name.
+        node.map(|node| node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL)).is_some()
+    });
+    if !is_wanted {
+        return false;
+    }
+    let Ok(Entries { entries, is_end: true, trust }) =
+        ask_entries(ctx, fid, 0, FIRST_ENTRY_COUNT, true).await
+    else {
+        return false;
+    };
+    ctx.with(|state| {
+        for entry in &entries {
+            state.learn_child(fid, entry, trust);
+        }
+        state.note_whole(fid, &entries, trust);
+    });
+    true
 }
 
 /// How things were when entries were asked for, and what was asked for with them.

@@ -29,13 +29,13 @@ pub struct Wanted {
     pub children: Option<LockId>,
     /// The first of `entry_count_max` locks for children that are directories.
     pub subdirectories: Option<LockId>,
+    pub is_whole_wanted: bool,
 }
 
 /// # Errors
 /// `NotDirectory`, `NotFound` when it was removed.
 pub fn run(cx: &mut Cx, fid: Fid, after: u64, wanted: Wanted) -> Result<MdtReply, Stop> {
     cx.directory(fid)?;
-    cx.want_children(wanted.children, fid);
     let grants = Vec::new();
     let Some(first) = after.checked_add(1) else {
         return Ok(MdtReply::Entries { entries: Vec::new(), is_end: true, grants });
@@ -45,6 +45,10 @@ pub fn run(cx: &mut Cx, fid: Fid, after: u64, wanted: Wanted) -> Result<MdtReply
     // One more than wanted: whether there is one.
     let found = cx.tx.scan(rows::DENTRIES, &rows::position_key(fid, first), &end, count_max + 1)?;
     let is_end = found.len() <= count_max;
+    if wanted.is_whole_wanted && !is_end {
+        return Ok(MdtReply::Entries { entries: Vec::new(), is_end: false, grants });
+    }
+    cx.want_children(wanted.children, fid);
     let (mut entries, byte_count) = collect(cx, &found, wanted)?;
     let is_cut = entries.len() < found.len() || byte_count > REPLY_BYTES_MAX;
     let is_whole = is_end && !is_cut;

@@ -345,6 +345,7 @@ fn a_fid_that_does_not_come_is_not_waited_for() {
                 with_xattrs: true,
                 children: None,
                 subdirectories: None,
+                is_whole_wanted: false,
             },
         ] {
             let of = world.start(0, 1, request);

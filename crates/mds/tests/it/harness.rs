@@ -535,6 +535,7 @@ impl World {
                 with_xattrs: true,
                 children: None,
                 subdirectories: None,
+                is_whole_wanted: false,
             };
             let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
             let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("{reply:?}") };

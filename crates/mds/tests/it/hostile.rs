@@ -79,6 +79,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             with_xattrs: true,
             children: None,
             subdirectories: Some(base::LockId(u64::MAX - 1)),
+            is_whole_wanted: false,
         },
         MdtRequest::Readlink { fid: file },
         MdtRequest::Listxattr { fid: file, want },

@@ -102,6 +102,7 @@ fn list_with_children_lock(world: &mut World) -> base::LockId {
         with_xattrs: true,
         children: children_lock,
         subdirectories: None,
+        is_whole_wanted: false,
     };
     let MdtReply::Entries { grants, .. } = world.ask(1, 0, request).unwrap() else { panic!("no entries") };
     assert_eq!(grants.len(), 1);

@@ -257,6 +257,7 @@ fn a_listing_gives_way_after_a_bounded_number_of_entries() {
                 with_xattrs: true,
                 children: None,
                 subdirectories: None,
+                is_whole_wanted: false,
             };
             let reply = world.ask(0, 0, request).unwrap();
             let byte_count = wire::Reply::Mdt(reply.clone()).to_bytes().len();
