@@ -409,9 +409,17 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             let (parent, name) = walk_parent(port, &from).await?;
             let (new_parent, new_name) = walk_parent(port, &to).await?;
             let _locked = lock_alone(port, &[parent, new_parent]).await;
+            // The kernel looks at both, and knows that they have changed.
+            let moved = lookup_locked(port, parent, from.last().map_or("", String::as_str)).await?;
+            let replaced = match lookup_locked(port, new_parent, to.last().map_or("", String::as_str)).await {
+                Err(ENOENT) => None,
+                found => Some(found?),
+            };
             let request =
                 Call::Rename { parent, name: name.clone(), new_parent, new_name: new_name.clone(), flags };
             let answer = call(port, request).await;
+            changed(port, &[moved]);
+            changed(port, replaced.as_slice());
             name_changed(port, parent, &name);
             name_changed(port, new_parent, &new_name);
             answer.map(|_| Outcome::Done)

@@ -3,10 +3,11 @@
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
+use crate::nodes::ChildrenLock;
 use crate::ops::{fid_of, inode_of};
 use base::{Fid, FileType, LockId, Status, TargetId};
 use rpc::Kind;
-use wire::lock::LockWant;
+use wire::lock::{LockWant, bits};
 use wire::mdt::{CreateRequest, Credentials, Entry, LayoutHint, NewNode, OpenArgs};
 use wire::{MdtReply, MdtRequest};
 
@@ -48,22 +49,23 @@ pub(crate) struct Changing {
 impl Changing {
     pub(crate) fn begin(ctx: &Ctx, directories: Vec<Fid>) -> Changing {
         let changing = Changing { ctx: ctx.clone(), directories };
-        changing.mark();
+        changing.mark(|under_way| under_way + 1);
         changing
     }
 
-    fn mark(&self) {
+    fn mark(&self, count: impl Fn(u32) -> u32) {
         self.ctx.with(|state| {
             for directory in &self.directories {
                 if let Some(node) = state.nodes.by_fid_mut(*directory) {
                     node.change_count += 1;
+                    node.changes_under_way = count(node.changes_under_way);
                 }
             }
         });
     }
 
     pub(crate) fn end(self) {
-        self.mark();
+        self.mark(|under_way| under_way.saturating_sub(1));
     }
 }
 
@@ -199,6 +201,7 @@ pub(crate) async fn remove(
             MdtRequest::Unlink { parent, name, creds }
         }
     };
+    leave_listing(ctx, &[(parent, &name, Fate::Goes)]).await;
     let result = ctx.mdt_as(who, parent, Kind::Modifying, make).await;
     changing.end();
     let MdtReply::Removed { parent_attr, child, .. } = result.map_err(gone)? else {
@@ -219,6 +222,59 @@ pub(crate) async fn remove(
         forget_name(state, gone, parent, &name, child.as_ref().is_none_or(|child| child.attr.is_none()));
     });
     Ok(Answer::Done)
+}
+
+/// What becomes of the inode of a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It gets another name.
+    Moves,
+    /// It loses this one.
+    Goes,
+}
+
+/// Names are about to go from their directories. What their inodes are is not covered by the locks on the children of these any
+/// more then: the kernel forgets it before.
+async fn leave_listing(ctx: &Ctx, places: &[(Fid, &[u8], Fate)]) {
+    let told = ctx.with(|state| {
+        let left = places.iter().flat_map(|(parent, name, fate)| state.leave_listing(*parent, name, *fate));
+        left.collect::<Vec<_>>()
+    });
+    for node in told {
+        ctx.notify(crate::Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }).await;
+    }
+}
+
+impl crate::state::State {
+    /// -> the nodes whose attributes the kernel has to forget.
+    fn leave_listing(&mut self, parent: Fid, name: &[u8], fate: Fate) -> Vec<u64> {
+        let fids = match self.names.get(parent, name) {
+            Some(known) => known.fid.into_iter().collect(),
+            None => {
+                let lock = self.children_lock_on(parent);
+                lock.map_or_else(Vec::new, |lock| self.nodes.listed_as(ChildrenLock { parent, lock }, name))
+            }
+        };
+        let mut told = Vec::new();
+        for fid in fids {
+            let Some(node) = self.nodes.by_fid(fid) else { continue };
+            if node.listed_under.is_none_or(|lock| lock.parent != parent) {
+                continue;
+            }
+            // With its only name it goes itself.
+            let is_only = node.attr.as_ref().is_some_and(|attr| attr.link_count == 1) && node.open_count == 0;
+            let is_last = is_only && fate == Fate::Goes;
+            let is_told = node.kernel_attr_until > self.now.time && !is_last;
+            self.nodes.unlist(fid);
+            if is_told && !self.has_bits(fid, bits::SELF) {
+                if let Some(node) = self.nodes.by_fid_mut(fid) {
+                    node.kernel_attr_until = base::Time::ZERO;
+                }
+                told.push(fid.inode_number());
+            }
+        }
+        told
+    }
 }
 
 /// A name does not lead to this inode any more. `is_stale`: its attributes changed, and no reply says how.
@@ -247,6 +303,14 @@ pub(crate) async fn rename(
     });
     let fid_of_name = |known: &Option<Name>| known.as_ref().and_then(|known| known.fid);
     let (moved, replaced) = (fid_of_name(&old), fid_of_name(&new));
+    match (parent == new_parent, flags & RENAME_EXCHANGE != 0) {
+        (true, true) => {}
+        (true, false) => leave_listing(ctx, &[(new_parent, &new_name, Fate::Goes)]).await,
+        (false, is_exchange) => {
+            let fate = if is_exchange { Fate::Moves } else { Fate::Goes };
+            leave_listing(ctx, &[(parent, &name, Fate::Moves), (new_parent, &new_name, fate)]).await;
+        }
+    }
     let result = ctx
         .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
             parent,

@@ -191,6 +191,93 @@ fn what_was_listed_is_forgotten_when_somebody_changes_it() {
     assert_eq!(world.list(1, node).into_keys().collect::<Vec<_>>(), ["a"]);
 }
 
+/// The lock on a directory's children covers what is in it. What this mount itself has moved out of it is covered no more, nor what has
+/// lost its name there and has another.
+#[test]
+fn what_was_listed_and_moved_out_of_its_directory_is_not_believed_any_more() {
+    for removes in [false, true] {
+        let mut world = World::new(1, 1, 2);
+        let dir = world.mkdir(0, TOP, "d");
+        let file = world.create(0, dir, "f");
+        world.release(0, file);
+        if removes {
+            let link = Call::Link { node: file.0, parent: TOP, name: b"g".to_vec() };
+            world.call(0, link).expect("linked");
+        }
+        let node = world.lookup(1, TOP, "d").expect("it was made").node;
+        world.list(1, node);
+        assert_eq!(world.attr(1, file.0).permissions, 0o644);
+        let call = if removes {
+            Call::Unlink { parent: node, name: b"f".to_vec() }
+        } else {
+            let (name, new_name) = (b"f".to_vec(), b"g".to_vec());
+            Call::Rename { parent: node, name, new_parent: TOP, new_name, flags: 0 }
+        };
+        world.mounts[1].notified.clear();
+        assert_eq!(world.call(1, call), Ok(Answer::Done));
+        let told = Notify::InvalInode { node: file.0, offset_bytes: -1, byte_count: 0 };
+        assert!(world.mounts[1].notified.contains(&told), "the kernel answers from it otherwise");
+        let there = world.lookup(0, TOP, "g").expect("it is there").node;
+        let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+        world.call(0, Call::Setattr { node: there, set }).expect("changed");
+        assert_eq!(world.attr(1, file.0).permissions, 0o600);
+    }
+}
+
+/// One request for a name of a small directory brings all of it, and what is not there.
+#[test]
+fn a_small_directory_is_known_after_one_lookup() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    for number in 0..20 {
+        let file = world.create(0, dir, &format!("f{number}"));
+        world.release(0, file);
+    }
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let before = world.mdt_requests(1);
+    for number in 0..40 {
+        let found = world.lookup(1, node, &format!("f{number}"));
+        assert_eq!(found.is_ok(), number < 20, "{number}: {found:?}");
+        if let Ok(entry) = found {
+            world.attr(1, entry.node);
+        }
+    }
+    assert_eq!(world.mdt_requests(1), before + 1);
+    // Somebody makes a name of which the kernel was told that it is not there.
+    world.mounts[1].notified.clear();
+    let made = world.create(0, dir, "f30");
+    let told = Notify::InvalEntry { parent: node, name: b"f30".to_vec() };
+    assert!(world.mounts[1].notified.contains(&told), "{:?}", world.mounts[1].notified);
+    assert_eq!(world.lookup(1, node, "f30").map(|entry| entry.node), Ok(made.0));
+    assert_eq!(world.lookup(1, node, "f31"), Err(2));
+    // What this mount does itself counts too.
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.lookup(1, node, "f32"), Err(2));
+    let own = world.create(1, node, "f33");
+    assert_eq!(world.lookup(1, node, "f33").map(|entry| entry.node), Ok(own.0));
+    assert_eq!(world.call(1, Call::Unlink { parent: node, name: b"f33".to_vec() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(1, node, "f33"), Err(2));
+    assert_eq!(world.lookup(1, node, "f19").map(|entry| entry.node != 0), Ok(true));
+}
+
+/// Of a large one it brings nothing, and is not tried again with each name.
+#[test]
+fn a_large_directory_is_looked_up_by_name() {
+    let mut world = World::new(1, 1, 2);
+    world.is_checking = false;
+    let dir = world.mkdir(0, TOP, "d");
+    for number in 0..600 {
+        let file = world.create(0, dir, &format!("f{number}"));
+        world.release(0, file);
+    }
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let before = world.mdt_requests(1);
+    for number in 590..610 {
+        assert_eq!(world.lookup(1, node, &format!("f{number}")).is_ok(), number < 600);
+    }
+    assert_eq!(world.mdt_requests(1), before + 1 + 20);
+}
+
 #[test]
 fn a_listing_does_not_bring_back_what_this_mount_has_changed() {
     let mut world = World::new(1, 1, 1);
