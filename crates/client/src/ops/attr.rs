@@ -233,6 +233,8 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
         let attr = current_attr(ctx, parent).await?;
         return Ok(Answer::Entry(ctx.with(|state| state.entry_answer(None, attr, false, false))));
     }
+    // What is too long is not absent.
+    base::names::check_name(&name)?;
     let mut known = ctx.with(|state| state.cached_name(parent, &name));
     if known.is_none() && super::dir::learn_whole(ctx, parent).await {
         known = ctx.with(|state| state.cached_name(parent, &name));

@@ -242,6 +242,8 @@ fn a_small_directory_is_known_after_one_lookup() {
             world.attr(1, entry.node);
         }
     }
+    const ENAMETOOLONG: i32 = 36;
+    assert_eq!(world.lookup(1, node, &"x".repeat(256)), Err(ENAMETOOLONG));
     assert_eq!(world.mdt_requests(1), before + 1);
     // Somebody makes a name of which the kernel was told that it is not there.
     world.mounts[1].notified.clear();

@@ -601,7 +601,7 @@ fn parameters_and_files(context: &Context) -> Result<()> {
     let before = all()?;
     let commands: &[(&[&str], &str)] = &[
         (&["lctl", "get_param", "osc.*.max_rpc_in_flight"], "osc.*.max_rpcs_in_flight"),
-        (&["lctl", "get_param", "llite.*.statahead_max"], "READDIRPLUS"),
+        (&["lctl", "get_param", "llite.*.statahead_min"], "a listing brings"),
         (&["lctl", "list_param", "lite"], "llite"),
         (&["lctl", "set_param", "osc.*.max_rpcs_in_flight"], "PATH=VALUE"),
         (&["lctl", "set_param", "osc.*.max_rpcs_in_flight=8", "osc.*.active=2"], "0 or 1"),
