@@ -32,6 +32,16 @@ impl World {
         all
     }
 
+    /// The directory `d` with so many closed files, `f0` and on, made by the first mount.
+    fn directory_of(&mut self, file_count: usize) -> u64 {
+        let dir = self.mkdir(0, TOP, "d");
+        for number in 0..file_count {
+            let file = self.create(0, dir, &format!("f{number}"));
+            self.release(0, file);
+        }
+        dir
+    }
+
     /// Requests that a mount has sent to metadata targets.
     fn mdt_requests(&self, mount: usize) -> u64 {
         let kinds = self.requests(mount, TargetKind::Mdt);
@@ -136,11 +146,7 @@ fn a_listed_directory_costs_one_lock_however_many_children_it_has() {
     for child_count in [10, 3000] {
         let mut world = World::new(1, 1, 2);
         world.is_checking = false;
-        let dir = world.mkdir(0, TOP, "d");
-        for number in 0..child_count {
-            let file = world.create(0, dir, &format!("f{number}"));
-            world.release(0, file);
-        }
+        let dir = world.directory_of(child_count);
         let node = world.lookup(1, TOP, "d").expect("it was made").node;
         let before = world.mdt_lock_count(0);
         let entries = world.list(1, node);
@@ -228,11 +234,7 @@ fn what_was_listed_and_moved_out_of_its_directory_is_not_believed_any_more() {
 #[test]
 fn a_small_directory_is_known_after_one_lookup() {
     let mut world = World::new(1, 1, 2);
-    let dir = world.mkdir(0, TOP, "d");
-    for number in 0..20 {
-        let file = world.create(0, dir, &format!("f{number}"));
-        world.release(0, file);
-    }
+    let dir = world.directory_of(20);
     let node = world.lookup(1, TOP, "d").expect("it was made").node;
     let before = world.mdt_requests(1);
     for number in 0..40 {
@@ -267,11 +269,7 @@ fn a_small_directory_is_known_after_one_lookup() {
 fn a_large_directory_is_looked_up_by_name() {
     let mut world = World::new(1, 1, 2);
     world.is_checking = false;
-    let dir = world.mkdir(0, TOP, "d");
-    for number in 0..600 {
-        let file = world.create(0, dir, &format!("f{number}"));
-        world.release(0, file);
-    }
+    let dir = world.directory_of(600);
     let node = world.lookup(1, TOP, "d").expect("it was made").node;
     let before = world.mdt_requests(1);
     for number in 590..610 {
