@@ -146,7 +146,7 @@ fn a_listed_directory_costs_one_lock_however_many_children_it_has() {
     for child_count in [10, 3000] {
         let mut world = World::new(1, 1, 2);
         world.is_checking = false;
-        let dir = world.directory_of(child_count);
+        world.directory_of(child_count);
         let node = world.lookup(1, TOP, "d").expect("it was made").node;
         let before = world.mdt_lock_count(0);
         let entries = world.list(1, node);
@@ -269,7 +269,7 @@ fn a_small_directory_is_known_after_one_lookup() {
 fn a_large_directory_is_looked_up_by_name() {
     let mut world = World::new(1, 1, 2);
     world.is_checking = false;
-    let dir = world.directory_of(600);
+    world.directory_of(600);
     let node = world.lookup(1, TOP, "d").expect("it was made").node;
     let before = world.mdt_requests(1);
     for number in 590..610 {
