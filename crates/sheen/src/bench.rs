@@ -2,7 +2,9 @@
 //!
 //! Every round starts worker processes (this program again) that do the same phases side by side, each phase begun by
 //! all at once. A figure is the median over the rounds, with the least and the greatest, for no single run says much.
+//! Beside it stands what it cost: CPU time of the mount's process and of its servers, and requests, per operation.
 
+mod cost;
 mod figures;
 mod floor;
 mod rounds;
@@ -134,7 +136,10 @@ fn measure(kind: Kind, options: &Options) -> Result<()> {
     };
     // Each has its own directory, which goes when it is dropped, also after an error.
     let place = Place::new(&options.dir)?;
-    let other = other.as_deref().map(Place::new).transpose()?;
+    let mut other = other.as_deref().map(Place::new).transpose()?;
+    if let Some(other) = &mut other {
+        other.null_pid = floor.as_ref().and_then(NullMount::pid);
+    }
     let figures = rounds::run(&plan, &place, other.as_ref())?;
     let report = Report::new(&plan, &place, other.as_ref(), figures);
     let text = if options.json { report.to_json()? } else { report.to_text() };

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// The signals that end a process cleanly.
 const END_SIGNALS: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
@@ -90,6 +91,21 @@ pub fn is_going(pid: u32) -> bool {
         pending.is_some_and(|set| set & (1 << (libc::SIGKILL - 1)) != 0)
     };
     is_dead || flags & EXITING != 0 || status.lines().any(is_killed)
+}
+
+/// CPU time that a process has used, in nanoseconds' resolution, with that of its threads that have ended.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut clock = 0;
+    // SAFETY: the clock is a local.
+    match unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } {
+        0 => {}
+        errno => return Err(io::Error::from_raw_os_error(errno)),
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is a local.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
+    Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 pub fn uid() -> u32 {

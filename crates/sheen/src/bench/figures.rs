@@ -1,6 +1,7 @@
 //! Medians, spreads and ratios, for people and for programs.
 
-use super::rounds::{Place, Plan, Samples};
+use super::cost::{Cost, Requests};
+use super::rounds::{Place, Plan, Sample, Samples};
 use crate::mount_table;
 use anyhow::Result;
 use serde::Serialize;
@@ -39,6 +40,61 @@ struct Figure {
     /// Median of the directory over that of the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
+    /// Empty where nobody could be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<CostSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_cost: Option<CostSummary>,
+}
+
+/// Per operation: a name, or a block of data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CostSummary {
+    pub client_cpu_us: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu_us: Option<Summary>,
+    /// The process of the client has targets too: what they use is in its figure.
+    pub client_serves_targets: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rpcs: Option<Summary>,
+    /// Of all rounds together.
+    pub operation_count: u64,
+    pub rpcs_by_kind: Requests,
+}
+
+impl CostSummary {
+    /// `None` when there was a round without.
+    pub fn of(samples: &[Sample]) -> Option<CostSummary> {
+        let costs: Vec<&Cost> = samples.iter().map(|sample| sample.cost.as_ref()).collect::<Option<_>>()?;
+        let per_operation = |cost: &Cost, amount: f64| amount / (cost.operation_count as f64).max(1.0);
+        let all = |of: &dyn Fn(&Cost) -> Option<f64>| {
+            let each = |cost: &&Cost| Some(per_operation(cost, of(cost)?));
+            costs.iter().map(each).collect::<Option<Vec<f64>>>().and_then(|each| Summary::of(&each))
+        };
+        let mut rpcs_by_kind = Requests::new();
+        for (kind, count) in costs.iter().flat_map(|cost| cost.requests.iter().flatten()) {
+            *rpcs_by_kind.entry(kind.clone()).or_default() += count;
+        }
+        Some(CostSummary {
+            client_cpu_us: all(&|cost| Some(cost.client_cpu.as_secs_f64() * 1e6))?,
+            server_cpu_us: all(&|cost| Some(cost.server_cpu?.as_secs_f64() * 1e6)),
+            client_serves_targets: costs.iter().any(|cost| cost.is_client_serving),
+            rpcs: all(&|cost| Some(cost.requests.as_ref()?.values().sum::<u64>() as f64)),
+            operation_count: costs.iter().map(|cost| cost.operation_count).sum(),
+            rpcs_by_kind,
+        })
+    }
+
+    /// Client and server, µs, and requests.
+    fn to_text(&self) -> String {
+        let server = match &self.server_cpu_us {
+            Some(server) => format!("{:.1}", server.median),
+            None if self.client_serves_targets => "same".to_owned(),
+            None => "-".to_owned(),
+        };
+        let rpcs = self.rpcs.as_ref().map_or_else(|| "-".to_owned(), |rpcs| format!("{:.3}", rpcs.median));
+        format!(" {:>9.1} {server:>9} {rpcs:>9}", self.client_cpu_us.median)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -101,15 +157,25 @@ impl Report {
             _ => format!("{} files", self.files_per_process),
         };
         line(format!("n={}, {amount}, Linux {}, {} CPUs", self.rounds, self.kernel, self.cpu_count));
-        let heads = if self.other.is_some() { "against  spread   ratio" } else { "" };
-        line(format!(
-            "{:<16} {:>5} {:>11} {:>7} {:<6} {heads:>25}",
-            "operation", "procs", "median", "spread", "unit"
-        ));
+        let costs = || self.figures.iter().flat_map(|figure| [&figure.cost, &figure.other_cost]).flatten();
+        if costs().any(|cost| cost.client_serves_targets) {
+            line("CPU of client and server: one process has both, the figure is of both".to_owned());
+        }
+        let mut heads =
+            format!("{:<16} {:>5} {:>11} {:>7} {:<6}", "operation", "procs", "median", "spread", "unit");
+        heads.push_str(if self.other.is_some() { "    against  spread   ratio" } else { "" });
+        for is_there in [self.has_cost(|figure| &figure.cost), self.has_cost(|figure| &figure.other_cost)] {
+            heads.push_str(if is_there { " client us server us   RPCs/op" } else { "" });
+        }
+        line(heads);
         for figure in &self.figures {
             line(figure.to_text());
         }
         text
+    }
+
+    fn has_cost(&self, of: impl Fn(&Figure) -> &Option<CostSummary>) -> bool {
+        self.figures.iter().any(|figure| of(figure).is_some())
     }
 }
 
@@ -123,12 +189,16 @@ impl Measured {
 
 impl Figure {
     fn new(samples: &Samples) -> Option<Figure> {
-        let directory = Summary::of(&samples.of_place)?;
-        let other = Summary::of(&samples.of_other);
+        let rates =
+            |samples: &[Sample]| Summary::of(&samples.iter().map(|sample| sample.rate).collect::<Vec<_>>());
+        let directory = rates(&samples.of_place)?;
+        let other = rates(&samples.of_other);
         let ratio =
             other.as_ref().filter(|other| other.median > 0.0).map(|other| directory.median / other.median);
         let (operation, unit) = (samples.phase.name, samples.phase.unit.word());
-        Some(Figure { operation, processes: samples.procs, unit, directory, other, ratio })
+        let cost = CostSummary::of(&samples.of_place);
+        let other_cost = other.as_ref().and_then(|_| CostSummary::of(&samples.of_other));
+        Some(Figure { operation, processes: samples.procs, unit, directory, other, ratio, cost, other_cost })
     }
 
     fn to_text(&self) -> String {
@@ -144,6 +214,7 @@ impl Figure {
         if let Some(ratio) = self.ratio {
             let _ = write!(text, " {ratio:>7.2}");
         }
+        text.extend([&self.cost, &self.other_cost].into_iter().flatten().map(CostSummary::to_text));
         text
     }
 }

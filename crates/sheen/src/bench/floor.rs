@@ -93,6 +93,11 @@ impl NullMount {
     pub fn dir(&self) -> &Path {
         &self.dir
     }
+
+    /// The process that serves.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Child::id)
+    }
 }
 
 impl Drop for NullMount {

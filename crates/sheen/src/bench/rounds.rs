@@ -1,5 +1,6 @@
 //! Rounds: start workers, begin each phase at once, take the time of the slowest.
 
+use super::cost::{Cost, Daemons, Meter};
 use super::worker::{Phase, Step, Unit};
 use super::{Kind, make_cold};
 use crate::say;
@@ -26,6 +27,8 @@ pub struct Plan {
 /// A directory of our own in the one that is measured.
 pub struct Place {
     pub measured: PathBuf,
+    /// The process behind a null file system.
+    pub null_pid: Option<u32>,
     work: PathBuf,
 }
 
@@ -41,7 +44,12 @@ impl Place {
         let measured = measured.canonicalize()?;
         let work = measured.join(format!("sheen-bench-{}", std::process::id()));
         fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
-        Ok(Place { measured, work })
+        Ok(Place { measured, null_pid: None, work })
+    }
+
+    /// Who works for it now; after `--remount` these are others.
+    fn daemons(&self) -> Option<Daemons> {
+        self.null_pid.map(Daemons::null).or_else(|| Daemons::of(&self.measured))
     }
 
     fn clear(&self) -> Result<()> {
@@ -68,9 +76,16 @@ impl Drop for Place {
 pub struct Samples {
     pub phase: Phase,
     pub procs: u32,
-    pub of_place: Vec<f64>,
+    pub of_place: Vec<Sample>,
     /// Empty when there is nothing to compare with.
-    pub of_other: Vec<f64>,
+    pub of_other: Vec<Sample>,
+}
+
+/// One phase of one round.
+pub struct Sample {
+    pub rate: f64,
+    /// `None` when nobody can be asked.
+    pub cost: Option<Cost>,
 }
 
 /// Does all rounds, one place after the other in each, so that what the machine does besides hits both.
@@ -89,12 +104,12 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
             place.sync();
         }
         for _ in 0..plan.rounds {
-            for (sample, rate) in samples.iter_mut().zip(round(plan, procs, place)?) {
-                sample.of_place.push(rate);
+            for (samples, sample) in samples.iter_mut().zip(round(plan, procs, place)?) {
+                samples.of_place.push(sample);
             }
             let Some(other) = other else { continue };
-            for (sample, rate) in samples.iter_mut().zip(round(plan, procs, other)?) {
-                sample.of_other.push(rate);
+            for (samples, sample) in samples.iter_mut().zip(round(plan, procs, other)?) {
+                samples.of_other.push(sample);
             }
         }
         for place in [Some(place), other].into_iter().flatten() {
@@ -138,14 +153,14 @@ fn make(plan: &Plan, number: u32, path: &Path) -> io::Result<()> {
     }
 }
 
-/// One round; a rate per phase.
-fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<f64>> {
+/// One round; a sample per phase.
+fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
     if plan.kind == Kind::Ls {
         make_cold(plan.remount.as_deref())?;
     }
     let mut workers =
         (0..procs).map(|index| Worker::start(plan, place, index)).collect::<Result<Vec<Worker>>>()?;
-    let mut rates = Vec::new();
+    let mut samples = Vec::new();
     for phase in plan.kind.phases() {
         for worker in &mut workers {
             worker.expect_ready()?;
@@ -153,12 +168,15 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<f64>> {
         if plan.is_cold && matches!(phase.step, Step::StreamIn { .. }) {
             make_cold(plan.remount.as_deref())?;
         }
+        let meter = Meter::start(place.daemons());
         let started = Instant::now();
         for worker in &mut workers {
             worker.begin()?;
         }
-        let amounts = workers.iter_mut().map(Worker::expect_done).collect::<Result<Vec<u64>>>()?;
-        rates.push(rate(phase.unit, amounts.iter().sum(), started.elapsed()));
+        let amount = workers.iter_mut().map(Worker::expect_done).sum::<Result<u64>>()?;
+        let elapsed = started.elapsed();
+        let cost = meter.and_then(|meter| meter.stop(phase.operation_count(amount)));
+        samples.push(Sample { rate: rate(phase.unit, amount, elapsed), cost });
     }
     for worker in workers {
         worker.end()?;
@@ -166,7 +184,7 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<f64>> {
     if plan.kind != Kind::Ls {
         place.clear()?;
     }
-    Ok(rates)
+    Ok(samples)
 }
 
 pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {

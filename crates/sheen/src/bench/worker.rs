@@ -119,6 +119,24 @@ const STREAM: &[Phase] = &[
 
 const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
 
+impl Phase {
+    /// How many operations so much was: names, or blocks of bytes.
+    pub fn operation_count(&self, amount: u64) -> u64 {
+        match self.step {
+            Step::Write { block_bytes, .. } | Step::Read { block_bytes, .. } => amount / block_bytes,
+            Step::StreamOut { .. } | Step::StreamIn { .. } => amount / MIB,
+            Step::Mkdir
+            | Step::Create
+            | Step::Stat
+            | Step::Open
+            | Step::Rename
+            | Step::Unlink
+            | Step::Rmdir
+            | Step::List => amount,
+        }
+    }
+}
+
 impl Kind {
     pub fn phases(self) -> &'static [Phase] {
         match self {
