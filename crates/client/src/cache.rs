@@ -98,11 +98,12 @@ impl State {
         is_good.then(|| attr.clone())
     }
 
-    /// Attributes that are valid now but for what the objects of the file have to say; with a layout that names objects.
+    /// Attributes that are valid now but for what the objects of the file have to say; with a layout that names objects. Only
+    /// under a lock of the inode's own: when the MDT gave that, nobody kept data of the file back.
     pub(crate) fn cached_row(&self, fid: Fid) -> Option<(Attr, Layout)> {
         let node = self.nodes.by_fid(fid)?;
         let (attr, layout) = (node.attr.as_ref()?, node.layout.as_ref()?);
-        let is_good = !node.is_attr_stale && !layout.osts.is_empty() && self.is_covered(fid, ATTR_BITS);
+        let is_good = !node.is_attr_stale && !layout.osts.is_empty() && self.has_bits(fid, ATTR_BITS);
         is_good.then(|| (attr.clone(), layout.clone()))
     }
 

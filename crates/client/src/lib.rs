@@ -14,6 +14,7 @@ pub mod stats;
 mod cache;
 mod cancels;
 mod ctx;
+mod dirty;
 mod executor;
 mod handles;
 mod locks;

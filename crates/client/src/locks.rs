@@ -4,6 +4,7 @@
 //! task of its own; nothing that serves a call waits for one, but an open for writing that has read locks given back.
 
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
+use crate::dirty::{write_out_file, write_out_unasked};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::nodes::ChildrenLock;
@@ -214,6 +215,9 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
             Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::CHILDREN) => {
                 revoke_children(&ctx, fid, lock).await;
             }
+            Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::WRITE_BACK) => {
+                write_out_file(&ctx, fid).await;
+            }
             Resource::Inode(fid) => invalidate_inode(&ctx, fid).await,
             Resource::Object(object) => revoke_extent(&ctx, target, lock, object, grant.policy).await,
             Resource::Rename => {}
@@ -360,6 +364,7 @@ async fn wait_until_idle(ctx: &Ctx, target: TargetId, lock: LockId) {
 async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: ObjectId, policy: LockPolicy) {
     let LockPolicy::Extent(extent) = policy else { return };
     let node = object.fid.inode_number();
+    write_out_unasked(ctx, object);
     loop {
         let (is_last, pages) = ctx.with(|state| {
             let layout = state.nodes.get(node).and_then(|node| node.layout.as_ref());

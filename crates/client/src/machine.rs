@@ -303,6 +303,7 @@ impl Machine for Client {
                 assert!(connection.stats.read_rpcs_now <= connection.tickets.len() as u64, "{target}");
             }
             state.check_pages();
+            state.dirty.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();
@@ -423,6 +424,10 @@ impl State {
                 ImportOutput::Completed { ticket, result } => self.on_completed(target, ticket, result),
                 ImportOutput::Committed(transno) => self.on_committed(target, transno),
                 ImportOutput::ReplayWanted => {
+                    if let Some(connection) = self.connections.get_mut(&target) {
+                        // The target does not know of it any more.
+                        connection.grant_bytes = 0;
+                    }
                     self.to_replay.insert(target);
                 }
                 ImportOutput::ReplayFailed { request, status } => {

@@ -68,6 +68,8 @@ pub(crate) struct Node {
     pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
     pub(crate) measured: Option<Measured>,
+    /// When the write-back lock was last asked for.
+    pub(crate) write_back_asked_at: Time,
     /// Handles for writing through the page cache (hazard 3.5).
     pub(crate) cached_writer_count: u32,
     /// What the kernel may have in its page cache.
@@ -108,6 +110,7 @@ impl Node {
             unchanged_since: None,
             data_changed_at: 0,
             measured: None,
+            write_back_asked_at: Time::ZERO,
             cached_writer_count: 0,
             pages: Pages::default(),
             kernel_attr_until: Time::ZERO,

@@ -48,6 +48,7 @@ impl State {
         // Dropped senders say `Evicted`.
         connection.commit_waiters.clear();
         connection.eviction_count += 1;
+        connection.grant_bytes = 0;
         let last_committed = connection.committed;
         match target.kind {
             TargetKind::Mdt => {
@@ -64,6 +65,7 @@ impl State {
                 for fid in lost {
                     self.fail_writers(fid, Status::Io);
                 }
+                self.lose_dirty(target);
                 self.forget_pages(target);
             }
         }
@@ -72,7 +74,7 @@ impl State {
         }
     }
 
-    fn fail_writers(&mut self, fid: Fid, status: Status) {
+    pub(crate) fn fail_writers(&mut self, fid: Fid, status: Status) {
         for handle in self.handles.values_mut() {
             if handle.fid == fid && handle.args.write {
                 handle.error = Some(status);

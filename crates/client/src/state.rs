@@ -2,6 +2,7 @@
 
 use crate::cancels::Cancels;
 use crate::ctx::Outcome;
+use crate::dirty::{DIRTY_BYTES_MAX, Dirty};
 use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
 use crate::locks::Revocation;
@@ -52,6 +53,10 @@ pub(crate) struct Connection {
     pub(crate) has_been_active: bool,
     pub(crate) history: History,
     pub(crate) idle_locks: IdleLockBounds,
+    /// Bytes that writes may leave here for it; zero: none is answered before the OST has it.
+    pub(crate) dirty_bytes_max: u64,
+    /// The same, as the OST has it.
+    pub(crate) grant_bytes: u64,
     /// When idle locks were last given back unasked.
     pub(crate) trimmed_at: Time,
     /// What the target last said of its space.
@@ -117,6 +122,8 @@ pub(crate) struct State {
     pub(crate) revocations: BTreeMap<(TargetId, LockId), Revocation>,
     /// Revocations to begin in the tail.
     pub(crate) to_revoke: Vec<(TargetId, LockId)>,
+    /// What no OST has yet.
+    pub(crate) dirty: Dirty,
     /// Calls with pages, and pages on their way out of the kernel.
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
@@ -170,6 +177,7 @@ impl State {
             last_timer: 0,
             revocations: BTreeMap::new(),
             to_revoke: Vec::new(),
+            dirty: Dirty::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
             cancels: BTreeMap::new(),
@@ -211,6 +219,8 @@ impl State {
                 has_been_active: false,
                 history: History::default(),
                 idle_locks: IdleLockBounds::default(),
+                dirty_bytes_max: DIRTY_BYTES_MAX,
+                grant_bytes: 0,
                 trimmed_at: Time::ZERO,
                 known_space: None,
                 stats: TargetStats { since: self.now.wall, ..TargetStats::default() },
@@ -315,6 +325,11 @@ impl State {
 }
 
 impl Connection {
+    /// Bytes that writes may leave here for it.
+    pub(crate) fn keepable_bytes(&self) -> u64 {
+        self.dirty_bytes_max.min(self.grant_bytes)
+    }
+
     pub(crate) fn is_serving(&self) -> bool {
         self.is_active && !self.is_switched_off
     }

@@ -13,7 +13,7 @@
 
 mod queue;
 
-use crate::mode::{covers, is_valid};
+use crate::mode::{covers, is_compatible, is_valid, policies_overlap};
 use base::limits::{CALLBACK_DEADLINE, LOCKS_PER_CLIENT_MAX};
 use base::{ClientId, Duration, LockId, Status, Time};
 use queue::{Entry, Owner, Queue, State};
@@ -304,6 +304,16 @@ impl LockSpace {
             matches!(entry.owner, Owner::Client(owner, _) if owner == holder)
                 && entry.state == State::Quiet
                 && covers((entry.mode, entry.policy), (need.mode, need.policy))
+        })
+    }
+
+    /// Whether another client holds something that an operation for this one would have to wait for.
+    pub fn is_held_against(&self, client: ClientId, need: Need) -> bool {
+        let Some(queue) = self.queues.get(&need.resource) else { return false };
+        queue.granted.iter().any(|entry| {
+            matches!(entry.owner, Owner::Client(holder, _) if holder != client)
+                && !is_compatible(entry.mode, need.mode)
+                && policies_overlap(entry.policy, need.policy)
         })
     }
 

@@ -74,6 +74,8 @@ pub struct Outcome {
     pub effects: Vec<Effect>,
     /// Locks that the caller would like, in the order of preference.
     pub wanted: Vec<(base::LockId, ldlm::Need)>,
+    /// Files that the caller opens, or whose size he will ask their objects for: nobody may keep data of them back.
+    pub unsettled: Vec<Fid>,
 }
 
 /// What a name on another MDT leads to, and that directory.
@@ -254,8 +256,11 @@ impl Cx<'_> {
     }
 
     /// Describes an inode of this MDT.
-    pub fn entry(&self, inode: &Inode) -> Entry {
+    pub fn entry(&mut self, inode: &Inode) -> Entry {
         let fid = inode.attr.fid;
+        if inode.attr.file_type == FileType::Regular && !inode.attr.is_size_known {
+            self.outcome.unsettled.push(fid);
+        }
         Entry {
             fid,
             file_type: inode.attr.file_type,
@@ -290,6 +295,18 @@ impl Cx<'_> {
             let resource = Resource::Inode(inode.attr.fid);
             let need = ldlm::Need { resource, mode: LockMode::Pr, policy: LockPolicy::Bits(mask) };
             self.outcome.wanted.push((lock, need));
+        }
+    }
+
+    /// The caller would like to write a file, of which it is the only one to have it open, without waiting for OSTs.
+    pub fn want_write_back(&mut self, want: LockWant, inode: &Inode) {
+        let fid = inode.attr.fid;
+        let is_fit = inode.attr.file_type == FileType::Regular
+            && !inode.attr.is_size_known
+            && !self.opens.is_open_by_others(fid, self.client);
+        if let Some(lock) = want.write_back.filter(|_| is_fit) {
+            let (resource, policy) = (Resource::Inode(fid), LockPolicy::Bits(bits::WRITE_BACK));
+            self.outcome.wanted.push((lock, ldlm::Need { resource, mode: LockMode::Pw, policy }));
         }
     }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod durability;
+pub mod grants;
 mod locks;
 pub mod machine;
 mod op;

@@ -2,6 +2,7 @@
 //! nothing is left, then what became durable lets go what waited for it.
 
 use crate::durability::Durability;
+use crate::grants::Grants;
 use crate::locks::{CancelQueue, waiting_of};
 use crate::op;
 use crate::rows;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Batch, MetaStore, ObjectStore, StoreError};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
-use wire::{Callback, Frame, Reply, Request};
+use wire::{Callback, Frame, OstReply, Reply, Request};
 
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
 /// its MDT has evicted and that does not know it yet.
@@ -107,6 +108,7 @@ pub struct Oss<M: MetaStore, O: ObjectStore> {
     waiting_work: BTreeMap<OpId, Work>,
     last_op: OpId,
     pub(crate) cancels: CancelQueue,
+    pub(crate) grants: Grants,
     pub(crate) stats: OssStats,
     kick_at: Option<Time>,
     tombstone_check_at: Time,
@@ -141,6 +143,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             waiting_work: BTreeMap::new(),
             last_op: OpId(0),
             cancels: CancelQueue::default(),
+            grants: Grants::default(),
             stats: OssStats { since: options.now.wall, ..OssStats::default() },
             kick_at: None,
             tombstone_check_at: options.now.time,
@@ -177,6 +180,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             inodes_free: space.free_inode_count,
             device: self.options.device,
         }
+    }
+
+    /// Bytes that clients may keep back.
+    pub fn granted_bytes(&self) -> u64 {
+        self.grants.total_bytes()
     }
 
     /// Starts to count anew.
@@ -300,6 +308,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CommitReply::AtOnce => {
                 self.core.commit(now, token, batch, Reply::Done, Bytes::new(), &mut effects.core)
             }
+            CommitReply::Written { grant_bytes } => {
+                let reply = Reply::Ost(OstReply::Written { grant_bytes });
+                self.core.commit(now, token, batch, reply, Bytes::new(), &mut effects.core)
+            }
             CommitReply::WhenDurable => {
                 self.objects.kick();
                 self.core.commit_then_reply_when_durable(now, token, batch, Reply::Done, &mut effects.core)
@@ -396,6 +408,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.waiting_work.remove(&op);
             self.locks.release(now.time, op, &mut effects.locks);
         }
+        self.grants.drop_client(client);
         self.retire_locks(now, client, effects);
     }
 }
@@ -404,6 +417,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitReply {
     AtOnce,
+    /// At once, with what the client may keep back.
+    Written {
+        grant_bytes: u64,
+    },
     WhenDurable,
 }
 

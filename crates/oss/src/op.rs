@@ -64,8 +64,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::Read { object, extent, lock } => {
                 self.op_read(now, token, object, extent, lock, effects)
             }
-            OstRequest::Write { object, offset_bytes, lock, stamp } => {
-                self.op_write(now, token, write::Write { object, offset_bytes, lock, stamp, data }, effects)
+            OstRequest::Write { object, offset_bytes, lock, stamp, is_answered } => {
+                let write = write::Write { object, offset_bytes, lock, stamp, is_answered, data };
+                self.op_write(now, token, write, effects)
             }
             OstRequest::Change { object, extent, op, lock, stamp } => {
                 self.op_change(now, token, change::Change { object, extent, op, lock, stamp }, effects)
@@ -154,8 +155,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         now: Now,
         token: Token,
         (object, target): (ObjectId, &Target),
-        lock: LockId,
-        stamp: WallTime,
+        (lock, stamp): (LockId, WallTime),
+        reply: CommitReply,
         effects: &mut Effects,
     ) -> Result<(), Status> {
         let mut batch = Batch::new();
@@ -169,7 +170,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             rows::put(&mut batch, rows::OBJECTS, &object.key(), &row);
         }
         // The core has answered an error itself.
-        if let Ok(transno) = self.commit(now, token, batch, CommitReply::AtOnce, effects) {
+        if let Ok(transno) = self.commit(now, token, batch, reply, effects) {
             self.cancels.on_written(token.client, lock, transno);
             self.durability.note_change(object, transno);
         }

@@ -362,7 +362,7 @@ impl World {
         self.cut.clear();
         self.is_full = false;
         for server in self.servers.values() {
-            server.objects.set_full(false);
+            server.objects.set_low(false);
         }
         self.wire.retain(|_, event| {
             !matches!(event, Event::Heal(_) | Event::Crash(..) | Event::Evict(..) | Event::Blackout(..))

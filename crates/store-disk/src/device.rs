@@ -185,6 +185,7 @@ pub(crate) fn space(path: &Path) -> io::Result<Space> {
         total_bytes: stat.f_blocks * stat.f_frsize,
         free_bytes: stat.f_bfree * stat.f_frsize,
         avail_bytes: stat.f_bavail * stat.f_frsize,
+        reserve_bytes: 0,
         total_inode_count: stat.f_files,
         free_inode_count: stat.f_favail,
     })

@@ -33,7 +33,8 @@ pub(crate) fn reserve_bytes(space: &Space) -> u64 {
 /// The space under a path after the reserve; zeros if the device does not answer.
 pub(crate) fn space_after_reserve(path: &Path) -> Space {
     let mut space = device::space(path).unwrap_or_default();
-    space.avail_bytes = space.avail_bytes.saturating_sub(reserve_bytes(&space));
+    space.reserve_bytes = reserve_bytes(&space);
+    space.avail_bytes = space.avail_bytes.saturating_sub(space.reserve_bytes);
     space
 }
 

@@ -51,6 +51,8 @@ pub struct Space {
     pub total_bytes: u64,
     pub free_bytes: u64,
     pub avail_bytes: u64,
+    /// For what was acknowledged before, and for what frees.
+    pub reserve_bytes: u64,
     pub total_inode_count: u64,
     pub free_inode_count: u64,
 }

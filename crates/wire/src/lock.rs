@@ -46,9 +46,12 @@ pub mod bits {
     /// Ours: the names in a directory, and attributes and xattrs of those children that are no directories and live
     /// on the directory's MDT. READDIR grants it: one lock for a whole listing.
     pub const CHILDREN: u32 = 128;
+    /// Ours, mode PW: nobody else has the file open or is told its size, so its holder may answer writes before the OSTs
+    /// have them. Whoever opens the file or asks for its size has it given back, and the data written, first.
+    pub const WRITE_BACK: u32 = 256;
     /// What describes the inode itself.
     pub const SELF: u32 = 127;
-    pub const ALL: u32 = 255;
+    pub const ALL: u32 = 511;
 }
 
 /// The part of a resource that a lock covers.
@@ -93,4 +96,6 @@ pub struct LockWant {
     pub name: Option<LockId>,
     /// For the inode that the reply describes, mode PR, `bits::SELF`.
     pub inode: Option<LockId>,
+    /// For the inode that the reply describes, mode PW, `bits::WRITE_BACK`: a file that nobody else has open.
+    pub write_back: Option<LockId>,
 }

@@ -29,8 +29,9 @@ pub enum OstRequest {
     /// empty for a read that needs no coherence of its own (the OST waits for writers then).
     Read { object: ObjectId, extent: Extent, lock: Option<LockId> } = 1,
     /// Refused with `LockLost` when `lock` does not cover it: no late write of a client that lost its lock gets in.
-    /// `stamp` is the time of the write. -> Done
-    Write { object: ObjectId, offset_bytes: u64, lock: LockId, stamp: WallTime } = 2,
+    /// `stamp` is the time of the write. `is_answered`: the writer was told that it is done, so it may use the reserve.
+    /// -> Written
+    Write { object: ObjectId, offset_bytes: u64, lock: LockId, stamp: WallTime, is_answered: bool } = 2,
     /// Under a PW lock, as Write. -> Done
     Change { object: ObjectId, extent: Extent, op: ExtentOp, lock: LockId, stamp: WallTime } = 3,
     /// Sizes and times, now, without a lock. -> Attrs
@@ -97,4 +98,8 @@ pub enum OstReply {
         listed: Vec<ListedObject>,
         next: Option<ObjectId>,
     } = 5,
+    /// Bytes of such writes that this client may have under way or keep back from now on.
+    Written {
+        grant_bytes: u64,
+    } = 6,
 }

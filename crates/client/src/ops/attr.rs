@@ -3,6 +3,7 @@
 use crate::cache::is_strict;
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::dirty::write_out_file;
 use crate::nodes::{AtRest, Measured};
 use crate::ops::io::{File, truncate};
 use crate::ops::{fid_of, inode_of};
@@ -50,6 +51,7 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
 
 /// The same, and what must be committed before no crash can take the answer back: others may have changed the file.
 async fn measure(ctx: &Ctx, file: &File) -> Outcome<(FileSize, BTreeMap<TargetId, Transno>)> {
+    write_out_file(ctx, file.fid).await;
     wait_for_osts(ctx, &file.layout).await;
     let mut by_target: BTreeMap<TargetId, Vec<u32>> = BTreeMap::new();
     for stripe in 0..file.layout.osts.len() as u32 {
@@ -167,7 +169,11 @@ pub(crate) async fn data_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
 /// GETATTR, with a lock if the MDT gives one.
 pub(crate) async fn ask_inode(ctx: &Ctx, fid: Fid) -> Outcome<Entry> {
     let target = mdt_of(fid)?;
-    let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
+    let want = ctx.with(|state| LockWant {
+        name: None,
+        inode: state.want_inode(target, Some(fid)),
+        write_back: state.want_write_back(fid, state.is_cached_writer(fid)),
+    });
     let entry = ctx.mdt_entry(fid, MdtRequest::Getattr { fid, want }, Kind::Plain).await?;
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
@@ -264,7 +270,7 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
 async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer> {
     let target = mdt_of(parent)?;
     let (want, change_count) = ctx.with(|state| {
-        let want = LockWant { name: state.offer(target), inode: state.offer(target) };
+        let want = LockWant { name: state.offer(target), inode: state.offer(target), write_back: None };
         (want, state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
@@ -325,7 +331,7 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
     }
     let Ok(target) = mdt_of(parent) else { return };
     let (want, change_count) = ctx.with(|state| {
-        let want = LockWant { name: state.offer(target), inode: state.offer(target) };
+        let want = LockWant { name: state.offer(target), inode: state.offer(target), write_back: None };
         (want, state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
@@ -434,7 +440,11 @@ async fn send_setattr(
     groups: Option<Vec<u32>>,
 ) -> Outcome<()> {
     let target = mdt_of(fid)?;
-    let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
+    let want = ctx.with(|state| LockWant {
+        name: None,
+        inode: state.want_inode(target, Some(fid)),
+        write_back: None,
+    });
     let reply = ctx
         .mdt_as(who, fid, Kind::Modifying, |creds| MdtRequest::Setattr {
             fid,

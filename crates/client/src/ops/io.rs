@@ -2,6 +2,7 @@
 
 use crate::call::Answer;
 use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
+use crate::dirty::{keep_back, make_room, write_out_pieces};
 use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
@@ -15,6 +16,8 @@ use wire::ost::ExtentOp;
 use wire::{LockMode, OstReply, OstRequest};
 
 pub(crate) const O_APPEND: u32 = 0o2000;
+/// Also part of O_SYNC.
+const O_DSYNC: u32 = 0o10000;
 pub(crate) const O_DIRECT: u32 = 0o40000;
 /// How often an operation starts again after its lock or its session was lost under it.
 const TRY_COUNT_MAX: u32 = 8;
@@ -228,6 +231,7 @@ async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse) ->
             Err(status) => return Err(status),
         };
         moves(ctx, lock_use);
+        write_out_pieces(ctx, file, extents_of(&pieces)).await;
         let result = read_pieces(ctx, file, extent, &pieces, &pins).await;
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
@@ -237,6 +241,10 @@ async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse) ->
         }
         tries += 1;
     }
+}
+
+fn extents_of(pieces: &[Piece]) -> impl Iterator<Item = (u32, Extent)> + '_ {
+    pieces.iter().map(|piece| (piece.stripe, piece.object_extent))
 }
 
 /// The operation has its locks.
@@ -289,8 +297,8 @@ async fn assemble(
     mut parts: Vec<Bytes>,
 ) -> Outcome<Bytes> {
     let is_single = file.layout.osts.len() == 1;
-    if is_single && parts.len() == 1 {
-        // One object: its end is the file's end.
+    if is_single && parts.len() == 1 && !ctx.with(|state| state.dirty.has_file(file.fid)) {
+        // One object, and nothing that is to come behind: its end is the file's end.
         return Ok(parts.remove(0));
     }
     let is_short =
@@ -340,7 +348,8 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
     let written = if is_append {
         append(ctx, &file, call.data, lock_use).await?
     } else {
-        write_file(ctx, &file, call.offset_bytes, call.data, lock_use).await?;
+        let may_wait = matches!(lock_use, LockUse::Pages(_)) && call.flags & O_DSYNC == 0;
+        write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, may_wait).await?;
         extent
     };
     match lock_use {
@@ -383,9 +392,9 @@ fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
 async fn write_file(
     ctx: &Ctx,
     file: &File,
-    offset_bytes: u64,
-    data: Bytes,
+    (offset_bytes, data): (u64, Bytes),
     lock_use: LockUse,
+    may_wait: bool,
 ) -> Outcome<()> {
     let extent = Extent::at(offset_bytes, data.len() as u64);
     if extent.is_empty() {
@@ -398,6 +407,7 @@ async fn write_file(
     let mut tries = 0;
     loop {
         be_writer_of(ctx, file, lock_use).await?;
+        let has_room = may_wait && make_room(ctx, file, &pieces).await;
         let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 // Nobody else waits for locks while this waits for the MDT.
@@ -412,6 +422,11 @@ async fn write_file(
             Err(status) => return Err(status),
         };
         moves(ctx, lock_use);
+        if has_room && keep_back(ctx, file, extent, &pieces, &data, &pins) {
+            unpin_all(ctx, pins);
+            return Ok(());
+        }
+        write_out_pieces(ctx, file, extents_of(&pieces)).await;
         let result = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
@@ -454,6 +469,7 @@ async fn write_pieces(
             offset_bytes: piece.object_extent.start,
             lock: pin.lock,
             stamp,
+            is_answered: false,
         };
         let (ctx, target) = (ctx.clone(), pin.target);
         requests.push(async move { (target, ctx.ost(target, request, part, Kind::Modifying).await) });
@@ -578,6 +594,7 @@ async fn change_objects(
                 continue;
             }
             Ok(pins) => {
+                write_out_pieces(ctx, file, hulls.clone()).await;
                 let result = send_changes(ctx, file, &changes, op, &pins).await;
                 (pins, result)
             }
@@ -724,7 +741,7 @@ pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count
         };
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, at, data, LockUse::NoPages).await {
+        match write_file(ctx, &sink, (at, data), LockUse::NoPages, false).await {
             Ok(()) => copied += read,
             Err(_) if copied > 0 => break,
             Err(status) => return Err(status),

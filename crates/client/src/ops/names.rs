@@ -81,7 +81,11 @@ pub(crate) async fn create(
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
     let held = ctx.with(|state| state.name_lock_on(parent, name));
-    let want = ctx.with(|state| LockWant { name: state.want_name(target, held), inode: state.offer(target) });
+    let want = ctx.with(|state| LockWant {
+        name: state.want_name(target, held),
+        inode: state.offer(target),
+        write_back: creation.open.filter(|open| open.write).and_then(|_| state.offer(target)),
+    });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| {
             MdtRequest::Create(CreateRequest {
@@ -422,7 +426,11 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));
-    let want = ctx.with(|state| LockWant { name: state.want_name(target, held), inode: None });
+    let want = ctx.with(|state| LockWant {
+        name: state.want_name(target, held),
+        inode: None,
+        write_back: None,
+    });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| MdtRequest::Link {
             fid,

@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::dirty::write_out_file;
 use crate::executor::oneshot;
 use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
@@ -70,7 +71,11 @@ async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<
 
 async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {
     let target = mdt_of(fid)?;
-    let want = ctx.with(|state| LockWant { name: None, inode: state.want_inode(target, Some(fid)) });
+    let want = ctx.with(|state| LockWant {
+        name: None,
+        inode: state.want_inode(target, Some(fid)),
+        write_back: state.want_write_back(fid, args.write),
+    });
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };
     let reply = ctx.mdt_as(who, fid, kind, |creds| MdtRequest::Open { fid, open: args, creds, want }).await?;
     let MdtReply::Entry(entry) = reply else { return Err(Status::ProtocolError) };
@@ -269,6 +274,9 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
 async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
     let fid = handle.fid;
     let node_id = fid.inode_number();
+    if handle.args.write {
+        write_out_file(&ctx, fid).await;
+    }
     let mut is_known = !handle.is_lost && eviction_count(&ctx, fid) == evictions;
     let mut tries = 0;
     loop {
@@ -361,6 +369,9 @@ pub(crate) fn uncommitted_data(ctx: &Ctx, fid: Fid) -> BTreeMap<TargetId, Transn
 pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     super::flock::unlock_all(ctx, fid, lock_owner, false).await;
+    if ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.args.write)) {
+        write_out_file(ctx, fid).await;
+    }
     take_error(ctx, fh)?;
     Ok(Answer::Done)
 }

@@ -2,6 +2,7 @@
 
 use crate::call::Answer;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
+use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
 use crate::ops::io::File;
 use crate::ops::open::{release, sync_objects, take_error, uncommitted_data};
@@ -64,6 +65,7 @@ async fn sync_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 
 pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
     let fid = super::inode_of(ctx, node)?;
+    write_out_file(ctx, fid).await;
     let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
         vec![Box::pin(sync_whole(ctx, fid)), Box::pin(sync_inode(ctx, fid))];
     let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
@@ -83,6 +85,7 @@ pub(crate) async fn fsync_directory(ctx: &Ctx, node: u64) -> Outcome<Answer> {
 
 /// Everything that this mount has changed, on every target that it has talked to.
 pub(crate) async fn sync_all(ctx: &Ctx) -> Outcome<Answer> {
+    write_out_all(ctx).await;
     let targets: Vec<TargetId> = ctx.with(|state| {
         let is_used = |connection: &crate::state::Connection| {
             connection.is_active && connection.import.state() != ImportState::Idle

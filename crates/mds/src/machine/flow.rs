@@ -7,7 +7,7 @@ use crate::rows;
 use crate::stats::name_of;
 use crate::tx::Resources;
 use crate::unheard;
-use base::{ClientId, Duration, Now, Status, Time, Transno};
+use base::{ClientId, Duration, Fid, Now, Status, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use store::{Batch, MetaStore};
 use target::Token;
 use wire::lock::bits;
 use wire::peer::{OperationId, Part};
-use wire::{LockGrant, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request};
+use wire::{
+    LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request, Resource,
+};
 
 /// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
 const PREPARE_WAIT: Duration = Duration::from_millis(1000);
@@ -230,7 +232,13 @@ impl<M: MetaStore> Mds<M> {
                 let (directory, moved) = (*directory, *moved);
                 self.walk(now, op, flow, directory, moved, out)
             }
-            Ok(_) if run.batch.is_empty() && run.parts.is_empty() => self.finish_reading(now, op, flow, run),
+            Ok(_) if run.batch.is_empty() && run.parts.is_empty() => {
+                let needs = self.unsettled_needs(flow, &run.outcome);
+                if !needs.is_empty() && !self.claim_or_wait(now, op, flow, &needs) {
+                    return Step::Waits;
+                }
+                self.finish_reading(now, op, flow, run)
+            }
             Ok(_) => self.step_changing(now, op, flow, run, out),
         }
     }
@@ -299,7 +307,7 @@ impl<M: MetaStore> Mds<M> {
         now: Now,
         op: OpId,
         flow: &mut Flow,
-        run: Run,
+        mut run: Run,
         out: &mut Vec<Output>,
     ) -> Step {
         // What clients replay needs no claims: they name their locks only afterwards.
@@ -308,12 +316,8 @@ impl<M: MetaStore> Mds<M> {
         if !is_replay && self.core.store().pressure().is_consuming_refused() && is_consuming(&flow.request) {
             return self.fail(now, op, flow, Status::NoSpace, out);
         }
-        if !is_replay && !self.claim(now, op, flow, &run.needs) {
-            self.stats.waited_for_locks += 1;
-            flow.stage = Stage::Claiming;
-            if is_prepare(&flow.request) {
-                self.set_timer(op, flow, now.time.after(PREPARE_WAIT));
-            }
+        run.needs.extend(self.unsettled_needs(flow, &run.outcome));
+        if !is_replay && !self.claim_or_wait(now, op, flow, &run.needs) {
             return Step::Waits;
         }
         if self.waits_until_heard(op, flow, &run) {
@@ -373,6 +377,31 @@ impl<M: MetaStore> Mds<M> {
         for op in over {
             self.wake(op);
         }
+    }
+
+    /// What has to be claimed before the caller learns of a file, or opens it, that another client writes without waiting for
+    /// OSTs: that client writes what it has kept back, and gives the lock back.
+    fn unsettled_needs(&self, flow: &Flow, outcome: &Outcome) -> Vec<Need> {
+        if flow.token.replay.is_some() || self.core.is_recovering() {
+            return Vec::new();
+        }
+        let (mode, policy) = (LockMode::Pr, LockPolicy::Bits(bits::WRITE_BACK));
+        let need = |fid: &Fid| Need { resource: Resource::Inode(*fid), mode, policy };
+        let is_kept_back = |need: &Need| self.locks.is_held_against(flow.token.client, *need);
+        outcome.unsettled.iter().map(need).filter(is_kept_back).collect()
+    }
+
+    /// Claims what is needed, or leaves the flow waiting for it.
+    fn claim_or_wait(&mut self, now: Now, op: OpId, flow: &mut Flow, needs: &[Need]) -> bool {
+        if self.claim(now, op, flow, needs) {
+            return true;
+        }
+        self.stats.waited_for_locks += 1;
+        flow.stage = Stage::Claiming;
+        if is_prepare(&flow.request) {
+            self.set_timer(op, flow, now.time.after(PREPARE_WAIT));
+        }
+        false
     }
 
     /// Claims what is needed, unless it is claimed already. False: wait.

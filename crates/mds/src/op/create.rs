@@ -98,6 +98,9 @@ fn make_local(
             entry.was_size_known = !cx.are_sizes_doubtful;
         }
         cx.effect(Effect::Opened { fid, open });
+        if open.write {
+            cx.want_write_back(request.want, &inode);
+        }
     }
     cx.want_inode(request.want, &inode);
     entry.was_created = true;

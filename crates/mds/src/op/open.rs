@@ -60,7 +60,11 @@ pub fn open_inode(
         cx.tx.put_inode(&inode);
     }
     cx.effect(Effect::Opened { fid, open: args });
+    cx.outcome.unsettled.push(fid);
     cx.want_inode(want, &inode);
+    if args.write {
+        cx.want_write_back(want, &inode);
+    }
     Ok(Entry { was_size_known, ..cx.entry(&inode) })
 }
 

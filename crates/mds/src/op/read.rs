@@ -29,6 +29,7 @@ pub fn lookup(cx: &mut Cx, parent: Fid, name: &[u8], want: LockWant) -> Result<M
 pub fn getattr(cx: &mut Cx, fid: Fid, want: LockWant) -> Result<MdtReply, Stop> {
     let inode = cx.inode(fid)?;
     cx.want_inode(want, &inode);
+    cx.want_write_back(want, &inode);
     Ok(entry_reply(cx.entry(&inode)))
 }
 

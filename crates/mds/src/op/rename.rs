@@ -223,7 +223,7 @@ fn execute(cx: &mut Cx, mut part: Part, creds: &Credentials) -> Result<(), Statu
     }
 }
 
-fn local_entry(cx: &Cx, fid: Fid) -> Result<Option<Box<Entry>>, Status> {
+fn local_entry(cx: &mut Cx, fid: Fid) -> Result<Option<Box<Entry>>, Status> {
     if !cx.is_local(fid) {
         return Ok(None);
     }
@@ -231,19 +231,20 @@ fn local_entry(cx: &Cx, fid: Fid) -> Result<Option<Box<Entry>>, Status> {
 }
 
 fn reply(
-    cx: &Cx,
+    cx: &mut Cx,
     from: Place,
     to: Place,
     source: Dentry,
     replaced: Option<Box<Entry>>,
 ) -> Result<MdtReply, Stop> {
+    let child = local_entry(cx, source.fid)?;
     let attr_of = |fid: Fid| -> Result<Option<Attr>, Status> {
         if cx.is_local(fid) { Ok(cx.tx.inode(fid)?.map(|inode| inode.attr)) } else { Ok(None) }
     };
     Ok(MdtReply::Removed {
         parent_attr: attr_of(from.parent)?,
         new_parent_attr: attr_of(to.parent)?,
-        child: local_entry(cx, source.fid)?,
+        child,
         replaced,
     })
 }

@@ -447,7 +447,11 @@ impl World {
 
     /// Offers of a lock for the name and one for the inode.
     pub fn want(&mut self, client: usize) -> LockWant {
-        LockWant { name: Some(LockId(self.new_id(client))), inode: Some(LockId(self.new_id(client))) }
+        LockWant {
+            name: Some(LockId(self.new_id(client))),
+            inode: Some(LockId(self.new_id(client))),
+            write_back: None,
+        }
     }
 
     // Shorthands: client 0 unless a test says otherwise, MDT from the FID.

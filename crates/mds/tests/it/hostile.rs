@@ -25,7 +25,7 @@ fn flip(rng: &mut Rng, bytes: &mut Vec<u8>) {
 /// One of each, over a small tree.
 fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
     let (dir, file) = (fids[0], fids[1]);
-    let want = LockWant { name: Some(LockId(1)), inode: Some(LockId(2)) };
+    let want = LockWant { name: Some(LockId(1)), inode: Some(LockId(2)), write_back: None };
     let open = OpenArgs { handle: OpenHandle(3), read: true, write: true, execute: false };
     let lock = FileLock { owner: 1, pid: 1, is_flock: false, kind: FlockKind::Write, extent: Extent::WHOLE };
     let set = SetAttr {

@@ -1,7 +1,7 @@
 //! Truncate, punch, zero, allocate.
 
 use super::Target;
-use crate::machine::{Effects, Oss};
+use crate::machine::{CommitReply, Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use store::{MetaStore, ObjectStore, StoreError};
@@ -75,6 +75,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             ExtentOp::Punch => self.stats.punch_count += 1,
             ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.stats.fallocate_count += 1,
         }
-        self.commit_change(now, token, (change.object, &target), change.lock, change.stamp, effects)
+        let protected = (change.lock, change.stamp);
+        self.commit_change(now, token, (change.object, &target), protected, CommitReply::AtOnce, effects)
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes into an object.
 
 use super::Target;
-use crate::machine::{Effects, Oss};
+use crate::machine::{CommitReply, Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
@@ -13,6 +13,7 @@ pub(super) struct Write {
     pub offset_bytes: u64,
     pub lock: LockId,
     pub stamp: WallTime,
+    pub is_answered: bool,
     pub data: Bytes,
 }
 
@@ -24,7 +25,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         write: Write,
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        let Write { object, offset_bytes, lock, stamp, data } = write;
+        let Write { object, offset_bytes, lock, stamp, is_answered, data } = write;
         let byte_count = data.len() as u64;
         if data.is_empty() {
             return Err(Status::Invalid);
@@ -33,12 +34,19 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             return Err(Status::TooBig);
         }
         let target = self.check_write(token, object, lock, Extent::at(offset_bytes, byte_count))?;
-        self.check_space(token)?;
+        let space = self.objects.space();
+        if !is_answered && token.replay.is_none() {
+            self.check_space(token)?;
+            if space.avail_bytes == 0 {
+                return Err(Status::NoSpace);
+            }
+        }
         if !matches!(target, Target::Gone(_)) {
             let written = self.objects.write(&object, offset_bytes, &data);
             written.map_err(|error| self.store_status(object, &error))?;
         }
         self.stats.write.add(byte_count);
-        self.commit_change(now, token, (object, &target), lock, stamp, effects)
+        let reply = CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space) };
+        self.commit_change(now, token, (object, &target), (lock, stamp), reply, effects)
     }
 }

@@ -295,7 +295,13 @@ impl World {
     }
 
     pub fn write_request(&self, object: ObjectId, offset_bytes: u64, lock: LockId) -> Request {
-        Request::Ost(OstRequest::Write { object, offset_bytes, lock, stamp: self.now.wall })
+        Request::Ost(OstRequest::Write {
+            object,
+            offset_bytes,
+            lock,
+            stamp: self.now.wall,
+            is_answered: false,
+        })
     }
 
     pub fn write(

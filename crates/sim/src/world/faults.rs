@@ -36,7 +36,7 @@ impl World {
             let is_full = self.is_full;
             self.trace(|| format!("disks full: {is_full}"));
             for server in self.servers.values() {
-                server.objects.set_full(self.is_full);
+                server.objects.set_low(self.is_full);
             }
         }
     }
@@ -109,7 +109,7 @@ impl World {
         if self.is_full {
             self.is_full = false;
             for server in self.servers.values() {
-                server.objects.set_full(false);
+                server.objects.set_low(false);
             }
         }
         self.trace(|| format!("{id} dies (power failure: {is_power})"));

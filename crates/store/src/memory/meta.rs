@@ -246,6 +246,7 @@ impl MetaStore for MemoryMeta {
             total_bytes: TOTAL_BYTES,
             free_bytes: free,
             avail_bytes: free,
+            reserve_bytes: TOTAL_BYTES / 32,
             total_inode_count: TOTAL_BYTES / 4096,
             free_inode_count: free / 4096,
         }

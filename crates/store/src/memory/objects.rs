@@ -31,6 +31,9 @@ pub(super) enum Mutation {
     Destroy,
 }
 
+/// Room that a device that is `low` still has, as far as anybody is told.
+const RESERVE_BYTES: u64 = 16 << 20;
+
 type Objects = BTreeMap<ObjectId, Blocks>;
 
 struct State {
@@ -44,6 +47,7 @@ struct State {
     rotten: BTreeSet<(ObjectId, u64)>,
     emptied: BTreeSet<ObjectId>,
     full: bool,
+    low: bool,
     failing: bool,
     poisoned: bool,
     kicked: bool,
@@ -62,6 +66,7 @@ impl Default for State {
             rotten: BTreeSet::new(),
             emptied: BTreeSet::new(),
             full: false,
+            low: false,
             failing: false,
             poisoned: false,
             kicked: false,
@@ -138,6 +143,11 @@ impl MemoryObjects {
     /// A full device: nothing more can be allocated.
     pub fn set_full(&self, is_full: bool) {
         self.state().full = is_full;
+    }
+
+    /// A device that is full but for its reserve.
+    pub fn set_low(&self, is_low: bool) {
+        self.state().low = is_low;
     }
 
     /// Bytes of the device.
@@ -356,7 +366,8 @@ impl ObjectStore for MemoryObjects {
         Space {
             total_bytes: state.capacity_bytes,
             free_bytes: free,
-            avail_bytes: free,
+            avail_bytes: if state.low { 0 } else { free },
+            reserve_bytes: RESERVE_BYTES,
             total_inode_count: state.capacity_bytes / BLOCK_BYTES,
             free_inode_count: free / BLOCK_BYTES,
         }

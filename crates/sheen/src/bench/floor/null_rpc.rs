@@ -179,6 +179,7 @@ fn to_rpc(request: &fuse::Request) -> (Request, Bytes, Kind) {
                 offset_bytes: write.offset,
                 lock: LockId::default(),
                 stamp: WallTime::default(),
+                is_answered: false,
             };
             return (Request::Ost(body), write.data.clone(), Kind::Modifying);
         }

@@ -1,0 +1,578 @@
+//! Data that writes have left here and that no OST has yet.
+//!
+//! A write through the page cache is answered from here while this client holds the file's write-back lock: then nobody else has
+//! the file open, or is told its size, before the data are written. Each piece pins the extent lock that it was
+//! written under, so that this lock goes back only after the data, and is named to a restarted OST. Pieces of one object never
+//! overlap; what is written over data that are on their way is sent after them.
+
+use crate::ctx::{Ctx, Outcome, mdt_of};
+use crate::executor::{Receiver, Sender, oneshot};
+use crate::locks::Pin;
+use crate::ops::io::{File, note_results};
+use crate::ops::open::be_writer;
+use crate::state::{Connection, State};
+use base::layout::Piece;
+use base::{Duration, Extent, Fid, ObjectId, Status, TargetId, Time, WallTime};
+use bytes::Bytes;
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::lock::bits;
+use wire::{LockMode, LockPolicy, OstRequest, Resource};
+
+/// Pieces lie within ranges of an object that are as long as this, from 0 on; a full one is sent at once.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// Older data are sent, whether somebody waits for them or not.
+const AGE_MAX: Duration = Duration::from_millis(1000);
+/// Bytes for one OST that are here or on their way at most, unless an operator says otherwise (`osc.*.max_dirty_mb`).
+pub(crate) const DIRTY_BYTES_MAX: u64 = 32 << 20;
+/// Pieces of one object here at most: random writes make many small ones.
+const PIECE_COUNT_MAX: usize = 256;
+/// After the write-back lock of a file has gone it is asked for again, by writers, this often.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1000);
+/// How often data are sent anew when their MDT has evicted this client meanwhile.
+const SEND_TRY_COUNT: u32 = 8;
+
+/// Bytes of one object that were written under one lock.
+struct Kept {
+    bytes: Body,
+    pin: Pin,
+    /// Of the last write that it holds.
+    stamp: WallTime,
+    since: Time,
+    number: u64,
+}
+
+enum Body {
+    /// As it came.
+    Whole(Bytes),
+    /// Grows, or is written over.
+    Own(Vec<u8>),
+}
+
+impl Body {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Body::Whole(bytes) => bytes,
+            Body::Own(bytes) => bytes,
+        }
+    }
+
+    fn own(&mut self) -> &mut Vec<u8> {
+        if let Body::Whole(bytes) = self {
+            *self = Body::Own(bytes.to_vec());
+        }
+        match self {
+            Body::Own(bytes) => bytes,
+            Body::Whole(_) => unreachable!("made its own above"),
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Body::Whole(bytes) => bytes,
+            Body::Own(bytes) => bytes.into(),
+        }
+    }
+}
+
+impl Kept {
+    fn byte_count(&self) -> u64 {
+        self.bytes.as_slice().len() as u64
+    }
+}
+
+/// One piece of those that a new one touches, ascending, with the new one over them.
+fn merge(former: Vec<(u64, Kept)>, (new_start, new): (u64, Kept)) -> (u64, Kept) {
+    let new_end = new_start + new.byte_count();
+    let mut former = former.into_iter();
+    let Some((first, mut merged)) = former.next() else { return (new_start, new) };
+    if first > new_start {
+        // What is between them comes with the new one.
+        let mut bytes = vec![0; (first - new_start) as usize];
+        bytes.extend_from_slice(merged.bytes.as_slice());
+        merged.bytes = Body::Own(bytes);
+    }
+    let first = first.min(new_start);
+    let bytes = merged.bytes.own();
+    for (start, later) in former {
+        bytes.resize((start - first) as usize, 0);
+        bytes.extend_from_slice(later.bytes.as_slice());
+        merged.since = merged.since.min(later.since);
+        merged.number = merged.number.min(later.number);
+    }
+    if bytes.len() < (new_end - first) as usize {
+        bytes.resize((new_end - first) as usize, 0);
+    }
+    bytes[(new_start - first) as usize..(new_end - first) as usize].copy_from_slice(new.bytes.as_slice());
+    merged.stamp = new.stamp;
+    (first, merged)
+}
+
+/// A piece on its way.
+#[derive(Clone)]
+struct Sent {
+    object: ObjectId,
+    extent: Extent,
+    bytes: Bytes,
+    pin: Pin,
+    stamp: WallTime,
+    number: u64,
+}
+
+#[derive(Default)]
+struct DirtyObject {
+    /// By first byte.
+    kept: BTreeMap<u64, Kept>,
+    /// Extents on their way, with the numbers of their pieces.
+    sent: Vec<(u64, Extent)>,
+    /// Woken, by being dropped, when something has arrived or is lost.
+    waiters: Vec<Sender<()>>,
+}
+
+impl DirtyObject {
+    fn kept_within(&self, extent: Extent) -> impl Iterator<Item = (Extent, &Kept)> + '_ {
+        let first = self.kept.range(..=extent.start).next_back().map_or(extent.start, |(start, _)| *start);
+        self.kept
+            .range(first..extent.end.max(first))
+            .map(|(start, kept)| (Extent::at(*start, kept.byte_count()), kept))
+            .filter(move |(own, _)| own.overlaps(extent))
+    }
+
+    fn is_under_way(&self, extent: Extent) -> bool {
+        self.sent.iter().any(|(_, sent)| sent.overlaps(extent))
+    }
+
+    /// Whether something of `extent` that is not younger than the piece `number` is still here.
+    fn has_until(&self, extent: Extent, number: u64) -> bool {
+        self.kept_within(extent).any(|(_, kept)| kept.number <= number)
+            || self.sent.iter().any(|(own, sent)| *own <= number && sent.overlaps(extent))
+    }
+}
+
+/// Everything of this client that no OST has.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    objects: BTreeMap<ObjectId, DirtyObject>,
+    /// Here and on the way.
+    byte_counts: BTreeMap<TargetId, u64>,
+    /// Number of the youngest piece.
+    last_number: u64,
+    room_waiters: Vec<Sender<()>>,
+    has_ager: bool,
+}
+
+impl Dirty {
+    pub(crate) fn byte_count(&self, target: TargetId) -> u64 {
+        self.byte_counts.get(&target).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn has_file(&self, fid: Fid) -> bool {
+        self.objects_of(fid).next().is_some()
+    }
+
+    fn objects_of(&self, fid: Fid) -> impl Iterator<Item = ObjectId> + '_ {
+        let first = ObjectId { fid, component: 0, stripe: 0 };
+        self.objects.range(first..).map(|(object, _)| *object).take_while(move |object| object.fid == fid)
+    }
+
+    /// Asserts that the sums are those of the pieces.
+    pub(crate) fn check(&self) {
+        let mut byte_counts: BTreeMap<TargetId, u64> = BTreeMap::new();
+        for object in self.objects.values() {
+            assert!(!object.kept.is_empty() || !object.sent.is_empty());
+            let mut end = 0;
+            for (start, kept) in &object.kept {
+                assert!(*start >= end && kept.byte_count() > 0, "pieces are apart");
+                end = start + kept.byte_count();
+                *byte_counts.entry(kept.pin.target).or_default() += kept.byte_count();
+            }
+        }
+        for (target, byte_count) in byte_counts {
+            assert!(self.byte_count(target) >= byte_count);
+        }
+    }
+}
+
+impl State {
+    /// Whether writes of a file may be answered before an OST has them.
+    fn may_keep_back(&self, fid: Fid) -> bool {
+        let Ok(mdt) = mdt_of(fid) else { return false };
+        self.write_back_lock(mdt, fid) && !self.lease_left(mdt).is_zero()
+    }
+
+    fn write_back_lock(&self, mdt: TargetId, fid: Fid) -> bool {
+        let (resource, policy) = (Resource::Inode(fid), LockPolicy::Bits(bits::WRITE_BACK));
+        self.connections
+            .get(&mdt)
+            .is_some_and(|connection| connection.locks.find(resource, LockMode::Pw, policy).is_some())
+    }
+
+    /// An id for the write-back lock of a file that this client writes through the page cache, unless it has it.
+    pub(crate) fn want_write_back(&mut self, fid: Fid, is_writer: bool) -> Option<base::LockId> {
+        let mdt = mdt_of(fid).ok().filter(|mdt| is_writer && !self.write_back_lock(*mdt, fid))?;
+        let now = self.now.time;
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            node.write_back_asked_at = now;
+        }
+        self.offer(mdt)
+    }
+
+    pub(crate) fn is_cached_writer(&self, fid: Fid) -> bool {
+        self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count > 0)
+    }
+
+    /// Whether a writer without the lock should ask for it.
+    fn is_write_back_due(&self, fid: Fid) -> bool {
+        let is_due = |node: &crate::nodes::Node| {
+            node.cached_writer_count > 0
+                && node.write_back_asked_at.after(LOCK_RETRY_INTERVAL) <= self.now.time
+        };
+        self.nodes.by_fid(fid).is_some_and(is_due)
+            && mdt_of(fid).is_ok_and(|mdt| !self.write_back_lock(mdt, fid))
+    }
+
+    /// Keeps the pieces of a write back, if all of them can be: `pins` are the locks over them. Returns what is to be sent now.
+    fn keep_back(
+        &mut self,
+        file: &File,
+        extent: Extent,
+        pieces: &[Piece],
+        data: &Bytes,
+        pins: &BTreeMap<u32, Pin>,
+    ) -> Option<Vec<Sent>> {
+        let is_fit = |piece: &Piece| {
+            let object = self.dirty.objects.get(&file.layout.object(piece.stripe));
+            let pin = pins.get(&piece.stripe);
+            pin.is_some_and(|pin| {
+                // Others wait for what was written there under another lock.
+                object.is_none_or(|object| {
+                    object.kept_within(piece.object_extent).all(|(_, kept)| kept.pin == *pin)
+                })
+            })
+        };
+        if !self.may_keep_back(file.fid) || !pieces.iter().all(is_fit) {
+            return None;
+        }
+        self.note_data_change(file.fid);
+        let stamp = self.stamp();
+        let mut due = Vec::new();
+        for piece in pieces {
+            let pin = *pins.get(&piece.stripe)?;
+            let object = file.layout.object(piece.stripe);
+            let mut start = piece.object_extent.start;
+            while start < piece.object_extent.end {
+                let end = (start / PIECE_BYTES_MAX + 1) * PIECE_BYTES_MAX;
+                let part = Extent::new(start, end.min(piece.object_extent.end));
+                let at = (piece.file_offset_bytes - extent.start + start - piece.object_extent.start) as usize;
+                let bytes = data.slice(at..at + part.byte_count() as usize);
+                let first = self.put_piece(object, part, bytes, pin, stamp);
+                let is_full = self.dirty.objects.get(&object).is_some_and(|known| {
+                    known.kept.get(&first).is_some_and(|kept| kept.byte_count() == PIECE_BYTES_MAX)
+                });
+                if is_full {
+                    due.extend(self.take_to_send(object, part, |_| true));
+                }
+                start = part.end;
+            }
+        }
+        Some(due)
+    }
+
+    /// Puts bytes into one range of an object, over what is there; where the piece begins that they are in now.
+    fn put_piece(&mut self, object: ObjectId, part: Extent, bytes: Bytes, pin: Pin, stamp: WallTime) -> u64 {
+        self.dirty.last_number += 1;
+        let range_start = part.start / PIECE_BYTES_MAX * PIECE_BYTES_MAX;
+        let range = Extent::at(range_start, PIECE_BYTES_MAX);
+        // Those that it overlaps or touches.
+        let touched = Extent::new(part.start.saturating_sub(1).max(range.start), (part.end + 1).min(range.end));
+        let known = self.dirty.objects.entry(object).or_default();
+        let own = known.kept_within(touched).filter(|(_, kept)| kept.pin == pin).map(|(own, _)| own.start);
+        let own: Vec<u64> = own.collect();
+        let former: Vec<(u64, Kept)> =
+            own.into_iter().filter_map(|start| Some((start, known.kept.remove(&start)?))).collect();
+        let former_bytes: u64 = former.iter().map(|(_, kept)| kept.byte_count()).sum();
+        let former_count = former.len();
+        let new = Kept {
+            bytes: Body::Whole(bytes),
+            pin,
+            stamp,
+            since: self.now.time,
+            number: self.dirty.last_number,
+        };
+        let (first, merged) = merge(former, (part.start, new));
+        let count = self.dirty.byte_counts.entry(pin.target).or_default();
+        *count = *count + merged.byte_count() - former_bytes;
+        known.kept.insert(first, merged);
+        // Each piece pins once.
+        match former_count {
+            0 => {
+                if let Some(connection) = self.connections.get_mut(&pin.target) {
+                    connection.locks.pin(pin.lock);
+                }
+            }
+            _ => (1..former_count).for_each(|_| self.unpin(pin)),
+        }
+        first
+    }
+
+    /// Takes the pieces of an object that overlap `extent` and fit, and that nothing on its way has to arrive before.
+    fn take_to_send(&mut self, object: ObjectId, extent: Extent, is_fit: impl Fn(&Kept) -> bool) -> Vec<Sent> {
+        let Some(known) = self.dirty.objects.get_mut(&object) else { return Vec::new() };
+        let ready = known.kept_within(extent).filter(|(own, kept)| is_fit(kept) && !known.is_under_way(*own));
+        let ready: Vec<Extent> = ready.map(|(own, _)| own).collect();
+        let mut sent = Vec::with_capacity(ready.len());
+        for extent in ready {
+            let Some(kept) = known.kept.remove(&extent.start) else { continue };
+            known.sent.push((kept.number, extent));
+            let Kept { pin, stamp, number, .. } = kept;
+            sent.push(Sent { object, extent, bytes: kept.bytes.into_bytes(), pin, stamp, number });
+        }
+        sent
+    }
+
+    /// Sends what overlaps `extent` and is not younger than the piece `number`; what to wait for, if something is left.
+    fn write_out_step(&mut self, object: ObjectId, extent: Extent, number: u64) -> (Vec<Sent>, Option<Receiver<()>>) {
+        let sent = self.take_to_send(object, extent, |kept| kept.number <= number);
+        let known = self.dirty.objects.get_mut(&object).filter(|known| known.has_until(extent, number));
+        let waiting = known.map(|known| {
+            let (sender, receiver) = oneshot();
+            known.waiters.push(sender);
+            receiver
+        });
+        (sent, waiting)
+    }
+
+    /// A piece has arrived or is lost.
+    fn end_sending(&mut self, sent: &Sent, outcome: Outcome<()>) {
+        if let Some(known) = self.dirty.objects.get_mut(&sent.object) {
+            known.sent.retain(|(number, extent)| *number != sent.number || *extent != sent.extent);
+            known.waiters.clear();
+            if known.kept.is_empty() && known.sent.is_empty() {
+                self.dirty.objects.remove(&sent.object);
+            }
+        }
+        self.give_room(sent.pin.target, sent.extent.byte_count());
+        self.unpin(sent.pin);
+        if let Err(status) = outcome {
+            self.lose(sent.object.fid, status);
+        }
+    }
+
+    fn give_room(&mut self, target: TargetId, byte_count: u64) {
+        if let Some(count) = self.dirty.byte_counts.get_mut(&target) {
+            *count = count.saturating_sub(byte_count);
+        }
+        self.dirty.room_waiters.clear();
+    }
+
+    /// Data that were answered are lost: who writes the file is told, and the kernel forgets them.
+    fn lose(&mut self, fid: Fid, status: Status) {
+        let status = if status == Status::NoSpace { status } else { Status::Io };
+        self.fail_writers(fid, status);
+        self.drop_unasked(fid.inode_number(), Extent::WHOLE);
+    }
+
+    /// An OST has evicted this client: what it had not got yet must not reach it any more, for others may have written since.
+    pub(crate) fn lose_dirty(&mut self, target: TargetId) {
+        let mut lost = Vec::new();
+        for (object, known) in &mut self.dirty.objects {
+            let is_there = |kept: &Kept| kept.pin.target == target;
+            let byte_count: u64 =
+                known.kept.values().filter(|kept| is_there(kept)).map(Kept::byte_count).sum();
+            if byte_count > 0 {
+                known.kept.retain(|_, kept| !is_there(kept));
+                known.waiters.clear();
+                lost.push((object.fid, byte_count));
+            }
+        }
+        self.dirty.objects.retain(|_, known| !known.kept.is_empty() || !known.sent.is_empty());
+        for (fid, byte_count) in lost {
+            self.give_room(target, byte_count);
+            self.lose(fid, Status::Io);
+        }
+    }
+
+    fn has_room(&self, target: TargetId, object: ObjectId, byte_count: u64) -> bool {
+        let count_max = self.connections.get(&target).map_or(0, Connection::keepable_bytes);
+        let count = self.dirty.byte_count(target);
+        let is_piece_count_fit = self
+            .dirty
+            .objects
+            .get(&object)
+            .is_none_or(|known| known.kept.len() + known.sent.len() < PIECE_COUNT_MAX);
+        count + byte_count <= count_max && is_piece_count_fit
+    }
+
+    /// Where a piece goes that has no room now.
+    fn full_target(&self, file: &File, pieces: &[Piece]) -> Option<TargetId> {
+        pieces.iter().find_map(|piece| {
+            let target = file.target(piece.stripe).ok()?;
+            let object = file.layout.object(piece.stripe);
+            (!self.has_room(target, object, piece.object_extent.byte_count())).then_some(target)
+        })
+    }
+
+    /// One of the OSTs, or an operator, does not allow as much as this at all.
+    fn is_too_much(&self, file: &File, pieces: &[Piece]) -> bool {
+        pieces.iter().any(|piece| {
+            let known = file.target(piece.stripe).ok().and_then(|target| self.connections.get(&target));
+            known.is_none_or(|known| known.keepable_bytes() < piece.object_extent.byte_count())
+        })
+    }
+}
+
+/// Whether a write may be kept back; waits for room for it. Holds no locks, for others may wait for those.
+pub(crate) async fn make_room(ctx: &Ctx, file: &File, pieces: &[Piece]) -> bool {
+    if ctx.with(|state| state.is_write_back_due(file.fid)) {
+        let (asking, fid) = (ctx.clone(), file.fid);
+        ctx.spawn(async move {
+            // Without an answer this goes on as it is.
+            let _ = crate::ops::attr::ask_inode(&asking, fid).await;
+        });
+    }
+    loop {
+        if ctx.with(|state| state.is_too_much(file, pieces) || !state.may_keep_back(file.fid)) {
+            return false;
+        }
+        let Some(target) = ctx.with(|state| state.full_target(file, pieces)) else { return true };
+        let (objects, receiver) = ctx.with(|state| {
+            let (sender, receiver) = oneshot();
+            state.dirty.room_waiters.push(sender);
+            let is_there = |(_, known): &(&ObjectId, &DirtyObject)| {
+                known.kept.values().any(|kept| kept.pin.target == target)
+            };
+            let objects = state.dirty.objects.iter().filter(is_there).map(|(object, _)| *object);
+            (objects.collect::<Vec<_>>(), receiver)
+        });
+        for object in objects {
+            begin_write_out(ctx, object, |_| true);
+        }
+        receiver.await;
+    }
+}
+
+/// Keeps a write back; false when it has to be sent.
+pub(crate) fn keep_back(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    pieces: &[Piece],
+    data: &Bytes,
+    pins: &BTreeMap<u32, Pin>,
+) -> bool {
+    let Some(due) = ctx.with(|state| state.keep_back(file, extent, pieces, data, pins)) else { return false };
+    send_all(ctx, due);
+    if ctx.with(|state| !state.dirty.objects.is_empty() && !std::mem::replace(&mut state.dirty.has_ager, true)) {
+        ctx.spawn(write_out_aged(ctx.clone()));
+    }
+    true
+}
+
+/// Sends what has been here for long, until nothing is.
+async fn write_out_aged(ctx: Ctx) {
+    loop {
+        ctx.sleep(AGE_MAX).await;
+        let objects: Vec<ObjectId> = ctx.with(|state| state.dirty.objects.keys().copied().collect());
+        if objects.is_empty() {
+            ctx.with(|state| state.dirty.has_ager = false);
+            return;
+        }
+        let now = ctx.now().time;
+        for object in objects {
+            begin_write_out(&ctx, object, |kept| kept.since.after(AGE_MAX) <= now);
+        }
+    }
+}
+
+fn begin_write_out(ctx: &Ctx, object: ObjectId, is_fit: impl Fn(&Kept) -> bool) {
+    let sent = ctx.with(|state| state.take_to_send(object, Extent::WHOLE, is_fit));
+    send_all(ctx, sent);
+}
+
+fn send_all(ctx: &Ctx, sent: Vec<Sent>) {
+    for sent in sent {
+        ctx.spawn(send(ctx.clone(), sent));
+    }
+}
+
+async fn send(ctx: Ctx, sent: Sent) {
+    let outcome = send_patiently(&ctx, &sent).await;
+    ctx.with(|state| state.end_sending(&sent, outcome));
+}
+
+async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<()> {
+    let Sent { object, extent, bytes, pin, stamp, .. } = sent;
+    let mut tries = 0;
+    loop {
+        be_writer(ctx, object.fid).await?;
+        let request = OstRequest::Write {
+            object: *object,
+            offset_bytes: extent.start,
+            lock: pin.lock,
+            stamp: *stamp,
+            is_answered: true,
+        };
+        let result = ctx.ost(pin.target, request, bytes.clone(), Kind::Modifying).await;
+        let outcome = note_results(ctx, object.fid, vec![(pin.target, result)]);
+        let Err(status) = outcome else { return Ok(()) };
+        tries += 1;
+        // Its MDT has evicted this client, and counts it as a writer no more; the OST has not.
+        let is_locked = ctx.with(|state| {
+            state.connections.get(&pin.target).is_some_and(|known| known.locks.get(pin.lock).is_some())
+        });
+        if status != Status::Evicted || !is_locked || tries >= SEND_TRY_COUNT {
+            return Err(status);
+        }
+    }
+}
+
+/// Returns when the OST has everything that was written to `extent` of an object before, or it is lost.
+async fn write_out(ctx: &Ctx, object: ObjectId, extent: Extent) {
+    let number = ctx.with(|state| state.dirty.last_number);
+    loop {
+        let (sent, waiting) = ctx.with(|state| state.write_out_step(object, extent, number));
+        send_all(ctx, sent);
+        let Some(waiting) = waiting else { return };
+        waiting.await;
+    }
+}
+
+/// The same of these pieces of a file.
+pub(crate) async fn write_out_pieces(ctx: &Ctx, file: &File, pieces: impl IntoIterator<Item = (u32, Extent)>) {
+    if ctx.with(|state| state.dirty.objects.is_empty()) {
+        return;
+    }
+    for (stripe, extent) in pieces {
+        write_out(ctx, file.layout.object(stripe), extent).await;
+    }
+}
+
+/// The same of a whole file.
+pub(crate) async fn write_out_file(ctx: &Ctx, fid: Fid) {
+    let objects: Vec<ObjectId> = ctx.with(|state| state.dirty.objects_of(fid).collect());
+    write_out_objects(ctx, objects).await;
+}
+
+/// The same of everything.
+pub(crate) async fn write_out_all(ctx: &Ctx) {
+    let objects: Vec<ObjectId> = ctx.with(|state| state.dirty.objects.keys().copied().collect());
+    write_out_objects(ctx, objects).await;
+}
+
+async fn write_out_objects(ctx: &Ctx, objects: Vec<ObjectId>) {
+    // All of them begin before one is waited for.
+    for object in &objects {
+        begin_write_out(ctx, *object, |_| true);
+    }
+    for object in objects {
+        write_out(ctx, object, Extent::WHOLE).await;
+    }
+}
+
+/// A lock on an object goes back: what was written under it goes first.
+pub(crate) fn write_out_unasked(ctx: &Ctx, object: ObjectId) {
+    if ctx.with(|state| state.dirty.objects.contains_key(&object)) {
+        let ctx2 = ctx.clone();
+        ctx.spawn(async move { write_out(&ctx2, object, Extent::WHOLE).await });
+    }
+}

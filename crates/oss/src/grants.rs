@@ -1,0 +1,74 @@
+//! How much clients may answer writers for before this target has it. What was answered must find room: it may use the reserve of
+//! the device, of which all of it together is a small part.
+
+use base::ClientId;
+use std::collections::BTreeMap;
+use store::Space;
+
+/// Enough for one client to keep a device busy.
+const GRANT_BYTES_MAX: u64 = 32 << 20;
+/// Of the reserve: the targets of one device have the same one, and their logs need it too.
+const RESERVE_SHARE: u64 = 8;
+/// Of what is left beside the reserve: nobody knows it to the byte while others write.
+const AVAIL_SHARE: u64 = 8;
+
+/// Bytes by client. One to whom less is granted than before may still have as much under way for a while.
+#[derive(Debug, Default)]
+pub struct Grants {
+    by_client: BTreeMap<ClientId, u64>,
+}
+
+impl Grants {
+    /// What a client may keep back from now on; nothing when the device is full but for its reserve.
+    pub fn renew(&mut self, client: ClientId, space: &Space) -> u64 {
+        self.by_client.remove(&client);
+        let granted: u64 = self.by_client.values().sum();
+        // Half of what is left: there may come more clients.
+        let share = (space.reserve_bytes / RESERVE_SHARE).saturating_sub(granted) / 2;
+        let grant = share.min(GRANT_BYTES_MAX).min(space.avail_bytes / AVAIL_SHARE);
+        if grant > 0 {
+            self.by_client.insert(client, grant);
+        }
+        grant
+    }
+
+    pub fn drop_client(&mut self, client: ClientId) {
+        self.by_client.remove(&client);
+    }
+
+    /// Of all clients.
+    pub fn total_bytes(&self) -> u64 {
+        self.by_client.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(avail_bytes: u64, reserve_bytes: u64) -> Space {
+        Space { avail_bytes, reserve_bytes, ..Space::default() }
+    }
+
+    #[test]
+    fn all_grants_together_are_a_part_of_the_reserve() {
+        let mut grants = Grants::default();
+        let space = space(1 << 40, 1 << 30);
+        for client in 0..100 {
+            let granted = grants.renew(ClientId(client), &space);
+            assert!(granted <= GRANT_BYTES_MAX);
+        }
+        assert!(grants.total_bytes() <= (1 << 30) / RESERVE_SHARE);
+        assert_eq!(grants.renew(ClientId(0), &space), GRANT_BYTES_MAX, "the first still has all of its own");
+        (0..100).for_each(|client| grants.drop_client(ClientId(client)));
+        assert_eq!(grants.total_bytes(), 0);
+    }
+
+    #[test]
+    fn nothing_is_granted_of_a_device_that_is_full_but_for_its_reserve() {
+        let mut grants = Grants::default();
+        assert_eq!(grants.renew(ClientId(1), &space(1 << 20, 1 << 30)), (1 << 20) / AVAIL_SHARE);
+        assert_eq!(grants.renew(ClientId(1), &space(0, 1 << 30)), 0);
+        assert_eq!(grants.total_bytes(), 0);
+    }
+}
