@@ -63,6 +63,8 @@ pub enum TargetSetting {
     ModifyingInFlight(usize),
     IdleLockCount(usize),
     IdleLockAge(Duration),
+    /// Bytes that writes may leave here before the OST has them; zero: none.
+    DirtyBytes(u64),
     /// Gives all idle locks back, once.
     DropIdleLocks,
 }
@@ -87,6 +89,11 @@ pub struct TargetStatus {
     pub eviction_count: u64,
     pub bounds: InFlightBounds,
     pub idle_locks: IdleLockBounds,
+    /// Bytes that writes may leave here before the OST has them, as an operator and as the OST have it.
+    pub dirty_bytes_max: u64,
+    pub grant_bytes: u64,
+    /// Those that are here or on their way.
+    pub dirty_bytes: u64,
     pub lock_count: usize,
     pub idle_lock_count: usize,
     pub resource_count: usize,
@@ -138,7 +145,7 @@ impl Client {
         self.with_state(|state| {
             let connection = state.connections.get(&target)?;
             let nids = state.config.as_ref().and_then(|config| Some(config.target(target)?.nids.clone()));
-            Some(status_of(connection, nids.unwrap_or_default()))
+            Some(status_of(connection, nids.unwrap_or_default(), state.dirty.byte_count(target)))
         })
     }
 
@@ -151,7 +158,7 @@ impl Client {
     }
 }
 
-fn status_of(connection: &Connection, nids: Vec<String>) -> TargetStatus {
+fn status_of(connection: &Connection, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
     TargetStatus {
         stats: connection.stats.clone(),
         state: state_word(connection.import.state()),
@@ -165,6 +172,9 @@ fn status_of(connection: &Connection, nids: Vec<String>) -> TargetStatus {
         eviction_count: connection.eviction_count,
         bounds: connection.import.bounds(),
         idle_locks: connection.idle_locks,
+        dirty_bytes_max: connection.dirty_bytes_max,
+        grant_bytes: connection.grant_bytes,
+        dirty_bytes,
         lock_count: connection.locks.lock_count(),
         idle_lock_count: connection.locks.idle_count(),
         resource_count: connection.locks.resource_count(),
@@ -202,6 +212,7 @@ impl State {
             }
             TargetSetting::IdleLockCount(count) => connection.idle_locks.count = count,
             TargetSetting::IdleLockAge(age) => connection.idle_locks.age = age,
+            TargetSetting::DirtyBytes(byte_count) => connection.dirty_bytes_max = byte_count,
             TargetSetting::DropIdleLocks => {
                 idle = connection.locks.take_idle(now.time, Duration::MAX, 0, usize::MAX);
             }

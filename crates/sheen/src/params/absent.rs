@@ -6,9 +6,8 @@ const NO_READ_AHEAD: &str = "the kernel reads ahead; see llite.*.max_read_ahead_
 const NO_STATAHEAD: &str = "a listing brings names and attributes together; see llite.*.statahead_max";
 const NO_ADAPTIVE: &str =
     "timeouts are fixed and nothing that a client says changes them; see docs/recovery.md";
-const NO_WRITE_BACK: &str =
-    "the mount keeps no dirty data of its own: each write of the kernel becomes its requests at once";
-const NO_GRANT: &str = "space is not granted ahead of writes, which are answered by the OST";
+const NO_GRANT: &str =
+    "what clients keep has room in the reserve; a grant is renewed with each write and ends with the session";
 const NO_POOL: &str = "servers ask for single locks back; clients bound unused ones with lru_size";
 const NO_UPCALL: &str = "clients send supplementary groups with the requests that need them";
 const NO_JOBS: &str = "requests carry no job id yet";
@@ -48,9 +47,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("llite.*.root_squash", "servers trust every client until transport security exists"),
     ("llite.*.nosquash_nids", "servers trust every client until transport security exists"),
     ("osc.*.max_pages_per_rpc", "a request carries what the kernel asks for, 1 MiB at most, cut at stripes"),
-    ("osc.*.max_dirty_mb", NO_WRITE_BACK),
-    ("osc.*.cur_dirty_bytes", NO_WRITE_BACK),
-    ("osc.*.cur_grant_bytes", NO_GRANT),
     ("osc.*.grant_shrink", NO_GRANT),
     ("osc.*.grant_shrink_interval", NO_GRANT),
     ("osc.*.short_io_bytes", "data always travel in the request's own frame"),
@@ -87,7 +83,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("obdfilter.*.brw_size", "a request carries 4 MiB at most"),
     ("obdfilter.*.degraded", "files take the OSTs in turn; osc.*.active takes one out of use"),
     ("obdfilter.*.precreate_batch", "objects are made by their first write"),
-    ("obdfilter.*.tot_granted", NO_GRANT),
     ("obdfilter.*.tot_dirty", NO_GRANT),
     ("obdfilter.*.tot_pending", NO_GRANT),
     ("osd-*.*.read_cache_enable", "data lie in the kernel's page cache"),

@@ -10,6 +10,9 @@ use base::{Duration, TargetId, TargetKind};
 use client::{IdleLockBounds, Setting, TargetSetting, TargetStatus};
 use std::sync::Arc;
 
+/// Lustre's highest.
+const DIRTY_MB_MAX: u64 = 2000;
+
 /// One mount and one of its targets.
 pub struct Session {
     mount: Arc<Mount>,
@@ -98,6 +101,20 @@ pub static OSC: Class<Session> = Class {
             read: |session: &Session| Some(format::rpc_stats(&session.status()?.stats)),
             write: Some(Write::Clear(|session| session.set(TargetSetting::ClearStats))),
         },
+        Param {
+            name: "max_dirty_mb",
+            doc: "MiB that writers may leave with the mount before the OST has them; 0: none.",
+            read: |session| Some((session.status()?.dirty_bytes_max >> 20).to_string()),
+            write: Some(Write::Number(0..=DIRTY_MB_MAX, |session, mb| {
+                session.set(TargetSetting::DirtyBytes(mb << 20));
+            })),
+        },
+        read_only("cur_dirty_bytes", "Bytes that the mount keeps for the OST or has on the way to it.", |session| {
+            Some(session.status()?.dirty_bytes.to_string())
+        }),
+        read_only("cur_grant_bytes", "Bytes that the OST lets the mount keep.", |session| {
+            Some(session.status()?.grant_bytes.to_string())
+        }),
         read_only("ost_conn_uuid", "NIDs of the OST.", |session| Some(format::nids(&session.status()?.nids))),
     ],
 };

@@ -190,6 +190,9 @@ pub static OST: Class<Ost> = Class {
                 ost.owner.submit(oss::Input::Tick);
             })),
         },
+        read_only("tot_granted", "Bytes that clients may keep before the OST has them.", |ost| {
+            Some(ost.owner.with(|oss| oss.granted_bytes()).to_string())
+        }),
         read_only("num_exports", "Clients with a session on an OST.", |ost| {
             Some(ost.owner.with(|oss| oss.core().clients().count().to_string()))
         }),
