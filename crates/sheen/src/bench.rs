@@ -7,14 +7,23 @@
 mod cost;
 mod figures;
 mod floor;
+mod pattern;
+mod place;
+mod plan;
 mod rounds;
+mod settings;
+mod tool;
 mod worker;
 
+use crate::say;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use figures::Report;
 use floor::{Floor, NullMount};
-use rounds::{Place, Plan};
+use pattern::Pattern;
+use place::Place;
+use plan::{Act, Kind, Plan};
+use settings::Settings;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -34,22 +43,45 @@ pub enum What {
     Stream(Options),
     /// What `ls -l` does to a directory, cold and warm
     Ls(Options),
+    /// Processes that map one file, cold: front to back, a part of every MiB, pages at random
+    Mmap(Mmap),
+    /// A tree as tools walk it, cold and warm; or small files, and a tree that is copied
+    Tree(Tree),
     #[command(hide = true)]
     Worker(worker::Task),
     #[command(hide = true)]
     NullMount(floor::Serve),
 }
 
+/// What all measurements take.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct Common {
     /// Directory to measure; what the rounds make in it is removed again
     pub dir: PathBuf,
-    /// Processes at a time [default: 1,2,4; ls: 1]
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub procs: Vec<u32>,
     /// Rounds
     #[arg(short = 'n', default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+    /// Measure this directory too, in turn, and print the ratio
+    #[arg(long, value_name = "OTHERDIR")]
+    pub compare: Option<PathBuf>,
+    /// Makes the caches of the mount cold where they are to be cold (else: drop_caches, which needs root)
+    #[arg(long, value_name = "CMD")]
+    pub remount: Option<String>,
+    /// Set these while the directory is measured, and compare it with itself without them
+    #[arg(long, value_name = "PATH=VALUE,…", conflicts_with = "compare")]
+    pub params: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub common: Common,
+    /// Processes at a time [default: 1,2,4; stream: 1,4; ls: 1]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub procs: Vec<u32>,
     /// Files per process, or in the directory that is listed
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub files: u32,
@@ -59,41 +91,48 @@ pub struct Options {
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
-    /// For programs
-    #[arg(long)]
-    pub json: bool,
-    /// Measure this directory too, in turn, and print the ratio
-    #[arg(long, value_name = "OTHERDIR", conflicts_with = "floor")]
-    pub compare: Option<PathBuf>,
-    /// Makes the caches of the mount cold before each cold listing (else: drop_caches, which needs root)
-    #[arg(long, value_name = "CMD")]
-    pub remount: Option<String>,
     /// `stream`: read with cold caches, of servers too (drop_caches, or --remount)
     #[arg(long)]
     pub cold: bool,
     /// Compare with a null file system: what this machine allows
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with_all = ["compare", "params"])]
     pub floor: Option<Floor>,
 }
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
-    Md,
-    Io,
-    Stream,
-    Ls,
+#[derive(Clone, Debug, Args)]
+pub struct Mmap {
+    #[command(flatten)]
+    pub common: Common,
+    /// Processes at a time
+    #[arg(long, value_delimiter = ',', default_value = "16", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub procs: Vec<u32>,
+    /// MiB of the file
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub mib: u32,
+    /// What each process touches, one byte of a page [default: all three]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub pattern: Vec<Pattern>,
 }
 
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Kind::Md => "md",
-            Kind::Io => "io",
-            Kind::Stream => "stream",
-            Kind::Ls => "ls",
-        }
-    }
+#[derive(Clone, Debug, Args)]
+pub struct Tree {
+    #[command(flatten)]
+    pub common: Common,
+    /// Files of the tree; with --small also of each process
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub files: u32,
+    /// Directories of the tree, its top included, 16 in each
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub dirs: u32,
+    /// Of each file of the tree
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(..=16_777_216))]
+    pub bytes: u32,
+    /// Instead of walks: small files written and read, the tree copied, packed, unpacked, removed
+    #[arg(long)]
+    pub small: bool,
+    /// Processes that write and read small files [default: 1,2,4]
+    #[arg(long, value_delimiter = ',', requires = "small", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub procs: Vec<u32>,
 }
 
 /// The command.
@@ -102,49 +141,115 @@ impl Kind {
 /// A directory that cannot be measured, a worker that fails.
 pub fn run(arguments: &Bench) -> Result<()> {
     match &arguments.what {
-        What::Md(options) => measure(Kind::Md, options),
-        What::Io(options) => measure(Kind::Io, options),
-        What::Stream(options) => measure(Kind::Stream, options),
-        What::Ls(options) => measure(Kind::Ls, options),
+        What::Md(options) => simple(Kind::Md, options, &[1, 2, 4]),
+        What::Io(options) => simple(Kind::Io, options, &[1, 2, 4]),
+        What::Stream(options) => simple(Kind::Stream, options, &[1, 4]),
+        What::Ls(options) => simple(Kind::Ls, options, &[1]),
+        What::Mmap(options) => mmap(options),
+        What::Tree(options) => tree(options),
         What::Worker(task) => worker::run(task),
         What::NullMount(task) => floor::serve(task),
     }
 }
 
-fn measure(kind: Kind, options: &Options) -> Result<()> {
-    let floor = options.floor.map(NullMount::new).transpose()?;
-    let other = match (&options.compare, &floor) {
-        (Some(dir), _) => Some(dir.clone()),
-        (None, Some(floor)) => Some(floor.dir().to_owned()),
-        (None, None) => None,
-    };
-    let procs = match (options.procs.as_slice(), kind) {
-        ([], Kind::Ls) => vec![1],
-        ([], Kind::Md | Kind::Io) => vec![1, 2, 4],
-        ([], Kind::Stream) => vec![1, 4],
-        (given, _) => given.to_vec(),
-    };
+fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
     let plan = Plan {
-        kind,
-        procs,
-        rounds: options.rounds,
+        procs: or_usual(&options.procs, usual_procs),
         file_count: options.files,
         mib: options.mib,
-        remount: options.remount.clone(),
         is_cold: options.cold,
         is_mixed: options.mixed,
+        ..Plan::new(kind, &options.common)
+    };
+    let floor = options.floor.map(NullMount::new).transpose()?;
+    measure(kind.word(), &options.common, floor.as_ref(), &[plan])
+}
+
+fn mmap(options: &Mmap) -> Result<()> {
+    let plan = Plan {
+        procs: options.procs.clone(),
+        mib: options.mib,
+        patterns: or_usual(&options.pattern, &Pattern::ALL),
+        ..Plan::new(Kind::Mmap, &options.common)
+    };
+    measure("mmap", &options.common, None, &[plan])
+}
+
+fn tree(options: &Tree) -> Result<()> {
+    let of_tree = |kind: Kind| Plan {
+        procs: vec![1],
+        file_count: options.files,
+        directory_count: options.dirs,
+        file_bytes: options.bytes,
+        ..Plan::new(kind, &options.common)
+    };
+    let plans = if options.small {
+        let files = Plan { procs: or_usual(&options.procs, &[1, 2, 4]), ..of_tree(Kind::Small) };
+        vec![of_tree(Kind::Move), files]
+    } else {
+        vec![of_tree(Kind::Walk)]
+    };
+    measure("tree", &options.common, None, &plans)
+}
+
+fn or_usual<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
+    if given.is_empty() { usual.to_vec() } else { given.to_vec() }
+}
+
+impl Plan {
+    fn new(kind: Kind, common: &Common) -> Plan {
+        Plan {
+            kind,
+            procs: Vec::new(),
+            rounds: common.rounds,
+            file_count: 0,
+            directory_count: 0,
+            file_bytes: 0,
+            mib: 0,
+            remount: common.remount.clone(),
+            is_cold: false,
+            is_mixed: false,
+            patterns: Vec::new(),
+        }
+    }
+}
+
+/// Measures and prints, the plans one after the other in one report, which the first one describes.
+fn measure(name: &'static str, common: &Common, floor: Option<&NullMount>, plans: &[Plan]) -> Result<()> {
+    let settings = common.params.as_deref().map(Settings::parse).transpose()?;
+    let other = match (&common.compare, floor, &settings) {
+        (Some(dir), ..) => Some(dir.clone()),
+        (None, Some(floor), _) => Some(floor.dir().to_owned()),
+        (None, None, Some(_)) => Some(common.dir.clone()),
+        (None, None, None) => None,
     };
     // Each has its own directory, which goes when it is dropped, also after an error.
-    let place = Place::new(&options.dir)?;
+    let mut place = Place::new(&common.dir)?;
+    place.settings = settings;
     let mut other = other.as_deref().map(Place::new).transpose()?;
     if let Some(other) = &mut other {
-        other.null_pid = floor.as_ref().and_then(NullMount::pid);
+        other.null_pid = floor.and_then(NullMount::pid);
     }
-    let figures = rounds::run(&plan, &place, other.as_ref())?;
-    let report = Report::new(&plan, &place, other.as_ref(), figures);
-    let text = if options.json { report.to_json()? } else { report.to_text() };
+    let first = plans.first().context("there is something to measure")?;
+    let mut report = Report::new(name, first, &place, other.as_ref());
+    for plan in plans {
+        note_missing(plan.kind);
+        report.add(&rounds::run(plan, &place, other.as_ref())?);
+    }
+    let text = if common.json { report.to_json()? } else { report.to_text() };
     print!("{text}");
     Ok(())
+}
+
+/// Says which phases are left out for want of their program.
+fn note_missing(kind: Kind) {
+    for phase in kind.phases() {
+        if let Act::Tool { tool, .. } = phase.act
+            && !tool.is_here()
+        {
+            say::note(format_args!("'{}' is skipped: there is no {} here", phase.name, tool.program()));
+        }
+    }
 }
 
 /// Makes caches cold: by the operator's command, or by the kernel's switch.

@@ -6,7 +6,7 @@
 //! contain dots.
 
 mod absent;
-mod format;
+pub mod format;
 mod glob;
 mod global;
 mod management;

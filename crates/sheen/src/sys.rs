@@ -265,6 +265,39 @@ pub fn make_fifo(path: &Path) -> io::Result<()> {
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o644) })
 }
 
+/// A file, mapped to be read.
+pub struct Mapping {
+    address: *const u8,
+    byte_count: usize,
+}
+
+impl Mapping {
+    pub fn new(file: &File) -> io::Result<Mapping> {
+        let byte_count = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), byte_count, protection, flags, file.as_raw_fd(), 0) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { address: address.cast(), byte_count })
+    }
+
+    /// `None` beyond the end. What cannot be read, or was cut off since, ends the process by SIGBUS.
+    pub fn byte(&self, offset_bytes: usize) -> Option<u8> {
+        // SAFETY: it is in the mapping, which lives as long as this; others may write there, so the read is volatile.
+        (offset_bytes < self.byte_count).then(|| unsafe { self.address.add(offset_bytes).read_volatile() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it is our own mapping, and nothing refers to it any more.
+        unsafe { libc::munmap(self.address.cast_mut().cast(), self.byte_count) };
+    }
+}
+
 fn check(result: i32) -> io::Result<()> {
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

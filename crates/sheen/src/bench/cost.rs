@@ -19,6 +19,7 @@ pub struct Daemons {
     server_pids: Option<BTreeSet<u32>>,
     /// The process of the mount serves targets too: its CPU time is that of both.
     is_client_serving: bool,
+    fsname: String,
     /// Number of the mount, which names its parameters; `None` for what has no counters.
     number: Option<String>,
 }
@@ -46,12 +47,20 @@ impl Daemons {
             pids.remove(&client.pid);
             pids
         });
-        Some(Daemons { client_pid: client.pid, server_pids, is_client_serving, number: Some(number) })
+        let client_pid = client.pid;
+        Some(Daemons { client_pid, server_pids, is_client_serving, fsname, number: Some(number) })
     }
 
     /// A process that is client and server at once and counts nothing.
     pub fn null(pid: u32) -> Daemons {
-        Daemons { client_pid: pid, server_pids: Some(BTreeSet::new()), is_client_serving: true, number: None }
+        let server_pids = Some(BTreeSet::new());
+        Daemons { client_pid: pid, server_pids, is_client_serving: true, ..Daemons::default() }
+    }
+
+    /// All of them.
+    pub fn pids(&self) -> BTreeSet<u32> {
+        let servers = self.server_pids.iter().flatten().copied();
+        servers.chain([self.client_pid]).collect()
     }
 
     fn cpu(&self) -> Option<Cpu> {
@@ -63,22 +72,58 @@ impl Daemons {
         })
     }
 
-    fn requests(&self) -> Requests {
-        let Some(number) = &self.number else { return Requests::new() };
-        let mut counts = Requests::new();
+    fn counts(&self) -> Option<Counts> {
+        let number = self.number.as_ref()?;
+        let mut counts = Counts::default();
         for class in ["mdc", "osc"] {
             for (_, text) in params(self.client_pid, &format!("{class}.*-{number}.stats")) {
-                for (kind, count) in samples(&text) {
-                    *counts.entry(kind).or_default() += count;
+                for row in rows(&text) {
+                    *counts.requests.entry(row.name).or_default() += row.count;
                 }
             }
         }
-        counts
+        for (_, text) in params(self.client_pid, &format!("osc.*-{number}.rpc_stats")) {
+            for (pages, count) in read_sizes(&text) {
+                *counts.reads_by_pages.entry(pages).or_default() += count;
+            }
+        }
+        let of_servers = |pid| params(pid, &format!("obdfilter.{}-OST*.stats", self.fsname));
+        for (_, text) in self.pids().into_iter().flat_map(of_servers) {
+            let read = rows(&text).into_iter().filter(|row| row.name == "read_bytes");
+            counts.read_bytes += read.map(|row| row.sum).sum::<u64>();
+        }
+        Some(counts)
     }
 }
 
 /// How many requests of each kind.
 pub type Requests = BTreeMap<String, u64>;
+/// How many read requests of so many pages of 4 KiB at most, and of more than half as many: the rows of `rpc_stats`.
+pub type Sizes = BTreeMap<u64, u64>;
+
+/// What a mount has asked for, and OSTs have read for it (and for others, if there are any).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub requests: Requests,
+    pub reads_by_pages: Sizes,
+    pub read_bytes: u64,
+}
+
+impl Counts {
+    /// Who has set a counter to zero meanwhile has nothing counted.
+    fn since(mut self, before: &Counts) -> Counts {
+        for (kind, count) in &mut self.requests {
+            *count = count.saturating_sub(before.requests.get(kind).copied().unwrap_or(0));
+        }
+        for (pages, count) in &mut self.reads_by_pages {
+            *count = count.saturating_sub(before.reads_by_pages.get(pages).copied().unwrap_or(0));
+        }
+        self.requests.retain(|_, count| *count > 0);
+        self.reads_by_pages.retain(|_, count| *count > 0);
+        self.read_bytes = self.read_bytes.saturating_sub(before.read_bytes);
+        self
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
@@ -89,7 +134,7 @@ struct Cpu {
 /// Runs from before a phase until after it.
 pub struct Meter {
     daemons: Daemons,
-    requests: Requests,
+    counts: Option<Counts>,
     cpu: Cpu,
 }
 
@@ -97,27 +142,24 @@ impl Meter {
     /// `None` when nobody can be asked.
     pub fn start(daemons: Option<Daemons>) -> Option<Meter> {
         let daemons = daemons?;
-        let requests = daemons.requests();
+        let counts = daemons.counts();
         let cpu = daemons.cpu()?;
-        Some(Meter { daemons, requests, cpu })
+        Some(Meter { daemons, counts, cpu })
     }
 
-    /// What so many operations have cost. `None` when a process has ended meanwhile.
-    pub fn stop(self, operation_count: u64) -> Option<Cost> {
+    /// What so many operations have cost; requests are to be divided by a number of their own. `None` when a process has
+    /// ended meanwhile.
+    pub fn stop(self, operation_count: u64, rpc_unit_count: u64) -> Option<Cost> {
         let cpu = self.daemons.cpu()?;
-        let before = self.requests;
-        let mut requests = self.daemons.requests();
-        for (kind, count) in &mut requests {
-            *count = count.saturating_sub(before.get(kind).copied().unwrap_or(0));
-        }
-        requests.retain(|_, count| *count > 0);
+        let counts = self.daemons.counts().zip(self.counts);
         let servers = cpu.servers.zip(self.cpu.servers);
         Some(Cost {
             operation_count,
+            rpc_unit_count,
             client_cpu: cpu.client.saturating_sub(self.cpu.client),
             server_cpu: servers.map(|(after, before)| after.saturating_sub(before)),
             is_client_serving: self.daemons.is_client_serving,
-            requests: self.daemons.number.is_some().then_some(requests),
+            counts: counts.map(|(after, before)| after.since(&before)),
         })
     }
 }
@@ -126,22 +168,62 @@ impl Meter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub operation_count: u64,
+    /// Operations, or directories.
+    pub rpc_unit_count: u64,
     pub client_cpu: Duration,
     /// `None` without servers in processes of their own on this machine.
     pub server_cpu: Option<Duration>,
     pub is_client_serving: bool,
     /// `None` for what counts no requests.
-    pub requests: Option<Requests>,
+    pub counts: Option<Counts>,
 }
 
-/// Counts of a `stats` text: `NAME N samples [UNIT] …`.
-fn samples(text: &str) -> Vec<(String, u64)> {
+impl Cost {
+    pub fn us_per_operation(&self, cpu: Duration) -> f64 {
+        cpu.as_secs_f64() * 1e6 / (self.operation_count as f64).max(1.0)
+    }
+
+    pub fn rpcs_per_unit(&self) -> Option<f64> {
+        let sum: u64 = self.counts.as_ref()?.requests.values().sum();
+        Some(sum as f64 / (self.rpc_unit_count as f64).max(1.0))
+    }
+}
+
+/// Of a `stats` text: `NAME N samples [UNIT] MIN MAX SUM …`; without figures the sum is 0.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    name: String,
+    count: u64,
+    sum: u64,
+}
+
+fn rows(text: &str) -> Vec<Row> {
     let row = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let (name, count) = (words.next()?, words.next()?.parse().ok()?);
-        (words.next() == Some("samples")).then(|| (name.to_owned(), count))
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
+        let is_row = words.get(2) == Some(&"samples");
+        is_row.then_some(Row {
+            name: words.first()?.to_string(),
+            count: number(1)?,
+            sum: number(6).unwrap_or(0),
+        })
     };
     text.lines().filter_map(row).collect()
+}
+
+/// Reads of an `rpc_stats` text, by the pages of each: `256:  N PERCENT SUM | …`.
+fn read_sizes(text: &str) -> Vec<(u64, u64)> {
+    let row = |line: &str| {
+        let (pages, rest) = line.split_once(':')?;
+        let (digits, scale) = match pages.strip_suffix('K') {
+            Some(digits) => (digits, 1024),
+            None => (pages, 1),
+        };
+        let pages = digits.parse::<u64>().ok()? * scale;
+        Some((pages, rest.split_ascii_whitespace().next()?.parse().ok()?))
+    };
+    let table = text.lines().skip_while(|line| !line.starts_with("pages per rpc")).skip(1);
+    table.map_while(row).collect()
 }
 
 fn params(pid: u32, pattern: &str) -> Vec<(String, String)> {

@@ -1,12 +1,14 @@
 //! Medians, spreads and ratios, for people and for programs.
 
-use super::cost::{Cost, Requests};
-use super::rounds::{Place, Plan, Sample, Samples};
+use super::cost::{Cost, Counts, Requests, Sizes};
+use super::pattern::PAGE_BYTES;
+use super::place::Place;
+use super::plan::{Kind, Plan};
+use super::rounds::{Sample, Samples};
 use crate::mount_table;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -18,8 +20,16 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<Measured>,
     rounds: u32,
-    files_per_process: u32,
-    mib_per_process: u32,
+    /// Files of each process; in a directory that is listed, or in a tree, of all.
+    files: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_directories: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_file_bytes: Option<u32>,
+    /// Of each process; of the file that all map.
+    mib: u32,
+    #[serde(skip)]
+    amount: String,
     figures: Vec<Figure>,
 }
 
@@ -27,6 +37,9 @@ pub struct Report {
 struct Measured {
     path: String,
     file_system: String,
+    /// In force while it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,35 +70,83 @@ pub struct CostSummary {
     pub client_serves_targets: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpcs: Option<Summary>,
+    /// `operation` or `directory`.
+    pub rpcs_are_per: &'static str,
     /// Of all rounds together.
     pub operation_count: u64,
     pub rpcs_by_kind: Requests,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Reads>,
+}
+
+/// What was read from OSTs for a phase of which it is known what it needs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reads {
+    /// Pages of the pattern, each once for all processes.
+    pub needed_bytes: u64,
+    /// Bytes that OSTs read, over those that were needed.
+    pub bytes_per_needed: Summary,
+    /// Of all read requests, those in the rows of 256 pages (1 MiB) and more of `rpc_stats`, each of which holds what has
+    /// more than half as many pages.
+    pub large_share: Summary,
+    /// Of all rounds together, by the row of `rpc_stats`.
+    pub rpcs_by_pages: Sizes,
+}
+
+/// Pages of 1 MiB.
+const LARGE_PAGES: u64 = (1 << 20) / PAGE_BYTES;
+
+impl Reads {
+    fn of(counts: &[&Counts], needed_bytes: u64) -> Option<Reads> {
+        let mut rpcs_by_pages = Sizes::new();
+        for (pages, count) in counts.iter().flat_map(|counts| &counts.reads_by_pages) {
+            *rpcs_by_pages.entry(*pages).or_default() += count;
+        }
+        let per_needed = |counts: &&Counts| counts.read_bytes as f64 / (needed_bytes as f64).max(1.0);
+        let large_share = |counts: &&Counts| {
+            let large: u64 = counts.reads_by_pages.range(LARGE_PAGES..).map(|(_, count)| count).sum();
+            large as f64 / (counts.reads_by_pages.values().sum::<u64>() as f64).max(1.0)
+        };
+        let all = |of: &dyn Fn(&&Counts) -> f64| Summary::of(&counts.iter().map(of).collect::<Vec<f64>>());
+        let (bytes_per_needed, large_share) = (all(&per_needed)?, all(&large_share)?);
+        Some(Reads { needed_bytes, bytes_per_needed, large_share, rpcs_by_pages })
+    }
 }
 
 impl CostSummary {
     /// `None` when there was a round without.
-    pub fn of(samples: &[Sample]) -> Option<CostSummary> {
+    fn of(samples: &[Sample], needed_bytes: Option<u64>) -> Option<CostSummary> {
         let costs: Vec<&Cost> = samples.iter().map(|sample| sample.cost.as_ref()).collect::<Option<_>>()?;
-        let per_operation = |cost: &Cost, amount: f64| amount / (cost.operation_count as f64).max(1.0);
         let all = |of: &dyn Fn(&Cost) -> Option<f64>| {
-            let each = |cost: &&Cost| Some(per_operation(cost, of(cost)?));
-            costs.iter().map(each).collect::<Option<Vec<f64>>>().and_then(|each| Summary::of(&each))
+            let each = costs.iter().map(|cost| of(cost)).collect::<Option<Vec<f64>>>();
+            each.and_then(|each| Summary::of(&each))
         };
+        let counts: Option<Vec<&Counts>> = costs.iter().map(|cost| cost.counts.as_ref()).collect();
         let mut rpcs_by_kind = Requests::new();
-        for (kind, count) in costs.iter().flat_map(|cost| cost.requests.iter().flatten()) {
+        for (kind, count) in counts.iter().flatten().flat_map(|counts| &counts.requests) {
             *rpcs_by_kind.entry(kind.clone()).or_default() += count;
         }
+        let is_per_operation = costs.iter().all(|cost| cost.rpc_unit_count == cost.operation_count);
         Some(CostSummary {
-            client_cpu_us: all(&|cost| Some(cost.client_cpu.as_secs_f64() * 1e6))?,
-            server_cpu_us: all(&|cost| Some(cost.server_cpu?.as_secs_f64() * 1e6)),
+            client_cpu_us: all(&|cost| Some(cost.us_per_operation(cost.client_cpu)))?,
+            server_cpu_us: all(&|cost| Some(cost.us_per_operation(cost.server_cpu?))),
             client_serves_targets: costs.iter().any(|cost| cost.is_client_serving),
-            rpcs: all(&|cost| Some(cost.requests.as_ref()?.values().sum::<u64>() as f64)),
+            rpcs: all(&Cost::rpcs_per_unit),
+            rpcs_are_per: if is_per_operation { "operation" } else { "directory" },
             operation_count: costs.iter().map(|cost| cost.operation_count).sum(),
             rpcs_by_kind,
+            reads: counts.zip(needed_bytes).and_then(|(counts, needed)| Reads::of(&counts, needed)),
         })
     }
 
-    /// Client and server, µs, and requests.
+    /// Heads of the columns of `to_text`.
+    fn heads(&self) -> String {
+        let rpcs = format!("RPCs/{}", if self.rpcs_are_per == "directory" { "dir" } else { "op" });
+        let reads = if self.reads.is_some() { "  read/x  >=1MiB" } else { "" };
+        format!(" {:>9} {:>9} {rpcs:>9}{reads}", "client us", "server us")
+    }
+
+    /// Client and server, µs, and requests; then reads.
     fn to_text(&self) -> String {
         let server = match &self.server_cpu_us {
             Some(server) => format!("{:.1}", server.median),
@@ -93,7 +154,12 @@ impl CostSummary {
             None => "-".to_owned(),
         };
         let rpcs = self.rpcs.as_ref().map_or_else(|| "-".to_owned(), |rpcs| format!("{:.3}", rpcs.median));
-        format!(" {:>9.1} {server:>9} {rpcs:>9}", self.client_cpu_us.median)
+        let mut text = format!(" {:>9.1} {server:>9} {rpcs:>9}", self.client_cpu_us.median);
+        if let Some(Reads { bytes_per_needed, large_share, .. }) = &self.reads {
+            // Writing to memory cannot fail.
+            let _ = write!(text, " {:>8.2} {:>6.1}%", bytes_per_needed.median, large_share.median * 100.0);
+        }
+        text
     }
 }
 
@@ -123,19 +189,27 @@ impl Summary {
 }
 
 impl Report {
-    pub fn new(plan: &Plan, place: &Place, other: Option<&Place>, samples: Vec<Samples>) -> Report {
+    pub fn new(name: &'static str, plan: &Plan, place: &Place, other: Option<&Place>) -> Report {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let is_tree = matches!(plan.kind, Kind::Walk | Kind::Move);
         Report {
-            bench: plan.kind.word(),
+            bench: name,
             kernel: kernel.trim().to_string(),
             cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
-            directory: Measured::new(&place.measured),
-            other: other.map(|other| Measured::new(&other.measured)),
+            directory: Measured::new(place),
+            other: other.map(Measured::new),
             rounds: plan.rounds,
-            files_per_process: plan.file_count,
-            mib_per_process: plan.mib,
-            figures: samples.iter().filter_map(Figure::new).collect(),
+            files: plan.file_count,
+            tree_directories: is_tree.then_some(plan.directory_count),
+            tree_file_bytes: is_tree.then_some(plan.file_bytes),
+            mib: plan.mib,
+            amount: plan.amount(),
+            figures: Vec::new(),
         }
+    }
+
+    pub fn add(&mut self, samples: &[Samples]) {
+        self.figures.extend(samples.iter().filter_map(Figure::new));
     }
 
     pub fn to_json(&self) -> Result<String> {
@@ -148,15 +222,11 @@ impl Report {
             // Writing to memory cannot fail.
             let _ = writeln!(text, "{}", line.trim_end());
         };
-        line(format!("{} of {} ({})", self.bench, self.directory.path, self.directory.file_system));
+        line(format!("{} of {}", self.bench, self.directory.to_text()));
         if let Some(other) = &self.other {
-            line(format!("against {} ({})", other.path, other.file_system));
+            line(format!("against {}", other.to_text()));
         }
-        let amount = match self.bench {
-            "io" | "stream" => format!("{} MiB per process", self.mib_per_process),
-            _ => format!("{} files", self.files_per_process),
-        };
-        line(format!("n={}, {amount}, Linux {}, {} CPUs", self.rounds, self.kernel, self.cpu_count));
+        line(format!("n={}, {}, Linux {}, {} CPUs", self.rounds, self.amount, self.kernel, self.cpu_count));
         let costs = || self.figures.iter().flat_map(|figure| [&figure.cost, &figure.other_cost]).flatten();
         if costs().any(|cost| cost.client_serves_targets) {
             line("CPU of client and server: one process has both, the figure is of both".to_owned());
@@ -164,26 +234,34 @@ impl Report {
         let mut heads =
             format!("{:<16} {:>5} {:>11} {:>7} {:<6}", "operation", "procs", "median", "spread", "unit");
         heads.push_str(if self.other.is_some() { "    against  spread   ratio" } else { "" });
-        for is_there in [self.has_cost(|figure| &figure.cost), self.has_cost(|figure| &figure.other_cost)] {
-            heads.push_str(if is_there { " client us server us   RPCs/op" } else { "" });
-        }
+        let cost_heads = |of: &dyn Fn(&Figure) -> &Option<CostSummary>| {
+            let cost = self.figures.iter().find_map(|figure| of(figure).as_ref());
+            cost.map(CostSummary::heads).unwrap_or_default()
+        };
+        heads.push_str(&cost_heads(&|figure| &figure.cost));
+        heads.push_str(&cost_heads(&|figure| &figure.other_cost));
         line(heads);
         for figure in &self.figures {
             line(figure.to_text());
         }
         text
     }
-
-    fn has_cost(&self, of: impl Fn(&Figure) -> &Option<CostSummary>) -> bool {
-        self.figures.iter().any(|figure| of(figure).is_some())
-    }
 }
 
 impl Measured {
-    fn new(path: &Path) -> Measured {
+    fn new(place: &Place) -> Measured {
         let file_system =
-            mount_table::above(path).map_or_else(|| "unknown".to_string(), |mounted| mounted.kind);
-        Measured { path: path.display().to_string(), file_system }
+            mount_table::above(&place.measured).map_or_else(|| "unknown".to_string(), |mounted| mounted.kind);
+        Measured {
+            path: place.measured.display().to_string(),
+            file_system,
+            params: place.settings.as_ref().map(|settings| settings.text().to_owned()),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let params = self.params.as_ref().map(|params| format!(" with {params}")).unwrap_or_default();
+        format!("{} ({}){params}", self.path, self.file_system)
     }
 }
 
@@ -196,8 +274,9 @@ impl Figure {
         let ratio =
             other.as_ref().filter(|other| other.median > 0.0).map(|other| directory.median / other.median);
         let (operation, unit) = (samples.phase.name, samples.phase.unit.word());
-        let cost = CostSummary::of(&samples.of_place);
-        let other_cost = other.as_ref().and_then(|_| CostSummary::of(&samples.of_other));
+        let cost = CostSummary::of(&samples.of_place, samples.needed_bytes);
+        let other_cost =
+            other.as_ref().and_then(|_| CostSummary::of(&samples.of_other, samples.needed_bytes));
         Some(Figure { operation, processes: samples.procs, unit, directory, other, ratio, cost, other_cost })
     }
 

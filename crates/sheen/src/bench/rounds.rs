@@ -1,81 +1,21 @@
 //! Rounds: start workers, begin each phase at once, take the time of the slowest.
 
-use super::cost::{Cost, Daemons, Meter};
-use super::worker::{Phase, Step, Unit};
-use super::{Kind, make_cold};
-use crate::say;
-use crate::sys;
+use super::cost::{Cost, Meter};
+use super::make_cold;
+use super::place::Place;
+use super::plan::{Act, Kind, Phase, Plan, Unit};
+use super::tool::{self, Paths};
 use anyhow::{Context, Result, bail};
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-
-pub struct Plan {
-    pub kind: Kind,
-    pub procs: Vec<u32>,
-    pub rounds: u32,
-    pub file_count: u32,
-    pub mib: u32,
-    pub remount: Option<String>,
-    pub is_cold: bool,
-    /// Entries to list are of several types.
-    pub is_mixed: bool,
-}
-
-/// A directory of our own in the one that is measured.
-pub struct Place {
-    pub measured: PathBuf,
-    /// The process behind a null file system.
-    pub null_pid: Option<u32>,
-    work: PathBuf,
-}
-
-impl Place {
-    /// # Errors
-    /// If nothing can be made in it.
-    pub fn new(measured: &Path) -> Result<Place> {
-        let metadata = fs::metadata(measured);
-        let metadata = metadata.with_context(|| format!("cannot measure {}", measured.display()))?;
-        if !metadata.is_dir() {
-            bail!("cannot measure {}: it is no directory", measured.display());
-        }
-        let measured = measured.canonicalize()?;
-        let work = measured.join(format!("sheen-bench-{}", std::process::id()));
-        fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
-        Ok(Place { measured, null_pid: None, work })
-    }
-
-    /// Who works for it now; after `--remount` these are others.
-    fn daemons(&self) -> Option<Daemons> {
-        self.null_pid.map(Daemons::null).or_else(|| Daemons::of(&self.measured))
-    }
-
-    fn clear(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.work)? {
-            let entry = entry?;
-            let path = entry.path();
-            let is_dir = entry.file_type()?.is_dir();
-            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.with_context(|| format!("cannot remove {}", path.display()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.work) {
-            say::note(format_args!("cannot remove {}: {error}", self.work.display()));
-        }
-    }
-}
 
 /// All rounds of one phase with one number of processes.
 pub struct Samples {
     pub phase: Phase,
     pub procs: u32,
+    /// What has to come from servers, all processes together.
+    pub needed_bytes: Option<u64>,
     pub of_place: Vec<Sample>,
     /// Empty when there is nothing to compare with.
     pub of_other: Vec<Sample>,
@@ -95,20 +35,23 @@ pub struct Sample {
 pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samples>> {
     let mut all = Vec::new();
     for &procs in &plan.procs {
-        let phases = plan.kind.phases().iter();
-        let mut samples: Vec<Samples> = phases
-            .map(|phase| Samples { phase: *phase, procs, of_place: Vec::new(), of_other: Vec::new() })
-            .collect();
-        for place in [Some(place), other].into_iter().flatten().filter(|_| plan.kind == Kind::Ls) {
-            fill(plan, place)?;
-            place.sync();
+        let samples = |phase: &Phase| Samples {
+            phase: *phase,
+            procs,
+            needed_bytes: plan.needed_bytes(phase, procs),
+            of_place: Vec::new(),
+            of_other: Vec::new(),
+        };
+        let mut samples: Vec<Samples> = plan.phases().iter().map(samples).collect();
+        for place in [Some(place), other].into_iter().flatten() {
+            place.fill(plan)?;
         }
         for _ in 0..plan.rounds {
-            for (samples, sample) in samples.iter_mut().zip(round(plan, procs, place)?) {
+            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, place)?) {
                 samples.of_place.push(sample);
             }
             let Some(other) = other else { continue };
-            for (samples, sample) in samples.iter_mut().zip(round(plan, procs, other)?) {
+            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, other)?) {
                 samples.of_other.push(sample);
             }
         }
@@ -120,36 +63,10 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
     Ok(all)
 }
 
-impl Place {
-    /// So that dropping caches finds nothing dirty.
-    fn sync(&self) {
-        if let Ok(dir) = File::open(&self.work) {
-            // A file system that cannot sync a directory is measured all the same.
-            let _ = dir.sync_all();
-        }
-    }
-}
-
-/// Entries to list, each with an xattr where it may have one.
-fn fill(plan: &Plan, place: &Place) -> Result<()> {
-    for number in 0..plan.file_count {
-        let path = place.work.join(format!("name{number}"));
-        make(plan, number, &path).with_context(|| format!("cannot make {}", path.display()))?;
-    }
-    Ok(())
-}
-
-fn make(plan: &Plan, number: u32, path: &Path) -> io::Result<()> {
-    match number % 10 {
-        1 if plan.is_mixed => return std::os::unix::fs::symlink("somewhere", path),
-        2 if plan.is_mixed => return sys::make_fifo(path),
-        3 if plan.is_mixed => fs::create_dir(path)?,
-        // The sizes differ, as they do in life.
-        _ => fs::write(path, [b'x'; 16].get(..number as usize % 16).unwrap_or_default())?,
-    }
-    match sys::set_xattr(path, c"user.bench", b"value") {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-        result => result,
+fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
+    match plan.kind {
+        Kind::Walk | Kind::Move => tool_round(plan, place),
+        Kind::Md | Kind::Io | Kind::Stream | Kind::Ls | Kind::Mmap | Kind::Small => round(plan, procs, place),
     }
 }
 
@@ -161,30 +78,58 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
     let mut workers =
         (0..procs).map(|index| Worker::start(plan, place, index)).collect::<Result<Vec<Worker>>>()?;
     let mut samples = Vec::new();
-    for phase in plan.kind.phases() {
+    for phase in plan.phases() {
         for worker in &mut workers {
             worker.expect_ready()?;
         }
-        if plan.is_cold && matches!(phase.step, Step::StreamIn { .. }) {
-            make_cold(plan.remount.as_deref())?;
-        }
-        let meter = Meter::start(place.daemons());
-        let started = Instant::now();
-        for worker in &mut workers {
-            worker.begin()?;
-        }
-        let amount = workers.iter_mut().map(Worker::expect_done).sum::<Result<u64>>()?;
-        let elapsed = started.elapsed();
-        let cost = meter.and_then(|meter| meter.stop(phase.operation_count(amount)));
-        samples.push(Sample { rate: rate(phase.unit, amount, elapsed), cost });
+        samples.push(measure(plan, place, &phase, || {
+            workers.iter_mut().try_for_each(Worker::begin)?;
+            workers.iter_mut().map(Worker::expect_done).sum()
+        })?);
     }
     for worker in workers {
         worker.end()?;
     }
-    if plan.kind != Kind::Ls {
+    if !plan.kind.has_fixture() {
         place.clear()?;
     }
     Ok(samples)
+}
+
+/// The same by programs of the system, which do as much as they do.
+fn tool_round(plan: &Plan, place: &Place) -> Result<Vec<Sample>> {
+    let paths = Paths::new(&place.work, place.tree())?;
+    let mut samples = Vec::new();
+    for phase in plan.phases() {
+        let Act::Tool { tool, .. } = phase.act else { continue };
+        let perform = || tool::run(&mut tool.command(&paths)).map(|()| u64::from(plan.file_count));
+        samples.push(measure(plan, place, &phase, perform)?);
+    }
+    Ok(samples)
+}
+
+/// One phase, from cold caches where they are to be cold. `perform` says how much it did.
+fn measure(
+    plan: &Plan,
+    place: &Place,
+    phase: &Phase,
+    perform: impl FnOnce() -> Result<u64>,
+) -> Result<Sample> {
+    if plan.is_cold_before(phase.act) {
+        make_cold(plan.remount.as_deref())?;
+    }
+    if let Act::Tool { tool, .. } = phase.act {
+        tool.warm_program()?;
+    }
+    let settings = place.apply_settings()?;
+    let meter = Meter::start(place.daemons());
+    let started = Instant::now();
+    let amount = perform()?;
+    let elapsed = started.elapsed();
+    let operation_count = phase.operation_count(amount);
+    let cost = meter.and_then(|meter| meter.stop(operation_count, plan.rpc_unit_count(operation_count)));
+    drop(settings);
+    Ok(Sample { rate: rate(phase.unit, amount, elapsed), cost })
 }
 
 pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
@@ -209,6 +154,10 @@ impl Worker {
         command.args(["bench", "worker", "--kind", plan.kind.word(), "--dir"]).arg(&place.work);
         for (option, value) in [("--index", index), ("--files", plan.file_count), ("--mib", plan.mib)] {
             command.arg(option).arg(value.to_string());
+        }
+        let patterns: Vec<&str> = plan.patterns.iter().map(|pattern| pattern.word()).collect();
+        if !patterns.is_empty() {
+            command.arg("--patterns").arg(patterns.join(","));
         }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;

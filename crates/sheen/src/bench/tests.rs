@@ -1,8 +1,41 @@
-use super::Kind;
 use super::figures::Summary;
-use super::rounds::rate;
-use super::worker::{Task, Unit, Worker};
+use super::pattern::Pattern;
+use super::place::Place;
+use super::plan::{Kind, Plan, Unit, steps};
+use super::rounds::{self, rate};
+use super::worker::{Task, Worker};
+use super::{Bench, Common, What};
+use clap::Parser;
+use std::path::Path;
 use std::time::Duration;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    bench: Bench,
+}
+
+fn common(words: &[&str]) -> Common {
+    let line = Line::try_parse_from([&["bench"], words].concat()).expect("a command");
+    match line.bench.what {
+        What::Md(options) | What::Io(options) | What::Stream(options) | What::Ls(options) => options.common,
+        What::Mmap(options) => options.common,
+        What::Tree(options) => options.common,
+        What::Worker(_) | What::NullMount(_) => panic!("that measures nothing"),
+    }
+}
+
+fn plan(kind: Kind, dir: &Path) -> Plan {
+    let common = common(&["md", dir.to_str().expect("text"), "-n", "1", "--remount", "true"]);
+    Plan {
+        procs: vec![1],
+        file_count: 20,
+        directory_count: 5,
+        file_bytes: 100,
+        mib: 2,
+        ..Plan::new(kind, &common)
+    }
+}
 
 #[test]
 fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
@@ -10,25 +43,64 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
         (Kind::Md, vec![20; 7]),
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
         (Kind::Stream, vec![2 << 20; 4]),
-        (Kind::Ls, vec![3; 2]),
+        (Kind::Ls, vec![20; 2]),
+        (Kind::Mmap, vec![2 << 20, 1 << 19, 2 << 12]),
+        (Kind::Small, vec![20; 3]),
     ] {
         let dir = tempfile::tempdir().expect("a directory");
-        if kind == Kind::Ls {
-            for name in ["a", "b", "c"] {
-                std::fs::write(dir.path().join(name), name).expect("a file");
+        let place = Place::new(dir.path()).expect("a place");
+        place.fill(&plan(kind, dir.path())).expect("filled");
+        let patterns = Pattern::ALL.to_vec();
+        let task = Task { kind, dir: place.work.clone(), index: 0, files: 20, mib: 2, patterns };
+        let mut worker = Worker::new(&task).expect("a worker");
+        let mut perform = |step| {
+            worker.prepare(step).expect("prepared");
+            worker.perform(step).expect("performed")
+        };
+        let steps = steps(kind, &task.patterns).into_iter();
+        assert_eq!(steps.map(|(_, step)| perform(step)).collect::<Vec<u64>>(), amounts, "{kind:?}");
+        if kind == Kind::Md {
+            assert_eq!(std::fs::read_dir(place.work.join("p0")).expect("it is there").count(), 0);
+        }
+        drop(place);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_tree_has_its_files_and_directories_and_tools_see_all_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = Place::new(dir.path()).expect("a place");
+    let (walk, copy) = (plan(Kind::Walk, dir.path()), plan(Kind::Move, dir.path()));
+    place.fill(&walk).expect("filled");
+    let mut open = vec![place.tree()];
+    let (mut directory_count, mut file_count) = (0, 0);
+    while let Some(directory) = open.pop() {
+        directory_count += 1;
+        for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+            match entry.file_type().expect("a type").is_dir() {
+                true => open.push(entry.path()),
+                false => file_count += 1,
             }
         }
-        let task = Task { kind, dir: dir.path().to_path_buf(), index: 0, files: 20, mib: 2 };
-        let mut worker = Worker::new(&task).expect("a worker");
-        let perform = |phase: &super::worker::Phase| {
-            worker.prepare(phase.step).expect("prepared");
-            worker.perform(phase.step).expect("performed")
-        };
-        assert_eq!(kind.phases().iter().map(perform).collect::<Vec<u64>>(), amounts, "{kind:?}");
-        if kind == Kind::Md {
-            assert_eq!(std::fs::read_dir(dir.path().join("p0")).expect("it is there").count(), 0);
-        }
     }
+    assert_eq!((directory_count, file_count), (5, 20));
+    place.clear().expect("cleared");
+    for plan in [walk, copy] {
+        let phases = plan.phases();
+        let samples = rounds::run(&plan, &place, None).expect("a round");
+        assert_eq!(samples.iter().map(|samples| samples.of_place.len()).sum::<usize>(), phases.len());
+    }
+    assert_eq!(std::fs::read_dir(&place.work).expect("it is there").count(), 0);
+}
+
+#[test]
+fn one_side_is_compared_with_one_thing() {
+    let refused = |words: &[&str]| Line::try_parse_from([&["bench"], words].concat()).is_err();
+    assert!(refused(&["md", "/tmp", "--compare", "/tmp", "--floor", "rpc"]));
+    assert!(refused(&["mmap", "/tmp", "--compare", "/tmp", "--params", "a=1"]));
+    assert!(refused(&["tree", "/tmp", "--procs", "2"]), "walks are of one process");
+    assert!(!refused(&["mmap", "/tmp", "--params", "a=1"]));
 }
 
 #[test]

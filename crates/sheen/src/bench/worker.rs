@@ -1,19 +1,20 @@
 //! One worker process: phases in the order of `Kind::phases`, each begun by a line on standard input and ended by a
 //! line on standard output.
 
-use super::Kind;
+use super::pattern::{PAGE_BYTES, Pattern};
+use super::place::{Place, mapped_block};
+use super::plan::{BLOCK, Kind, Step, steps};
 use crate::sys;
 use anyhow::{Context, Result, ensure};
 use base::Rng;
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
 
 /// How a worker is started; only by ourselves.
 #[derive(Clone, Debug, Args)]
@@ -29,123 +30,8 @@ pub struct Task {
     pub files: u32,
     #[arg(long)]
     pub mib: u32,
-}
-
-/// One phase of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
-    pub name: &'static str,
-    pub step: Step,
-    pub unit: Unit,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    OperationsPerSecond,
-    MibPerSecond,
-}
-
-impl Unit {
-    pub fn word(self) -> &'static str {
-        match self {
-            Unit::OperationsPerSecond => "/s",
-            Unit::MibPerSecond => "MiB/s",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    Mkdir,
-    Create,
-    Stat,
-    Open,
-    Rename,
-    Unlink,
-    Rmdir,
-    Write {
-        block_bytes: u64,
-        is_random: bool,
-    },
-    Read {
-        block_bytes: u64,
-        is_random: bool,
-    },
-    /// 1 MiB after the other into a new file, or out of it.
-    StreamOut {
-        is_direct: bool,
-    },
-    StreamIn {
-        is_direct: bool,
-    },
-    List,
-}
-
-const fn names(name: &'static str, step: Step) -> Phase {
-    Phase { name, step, unit: Unit::OperationsPerSecond }
-}
-
-const fn data(name: &'static str, step: Step) -> Phase {
-    Phase { name, step, unit: Unit::MibPerSecond }
-}
-
-const MD: &[Phase] = &[
-    names("mkdir", Step::Mkdir),
-    names("create", Step::Create),
-    names("stat", Step::Stat),
-    names("open", Step::Open),
-    names("rename", Step::Rename),
-    names("unlink", Step::Unlink),
-    names("rmdir", Step::Rmdir),
-];
-
-const IO: &[Phase] = &[
-    data("write 1M seq", Step::Write { block_bytes: MIB, is_random: false }),
-    data("read 1M seq", Step::Read { block_bytes: MIB, is_random: false }),
-    data("write 1M random", Step::Write { block_bytes: MIB, is_random: true }),
-    data("read 1M random", Step::Read { block_bytes: MIB, is_random: true }),
-    data("write 4K seq", Step::Write { block_bytes: BLOCK, is_random: false }),
-    data("read 4K seq", Step::Read { block_bytes: BLOCK, is_random: false }),
-    data("write 4K random", Step::Write { block_bytes: BLOCK, is_random: true }),
-    data("read 4K random", Step::Read { block_bytes: BLOCK, is_random: true }),
-];
-
-const STREAM: &[Phase] = &[
-    data("write 1M", Step::StreamOut { is_direct: false }),
-    data("read 1M", Step::StreamIn { is_direct: false }),
-    data("write 1M direct", Step::StreamOut { is_direct: true }),
-    data("read 1M direct", Step::StreamIn { is_direct: true }),
-];
-
-const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
-
-impl Phase {
-    /// How many operations so much was: names, or blocks of bytes.
-    pub fn operation_count(&self, amount: u64) -> u64 {
-        match self.step {
-            Step::Write { block_bytes, .. } | Step::Read { block_bytes, .. } => amount / block_bytes,
-            Step::StreamOut { .. } | Step::StreamIn { .. } => amount / MIB,
-            Step::Mkdir
-            | Step::Create
-            | Step::Stat
-            | Step::Open
-            | Step::Rename
-            | Step::Unlink
-            | Step::Rmdir
-            | Step::List => amount,
-        }
-    }
-}
-
-impl Kind {
-    pub fn phases(self) -> &'static [Phase] {
-        match self {
-            Kind::Md => MD,
-            Kind::Io => IO,
-            Kind::Stream => STREAM,
-            Kind::Ls => LS,
-        }
-    }
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub patterns: Vec<Pattern>,
 }
 
 /// The worker's whole life.
@@ -155,13 +41,13 @@ impl Kind {
 pub fn run(task: &Task) -> Result<()> {
     let mut worker = Worker::new(task)?;
     let mut lines = std::io::stdin().lock().lines();
-    for phase in task.kind.phases() {
-        worker.prepare(phase.step)?;
+    for (phase, step) in steps(task.kind, &task.patterns) {
+        worker.prepare(step)?;
         say("ready")?;
         // The parent is gone, or gives up.
         let Some(Ok(_)) = lines.next() else { return Ok(()) };
         let started = Instant::now();
-        let amount = worker.perform(phase.step).with_context(|| format!("{} failed", phase.name))?;
+        let amount = worker.perform(step).with_context(|| format!("{} failed", phase.name))?;
         say(&format!("done {amount} {}", started.elapsed().as_nanos()))?;
     }
     Ok(())
@@ -176,6 +62,7 @@ fn say(line: &str) -> Result<()> {
 
 pub struct Worker {
     dir: PathBuf,
+    index: u32,
     file_count: u32,
     size_bytes: u64,
     rng: Rng,
@@ -184,18 +71,18 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(task: &Task) -> Result<Worker> {
-        // All list one directory; otherwise each has its own.
-        let dir = match task.kind {
-            Kind::Ls => task.dir.clone(),
-            Kind::Md | Kind::Io | Kind::Stream => task.dir.join(format!("p{}", task.index)),
-        };
-        if task.kind != Kind::Ls {
+        // All list one directory or map one file; otherwise each has a directory of its own.
+        let dir = if task.kind.has_fixture() {
+            task.dir.clone()
+        } else {
+            let dir = task.dir.join(format!("p{}", task.index));
             fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        }
+            dir
+        };
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        Ok(Worker { dir, file_count: task.files, size_bytes, rng, block })
+        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block })
     }
 
     /// What must not be measured.
@@ -212,7 +99,10 @@ impl Worker {
             | Step::Rmdir
             | Step::Write { .. }
             | Step::StreamOut { .. }
-            | Step::List => {}
+            | Step::List
+            | Step::Map(_)
+            | Step::WriteFile
+            | Step::ReadFile { .. } => {}
         }
         Ok(())
     }
@@ -232,6 +122,9 @@ impl Worker {
             Step::StreamOut { is_direct } => self.stream_out(is_direct),
             Step::StreamIn { is_direct } => self.stream_in(is_direct),
             Step::List => list(&self.dir),
+            Step::Map(pattern) => self.map(pattern),
+            Step::WriteFile => self.for_each("s", |path| self.write_file(path)),
+            Step::ReadFile { .. } => self.for_each("s", |path| self.read_file(path)),
         }
     }
 
@@ -241,6 +134,34 @@ impl Worker {
             operation(&path).with_context(|| format!("at {}", path.display()))?;
         }
         Ok(u64::from(self.file_count))
+    }
+
+    fn write_file(&self, path: &Path) -> std::io::Result<()> {
+        File::create_new(path)?.write_all(self.small())
+    }
+
+    fn read_file(&self, path: &Path) -> std::io::Result<()> {
+        let mut found = Vec::with_capacity(BLOCK as usize + 1);
+        File::open(path)?.read_to_end(&mut found)?;
+        if found == self.small() { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+    }
+
+    fn small(&self) -> &[u8] {
+        self.block.get(..BLOCK as usize).unwrap_or_default()
+    }
+
+    /// Reads one byte of each page of the pattern through a mapping; returns the bytes of these pages.
+    fn map(&self, pattern: Pattern) -> Result<u64> {
+        let mapping = sys::Mapping::new(&File::open(Place::mapped(&self.dir))?)?;
+        let block = mapped_block();
+        let mut page_count = 0;
+        for page in pattern.pages(self.size_bytes / PAGE_BYTES, self.index) {
+            let offset = page * PAGE_BYTES;
+            let wanted = block.get((offset % MIB) as usize).copied();
+            ensure!(mapping.byte(offset as usize) == wanted, "page {page} is not what was written");
+            page_count += 1;
+        }
+        Ok(page_count * PAGE_BYTES)
     }
 
     fn data_path(&self) -> PathBuf {

@@ -1,4 +1,4 @@
-use super::{Daemons, Meter, samples};
+use super::{Counts, Daemons, Meter, Row, read_sizes, rows};
 use crate::sys;
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,32 @@ fn of_a_stats_text_the_counted_rows_are_taken() {
     let text = "snapshot_time             1.2 secs.nsecs\n\
                 mds_close                 3 samples [usecs] 25 57 109 4603\n\
                 cross_mdt                 2 samples [reqs]\n";
-    assert_eq!(samples(text), [("mds_close".to_owned(), 3), ("cross_mdt".to_owned(), 2)]);
+    let row = |name: &str, count, sum| Row { name: name.to_owned(), count, sum };
+    assert_eq!(rows(text), [row("mds_close", 3, 109), row("cross_mdt", 2, 0)]);
+}
+
+#[test]
+fn sizes_of_reads_are_in_the_first_table_of_rpc_stats() {
+    let mut stats = client::stats::TargetStats::default();
+    for pages in [1, 200, 256, 1024] {
+        stats.read_pages_per_rpc.add(pages);
+        stats.read_rpcs_in_flight.add(1);
+    }
+    stats.write_pages_per_rpc.add(4096);
+    let sizes = read_sizes(&crate::params::format::rpc_stats(&stats));
+    let reads: Vec<(u64, u64)> = sizes.into_iter().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(reads, [(1, 1), (256, 2), (1024, 1)]);
+}
+
+#[test]
+fn what_was_set_to_zero_meanwhile_is_not_counted_below_zero() {
+    let counts = |count| Counts {
+        requests: [("ost_read".to_owned(), count)].into(),
+        reads_by_pages: [(256, count)].into(),
+        read_bytes: count,
+    };
+    assert_eq!(counts(5).since(&counts(2)), counts(3));
+    assert_eq!(counts(1).since(&counts(2)), Counts::default());
 }
 
 #[test]
@@ -29,7 +54,7 @@ fn cpu_time_of_threads_that_have_ended_is_counted() {
 #[test]
 fn a_process_that_is_both_has_one_figure_and_no_requests() {
     let meter = Meter::start(Some(Daemons::null(std::process::id()))).expect("our own process");
-    let cost = meter.stop(10).expect("it lives");
+    let cost = meter.stop(10, 10).expect("it lives");
     assert_eq!((cost.operation_count, cost.is_client_serving), (10, true));
-    assert_eq!((cost.server_cpu, cost.requests), (None, None));
+    assert_eq!((cost.server_cpu, cost.counts), (None, None));
 }

@@ -1,0 +1,161 @@
+//! A directory of our own in the one that is measured, and what must be there before a round.
+
+use super::cost::Daemons;
+use super::plan::{Kind, Plan};
+use super::settings::{Applied, Settings};
+use crate::say;
+use crate::sys;
+use anyhow::{Context, Result, bail};
+use base::Rng;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const MIB: usize = 1 << 20;
+/// Directories in a directory of a tree, at most.
+const FAN_OUT: u32 = 16;
+
+pub struct Place {
+    pub measured: PathBuf,
+    /// The process behind a null file system.
+    pub null_pid: Option<u32>,
+    /// In force while this is measured.
+    pub settings: Option<Settings>,
+    pub work: PathBuf,
+}
+
+impl Place {
+    /// # Errors
+    /// If nothing can be made in it.
+    pub fn new(measured: &Path) -> Result<Place> {
+        let metadata = fs::metadata(measured);
+        let metadata = metadata.with_context(|| format!("cannot measure {}", measured.display()))?;
+        if !metadata.is_dir() {
+            bail!("cannot measure {}: it is no directory", measured.display());
+        }
+        let measured = measured.canonicalize()?;
+        // Two of one run may be in one directory, with different settings.
+        let name = |number: u32| measured.join(format!("sheen-bench-{}-{number}", std::process::id()));
+        let is_free = |work: &PathBuf| !work.exists();
+        let work = (0..).map(name).find(is_free).context("there is always one more number")?;
+        fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
+        Ok(Place { measured, null_pid: None, settings: None, work })
+    }
+
+    /// Who works for it now; after `--remount` these are others.
+    pub fn daemons(&self) -> Option<Daemons> {
+        self.null_pid.map(Daemons::null).or_else(|| Daemons::of(&self.measured))
+    }
+
+    /// # Errors
+    /// They cannot be set.
+    pub fn apply_settings(&self) -> Result<Applied> {
+        let Some(settings) = &self.settings else { return Ok(Applied::default()) };
+        let daemons = self.daemons().with_context(|| {
+            format!("{} has no parameters: it is not on a mount of ours", self.measured.display())
+        })?;
+        settings.apply(&daemons)
+    }
+
+    /// The tree that is walked.
+    pub fn tree(&self) -> PathBuf {
+        self.work.join("tree")
+    }
+
+    /// The file that is mapped.
+    pub fn mapped(dir: &Path) -> PathBuf {
+        dir.join("mapped")
+    }
+
+    pub fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.work)? {
+            let entry = entry?;
+            let path = entry.path();
+            let is_dir = entry.file_type()?.is_dir();
+            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what all rounds of a plan find there, and has it durable, so that dropping caches finds nothing dirty.
+    pub fn fill(&self, plan: &Plan) -> Result<()> {
+        match plan.kind {
+            Kind::Ls => self.fill_directory(plan)?,
+            Kind::Mmap => self.fill_mapped(plan)?,
+            Kind::Walk | Kind::Move => self.fill_tree(plan)?,
+            Kind::Md | Kind::Io | Kind::Stream | Kind::Small => return Ok(()),
+        }
+        sys::write_pages(&self.work).with_context(|| format!("cannot sync {}", self.work.display()))
+    }
+
+    /// Entries to list, each with an xattr where it may have one.
+    fn fill_directory(&self, plan: &Plan) -> Result<()> {
+        for number in 0..plan.file_count {
+            let path = self.work.join(format!("name{number}"));
+            make(plan, number, &path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn fill_mapped(&self, plan: &Plan) -> Result<()> {
+        let path = Place::mapped(&self.work);
+        let mut file = File::create_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        let block = mapped_block();
+        for _ in 0..plan.mib {
+            file.write_all(&block)?;
+        }
+        Ok(file.sync_all()?)
+    }
+
+    /// Directories with `FAN_OUT` others in each, and files spread evenly over them, each with an xattr.
+    fn fill_tree(&self, plan: &Plan) -> Result<()> {
+        let mut directories = vec![self.tree()];
+        for number in 1..plan.directory_count {
+            let above = directories.get(((number - 1) / FAN_OUT) as usize);
+            directories.push(above.context("it was made before")?.join(format!("d{number}")));
+        }
+        let bytes = vec![b'x'; plan.file_bytes as usize];
+        for (number, directory) in directories.iter().enumerate() {
+            fs::create_dir(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+            for file in (number..plan.file_count as usize).step_by(directories.len()) {
+                let path = directory.join(format!("file{file}"));
+                let made = fs::write(&path, &bytes).and_then(|()| add_xattr(&path));
+                made.with_context(|| format!("cannot make {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.work) {
+            say::note(format_args!("cannot remove {}: {error}", self.work.display()));
+        }
+    }
+}
+
+/// What the mapped file consists of, again and again.
+pub fn mapped_block() -> Vec<u8> {
+    let mut rng = Rng::new(0);
+    (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect()
+}
+
+fn make(plan: &Plan, number: u32, path: &Path) -> io::Result<()> {
+    match number % 10 {
+        1 if plan.is_mixed => return std::os::unix::fs::symlink("somewhere", path),
+        2 if plan.is_mixed => return sys::make_fifo(path),
+        3 if plan.is_mixed => fs::create_dir(path)?,
+        // The sizes differ, as they do in life.
+        _ => fs::write(path, [b'x'; 16].get(..number as usize % 16).unwrap_or_default())?,
+    }
+    add_xattr(path)
+}
+
+fn add_xattr(path: &Path) -> io::Result<()> {
+    match sys::set_xattr(path, c"user.bench", b"value") {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        result => result,
+    }
+}

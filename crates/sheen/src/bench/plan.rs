@@ -1,0 +1,288 @@
+//! What is to be measured, and in which phases.
+
+use super::pattern::{PAGE_BYTES, Pattern};
+use super::tool::Tool;
+
+const MIB: u64 = 1 << 20;
+pub const BLOCK: u64 = 4096;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub kind: Kind,
+    pub procs: Vec<u32>,
+    pub rounds: u32,
+    pub file_count: u32,
+    pub directory_count: u32,
+    /// Of each file of a tree.
+    pub file_bytes: u32,
+    pub mib: u32,
+    pub remount: Option<String>,
+    pub is_cold: bool,
+    /// Entries to list are of several types.
+    pub is_mixed: bool,
+    pub patterns: Vec<Pattern>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    Md,
+    Io,
+    Stream,
+    Ls,
+    Mmap,
+    /// Small files, by processes of ours.
+    Small,
+    /// A tree that stays as it is, by tools.
+    Walk,
+    /// A tree that is copied, by tools.
+    Move,
+}
+
+/// One phase of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    pub name: &'static str,
+    pub act: Act,
+    pub unit: Unit,
+}
+
+/// Who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Workers, side by side.
+    Step(Step),
+    /// A program of the system.
+    Tool { tool: Tool, is_cold: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    OperationsPerSecond,
+    MibPerSecond,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Mkdir,
+    Create,
+    Stat,
+    Open,
+    Rename,
+    Unlink,
+    Rmdir,
+    Write {
+        block_bytes: u64,
+        is_random: bool,
+    },
+    Read {
+        block_bytes: u64,
+        is_random: bool,
+    },
+    /// 1 MiB after the other into a new file, or out of it.
+    StreamOut {
+        is_direct: bool,
+    },
+    StreamIn {
+        is_direct: bool,
+    },
+    List,
+    Map(Pattern),
+    /// Create, write 4 KiB, close.
+    WriteFile,
+    /// Open, read, close.
+    ReadFile {
+        is_cold: bool,
+    },
+}
+
+const fn names(name: &'static str, step: Step) -> Phase {
+    Phase { name, act: Act::Step(step), unit: Unit::OperationsPerSecond }
+}
+
+const fn data(name: &'static str, step: Step) -> Phase {
+    Phase { name, act: Act::Step(step), unit: Unit::MibPerSecond }
+}
+
+const MD: &[Phase] = &[
+    names("mkdir", Step::Mkdir),
+    names("create", Step::Create),
+    names("stat", Step::Stat),
+    names("open", Step::Open),
+    names("rename", Step::Rename),
+    names("unlink", Step::Unlink),
+    names("rmdir", Step::Rmdir),
+];
+
+const IO: &[Phase] = &[
+    data("write 1M seq", Step::Write { block_bytes: MIB, is_random: false }),
+    data("read 1M seq", Step::Read { block_bytes: MIB, is_random: false }),
+    data("write 1M random", Step::Write { block_bytes: MIB, is_random: true }),
+    data("read 1M random", Step::Read { block_bytes: MIB, is_random: true }),
+    data("write 4K seq", Step::Write { block_bytes: BLOCK, is_random: false }),
+    data("read 4K seq", Step::Read { block_bytes: BLOCK, is_random: false }),
+    data("write 4K random", Step::Write { block_bytes: BLOCK, is_random: true }),
+    data("read 4K random", Step::Read { block_bytes: BLOCK, is_random: true }),
+];
+
+const STREAM: &[Phase] = &[
+    data("write 1M", Step::StreamOut { is_direct: false }),
+    data("read 1M", Step::StreamIn { is_direct: false }),
+    data("write 1M direct", Step::StreamOut { is_direct: true }),
+    data("read 1M direct", Step::StreamIn { is_direct: true }),
+];
+
+const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
+
+const MMAP: &[Phase] = &[
+    data("mmap seq", Step::Map(Pattern::Seq)),
+    data("mmap stride", Step::Map(Pattern::Stride)),
+    data("mmap random", Step::Map(Pattern::Random)),
+];
+
+const SMALL: &[Phase] = &[
+    names("write 4K file", Step::WriteFile),
+    names("read 4K file", Step::ReadFile { is_cold: false }),
+    names("read 4K cold", Step::ReadFile { is_cold: true }),
+];
+
+const fn tool(name: &'static str, tool: Tool, is_cold: bool) -> Phase {
+    Phase { name, act: Act::Tool { tool, is_cold }, unit: Unit::OperationsPerSecond }
+}
+
+const WALKS: &[Phase] = &[
+    tool("ls -lR cold", Tool::LsRecursive, true),
+    tool("ls -lR warm", Tool::LsRecursive, false),
+    tool("find -ls cold", Tool::FindLs, true),
+    tool("find -ls warm", Tool::FindLs, false),
+    tool("find %s%n cold", Tool::FindPrint, true),
+    tool("find %s%n warm", Tool::FindPrint, false),
+    tool("du -s cold", Tool::Du, true),
+    tool("du -s warm", Tool::Du, false),
+    tool("rsync -an cold", Tool::Rsync, true),
+    tool("rsync -an warm", Tool::Rsync, false),
+];
+
+const MOVES: &[Phase] = &[
+    tool("cp -a", Tool::Copy, false),
+    tool("rm -rf", Tool::RemoveCopy, false),
+    tool("tar out", Tool::TarOut, false),
+    tool("tar in", Tool::TarIn, false),
+];
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Md => "md",
+            Kind::Io => "io",
+            Kind::Stream => "stream",
+            Kind::Ls => "ls",
+            Kind::Mmap => "mmap",
+            Kind::Small => "small",
+            Kind::Walk => "walk",
+            Kind::Move => "move",
+        }
+    }
+
+    pub fn phases(self) -> &'static [Phase] {
+        match self {
+            Kind::Md => MD,
+            Kind::Io => IO,
+            Kind::Stream => STREAM,
+            Kind::Ls => LS,
+            Kind::Mmap => MMAP,
+            Kind::Small => SMALL,
+            Kind::Walk => WALKS,
+            Kind::Move => MOVES,
+        }
+    }
+
+    /// Whether what was made before the first round serves all of them.
+    pub fn has_fixture(self) -> bool {
+        match self {
+            Kind::Ls | Kind::Mmap | Kind::Walk | Kind::Move => true,
+            Kind::Md | Kind::Io | Kind::Stream | Kind::Small => false,
+        }
+    }
+}
+
+/// What a worker does of a kind.
+pub fn steps(kind: Kind, patterns: &[Pattern]) -> Vec<(Phase, Step)> {
+    let wanted = |phase: &Phase| match phase.act {
+        Act::Step(Step::Map(pattern)) if !patterns.contains(&pattern) => None,
+        Act::Step(step) => Some((*phase, step)),
+        Act::Tool { .. } => None,
+    };
+    kind.phases().iter().filter_map(wanted).collect()
+}
+
+impl Plan {
+    /// The phases of its rounds. Tools that are not here are left out.
+    pub fn phases(&self) -> Vec<Phase> {
+        let is_wanted = |phase: &&Phase| match phase.act {
+            Act::Step(Step::Map(pattern)) => self.patterns.contains(&pattern),
+            Act::Step(_) => true,
+            Act::Tool { tool, .. } => tool.is_here(),
+        };
+        self.kind.phases().iter().filter(is_wanted).copied().collect()
+    }
+
+    /// Whether caches are made cold just before this phase.
+    pub fn is_cold_before(&self, act: Act) -> bool {
+        match act {
+            Act::Step(Step::StreamIn { .. }) => self.is_cold,
+            Act::Step(Step::Map(_)) => true,
+            Act::Step(Step::ReadFile { is_cold }) | Act::Tool { is_cold, .. } => is_cold,
+            Act::Step(_) => false,
+        }
+    }
+
+    /// Bytes that have to come from the servers once, for all processes together, where that is known.
+    pub fn needed_bytes(&self, phase: &Phase, procs: u32) -> Option<u64> {
+        match phase.act {
+            Act::Step(Step::Map(pattern)) => {
+                Some(pattern.needed_bytes(u64::from(self.mib) * MIB / PAGE_BYTES, procs))
+            }
+            _ => None,
+        }
+    }
+
+    /// By what requests are divided: directories of a tree that is walked, operations otherwise.
+    pub fn rpc_unit_count(&self, operation_count: u64) -> u64 {
+        if self.kind == Kind::Walk { u64::from(self.directory_count) } else { operation_count }
+    }
+
+    pub fn amount(&self) -> String {
+        match self.kind {
+            Kind::Io | Kind::Stream => format!("{} MiB per process", self.mib),
+            Kind::Mmap => format!("a file of {} MiB", self.mib),
+            Kind::Md | Kind::Ls | Kind::Small => format!("{} files", self.file_count),
+            Kind::Walk | Kind::Move => format!(
+                "a tree of {} files of {} bytes in {} directories",
+                self.file_count, self.file_bytes, self.directory_count
+            ),
+        }
+    }
+}
+
+impl Phase {
+    /// How many operations so much was: names, blocks of bytes, MiB that were touched.
+    pub fn operation_count(&self, amount: u64) -> u64 {
+        match (self.act, self.unit) {
+            (Act::Step(Step::Write { block_bytes, .. } | Step::Read { block_bytes, .. }), _) => {
+                amount / block_bytes
+            }
+            (_, Unit::MibPerSecond) => amount / MIB,
+            (_, Unit::OperationsPerSecond) => amount,
+        }
+    }
+}
+
+impl Unit {
+    pub fn word(self) -> &'static str {
+        match self {
+            Unit::OperationsPerSecond => "/s",
+            Unit::MibPerSecond => "MiB/s",
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Parameters of one side of a comparison: in force while that side is measured, and as they were before when it is not.
+
+use super::cost::Daemons;
+use crate::control::{self, Ask};
+use crate::params;
+use crate::say;
+use anyhow::{Context, Result, bail};
+
+/// `PATH=VALUE`, several with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    text: String,
+    each: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// # Errors
+    /// A parameter that is not known, or does not take the value.
+    pub fn parse(text: &str) -> Result<Settings> {
+        let parse = |word: &str| {
+            let (pattern, value) =
+                word.split_once('=').with_context(|| format!("'{word}' sets nothing; write PATH=VALUE"))?;
+            params::check(pattern, value, false)?;
+            Ok((pattern.to_owned(), value.to_owned()))
+        };
+        Ok(Settings { text: text.to_owned(), each: text.split(',').map(parse).collect::<Result<_>>()? })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Sets them in the processes that work for a directory.
+    ///
+    /// # Errors
+    /// None of them has such a parameter, or one refuses.
+    pub fn apply(&self, daemons: &Daemons) -> Result<Applied> {
+        let mut applied = Applied { before: Vec::new() };
+        for (pattern, value) in &self.each {
+            let mut is_found = false;
+            for pid in daemons.pids() {
+                let get = Ask::GetParam { pattern: pattern.clone() };
+                let before = control::ask_if_alive(pid, &get)?.unwrap_or_default().params;
+                is_found |= !before.is_empty();
+                applied.before.extend(before.into_iter().map(|(name, value)| (pid, name, value)));
+                set(pid, pattern, value)?;
+            }
+            if !is_found {
+                bail!("the mount that is measured has no '{pattern}'");
+            }
+        }
+        Ok(applied)
+    }
+}
+
+/// Sets back what was before when it is dropped.
+#[derive(Debug, Default)]
+pub struct Applied {
+    before: Vec<(u32, String, String)>,
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        for (pid, name, value) in self.before.iter().rev() {
+            if let Err(error) = set(*pid, name, value.trim_end()) {
+                say::note(format_args!("cannot set {name} back to {value}: {error:#}"));
+            }
+        }
+    }
+}
+
+fn set(pid: u32, pattern: &str, value: &str) -> Result<()> {
+    let (pattern, value) = (pattern.to_owned(), value.to_owned());
+    let ask = Ask::SetParam { pattern, value, is_permanent: false, is_deleted: false };
+    control::ask_if_alive(pid, &ask).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

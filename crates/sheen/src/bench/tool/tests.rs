@@ -1,0 +1,32 @@
+use super::{Paths, Tool, run};
+use std::fs;
+
+#[test]
+fn a_tree_is_copied_packed_and_unpacked_and_only_the_tree_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("d1")).expect("a tree");
+    fs::write(tree.join("d1/file0"), b"x").expect("a file");
+    let paths = Paths::new(dir.path(), tree).expect("paths");
+    let perform = |tool: Tool| run(&mut tool.command(&paths)).expect("it succeeds");
+    perform(Tool::Copy);
+    assert!(dir.path().join("copy/d1/file0").is_file());
+    perform(Tool::RemoveCopy);
+    assert!(!dir.path().join("copy").exists());
+    perform(Tool::TarOut);
+    perform(Tool::TarIn);
+    assert!(dir.path().join("unpacked/d1/file0").is_file());
+    for tool in [Tool::LsRecursive, Tool::FindLs, Tool::FindPrint, Tool::Du] {
+        perform(tool);
+    }
+    drop(paths);
+    let left: Vec<_> = fs::read_dir(dir.path()).expect("it is there").flatten().collect();
+    assert_eq!(left.len(), 1);
+}
+
+#[test]
+fn a_tool_that_fails_is_an_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path(), dir.path().join("nothing")).expect("paths");
+    assert!(run(&mut Tool::Du.command(&paths)).is_err());
+}
