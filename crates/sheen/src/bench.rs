@@ -6,6 +6,7 @@
 
 mod cost;
 mod figures;
+mod fill;
 mod floor;
 mod pattern;
 mod place;
@@ -19,6 +20,7 @@ use crate::say;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use figures::Report;
+use fill::Fill;
 use floor::{Floor, NullMount};
 use pattern::Pattern;
 use place::Place;
@@ -47,6 +49,8 @@ pub enum What {
     Mmap(Mmap),
     /// A tree as tools walk it, cold and warm; or small files, and a tree that is copied
     Tree(Tree),
+    /// Very many empty files, and what the MDTs need for them
+    Fill(Fill),
     #[command(hide = true)]
     Worker(worker::Task),
     #[command(hide = true)]
@@ -147,6 +151,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Ls(options) => simple(Kind::Ls, options, &[1]),
         What::Mmap(options) => mmap(options),
         What::Tree(options) => tree(options),
+        What::Fill(options) => fill::run(options),
         What::Worker(task) => worker::run(task),
         What::NullMount(task) => floor::serve(task),
     }
@@ -255,14 +260,21 @@ fn note_missing(kind: Kind) {
 /// Makes caches cold: by the operator's command, or by the kernel's switch.
 fn make_cold(remount: Option<&str>) -> Result<()> {
     if let Some(command) = remount {
-        let status = Command::new("sh").arg("-c").arg(command).status().context("cannot run sh")?;
-        if !status.success() {
-            bail!("the command of --remount failed ({status}): {command}");
-        }
-        return Ok(());
+        return shell(command);
     }
     std::fs::write("/proc/sys/vm/drop_caches", "3")
         .context("cannot drop the kernel's caches: be root, or give --remount CMD")
+}
+
+/// A command of the operator's. What it says goes to standard error: what we say is for programs, perhaps.
+fn shell(command: &str) -> Result<()> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).stdout(std::io::stderr());
+    let status = shell.status().context("cannot run sh")?;
+    if !status.success() {
+        bail!("a command failed ({status}): {command}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

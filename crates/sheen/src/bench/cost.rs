@@ -4,7 +4,7 @@
 //! elsewhere for them (write-back, the caller's half of a FUSE request) is not in it, what others ask of the same servers
 //! is. Counters are asked for before the first look at the clocks and after the second: asking costs CPU time itself.
 
-use crate::control::{self, Ask, Process};
+use crate::control::{self, Ask, Process, TargetStatus};
 use crate::mount_table;
 use crate::sys;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,8 @@ pub struct Daemons {
     /// The process of the mount serves targets too: its CPU time is that of both.
     is_client_serving: bool,
     fsname: String,
+    /// Those on this machine, with the processes that serve them.
+    targets: Vec<TargetStatus>,
     /// Number of the mount, which names its parameters; `None` for what has no counters.
     number: Option<String>,
 }
@@ -48,13 +50,25 @@ impl Daemons {
             pids
         });
         let client_pid = client.pid;
-        Some(Daemons { client_pid, server_pids, is_client_serving, fsname, number: Some(number) })
+        let is_wanted = |target: &&TargetStatus| target.fsname == fsname && wanted.contains(&target.nid);
+        let targets =
+            processes.iter().flat_map(|process| &process.targets).filter(is_wanted).cloned().collect();
+        let number = Some(number);
+        Some(Daemons { client_pid, server_pids, is_client_serving, fsname, targets, number })
     }
 
     /// A process that is client and server at once and counts nothing.
     pub fn null(pid: u32) -> Daemons {
         let server_pids = Some(BTreeSet::new());
         Daemons { client_pid: pid, server_pids, is_client_serving: true, ..Daemons::default() }
+    }
+
+    pub fn targets(&self) -> &[TargetStatus] {
+        &self.targets
+    }
+
+    pub fn is_client(&self, pid: u32) -> bool {
+        pid == self.client_pid
     }
 
     /// All of them.

@@ -22,6 +22,8 @@ pub struct Place {
     /// In force while this is measured.
     pub settings: Option<Settings>,
     pub work: PathBuf,
+    /// What was made stays.
+    pub is_kept: bool,
 }
 
 impl Place {
@@ -39,7 +41,7 @@ impl Place {
         let is_free = |work: &PathBuf| !work.exists();
         let work = (0..).map(name).find(is_free).context("there is always one more number")?;
         fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
-        Ok(Place { measured, null_pid: None, settings: None, work })
+        Ok(Place { measured, null_pid: None, settings: None, work, is_kept: false })
     }
 
     /// Who works for it now; after `--remount` these are others.
@@ -130,6 +132,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         if let Err(error) = fs::remove_dir_all(&self.work) {
             say::note(format_args!("cannot remove {}: {error}", self.work.display()));
         }

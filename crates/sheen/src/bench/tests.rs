@@ -21,7 +21,7 @@ fn common(words: &[&str]) -> Common {
         What::Md(options) | What::Io(options) | What::Stream(options) | What::Ls(options) => options.common,
         What::Mmap(options) => options.common,
         What::Tree(options) => options.common,
-        What::Worker(_) | What::NullMount(_) => panic!("that measures nothing"),
+        What::Fill(_) | What::Worker(_) | What::NullMount(_) => panic!("that measures nothing"),
     }
 }
 
