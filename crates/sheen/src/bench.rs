@@ -92,6 +92,9 @@ pub struct Options {
     /// MiB per process that `io` and `stream` write and read
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub mib: u32,
+    /// `md`: all processes in one directory, instead of one for each
+    #[arg(long)]
+    pub shared: bool,
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
@@ -164,6 +167,7 @@ fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
         mib: options.mib,
         is_cold: options.cold,
         is_mixed: options.mixed,
+        is_shared: options.shared && kind == Kind::Md,
         ..Plan::new(kind, &options.common)
     };
     let floor = options.floor.map(NullMount::new).transpose()?;
@@ -214,6 +218,7 @@ impl Plan {
             remount: common.remount.clone(),
             is_cold: false,
             is_mixed: false,
+            is_shared: false,
             patterns: Vec::new(),
         }
     }

@@ -20,6 +20,8 @@ pub struct Plan {
     pub is_cold: bool,
     /// Entries to list are of several types.
     pub is_mixed: bool,
+    /// All processes work in one directory.
+    pub is_shared: bool,
     pub patterns: Vec<Pattern>,
 }
 
@@ -71,6 +73,8 @@ pub enum Step {
     Rename,
     Unlink,
     Rmdir,
+    /// Create, close, unlink, and then the next one.
+    CreateUnlink,
     Write {
         block_bytes: u64,
         is_random: bool,
@@ -112,6 +116,7 @@ const MD: &[Phase] = &[
     names("rename", Step::Rename),
     names("unlink", Step::Unlink),
     names("rmdir", Step::Rmdir),
+    names("create+unlink", Step::CreateUnlink),
 ];
 
 const IO: &[Phase] = &[
@@ -256,6 +261,9 @@ impl Plan {
         match self.kind {
             Kind::Io | Kind::Stream => format!("{} MiB per process", self.mib),
             Kind::Mmap => format!("a file of {} MiB", self.mib),
+            Kind::Md if self.is_shared => {
+                format!("{} files of each process in one directory", self.file_count)
+            }
             Kind::Md | Kind::Ls | Kind::Small => format!("{} files", self.file_count),
             Kind::Walk | Kind::Move => format!(
                 "a tree of {} files of {} bytes in {} directories",

@@ -159,6 +159,9 @@ impl Worker {
         if !patterns.is_empty() {
             command.arg("--patterns").arg(patterns.join(","));
         }
+        if plan.is_shared {
+            command.arg("--shared");
+        }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
         let input = child.stdin.take();

@@ -1,7 +1,7 @@
 use super::figures::Summary;
 use super::pattern::Pattern;
 use super::place::Place;
-use super::plan::{Kind, Plan, Unit, steps};
+use super::plan::{Kind, Plan, Step, Unit, steps};
 use super::rounds::{self, rate};
 use super::worker::{Task, Worker};
 use super::{Bench, Common, What};
@@ -40,7 +40,7 @@ fn plan(kind: Kind, dir: &Path) -> Plan {
 #[test]
 fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
     for (kind, amounts) in [
-        (Kind::Md, vec![20; 7]),
+        (Kind::Md, vec![20; 8]),
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
         (Kind::Stream, vec![2 << 20; 4]),
         (Kind::Ls, vec![20; 2]),
@@ -51,7 +51,8 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
         let place = Place::new(dir.path()).expect("a place");
         place.fill(&plan(kind, dir.path())).expect("filled");
         let patterns = Pattern::ALL.to_vec();
-        let task = Task { kind, dir: place.work.clone(), index: 0, files: 20, mib: 2, patterns };
+        let task =
+            Task { kind, dir: place.work.clone(), index: 0, files: 20, mib: 2, patterns, shared: false };
         let mut worker = Worker::new(&task).expect("a worker");
         let mut perform = |step| {
             worker.prepare(step).expect("prepared");
@@ -92,6 +93,18 @@ fn a_tree_has_its_files_and_directories_and_tools_see_all_of_it() {
         assert_eq!(samples.iter().map(|samples| samples.of_place.len()).sum::<usize>(), phases.len());
     }
     assert_eq!(std::fs::read_dir(&place.work).expect("it is there").count(), 0);
+}
+
+#[test]
+fn workers_that_share_a_directory_have_names_of_their_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for index in 0..2 {
+        let (kind, dir) = (Kind::Md, dir.path().to_owned());
+        let task = Task { kind, dir, index, files: 3, mib: 0, patterns: Vec::new(), shared: true };
+        let mut worker = Worker::new(&task).expect("a worker");
+        worker.perform(Step::Create).expect("nobody else has these names");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 6);
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct Task {
     pub mib: u32,
     #[arg(long, value_enum, value_delimiter = ',')]
     pub patterns: Vec<Pattern>,
+    /// All workers in one directory
+    #[arg(long)]
+    pub shared: bool,
 }
 
 /// The worker's whole life.
@@ -71,8 +74,8 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(task: &Task) -> Result<Worker> {
-        // All list one directory or map one file; otherwise each has a directory of its own.
-        let dir = if task.kind.has_fixture() {
+        // All list one directory or map one file; otherwise each has a directory of its own, if nothing else is said.
+        let dir = if task.kind.has_fixture() || task.shared {
             task.dir.clone()
         } else {
             let dir = task.dir.join(format!("p{}", task.index));
@@ -97,6 +100,7 @@ impl Worker {
             | Step::Rename
             | Step::Unlink
             | Step::Rmdir
+            | Step::CreateUnlink
             | Step::Write { .. }
             | Step::StreamOut { .. }
             | Step::List
@@ -117,6 +121,8 @@ impl Worker {
             Step::Rename => self.for_each("a", |path| fs::rename(path, renamed(path))),
             Step::Unlink => self.for_each("a", |path| fs::remove_file(renamed(path))),
             Step::Rmdir => self.for_each("d", |path| fs::remove_dir(path)),
+            Step::CreateUnlink => self
+                .for_each("c", |path| File::create_new(path).map(drop).and_then(|()| fs::remove_file(path))),
             Step::Write { block_bytes, is_random } => self.write(block_bytes, is_random),
             Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
             Step::StreamOut { is_direct } => self.stream_out(is_direct),
@@ -130,7 +136,7 @@ impl Worker {
 
     fn for_each(&self, prefix: &str, operation: impl Fn(&Path) -> std::io::Result<()>) -> Result<u64> {
         for number in 0..self.file_count {
-            let path = self.dir.join(format!("{prefix}{number}"));
+            let path = self.dir.join(format!("{prefix}{}-{number}", self.index));
             operation(&path).with_context(|| format!("at {}", path.display()))?;
         }
         Ok(u64::from(self.file_count))
