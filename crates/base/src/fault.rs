@@ -25,10 +25,14 @@ pub enum Fault {
     DuplicateExecuted = 9,
     /// An OST takes a write for an object that was destroyed.
     TombstoneIgnored = 10,
+    /// A client gives the write-back lock of a file back before it has written what it kept.
+    KeptBackTooLong = 11,
+    /// A client sends data over data that are on their way.
+    WriteOutOvertaken = 12,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 12] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -39,6 +43,8 @@ impl Fault {
         Fault::PrepareForgotten,
         Fault::DuplicateExecuted,
         Fault::TombstoneIgnored,
+        Fault::KeptBackTooLong,
+        Fault::WriteOutOvertaken,
     ];
 }
 

@@ -11,8 +11,9 @@ use crate::locks::Pin;
 use crate::ops::io::{File, note_results};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
+use base::fault::{Fault, planted};
 use base::layout::Piece;
-use base::{Duration, Extent, Fid, ObjectId, Status, TargetId, Time, WallTime};
+use base::{Duration, Extent, Fid, Layout, ObjectId, Status, TargetId, Time, WallTime};
 use bytes::Bytes;
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -139,7 +140,7 @@ impl DirtyObject {
     }
 
     fn is_under_way(&self, extent: Extent) -> bool {
-        self.sent.iter().any(|(_, sent)| sent.overlaps(extent))
+        !planted(Fault::WriteOutOvertaken) && self.sent.iter().any(|(_, sent)| sent.overlaps(extent))
     }
 
     /// Whether something of `extent` that is not younger than the piece `number` is still here.
@@ -166,8 +167,15 @@ impl Dirty {
         self.byte_counts.get(&target).copied().unwrap_or(0)
     }
 
-    pub(crate) fn has_file(&self, fid: Fid) -> bool {
-        self.objects_of(fid).next().is_some()
+    /// Where what is here of a file ends, or is on its way; zero when nothing is.
+    pub(crate) fn end_of(&self, layout: &Layout) -> u64 {
+        let end_of_object = |object: ObjectId| {
+            let known = self.objects.get(&object)?;
+            let kept = known.kept.iter().next_back().map(|(start, kept)| start + kept.byte_count());
+            let end = kept.into_iter().chain(known.sent.iter().map(|(_, extent)| extent.end)).max()?;
+            Some(layout.file_size(object.stripe, end))
+        };
+        self.objects_of(layout.fid).filter_map(end_of_object).max().unwrap_or(0)
     }
 
     fn objects_of(&self, fid: Fid) -> impl Iterator<Item = ObjectId> + '_ {
@@ -223,8 +231,10 @@ impl State {
 
     /// Whether a writer without the lock should ask for it.
     fn is_write_back_due(&self, fid: Fid) -> bool {
+        // Most small files are written once.
         let is_due = |node: &crate::nodes::Node| {
             node.cached_writer_count > 0
+                && node.data_changed_at > 0
                 && node.write_back_asked_at.after(LOCK_RETRY_INTERVAL) <= self.now.time
         };
         self.nodes.by_fid(fid).is_some_and(is_due)

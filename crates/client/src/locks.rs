@@ -216,7 +216,9 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
                 revoke_children(&ctx, fid, lock).await;
             }
             Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::WRITE_BACK) => {
-                write_out_file(&ctx, fid).await;
+                if !planted(Fault::KeptBackTooLong) {
+                    write_out_file(&ctx, fid).await;
+                }
             }
             Resource::Inode(fid) => invalidate_inode(&ctx, fid).await,
             Resource::Object(object) => revoke_extent(&ctx, target, lock, object, grant.policy).await,

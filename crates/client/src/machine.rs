@@ -31,6 +31,8 @@ pub struct ClientOptions {
     /// The kernel clears set-id bits through flags of its requests (`FUSE_HANDLE_KILLPRIV_V2`); without it the
     /// client has the MDT clear them at the first write of each handle by somebody unprivileged.
     pub has_kill_privileges: bool,
+    /// Asks for the write-back lock with the open, not with the second write: for the simulation, whose files have few writes.
+    pub is_write_back_early: bool,
 }
 
 /// Names a notification until it is done.

@@ -68,7 +68,7 @@ pub fn covers(held: (LockMode, LockPolicy), wanted: (LockMode, LockPolicy)) -> b
 /// Whether a peer may ask for this part of this resource.
 pub fn is_valid(resource: Resource, policy: LockPolicy) -> bool {
     match (resource, policy) {
-        (Resource::Inode(_), LockPolicy::Bits(mask)) => mask != 0 && mask & !bits::ALL == 0,
+        (Resource::Inode(_), LockPolicy::Bits(mask)) => mask != 0 && mask & !bits::VALID == 0,
         (Resource::Name { .. } | Resource::Rename, LockPolicy::Plain) => true,
         (Resource::Object(_), LockPolicy::Extent(extent)) => !extent.is_empty(),
         _ => false,

@@ -18,12 +18,15 @@ use base::limits::{CALLBACK_DEADLINE, LOCKS_PER_CLIENT_MAX};
 use base::{ClientId, Duration, LockId, Status, Time};
 use queue::{Entry, Owner, Queue, State};
 use std::collections::{BTreeMap, BTreeSet};
+use wire::lock::bits;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
 
 /// A callback may be lost; it is repeated until the lock is back.
 const CALLBACK_REPEAT: Duration = Duration::from_secs(1);
 /// A holder that talks but does not give a lock back is evicted after this many deadlines.
 const DEADLINES_WITH_PROGRESS: u64 = 4;
+/// The same for a lock whose holder has to write to other targets first, which may be away.
+const DEADLINES_WITH_PROGRESS_ELSEWHERE: u64 = 40;
 
 /// An operation of the target itself; the owner chooses the numbers and uses none twice at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -348,13 +351,17 @@ impl LockSpace {
         let Some(resource) = self.locks.get(&(holder, lock)).copied() else { return };
         let entry =
             self.queues.get_mut(&resource).and_then(|queue| queue.granted_mut(Owner::Client(holder, lock)));
-        let Some(Entry { state: State::CalledBack { since, next }, .. }) = entry else { return };
+        let Some(Entry { state: State::CalledBack { since, next }, policy, .. }) = entry else { return };
+        let deadlines_max = match policy {
+            LockPolicy::Bits(bits::WRITE_BACK) => DEADLINES_WITH_PROGRESS_ELSEWHERE,
+            _ => DEADLINES_WITH_PROGRESS,
+        };
         *next = now.after(CALLBACK_REPEAT);
         self.timers.insert((*next, holder, lock));
         let waited_ns = now.since(*since).as_nanos();
         let deadline_ns = CALLBACK_DEADLINE.as_nanos();
         let is_silent = waited_ns >= deadline_ns && now.since(heard).as_nanos() >= deadline_ns;
-        if is_silent || waited_ns >= deadline_ns * u128::from(DEADLINES_WITH_PROGRESS) {
+        if is_silent || waited_ns >= deadline_ns * u128::from(deadlines_max) {
             if evicted.insert(holder) {
                 out.push(LockOutput::Evict(holder));
             }

@@ -606,7 +606,7 @@ impl Import {
             return;
         }
         let Ok(callback) = Callback::from_bytes(&frame.body) else { return };
-        self.last_sign = now.time;
+        // No sign that the target hears anything of this client: who is only called back has to say that it lives.
         match callback {
             Callback::Evicted { session } if session == self.session => self.start_connecting(now, out),
             Callback::Evicted { .. } => {}

@@ -67,7 +67,7 @@ pub struct Sim {
     /// Print every event of a failing seed
     #[arg(long)]
     pub verbose: bool,
-    /// Show that each of ten planted mistakes is found (needs the build feature `planted-faults`)
+    /// Show that each planted mistake is found (needs the build feature `planted-faults`)
     #[arg(long)]
     pub planted: bool,
 }

@@ -76,7 +76,9 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken
-        | Fault::DuplicateExecuted => &["model", "tree"],
+        | Fault::DuplicateExecuted
+        | Fault::KeptBackTooLong
+        | Fault::WriteOutOvertaken => &["model", "tree"],
     }
 }
 

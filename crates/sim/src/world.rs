@@ -242,6 +242,7 @@ impl World {
             is_mmap_relaxed: false,
             is_statfs_lazy: true,
             has_kill_privileges: true,
+            is_write_back_early: !self.next_client.is_multiple_of(3),
         };
         let machine = Client::new(self.now, options);
         let port = Rc::new(RefCell::new(Kernel::default()));

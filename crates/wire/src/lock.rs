@@ -51,7 +51,9 @@ pub mod bits {
     pub const WRITE_BACK: u32 = 256;
     /// What describes the inode itself.
     pub const SELF: u32 = 127;
-    pub const ALL: u32 = 511;
+    /// The same and its children: all that a change of it may touch.
+    pub const ALL: u32 = 255;
+    pub const VALID: u32 = ALL | WRITE_BACK;
 }
 
 /// The part of a resource that a lock covers.

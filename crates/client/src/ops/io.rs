@@ -231,8 +231,10 @@ async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse) ->
             Err(status) => return Err(status),
         };
         moves(ctx, lock_use);
+        // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
+        let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
-        let result = read_pieces(ctx, file, extent, &pieces, &pins).await;
+        let result = read_pieces(ctx, file, extent, (&pieces, &pins), end_here).await;
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
         unpin_all(ctx, pins);
@@ -258,8 +260,8 @@ async fn read_pieces(
     ctx: &Ctx,
     file: &File,
     extent: Extent,
-    pieces: &[Piece],
-    pins: &BTreeMap<u32, Pin>,
+    (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
+    end_here: u64,
 ) -> Outcome<Bytes> {
     let mut requests = Vec::with_capacity(pieces.len());
     for piece in pieces {
@@ -285,21 +287,29 @@ async fn read_pieces(
     {
         return Ok(std::mem::take(only));
     }
-    assemble(ctx, file, extent, pieces, parts).await
+    assemble(ctx, file, extent, (pieces, parts), end_here).await
 }
 
-/// Puts the parts together; what an object does not have is zeros up to the file's end.
+/// Puts the parts together; what an object does not have is zeros up to the file's end, which may still have been here, and not
+/// in an object (`end_here`).
 async fn assemble(
     ctx: &Ctx,
     file: &File,
     extent: Extent,
-    pieces: &[Piece],
-    mut parts: Vec<Bytes>,
+    (pieces, mut parts): (&[Piece], Vec<Bytes>),
+    end_here: u64,
 ) -> Outcome<Bytes> {
     let is_single = file.layout.osts.len() == 1;
-    if is_single && parts.len() == 1 && !ctx.with(|state| state.dirty.has_file(file.fid)) {
-        // One object, and nothing that is to come behind: its end is the file's end.
-        return Ok(parts.remove(0));
+    if is_single && parts.len() == 1 {
+        // One object: its end was the file's end, if none was still here.
+        let part = parts.remove(0);
+        let byte_count = end_here.min(extent.end).saturating_sub(extent.start) as usize;
+        if byte_count <= part.len() {
+            return Ok(part);
+        }
+        let mut bytes = BytesMut::zeroed(byte_count);
+        bytes[..part.len()].copy_from_slice(&part);
+        return Ok(bytes.freeze());
     }
     let is_short =
         parts.iter().zip(pieces).any(|(data, piece)| (data.len() as u64) < piece.object_extent.byte_count());

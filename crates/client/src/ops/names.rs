@@ -84,7 +84,10 @@ pub(crate) async fn create(
     let want = ctx.with(|state| LockWant {
         name: state.want_name(target, held),
         inode: state.offer(target),
-        write_back: creation.open.filter(|open| open.write).and_then(|_| state.offer(target)),
+        write_back: creation
+            .open
+            .filter(|open| open.write && state.options.is_write_back_early)
+            .and_then(|_| state.offer(target)),
     });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| {

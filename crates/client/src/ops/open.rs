@@ -74,7 +74,7 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Ent
     let want = ctx.with(|state| LockWant {
         name: None,
         inode: state.want_inode(target, Some(fid)),
-        write_back: state.want_write_back(fid, args.write),
+        write_back: state.want_write_back(fid, args.write && state.options.is_write_back_early),
     });
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };
     let reply = ctx.mdt_as(who, fid, kind, |creds| MdtRequest::Open { fid, open: args, creds, want }).await?;

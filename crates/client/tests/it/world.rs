@@ -100,6 +100,8 @@ pub struct World {
     /// Machines assert their invariants after each input.
     pub is_checking: bool,
     is_mmap_relaxed: bool,
+    /// Of mounts that are added from now on.
+    pub is_write_back_early: bool,
 }
 
 impl World {
@@ -125,6 +127,7 @@ impl World {
             is_syncing: true,
             is_checking: true,
             is_mmap_relaxed,
+            is_write_back_early: false,
         };
         for index in 0..mdt_count {
             world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
@@ -173,6 +176,7 @@ impl World {
             is_mmap_relaxed: self.is_mmap_relaxed,
             is_statfs_lazy: true,
             has_kill_privileges: true,
+            is_write_back_early: self.is_write_back_early,
         };
         self.mounts.push(Mount {
             machine: Client::new(self.now, options),

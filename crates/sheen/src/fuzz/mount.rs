@@ -201,6 +201,7 @@ pub fn feed() {
         has_inc_epoch: true,
         is_mmap_relaxed: false,
         has_kill_privileges: true,
+        is_write_back_early: true,
         is_statfs_lazy: true,
     };
     let at = |round: usize| Now {
