@@ -27,12 +27,10 @@ pub enum Fault {
     TombstoneIgnored = 10,
     /// A client gives the write-back lock of a file back before it has written what it kept.
     KeptBackTooLong = 11,
-    /// A client sends data over data that are on their way.
-    WriteOutOvertaken = 12,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 12] = [
+    pub const ALL: [Fault; 11] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -44,7 +42,6 @@ impl Fault {
         Fault::DuplicateExecuted,
         Fault::TombstoneIgnored,
         Fault::KeptBackTooLong,
-        Fault::WriteOutOvertaken,
     ];
 }
 

@@ -11,7 +11,6 @@ use crate::locks::Pin;
 use crate::ops::io::{File, note_results};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
-use base::fault::{Fault, planted};
 use base::layout::Piece;
 use base::{Duration, Extent, Fid, Layout, ObjectId, Status, TargetId, Time, WallTime};
 use bytes::Bytes;
@@ -140,7 +139,7 @@ impl DirtyObject {
     }
 
     fn is_under_way(&self, extent: Extent) -> bool {
-        !planted(Fault::WriteOutOvertaken) && self.sent.iter().any(|(_, sent)| sent.overlaps(extent))
+        self.sent.iter().any(|(_, sent)| sent.overlaps(extent))
     }
 
     /// Whether something of `extent` that is not younger than the piece `number` is still here.

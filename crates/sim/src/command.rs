@@ -73,12 +73,12 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::ReplaySkipped => &["model", "tree", "replay"],
         // A file whose creation was not replayed for that is gone, and its objects are there.
         Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
+        // What is executed twice may also make again what was removed, of which nobody knows then.
+        Fault::DuplicateExecuted => &["model", "tree", "objects"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken
-        | Fault::DuplicateExecuted
-        | Fault::KeptBackTooLong
-        | Fault::WriteOutOvertaken => &["model", "tree"],
+        | Fault::KeptBackTooLong => &["model", "tree"],
     }
 }
 

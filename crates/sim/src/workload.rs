@@ -17,6 +17,8 @@ pub struct Workload<'a> {
     pub open: &'a BTreeSet<(usize, usize)>,
     /// A name of a file that another client has open and that is cut off with it.
     pub hot: Option<&'a Path>,
+    /// A name of a file that another client has open, and writes perhaps.
+    pub written: Option<Path>,
     /// A name that everybody is at.
     pub storm: Option<&'a Path>,
     /// Clients that cannot reach an MDT: what needs it would wait to the end of the cut.
@@ -137,6 +139,14 @@ impl Workload<'_> {
             && self.rng.one_in(4)
         {
             return Op::Unlink { path: path.clone() };
+        }
+        if let Some(path) = self.written.take()
+            && self.rng.one_in(5)
+        {
+            return match self.free_slot(client) {
+                Some(slot) if self.rng.one_in(4) => Op::Open { path, slot },
+                _ => Op::Stat { path },
+            };
         }
         if let Some(path) = self.storm.cloned()
             && !self.rng.one_in(4)

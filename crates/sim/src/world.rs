@@ -290,11 +290,13 @@ impl World {
                 self.run_for(Duration::from_nanos(pause));
             }
             let mut rng = self.rng.fork();
+            let written = self.written_path(seat);
             let mut workload = Workload {
                 rng: &mut rng,
                 open: &open,
                 cut_off: &cut_off,
                 hot: hot.as_ref().filter(|(holder, _)| *holder != seat).map(|(_, path)| path),
+                written,
                 storm: storm.as_ref(),
                 mdt_count: self.options.mdt_count,
                 busy_slots: std::mem::take(&mut busy_slots),
@@ -340,6 +342,14 @@ impl World {
         let seat = *cut_off.first()?;
         let (_, ino) = self.model.handles.range((seat, 0)..(seat + 1, 0)).next()?;
         Some((seat, self.model.path_of(*ino)?))
+    }
+
+    /// A name of a file that another client than this one has open.
+    fn written_path(&mut self, seat: usize) -> Option<Path> {
+        let others = self.model.handles.iter().filter(|((holder, _), _)| *holder != seat);
+        let others: Vec<usize> = others.map(|(_, ino)| *ino).collect();
+        let ino = *self.rng.pick(&others)?;
+        self.model.path_of(ino)
     }
 
     /// Now and then all clients are at one name for some rounds, so that what they know of it is taken back all the time.
