@@ -272,7 +272,8 @@ impl State {
             while start < piece.object_extent.end {
                 let end = (start / PIECE_BYTES_MAX + 1) * PIECE_BYTES_MAX;
                 let part = Extent::new(start, end.min(piece.object_extent.end));
-                let at = (piece.file_offset_bytes - extent.start + start - piece.object_extent.start) as usize;
+                let at =
+                    (piece.file_offset_bytes - extent.start + start - piece.object_extent.start) as usize;
                 let bytes = data.slice(at..at + part.byte_count() as usize);
                 let first = self.put_piece(object, part, bytes, pin, stamp);
                 let is_full = self.dirty.objects.get(&object).is_some_and(|known| {
@@ -293,7 +294,8 @@ impl State {
         let range_start = part.start / PIECE_BYTES_MAX * PIECE_BYTES_MAX;
         let range = Extent::at(range_start, PIECE_BYTES_MAX);
         // Those that it overlaps or touches.
-        let touched = Extent::new(part.start.saturating_sub(1).max(range.start), (part.end + 1).min(range.end));
+        let touched =
+            Extent::new(part.start.saturating_sub(1).max(range.start), (part.end + 1).min(range.end));
         let known = self.dirty.objects.entry(object).or_default();
         let own = known.kept_within(touched).filter(|(_, kept)| kept.pin == pin).map(|(own, _)| own.start);
         let own: Vec<u64> = own.collect();
@@ -325,7 +327,12 @@ impl State {
     }
 
     /// Takes the pieces of an object that overlap `extent` and fit, and that nothing on its way has to arrive before.
-    fn take_to_send(&mut self, object: ObjectId, extent: Extent, is_fit: impl Fn(&Kept) -> bool) -> Vec<Sent> {
+    fn take_to_send(
+        &mut self,
+        object: ObjectId,
+        extent: Extent,
+        is_fit: impl Fn(&Kept) -> bool,
+    ) -> Vec<Sent> {
         let Some(known) = self.dirty.objects.get_mut(&object) else { return Vec::new() };
         let ready = known.kept_within(extent).filter(|(own, kept)| is_fit(kept) && !known.is_under_way(*own));
         let ready: Vec<Extent> = ready.map(|(own, _)| own).collect();
@@ -340,7 +347,12 @@ impl State {
     }
 
     /// Sends what overlaps `extent` and is not younger than the piece `number`; what to wait for, if something is left.
-    fn write_out_step(&mut self, object: ObjectId, extent: Extent, number: u64) -> (Vec<Sent>, Option<Receiver<()>>) {
+    fn write_out_step(
+        &mut self,
+        object: ObjectId,
+        extent: Extent,
+        number: u64,
+    ) -> (Vec<Sent>, Option<Receiver<()>>) {
         let sent = self.take_to_send(object, extent, |kept| kept.number <= number);
         let known = self.dirty.objects.get_mut(&object).filter(|known| known.has_until(extent, number));
         let waiting = known.map(|known| {
@@ -471,7 +483,9 @@ pub(crate) fn keep_back(
 ) -> bool {
     let Some(due) = ctx.with(|state| state.keep_back(file, extent, pieces, data, pins)) else { return false };
     send_all(ctx, due);
-    if ctx.with(|state| !state.dirty.objects.is_empty() && !std::mem::replace(&mut state.dirty.has_ager, true)) {
+    if ctx
+        .with(|state| !state.dirty.objects.is_empty() && !std::mem::replace(&mut state.dirty.has_ager, true))
+    {
         ctx.spawn(write_out_aged(ctx.clone()));
     }
     true
@@ -547,7 +561,11 @@ async fn write_out(ctx: &Ctx, object: ObjectId, extent: Extent) {
 }
 
 /// The same of these pieces of a file.
-pub(crate) async fn write_out_pieces(ctx: &Ctx, file: &File, pieces: impl IntoIterator<Item = (u32, Extent)>) {
+pub(crate) async fn write_out_pieces(
+    ctx: &Ctx,
+    file: &File,
+    pieces: impl IntoIterator<Item = (u32, Extent)>,
+) {
     if ctx.with(|state| state.dirty.objects.is_empty()) {
         return;
     }

@@ -23,7 +23,7 @@ impl Grants {
     pub fn renew(&mut self, client: ClientId, space: &Space) -> u64 {
         self.by_client.remove(&client);
         let granted: u64 = self.by_client.values().sum();
-        // Half of what is left: there may come more clients.
+        // Half of what is left: there may come more clients, and renewed so all have as much in the end.
         let share = (space.reserve_bytes / RESERVE_SHARE).saturating_sub(granted) / 2;
         let grant = share.min(GRANT_BYTES_MAX).min(space.avail_bytes / AVAIL_SHARE);
         if grant > 0 {
@@ -58,8 +58,20 @@ mod tests {
             let granted = grants.renew(ClientId(client), &space);
             assert!(granted <= GRANT_BYTES_MAX);
         }
-        assert!(grants.total_bytes() <= (1 << 30) / RESERVE_SHARE);
-        assert_eq!(grants.renew(ClientId(0), &space), GRANT_BYTES_MAX, "the first still has all of its own");
+        let all = (1 << 30) / RESERVE_SHARE;
+        assert!(grants.total_bytes() <= all);
+        (20..100).for_each(|client| grants.drop_client(ClientId(client)));
+        for _ in 0..500 {
+            for client in 0..20 {
+                grants.renew(ClientId(client), &space);
+                assert!(grants.total_bytes() <= all);
+            }
+        }
+        let (least, most) = (all / 24, all / 18);
+        for client in 0..20 {
+            let granted = grants.renew(ClientId(client), &space);
+            assert!((least..most).contains(&granted), "with time all have as much: {granted}");
+        }
         (0..100).for_each(|client| grants.drop_client(ClientId(client)));
         assert_eq!(grants.total_bytes(), 0);
     }

@@ -429,11 +429,8 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));
-    let want = ctx.with(|state| LockWant {
-        name: state.want_name(target, held),
-        inode: None,
-        write_back: None,
-    });
+    let want =
+        ctx.with(|state| LockWant { name: state.want_name(target, held), inode: None, write_back: None });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| MdtRequest::Link {
             fid,

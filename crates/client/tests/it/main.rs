@@ -8,3 +8,4 @@ mod posix;
 mod recovery;
 mod sizes;
 mod world;
+mod write_back;

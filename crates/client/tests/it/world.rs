@@ -100,8 +100,6 @@ pub struct World {
     /// Machines assert their invariants after each input.
     pub is_checking: bool,
     is_mmap_relaxed: bool,
-    /// Of mounts that are added from now on.
-    pub is_write_back_early: bool,
 }
 
 impl World {
@@ -127,7 +125,6 @@ impl World {
             is_syncing: true,
             is_checking: true,
             is_mmap_relaxed,
-            is_write_back_early: false,
         };
         for index in 0..mdt_count {
             world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
@@ -176,7 +173,7 @@ impl World {
             is_mmap_relaxed: self.is_mmap_relaxed,
             is_statfs_lazy: true,
             has_kill_privileges: true,
-            is_write_back_early: self.is_write_back_early,
+            is_write_back_early: false,
         };
         self.mounts.push(Mount {
             machine: Client::new(self.now, options),
@@ -655,6 +652,11 @@ impl World {
         self.osts[index].meta.sync();
         self.ost_input(index, oss::Input::Durable);
         self.run();
+    }
+
+    /// The device of an OST is full but for its reserve.
+    pub fn set_low(&mut self, ost: usize, is_low: bool) {
+        self.osts[ost].objects.set_low(is_low);
     }
 
     /// Locks that an MDT has granted, and those that wait there.

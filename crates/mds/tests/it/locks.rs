@@ -75,6 +75,50 @@ fn a_silent_holder_is_evicted() {
     assert_eq!(world.clients[1].evictions, 1);
 }
 
+/// Nobody else has the file open or is told its size while a writer may keep data back.
+#[test]
+fn a_write_back_lock_is_held_by_the_only_one_who_has_the_file_open() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let want = |world: &mut World, client: usize| wire::lock::LockWant {
+        write_back: Some(base::LockId(world.new_id(client))),
+        ..Default::default()
+    };
+    let is_granted = |reply: &MdtReply| {
+        let grants = &entry_of(reply).grants;
+        grants.iter().any(|grant| grant.policy == LockPolicy::Bits(bits::WRITE_BACK))
+    };
+    let open = |world: &mut World, client: usize, is_write: bool| {
+        let (open, want) = (world.open_args(client, is_write), want(world, client));
+        (open, MdtRequest::Open { fid: file, open, creds: ROOT, want })
+    };
+    let (reader, request) = open(&mut world, 0, false);
+    assert!(!is_granted(&world.ask(0, 0, request).unwrap()), "who reads keeps nothing back");
+    let (writer, request) = open(&mut world, 1, true);
+    assert!(!is_granted(&world.ask(1, 0, request).unwrap()), "the other one has it open");
+    world.close(0, file, reader);
+    let getattr = MdtRequest::Getattr { fid: file, want: want(&mut world, 1) };
+    assert!(is_granted(&world.ask(1, 0, getattr).unwrap()));
+    // Each of these waits for the lock.
+    world.clients[1].is_polite = false;
+    let lookup = MdtRequest::Lookup { parent: Fid::ROOT, name: b"f".to_vec(), want: Default::default() };
+    let getattr = MdtRequest::Getattr { fid: file, want: Default::default() };
+    let (_, opening) = open(&mut world, 0, false);
+    let waiting = [lookup, getattr, opening].map(|request| world.start(0, 0, request));
+    world.pass_seconds(3);
+    assert!(waiting.iter().all(|waiting| world.result(0, *waiting).is_none()));
+    // Its own holder does not, and it is not in the way of removal.
+    assert!(world.getattr(1, file).is_ok());
+    let (target, lock, _) = world.clients[1].callbacks[0];
+    let cancel = wire::Request::Lock(wire::LockRequest::Cancel { locks: vec![lock] });
+    world.submit(1, target, cancel, rpc::Kind::Reserved);
+    world.run();
+    assert!(waiting.iter().all(|waiting| world.result(0, *waiting).is_some_and(|result| result.is_ok())));
+    let getattr = MdtRequest::Getattr { fid: file, want: want(&mut world, 1) };
+    assert!(!is_granted(&world.ask(1, 0, getattr).unwrap()));
+    world.close(1, file, writer);
+}
+
 #[test]
 fn nobody_relies_on_a_size_that_is_not_known() {
     let mut world = World::new(1, 2);

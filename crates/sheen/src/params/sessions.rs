@@ -109,9 +109,11 @@ pub static OSC: Class<Session> = Class {
                 session.set(TargetSetting::DirtyBytes(mb << 20));
             })),
         },
-        read_only("cur_dirty_bytes", "Bytes that the mount keeps for the OST or has on the way to it.", |session| {
-            Some(session.status()?.dirty_bytes.to_string())
-        }),
+        read_only(
+            "cur_dirty_bytes",
+            "Bytes that the mount keeps for the OST or has on the way to it.",
+            |session| Some(session.status()?.dirty_bytes.to_string()),
+        ),
         read_only("cur_grant_bytes", "Bytes that the OST lets the mount keep.", |session| {
             Some(session.status()?.grant_bytes.to_string())
         }),

@@ -32,7 +32,7 @@ pub(super) enum Mutation {
 }
 
 /// Room that a device that is `low` still has, as far as anybody is told.
-const RESERVE_BYTES: u64 = 16 << 20;
+const RESERVE_BYTES: u64 = 64 << 20;
 
 type Objects = BTreeMap<ObjectId, Blocks>;
 

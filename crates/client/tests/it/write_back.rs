@@ -1,0 +1,217 @@
+//! Writes that are answered before an OST has them.
+
+use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
+use base::{Duration, TargetId, TargetKind};
+use client::{Answer, Call, Event, Setting, TargetSetting};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const PIECE: usize = 1 << 20;
+
+fn writes(world: &World, mount: usize) -> u64 {
+    let requests = world.requests(mount, TargetKind::Ost);
+    requests.iter().filter(|(kind, _)| *kind == "ost_write").map(|(_, count)| *count).sum()
+}
+
+/// A file whose writer may keep writes back: it has been written twice, and has 20 bytes.
+fn written_twice(world: &mut World, mount: usize, name: &str) -> (u64, u64) {
+    let file = world.create(mount, TOP, name);
+    assert_eq!(world.write(mount, file, 0, &[1; 10]), Ok(10));
+    assert_eq!(world.write(mount, file, 10, &[2; 10]), Ok(10));
+    file
+}
+
+fn fsync(file: (u64, u64)) -> Call {
+    Call::Fsync { node: file.0, fh: file.1, data_only: false }
+}
+
+#[test]
+fn small_writes_reach_the_ost_together() {
+    let mut world = World::new(1, 1, 2);
+    let file = written_twice(&mut world, 0, "f");
+    let before = writes(&world, 0);
+    for number in 0..1000_u64 {
+        assert_eq!(world.write(0, file, 20 + number * 100, &[number as u8; 100]), Ok(100));
+    }
+    assert_eq!(writes(&world, 0), before, "nothing is sent while nobody asks");
+    world.pass(Duration::from_secs(3));
+    assert_eq!(writes(&world, 0), before + 1, "what gets old is sent");
+    let there = world.lookup(1, TOP, "f").expect("it was made").node;
+    assert_eq!(world.attr(1, there).size_bytes, 100_020);
+    let (fh, _) = world.open(1, there, O_RDONLY);
+    assert_eq!(world.read(1, (there, fh), 20 + 99_900, 200), [231; 100]);
+    assert_eq!(world.read(0, file, 15, 10), [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_full_piece_is_sent_at_once_and_pieces_end_at_its_multiples() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    let before = writes(&world, 0);
+    world.write(0, file, 20, &vec![3; 2 * PIECE - 20 + 5]).expect("there is room");
+    assert_eq!(writes(&world, 0), before + 1, "the one in the middle is full");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert_eq!(writes(&world, 0), before + 3);
+    assert_eq!(world.attr(0, file.0).size_bytes, 2 * PIECE as u64 + 5);
+}
+
+/// Who is told the size, opens the file or reads it has the data written first.
+#[test]
+fn other_mounts_see_what_is_kept_back() {
+    for is_asked_by in ["stat", "open", "lookup"] {
+        let mut world = World::new(1, 2, 2);
+        let file = written_twice(&mut world, 0, "f");
+        let there = world.lookup(1, TOP, "f").expect("it was made").node;
+        // The lookup has taken the lock back; a second later the writer asks for it again.
+        world.pass(Duration::from_secs(2));
+        world.write(0, file, 20, &[3; 10]).expect("there is room");
+        world.write(0, file, 30, &[4; 70_000]).expect("there is room");
+        let before = writes(&world, 0);
+        assert_eq!(world.write(0, file, 500_000, &[5; 10]), Ok(10));
+        assert_eq!(writes(&world, 0), before, "{is_asked_by}: kept back");
+        let size = match is_asked_by {
+            "stat" => world.attr(1, there).size_bytes,
+            "open" => {
+                let (fh, _) = world.open(1, there, O_RDWR);
+                assert_eq!(world.read(1, (there, fh), 499_999, 100), [0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5]);
+                // Now that somebody else has it open nothing is kept back.
+                let before = writes(&world, 0);
+                world.pass(Duration::from_secs(2));
+                world.write(0, file, 0, &[6; 10]).expect("there is room");
+                world.write(0, file, 0, &[7; 10]).expect("there is room");
+                assert_eq!(writes(&world, 0), before + 2);
+                assert_eq!(world.read(1, (there, fh), 5, 5), [7; 5]);
+                500_010
+            }
+            _ => {
+                let entry = world.lookup(1, TOP, "f").expect("it is there");
+                entry.attr.expect("it comes along").size_bytes
+            }
+        };
+        assert_eq!(size, 500_010, "{is_asked_by}");
+    }
+}
+
+/// What is written over data on their way arrives after them.
+#[test]
+fn data_do_not_overtake_each_other() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 0, &[3; 20]).expect("kept back");
+    world.mounts[0].is_late = Some(TargetId::ost(0));
+    let first = world.begin(0, fsync(file));
+    let sent = writes_on_the_way(&world);
+    assert_eq!(world.write(0, file, 5, &[4; 5]), Ok(5));
+    let second = world.begin(0, fsync(file));
+    assert_eq!(writes_on_the_way(&world), sent, "the second waits for the answer to the first");
+    world.let_come(0);
+    assert_eq!(world.finish(0, first), Ok(Answer::Done));
+    assert_eq!(world.finish(0, second), Ok(Answer::Done));
+    assert_eq!(world.read(0, file, 0, 20)[3..12], [3, 3, 4, 4, 4, 4, 4, 3, 3]);
+}
+
+/// Bytes that the mount has for the OST, sent or not, in requests that it was not answered.
+fn writes_on_the_way(world: &World) -> usize {
+    world.mounts[0].machine.target_status(TargetId::ost(0)).expect("it is known").modifying_in_flight
+}
+
+#[test]
+fn a_read_past_what_an_object_has_ends_where_the_file_does() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 5000, &[3; 10]).expect("kept back");
+    assert_eq!(world.read(0, file, 15, 10), [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]);
+    assert_eq!(world.read(0, file, 4999, 100).len(), 11);
+}
+
+#[test]
+fn a_truncate_comes_after_what_was_written_before_it() {
+    let mut world = World::new(1, 2, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 100, &[3; 200_000]).expect("kept back");
+    let set = client::SetattrCall { size_bytes: Some(50), fh: Some(file.1), ..Default::default() };
+    world.call(0, Call::Setattr { node: file.0, set }).expect("it is ours");
+    assert_eq!(world.attr(0, file.0).size_bytes, 50);
+    world.write(0, file, 60, &[4; 1]).expect("kept back");
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.attr(0, file.0).size_bytes, 61);
+    assert_eq!(world.read(0, file, 45, 100)[..15], [0; 15]);
+}
+
+#[test]
+fn close_tells_of_data_that_were_lost_after_their_write_was_answered() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    world.write(0, file, 0, &[3; 10]).expect("kept back");
+    world.evict_from_ost(0, 0);
+    world.pass(Duration::from_secs(7));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))));
+    let flush = || Call::Flush { node: file.0, fh: file.1, lock_owner: 1 };
+    assert_eq!(world.call(0, flush()), Err(EIO));
+    assert_eq!(world.call(0, flush()), Ok(Answer::Done), "it is told once");
+    assert_eq!(world.write(0, file, 0, &[5; 10]), Ok(10), "the mount goes on");
+    assert_eq!(world.read(0, file, 0, 20), [[5; 10], [2; 10]].concat());
+}
+
+/// A full device refuses writes; what was answered before finds room.
+#[test]
+fn what_was_answered_finds_room_on_a_full_device() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 20, &[3; 50_000]).expect("kept back");
+    world.set_low(0, true);
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert_eq!(world.write(0, file, 100_000, &[4; 10]), Err(ENOSPC), "nothing more is kept back");
+    world.set_low(0, false);
+    assert_eq!(world.write(0, file, 100_000, &[4; 10]), Ok(10));
+    assert_eq!(world.read(0, file, 50_015, 10), [3, 3, 3, 3, 3, 0, 0, 0, 0, 0]);
+}
+
+/// While its OST is away a client cannot write what it has kept back. It says that it lives, and is not given up.
+#[test]
+fn who_cannot_write_its_data_is_not_given_up_by_the_mdt() {
+    let mut world = World::new(1, 1, 2);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 20, &[3; 10]).expect("kept back");
+    world.crash(TargetId::ost(0));
+    let looking = world.begin(1, Call::Lookup { parent: TOP, name: b"f".into() });
+    world.pass(Duration::from_secs(200));
+    assert!(!world.is_answered(1, looking), "its size is not known before the data are there");
+    world.start(TargetId::ost(0));
+    world.pass(Duration::from_secs(60));
+    let Ok(Answer::Entry(entry)) = world.finish(1, looking) else { panic!("it is there") };
+    assert_eq!(entry.attr.expect("it comes along").size_bytes, 30);
+    assert!(!world.mounts[0].events.iter().any(|event| matches!(event, Event::Evicted(_))));
+}
+
+#[test]
+fn writers_wait_when_as_much_is_kept_back_as_may_be() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    let ost = TargetId::ost(0);
+    let byte_count = |world: &World| {
+        let status = world.mounts[0].machine.target_status(ost).expect("it is known");
+        (status.dirty_bytes, status.grant_bytes.min(status.dirty_bytes_max))
+    };
+    world.mounts[0].unreachable = Some(ost);
+    let mut waiting = None;
+    for number in 0..1000_u64 {
+        let id = world.begin(0, write_call(file, 20 + number * 10_000, &[3; 10_000]));
+        let (kept, most) = byte_count(&world);
+        assert!(kept <= most, "{kept} of {most}");
+        if !world.is_answered(0, id) {
+            waiting = Some(id);
+            break;
+        }
+    }
+    let waiting = waiting.expect("there is an end to it");
+    world.mounts[0].unreachable = None;
+    assert_eq!(world.finish(0, waiting), Ok(Answer::Written(10_000)));
+    // An operator switches it off.
+    world.input(0, client::Input::Set(Setting::Target(ost, TargetSetting::DirtyBytes(0))));
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    let before = writes(&world, 0);
+    world.write(0, file, 0, &[4; 10]).expect("written");
+    assert_eq!((writes(&world, 0), byte_count(&world).0), (before + 1, 0));
+}
