@@ -84,9 +84,9 @@ impl State {
     /// The children's lock under which the whole directory is known, when the name is not in it.
     fn whole_without(&self, parent: Fid, name: &[u8]) -> Option<LockId> {
         let node = self.nodes.by_fid(parent)?;
-        let whole = node.whole.as_ref().filter(|whole| whole.change_count == node.change_count)?;
-        let is_absent = whole.hashes.binary_search(&name_hash(name)).is_err();
-        let is_held = is_absent && self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
+        let whole = node.whole.as_ref()?;
+        let is_held = !whole.hashes.contains(&name_hash(name))
+            && self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
         is_held.then_some(whole.lock)
     }
 

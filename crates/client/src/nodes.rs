@@ -30,14 +30,13 @@ pub(crate) struct AtRest {
     pub(crate) data_changed_at: u64,
 }
 
-/// All that is in a directory, true as long as the children's lock is held and this client changes no name there.
+/// All that is in a directory, and perhaps more, as long as the children's lock is held: nobody else changes names there, and
+/// what this client adds is added here first.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(crate) lock: LockId,
-    /// `Node::change_count` as of the listing.
-    pub(crate) change_count: u64,
-    /// Hashes of the names, rising.
-    pub(crate) hashes: Box<[u64]>,
+    /// Hashes of the names. What this client removes stays.
+    pub(crate) hashes: BTreeSet<u64>,
 }
 
 /// One inode.
@@ -90,6 +89,9 @@ pub(crate) struct Node {
     pub(crate) is_listed_whole_from: Time,
 }
 
+/// Of a directory with more names than these nobody says what is not there.
+const WHOLE_MAX: usize = 1 << 16;
+
 /// More names than these are not remembered one by one.
 pub(crate) const NAMES_MAX: usize = 8;
 
@@ -136,6 +138,16 @@ impl Node {
     pub(crate) fn note_write_open(&mut self, write_epoch: u64, was_size_known: bool) {
         let is_unchanged = was_size_known || self.unchanged_since.map(|epoch| epoch + 1) == Some(write_epoch);
         self.unchanged_since = is_unchanged.then_some(write_epoch);
+    }
+
+    /// This client is about to add a name to the directory.
+    pub(crate) fn expect_name(&mut self, hash: u64) {
+        if let Some(whole) = &mut self.whole {
+            whole.hashes.insert(hash);
+            if whole.hashes.len() > WHOLE_MAX {
+                self.whole = None;
+            }
+        }
     }
 
     /// The kernel may know the inode by this name.

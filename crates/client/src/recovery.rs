@@ -138,6 +138,7 @@ impl State {
             node.xattrs = None;
             node.xattr_change_count += 1;
             node.change_count += 1;
+            node.whole = None;
             node.unchanged_since = None;
             if node.kernel_attr_until > now {
                 node.kernel_attr_until = Time::ZERO;

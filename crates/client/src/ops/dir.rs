@@ -123,11 +123,9 @@ impl State {
     /// A listing was that of the whole directory: what is not in it is not there.
     fn note_whole(&mut self, parent: Fid, entries: &[DirEntry], trust: Option<Trust>) {
         let Some(trust) = trust.filter(|trust| self.is_unchanged_since(parent, *trust)) else { return };
-        let mut hashes: Vec<u64> = entries.iter().map(|entry| name_hash(&entry.name)).collect();
-        hashes.sort_unstable();
+        let hashes = entries.iter().map(|entry| name_hash(&entry.name)).collect();
         if let Some(node) = self.nodes.by_fid_mut(parent) {
-            let (lock, change_count) = (trust.lock, trust.change_count);
-            node.whole = Some(Whole { lock, change_count, hashes: hashes.into() });
+            node.whole = Some(Whole { lock: trust.lock, hashes });
         }
     }
 

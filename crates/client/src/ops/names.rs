@@ -5,6 +5,7 @@ use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
 use crate::nodes::ChildrenLock;
 use crate::ops::{fid_of, inode_of};
+use base::names::name_hash;
 use base::{Fid, FileType, LockId, Status, TargetId};
 use rpc::Kind;
 use wire::lock::{LockWant, bits};
@@ -47,7 +48,15 @@ pub(crate) struct Changing {
 }
 
 impl Changing {
-    pub(crate) fn begin(ctx: &Ctx, directories: Vec<Fid>) -> Changing {
+    /// `added`: names that are there afterwards, perhaps.
+    pub(crate) fn begin(ctx: &Ctx, directories: Vec<Fid>, added: &[(Fid, &[u8])]) -> Changing {
+        ctx.with(|state| {
+            for (directory, name) in added {
+                if let Some(node) = state.nodes.by_fid_mut(*directory) {
+                    node.expect_name(name_hash(name));
+                }
+            }
+        });
         let changing = Changing { ctx: ctx.clone(), directories };
         changing.mark(|under_way| under_way + 1);
         changing
@@ -79,7 +88,7 @@ pub(crate) async fn create(
     creation: Creation,
 ) -> Outcome<(Entry, Option<LockId>)> {
     let target = mdt_of(parent)?;
-    let changing = Changing::begin(ctx, vec![parent]);
+    let changing = Changing::begin(ctx, vec![parent], &[(parent, name)]);
     let held = ctx.with(|state| state.name_lock_on(parent, name));
     let want = ctx.with(|state| LockWant {
         name: state.want_name(target, held),
@@ -198,7 +207,7 @@ pub(crate) async fn remove(
     is_directory: bool,
 ) -> Outcome<Answer> {
     let parent = fid_of(ctx, parent)?;
-    let changing = Changing::begin(ctx, vec![parent]);
+    let changing = Changing::begin(ctx, vec![parent], &[]);
     let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid));
     let make = |creds: Credentials| {
         let name = name.clone();
@@ -303,7 +312,12 @@ pub(crate) async fn rename(
 ) -> Outcome<Answer> {
     let (parent, new_parent) = (fid_of(ctx, from.0)?, fid_of(ctx, to.0)?);
     let (name, new_name) = (from.1, to.1);
-    let changing = Changing::begin(ctx, vec![parent, new_parent]);
+    let changing = Changing::begin(
+        ctx,
+        vec![parent, new_parent],
+        // Exchanged, both are there afterwards.
+        &[(parent, &name), (new_parent, &new_name)],
+    );
     let (old, new) = ctx.with(|state| {
         let at = |parent, name: &[u8]| state.names.get(parent, name).cloned();
         (at(parent, &name), at(new_parent, &new_name))
@@ -427,7 +441,7 @@ fn mark_named(state: &mut crate::state::State, parent: Fid, name: &[u8]) {
 pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
     let (fid, parent) = (inode_of(ctx, node)?, fid_of(ctx, parent)?);
     let target = mdt_of(parent)?;
-    let changing = Changing::begin(ctx, vec![parent]);
+    let changing = Changing::begin(ctx, vec![parent], &[(parent, &name)]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));
     let want =
         ctx.with(|state| LockWant { name: state.want_name(target, held), inode: None, write_back: None });

@@ -5,6 +5,7 @@ use base::{Duration, TargetKind};
 use client::{Answer, Call, DirEntryAnswer, Notify, SetattrCall};
 use std::collections::BTreeMap;
 
+const ENOENT: i32 = 2;
 const ENODATA: i32 = 61;
 
 impl World {
@@ -296,4 +297,45 @@ fn a_listing_does_not_bring_back_what_this_mount_has_changed() {
     assert_eq!(world.lookup(0, dir, "a"), Err(2));
     assert_eq!(world.lookup(0, dir, "b").expect("there").node, file.0);
     assert_eq!(world.list(0, dir).into_keys().collect::<Vec<_>>(), ["b"]);
+}
+
+/// A directory that is known as a whole stays so while this mount changes names in it: what it adds is known to be there.
+#[test]
+fn names_that_a_mount_makes_are_not_looked_for_first() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    assert_eq!(world.lookup(0, dir, "before"), Err(ENOENT));
+    let looked = |world: &World| world.sent(0, TargetKind::Mdt, "mds_lookup");
+    let before = looked(&world);
+    for number in 0..100 {
+        let name = format!("f{number}");
+        assert_eq!(world.lookup(0, dir, &name), Err(ENOENT));
+        let file = world.create(0, dir, &name);
+        world.release(0, file);
+    }
+    let rename = |from: &str, to: &str| Call::Rename {
+        parent: dir,
+        name: from.into(),
+        new_parent: dir,
+        new_name: to.into(),
+        flags: 0,
+    };
+    assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
+    assert_eq!(world.call(0, rename("f7", "moved")), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, dir, "linked"), Err(ENOENT));
+    let node = world.lookup(0, dir, "f8").expect("it was made").node;
+    world.call(0, Call::Link { node, parent: dir, name: b"linked".into() }).expect("linked");
+    assert_eq!(looked(&world), before, "nothing was looked for");
+    for name in ["f0", "f99", "moved", "linked"] {
+        assert!(world.lookup(0, dir, name).is_ok(), "{name}");
+    }
+    assert_eq!(world.lookup(0, dir, "f7"), Err(ENOENT));
+    assert_eq!(world.call(0, Call::Unlink { parent: dir, name: b"f0".into() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, dir, "f0"), Err(ENOENT));
+    // What others do is seen.
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.create(1, there, "theirs");
+    assert!(world.lookup(0, dir, "theirs").is_ok());
+    assert_eq!(world.call(1, Call::Unlink { parent: there, name: b"moved".into() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
 }
