@@ -313,6 +313,7 @@ fn names_that_a_mount_makes_are_not_looked_for_first() {
         let file = world.create(0, dir, &name);
         world.release(0, file);
     }
+    assert_eq!(looked(&world), before, "nothing was looked for");
     let rename = |from: &str, to: &str| Call::Rename {
         parent: dir,
         name: from.into(),
@@ -321,11 +322,14 @@ fn names_that_a_mount_makes_are_not_looked_for_first() {
         flags: 0,
     };
     assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
+    assert_eq!(looked(&world), before);
+    // It asks for a lock on the new name itself.
     assert_eq!(world.call(0, rename("f7", "moved")), Ok(Answer::Done));
+    let before = looked(&world);
     assert_eq!(world.lookup(0, dir, "linked"), Err(ENOENT));
     let node = world.lookup(0, dir, "f8").expect("it was made").node;
     world.call(0, Call::Link { node, parent: dir, name: b"linked".into() }).expect("linked");
-    assert_eq!(looked(&world), before, "nothing was looked for");
+    assert_eq!(looked(&world), before);
     for name in ["f0", "f99", "moved", "linked"] {
         assert!(world.lookup(0, dir, name).is_ok(), "{name}");
     }

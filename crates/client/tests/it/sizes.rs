@@ -6,7 +6,7 @@ use client::{Call, SetattrCall};
 
 impl World {
     /// Requests of one kind that a mount has sent.
-    fn sent(&self, mount: usize, kind: TargetKind, name: &str) -> u64 {
+    pub fn sent(&self, mount: usize, kind: TargetKind, name: &str) -> u64 {
         let kinds = self.requests(mount, kind);
         kinds.into_iter().filter(|(kind, _)| *kind == name).map(|(_, count)| count).sum()
     }
