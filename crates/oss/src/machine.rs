@@ -331,6 +331,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     /// What is durable now lets go what waited for it.
     fn on_progress(&mut self, now: Now, effects: &mut Effects) {
         let mut is_further = self.durability.advance(self.objects.durable());
+        if is_further && self.durability.durable() > self.meta.durable() {
+            // Data that many bytes were written of are durable before their rows' turn comes; clients keep them until then.
+            self.meta.kick();
+        }
         if self.durability.is_idle() {
             is_further |= self.durability.raise(self.core.last_transno());
         }

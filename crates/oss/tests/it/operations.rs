@@ -222,3 +222,21 @@ fn bytes_and_sizes_are_counted() {
     assert_eq!((stats.write.pages.buckets[0], stats.write.pages.buckets[4]), (1, 1));
     assert_eq!(stats.read.bytes.sum, 4096);
 }
+
+/// Clients keep what they wrote until it is committed: rows do not wait for their own turn when the data are durable.
+#[test]
+fn rows_become_durable_with_the_data_that_they_tell_of() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    world.sync();
+    world.is_syncing = false;
+    world.write(client, object(1), 0, &[2; 4096], lock).expect("it is locked");
+    let before = world.committed();
+    world.is_syncing = true;
+    world.run();
+    assert_eq!(world.committed(), before, "nobody asks for anything");
+    world.objects.sync();
+    world.nudge();
+    assert!(world.committed() > before);
+}
