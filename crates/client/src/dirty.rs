@@ -12,7 +12,7 @@ use crate::ops::io::{File, note_results};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
 use base::layout::Piece;
-use base::{Duration, Extent, Fid, Layout, ObjectId, Status, TargetId, Time, WallTime};
+use base::{Duration, Extent, Fid, Layout, ObjectId, Status, TargetId, Time, WallTime, limits};
 use bytes::Bytes;
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -240,6 +240,13 @@ impl State {
             && mdt_of(fid).is_ok_and(|mdt| !self.write_back_lock(mdt, fid))
     }
 
+    /// Lost or called back while the write waited for another one, a lock keeps nothing.
+    fn is_held(&self, pin: Pin) -> bool {
+        self.connections
+            .get(&pin.target)
+            .is_some_and(|known| known.locks.get(pin.lock).is_some() && !known.locks.is_dying(pin.lock))
+    }
+
     /// Keeps the pieces of a write back, if all of them can be: `pins` are the locks over them. Returns what is to be sent now.
     fn keep_back(
         &mut self,
@@ -251,7 +258,10 @@ impl State {
     ) -> Option<Vec<Sent>> {
         let is_fit = |piece: &Piece| {
             let object = self.dirty.objects.get(&file.layout.object(piece.stripe));
-            let pin = pins.get(&piece.stripe);
+            // An OST refuses what is longer, and its caller has to be told.
+            let pin = pins
+                .get(&piece.stripe)
+                .filter(|pin| piece.object_extent.end <= limits::OBJECT_BYTES_MAX && self.is_held(**pin));
             pin.is_some_and(|pin| {
                 // Others wait for what was written there under another lock.
                 object.is_none_or(|object| {

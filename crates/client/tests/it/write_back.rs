@@ -215,3 +215,16 @@ fn writers_wait_when_as_much_is_kept_back_as_may_be() {
     world.write(0, file, 0, &[4; 10]).expect("written");
     assert_eq!((writes(&world, 0), byte_count(&world).0), (before + 1, 0));
 }
+
+/// An object has an end, and who writes behind it is told so.
+#[test]
+fn nothing_is_kept_back_behind_the_end_of_what_an_object_may_have() {
+    const EFBIG: i32 = 27;
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    let end = base::limits::OBJECT_BYTES_MAX;
+    assert_eq!(world.write(0, file, end - 4096, &[3; 4096]), Ok(4096));
+    assert_eq!(world.write(0, file, end, &[4; 4096]), Err(EFBIG));
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert_eq!(world.read(0, file, end - 10, 100), [3; 10]);
+}
