@@ -1,6 +1,6 @@
 //! Restarts of servers, and evictions.
 
-use crate::world::{Loss, O_EXCL, O_RDWR, TOP, World, append_call, write_call};
+use crate::world::{Loss, O_EXCL, O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
 use base::{Duration, TargetId};
 use client::{Answer, Call, Event, Notify};
 use wire::mdt::{FileLock, FlockKind};
@@ -303,6 +303,36 @@ fn attributes_from_before_a_restart_of_the_mdt_are_not_taken_in_after_it() {
     for _ in 0..3 {
         assert_eq!(world.attr(0, entry.node).permissions, 0o644);
     }
+}
+
+#[test]
+fn a_file_that_another_mount_made_stays_open_over_a_restart_of_its_mdt() {
+    let mut world = World::new(1, 1, 2);
+    // Sessions begin with something durable.
+    for mount in [0, 1] {
+        let file = world.create(mount, TOP, &format!("of {mount}"));
+        assert_eq!(world.write(mount, file, 0, b"four"), Ok(4));
+    }
+    world.pass(Duration::from_secs(2));
+    let mdt = TargetId::mdt(0);
+    world.is_syncing = false;
+    let file = world.create(0, TOP, "f");
+    // The MDT hears that it is known.
+    world.lookup(0, TOP, "g").expect_err("it is not there");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    // Who has it open comes back before who made it.
+    world.mounts[0].is_cut_off = true;
+    world.crash(mdt);
+    world.start(mdt);
+    world.pass(Duration::from_secs(8));
+    world.mounts[0].is_cut_off = false;
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.write(0, file, 0, b"four"), Ok(4));
+    assert_eq!(world.read(1, (node, fh), 0, 10), b"four");
+    let refused = |event: &Event| matches!(event, Event::ReplayRefused { .. });
+    assert!(!world.mounts[1].events.iter().any(refused), "{:?}", world.mounts[1].events);
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(super) struct Awaited {
     replayed_to: Transno,
     /// No replay is missing: the client has gone on to its opens and locks.
     is_replayed: bool,
+    /// Those, until the replays of all clients are executed: what it has open another client may have made.
+    held: Vec<Queued>,
     /// Its `ReplayDone`.
     done: Option<Box<Frame>>,
 }
@@ -142,6 +144,8 @@ impl<M: MetaStore> Core<M> {
         let Some(export) = self.exports.get_mut(&client) else { return };
         if let Some(awaited) = &mut export.awaited {
             awaited.done = None;
+            // It says them anew.
+            awaited.held.clear();
         }
     }
 
@@ -155,7 +159,8 @@ impl<M: MetaStore> Core<M> {
         if frame.transno == Transno::ZERO {
             if frame.xid > acked {
                 awaited.is_replayed = true;
-                self.start_plain(&frame, request, Some(Transno::ZERO), out);
+                awaited.held.retain(|held| held.frame.xid != frame.xid);
+                awaited.held.push(Queued { frame, request });
             }
             return;
         }
@@ -232,7 +237,7 @@ impl<M: MetaStore> Core<M> {
                 return;
             }
             let next = awaited().filter_map(|(client, awaited)| Some((awaited.next()?.0, client))).min();
-            let Some((transno, client)) = next else { return };
+            let Some((transno, client)) = next else { return self.start_held(out) };
             let Some(export) = self.exports.get_mut(&client) else { return };
             let Some(awaited) = &mut export.awaited else { return };
             let Some(queued) = awaited.queue.remove(&transno) else { return };
@@ -253,6 +258,15 @@ impl<M: MetaStore> Core<M> {
                 recovery.running = Some((client, queued.frame.xid));
             }
             return self.start_modifying(&queued.frame, queued.request, Some(transno), out);
+        }
+    }
+
+    /// All replays that have come are executed: what clients have open and locked.
+    fn start_held(&mut self, out: &mut Vec<CoreOutput>) {
+        let awaited = self.exports.values_mut().filter_map(|export| export.awaited.as_mut());
+        let held: Vec<Queued> = awaited.flat_map(|awaited| std::mem::take(&mut awaited.held)).collect();
+        for Queued { frame, request } in held {
+            self.start_plain(&frame, request, Some(Transno::ZERO), out);
         }
     }
 
