@@ -27,10 +27,12 @@ pub enum Fault {
     TombstoneIgnored = 10,
     /// A client gives the write-back lock of a file back before it has written what it kept.
     KeptBackTooLong = 11,
+    /// A client believes what it has read ahead after its lock has gone, or after a write of its own.
+    WindowBelievedTooLong = 12,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 12] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -42,6 +44,7 @@ impl Fault {
         Fault::DuplicateExecuted,
         Fault::TombstoneIgnored,
         Fault::KeptBackTooLong,
+        Fault::WindowBelievedTooLong,
     ];
 }
 

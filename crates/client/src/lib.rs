@@ -11,6 +11,7 @@ pub mod machine;
 pub mod operator;
 pub mod stats;
 
+mod ahead;
 mod cache;
 mod cancels;
 mod ctx;
@@ -25,6 +26,7 @@ mod pages;
 mod recovery;
 mod state;
 
+pub use ahead::{ReadAheadBounds, ReadAheadStats};
 pub use call::{
     Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ROOT_NODE, SetattrCall,
     TargetSpace,

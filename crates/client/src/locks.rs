@@ -231,6 +231,9 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
             .connections
             .get_mut(&target)
             .is_some_and(|connection| connection.locks.remove(lock).is_some());
+        if let Some(Resource::Object(object)) = grant.as_ref().map(|grant| grant.resource) {
+            state.ahead.forget_object(object);
+        }
         if is_held {
             state.cancel(target, lock);
         } else {

@@ -306,6 +306,7 @@ impl Machine for Client {
             }
             state.check_pages();
             state.dirty.check();
+            state.ahead.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();

@@ -1,5 +1,6 @@
 //! What operators see and change of a mount while it runs.
 
+use crate::ahead::{ReadAheadBounds, ReadAheadStats};
 use crate::machine::Client;
 use crate::state::{Connection, State};
 use crate::stats::{Stats, TargetStats};
@@ -38,6 +39,8 @@ pub enum Setting {
     /// Whether xattrs come with the attributes.
     BulkXattrs(bool),
     ClearListingStats,
+    ReadAhead(ReadAheadBounds),
+    ClearReadAheadStats,
     Target(TargetId, TargetSetting),
 }
 
@@ -153,6 +156,15 @@ impl Client {
         self.with_state(|state| state.bulk)
     }
 
+    pub fn read_ahead_bounds(&self) -> ReadAheadBounds {
+        self.with_state(|state| state.ahead.bounds)
+    }
+
+    /// For `llite.*.read_ahead_stats`.
+    pub fn read_ahead_stats(&self) -> ReadAheadStats {
+        self.with_state(|state| state.ahead.stats)
+    }
+
     pub fn is_caching_xattrs(&self) -> bool {
         self.with_state(|state| state.is_caching_xattrs)
     }
@@ -192,6 +204,8 @@ impl State {
             Setting::BulkAttrs(count) => self.bulk.attr_count_max = count,
             Setting::BulkXattrs(is_on) => self.bulk.has_xattrs = is_on,
             Setting::ClearListingStats => self.stats.listings = Default::default(),
+            Setting::ReadAhead(bounds) => self.ahead.bounds = bounds,
+            Setting::ClearReadAheadStats => self.ahead.stats = Default::default(),
             Setting::Target(target, setting) => self.on_target_setting(target, setting),
         }
     }

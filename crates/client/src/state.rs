@@ -1,5 +1,6 @@
 //! The state that all operations share.
 
+use crate::ahead::Ahead;
 use crate::cancels::Cancels;
 use crate::ctx::Outcome;
 use crate::dirty::{DIRTY_BYTES_MAX, Dirty};
@@ -124,6 +125,8 @@ pub(crate) struct State {
     pub(crate) to_revoke: Vec<(TargetId, LockId)>,
     /// What no OST has yet.
     pub(crate) dirty: Dirty,
+    /// What was fetched for more than one read.
+    pub(crate) ahead: Ahead,
     /// Calls with pages, and pages on their way out of the kernel.
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
@@ -178,6 +181,7 @@ impl State {
             revocations: BTreeMap::new(),
             to_revoke: Vec::new(),
             dirty: Dirty::default(),
+            ahead: Ahead::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
             cancels: BTreeMap::new(),

@@ -177,7 +177,6 @@ impl Mount {
         assert!(shared.root.set(root).is_ok(), "the root is set once");
         session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
         mount_table::name_helper(&with.source, path);
-        read_ahead::begin(path);
         let mount = Arc::new(Mount {
             path: path.to_owned(),
             fsname,
@@ -193,6 +192,11 @@ impl Mount {
             session: Mutex::new(Some(session)),
             endpoint,
         });
+        // Who is not root leaves it as it is.
+        if let Err(error) = mount.set_kernel_window(read_ahead::KIB_DEFAULT) {
+            tracing::debug!("{error:#}");
+            mount.note_kernel_window();
+        }
         let reaped = Arc::clone(&mount);
         let on_end = with.on_end;
         std::thread::Builder::new().name("mount-end".into()).spawn(move || {
@@ -202,6 +206,22 @@ impl Mount {
             on_end(&reaped.path);
         })?;
         Ok(mount)
+    }
+
+    /// How much the kernel asks for around a page fault, in KiB.
+    ///
+    /// # Errors
+    /// The mount is gone, or its owner is not root.
+    pub fn set_kernel_window(&self, kib: u64) -> Result<()> {
+        read_ahead::set_kib(&self.path, kib)?;
+        self.note_kernel_window();
+        Ok(())
+    }
+
+    fn note_kernel_window(&self) {
+        let kernel_window_bytes = read_ahead::kib(&self.path).unwrap_or(0) * 1024;
+        let bounds = self.with_client(|client| client.read_ahead_bounds());
+        self.set(client::Setting::ReadAhead(client::ReadAheadBounds { kernel_window_bytes, ..bounds }));
     }
 
     /// The configuration has changed.

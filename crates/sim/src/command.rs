@@ -78,7 +78,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken
-        | Fault::KeptBackTooLong => &["model", "tree"],
+        | Fault::KeptBackTooLong
+        | Fault::WindowBelievedTooLong => &["model", "tree"],
     }
 }
 

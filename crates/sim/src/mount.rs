@@ -3,6 +3,7 @@
 //! answers out of these caches are judged like any other.
 
 use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, Kind, Op, Outcome, Stat, pattern};
+use crate::workload::FIRST_READING_SLOT;
 use base::{Attr, Duration, FileType, Time};
 use bytes::Bytes;
 use client::call::{Answer, Call, Caller, EntryAnswer, SetattrCall};
@@ -13,6 +14,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
@@ -453,7 +455,8 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
                 Some(FileType::Symlink) => return Err(40),
                 _ => {}
             }
-            match call(port, Call::Open { node, flags: O_RDWR }).await? {
+            let flags = if slot >= FIRST_READING_SLOT { O_RDONLY } else { O_RDWR };
+            match call(port, Call::Open { node, flags }).await? {
                 Answer::Opened { fh, .. } => {
                     port.borrow_mut().handles.insert(slot, (node, fh));
                     Ok(Outcome::Node(node))

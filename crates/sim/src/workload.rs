@@ -8,6 +8,9 @@ const DIRS: [&str; 3] = ["d0", "d1", "d2"];
 const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 pub const XATTRS: [&str; 2] = ["user.a", "trusted.b"];
 pub const SLOTS: usize = 3;
+/// Handles from this one on are for reading only.
+pub const FIRST_READING_SLOT: usize = 10;
+const READING_SLOTS: usize = 2;
 /// Writes stay below this, so that the model stays small; it spans several stripe units of the smallest size.
 const FILE_BYTES_MAX: u64 = 300_000;
 
@@ -106,6 +109,16 @@ impl Workload<'_> {
         (0..SLOTS).find(is_free)
     }
 
+    /// The same for an open(2), which may be for reading only: then the client may read ahead.
+    fn slot_to_open(&mut self, client: usize) -> Option<usize> {
+        let reading = FIRST_READING_SLOT..FIRST_READING_SLOT + READING_SLOTS;
+        let is_free = |slot: &usize| {
+            !self.open.contains(&(client, *slot)) && !self.busy_slots.contains(&(client, *slot))
+        };
+        let free = reading.into_iter().find(is_free);
+        if self.rng.one_in(2) { free } else { self.free_slot(client) }
+    }
+
     /// The next operation of a client.
     pub fn next(&mut self, client: usize) -> Op {
         let op = self.draw(client);
@@ -143,7 +156,7 @@ impl Workload<'_> {
         if let Some(path) = self.written.take()
             && self.rng.one_in(5)
         {
-            return match self.free_slot(client) {
+            return match self.slot_to_open(client) {
                 Some(slot) if self.rng.one_in(4) => Op::Open { path, slot },
                 _ => Op::Stat { path },
             };
@@ -189,7 +202,7 @@ impl Workload<'_> {
                 let path = if self.rng.one_in(2) { Vec::new() } else { self.dir() };
                 Op::List { path }
             }
-            77..85 => match self.free_slot(client) {
+            77..85 => match self.slot_to_open(client) {
                 Some(slot) => Op::Open { path: self.file(), slot },
                 None => Op::Stat { path: self.file() },
             },
@@ -217,7 +230,7 @@ impl Workload<'_> {
                 Op::Create { path, is_exclusive: self.rng.one_in(2), slot }
             }
             2..4 => Op::Unlink { path },
-            4 => match self.free_slot(client) {
+            4 => match self.slot_to_open(client) {
                 Some(slot) => Op::Open { path, slot },
                 None => Op::Stat { path },
             },
@@ -228,6 +241,10 @@ impl Workload<'_> {
     fn read_or_write(&mut self, slot: usize) -> Op {
         let fill = self.rng.below(256) as u8;
         match self.rng.below(14) {
+            _ if slot >= FIRST_READING_SLOT => {
+                let offset = self.offset();
+                Op::Read { slot, offset, byte_count: self.byte_count(offset) }
+            }
             0..7 => {
                 let offset = self.offset();
                 Op::Write { slot, offset, byte_count: self.byte_count(offset), fill }

@@ -1,5 +1,6 @@
 //! File data: reads and writes over stripes, each under extent locks.
 
+use crate::ahead::{Plan, REFUSAL, begin_ahead, begin_now, read_windowed};
 use crate::call::Answer;
 use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
@@ -199,13 +200,20 @@ pub(crate) async fn read(
         ctx.with(|state| state.begin_page_read(call, node, extent));
     }
     let file = file(ctx, node).await?;
-    let bytes = read_file(ctx, &file, extent, lock_use).await?;
+    let plan = match lock_use {
+        LockUse::Pages(_) => ctx.with(|state| state.plan_read(&file, extent)),
+        LockUse::NoPages | LockUse::WriteBack => Plan::Plain,
+    };
+    if matches!(plan, Plan::Refuse) {
+        return Err(REFUSAL);
+    }
+    let bytes = read_file(ctx, &file, extent, lock_use, &plan).await?;
     ctx.with(|state| state.stats.read_bytes.add(bytes.len() as u64));
     Ok(Answer::Bytes(bytes))
 }
 
 /// With pages the bytes go into the kernel's page cache, which lives under the lock.
-async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse) -> Outcome<Bytes> {
+async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse, plan: &Plan) -> Outcome<Bytes> {
     if file.layout.osts.is_empty() || extent.is_empty() {
         return Ok(Bytes::new());
     }
@@ -234,7 +242,12 @@ async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse) ->
         // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
         let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
-        let result = read_pieces(ctx, file, extent, (&pieces, &pins), end_here).await;
+        if let Plan::Windowed { now, ahead } = plan {
+            begin_now(ctx, file, *now, &pins);
+            begin_ahead(ctx, file, *now, ahead);
+        }
+        let is_windowed = matches!(plan, Plan::Windowed { .. });
+        let result = read_pieces(ctx, file, extent, (&pieces, &pins), (end_here, is_windowed)).await;
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
         unpin_all(ctx, pins);
@@ -261,22 +274,16 @@ async fn read_pieces(
     file: &File,
     extent: Extent,
     (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
-    end_here: u64,
+    (end_here, is_windowed): (u64, bool),
 ) -> Outcome<Bytes> {
-    let mut requests = Vec::with_capacity(pieces.len());
+    let mut reads = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        let pin = pins.get(&piece.stripe).ok_or(Status::Io)?;
-        let request = OstRequest::Read {
-            object: file.layout.object(piece.stripe),
-            extent: piece.object_extent,
-            lock: Some(pin.lock),
-        };
-        let (ctx, target) = (ctx.clone(), pin.target);
-        requests.push(async move { ctx.ost(target, request, Bytes::new(), Kind::Plain).await });
+        let pin = *pins.get(&piece.stripe).ok_or(Status::Io)?;
+        reads.push(read_piece(ctx, file, piece, pin, is_windowed));
     }
     let mut parts = Vec::with_capacity(pieces.len());
-    for (result, piece) in join_all(requests).await.into_iter().zip(pieces) {
-        let (_, data, _) = result?;
+    for (result, piece) in join_all(reads).await.into_iter().zip(pieces) {
+        let data = result?;
         if data.len() as u64 > piece.object_extent.byte_count() {
             return Err(Status::ProtocolError);
         }
@@ -288,6 +295,16 @@ async fn read_pieces(
         return Ok(std::mem::take(only));
     }
     assemble(ctx, file, extent, (pieces, parts), end_here).await
+}
+
+async fn read_piece(ctx: &Ctx, file: &File, piece: &Piece, pin: Pin, is_windowed: bool) -> Outcome<Bytes> {
+    if is_windowed && let Some(bytes) = read_windowed(ctx, file, piece, pin).await {
+        return Ok(bytes);
+    }
+    let object = file.layout.object(piece.stripe);
+    let request = OstRequest::Read { object, extent: piece.object_extent, lock: Some(pin.lock) };
+    let (_, data, _) = ctx.ost(pin.target, request, Bytes::new(), Kind::Plain).await?;
+    Ok(data)
 }
 
 /// Puts the parts together; what an object does not have is zeros up to the file's end, which may still have been here, and not
@@ -743,7 +760,7 @@ pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count
     while copied < byte_count.min(COPY_BYTES_MAX) {
         let step = (byte_count - copied).min(COPY_STEP_BYTES);
         let extent = Extent::at(from.offset_bytes.saturating_add(copied), step);
-        let data = match read_file(ctx, &source, extent, LockUse::NoPages).await {
+        let data = match read_file(ctx, &source, extent, LockUse::NoPages, &Plan::Plain).await {
             Ok(data) if data.is_empty() => break,
             Ok(data) => data,
             Err(_) if copied > 0 => break,

@@ -300,6 +300,9 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
         state.closing_waiters.clear();
         if let Some(node) = state.nodes.get_mut(node_id) {
             node.open_count = node.open_count.saturating_sub(1);
+            if node.open_count == 0 {
+                state.ahead.forget(fid);
+            }
         }
         state.drop_unused_node(node_id);
     });

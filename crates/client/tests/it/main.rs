@@ -5,6 +5,7 @@ mod kernel;
 mod listing;
 mod pages;
 mod posix;
+mod read_ahead;
 mod recovery;
 mod sizes;
 mod world;

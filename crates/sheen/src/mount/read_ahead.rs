@@ -1,13 +1,14 @@
-//! How far the kernel reads ahead of a sequential reader: it takes no more than 128 KiB from the FUSE protocol, but more from root.
+//! How much the kernel asks for around a page fault or ahead of a reader: 128 KiB with FUSE, more or less if root says so.
 //!
-//! What it reads ahead are READs like any others, under locks, into pages that are known; so nothing is kept here.
+//! That is not how far is read ahead, which `client` does: these are the requests that it sees. From requests of a MiB
+//! it could not see what a stride leaves out.
 
 use crate::mount_table;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// One request of the greatest size, instead of the eight that the protocol's 128 KiB make of a MiB. More would be more requests again.
-const KIB_DEFAULT: u64 = 1024;
+/// What is around each first page of a stride is read in vain: half of this.
+pub const KIB_DEFAULT: u64 = 64;
 
 /// Where the kernel has the setting of a mount.
 fn file(mount: &Path) -> Option<PathBuf> {
@@ -25,11 +26,4 @@ pub fn set_kib(mount: &Path, kib: u64) -> Result<()> {
     let file = file(mount).context("the mount is gone")?;
     std::fs::write(&file, kib.to_string())
         .with_context(|| format!("the kernel does not take {kib} KiB in {}; are you root?", file.display()))
-}
-
-/// A new mount reads ahead as far as pays. Who is not root reads less far.
-pub fn begin(mount: &Path) {
-    if let Err(error) = set_kib(mount, KIB_DEFAULT) {
-        tracing::debug!("{error:#}");
-    }
 }

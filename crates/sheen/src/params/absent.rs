@@ -2,7 +2,7 @@
 
 use super::glob;
 
-const NO_READ_AHEAD: &str = "the kernel reads ahead; see llite.*.max_read_ahead_per_file_mb";
+const NO_READ_AHEAD: &str = "what is fetched ahead needs no threads";
 const NO_STATAHEAD: &str = "a listing brings names and attributes together; see llite.*.statahead_max";
 const NO_ADAPTIVE: &str =
     "timeouts are fixed and nothing that a client says changes them; see docs/recovery.md";
@@ -26,12 +26,8 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("ping_interval", NO_ADAPTIVE),
     ("jobid_var", NO_JOBS),
     ("jobid_name", NO_JOBS),
-    ("llite.*.max_read_ahead_mb", NO_READ_AHEAD),
-    ("llite.*.max_read_ahead_whole_mb", NO_READ_AHEAD),
     ("llite.*.max_read_ahead_async_active", NO_READ_AHEAD),
     ("llite.*.read_ahead_async_file_threshold_mb", NO_READ_AHEAD),
-    ("llite.*.read_ahead_range_kb", NO_READ_AHEAD),
-    ("llite.*.read_ahead_stats", NO_READ_AHEAD),
     ("llite.*.max_cached_mb", "pages live in the kernel's cache, which the kernel bounds"),
     ("llite.*.statahead_min", NO_STATAHEAD),
     ("llite.*.statahead_batch_max", NO_STATAHEAD),

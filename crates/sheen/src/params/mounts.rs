@@ -6,11 +6,13 @@ use crate::mount::{Mount, read_ahead};
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
 use base::limits::READDIR_ENTRIES_MAX;
-use client::Setting;
+use client::{ReadAheadBounds, Setting};
 use std::sync::Arc;
 
+/// More would be memory that pages of the kernel need.
+const READ_AHEAD_MB_MAX: u64 = 64 << 10;
 /// The kernel itself sets no limit; more than this is never useful to one reader.
-const READ_AHEAD_MB_MAX: f64 = 1024.0;
+const KERNEL_WINDOW_KIB_MAX: u64 = 1 << 20;
 
 type Of = Arc<Mount>;
 
@@ -63,15 +65,45 @@ pub static CLASS: Class<Of> = Class {
             Some(mount.options().join(","))
         }),
         Param {
+            name: "max_read_ahead_mb",
+            doc: "MiB that may be fetched ahead for all files of the mount; 0: none, reads ask for what they need.",
+            read: |mount| Some((bounds(mount).byte_count >> 20).to_string()),
+            write: Some(Write::Number(0..=READ_AHEAD_MB_MAX, |mount, mib| {
+                set_bounds(mount, |bounds| bounds.byte_count = mib << 20);
+            })),
+        },
+        Param {
             name: "max_read_ahead_per_file_mb",
-            doc: "How far the kernel reads ahead of a sequential reader of one file, MiB: 1 in a mount of root, 0.125 in others.",
-            read: |mount| Some((read_ahead::kib(&mount.path)? as f64 / 1024.0).to_string()),
+            doc: "The same for one file. All files that are read share alike what the mount may have.",
+            read: |mount| Some((bounds(mount).file_byte_count >> 20).to_string()),
+            write: Some(Write::Number(0..=READ_AHEAD_MB_MAX, |mount, mib| {
+                set_bounds(mount, |bounds| bounds.file_byte_count = mib << 20);
+            })),
+        },
+        Param {
+            name: "max_read_ahead_whole_mb",
+            doc: "Files up to this size, MiB, are fetched as a whole with their first read.",
+            read: |mount| Some((bounds(mount).whole_byte_count >> 20).to_string()),
+            write: Some(Write::Number(0..=READ_AHEAD_MB_MAX, |mount, mib| {
+                set_bounds(mount, |bounds| bounds.whole_byte_count = mib << 20);
+            })),
+        },
+        Param {
+            name: "read_ahead_range_kb",
+            doc: "KiB that the kernel asks for around a page fault, or ahead of a reader, in one request; for files opened from then on.",
+            read: |mount| Some(read_ahead::kib(&mount.path)?.to_string()),
             write: Some(Write::Word {
-                values: "MiB from 0 to 1024, with a fraction if need be",
-                check: |value| parse_mib(value).map(drop),
-                apply: |mount, value| set_read_ahead(mount, parse_mib(value)?),
+                values: "KiB from 0 to 1048576",
+                check: |value| parse_kib(value).map(drop),
+                apply: |mount, value| mount.set_kernel_window(parse_kib(value)?),
                 is_lasting: true,
             }),
+        },
+        Param {
+            name: "read_ahead_stats",
+            doc: "Pages that were answered from what was fetched ahead (hits), that were not (misses), and what came of the rest.",
+            read: |mount| Some(read_ahead_stats(mount)),
+            write: Some(Write::Clear(|mount| mount.set(Setting::ClearReadAheadStats))),
         },
         read_only("uuid", "The mount as servers know it.", |mount| Some(mount.client_id().to_string())),
         read_only("fstype", "Type of the file system.", |_| Some("sheen".to_owned())),
@@ -127,13 +159,34 @@ fn listing_stats(mount: &Mount) -> String {
     )
 }
 
-fn set_read_ahead(mount: &Mount, mib: f64) -> Result<()> {
-    read_ahead::set_kib(&mount.path, (mib * 1024.0).round() as u64)
+fn read_ahead_stats(mount: &Mount) -> String {
+    let counts = mount.with_client(|client| client.read_ahead_stats());
+    let count = |count: u64| Stat { count, ..Stat::default() };
+    let rows = [
+        ("hits", "pages", count(counts.hit_page_count)),
+        ("misses", "pages", count(counts.miss_page_count)),
+        ("failed_lock_match", "reqs", count(counts.no_lock_count)),
+        ("read_but_discarded", "pages", count(counts.discarded_page_count)),
+        ("hit_max_readahead_issue", "reqs", count(counts.no_room_count)),
+        ("mmap_range_read", "reqs", count(counts.refused_count)),
+        ("readahead_pages", "pages", Stat::from(counts.window_pages)),
+    ];
+    stats(mount.stats().since, &rows)
 }
 
-fn parse_mib(value: &str) -> Result<f64> {
+fn bounds(mount: &Mount) -> ReadAheadBounds {
+    mount.with_client(|client| client.read_ahead_bounds())
+}
+
+fn set_bounds(mount: &Mount, change: impl FnOnce(&mut ReadAheadBounds)) {
+    let mut bounds = bounds(mount);
+    change(&mut bounds);
+    mount.set(Setting::ReadAhead(bounds));
+}
+
+fn parse_kib(value: &str) -> Result<u64> {
     match value.parse() {
-        Ok(mib) if (0.0..=READ_AHEAD_MB_MAX).contains(&mib) => Ok(mib),
-        _ => bail!("'{value}' is not possible; it takes MiB from 0 to {READ_AHEAD_MB_MAX}"),
+        Ok(kib) if kib <= KERNEL_WINDOW_KIB_MAX => Ok(kib),
+        _ => bail!("'{value}' is not possible; it takes KiB from 0 to {KERNEL_WINDOW_KIB_MAX}"),
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, read, wait_until, write};
 use crate::cluster::{Cluster, Shape};
+use crate::sys::{MapKind, Mapping};
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "params", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -17,6 +18,7 @@ static CASES: &[Case] = &[
     Case { name: "locks_are_bounded", seconds: 90, run: locks },
     Case { name: "targets_are_switched_off", seconds: 90, run: active },
     Case { name: "the_kernel_reads_ahead_as_told", seconds: 90, run: read_ahead },
+    Case { name: "mapped_pages_come_without_what_is_between_them", seconds: 120, run: mapped_pages },
     Case { name: "new_files_take_the_default_stripes", seconds: 90, run: stripes },
     Case { name: "a_client_is_evicted", seconds: 90, run: evict },
     Case { name: "permanent_ones_reach_all_and_stay", seconds: 180, run: permanent },
@@ -147,9 +149,12 @@ fn active(context: &Context) -> Result<()> {
 fn read_ahead(context: &Context) -> Result<()> {
     let cluster = running(context)?;
     let name = "llite.*.max_read_ahead_per_file_mb";
-    expect_eq(value(&cluster, name)?, "1", "what a new mount of root has")?;
-    set(&cluster, &format!("{name}=2.5"))?;
-    expect_eq(value(&cluster, name)?, "2.5", "what was set")?;
+    expect_eq(value(&cluster, name)?, "64", "what a new mount has")?;
+    set(&cluster, &format!("{name}=2"))?;
+    expect_eq(value(&cluster, name)?, "2", "what was set")?;
+    expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
+    set(&cluster, "llite.*.read_ahead_range_kb=256")?;
+    expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;
     set(&cluster, "llite.*.xattr_cache=0")?;
     let asked = || -> Result<u64> { Ok(samples(&value(&cluster, "mdc.*MDT0000*.stats")?, "mds_listxattr")) };
     let file = cluster.mount.join("file");
@@ -165,6 +170,59 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(count(5)?, 5, "requests for five reads without a cache")?;
     set(&cluster, "llite.*.xattr_cache=1")?;
     expect(count(5)? <= 1, "one request at most for five reads with a cache")
+}
+
+/// Walks over a mapping of a file that is in no cache: in order, some of every MiB, and pages at random.
+fn mapped_pages(context: &Context) -> Result<()> {
+    const MIB: usize = 1 << 20;
+    const PAGE: usize = 4096;
+    let cluster = running(context)?;
+    let file = cluster.mount.join("file");
+    let byte_count = 128 * MIB;
+    let bytes: Vec<u8> = (0..byte_count).map(|at| (at / PAGE) as u8 ^ (at / MIB) as u8).collect();
+    write(&file, &bytes)?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let read_bytes = || -> Result<u64> {
+        let text = value(&cluster, "llite.*.read_ahead_stats")?;
+        let pages: u64 = sum_of(&text, "readahead_pages") + samples(&text, "misses");
+        Ok(pages * PAGE as u64)
+    };
+    let page_count = byte_count / PAGE;
+    let chunk = 64;
+    let strided = (0..page_count).filter(|page| page % 256 < chunk).collect::<Vec<_>>();
+    // A full-period generator: each page at most once.
+    let at_random = (0..256).scan(1_usize, |page, _| {
+        *page = (*page * 4_093 + 12_345) % page_count;
+        Some(*page)
+    });
+    let patterns: [(&str, Vec<usize>, f64); 3] = [
+        ("in order", (0..page_count).collect(), 1.05),
+        ("a quarter of every MiB", strided, 1.6),
+        ("at random", at_random.collect(), 4.0),
+    ];
+    for (name, pages, factor) in patterns {
+        std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
+        set(&cluster, "llite.*.read_ahead_stats=clear")?;
+        let open = fs::File::open(&file)?;
+        let mapping = Mapping::new(&open, MapKind::SharedRead, byte_count)?;
+        for page in &pages {
+            let at = page * PAGE + page % PAGE;
+            expect_eq(mapping.read(at, 1), vec![bytes[at]], &format!("page {page} {name}"))?;
+        }
+        let (read, touched) = (read_bytes()?, (pages.len() * PAGE) as u64);
+        expect(
+            read as f64 <= factor * touched as f64,
+            &format!("{name}: {read} bytes were read for {touched}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// The sum in one row of a `stats` file.
+fn sum_of(text: &str, row: &str) -> u64 {
+    let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut found = words.filter(|words| words.first() == Some(&row));
+    found.next().and_then(|words| words.get(6)?.parse().ok()).unwrap_or(0)
 }
 
 fn stripes(context: &Context) -> Result<()> {

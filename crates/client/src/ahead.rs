@@ -1,0 +1,610 @@
+//! Windows of file data that were fetched for more than one read of the kernel.
+//!
+//! A window is a part of an object that was asked for in one request, under an extent lock that covers it; everybody who reads
+//! a part of it waits for that request. It is believed as long as the very lock is held, its OST was heard lately, and this
+//! client has changed no data of the file; whoever does not believe it asks the OST for what he needs. Not while data
+//! are kept back here, or while stores into mapped pages may be: those windows would be out of date soon.
+//!
+//! What a read fetches beyond its own need, and what is fetched before anybody asks, is said by `pattern`. Bytes that were
+//! handed on once are in the kernel's page cache, so a window goes when all of it was.
+
+mod pattern;
+
+use crate::cache::is_strict;
+use crate::ctx::{Ctx, OstAnswer, Outcome};
+use crate::executor::{Receiver, Sender, oneshot};
+use crate::locks::Pin;
+use crate::ops::io::File;
+use crate::state::State;
+use base::fault::{Fault, planted};
+use base::layout::Piece;
+use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time};
+use bytes::{Bytes, BytesMut};
+use pattern::{Pattern, Scope, Verdict};
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::{LockMode, LockPolicy, OstRequest, Resource};
+
+/// One request fetches this much at most, and begins and ends at multiples of it for a stream.
+const WINDOW_BYTES: u64 = 1 << 20;
+/// Fetched ahead of a stream at least, if the bounds allow it.
+const AHEAD_BYTES_MIN: u64 = 8 << 20;
+/// The rate of a file's readers is taken anew after as many bytes.
+const PACE_BYTES: u64 = 8 << 20;
+const PAGE_BYTES: u64 = 4096;
+
+/// Bounds of an operator (`llite.*.max_read_ahead_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAheadBounds {
+    /// Bytes in windows of all files, on their way or here; 0: reads ask for what they need.
+    pub byte_count: u64,
+    /// The same of one file.
+    pub file_byte_count: u64,
+    /// Files up to this size are fetched as a whole with their first read.
+    pub whole_byte_count: u64,
+    /// As much does the kernel ask for around a page fault; 0: not known.
+    pub kernel_window_bytes: u64,
+}
+
+impl Default for ReadAheadBounds {
+    fn default() -> ReadAheadBounds {
+        ReadAheadBounds {
+            byte_count: 256 << 20,
+            file_byte_count: 64 << 20,
+            whole_byte_count: 4 << 20,
+            kernel_window_bytes: 0,
+        }
+    }
+}
+
+/// What read-ahead has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadAheadStats {
+    /// Pages that were answered from windows.
+    pub hit_page_count: u64,
+    /// Pages that were asked for by themselves.
+    pub miss_page_count: u64,
+    /// Pages that were dropped and never handed on.
+    pub discarded_page_count: u64,
+    /// Requests of the kernel that were refused, as they were about one page of many.
+    pub refused_count: u64,
+    /// Windows that were not fetched ahead for want of room.
+    pub no_room_count: u64,
+    /// The same for want of a lock.
+    pub no_lock_count: u64,
+    /// Pages in each window that was asked for.
+    pub window_pages: crate::stats::Counter,
+}
+
+enum Body {
+    /// On its way; dropping them wakes who waits.
+    Coming(Vec<Sender<()>>),
+    Here(Bytes),
+}
+
+struct Window {
+    number: u64,
+    extent: Extent,
+    lock: LockId,
+    /// `Node::data_changed_at` when it was asked for.
+    data_changed_at: u64,
+    body: Body,
+    served_byte_count: u64,
+}
+
+impl Window {
+    fn unserved_byte_count(&self) -> u64 {
+        match &self.body {
+            Body::Coming(_) => 0,
+            Body::Here(bytes) => (bytes.len() as u64).saturating_sub(self.served_byte_count),
+        }
+    }
+}
+
+/// How fast a file is read, and how long a window takes.
+struct Pace {
+    since: Time,
+    byte_count: u64,
+    bytes_per_second: u64,
+    delay_min: Duration,
+}
+
+#[derive(Default)]
+struct FileWindows {
+    pattern: Pattern,
+    /// By first byte.
+    windows: BTreeMap<(ObjectId, u64), Window>,
+    byte_count: u64,
+    pace: Option<Pace>,
+}
+
+#[derive(Default)]
+pub(crate) struct Ahead {
+    pub(crate) bounds: ReadAheadBounds,
+    pub(crate) stats: ReadAheadStats,
+    files: BTreeMap<Fid, FileWindows>,
+    byte_count: u64,
+    last_number: u64,
+}
+
+/// A window that is to be asked for. Its lock is pinned.
+struct Fetch {
+    object: ObjectId,
+    extent: Extent,
+    pin: Pin,
+    number: u64,
+    asked: Time,
+}
+
+/// What windows have of a part of an object.
+enum Found {
+    Bytes(Bytes),
+    Wait(Receiver<()>),
+    Nothing,
+}
+
+/// What a read is to do.
+pub(crate) enum Plan {
+    Plain,
+    /// The kernel gets an error, and asks for what it needs.
+    Refuse,
+    /// Takes what windows have; these are fetched for it, and for later reads.
+    Windowed {
+        now: Extent,
+        ahead: Vec<Extent>,
+    },
+}
+
+impl Ahead {
+    /// Nobody has the file open any more.
+    pub(crate) fn forget(&mut self, fid: Fid) {
+        let Some(file) = self.files.remove(&fid) else { return };
+        self.byte_count -= file.byte_count;
+        self.stats.discarded_page_count +=
+            file.windows.values().map(Window::unserved_byte_count).sum::<u64>() / PAGE_BYTES;
+    }
+
+    /// A lock on the object goes back.
+    pub(crate) fn forget_object(&mut self, object: ObjectId) {
+        let Some(file) = self.files.get(&object.fid).filter(|_| !planted(Fault::WindowBelievedTooLong))
+        else {
+            return;
+        };
+        let keys: Vec<_> =
+            file.windows.range((object, 0)..=(object, u64::MAX)).map(|(key, _)| *key).collect();
+        for (object, start) in keys {
+            self.drop_window(object, start);
+        }
+    }
+
+    fn drop_window(&mut self, object: ObjectId, start: u64) {
+        let Some(file) = self.files.get_mut(&object.fid) else { return };
+        let Some(window) = file.windows.remove(&(object, start)) else { return };
+        file.byte_count -= window.extent.byte_count();
+        self.byte_count -= window.extent.byte_count();
+        self.stats.discarded_page_count += window.unserved_byte_count() / PAGE_BYTES;
+    }
+
+    /// Bytes that one file may have: all that have some share alike.
+    fn file_byte_count_max(&self) -> u64 {
+        let share = self.bounds.byte_count / (self.files.len() as u64).max(1);
+        self.bounds.file_byte_count.min(share)
+    }
+
+    /// Drops the oldest windows of a file that are no part of `kept` until there is room.
+    fn make_room(&mut self, fid: Fid, byte_count: u64, kept: &dyn Fn(ObjectId, Extent) -> bool) -> bool {
+        let byte_count_max = self.file_byte_count_max();
+        loop {
+            let Some(file) = self.files.get(&fid) else { return false };
+            let has_room = file.byte_count + byte_count <= byte_count_max
+                && self.byte_count + byte_count <= self.bounds.byte_count;
+            if has_room {
+                return true;
+            }
+            let can_go = |(_, window): &(&(ObjectId, u64), &Window)| matches!(window.body, Body::Here(_));
+            let own = file.windows.iter().filter(can_go);
+            let own = own.filter(|((object, _), window)| !kept(*object, window.extent));
+            let oldest = own.min_by_key(|(_, window)| window.number).map(|(key, _)| *key);
+            let Some((object, start)) = oldest else { return false };
+            self.drop_window(object, start);
+        }
+    }
+}
+
+impl Ahead {
+    /// Asserts that the sums are those of the windows.
+    pub(crate) fn check(&self) {
+        let sum =
+            |file: &FileWindows| file.windows.values().map(|window| window.extent.byte_count()).sum::<u64>();
+        let byte_count: u64 = self.files.values().map(sum).sum();
+        assert_eq!(self.byte_count, byte_count, "windows are counted as they come and go");
+        assert!(self.files.values().all(|file| file.byte_count == sum(file)), "also those of each file");
+    }
+}
+
+impl FileWindows {
+    /// How far ahead of its reader a stream is: twice what is read while a window is on its way.
+    fn ahead_bytes(&self, byte_count_max: u64) -> u64 {
+        let on_its_way = self.pace.as_ref().map_or(0, |pace| {
+            let nanoseconds = u128::from(pace.delay_min.as_nanos() as u64);
+            (u128::from(pace.bytes_per_second) * nanoseconds / 1_000_000_000) as u64
+        });
+        (2 * on_its_way).max(AHEAD_BYTES_MIN).min(byte_count_max)
+    }
+
+    fn note_served(&mut self, now: Time, byte_count: u64) {
+        let Some(pace) = &mut self.pace else { return };
+        pace.byte_count += byte_count;
+        let elapsed = now.since(pace.since);
+        if pace.byte_count >= PACE_BYTES && !elapsed.is_zero() {
+            let rate = u128::from(pace.byte_count) * 1_000_000_000 / elapsed.as_nanos().max(1);
+            pace.bytes_per_second = rate.min(u128::from(u64::MAX)) as u64;
+            (pace.since, pace.byte_count) = (now, 0);
+        }
+    }
+
+    fn note_delay(&mut self, now: Time, delay: Duration) {
+        let pace = self.pace.get_or_insert(Pace {
+            since: now,
+            byte_count: 0,
+            bytes_per_second: 0,
+            delay_min: delay,
+        });
+        // The shortest one lately: what is waited for in queues does not count, and a way may have become longer.
+        pace.delay_min = delay.min(pace.delay_min + pace.delay_min / 64);
+    }
+}
+
+impl State {
+    /// What is believed of a window now, and by whom.
+    fn is_believable(&self, fid: Fid, target: TargetId, lock: LockId, data_changed_at: u64) -> bool {
+        self.nodes.by_fid(fid).is_some_and(|node| node.data_changed_at == data_changed_at)
+            && self.connections.get(&target).is_some_and(|known| known.locks.get(lock).is_some())
+            && !self.lease_left(target).is_zero()
+    }
+
+    /// Whether windows of a file can be believed at all now, and are worth it.
+    fn may_read_ahead(&self, fid: Fid) -> bool {
+        self.ahead.bounds.byte_count >= WINDOW_BYTES
+            && self.ahead.bounds.file_byte_count > 0
+            && self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count == 0 && node.open_count > 0)
+            && !self.dirty.has(fid)
+    }
+
+    /// A read of the kernel that goes into its page cache.
+    pub(crate) fn plan_read(&mut self, file: &File, extent: Extent) -> Plan {
+        if !self.may_read_ahead(file.fid) {
+            return Plan::Plain;
+        }
+        let attr = self.nodes.by_fid(file.fid).and_then(|node| node.attr.as_ref());
+        // Where others write it is longer by now, and nothing is fetched ahead of what is known.
+        let size_bytes = attr.map_or(0, |attr| attr.size_bytes).max(extent.end);
+        let is_size_known = attr.is_some_and(is_strict);
+        self.ahead.files.entry(file.fid).or_default();
+        let byte_count_max = self.ahead.file_byte_count_max();
+        let bounds = self.ahead.bounds;
+        let Some(known) = self.ahead.files.get_mut(&file.fid) else { return Plan::Plain };
+        let scope = Scope {
+            kernel_window_bytes: bounds.kernel_window_bytes,
+            window_bytes: window_bytes(&file.layout),
+            ahead_bytes: known.ahead_bytes(byte_count_max),
+            size_bytes,
+            whole_bytes_max: if is_size_known { bounds.whole_byte_count.min(byte_count_max) } else { 0 },
+        };
+        match known.pattern.on_read(extent, scope) {
+            Verdict::Plain => Plan::Windowed { now: Extent::default(), ahead: Vec::new() },
+            Verdict::Refuse => {
+                self.ahead.stats.refused_count += 1;
+                Plan::Refuse
+            }
+            Verdict::Fetch { now, ahead } => {
+                let now = Extent::new(now.start.min(extent.start), now.end.max(extent.end));
+                Plan::Windowed { now, ahead }
+            }
+        }
+    }
+
+    /// Asks for what is missing of an extent of an object, as far as the lock reaches.
+    fn fetch_missing(
+        &mut self,
+        object: ObjectId,
+        extent: Extent,
+        pin: Pin,
+        kept: &dyn Fn(ObjectId, Extent) -> bool,
+    ) -> Vec<Fetch> {
+        let (fid, mut fetches) = (object.fid, Vec::new());
+        if !self.may_read_ahead(fid) {
+            return fetches;
+        }
+        let Some(covered) = self.lock_extent_of(pin) else { return fetches };
+        let extent = extent.intersection(covered);
+        let data_changed_at = self.nodes.by_fid(fid).map_or(0, |node| node.data_changed_at);
+        let mut start = extent.start;
+        while start < extent.end {
+            let is_rest = extent.end - start <= WINDOW_BYTES;
+            let end = if is_rest { extent.end } else { (start / WINDOW_BYTES + 1) * WINDOW_BYTES };
+            let part = Extent::new(start, end);
+            start = end;
+            for gap in self.gaps(object, part, pin.lock) {
+                if !self.ahead.make_room(fid, gap.byte_count(), kept) {
+                    self.ahead.stats.no_room_count += 1;
+                    return fetches;
+                }
+                fetches.extend(self.begin_fetch(object, gap, pin, data_changed_at));
+            }
+        }
+        fetches
+    }
+
+    fn begin_fetch(
+        &mut self,
+        object: ObjectId,
+        extent: Extent,
+        pin: Pin,
+        data_changed_at: u64,
+    ) -> Option<Fetch> {
+        let asked = self.now.time;
+        if !self.connections.get_mut(&pin.target)?.locks.pin(pin.lock) {
+            return None;
+        }
+        let ahead = &mut self.ahead;
+        ahead.last_number += 1;
+        let number = ahead.last_number;
+        let window = Window {
+            number,
+            extent,
+            lock: pin.lock,
+            data_changed_at,
+            body: Body::Coming(Vec::new()),
+            served_byte_count: 0,
+        };
+        ahead.byte_count += extent.byte_count();
+        ahead.stats.window_pages.add(extent.byte_count().div_ceil(PAGE_BYTES));
+        let file = ahead.files.entry(object.fid).or_default();
+        file.byte_count += extent.byte_count();
+        let former = file.windows.insert((object, extent.start), window);
+        assert!(former.is_none(), "windows do not overlap");
+        Some(Fetch { object, extent, pin, number, asked })
+    }
+
+    fn lock_extent_of(&self, pin: Pin) -> Option<Extent> {
+        match self.connections.get(&pin.target)?.locks.get(pin.lock)?.policy {
+            LockPolicy::Extent(extent) => Some(extent),
+            _ => None,
+        }
+    }
+
+    /// Parts of an extent that no window has that is believed under this lock. Others that overlap it go.
+    fn gaps(&mut self, object: ObjectId, extent: Extent, lock: LockId) -> Vec<Extent> {
+        let data_changed_at = self.nodes.by_fid(object.fid).map_or(0, |node| node.data_changed_at);
+        let known = self.windows_over(object, extent);
+        let mut gaps = Vec::new();
+        let mut start = extent.start;
+        for (own, own_lock, changed_at) in known {
+            let is_good = own_lock == lock && changed_at == data_changed_at;
+            if !is_good && !planted(Fault::WindowBelievedTooLong) {
+                self.ahead.drop_window(object, own.start);
+                continue;
+            }
+            if own.start > start {
+                gaps.push(Extent::new(start, own.start));
+            }
+            start = start.max(own.end);
+        }
+        if start < extent.end {
+            gaps.push(Extent::new(start, extent.end));
+        }
+        gaps
+    }
+
+    fn windows_over(&self, object: ObjectId, extent: Extent) -> Vec<(Extent, LockId, u64)> {
+        let Some(file) = self.ahead.files.get(&object.fid) else { return Vec::new() };
+        // None is longer than a window.
+        let from = extent.start.saturating_sub(WINDOW_BYTES);
+        let near = file.windows.range((object, from)..(object, extent.end)).map(|(_, window)| window);
+        near.filter(|window| window.extent.overlaps(extent))
+            .map(|window| (window.extent, window.lock, window.data_changed_at))
+            .collect()
+    }
+
+    /// What windows have of an extent of an object, under a lock that the caller has pinned.
+    fn find_windowed(&mut self, object: ObjectId, extent: Extent, pin: Pin) -> Found {
+        let mut parts: Vec<Bytes> = Vec::new();
+        let mut used = Vec::new();
+        let mut start = extent.start;
+        while start < extent.end {
+            let Some(window) = self.window_at(object, start, pin) else { return Found::Nothing };
+            match &mut window.body {
+                Body::Coming(waiters) => {
+                    let (sender, receiver) = oneshot();
+                    waiters.push(sender);
+                    return Found::Wait(receiver);
+                }
+                Body::Here(bytes) => {
+                    let from = start - window.extent.start;
+                    let to =
+                        (extent.end.min(window.extent.end) - window.extent.start).min(bytes.len() as u64);
+                    let is_end =
+                        window.extent.start + (bytes.len() as u64) < extent.end.min(window.extent.end);
+                    if from < to {
+                        parts.push(bytes.slice(from as usize..to as usize));
+                    }
+                    used.push((window.extent.start, to.saturating_sub(from)));
+                    start = if is_end { extent.end } else { window.extent.end };
+                }
+            }
+        }
+        self.note_served(object, &used);
+        Found::Bytes(joined(parts))
+    }
+
+    fn window_at(&mut self, object: ObjectId, offset: u64, pin: Pin) -> Option<&mut Window> {
+        let fid = object.fid;
+        let window = self.ahead.files.get(&fid)?.windows.range((object, 0)..=(object, offset)).next_back()?.1;
+        let (start, extent) = (window.extent.start, window.extent);
+        let is_believable = window.lock == pin.lock
+            && self.is_believable(fid, pin.target, pin.lock, window.data_changed_at)
+            || planted(Fault::WindowBelievedTooLong);
+        let is_good = extent.end > offset && is_believable;
+        if !is_good {
+            return None;
+        }
+        self.ahead.files.get_mut(&fid)?.windows.get_mut(&(object, start))
+    }
+
+    /// Windows of which all was handed on are in the kernel's cache.
+    fn note_served(&mut self, object: ObjectId, used: &[(u64, u64)]) {
+        let now = self.now.time;
+        let mut spent = Vec::new();
+        let Some(file) = self.ahead.files.get_mut(&object.fid) else { return };
+        for (start, byte_count) in used {
+            file.note_served(now, *byte_count);
+            let Some(window) = file.windows.get_mut(&(object, *start)) else { continue };
+            window.served_byte_count += byte_count;
+            if window.unserved_byte_count() == 0 {
+                spent.push(*start);
+            }
+        }
+        let byte_count: u64 = used.iter().map(|(_, byte_count)| byte_count).sum();
+        self.ahead.stats.hit_page_count += byte_count.div_ceil(PAGE_BYTES);
+        for start in spent {
+            self.ahead.drop_window(object, start);
+        }
+    }
+
+    /// A window has come, or has not.
+    fn end_fetch(&mut self, fetch: &Fetch, result: Outcome<OstAnswer>) {
+        let reaches_end = self.lock_extent_of(fetch.pin).is_some_and(|extent| extent.end == Extent::EOF);
+        let (now, delay) = (self.now.time, self.now.time.since(fetch.asked));
+        self.unpin(fetch.pin);
+        let byte_count = fetch.extent.byte_count();
+        // Where the object ends is known only under a lock on all that is behind it.
+        let data = result.ok().map(|(_, data, _)| data).filter(|data| {
+            data.len() as u64 == byte_count || (data.len() as u64) < byte_count && reaches_end
+        });
+        let Some(file) = self.ahead.files.get_mut(&fetch.object.fid) else { return };
+        let key = (fetch.object, fetch.extent.start);
+        let Some(window) = file.windows.get_mut(&key).filter(|window| window.number == fetch.number) else {
+            return;
+        };
+        match data {
+            Some(data) => {
+                window.body = Body::Here(data);
+                file.note_delay(now, delay);
+            }
+            None => self.ahead.drop_window(fetch.object, fetch.extent.start),
+        }
+    }
+}
+
+/// File bytes that fill a window of each object that they touch.
+fn window_bytes(layout: &Layout) -> u64 {
+    if u64::from(layout.stripe_size_bytes) >= WINDOW_BYTES {
+        WINDOW_BYTES
+    } else {
+        WINDOW_BYTES * layout.stripe_count().max(1)
+    }
+}
+
+fn joined(mut parts: Vec<Bytes>) -> Bytes {
+    if parts.len() == 1 {
+        return parts.remove(0);
+    }
+    let mut bytes = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes.freeze()
+}
+
+/// The extents of a file in each of its objects.
+fn by_object(file: &File, extent: Extent) -> Vec<(u32, Extent)> {
+    let mut extents: Vec<(u32, Extent)> = Vec::new();
+    for Piece { stripe, object_extent, .. } in file.layout.pieces(extent) {
+        match extents.iter_mut().find(|(known, own)| *known == stripe && own.end == object_extent.start) {
+            Some((_, own)) => own.end = object_extent.end,
+            None => extents.push((stripe, object_extent)),
+        }
+    }
+    extents
+}
+
+fn send_all(ctx: &Ctx, fetches: Vec<Fetch>) {
+    for fetch in fetches {
+        let request =
+            OstRequest::Read { object: fetch.object, extent: fetch.extent, lock: Some(fetch.pin.lock) };
+        // Handed in now, in this order.
+        let ctx2 = ctx.clone();
+        ctx.spawn(async move {
+            let result = ctx2.ost(fetch.pin.target, request, Bytes::new(), Kind::Plain).await;
+            ctx2.with(|state| state.end_fetch(&fetch, result));
+        });
+    }
+}
+
+/// Asks for the windows that a read needs, under its locks.
+pub(crate) fn begin_now(ctx: &Ctx, file: &File, now: Extent, pins: &BTreeMap<u32, Pin>) {
+    for (stripe, extent) in by_object(file, now) {
+        let Some(pin) = pins.get(&stripe) else { continue };
+        let object = file.layout.object(stripe);
+        let kept = |other: ObjectId, own: Extent| other == object && own.overlaps(extent);
+        send_all(ctx, ctx.with(|state| state.fetch_missing(object, extent, *pin, &kept)));
+    }
+}
+
+/// The same for what will be read, where locks are held already.
+pub(crate) fn begin_ahead(ctx: &Ctx, file: &File, now: Extent, ahead: &[Extent]) {
+    let wanted: Vec<(ObjectId, Extent)> = std::iter::once(&now)
+        .chain(ahead)
+        .flat_map(|extent| by_object(file, *extent))
+        .map(|(stripe, extent)| (file.layout.object(stripe), extent))
+        .collect();
+    let kept = |object: ObjectId, own: Extent| {
+        wanted.iter().any(|(other, extent)| *other == object && own.overlaps(*extent))
+    };
+    for (stripe, extent) in ahead.iter().flat_map(|extent| by_object(file, *extent)) {
+        let Ok(target) = file.target(stripe) else { continue };
+        let object = file.layout.object(stripe);
+        let fetches = ctx.with(|state| {
+            let Some(pin) = state.pin_held(target, object, extent) else {
+                state.ahead.stats.no_lock_count += 1;
+                return Vec::new();
+            };
+            let fetches = state.fetch_missing(object, extent, pin, &kept);
+            state.unpin(pin);
+            fetches
+        });
+        send_all(ctx, fetches);
+    }
+}
+
+impl State {
+    /// Pins a lock that covers the beginning of an extent at least.
+    fn pin_held(&mut self, target: TargetId, object: ObjectId, extent: Extent) -> Option<Pin> {
+        let policy = LockPolicy::Extent(Extent::at(extent.start, 1));
+        let locks = &mut self.connections.get_mut(&target)?.locks;
+        let lock = locks.find_and_pin(Resource::Object(object), LockMode::Pr, policy)?;
+        Some(Pin { target, lock })
+    }
+}
+
+/// Bytes of a piece of a file from its windows; fewer at the end of the object. Nothing when they do not have it.
+pub(crate) async fn read_windowed(ctx: &Ctx, file: &File, piece: &Piece, pin: Pin) -> Option<Bytes> {
+    let object = file.layout.object(piece.stripe);
+    loop {
+        match ctx.with(|state| state.find_windowed(object, piece.object_extent, pin)) {
+            Found::Bytes(bytes) => return Some(bytes),
+            Found::Wait(receiver) => {
+                receiver.await;
+            }
+            Found::Nothing => {
+                ctx.with(|state| {
+                    state.ahead.stats.miss_page_count +=
+                        piece.object_extent.byte_count().div_ceil(PAGE_BYTES);
+                });
+                return None;
+            }
+        }
+    }
+}
+
+/// What a refused read is answered.
+pub(crate) const REFUSAL: Status = Status::WouldBlock;

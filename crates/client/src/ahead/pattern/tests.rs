@@ -1,0 +1,204 @@
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const WINDOW: u64 = 64 * KIB;
+
+fn scope() -> Scope {
+    Scope {
+        kernel_window_bytes: WINDOW,
+        window_bytes: MIB,
+        ahead_bytes: 4 * MIB,
+        size_bytes: 4096 * MIB,
+        whole_bytes_max: 4 * MIB,
+    }
+}
+
+fn fetch(now: Extent, ahead: Option<Extent>) -> Verdict {
+    Verdict::Fetch { now, ahead: ahead.into_iter().collect() }
+}
+
+/// A kernel that faults on pages, and asks for what is around each that it does not have; at the first touch of what it marked,
+/// for the next ones.
+struct Faulting {
+    pattern: Pattern,
+    pages: BTreeMap<u64, bool>,
+    /// Touched for the first time, the kernel reads ahead from there.
+    marks: BTreeMap<u64, u64>,
+    /// Pages that were fetched or asked for.
+    fetched: BTreeSet<u64>,
+    read_count: u64,
+}
+
+impl Faulting {
+    const WINDOW_PAGES: u64 = WINDOW / PAGE_BYTES;
+
+    fn new() -> Faulting {
+        Faulting {
+            pattern: Pattern::default(),
+            pages: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            fetched: BTreeSet::new(),
+            read_count: 0,
+        }
+    }
+
+    fn ask(&mut self, extent: Extent) -> bool {
+        self.read_count += 1;
+        let parts = match self.pattern.on_read(extent, scope()) {
+            Verdict::Refuse => return false,
+            Verdict::Plain => vec![extent],
+            Verdict::Fetch { now, mut ahead } => {
+                ahead.extend([now, extent]);
+                ahead
+            }
+        };
+        let pages = |part: &Extent| part.start / PAGE_BYTES..part.end.div_ceil(PAGE_BYTES);
+        self.fetched.extend(parts.iter().flat_map(pages));
+        true
+    }
+
+    fn ask_for_missing(&mut self, first: u64) {
+        let all = first..first + Self::WINDOW_PAGES;
+        let missing: Vec<u64> = all.filter(|page| !self.pages.contains_key(page)).collect();
+        for run in missing.chunk_by(|a, b| a + 1 == *b) {
+            let is_here = self.ask(Extent::at(run[0] * PAGE_BYTES, run.len() as u64 * PAGE_BYTES));
+            self.pages.extend(run.iter().map(|page| (*page, is_here)));
+        }
+    }
+
+    fn touch(&mut self, page: u64) {
+        if !self.pages.contains_key(&page) {
+            let first = page.saturating_sub(Self::WINDOW_PAGES / 2);
+            self.ask_for_missing(first);
+            self.marks.insert(first + Self::WINDOW_PAGES * 3 / 4, first + Self::WINDOW_PAGES);
+        }
+        if let Some(next) = self.marks.remove(&page) {
+            self.ask_for_missing(next);
+            self.marks.insert(next, next + Self::WINDOW_PAGES);
+        }
+        if self.pages.get(&page) != Some(&true) {
+            assert!(self.ask(Extent::at(page * PAGE_BYTES, PAGE_BYTES)), "one page is never refused");
+            self.pages.insert(page, true);
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_fetched_in_whole_windows_and_ahead() {
+    let mut pattern = Pattern::default();
+    assert_eq!(pattern.on_read(Extent::at(0, WINDOW), scope()), fetch(Extent::at(0, MIB), None));
+    let mut on_mib = |number: u64| {
+        let windows = number * MIB / WINDOW..(number + 1) * MIB / WINDOW;
+        let verdicts = windows.map(|window| pattern.on_read(Extent::at(window * WINDOW, WINDOW), scope()));
+        verdicts.last().expect("a MiB has windows")
+    };
+    // Up to twice what the stream has come to.
+    assert_eq!(on_mib(0), fetch(Extent::at(0, MIB), Some(Extent::new(MIB, 3 * MIB))));
+    assert_eq!(on_mib(1), fetch(Extent::at(MIB, MIB), Some(Extent::new(2 * MIB, 6 * MIB))));
+    assert_eq!(on_mib(2), fetch(Extent::at(2 * MIB, MIB), Some(Extent::new(3 * MIB, 7 * MIB))));
+}
+
+#[test]
+fn a_stream_ends_where_the_file_does() {
+    let mut pattern = Pattern::default();
+    let scope = Scope { size_bytes: 5 * MIB + 1, ..scope() };
+    let windows = (0..5 * MIB / WINDOW).map(|number| Extent::at(number * WINDOW, WINDOW));
+    let last = windows.map(|window| pattern.on_read(window, scope)).last().expect("there are some");
+    assert_eq!(last, fetch(Extent::new(4 * MIB, 5 * MIB), Some(Extent::new(5 * MIB, 6 * MIB))));
+}
+
+#[test]
+fn small_files_come_whole_with_their_first_read() {
+    let mut pattern = Pattern::default();
+    let scope = Scope { size_bytes: 2 * MIB + 5, ..scope() };
+    let first = pattern.on_read(Extent::at(MIB, 16 * KIB), scope);
+    assert_eq!(first, fetch(Extent::at(MIB, MIB), Some(Extent::new(0, 3 * MIB))));
+    let scope = Scope { size_bytes: 4000, ..scope };
+    assert_eq!(
+        Pattern::default().on_read(Extent::at(0, 4096), scope),
+        Verdict::Plain,
+        "it asks for all itself"
+    );
+}
+
+#[test]
+fn many_readers_of_one_file_are_one_stream() {
+    let mut pattern = Pattern::default();
+    pattern.on_read(Extent::at(0, WINDOW), scope());
+    pattern.on_read(Extent::at(WINDOW, WINDOW), scope());
+    // Another process faults in the middle of what the first one has asked for.
+    let fragment = Extent::at(2 * WINDOW + 20 * KIB, 44 * KIB);
+    assert!(
+        matches!(pattern.on_read(fragment, scope()), Verdict::Fetch { now, .. } if now == Extent::at(0, MIB))
+    );
+}
+
+#[test]
+fn what_is_around_pages_at_random_is_not_read() {
+    let mut kernel = Faulting::new();
+    let mut rng = base::Rng::new(7);
+    let pages: Vec<u64> = (0..4000).map(|_| rng.below(1 << 18)).collect();
+    pages.iter().for_each(|page| kernel.touch(*page));
+    let count = pages.len() as u64;
+    let fetched = kernel.fetched.len() as u64;
+    assert!(fetched < count + count / 4, "{fetched} pages were read for {count}");
+}
+
+#[test]
+fn a_stride_over_a_mapping_is_read_without_its_gaps() {
+    let mut kernel = Faulting::new();
+    let pages = |chunk: u64| (chunk * 256..chunk * 256 + 64).collect::<Vec<u64>>();
+    for page in (0..400).flat_map(pages) {
+        kernel.touch(page);
+    }
+    let (fetched, touched) = (kernel.fetched.len(), 400 * 64);
+    assert!(fetched * 10 < touched * 12, "{fetched} pages were read for {touched}");
+    assert!(kernel.pattern.stride.is_some_and(|stride| stride.distance == MIB && stride.count > 100));
+}
+
+#[test]
+fn a_sequential_walk_over_a_mapping_is_never_refused() {
+    let mut kernel = Faulting::new();
+    (0..4096).for_each(|page| kernel.touch(page));
+    assert!(kernel.pattern.refused.is_empty());
+    assert!(
+        kernel.read_count <= 4096 / Faulting::WINDOW_PAGES + 2,
+        "one request for each window of the kernel"
+    );
+}
+
+#[test]
+fn large_reads_at_random_are_refused_once() {
+    let mut pattern = Pattern::default();
+    let mut refused_count = 0;
+    for number in 0..100_u64 {
+        let at = (number * 7919 % 4000 + 1) * MIB;
+        if pattern.on_read(Extent::at(at, WINDOW), scope()) == Verdict::Refuse {
+            refused_count += 1;
+            for page in 0..WINDOW / PAGE_BYTES {
+                let verdict = pattern.on_read(Extent::at(at + page * PAGE_BYTES, PAGE_BYTES), scope());
+                assert_ne!(verdict, Verdict::Refuse);
+            }
+        }
+    }
+    assert_eq!(refused_count, 1);
+}
+
+#[test]
+fn nothing_is_refused_while_the_kernels_window_is_not_known() {
+    let mut pattern = Pattern::default();
+    let scope = Scope { kernel_window_bytes: 0, ..scope() };
+    for number in 1..100_u64 {
+        assert_ne!(pattern.on_read(Extent::at(number * 37 * MIB, WINDOW), scope), Verdict::Refuse);
+    }
+}
+
+#[test]
+fn what_was_refused_is_answered_when_it_comes_again() {
+    let mut pattern = Pattern::default();
+    let extent = Extent::at(77 * MIB, WINDOW);
+    assert_eq!(pattern.on_read(extent, scope()), Verdict::Refuse);
+    assert_eq!(pattern.on_read(extent, scope()), Verdict::Plain);
+}
