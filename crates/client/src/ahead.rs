@@ -17,7 +17,7 @@ use crate::locks::Pin;
 use crate::ops::io::File;
 use crate::state::State;
 use base::fault::{Fault, planted};
-use base::layout::Piece;
+use base::layout::{Component, Piece};
 use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time};
 use bytes::{Bytes, BytesMut};
 use pattern::{Pattern, Scope, Verdict};
@@ -499,11 +499,11 @@ impl State {
 
 /// File bytes that fill a window of each object that they touch.
 fn window_bytes(layout: &Layout) -> u64 {
-    if u64::from(layout.stripe_size_bytes) >= WINDOW_BYTES {
-        WINDOW_BYTES
-    } else {
-        WINDOW_BYTES * layout.stripe_count().max(1)
-    }
+    let of_component = |component: &Component| match u64::from(component.stripe_size_bytes) {
+        WINDOW_BYTES.. => WINDOW_BYTES,
+        _ => WINDOW_BYTES * component.osts.len() as u64,
+    };
+    layout.components.iter().map(of_component).max().unwrap_or(WINDOW_BYTES)
 }
 
 fn joined(mut parts: Vec<Bytes>) -> Bytes {

@@ -103,7 +103,7 @@ impl State {
     pub(crate) fn cached_row(&self, fid: Fid) -> Option<(Attr, Layout)> {
         let node = self.nodes.by_fid(fid)?;
         let (attr, layout) = (node.attr.as_ref()?, node.layout.as_ref()?);
-        let is_good = !node.is_attr_stale && !layout.osts.is_empty() && self.has_bits(fid, ATTR_BITS);
+        let is_good = !node.is_attr_stale && layout.has_objects() && self.has_bits(fid, ATTR_BITS);
         is_good.then(|| (attr.clone(), layout.clone()))
     }
 

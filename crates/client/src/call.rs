@@ -135,7 +135,7 @@ pub enum Call {
     /// Everything that this mount has changed is durable. -> Done
     SyncAll,
 
-    /// FID and layout. -> Stripe
+    /// FID and layout. -> Stripe, or DefaultStripe of a directory
     Getstripe { node: u64 },
     /// Default layout of a directory, or layout of a file without data. -> Done
     Setstripe { node: u64, layout: LayoutHint },
@@ -210,10 +210,15 @@ pub enum Answer {
     /// `None`: nothing is in the way.
     Lock(Option<FileLock>),
     Offset(u64),
-    /// `layout` is empty for a directory without a default and for what has no data.
+    /// `layout` is empty for what has no data.
     Stripe {
         fid: Fid,
         layout: Option<Layout>,
+    },
+    /// What new files in a directory get.
+    DefaultStripe {
+        fid: Fid,
+        layout: LayoutHint,
     },
     Paths(Vec<Vec<u8>>),
     Fid(Fid),

@@ -172,7 +172,7 @@ impl Dirty {
             let known = self.objects.get(&object)?;
             let kept = known.kept.iter().next_back().map(|(start, kept)| start + kept.byte_count());
             let end = kept.into_iter().chain(known.sent.iter().map(|(_, extent)| extent.end)).max()?;
-            Some(layout.file_size(object.stripe, end))
+            Some(layout.file_size(layout.stripe_of(object)?, end))
         };
         self.objects_of(layout.fid).filter_map(end_of_object).max().unwrap_or(0)
     }

@@ -12,6 +12,7 @@ use crate::ops::dir::WHOLE_RETRY_INTERVAL;
 use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
 use crate::state::State;
 use base::fault::{Fault, planted};
+use base::layout::Stripe;
 use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
@@ -373,11 +374,11 @@ async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: Object
     loop {
         let (is_last, pages) = ctx.with(|state| {
             let layout = state.nodes.get(node).and_then(|node| node.layout.as_ref());
-            let file = layout.map_or(Extent::WHOLE, |layout| file_range(layout, object.stripe, extent));
+            let stripe = layout.and_then(|layout| layout.stripe(layout.stripe_of(object)?));
+            let file = stripe.map_or(Extent::WHOLE, |stripe| stripe.file_range(extent));
             let pages = state.pages_within(node, pages_of(file));
-            let layout = state.nodes.get(node).and_then(|node| node.layout.as_ref());
-            let pages = match layout {
-                Some(layout) => own_pages(layout, object.stripe, pages),
+            let pages = match stripe {
+                Some(stripe) => own_pages(&stripe, pages),
                 None => pages,
             };
             (state.is_idle(target, lock), pages)
@@ -391,9 +392,9 @@ async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: Object
 }
 
 /// Of these pages those that lie in one stripe; of very long ranges all.
-fn own_pages(layout: &Layout, stripe: u32, pages: PageSet) -> PageSet {
-    let (unit, count) = (u64::from(layout.stripe_size_bytes), layout.stripe_count());
-    if count <= 1 || unit == 0 {
+fn own_pages(stripe: &Stripe, pages: PageSet) -> PageSet {
+    let unit = stripe.unit_bytes;
+    if stripe.stripe_count <= 1 {
         return pages;
     }
     let mut own = PageSet::default();
@@ -403,7 +404,7 @@ fn own_pages(layout: &Layout, stripe: u32, pages: PageSet) -> PageSet {
             continue;
         }
         for index in part.start / unit..=(part.end - 1) / unit {
-            if index % count == u64::from(stripe) {
+            if stripe.has_unit(index) {
                 own.insert(Extent::at(index * unit, unit).intersection(part));
             }
         }
@@ -411,34 +412,16 @@ fn own_pages(layout: &Layout, stripe: u32, pages: PageSet) -> PageSet {
     own
 }
 
-/// The smallest file range that contains an extent of one object.
-pub(crate) fn file_range(layout: &Layout, stripe: u32, extent: Extent) -> Extent {
-    let (unit, count) = (u64::from(layout.stripe_size_bytes), layout.stripe_count());
-    if count <= 1 || unit == 0 {
-        return extent;
-    }
-    let offset_of = |object_offset: u64| {
-        (object_offset / unit)
-            .saturating_mul(count)
-            .saturating_add(u64::from(stripe))
-            .saturating_mul(unit)
-            .saturating_add(object_offset % unit)
-    };
-    let end =
-        if extent.end == Extent::EOF { Extent::EOF } else { offset_of(extent.end - 1).saturating_add(1) };
-    Extent::new(offset_of(extent.start), end)
-}
-
 /// Before the first handle writes through the page cache, pages under read locks are dropped: stores into them would
 /// not be seen (hazard 3.5).
 pub(crate) async fn drop_read_locked_pages(ctx: &Ctx, fid: Fid, layout: &Layout) {
     let waiting = ctx.with(|state| {
         let has_pages = !state.pages_within(fid.inode_number(), Extent::WHOLE).is_empty();
-        let stripes = if has_pages { layout.osts.as_slice() } else { &[] };
+        let stripes = if has_pages { layout.stripes() } else { 0..0 };
         let mut waiting = Vec::new();
-        for (stripe, ost) in stripes.iter().enumerate() {
-            let target = TargetId::ost(*ost);
-            for lock in state.give_up_read_locks(target, layout.object(stripe as u32)) {
+        for stripe in stripes.filter_map(|stripe| layout.stripe(stripe)) {
+            let target = TargetId::ost(stripe.ost);
+            for lock in state.give_up_read_locks(target, stripe.object) {
                 state.start_revocation(target, lock);
                 let (sender, receiver) = oneshot();
                 if let Some(revocation) = state.revocations.get_mut(&(target, lock)) {

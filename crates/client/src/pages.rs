@@ -225,7 +225,7 @@ impl State {
     fn begin_page_call(&mut self, id: PageCallId, node: u64, pages: Extent, kind: PageCallKind) {
         self.traffic.calls.insert(id, PageCall { node, pages, kind, is_waiting: false });
         // Without a layout it asks for that first.
-        let has_layout = |node: &Node| node.layout.as_ref().is_some_and(|layout| !layout.osts.is_empty());
+        let has_layout = |node: &Node| node.layout.as_ref().is_some_and(base::Layout::has_objects);
         if !self.nodes.get(node).is_some_and(has_layout) {
             self.page_call_waits(id);
         }

@@ -157,7 +157,7 @@ impl State {
     fn forget_pages(&mut self, target: TargetId) {
         let is_on = |node: &crate::nodes::Node| {
             !node.pages.filled.is_empty()
-                && node.layout.as_ref().is_some_and(|layout| layout.osts.contains(&target.index))
+                && node.layout.as_ref().is_some_and(|layout| layout.osts().any(|ost| ost == target.index))
         };
         let nodes: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect();
         for node in nodes {

@@ -430,6 +430,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             MdtRequest::FlockCancel { .. } => "mds_flock_cancel",
             MdtRequest::Getlk { .. } => "mds_getlk",
             MdtRequest::SetLayout { .. } => "mds_setlayout",
+            MdtRequest::GetDefaultLayout { .. } => "mds_getlayout",
             MdtRequest::Reopen { .. } => "mds_reopen",
             MdtRequest::ReplayFlocks { .. } => "mds_replay_flocks",
         },

@@ -245,12 +245,12 @@ impl Cx<'_> {
     /// Notes the objects that an inode may have for destruction.
     pub fn destroy_objects(&mut self, inode: &Inode) {
         let Some(layout) = &inode.layout else { return };
-        let mut stripes_of: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
-        for (stripe, ost) in (0u32..).zip(&layout.osts) {
-            stripes_of.entry(*ost).or_default().push(stripe);
+        let mut stripes_of: BTreeMap<(u16, u32), Vec<u32>> = BTreeMap::new();
+        for stripe in layout.stripes().filter_map(|stripe| layout.stripe(stripe)) {
+            stripes_of.entry((stripe.ost, stripe.object.component)).or_default().push(stripe.object.stripe);
         }
-        for (ost, stripes) in stripes_of {
-            let key = rows::destroy_key(ost, layout.fid, layout.component);
+        for ((ost, component), stripes) in stripes_of {
+            let key = rows::destroy_key(ost, layout.fid, component);
             self.tx.put(rows::DESTROYS, key, rows::encode(&Destroy { stripes }));
         }
     }
@@ -416,6 +416,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         MdtRequest::Removexattr { fid, name, creds } => xattr::remove(cx, *fid, name, creds),
         MdtRequest::FidToPath { fid } => path::run(cx, *fid),
         MdtRequest::SetLayout { fid, layout, creds } => layout::run(cx, *fid, layout, creds),
+        MdtRequest::GetDefaultLayout { fid } => layout::default_of(cx, *fid),
         // These change nothing in the rows; the machine answers them.
         MdtRequest::Statfs
         | MdtRequest::Sync

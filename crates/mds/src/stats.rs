@@ -54,7 +54,9 @@ impl Stats {
 /// The name under which a request is counted.
 pub fn name_of(request: &MdtRequest) -> &'static str {
     match request {
-        MdtRequest::Lookup { .. } | MdtRequest::Getattr { .. } => "getattr",
+        MdtRequest::Lookup { .. } | MdtRequest::Getattr { .. } | MdtRequest::GetDefaultLayout { .. } => {
+            "getattr"
+        }
         MdtRequest::Setattr { .. } | MdtRequest::SetLayout { .. } | MdtRequest::ReportSize { .. } => {
             "setattr"
         }

@@ -7,8 +7,9 @@ use base::limits;
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::mdt::LayoutHint;
-use wire::{Callback, Frame, FrameKind, MdtReply, MdtRequest, Reply, Request, flags};
+use wire::{
+    Callback, ComponentHint, Frame, FrameKind, LayoutHint, MdtReply, MdtRequest, Reply, Request, flags,
+};
 
 /// Who calls whom.
 #[derive(Clone, Debug)]
@@ -820,9 +821,11 @@ fn fill_for_replay(request: &mut Request, reply: &Reply) {
 
 /// What leads to the same layout again.
 fn hint_of(layout: &base::Layout) -> LayoutHint {
-    LayoutHint {
-        stripe_size_bytes: Some(layout.stripe_size_bytes),
-        stripe_count: u16::try_from(layout.osts.len()).ok(),
-        first_ost: layout.osts.first().copied(),
-    }
+    let hint_of = |component: &base::layout::Component| ComponentHint {
+        end_bytes: Some(component.end_bytes).filter(|end| *end != base::Extent::EOF),
+        stripe_size_bytes: Some(component.stripe_size_bytes),
+        stripe_count: u16::try_from(component.osts.len()).ok(),
+        first_ost: component.osts.first().copied(),
+    };
+    LayoutHint { components: layout.components.iter().map(hint_of).collect() }
 }

@@ -58,6 +58,11 @@ pub enum Tell {
     Fid(Fid) = 4,
     /// Target name, and its space when it answers.
     Targets(Vec<(String, Option<Statfs>)>) = 5,
+    /// What new files in a directory get.
+    DefaultStripe {
+        fid: Fid,
+        layout: LayoutHint,
+    } = 6,
 }
 
 /// What the answer is made into.
@@ -102,6 +107,7 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
     let room = want.out_bytes.min(BUFFER_BYTES);
     let tell = match answer {
         Answer::Stripe { fid, layout } => Tell::Stripe { fid, layout },
+        Answer::DefaultStripe { fid, layout } => Tell::DefaultStripe { fid, layout },
         Answer::Fid(fid) => Tell::Fid(fid),
         Answer::Paths(mut paths) => {
             while !paths.is_empty() && pack(&Tell::Paths(paths.clone())).len() > room {

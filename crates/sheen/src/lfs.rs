@@ -1,5 +1,8 @@
 //! `lfs`: what a mount knows about files and space, in Lustre's words and formats.
 
+mod layout_text;
+pub mod stripes;
+
 use crate::ioctl::{self, Ask, Tell};
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,6 +13,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use stripes::Striping;
 use wire::mdt::{LayoutHint, Statfs};
 
 #[derive(Debug, Args)]
@@ -51,15 +55,8 @@ enum LfsCommand {
     },
     /// Make a file with a layout, or set the default of a directory
     Setstripe {
-        /// Stripes; -1 for all OSTs
-        #[arg(short = 'c', long, allow_hyphen_values = true)]
-        stripe_count: Option<i32>,
-        /// Bytes of a stripe unit: a multiple of 64K
-        #[arg(short = 'S', long)]
-        stripe_size: Option<String>,
-        /// First OST; -1 for any
-        #[arg(short = 'i', long, allow_hyphen_values = true)]
-        stripe_index: Option<i32>,
+        #[command(flatten)]
+        striping: Striping,
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
@@ -104,8 +101,8 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index };
             paths.iter().try_for_each(|path| getstripe(path, &only, *directory))
         }
-        LfsCommand::Setstripe { stripe_count, stripe_size, stripe_index, paths } => {
-            let hint = layout_hint(*stripe_count, stripe_size.as_deref(), *stripe_index)?;
+        LfsCommand::Setstripe { striping, paths } => {
+            let hint = striping.hint()?;
             paths.iter().try_for_each(|path| setstripe(path, &hint))
         }
         LfsCommand::Mkdir { mdt_index, mode, paths } => {
@@ -190,7 +187,7 @@ struct Only {
 
 fn getstripe(path: &Path, only: &Only, is_itself: bool) -> Result<()> {
     let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
-    print_stripe(path, only, metadata.is_dir())?;
+    print_stripe(path, only)?;
     if metadata.is_dir() && !is_itself {
         let mut names: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(path)? {
@@ -200,88 +197,52 @@ fn getstripe(path: &Path, only: &Only, is_itself: bool) -> Result<()> {
             }
         }
         names.sort();
-        names.iter().try_for_each(|file| print_stripe(file, only, false))?;
+        names.iter().try_for_each(|file| print_stripe(file, only))?;
     }
     Ok(())
 }
 
-fn print_stripe(path: &Path, only: &Only, is_dir: bool) -> Result<()> {
-    let Tell::Stripe { layout, .. } = ask(&open(path)?, path, &Ask::Getstripe)? else {
-        return Err(unexpected(path));
+fn print_stripe(path: &Path, only: &Only) -> Result<()> {
+    let (figures, text) = match ask(&open(path)?, path, &Ask::Getstripe)? {
+        Tell::Stripe { layout, .. } => {
+            let layout = layout.unwrap_or_default();
+            (layout_text::figures_of(&layout), layout_text::of_file(&layout))
+        }
+        Tell::DefaultStripe { layout, .. } => {
+            (layout_text::default_figures_of(&layout), layout_text::of_directory(&layout))
+        }
+        _ => return Err(unexpected(path)),
     };
     let mut out = io::stdout().lock();
-    let layout = layout.unwrap_or_default();
-    let count = layout.osts.len();
-    let offset = layout.osts.first().map_or(-1, |ost| i64::from(*ost));
-    let size = if layout.stripe_size_bytes == 0 {
-        base::Layout::STRIPE_SIZE_DEFAULT
-    } else {
-        layout.stripe_size_bytes
-    };
     if only.count || only.size || only.index {
-        for (is_wanted, value) in
-            [(only.count, count as i64), (only.size, i64::from(size)), (only.index, offset)]
-        {
+        for (is_wanted, value) in [
+            (only.count, figures.stripe_count),
+            (only.size, i64::from(figures.stripe_size_bytes)),
+            (only.index, figures.stripe_offset),
+        ] {
             if is_wanted {
                 writeln!(out, "{value}")?;
             }
         }
         return Ok(());
     }
-    writeln!(out, "{}", path.display())?;
-    if is_dir {
-        let count = if count == 0 { 1 } else { count };
-        writeln!(
-            out,
-            "stripe_count:  {count} stripe_size:   {size} pattern:       raid0 stripe_offset: {offset}"
-        )?;
-        return Ok(writeln!(out)?);
-    }
-    writeln!(out, "lmm_stripe_count:  {count}")?;
-    writeln!(out, "lmm_stripe_size:   {size}")?;
-    writeln!(out, "lmm_pattern:       raid0")?;
-    writeln!(out, "lmm_layout_gen:    {}", layout.component)?;
-    writeln!(out, "lmm_stripe_offset: {offset}")?;
-    writeln!(out, "\tobdidx\t\t objid\t\t objid\t\t group")?;
-    for (stripe, ost) in layout.osts.iter().enumerate() {
-        let object = layout.object(stripe as u32).fid.oid;
-        writeln!(out, "\t{ost:6}\t{object:14}\t{object:#14x}\t{:#14x}", layout.fid.seq)?;
-    }
-    Ok(writeln!(out)?)
+    Ok(write!(out, "{}\n{text}\n", path.display())?)
 }
 
 /// `64K`, `1M`, `4194304`.
 pub fn parse_size(text: &str) -> Result<u32> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (text.get(..at).unwrap_or_default(), 10),
-        Some((at, 'm' | 'M')) => (text.get(..at).unwrap_or_default(), 20),
-        Some((at, 'g' | 'G')) => (text.get(..at).unwrap_or_default(), 30),
-        _ => (text, 0),
-    };
-    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    match size.and_then(|size| u32::try_from(size).ok()) {
+    match parse_bytes(text).and_then(|size| u32::try_from(size).ok()) {
         Some(size) if size.is_multiple_of(base::Layout::STRIPE_SIZE_MIN) => Ok(size),
         _ => bail!("stripe size '{text}' is not possible; use a multiple of 64K below 4G"),
     }
 }
 
-pub fn layout_hint(count: Option<i32>, size: Option<&str>, index: Option<i32>) -> Result<LayoutHint> {
-    let number = |value: i32, what: &str| {
-        u16::try_from(value).map_err(|_| anyhow!("{what} {value} is not possible; use 0 to 65534, or -1"))
-    };
-    let size = size.map(parse_size).transpose()?;
-    Ok(LayoutHint {
-        stripe_size_bytes: size.filter(|size| *size != 0),
-        stripe_count: match count {
-            None | Some(0) => None,
-            Some(-1) => Some(u16::MAX),
-            Some(count) => Some(number(count, "stripe count")?),
-        },
-        first_ost: match index {
-            None | Some(-1) => None,
-            Some(index) => Some(number(index, "stripe index")?),
-        },
-    })
+fn parse_bytes(text: &str) -> Option<u64> {
+    const UNITS: [(char, u32); 5] = [('k', 10), ('m', 20), ('g', 30), ('t', 40), ('p', 50)];
+    let (at, last) = text.char_indices().last()?;
+    let unit = UNITS.iter().find(|(letter, _)| last.eq_ignore_ascii_case(letter));
+    let (digits, shift) = unit.map_or((text, 0), |(_, shift)| (text.get(..at).unwrap_or_default(), *shift));
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// The directory of a path, open, and the name in it.
@@ -302,9 +263,13 @@ fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
     }
     let (parent, name) = parent_of(path)?;
     let request = Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() };
-    ask(&parent, path, &request).map(drop).map_err(|error| match hint.first_ost {
-        Some(index) if has_errno(&error, libc::EINVAL) => anyhow!("there is no OST {index}; see `lfs df`"),
-        _ => error,
+    ask(&parent, path, &request).map(drop).map_err(|error| {
+        match hint.components.iter().find_map(|component| component.first_ost) {
+            Some(index) if has_errno(&error, libc::EINVAL) => {
+                anyhow!("there is no OST {index}; see `lfs df`")
+            }
+            _ => error,
+        }
     })
 }
 

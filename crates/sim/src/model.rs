@@ -41,6 +41,7 @@ pub enum Op {
     Truncate { path: Path, size: u64 },
     Fsync { slot: usize },
     Chmod { path: Path, permissions: u32 },
+    Setstripe { path: Path, layout: usize },
     Setxattr { path: Path, name: String, value: u8 },
     Getxattr { path: Path, name: String },
     Removexattr { path: Path, name: String },
@@ -75,6 +76,7 @@ impl Op {
             | Op::Open { path, .. }
             | Op::Truncate { path, .. }
             | Op::Chmod { path, .. }
+            | Op::Setstripe { path, .. }
             | Op::Setxattr { path, .. }
             | Op::Getxattr { path, .. }
             | Op::Removexattr { path, .. } => !path.is_empty(),
@@ -117,6 +119,7 @@ impl Op {
             Op::Truncate { .. } => "truncate",
             Op::Fsync { .. } => "fsync",
             Op::Chmod { .. } => "chmod",
+            Op::Setstripe { .. } => "setstripe",
             Op::Setxattr { .. } => "setxattr",
             Op::Getxattr { .. } => "getxattr",
             Op::Removexattr { .. } => "removexattr",
@@ -171,6 +174,8 @@ pub struct Inode {
     pub xattrs: BTreeMap<String, u8>,
     /// What the system calls it, once it has said so.
     pub node: Option<u64>,
+    /// The file has several objects, or new files in the directory do.
+    pub is_striped: bool,
 }
 
 /// Two models are equal when nobody can tell them apart.
@@ -205,6 +210,7 @@ impl Model {
             link_count: 2,
             xattrs: BTreeMap::new(),
             node: Some(1),
+            is_striped: false,
         };
         Model { inodes: BTreeMap::from([(ROOT, Rc::new(root))]), handles: BTreeMap::new(), next: 1 }
     }
@@ -274,7 +280,14 @@ impl Model {
         let ino = self.next;
         self.next += 1;
         let link_count = if matches!(content, Content::Dir(_)) { 2 } else { 1 };
-        let inode = Inode { content, permissions, link_count, xattrs: BTreeMap::new(), node: None };
+        let inode = Inode {
+            content,
+            permissions,
+            link_count,
+            xattrs: BTreeMap::new(),
+            node: None,
+            is_striped: false,
+        };
         self.inodes.insert(ino, Rc::new(inode));
         ino
     }
@@ -360,6 +373,7 @@ impl Model {
                 let ino = self.add(Content::Dir(BTreeMap::new()), DIR_MODE);
                 self.entries_mut(parent).insert(name.clone(), ino);
                 self.inode_mut(parent).link_count += 1;
+                self.inode_mut(ino).is_striped = self.inode(parent).is_striped;
                 Ok(Outcome::Done)
             }
             Op::Symlink { path, target } => {
@@ -477,6 +491,14 @@ impl Model {
                 self.inode_mut(ino).permissions = *permissions;
                 Ok(Outcome::Done)
             }
+            Op::Setstripe { path, layout } => {
+                let ino = self.find(path)?;
+                if !matches!(self.inode(ino).content, Content::Dir(_)) {
+                    return Err(ENOTDIR);
+                }
+                self.inode_mut(ino).is_striped = *layout > 0;
+                Ok(Outcome::Done)
+            }
             Op::Setxattr { path, name, value } => {
                 let ino = self.find(path)?;
                 self.check_xattr(ino, name)?;
@@ -516,6 +538,7 @@ impl Model {
             None => {
                 let ino = self.add(Content::File(Rc::new(Vec::new())), FILE_MODE);
                 self.entries_mut(parent).insert(name.clone(), ino);
+                self.inode_mut(ino).is_striped = self.inode(parent).is_striped;
                 ino
             }
         };
@@ -641,6 +664,8 @@ impl Model {
         let inode = self.inode_mut(ino);
         inode.node = Some(stat.node);
         inode.link_count = stat.link_count;
+        // Nobody has asked.
+        inode.is_striped = true;
         self.entries_mut(parent).insert(name.to_string(), ino);
         ino
     }

@@ -3,7 +3,7 @@
 //! answers out of these caches are judged like any other.
 
 use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, Kind, Op, Outcome, Stat, pattern};
-use crate::workload::FIRST_READING_SLOT;
+use crate::workload::{self, FIRST_READING_SLOT};
 use base::{Attr, Duration, FileType, Time};
 use bytes::Bytes;
 use client::call::{Answer, Call, Caller, EntryAnswer, SetattrCall};
@@ -511,6 +511,15 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             let node = walk(port, &path).await?;
             let set = SetattrCall { mode: Some(permissions), ..SetattrCall::default() };
             setattr(port, node, set).await
+        }
+        Op::Setstripe { path, layout } => {
+            let node = walk(port, &path).await?;
+            if getattr(port, node, None).await?.file_type != FileType::Directory {
+                return Err(ENOTDIR);
+            }
+            let answer = call(port, Call::Setstripe { node, layout: workload::layout(layout) }).await;
+            changed(port, &[node]);
+            answer.map(|_| Outcome::Done)
         }
         Op::Setxattr { path, name, value } => {
             let node = walk(port, &path).await?;

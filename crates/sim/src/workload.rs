@@ -3,6 +3,7 @@
 use crate::model::{Op, Path};
 use base::Rng;
 use std::collections::BTreeSet;
+use wire::{ComponentHint, LayoutHint};
 
 const DIRS: [&str; 3] = ["d0", "d1", "d2"];
 const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
@@ -28,6 +29,30 @@ pub struct Workload<'a> {
     pub cut_off: &'a BTreeSet<usize>,
     pub mdt_count: u16,
     pub busy_slots: Vec<(usize, usize)>,
+}
+
+pub const LAYOUT_COUNT: usize = 6;
+
+/// Layouts whose borders are where the workload writes; the first one is the MDT's own.
+pub fn layout(index: usize) -> LayoutHint {
+    let part = |end_bytes: Option<u64>, stripe_size_bytes: u32, stripe_count: u16| ComponentHint {
+        end_bytes,
+        stripe_size_bytes: Some(stripe_size_bytes),
+        stripe_count: Some(stripe_count),
+        first_ost: None,
+    };
+    const UNIT: u64 = 65_536;
+    let unit = UNIT as u32;
+    let components = match index {
+        1 => vec![part(None, unit, u16::MAX)],
+        2 => vec![part(Some(UNIT), unit, 1), part(None, unit, u16::MAX)],
+        3 => vec![part(Some(UNIT), unit, 1), part(Some(3 * UNIT), unit, 2), part(None, 2 * unit, 1)],
+        4 => vec![part(Some(2 * UNIT), 2 * unit, 1), part(None, unit, 2)],
+        // It ends behind what is written.
+        5 => vec![part(Some(UNIT), unit, 2), part(Some(64 * UNIT), unit, 1)],
+        _ => Vec::new(),
+    };
+    LayoutHint { components }
 }
 
 /// A name for a file, in the root or in one of the directories that come and go.
@@ -196,7 +221,11 @@ impl Workload<'_> {
                 // The kernel walks twice; one name taken away in between would be made again.
                 if from == to { Op::Stat { path: from } } else { Op::Link { from, to } }
             }
-            56..68 => Op::Stat { path: self.any() },
+            56..65 => Op::Stat { path: self.any() },
+            65..68 => {
+                let path = if self.rng.one_in(2) { Vec::new() } else { self.dir() };
+                Op::Setstripe { path, layout: self.rng.below(LAYOUT_COUNT as u64) as usize }
+            }
             68..70 => Op::Readlink { path: vec!["s0".into()] },
             70..77 => {
                 let path = if self.rng.one_in(2) { Vec::new() } else { self.dir() };

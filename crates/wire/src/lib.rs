@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+pub mod hint;
 pub mod lock;
 pub mod mdt;
 pub mod mgs;
@@ -15,6 +16,7 @@ pub mod peer;
 pub mod session;
 
 pub use frame::{Frame, FrameKind, WireError, flags};
+pub use hint::{ComponentHint, LayoutHint};
 pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
 pub use mdt::{MdtReply, MdtRequest};
 pub use mgs::{MgsReply, MgsRequest};

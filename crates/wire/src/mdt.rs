@@ -4,6 +4,7 @@
 //! request travels with a reply slot and is executed once. `fid` fields marked *replay* are empty on first sending
 //! and filled from the reply when the request is replayed, so that it does the same again.
 
+pub use crate::hint::LayoutHint;
 use crate::lock::{LockGrant, LockWant};
 use base::{Attr, Extent, Fid, FileType, Layout, LockId, OpenHandle, SetAttr, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -25,15 +26,6 @@ pub enum NewNode {
     Directory = 2,
     Symlink { target: Vec<u8> } = 3,
     Device { file_type: FileType, rdev: u32 } = 4,
-}
-
-/// What `lfs setstripe` asks for; `None` takes the directory's default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct LayoutHint {
-    pub stripe_size_bytes: Option<u32>,
-    /// 0xffff (-1) means all OSTs.
-    pub stripe_count: Option<u16>,
-    pub first_ost: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -169,6 +161,8 @@ pub enum MdtRequest {
     Reopen { fid: Fid, open: OpenArgs } = 25,
     /// After a restart of the MDT: advisory locks that the client still holds.
     ReplayFlocks { fid: Fid, locks: Vec<FileLock> } = 26,
+    /// What a directory keeps for its new files. -> DefaultLayout
+    GetDefaultLayout { fid: Fid } = 27,
 }
 
 /// Description of an inode, with the locks that came along.
@@ -252,4 +246,5 @@ pub enum MdtReply {
     Statfs(Statfs) = 8,
     Paths(Vec<Vec<u8>>) = 9,
     Flock(Option<FileLock>) = 10,
+    DefaultLayout(LayoutHint) = 11,
 }

@@ -5,12 +5,11 @@ use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::dirty::write_out_file;
 use crate::nodes::{AtRest, Measured};
-use crate::ops::io::{File, truncate};
+use crate::ops::io::{File, check_end, truncate};
 use crate::ops::{fid_of, inode_of};
 use crate::state::State;
 use base::{
     Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno, WallTime,
-    limits,
 };
 use bytes::Bytes;
 use rpc::Kind;
@@ -54,7 +53,7 @@ async fn measure(ctx: &Ctx, file: &File) -> Outcome<(FileSize, BTreeMap<TargetId
     write_out_file(ctx, file.fid).await;
     wait_for_osts(ctx, &file.layout).await;
     let mut by_target: BTreeMap<TargetId, Vec<u32>> = BTreeMap::new();
-    for stripe in 0..file.layout.osts.len() as u32 {
+    for stripe in file.layout.stripes() {
         by_target.entry(file.target(stripe)?).or_default().push(stripe);
     }
     let mut requests = Vec::with_capacity(by_target.len());
@@ -105,7 +104,7 @@ impl State {
             let is_good = is_unused && !self.lease_left(target).is_zero();
             is_good.then(|| (lock, connection.import.target_epoch()))
         };
-        let locks = (0..file.layout.osts.len() as u32).map(lock_of).collect::<Option<_>>()?;
+        let locks = file.layout.stripes().map(lock_of).collect::<Option<_>>()?;
         Some(AtRest { locks, data_changed_at })
     }
 }
@@ -113,7 +112,7 @@ impl State {
 /// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
 pub(crate) async fn file_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
     let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
-    let layout = match known.filter(|layout| !layout.osts.is_empty()) {
+    let layout = match known.filter(Layout::has_objects) {
         Some(layout) => layout,
         None => ask_inode(ctx, fid).await?.layout.filter(Layout::is_valid).unwrap_or_default(),
     };
@@ -128,8 +127,8 @@ const OST_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// The configuration may name an OST to the MDT before it does here.
 async fn wait_for_osts(ctx: &Ctx, layout: &Layout) {
     for _ in 0..OST_TRY_COUNT {
-        let is_known = ctx
-            .with(|state| layout.osts.iter().all(|ost| state.connections.contains_key(&TargetId::ost(*ost))));
+        let is_known =
+            ctx.with(|state| layout.osts().all(|ost| state.connections.contains_key(&TargetId::ost(ost))));
         if is_known {
             return;
         }
@@ -144,14 +143,14 @@ async fn wait_for_osts(ctx: &Ctx, layout: &Layout) {
 pub(crate) async fn data_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
     for _ in 0..OST_TRY_COUNT {
         let layout = file_layout(ctx, fid).await?;
-        if !layout.osts.is_empty() {
+        if layout.has_objects() {
             return Ok(layout);
         }
         let request =
             MdtRequest::SetLayout { fid, layout: LayoutHint::default(), creds: Credentials::default() };
         match ctx.mdt_entry(fid, request, Kind::Modifying).await {
             Ok(entry) => {
-                let has_layout = entry.layout.as_ref().is_some_and(|layout| !layout.osts.is_empty());
+                let has_layout = entry.layout.as_ref().is_some_and(Layout::has_objects);
                 ctx.with(|state| state.see_entry(&entry));
                 if has_layout {
                     continue;
@@ -203,13 +202,13 @@ pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>)
     if is_unchanged {
         return Ok(attr);
     }
-    let layout = layout.filter(|layout| layout.is_valid() && !layout.osts.is_empty());
+    let layout = layout.filter(|layout| layout.is_valid() && layout.has_objects());
     let layout = match layout {
         Some(layout) => Some(layout),
         None => ctx.with(|state| state.nodes.by_fid(attr.fid).and_then(|node| node.layout.clone())),
     };
     let Some(layout) = layout else { return Ok(attr) };
-    if is_strict(&attr) || layout.osts.is_empty() {
+    if is_strict(&attr) || !layout.has_objects() {
         return Ok(attr);
     }
     let size = object_size(ctx, &File { fid: attr.fid, layout }).await?;
@@ -480,13 +479,11 @@ async fn check_is_file(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 async fn set_size(ctx: &Ctx, fid: Fid, size_bytes: u64) -> Outcome<()> {
     check_is_file(ctx, fid).await?;
     let layout = file_layout(ctx, fid).await?;
-    if layout.osts.is_empty() && size_bytes == 0 {
+    if !layout.has_objects() && size_bytes == 0 {
         return Ok(());
     }
     let layout = data_layout(ctx, fid).await?;
-    if size_bytes.div_ceil(layout.stripe_count()) > limits::OBJECT_BYTES_MAX {
-        return Err(Status::TooBig);
-    }
+    check_end(&layout, size_bytes)?;
     // An empty file that nobody writes has nothing to cut.
     let is_empty_already =
         size_bytes == 0 && ctx.with(|state| state.cached_attr(fid)).is_some_and(|attr| attr.size_bytes == 0);

@@ -38,7 +38,7 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn target(&self, stripe: u32) -> Outcome<TargetId> {
-        self.layout.osts.get(stripe as usize).map(|ost| TargetId::ost(*ost)).ok_or(Status::Io)
+        self.layout.stripe(stripe).map(|stripe| TargetId::ost(stripe.ost)).ok_or(Status::Io)
     }
 }
 
@@ -54,6 +54,30 @@ pub(crate) async fn writable_file(ctx: &Ctx, node: u64) -> Outcome<File> {
     let fid = super::fid_of(ctx, node)?;
     let layout = data_layout(ctx, fid).await?;
     Ok(File { fid, layout })
+}
+
+/// # Errors
+/// `NoData` (ENODATA) behind the last component, where Lustre says the same; `Io` while the file has no objects.
+fn check_room(file: &File, extent: Extent) -> Outcome<()> {
+    match file.layout.end_bytes() {
+        0 => Err(Status::Io),
+        end if extent.end > end => Err(Status::NoData),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a file may end there.
+///
+/// # Errors
+/// `NoData` (ENODATA) behind the last component, `TooBig` where an object would be longer than an OST can keep it.
+pub(crate) fn check_end(layout: &Layout, end_bytes: u64) -> Outcome<()> {
+    if layout.has_objects() && end_bytes > layout.end_bytes() {
+        return Err(Status::NoData);
+    }
+    if layout.object_bytes_max(end_bytes) > base::limits::OBJECT_BYTES_MAX {
+        return Err(Status::TooBig);
+    }
+    Ok(())
 }
 
 /// Locks what `pieces` touch, one lock per object, in the order of stripes; everything that two operations lock
@@ -214,7 +238,9 @@ pub(crate) async fn read(
 
 /// With pages the bytes go into the kernel's page cache, which lives under the lock.
 async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse, plan: &Plan) -> Outcome<Bytes> {
-    if file.layout.osts.is_empty() || extent.is_empty() {
+    // There is nothing behind the last component, not even zeros.
+    let extent = extent.intersection(Extent::new(0, file.layout.end_bytes()));
+    if extent.is_empty() {
         return Ok(Bytes::new());
     }
     let pieces = file.layout.pieces(extent);
@@ -316,7 +342,7 @@ async fn assemble(
     (pieces, mut parts): (&[Piece], Vec<Bytes>),
     end_here: u64,
 ) -> Outcome<Bytes> {
-    let is_single = file.layout.osts.len() == 1;
+    let is_single = file.layout.stripe_count() == 1;
     if is_single && parts.len() == 1 {
         // One object: its end was the file's end, if none was still here.
         let part = parts.remove(0);
@@ -427,9 +453,7 @@ async fn write_file(
     if extent.is_empty() {
         return Ok(());
     }
-    if file.layout.osts.is_empty() {
-        return Err(Status::Io);
-    }
+    check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
     let mut tries = 0;
     loop {
@@ -523,14 +547,14 @@ pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<
 /// Writes at the end, wherever that is: the whole file is locked, the kernel's offset ignored (hazard 3.6).
 /// Returns where that was.
 async fn append(ctx: &Ctx, file: &File, data: Bytes, lock_use: LockUse) -> Outcome<Extent> {
-    if file.layout.osts.is_empty() {
+    if !file.layout.has_objects() {
         return Err(Status::Io);
     }
     let byte_count = data.len() as u64;
     let (mut tries, mut tried_at) = (0, None);
     loop {
         be_writer_of(ctx, file, lock_use).await?;
-        let hulls = (0..file.layout.osts.len() as u32).map(|stripe| (stripe, Extent::WHOLE)).collect();
+        let hulls = file.layout.stripes().map(|stripe| (stripe, Extent::WHOLE)).collect();
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, lock_use).await;
         let (pins, result) = match locked {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
@@ -572,6 +596,7 @@ async fn append_locked(
     if extent.byte_count() != data.len() as u64 {
         return Err(Status::TooBig);
     }
+    check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
     let result = write_pieces(ctx, file, extent, &pieces, data, pins).await;
     // Refused for its lock, a single piece was not executed.
@@ -590,8 +615,9 @@ pub(crate) async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp)
 
 /// The file ends at `size_bytes` from now on, on every object.
 pub(crate) async fn truncate(ctx: &Ctx, file: &File, size_bytes: u64) -> Outcome<()> {
-    let stripes = 0..file.layout.osts.len() as u32;
-    let changes = stripes
+    let changes = file
+        .layout
+        .stripes()
         .map(|stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF)))
         .collect();
     // The kernel holds back what was stored into pages until a truncate(2) is answered.
@@ -683,9 +709,7 @@ pub(crate) async fn fallocate(
         return Err(Status::Invalid);
     }
     let file = writable_file(ctx, node).await?;
-    if end.div_ceil(file.layout.stripe_count().max(1)) > base::limits::OBJECT_BYTES_MAX {
-        return Err(Status::TooBig);
-    }
+    check_end(&file.layout, end)?;
     change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
     Ok(Answer::Done)
 }
@@ -708,19 +732,22 @@ pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -
         return Err(Status::NoDevice);
     }
     let mut nearest = is_hole.then_some(size_bytes);
-    for stripe in 0..file.layout.osts.len() as u32 {
-        let from = object_offset_at(&file.layout, stripe, offset_bytes);
-        let object = file.layout.object(stripe);
-        let request = OstRequest::Seek { object, offset_bytes: from, is_hole };
-        let (reply, _, _) = ctx.ost(file.target(stripe)?, request, Bytes::new(), Kind::Plain).await?;
+    for stripe in file.layout.stripes().filter_map(|stripe| file.layout.stripe(stripe)) {
+        let from = stripe.object_offset_at(offset_bytes);
+        if stripe.file_offset(from) >= stripe.file_extent.end {
+            continue;
+        }
+        let request = OstRequest::Seek { object: stripe.object, offset_bytes: from, is_hole };
+        let (reply, _, _) = ctx.ost(TargetId::ost(stripe.ost), request, Bytes::new(), Kind::Plain).await?;
         let found = match reply {
             Some(OstReply::Seek { offset_bytes }) => offset_bytes,
             _ => return Err(Status::ProtocolError),
         };
         // An object that ends before `from` has a hole there.
         let found = if is_hole { Some(found.unwrap_or(from).max(from)) } else { found };
-        if let Some(found) = found {
-            let in_file = crate::locks::file_range(&file.layout, stripe, Extent::at(found, 1)).start;
+        // The end of an object that is full is no hole: there the next component begins.
+        let in_file = found.map(|found| stripe.file_offset(found));
+        if let Some(in_file) = in_file.filter(|in_file| *in_file < stripe.file_extent.end) {
             let in_file = in_file.max(offset_bytes);
             nearest = Some(nearest.map_or(in_file, |known| known.min(in_file)));
         }
@@ -728,21 +755,6 @@ pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -
     match nearest {
         Some(offset) if offset < size_bytes || is_hole => Ok(Answer::Offset(offset.min(size_bytes))),
         _ => Err(Status::NoDevice),
-    }
-}
-
-/// The first offset in an object whose place in the file is at `file_offset` or behind it.
-fn object_offset_at(layout: &Layout, stripe: u32, file_offset: u64) -> u64 {
-    let (unit, count) = (u64::from(layout.stripe_size_bytes), layout.stripe_count());
-    if unit == 0 || count == 0 {
-        return file_offset;
-    }
-    let (unit_index, in_unit) = (file_offset / unit, file_offset % unit);
-    let (round, at) = (unit_index / count, unit_index % count);
-    match at.cmp(&u64::from(stripe)) {
-        std::cmp::Ordering::Less => round * unit,
-        std::cmp::Ordering::Equal => round * unit + in_unit,
-        std::cmp::Ordering::Greater => (round + 1) * unit,
     }
 }
 

@@ -392,7 +392,9 @@ pub(crate) async fn sync_objects(
 ) -> Outcome<()> {
     let mut requests = Vec::new();
     for target in targets {
-        let objects = (0..file.layout.osts.len() as u32)
+        let objects = file
+            .layout
+            .stripes()
             .filter(|stripe| file.target(*stripe) == Ok(target))
             .map(|stripe| file.layout.object(stripe))
             .collect();

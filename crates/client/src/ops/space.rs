@@ -4,7 +4,7 @@ use crate::call::{Answer, TargetSpace};
 use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
 use crate::ops::attr::ask_inode;
 use crate::ops::inode_of;
-use base::{Duration, Fid, Status, TargetId, TargetKind};
+use base::{Duration, Fid, FileType, Status, TargetId, TargetKind};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
@@ -110,7 +110,13 @@ pub(crate) async fn df_targets(ctx: &Ctx) -> Outcome<Answer> {
 pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let entry = ask_inode(ctx, fid).await?;
-    Ok(Answer::Stripe { fid, layout: entry.layout })
+    if entry.file_type != FileType::Directory {
+        return Ok(Answer::Stripe { fid, layout: entry.layout });
+    }
+    match ctx.mdt(fid, MdtRequest::GetDefaultLayout { fid }, Kind::Plain).await? {
+        MdtReply::DefaultLayout(layout) => Ok(Answer::DefaultStripe { fid, layout }),
+        _ => Err(Status::ProtocolError),
+    }
 }
 
 pub(crate) async fn setstripe(

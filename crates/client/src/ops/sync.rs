@@ -35,7 +35,7 @@ async fn sync_whole(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     let Some(layout) = layout else { return Ok(()) };
     let file = File { fid, layout };
     let targets: BTreeSet<TargetId> =
-        (0..file.layout.osts.len() as u32).map(|stripe| file.target(stripe)).collect::<Result<_, _>>()?;
+        file.layout.stripes().map(|stripe| file.target(stripe)).collect::<Result<_, _>>()?;
     sync_objects(ctx, &file, targets).await
 }
 

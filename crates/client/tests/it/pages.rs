@@ -4,9 +4,20 @@ use crate::kernel::{Kernel, PAGE, Sending, Work};
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::Rng;
 use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
-use wire::mdt::LayoutHint;
+use wire::{ComponentHint, LayoutHint};
 
 const UNIT: u64 = 64 << 10;
+
+/// Of units of `UNIT` bytes, from the first OST on.
+fn striped(stripe_count: u16) -> ComponentHint {
+    ComponentHint {
+        end_bytes: None,
+        stripe_size_bytes: Some(UNIT as u32),
+        stripe_count: Some(stripe_count),
+        first_ost: Some(0),
+    }
+}
+
 /// Bytes that one side writes: of no round number, so that both sides meet in pages and stripes.
 const PART: u64 = 100_003;
 const FILE: u64 = 6 * PART;
@@ -31,11 +42,7 @@ struct Pair {
 impl Pair {
     fn new(seed: u64, is_relaxed: bool, stripe_count: u16, reclaims: bool) -> Pair {
         let mut world = World::with_mounts(1, 4, 2, is_relaxed);
-        let layout = LayoutHint {
-            stripe_size_bytes: Some(UNIT as u32),
-            stripe_count: Some(stripe_count),
-            first_ost: Some(0),
-        };
+        let layout = LayoutHint::plain(striped(stripe_count));
         let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
         assert_eq!(world.call(0, call), Ok(Answer::Done));
         let mut kernels = vec![];
@@ -212,8 +219,7 @@ fn a_call_that_waits_for_a_mapping_lets_a_truncate_have_what_it_holds() {
 
 fn truncate_against(call_over_both: impl Fn((u64, u64)) -> Call) {
     let mut world = World::with_mounts(1, 2, 2, true);
-    let layout =
-        LayoutHint { stripe_size_bytes: Some(UNIT as u32), stripe_count: Some(2), first_ost: Some(0) };
+    let layout = LayoutHint::plain(striped(2));
     let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
     assert_eq!(world.call(0, call), Ok(Answer::Done));
     let files: Vec<(u64, u64)> = (0..2)

@@ -4,7 +4,8 @@ use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER
 use base::limits::FLOCK_WAITS_MAX;
 use base::{Duration, FileType, SetTime, WallTime};
 use client::{Answer, Call, Event, SetattrCall};
-use wire::mdt::{FileLock, FlockKind, LayoutHint};
+use wire::mdt::{FileLock, FlockKind};
+use wire::{ComponentHint, LayoutHint};
 
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
@@ -93,14 +94,19 @@ fn links_and_symlinks() {
 #[test]
 fn stripes_hold_what_was_written_with_holes_between() {
     let mut world = World::new(1, 3, 1);
-    let layout = LayoutHint { stripe_size_bytes: Some(64 << 10), stripe_count: Some(3), first_ost: None };
+    let component = ComponentHint {
+        stripe_size_bytes: Some(64 << 10),
+        stripe_count: Some(3),
+        ..ComponentHint::default()
+    };
+    let layout = LayoutHint::plain(component);
     let call = Call::CreateStriped { parent: TOP, name: b"s".into(), mode: 0o644, umask: 0, layout };
     assert_eq!(world.call(0, call), Ok(Answer::Done));
     let node = world.lookup(0, TOP, "s").expect("it was made").node;
     let Ok(Answer::Stripe { layout: Some(layout), .. }) = world.call(0, Call::Getstripe { node }) else {
         panic!("a file has a layout")
     };
-    assert_eq!(layout.osts.len(), 3);
+    assert_eq!(layout.stripe_count(), 3);
     let (fh, _) = world.open(0, node, O_RDWR);
     let data: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
     assert_eq!(world.write(0, (node, fh), 100_000, &data), Ok(300_000));
@@ -130,6 +136,123 @@ fn stripes_hold_what_was_written_with_holes_between() {
     world.release(0, (node, fh));
     world.pass(Duration::from_secs(3));
     assert_eq!(world.attr(0, node).size_bytes, 250_000);
+}
+
+const UNIT: u64 = 64 << 10;
+
+/// A component of units of 64 KiB, until that many of them.
+fn until(end_units: Option<u64>, stripe_count: u16) -> ComponentHint {
+    ComponentHint {
+        end_bytes: end_units.map(|units| units * UNIT),
+        stripe_size_bytes: Some(UNIT as u32),
+        stripe_count: Some(stripe_count),
+        first_ost: Some(0),
+    }
+}
+
+fn create_striped(world: &mut World, name: &str, components: Vec<ComponentHint>) -> (u64, u64) {
+    let layout = LayoutHint { components };
+    let call = Call::CreateStriped { parent: TOP, name: name.into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, name).expect("it was made").node;
+    (node, world.open(0, node, O_RDWR).0)
+}
+
+fn set_size(world: &mut World, node: u64, size_bytes: u64) -> Result<Answer, i32> {
+    let set = SetattrCall { size_bytes: Some(size_bytes), ..Default::default() };
+    world.call(0, Call::Setattr { node, set })
+}
+
+#[test]
+fn a_composite_file_holds_what_was_written_over_its_borders() {
+    let mut world = World::new(1, 3, 2);
+    let file = create_striped(&mut world, "c", vec![until(Some(1), 1), until(Some(3), 2), until(None, 3)]);
+    let other = world.lookup(1, TOP, "c").expect("it was made").node;
+    let data: Vec<u8> = (0..400_000u32).map(|n| (n % 251) as u8).collect();
+    let mut expected = vec![0; 30_000];
+    expected.extend_from_slice(&data);
+    assert_eq!(world.write(0, file, 30_000, &data), Ok(400_000));
+    assert_eq!(world.attr(1, other).size_bytes, 430_000);
+    assert_eq!(world.read(0, file, 0, 1 << 20), expected);
+    assert_eq!(world.read(0, file, UNIT - 5, 10), expected[65_531..65_541]);
+    // No hole where one component ends and the next begins; and one behind all data.
+    let seek = |offset_bytes, whence| Call::Lseek { node: file.0, fh: file.1, offset_bytes, whence };
+    assert_eq!(world.call(0, seek(40_000, 4)), Ok(Answer::Offset(430_000)));
+    assert_eq!(world.call(0, seek(3 * UNIT, 3)), Ok(Answer::Offset(3 * UNIT)));
+    // An append crosses into the next component.
+    assert!(set_size(&mut world, file.0, 3 * UNIT - 2).is_ok());
+    assert_eq!(world.call(0, append_call(file, b"abcd")), Ok(Answer::Written(4)));
+    assert_eq!(world.attr(0, file.0).size_bytes, 3 * UNIT + 2);
+    let (reader, _) = world.open(1, other, O_RDWR);
+    assert_eq!(world.read(1, (other, reader), 3 * UNIT - 2, 100), b"abcd");
+}
+
+#[test]
+fn what_a_truncate_cut_off_does_not_come_back() {
+    let mut world = World::new(1, 3, 1);
+    let file = create_striped(&mut world, "c", vec![until(Some(1), 1), until(Some(3), 2), until(None, 3)]);
+    assert_eq!(world.write(0, file, 0, &[7; 500_000]), Ok(500_000));
+    assert!(set_size(&mut world, file.0, UNIT + 10).is_ok());
+    assert!(set_size(&mut world, file.0, 500_000).is_ok());
+    let mut expected = vec![7; UNIT as usize + 10];
+    expected.resize(500_000, 0);
+    assert_eq!(world.read(0, file, 0, 1 << 20), expected);
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.attr(0, file.0).size_bytes, 500_000);
+}
+
+#[test]
+fn nothing_is_written_behind_the_last_component() {
+    let mut world = World::new(1, 2, 1);
+    let file = create_striped(&mut world, "c", vec![until(Some(1), 1), until(Some(2), 2)]);
+    assert_eq!(world.write(0, file, 2 * UNIT - 4, b"1234"), Ok(4));
+    assert_eq!(world.write(0, file, 2 * UNIT - 4, b"12345"), Err(ENODATA));
+    assert_eq!(world.call(0, append_call(file, b"5")), Err(ENODATA));
+    assert_eq!(set_size(&mut world, file.0, 2 * UNIT + 1), Err(ENODATA));
+    let allocate =
+        Call::Fallocate { node: file.0, fh: file.1, offset_bytes: 2 * UNIT, byte_count: 1, mode: 0 };
+    assert_eq!(world.call(0, allocate), Err(ENODATA));
+    assert_eq!(world.read(0, file, 2 * UNIT - 2, 100), b"34");
+    assert_eq!(world.read(0, file, 2 * UNIT, 100), b"");
+    assert_eq!(world.attr(0, file.0).size_bytes, 2 * UNIT);
+}
+
+/// An unlinked file leaves no object of any component.
+#[test]
+fn the_objects_of_all_components_go_with_their_file() {
+    let mut world = World::new(1, 3, 1);
+    let file = create_striped(&mut world, "c", vec![until(Some(1), 1), until(None, 3)]);
+    assert_eq!(world.write(0, file, 0, &[1; 5 * UNIT as usize]), Ok(5 * UNIT));
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    let counts: Vec<usize> = (0..3).map(|ost| world.object_count(ost)).collect();
+    assert_eq!(counts, [2, 1, 1]);
+    assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"c".into() }), Ok(Answer::Done));
+    world.pass(Duration::from_secs(10));
+    assert_eq!((0..3).map(|ost| world.object_count(ost)).sum::<usize>(), 0);
+}
+
+/// What it asks is what it asks of a file with a plain layout.
+#[test]
+fn new_files_in_a_directory_get_its_components() {
+    let mut world = World::new(1, 3, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let layout = LayoutHint { components: vec![until(Some(1), 1), until(None, 2)] };
+    let call = Call::Setstripe { node: dir, layout: layout.clone() };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let below = world.mkdir(0, dir, "e");
+    let Ok(Answer::DefaultStripe { layout: told, .. }) = world.call(0, Call::Getstripe { node: below })
+    else {
+        panic!("a directory has a default")
+    };
+    assert_eq!(told, layout);
+    let (node, _) = world.create(0, below, "f");
+    let Ok(Answer::Stripe { layout: Some(layout), .. }) = world.call(0, Call::Getstripe { node }) else {
+        panic!("a file has a layout")
+    };
+    let ends: Vec<u64> = layout.components.iter().map(|component| component.end_bytes).collect();
+    assert_eq!((ends, layout.stripe_count()), (vec![UNIT, u64::MAX], 3));
 }
 
 #[test]

@@ -231,8 +231,10 @@ impl<M: MetaStore> Mds<M> {
 /// written or cut since the size was taken; the object's end tells it when a crash of the OST took the stamp back.
 fn is_fit(inode: &Inode, listed: &ListedObject) -> bool {
     let Some(layout) = inode.layout.as_ref().filter(|_| inode.attr.is_size_known) else { return true };
-    let end = layout.file_size(listed.object.stripe, listed.size_bytes);
-    let is_end_fit = match layout.osts.len() {
+    // Of a layout that the file had before it had data.
+    let Some(stripe) = layout.stripe_of(listed.object) else { return true };
+    let end = layout.file_size(stripe, listed.size_bytes);
+    let is_end_fit = match layout.stripe_count() {
         1 => end == inode.attr.size_bytes,
         _ => end <= inode.attr.size_bytes,
     };

@@ -1,9 +1,9 @@
-//! SETLAYOUT: the default layout of a directory, or the layout of a file without data.
+//! SETLAYOUT: the default layout of a directory, or the layout of a file without data. GETDEFAULTLAYOUT.
 
 use super::{Cx, Stop, entry_reply};
 use crate::access;
-use crate::placement::{check_hint, merge_hints};
-use base::{Fid, FileType, Status};
+use crate::placement::check_hint;
+use base::{Fid, FileType, Layout, Status};
 use wire::MdtReply;
 use wire::mdt::{Credentials, LayoutHint};
 
@@ -24,12 +24,18 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
             if has_objects {
                 return Err(Status::Exists.into());
             }
-            let component = inode.layout.as_ref().map_or(0, |layout| layout.component).saturating_add(1);
-            inode.layout = cx.placement.layout(fid, component, &merge_hints(Some(hint), None))?;
+            let first_id = inode.layout.as_ref().map_or(1, Layout::next_component_id);
+            inode.layout = cx.placement.layout(fid, first_id, hint)?;
         }
         _ => return Err(Status::Invalid.into()),
     }
     cx.touch(&mut inode);
     cx.tx.put_inode(&inode);
     Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// # Errors
+/// `NotDirectory`
+pub fn default_of(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
+    Ok(MdtReply::DefaultLayout(cx.directory(fid)?.default_layout.unwrap_or_default()))
 }

@@ -2,6 +2,7 @@
 
 use crate::harness::{ROOT, World, attr_of, fid_of, new, user};
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
+use wire::ComponentHint;
 use wire::lock::LockWant;
 use wire::mdt::{Credentials, LayoutHint, NewNode};
 use wire::{MdtReply, MdtRequest};
@@ -167,14 +168,17 @@ fn a_default_acl_is_inherited_in_place_of_the_umask() {
 fn layouts_are_inherited_and_fixed_by_data() {
     let mut world = World::new(1, 1);
     let dir = world.mkdir(Fid::ROOT, "d");
-    let hint = LayoutHint { stripe_size_bytes: Some(128 << 10), stripe_count: None, first_ost: Some(0) };
+    let component =
+        ComponentHint { stripe_size_bytes: Some(128 << 10), first_ost: Some(0), ..ComponentHint::default() };
+    let hint = LayoutHint::plain(component);
     let set = |fid, layout: &LayoutHint| MdtRequest::SetLayout { fid, layout: layout.clone(), creds: ROOT };
     world.ask(0, 0, set(dir, &hint)).unwrap();
     let sub = world.mkdir(dir, "sub");
     let reply = world.create(new(sub, "f", NewNode::Regular)).unwrap();
     let layout = crate::harness::entry_of(&reply).layout.clone().unwrap();
-    assert_eq!((layout.stripe_size_bytes, layout.osts.as_slice()), (128 << 10, &[0][..]));
-    let odd = LayoutHint { stripe_size_bytes: Some(1000), ..LayoutHint::default() };
+    let component = &layout.components[0];
+    assert_eq!((component.stripe_size_bytes, component.osts.as_slice()), (128 << 10, &[0][..]));
+    let odd = LayoutHint::plain(ComponentHint { stripe_size_bytes: Some(1000), ..ComponentHint::default() });
     assert_eq!(world.ask(0, 0, set(dir, &odd)), Err(Status::Invalid));
     let file = fid_of(&reply);
     world.open(0, file, true);

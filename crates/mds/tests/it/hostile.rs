@@ -105,7 +105,12 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         MdtRequest::Getlk { fid: file, lock },
         MdtRequest::SetLayout {
             fid: file,
-            layout: LayoutHint { stripe_size_bytes: Some(65536), stripe_count: Some(9), first_ost: Some(0) },
+            layout: LayoutHint::plain(wire::ComponentHint {
+                end_bytes: None,
+                stripe_size_bytes: Some(65536),
+                stripe_count: Some(9),
+                first_ost: Some(0),
+            }),
             creds: ROOT,
         },
         MdtRequest::Reopen { fid: file, open },

@@ -12,6 +12,7 @@ use crate::mount_table;
 use crate::nid;
 use crate::params;
 use crate::target_dir;
+use base::layout::Component;
 use base::{Attr, ClusterConfig, Extent, Fid, FileType, Layout, ObjectId, TargetConfig, TargetId};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use store::Batch;
-use wire::{Callback, Frame, FrameKind, Reply, Request};
+use wire::{Callback, ComponentHint, Frame, FrameKind, LayoutHint, Reply, Request};
 
 pub struct Decoder {
     pub name: &'static str,
@@ -122,7 +123,36 @@ fn config() -> ClusterConfig {
 }
 
 fn layout() -> Layout {
-    Layout { fid: Fid::ROOT, component: 1, stripe_size_bytes: 1 << 20, osts: vec![0, 1, 2] }
+    Layout::plain(Fid::ROOT, 1, 1 << 20, vec![0, 1, 2])
+}
+
+fn composite_layout() -> Layout {
+    let component = |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 64 << 10, osts };
+    let components = vec![
+        component(1, 128 << 10, vec![0]),
+        component(2, 1 << 20, vec![1, 2]),
+        component(3, Extent::EOF, vec![0, 1]),
+    ];
+    Layout { fid: Fid::ROOT, components }
+}
+
+fn hints() -> Vec<Vec<u8>> {
+    let first = ComponentHint { end_bytes: Some(1 << 20), stripe_count: Some(1), ..ComponentHint::default() };
+    let rest =
+        ComponentHint { stripe_size_bytes: Some(1 << 20), first_ost: Some(2), ..ComponentHint::default() };
+    let composite = LayoutHint { components: vec![first, rest.clone()] };
+    vec![borsh_bytes(&LayoutHint::plain(rest)), borsh_bytes(&composite)]
+}
+
+/// Also the layout that an MDT makes of it.
+fn read_hint(bytes: &[u8]) -> bool {
+    let Ok(hint) = LayoutHint::try_from_slice(bytes) else { return false };
+    let mut placement = mds::placement::Placement::default();
+    placement.configure(vec![0, 1, 2]);
+    if let Ok(Some(layout)) = placement.layout(Fid::ROOT, 1, &hint) {
+        assert!(layout.is_valid(), "{hint:?} made {layout:?}");
+    }
+    true
 }
 
 /// Also what is computed with a layout that was found valid.
@@ -131,11 +161,20 @@ fn read_layout(bytes: &[u8]) -> bool {
     if !layout.is_valid() {
         return true;
     }
-    for offset_bytes in [0, 1, u64::from(layout.stripe_size_bytes), 1 << 40, u64::MAX - (2 << 20)] {
+    let ends = layout.components.iter().map(|component| component.end_bytes);
+    for offset_bytes in [0, 1, 64 << 10, 1 << 40, u64::MAX - (2 << 20)].into_iter().chain(ends) {
         let _ = layout.pieces(Extent::at(offset_bytes, 1 << 20));
+        let _ = layout.object_bytes_max(offset_bytes);
         for stripe in [0, 1, u32::MAX] {
-            let _ = layout.object_size(stripe, offset_bytes);
             let _ = layout.file_size(stripe, offset_bytes);
+        }
+        for stripe in layout.stripes().filter_map(|stripe| layout.stripe(stripe)) {
+            let at = stripe.object_offset_at(offset_bytes);
+            let _ = stripe.file_range(Extent::at(at, 4096));
+            assert_eq!(
+                layout.stripe_of(stripe.object).and_then(|stripe| layout.stripe(stripe)),
+                Some(stripe)
+            );
         }
     }
     true
@@ -229,7 +268,8 @@ fn inodes() -> Vec<mds::rows::Inode> {
     };
     let mut directory = mds::rows::Inode { layout: None, ..file.clone() };
     directory.attr.file_type = FileType::Directory;
-    directory.default_layout = Some(wire::mdt::LayoutHint { stripe_count: Some(2), ..Default::default() });
+    directory.default_layout =
+        Some(LayoutHint::plain(ComponentHint { stripe_count: Some(2), ..Default::default() }));
     let mut link = mds::rows::Inode { layout: None, symlink_target: Some(b"there".to_vec()), ..file.clone() };
     link.attr.file_type = FileType::Symlink;
     vec![file, directory, link]
@@ -349,8 +389,9 @@ fn read_id(bytes: &[u8]) -> bool {
 
 fn read_size(bytes: &[u8]) -> bool {
     let text = text(bytes);
-    let number = text.parse().unwrap_or(i32::MIN);
-    lfs::parse_size(&text).is_ok() | lfs::layout_hint(Some(number), Some(&text), Some(number)).is_ok()
+    lfs::parse_size(&text).is_ok()
+        | lfs::stripes::parse_end(&text).is_ok()
+        | lfs::stripes::parse_count(&text).is_ok()
 }
 
 fn command_lines() -> Vec<Vec<u8>> {
@@ -360,6 +401,7 @@ fn command_lines() -> Vec<Vec<u8>> {
         "sheen serve --listen 127.0.0.1:7988 /dir /other",
         "sheen mount 127.0.0.1@tcp:/scratch /mnt -o ro,nosuid",
         "lfs setstripe -c 2 -S 1M -i 0 /file",
+        "lfs setstripe -E 4M -c 1 -S 1M -E eof -c -1 /file",
         "lctl set_param -P osc.*.active=0",
         "mount.sheen 127.0.0.1@tcp:/scratch /mnt -o ro -t sheen",
         "umount.sheen /mnt -l",
@@ -443,7 +485,8 @@ pub fn all() -> Vec<Decoder> {
             read: store_disk::decoders::read_object_header,
             seal: Some(|bytes| store_disk::decoders::seal_object_header(bytes)),
         },
-        plain("layout", || vec![borsh_bytes(&layout())], read_layout),
+        plain("layout", || vec![borsh_bytes(&layout()), borsh_bytes(&composite_layout())], read_layout),
+        plain("layout hint", hints, read_hint),
         plain("ACL", acls, read_acl),
         plain(
             "FUSE request",

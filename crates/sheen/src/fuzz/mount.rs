@@ -67,7 +67,7 @@ fn entry(fid: Fid, file_type: FileType) -> Entry {
         fid,
         file_type,
         attr: Some(attr.clone()),
-        layout: Some(Layout { fid, component: 1, stripe_size_bytes: 1 << 20, osts: vec![0] }),
+        layout: Some(Layout::plain(fid, 1, 1 << 20, vec![0])),
         symlink_target: Some(b"target".to_vec()),
         parent_attr: Some(Attr { fid: Fid::ROOT, file_type: FileType::Directory, ..attr }),
         is_open_elsewhere: false,

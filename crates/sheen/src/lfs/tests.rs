@@ -1,6 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
+use super::stripes::Key;
 use super::*;
+use base::layout::Component;
+use base::{Extent, Layout};
+use wire::ComponentHint;
 
 #[test]
 fn sizes_have_units_and_are_multiples_of_the_least_stripe() {
@@ -14,9 +18,101 @@ fn sizes_have_units_and_are_multiples_of_the_least_stripe() {
 
 #[test]
 fn all_osts_and_any_ost_have_numbers_of_their_own() {
-    let hint = layout_hint(Some(-1), None, Some(-1)).unwrap();
+    let hint = Striping::of(&[(Key::Count, "-1"), (Key::Index, "-1")]).hint().unwrap().as_plain().unwrap();
     assert_eq!((hint.stripe_count, hint.first_ost), (Some(u16::MAX), None));
-    assert!(layout_hint(Some(-2), None, None).is_err());
+    assert!(Striping::of(&[(Key::Count, "-2")]).hint().is_err());
+}
+
+#[test]
+fn options_are_of_the_component_whose_end_stands_before_them() {
+    let words = "sheen lfs setstripe -E 4M -c 1 -S 1M -i 2 -E 64M -c 2 -E -1 -S 4M -c -1 file";
+    let cli = <crate::cli::Cli as clap::Parser>::try_parse_from(words.split(' ')).unwrap();
+    let crate::cli::Command::Lfs(Lfs { command: LfsCommand::Setstripe { striping, .. } }) = cli.command
+    else {
+        panic!("these are the words of lfs setstripe")
+    };
+    let component = |end_bytes, size: u32, stripe_count, first_ost| ComponentHint {
+        end_bytes,
+        stripe_size_bytes: Some(size),
+        stripe_count: Some(stripe_count),
+        first_ost,
+    };
+    let components = vec![
+        component(Some(4 << 20), 1 << 20, 1, Some(2)),
+        component(Some(64 << 20), 1 << 20, 2, None),
+        component(None, 4 << 20, u16::MAX, None),
+    ];
+    assert_eq!(striping.hint().unwrap(), LayoutHint { components });
+}
+
+#[test]
+fn options_that_make_no_layout_get_one_line() {
+    let many: Vec<String> = (1..=17).map(|end| format!("{}K", end * 64)).collect();
+    let many: Vec<(Key, &str)> = many.iter().map(|end| (Key::End, end.as_str())).collect();
+    let cases: [(&[(Key, &str)], &str); 9] = [
+        (&[(Key::Count, "1"), (Key::End, "1M")], "before the first -E"),
+        (&[(Key::End, "1M"), (Key::End, "1M")], "must rise"),
+        (&[(Key::End, "-1"), (Key::End, "1M")], "1048576 is not behind EOF"),
+        (&[(Key::End, "100K")], "multiple of 64K"),
+        (&[(Key::End, "0")], "multiple of 64K"),
+        (&[(Key::End, "1M"), (Key::Size, "4M")], "no multiple of its stripe size"),
+        (&[(Key::End, "1M"), (Key::Size, "1M"), (Key::Size, "1M")], "-S is given twice"),
+        (&[(Key::Count, "1"), (Key::Count, "2")], "-c is given twice"),
+        (&many, "at most 16"),
+    ];
+    for (words, wanted) in cases {
+        let told = Striping::of(words).hint().unwrap_err().to_string();
+        assert!(told.contains(wanted) && !told.contains('\n'), "{words:?}: {told}");
+    }
+}
+
+#[test]
+fn composite_layouts_are_printed_as_lustre_does() {
+    let component = |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 1 << 20, osts };
+    let components = vec![component(1, 4 << 20, vec![2]), component(2, Extent::EOF, vec![3, 0])];
+    let fid = Fid { seq: 0x200000401, oid: 0x11, ver: 0 };
+    let expected = "  lcm_layout_gen:    2
+  lcm_mirror_count:  1
+  lcm_entry_count:   2
+    lcme_id:             1
+    lcme_mirror_id:      0
+    lcme_flags:          init
+    lcme_extent.e_start: 0
+    lcme_extent.e_end:   4194304
+      lmm_stripe_count:  1
+      lmm_stripe_size:   1048576
+      lmm_pattern:       raid0
+      lmm_layout_gen:    0
+      lmm_stripe_offset: 2
+      lmm_objects:
+      - 0: { l_ost_idx: 2, l_fid: [0x200000401:0x11:0x0] }
+
+    lcme_id:             2
+    lcme_mirror_id:      0
+    lcme_flags:          init
+    lcme_extent.e_start: 4194304
+    lcme_extent.e_end:   EOF
+      lmm_stripe_count:  2
+      lmm_stripe_size:   1048576
+      lmm_pattern:       raid0
+      lmm_layout_gen:    0
+      lmm_stripe_offset: 3
+      lmm_objects:
+      - 0: { l_ost_idx: 3, l_fid: [0x200000401:0x11:0x0] }
+      - 1: { l_ost_idx: 0, l_fid: [0x200000401:0x11:0x0] }
+";
+    assert_eq!(layout_text::of_file(&Layout { fid, components }), expected);
+}
+
+#[test]
+fn what_a_directory_keeps_is_printed() {
+    let plain = LayoutHint::plain(ComponentHint { stripe_count: Some(u16::MAX), ..ComponentHint::default() });
+    let line = "stripe_count:  -1 stripe_size:   1048576 pattern:       raid0 stripe_offset: -1\n";
+    assert_eq!(layout_text::of_directory(&plain), line);
+    let ends = Striping::of(&[(Key::End, "1M"), (Key::End, "eof"), (Key::Count, "-1")]).hint().unwrap();
+    let text = layout_text::of_directory(&ends);
+    assert!(text.contains("lcme_extent.e_end:   1048576\n      stripe_count:  1 "), "{text}");
+    assert!(text.ends_with(line), "{text}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The judge of a round: some order of its operations must explain what all of them told.
 
 use super::*;
-use crate::model::EINVAL;
+use crate::model::{EINVAL, Stat};
 
 impl World {
     /// What is about to be written is not what was synced any more.
@@ -121,6 +121,30 @@ fn is_below_itself(ops: &[&Done], index: usize) -> bool {
     is_rename(ops[index]) && ops.iter().enumerate().any(|(other, done)| other != index && is_moved(done))
 }
 
+/// The objects of one file change one by one: beside a write or a truncate a stat may find some changed and some not
+/// (docs/limits.md). Such a size is taken for the one before.
+fn told_between(ops: &[&Done], index: usize, model: &Model) -> Option<Told> {
+    let done = ops.get(index)?;
+    let Some(Told::Stat(stat)) = &done.outcome else { return None };
+    let mut inodes =
+        model.inodes.iter().filter(|(_, inode)| inode.node == Some(stat.node) && inode.is_striped);
+    let (ino, inode) = inodes.next()?;
+    let Content::File(data) = &inode.content else { return None };
+    let size = data.len() as u64;
+    let is_of_file = |client: usize, slot: usize| model.handles.get(&(client, slot)) == Some(ino);
+    let others = ops.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
+    let mut sizes_after = others.filter_map(|other| match other.op {
+        Op::Write { slot, offset, byte_count, .. } if is_of_file(other.client, slot) => {
+            Some(offset + byte_count)
+        }
+        Op::Append { slot, byte_count, .. } if is_of_file(other.client, slot) => Some(size + byte_count),
+        Op::Truncate { size, .. } => Some(size),
+        _ => None,
+    });
+    let is_between = |after: u64| (size.min(after)..size.max(after)).contains(&stat.size);
+    sizes_after.any(is_between).then(|| Told::Stat(Stat { size, ..stat.clone() }))
+}
+
 /// All models that some order of the operations leads to. Operations whose sets have met are merged, so this is a
 /// search over sets of operations and not over their orders.
 fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
@@ -142,7 +166,8 @@ fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
                 let mut next = model.clone();
                 if !may_miss {
                     next.prepare(first_ino + index);
-                    let told = done.outcome.as_ref();
+                    let between = told_between(ops, index, model);
+                    let told = between.as_ref().or(done.outcome.as_ref());
                     if !told.is_some_and(|told| next.explains(done.client, &done.op, told)) {
                         continue;
                     }

@@ -33,3 +33,29 @@ fn a_rename_between_the_steps_of_another_may_put_a_directory_below_itself() {
     assert!(!explain(std::slice::from_ref(&model), &[&below, &exchange], 10).is_empty());
     assert!(explain(&[model], &[&below], 10).is_empty(), "alone it is wrong");
 }
+
+/// The objects of a file are cut one after the other; that of a file with one is cut or not.
+#[test]
+fn a_size_between_is_told_only_of_several_objects_that_change() {
+    let path = |name: &str| vec![name.to_string()];
+    let explained = |layout: usize, size: u64| {
+        let mut model = Model::new();
+        let slot = 0;
+        let made = Op::Create { path: path("f"), is_exclusive: true, slot: Some(slot) };
+        let written = Op::Write { slot, offset: 0, byte_count: 300, fill: 1 };
+        assert!(model.explains(0, &Op::Setstripe { path: Path::new(), layout }, &Told::Done));
+        model.prepare(7);
+        assert!(model.explains(0, &made, &Told::Node(99)));
+        assert!(model.explains(0, &written, &Told::Done));
+        model.prepare(0);
+        let Ok(Told::Stat(stat)) = model.clone().apply(0, &Op::Fstat { slot }) else { panic!("it is there") };
+        let told = Told::Stat(Stat { size, node: 99, ..stat });
+        let round = [
+            Done { client: 1, op: Op::Truncate { path: path("f"), size: 100 }, outcome: Some(Told::Done) },
+            Done { client: 0, op: Op::Fstat { slot }, outcome: Some(told) },
+        ];
+        !explain(&[model], &round.iter().collect::<Vec<_>>(), 10).is_empty()
+    };
+    assert_eq!([100, 200, 300, 301, 99].map(|size| explained(1, size)), [true, true, true, false, false]);
+    assert_eq!([100, 200, 300].map(|size| explained(0, size)), [true, false, true]);
+}

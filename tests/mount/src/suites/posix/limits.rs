@@ -208,6 +208,54 @@ pub fn sparse_four_stripes(context: &Context) -> Result<()> {
     write_at_end(context, 4, 60 * TIB)
 }
 
+/// A file in components: written and cut over their borders, inherited from its directory, and ended where the last one ends.
+pub fn composite(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let (dir, other_dir) = context.both("dir");
+    fs::create_dir(&dir)?;
+    let lfs = |words: &[&str], path: &Path| -> Result<String> {
+        let said = bounded::say(
+            Command::new(&context.options.sheen).arg("lfs").args(words).arg(path),
+            "SHEEN_LFS=1",
+            Duration::from_secs(60),
+        )?;
+        expect(said.is_success(), &format!("lfs {words:?}: {}", said.all()))?;
+        Ok(said.all())
+    };
+    lfs(
+        &["setstripe", "-E", "128K", "-c", "1", "-S", "64K", "-E", "384K", "-c", "2", "-E", "-1", "-c", "-1"],
+        &dir,
+    )?;
+    let default = lfs(&["getstripe", "-d"], &dir)?;
+    expect(default.contains("lcm_entry_count:   3"), &format!("what the directory keeps:\n{default}"))?;
+    let (a, b) = (dir.join("file"), other_dir.join("file"));
+    let mut bytes: Vec<u8> = (0..1_000_003_u32).map(|n| (n % 251) as u8).collect();
+    write(&a, &bytes)?;
+    let layout = lfs(&["getstripe"], &a)?;
+    for line in
+        ["lcme_id:             3", "lcme_extent.e_end:   393216", "lcme_extent.e_end:   EOF", "l_ost_idx:"]
+    {
+        expect(layout.contains(line), &format!("getstripe shows {line}:\n{layout}"))?;
+    }
+    expect_bytes(&read(&b)?, &bytes, "three components")?;
+    let file = OpenOptions::new().read(true).write(true).open(&a)?;
+    file.write_all_at(&[9; 8], 131_068)?;
+    bytes[131_068..131_076].fill(9);
+    file.set_len(131_072 + 5)?;
+    bytes.truncate(131_072 + 5);
+    expect_eq(fs::metadata(&b)?.len(), bytes.len() as u64, "size after it was cut in the second component")?;
+    file.set_len(700_000)?;
+    bytes.resize(700_000, 0);
+    expect_bytes(&read(&b)?, &bytes, "zeros where it was cut")?;
+    let (ended, other) = (dir.join("ended"), other_dir.join("ended"));
+    lfs(&["setstripe", "-E", "64K", "-c", "1", "-S", "64K", "-E", "128K", "-c", "2"], &ended)?;
+    let file = OpenOptions::new().write(true).open(&ended)?;
+    file.write_all_at(b"the end", 131_072 - 7)?;
+    expect_errno(file.write_at(b"x", 131_072), libc::ENODATA, "a write behind the last component")?;
+    expect_errno(file.set_len(131_073), libc::ENODATA, "a truncate to behind it")?;
+    expect_eq(fs::metadata(&other)?.len(), 131_072, "size afterwards")
+}
+
 /// Beyond what an object can hold: EFBIG, nothing changed.
 pub fn too_big(context: &Context) -> Result<()> {
     context.skip_if_local()?;

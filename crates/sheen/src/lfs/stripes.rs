@@ -1,0 +1,222 @@
+//! The options of `lfs setstripe`. Those of a component stand between its -E and the next one: their order counts, which a
+//! derived parser does not keep.
+
+use anyhow::{Result, anyhow, bail};
+use base::{Extent, Layout};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use wire::{ComponentHint, LayoutHint};
+
+/// What was said, in the order of the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Striping {
+    words: Vec<(Key, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    End,
+    Count,
+    Size,
+    Index,
+}
+
+impl Key {
+    const ALL: [Key; 4] = [Key::End, Key::Count, Key::Size, Key::Index];
+
+    fn id(self) -> &'static str {
+        match self {
+            Key::End => "component-end",
+            Key::Count => "stripe-count",
+            Key::Size => "stripe-size",
+            Key::Index => "stripe-index",
+        }
+    }
+
+    fn value_name(self) -> &'static str {
+        match self {
+            Key::End | Key::Size => "BYTES",
+            Key::Count => "COUNT",
+            Key::Index => "INDEX",
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Key::End => 'E',
+            Key::Count => 'c',
+            Key::Size => 'S',
+            Key::Index => 'i',
+        }
+    }
+
+    fn help(self) -> &'static str {
+        match self {
+            Key::End => {
+                "Where a component ends, -1 or eof for the end of the file; the options behind it are this component's, and \
+                 what they leave open it has from the one before"
+            }
+            Key::Count => "Stripes; -1 for all OSTs",
+            Key::Size => "Bytes of a stripe unit: a multiple of 64K",
+            Key::Index => "First OST; -1 for any",
+        }
+    }
+
+    fn argument(self) -> Arg {
+        Arg::new(self.id())
+            .short(self.letter())
+            .long(self.id())
+            .value_name(self.value_name())
+            .allow_hyphen_values(true)
+            .action(ArgAction::Append)
+            .help(self.help())
+    }
+}
+
+impl clap::Args for Striping {
+    fn augment_args(command: Command) -> Command {
+        command.args(Key::ALL.map(Key::argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Striping {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut found = Vec::new();
+        for key in Key::ALL {
+            let values = matches.get_many::<String>(key.id()).into_iter().flatten().cloned();
+            found.extend(
+                matches.indices_of(key.id()).into_iter().flatten().zip(values.map(|value| (key, value))),
+            );
+        }
+        found.sort_by_key(|(at, _)| *at);
+        Ok(Striping { words: found.into_iter().map(|(_, word)| word).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Striping {
+    #[cfg(test)]
+    pub fn of(words: &[(Key, &str)]) -> Striping {
+        Striping { words: words.iter().map(|(key, value)| (*key, (*value).to_owned())).collect() }
+    }
+
+    /// # Errors
+    /// One line, for what makes no layout.
+    pub fn hint(&self) -> Result<LayoutHint> {
+        let first_end = self.words.iter().position(|(key, _)| *key == Key::End);
+        let Some(first_end) = first_end else {
+            let mut plain = ComponentHint::default();
+            set_all(&mut plain, &self.words)?;
+            return Ok(LayoutHint::plain(plain));
+        };
+        if let Some((key, _)) = self.words.get(..first_end).unwrap_or_default().first() {
+            bail!(
+                "-{} before the first -E is of no component; write it behind the -E that it is for",
+                key.letter()
+            );
+        }
+        let mut components: Vec<ComponentHint> = Vec::new();
+        for words in self.words.chunk_by(|_, (next, _)| *next != Key::End) {
+            let (end, options) = words.split_first().ok_or_else(|| anyhow!("a component has no -E"))?;
+            let before = components.last().cloned().unwrap_or_default();
+            let mut component = ComponentHint { end_bytes: parse_end(&end.1)?, first_ost: None, ..before };
+            set_all(&mut component, options)?;
+            components.push(component);
+        }
+        check(&components)?;
+        Ok(LayoutHint { components })
+    }
+}
+
+fn set_all(component: &mut ComponentHint, words: &[(Key, String)]) -> Result<()> {
+    for (at, (key, value)) in words.iter().enumerate() {
+        if words.iter().take(at).any(|(earlier, _)| earlier == key) {
+            bail!("-{} is given twice for one component", key.letter());
+        }
+        match key {
+            Key::End => bail!("a component has one -E"),
+            Key::Count => component.stripe_count = parse_count(value)?,
+            Key::Size => {
+                component.stripe_size_bytes = Some(super::parse_size(value)?).filter(|size| *size != 0)
+            }
+            Key::Index => component.first_ost = parse_index(value)?,
+        }
+    }
+    Ok(())
+}
+
+/// What the MDT would refuse, in words.
+fn check(components: &[ComponentHint]) -> Result<()> {
+    if components.len() > Layout::COMPONENT_COUNT_MAX {
+        bail!("{} components are too many; use at most {}", components.len(), Layout::COMPONENT_COUNT_MAX);
+    }
+    let end_of = |component: &ComponentHint| component.end_bytes.unwrap_or(Extent::EOF);
+    for pair in components.windows(2) {
+        if let [a, b] = pair
+            && end_of(a) >= end_of(b)
+        {
+            bail!("component ends must rise: {} is not behind {}", name_of(end_of(b)), name_of(end_of(a)));
+        }
+    }
+    for component in components {
+        if let (Some(end), Some(size)) = (component.end_bytes, component.stripe_size_bytes)
+            && !end.is_multiple_of(u64::from(size))
+        {
+            bail!("component end {end} is no multiple of its stripe size {size}; choose another one with -S");
+        }
+    }
+    Ok(())
+}
+
+/// An end as `lfs getstripe` prints it.
+pub fn name_of(end_bytes: u64) -> String {
+    if end_bytes == Extent::EOF { "EOF".to_owned() } else { end_bytes.to_string() }
+}
+
+/// `64K`, `1G`; `None` for the end of the file.
+///
+/// # Errors
+/// One line.
+pub fn parse_end(text: &str) -> Result<Option<u64>> {
+    if text == "-1" || text.eq_ignore_ascii_case("eof") {
+        return Ok(None);
+    }
+    let is_fit = |end: &u64| {
+        *end > 0 && *end <= i64::MAX as u64 && end.is_multiple_of(u64::from(Layout::STRIPE_SIZE_MIN))
+    };
+    match super::parse_bytes(text).filter(is_fit) {
+        Some(end) => Ok(Some(end)),
+        None => bail!(
+            "component end '{text}' is not possible; use a multiple of 64K, or -1 for the end of the file"
+        ),
+    }
+}
+
+/// # Errors
+/// One line.
+pub fn parse_count(text: &str) -> Result<Option<u16>> {
+    match text.parse::<i64>() {
+        Ok(0) => Ok(None),
+        Ok(-1) => Ok(Some(u16::MAX)),
+        number => index_or_count(number.ok(), text, "stripe count").map(Some),
+    }
+}
+
+fn parse_index(text: &str) -> Result<Option<u16>> {
+    match text.parse::<i64>() {
+        Ok(-1) => Ok(None),
+        number => index_or_count(number.ok(), text, "stripe index").map(Some),
+    }
+}
+
+fn index_or_count(number: Option<i64>, text: &str, what: &str) -> Result<u16> {
+    let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number < u16::MAX);
+    number.ok_or_else(|| anyhow!("{what} {text} is not possible; use 0 to 65534, or -1"))
+}

@@ -1,0 +1,31 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn written_and_read(hint: &LayoutHint) -> LayoutHint {
+    LayoutHint::try_from_slice(&borsh::to_vec(hint).unwrap()).unwrap()
+}
+
+/// Rows and messages from before there were components have these bytes.
+#[test]
+fn a_plain_hint_is_written_as_before_there_were_components() {
+    let component =
+        ComponentHint { stripe_size_bytes: Some(65_536), stripe_count: Some(3), ..ComponentHint::default() };
+    let hint = LayoutHint::plain(component);
+    let before = borsh::to_vec(&(Some(65_536_u32), Some(3_u16), None::<u16>)).unwrap();
+    assert_eq!(borsh::to_vec(&hint).unwrap(), before);
+    assert_eq!(written_and_read(&hint), hint);
+    assert_eq!(borsh::to_vec(&LayoutHint::default()).unwrap(), [0, 0, 0]);
+    assert_eq!(written_and_read(&LayoutHint::default()), LayoutHint::default());
+}
+
+#[test]
+fn components_survive_being_written() {
+    let first = ComponentHint { end_bytes: Some(1 << 20), stripe_count: Some(1), ..ComponentHint::default() };
+    let rest = ComponentHint { stripe_count: Some(u16::MAX), ..ComponentHint::default() };
+    for components in [vec![first.clone(), rest], vec![first]] {
+        let hint = LayoutHint { components };
+        assert_eq!(written_and_read(&hint), hint);
+        assert_eq!(hint.as_plain(), None);
+    }
+    assert!(LayoutHint::try_from_slice(&[3, 0, 0]).is_err());
+}
