@@ -219,10 +219,12 @@ impl State {
 
     /// The answer about a name that does not exist and may be cached as such.
     pub(crate) fn absent_answer(&mut self, parent: Fid, name: &[u8]) -> EntryAnswer {
-        if let Some(lock) = self.whole_without(parent, name) {
-            self.names.put_listed(parent, name, None, base::Time::ZERO, Some(lock));
-        }
-        let entry_valid = self.name_valid(parent, name, None, true);
+        let is_kept = match self.whole_without(parent, name) {
+            Some(lock) => self.names.put_absent(parent, name, lock, self.now.time),
+            None => true,
+        };
+        // The kernel is told nothing that nobody here could have it forget.
+        let entry_valid = if is_kept { self.name_valid(parent, name, None, true) } else { Duration::ZERO };
         EntryAnswer { node: 0, attr: None, entry_valid, attr_valid: Duration::ZERO }
     }
 

@@ -1,7 +1,13 @@
 //! Names and what they lead to, present and absent, as cached here and as told to the kernel.
 
 use base::{Fid, LockId, Time, names::name_hash};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Absent names that are kept under children's locks: such a lock covers all that is not there. (Some thousands is what a compiler
+/// or an interpreter looks for in vain while the kernel remembers it.)
+const ABSENT_MAX: usize = 16_384;
+/// Of those so many are looked at, whether the kernel still answers from them, before one more is kept.
+const ABSENT_LOOK_COUNT: usize = 2;
 
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +28,8 @@ pub(crate) struct Name {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     slots: BTreeMap<(Fid, u64), Vec<Name>>,
+    /// Names that became known as absent under a children's lock, and may be something else by now.
+    absent: VecDeque<(Fid, Vec<u8>)>,
 }
 
 impl Names {
@@ -58,6 +66,37 @@ impl Names {
                 slot.push(Name { name: name.to_vec(), fid, kernel_until, listed_under, is_in_doubt });
             }
         }
+    }
+
+    /// Remembers a name that is not there as long as this lock on the directory's children is held. False: there are too many of
+    /// them that the kernel answers from.
+    pub(crate) fn put_absent(&mut self, parent: Fid, name: &[u8], listed_under: LockId, now: Time) -> bool {
+        if self.get(parent, name).is_none() {
+            if !self.has_room_for_absent(now) {
+                return false;
+            }
+            self.absent.push_back((parent, name.to_vec()));
+        }
+        self.put_listed(parent, name, None, Time::ZERO, Some(listed_under));
+        true
+    }
+
+    fn has_room_for_absent(&mut self, now: Time) -> bool {
+        for _ in 0..ABSENT_LOOK_COUNT {
+            if self.absent.len() < ABSENT_MAX {
+                return true;
+            }
+            let Some((parent, name)) = self.absent.pop_front() else { return true };
+            let listed = self
+                .get(parent, &name)
+                .filter(|known| known.fid.is_none() && known.listed_under.is_some() && !known.is_in_doubt);
+            match listed.map(|known| known.kernel_until > now) {
+                Some(true) => self.absent.push_back((parent, name)),
+                Some(false) => self.remove(parent, &name),
+                None => {}
+            }
+        }
+        self.absent.len() < ABSENT_MAX
     }
 
     /// An answer that no lock covers says something else: neither is believed. When the slot's lock goes, the kernel still has to

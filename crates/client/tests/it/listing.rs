@@ -265,6 +265,30 @@ fn a_small_directory_is_known_after_one_lookup() {
     assert_eq!(world.lookup(1, node, "f19").map(|entry| entry.node != 0), Ok(true));
 }
 
+/// What is not there has no end. The kernel asks again for what could not be kept.
+#[test]
+fn absent_names_are_kept_up_to_a_bound() {
+    let mut world = World::new(1, 1, 1);
+    world.is_checking = false;
+    let dir = world.directory_of(5);
+    let valid_count = |world: &mut World, of: std::ops::Range<u32>| {
+        let lookups = of.filter(|number| {
+            let call = Call::Lookup { parent: dir, name: format!("absent{number}").into() };
+            let Ok(Answer::Entry(entry)) = world.call(0, call) else { panic!("it is answered") };
+            assert_eq!(entry.node, 0);
+            !entry.entry_valid.is_zero()
+        });
+        lookups.count()
+    };
+    let before = world.mdt_requests(0);
+    assert_eq!(valid_count(&mut world, 0..17_000), 16_384);
+    assert_eq!(valid_count(&mut world, 0..100), 100, "those are kept");
+    assert!(world.mdt_requests(0) <= before + 1);
+    // When the kernel has forgotten them there is room for others.
+    world.pass(Duration::from_secs(30));
+    assert_eq!(valid_count(&mut world, 20_000..21_000), 1000);
+}
+
 /// Of a large one it brings nothing, and is not tried again with each name.
 #[test]
 fn a_large_directory_is_looked_up_by_name() {
