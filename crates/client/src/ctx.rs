@@ -86,8 +86,8 @@ impl Ctx {
     /// slot. The open itself was in the memory that is gone: it is named in the recovery, which the answer has reached in
     /// time (`State::reopening`), and once more after it.
     ///
-    /// A size that the answer tells holds only when this client has changed nothing since it asked: data may still be on
-    /// their way that were written through a handle which the MDT had forgotten.
+    /// A size that the answer tells holds only when this client has changed nothing since it asked, and keeps nothing back: data may
+    /// still be here or on their way that were written through a handle which the MDT had forgotten.
     async fn take_open(
         &self,
         target: TargetId,
@@ -104,8 +104,9 @@ impl Ctx {
         let Some(attr) = &entry.attr else { return };
         if open.write && !is_lost {
             self.with(|state| {
+                let is_all_sent = !state.dirty.has_some_of(entry.fid);
                 let node = state.nodes.get_or_new(entry.fid);
-                if node.data_changed_at <= changes_before {
+                if is_all_sent && node.data_changed_at <= changes_before {
                     node.note_write_open(attr.write_epoch, entry.was_size_known);
                 }
             });

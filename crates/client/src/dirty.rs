@@ -12,10 +12,10 @@ use crate::ops::io::{File, note_results};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
 use base::layout::Piece;
-use base::{Duration, Extent, Fid, Layout, ObjectId, Status, TargetId, Time, WallTime, limits};
+use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, WallTime, limits};
 use bytes::Bytes;
 use rpc::Kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::bits;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
@@ -29,8 +29,20 @@ pub(crate) const DIRTY_BYTES_MAX: u64 = 32 << 20;
 const PIECE_COUNT_MAX: usize = 256;
 /// After the write-back lock of a file has gone it is asked for again, by writers, this often.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1000);
+/// Nothing is kept back when no more than this is left of the time for which the MDT is known to count this client as a writer: what
+/// was kept before is sent until then, and has arrived. Afterwards others may be told of the file without it.
+const LEASE_LEFT_MIN: Duration = Duration::from_millis(4000);
 /// How often data are sent anew when their MDT has evicted this client meanwhile.
 const SEND_TRY_COUNT: u32 = 8;
+/// So long a file's write-back lock outlives its last writer: it serves who soon opens it again, and goes back together with others.
+const UNWRITTEN_LIFE: Duration = Duration::from_millis(1000);
+
+// What is kept is sent after twice its age at the latest (`write_out_aged`); as long again to arrive.
+const _: () = assert!(LEASE_LEFT_MIN.as_millis() >= 4 * AGE_MAX.as_millis());
+const _: () = assert!(
+    limits::PING_INTERVAL.as_millis() * 3 + LEASE_LEFT_MIN.as_millis()
+        < limits::KERNEL_CACHE_LIFE.as_millis()
+);
 
 /// Bytes of one object that were written under one lock.
 struct Kept {
@@ -159,11 +171,18 @@ pub(crate) struct Dirty {
     last_number: u64,
     room_waiters: Vec<Sender<()>>,
     has_ager: bool,
+    /// Files that nobody here writes any more, and whose write-back locks go back soon. A task sees to it while there are some.
+    unwritten: BTreeSet<Fid>,
 }
 
 impl Dirty {
     pub(crate) fn byte_count(&self, target: TargetId) -> u64 {
         self.byte_counts.get(&target).copied().unwrap_or(0)
+    }
+
+    /// Whether something of a file is here or on its way.
+    pub(crate) fn has_some_of(&self, fid: Fid) -> bool {
+        self.objects_of(fid).next().is_some()
     }
 
     /// Where what is here of a file ends, or is on its way; zero when nothing is.
@@ -209,19 +228,32 @@ impl State {
     /// Whether writes of a file may be answered before an OST has them.
     fn may_keep_back(&self, fid: Fid) -> bool {
         let Ok(mdt) = mdt_of(fid) else { return false };
-        self.write_back_lock(mdt, fid) && !self.lease_left(mdt).is_zero()
+        self.write_back_lock(mdt, fid).is_some() && self.lease_left(mdt) > LEASE_LEFT_MIN
     }
 
-    fn write_back_lock(&self, mdt: TargetId, fid: Fid) -> bool {
+    fn write_back_lock(&self, mdt: TargetId, fid: Fid) -> Option<LockId> {
         let (resource, policy) = (Resource::Inode(fid), LockPolicy::Bits(bits::WRITE_BACK));
-        self.connections
-            .get(&mdt)
-            .is_some_and(|connection| connection.locks.find(resource, LockMode::Pw, policy).is_some())
+        self.connections.get(&mdt)?.locks.find(resource, LockMode::Pw, policy)
     }
 
-    /// An id for the write-back lock of a file that this client writes through the page cache, unless it has it.
+    /// Begins to give the write-back lock of a file back that nobody here writes through the page cache.
+    fn give_back_unwritten(&mut self, fid: Fid) {
+        let Ok(mdt) = mdt_of(fid) else { return };
+        let Some(lock) = self.write_back_lock(mdt, fid).filter(|_| !self.is_cached_writer(fid)) else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(&mdt) {
+            // From now on it keeps nothing back.
+            let _ = connection.locks.on_callback(lock);
+        }
+        self.start_unasked_revocation(mdt, lock);
+    }
+
+    /// An id for the write-back lock of a file that this client writes through the page cache, unless it has it. None while the MDT
+    /// does not count it as a writer: it would wait for an open elsewhere that waits for what it keeps back.
     pub(crate) fn want_write_back(&mut self, fid: Fid, is_writer: bool) -> Option<base::LockId> {
-        let mdt = mdt_of(fid).ok().filter(|mdt| is_writer && !self.write_back_lock(*mdt, fid))?;
+        let is_fit = is_writer && self.obstacle_to_write(fid).is_none();
+        let mdt = mdt_of(fid).ok().filter(|mdt| is_fit && self.write_back_lock(*mdt, fid).is_none())?;
         let now = self.now.time;
         if let Some(node) = self.nodes.by_fid_mut(fid) {
             node.write_back_asked_at = now;
@@ -242,7 +274,7 @@ impl State {
                 && node.write_back_asked_at.after(LOCK_RETRY_INTERVAL) <= self.now.time
         };
         self.nodes.by_fid(fid).is_some_and(is_due)
-            && mdt_of(fid).is_ok_and(|mdt| !self.write_back_lock(mdt, fid))
+            && mdt_of(fid).is_ok_and(|mdt| self.write_back_lock(mdt, fid).is_none())
     }
 
     /// Lost or called back while the write waited for another one, a lock keeps nothing.
@@ -390,6 +422,9 @@ impl State {
         self.give_room(sent.pin.target, sent.extent.byte_count());
         self.unpin(sent.pin);
         if let Err(status) = outcome {
+            if status == Status::LockLost {
+                self.on_blocking(sent.pin.target, sent.pin.lock);
+            }
             self.lose(sent.object.fid, status);
         }
     }
@@ -401,10 +436,10 @@ impl State {
         self.dirty.room_waiters.clear();
     }
 
-    /// Data that were answered are lost: who writes the file is told, and the kernel forgets them.
+    /// Data that were answered are lost: who has the file open is told, and the kernel forgets them.
     fn lose(&mut self, fid: Fid, status: Status) {
         let status = if status == Status::NoSpace { status } else { Status::Io };
-        self.fail_writers(fid, status);
+        self.fail_handles(fid, status);
         self.drop_unasked(fid.inode_number(), Extent::WHOLE);
     }
 
@@ -517,8 +552,30 @@ async fn write_out_aged(ctx: Ctx) {
         }
         let now = ctx.now().time;
         for object in objects {
-            begin_write_out(&ctx, object, |kept| kept.since.after(AGE_MAX) <= now);
+            let is_late = ctx.with(|state| !state.may_keep_back(object.fid));
+            begin_write_out(&ctx, object, |kept| is_late || kept.since.after(AGE_MAX) <= now);
         }
+    }
+}
+
+/// A handle was closed, or the lock may have come after that: nobody may have to wait for a lock that keeps nothing back.
+pub(crate) fn give_back_if_unwritten(ctx: &Ctx, fid: Fid) {
+    let begins = ctx.with(|state| {
+        let has_lock = mdt_of(fid).is_ok_and(|mdt| state.write_back_lock(mdt, fid).is_some());
+        let is_unwritten = has_lock && !state.is_cached_writer(fid);
+        let had_none = state.dirty.unwritten.is_empty();
+        is_unwritten && state.dirty.unwritten.insert(fid) && had_none
+    });
+    if begins {
+        let later = ctx.clone();
+        ctx.spawn(async move {
+            later.sleep(UNWRITTEN_LIFE).await;
+            later.with(|state| {
+                for fid in std::mem::take(&mut state.dirty.unwritten) {
+                    state.give_back_unwritten(fid);
+                }
+            });
+        });
     }
 }
 

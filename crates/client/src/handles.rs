@@ -14,7 +14,7 @@ pub(crate) struct Handle {
     pub(crate) is_direct: bool,
     /// The MDT has forgotten it with an eviction: open it again before it is used for writing.
     pub(crate) is_lost: bool,
-    /// Told once, at fsync or close.
+    /// Told once: at fsync, and to who may write also at close.
     pub(crate) error: Option<Status>,
     /// Set-id bits have been cleared for a write through this handle.
     pub(crate) has_killed_privileges: bool,

@@ -9,6 +9,7 @@ use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::nodes::ChildrenLock;
 use crate::ops::dir::WHOLE_RETRY_INTERVAL;
+use crate::ops::open::Obstacle;
 use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
 use crate::state::State;
 use base::fault::{Fault, planted};
@@ -217,7 +218,11 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
                 revoke_children(&ctx, fid, lock).await;
             }
             Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::WRITE_BACK) => {
-                if !planted(Fault::KeptBackTooLong) {
+                // With a handle that the MDT does not know, what is here is from before an eviction, and no lock holds others off. It is
+                // sent after an open, which would wait for whoever wants this lock.
+                let obstacle = ctx.with(|state| state.obstacle_to_write(fid));
+                let has_open = !matches!(obstacle, Some(Obstacle::LostHandle(_)));
+                if has_open && !planted(Fault::KeptBackTooLong) {
                     write_out_file(&ctx, fid).await;
                 }
             }

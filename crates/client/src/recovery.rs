@@ -63,7 +63,7 @@ impl State {
                     .map(|(_, node)| node.fid)
                     .collect();
                 for fid in lost {
-                    self.fail_writers(fid, Status::Io);
+                    self.fail_handles(fid, Status::Io);
                 }
                 self.lose_dirty(target);
                 self.forget_pages(target);
@@ -74,9 +74,10 @@ impl State {
         }
     }
 
-    pub(crate) fn fail_writers(&mut self, fid: Fid, status: Status) {
+    /// As in Linux each descriptor that is open now is told once, also one that may only read: it can be asked for fsync(2).
+    pub(crate) fn fail_handles(&mut self, fid: Fid, status: Status) {
         for handle in self.handles.values_mut() {
-            if handle.fid == fid && handle.args.write {
+            if handle.fid == fid {
                 handle.error = Some(status);
             }
         }
@@ -91,7 +92,7 @@ impl State {
             _ => None,
         };
         if let Some(object) = object {
-            self.fail_writers(object.fid, Status::Io);
+            self.fail_handles(object.fid, Status::Io);
         }
         if status == Status::Stale && self.is_closing(request) {
             return;

@@ -331,7 +331,7 @@ impl State {
 impl Connection {
     /// Bytes that writes may leave here for it.
     pub(crate) fn keepable_bytes(&self) -> u64 {
-        self.dirty_bytes_max.min(self.grant_bytes)
+        if self.is_serving() { self.dirty_bytes_max.min(self.grant_bytes) } else { 0 }
     }
 
     pub(crate) fn is_serving(&self) -> bool {
@@ -339,12 +339,13 @@ impl Connection {
     }
 }
 
-/// What also goes to a target that is switched off: it makes durable or gives back what is there already.
+/// What also goes to a target that is switched off: it makes durable or gives back what is there already, or brings what was
+/// answered before.
 fn is_settling(request: &Request) -> bool {
     matches!(
         request,
         Request::Lock(LockRequest::Cancel { .. })
-            | Request::Ost(OstRequest::Sync { .. })
+            | Request::Ost(OstRequest::Sync { .. } | OstRequest::Write { is_answered: true, .. })
             | Request::Mdt(MdtRequest::Sync | MdtRequest::Close { .. })
     )
 }

@@ -169,6 +169,10 @@ impl Opens {
         self.handles(fid).any(|((holder, _), _)| *holder != client)
     }
 
+    pub fn is_written_by(&self, fid: Fid, client: ClientId) -> bool {
+        self.handles(fid).any(|((holder, _), open)| *holder == client && open.write)
+    }
+
     pub fn is_written_by_others(&self, fid: Fid, client: ClientId) -> bool {
         self.handles(fid).any(|((holder, _), open)| *holder != client && open.write)
     }

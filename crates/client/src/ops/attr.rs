@@ -3,7 +3,7 @@
 use crate::cache::is_strict;
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
-use crate::dirty::write_out_file;
+use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::nodes::{AtRest, Measured};
 use crate::ops::io::{File, check_end, truncate};
 use crate::ops::{fid_of, inode_of};
@@ -173,11 +173,15 @@ pub(crate) async fn ask_inode(ctx: &Ctx, fid: Fid) -> Outcome<Entry> {
         inode: state.want_inode(target, Some(fid)),
         write_back: state.want_write_back(fid, state.is_cached_writer(fid)),
     });
+    let is_write_back_wanted = want.write_back.is_some();
     let entry = ctx.mdt_entry(fid, MdtRequest::Getattr { fid, want }, Kind::Plain).await?;
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
         state.see_entry(&entry);
     });
+    if is_write_back_wanted {
+        give_back_if_unwritten(ctx, fid);
+    }
     Ok(entry)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::call::{Answer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
-use crate::dirty::write_out_file;
+use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::executor::oneshot;
 use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
@@ -306,6 +306,9 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
         }
         state.drop_unused_node(node_id);
     });
+    if handle.args.write {
+        give_back_if_unwritten(&ctx, fid);
+    }
 }
 
 /// Opens a handle once more, only to close it in order. It fails when the file is gone, and then there is no size.
@@ -374,8 +377,8 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
     super::flock::unlock_all(ctx, fid, lock_owner, false).await;
     if ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.args.write)) {
         write_out_file(ctx, fid).await;
+        take_error(ctx, fh)?;
     }
-    take_error(ctx, fh)?;
     Ok(Answer::Done)
 }
 

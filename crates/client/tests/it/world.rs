@@ -64,6 +64,8 @@ pub struct Mount {
     /// What is lost of its writes to OSTs.
     pub loses: Option<Loss>,
     write_xids: BTreeSet<Xid>,
+    /// Its writes name a lock that their OST does not know.
+    pub has_wrong_locks: bool,
     pub groups: Vec<u32>,
     pub has_drained: bool,
     pub sent_count: u64,
@@ -191,6 +193,7 @@ impl World {
             late: vec![],
             loses: None,
             write_xids: BTreeSet::new(),
+            has_wrong_locks: false,
             groups: vec![],
             has_drained: false,
             sent_count: 0,
@@ -297,8 +300,11 @@ impl World {
                 Output::Reply { id, result } => {
                     assert!(known.replies.insert(id, result).is_none(), "a call is answered once");
                 }
-                Output::Send(frame) => {
+                Output::Send(mut frame) => {
                     known.sent_count += 1;
+                    if known.has_wrong_locks {
+                        put_wrong_lock(&mut frame);
+                    }
                     if !known.is_cut_off && !known.is_cut_from(frame.dst) && !known.loses(&frame) {
                         self.frames.push_back(frame);
                     }
@@ -503,6 +509,15 @@ impl World {
 
     pub fn is_answered(&self, mount: usize, id: u64) -> bool {
         self.mounts[mount].replies.contains_key(&id)
+    }
+}
+
+fn put_wrong_lock(frame: &mut Frame) {
+    if let Ok(Request::Ost(mut request)) = Request::from_bytes(&frame.body)
+        && let OstRequest::Write { lock, .. } = &mut request
+    {
+        *lock = base::LockId(u64::MAX);
+        frame.body = Request::Ost(request).to_bytes();
     }
 }
 

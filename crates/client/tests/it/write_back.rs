@@ -1,6 +1,6 @@
 //! Writes that are answered before an OST has them.
 
-use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
+use crate::world::{Loss, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call, Event, Setting, TargetSetting};
 
@@ -227,4 +227,141 @@ fn nothing_is_kept_back_behind_the_end_of_what_an_object_may_have() {
     assert_eq!(world.write(0, file, end, &[4; 4096]), Err(EFBIG));
     assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
     assert_eq!(world.read(0, file, end - 10, 100), [3; 10]);
+}
+
+/// Who may read only can be asked for fsync(2): each descriptor that was open is told once.
+#[test]
+fn a_loss_is_told_to_each_descriptor_once() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    let reader = (file.0, world.open(0, file.0, O_RDONLY).0);
+    let closed = (file.0, world.open(0, file.0, O_RDONLY).0);
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    world.write(0, file, 0, &[3; 10]).expect("kept back");
+    world.evict_from_ost(0, 0);
+    world.pass(Duration::from_secs(7));
+    for of in [reader, file] {
+        assert_eq!(world.call(0, fsync(of)), Err(EIO));
+        assert_eq!(world.call(0, fsync(of)), Ok(Answer::Done));
+    }
+    let flush = Call::Flush { node: closed.0, fh: closed.1, lock_owner: 1 };
+    assert_eq!(world.call(0, flush), Ok(Answer::Done), "close(2) tells only who has written");
+    let later = (file.0, world.open(0, file.0, O_RDONLY).0);
+    assert_eq!(world.call(0, fsync(later)), Ok(Answer::Done), "it was not open then");
+}
+
+/// A lock that its OST does not know is not used again.
+#[test]
+fn a_lock_that_was_lost_is_asked_for_again() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 0, &[3; 10]).expect("kept back");
+    let locks_asked = |world: &World| {
+        let requests = world.requests(0, TargetKind::Ost);
+        requests.iter().filter(|(kind, _)| *kind == "ldlm_enqueue").map(|(_, count)| *count).sum::<u64>()
+    };
+    let before = locks_asked(&world);
+    world.mounts[0].has_wrong_locks = true;
+    assert_eq!(world.call(0, fsync(file)), Err(EIO));
+    world.mounts[0].has_wrong_locks = false;
+    world.write(0, file, 0, &[4; 10]).expect("kept back");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert_eq!(locks_asked(&world), before + 1);
+}
+
+#[test]
+fn what_is_kept_back_reaches_an_ost_that_is_switched_off() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.write(0, file, 20, &[3; 10]).expect("kept back");
+    let set_active = |world: &mut World, is_active| {
+        world.input(
+            0,
+            client::Input::Set(Setting::Target(TargetId::ost(0), TargetSetting::Active(is_active))),
+        );
+    };
+    set_active(&mut world, false);
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert_eq!(world.write(0, file, 0, &[4; 10]), Err(EIO), "nothing more is kept back");
+    set_active(&mut world, true);
+    assert_eq!(world.read(0, file, 20, 20), [3; 10]);
+}
+
+/// When the MDT was not heard for long others may be told of the file as if nobody wrote it: nothing is here then.
+#[test]
+fn nothing_is_kept_back_for_a_file_whose_mdt_is_about_to_be_silent() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    world.mounts[0].unreachable = Some(TargetId::mdt(0));
+    let kept = |world: &World| {
+        let status = world.mounts[0].machine.target_status(TargetId::ost(0)).expect("it is known");
+        status.dirty_bytes
+    };
+    let mut most = 0;
+    let mut is_silent = false;
+    for number in 0..300_u64 {
+        let id = world.begin(0, write_call(file, 20 + number * 10, &[3; 10]));
+        most = most.max(kept(&world));
+        is_silent = !world.is_answered(0, id);
+        if is_silent {
+            break;
+        }
+        world.pass(Duration::from_millis(100));
+    }
+    assert!(is_silent && most > 0);
+    assert_eq!(kept(&world), 0);
+}
+
+/// While its data are on their way the row of a file says too little, also to its writer.
+#[test]
+fn an_open_believes_no_size_while_data_are_kept() {
+    let mut world = World::new(1, 1, 2);
+    let file = written_twice(&mut world, 0, "f");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    world.write(0, file, 20, &[3; 10]).expect("kept back");
+    // The close waits for them, and the MDT gives the mount up meanwhile.
+    world.mounts[0].loses = Some(Loss::Writes);
+    world.release(0, file);
+    world.mounts[0].unreachable = Some(TargetId::mdt(0));
+    let there = world.lookup(1, TOP, "f").expect("it was made").node;
+    world.pass(Duration::from_secs(60));
+    let (fh, _) = world.open(1, there, O_RDWR);
+    world.release(1, (there, fh));
+    world.pass(Duration::from_secs(10));
+    assert_eq!((world.attr(1, there).is_size_known, world.attr(1, there).size_bytes), (true, 20));
+    world.mounts[0].unreachable = None;
+    world.pass(Duration::from_secs(20));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::mdt(0))));
+    world.open(0, file.0, O_RDWR);
+    let asking = world.begin(0, Call::Getattr { node: file.0, fh: None });
+    world.mounts[0].loses = None;
+    let Ok(Answer::Attr(answer)) = world.finish(0, asking) else { panic!("it is there") };
+    assert_eq!(answer.attr.size_bytes, 30);
+}
+
+/// What keeps nothing back holds up nobody.
+#[test]
+fn the_lock_goes_back_after_the_last_close() {
+    let mut world = World::new(1, 1, 2);
+    let cancels = |world: &World| {
+        let requests = world.requests(0, TargetKind::Mdt);
+        requests.iter().filter(|(kind, _)| *kind == "ldlm_cancel").map(|(_, count)| *count).sum::<u64>()
+    };
+    let files: Vec<_> = (0..20).map(|number| written_twice(&mut world, 0, &format!("f{number}"))).collect();
+    let before = cancels(&world);
+    for file in &files {
+        world.release(0, *file);
+    }
+    let (fh, _) = world.open(0, files[0].0, O_RDWR);
+    world.pass(Duration::from_secs(5));
+    assert_eq!(cancels(&world), before + 1, "all of them together");
+    let there = world.lookup(1, TOP, "f7").expect("it was made").node;
+    world.mounts[0].is_cut_off = true;
+    let opening = world.begin(1, Call::Open { node: there, flags: O_RDONLY });
+    assert!(world.is_answered(1, opening));
+    world.mounts[0].is_cut_off = false;
+    // Who has it open again still has the lock.
+    let before = writes(&world, 0);
+    world.write(0, (files[0].0, fh), 0, &[3; 10]).expect("kept back");
+    assert_eq!(writes(&world, 0), before);
 }

@@ -29,7 +29,10 @@ pub fn lookup(cx: &mut Cx, parent: Fid, name: &[u8], want: LockWant) -> Result<M
 pub fn getattr(cx: &mut Cx, fid: Fid, want: LockWant) -> Result<MdtReply, Stop> {
     let inode = cx.inode(fid)?;
     cx.want_inode(want, &inode);
-    cx.want_write_back(want, &inode);
+    // Who asked before it was evicted may be answered before its handles are open again.
+    if cx.opens.is_written_by(fid, cx.client) {
+        cx.want_write_back(want, &inode);
+    }
     Ok(entry_reply(cx.entry(&inode)))
 }
 

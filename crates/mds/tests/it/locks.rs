@@ -119,6 +119,27 @@ fn a_write_back_lock_is_held_by_the_only_one_who_has_the_file_open() {
     world.close(1, file, writer);
 }
 
+/// Its open would wait for another one that waits for the lock.
+#[test]
+fn no_write_back_lock_is_given_to_who_has_yet_to_open_the_file_again() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let getattr = |world: &mut World| {
+        let write_back = Some(base::LockId(world.new_id(1)));
+        let want = wire::lock::LockWant { write_back, ..Default::default() };
+        let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+        entry_of(&reply).grants.len()
+    };
+    let writer = world.open(1, file, true);
+    world.evict(0, world.clients[1].id);
+    world.pass_seconds(2);
+    assert_eq!(getattr(&mut world), 0);
+    world
+        .ask(1, 0, MdtRequest::Open { fid: file, open: writer, creds: ROOT, want: Default::default() })
+        .unwrap();
+    assert_eq!(getattr(&mut world), 1);
+}
+
 #[test]
 fn nobody_relies_on_a_size_that_is_not_known() {
     let mut world = World::new(1, 2);
