@@ -268,7 +268,7 @@ impl State {
         self.ahead.bounds.byte_count >= WINDOW_BYTES
             && self.ahead.bounds.file_byte_count > 0
             && self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count == 0 && node.open_count > 0)
-            && !self.dirty.has(fid)
+            && !self.dirty.has_some_of(fid)
     }
 
     /// A read of the kernel that goes into its page cache.

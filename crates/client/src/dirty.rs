@@ -201,11 +201,6 @@ impl Dirty {
         self.objects.range(first..).map(|(object, _)| *object).take_while(move |object| object.fid == fid)
     }
 
-    /// Whether something of a file is here or on its way.
-    pub(crate) fn has(&self, fid: Fid) -> bool {
-        self.objects_of(fid).next().is_some()
-    }
-
     /// Asserts that the sums are those of the pieces.
     pub(crate) fn check(&self) {
         let mut byte_counts: BTreeMap<TargetId, u64> = BTreeMap::new();

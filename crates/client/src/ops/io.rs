@@ -274,14 +274,24 @@ async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse, pl
         }
         let is_windowed = matches!(plan, Plan::Windowed { .. });
         let result = read_pieces(ctx, file, extent, (&pieces, &pins), (end_here, is_windowed)).await;
-        let is_again =
-            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        let is_again = match &result {
+            Ok(read) => read.is_overtaken && tries < TRY_COUNT_MAX,
+            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
+        };
         unpin_all(ctx, pins);
         if !is_again {
-            return result;
+            return result.map(|read| read.bytes);
         }
         tries += 1;
     }
+}
+
+/// What a read has come to.
+struct Assembled {
+    bytes: Bytes,
+    /// The end of the file was asked for after its bytes, and this client has changed data meanwhile: the end may be a write's
+    /// whose bytes are not here.
+    is_overtaken: bool,
 }
 
 fn extents_of(pieces: &[Piece]) -> impl Iterator<Item = (u32, Extent)> + '_ {
@@ -301,7 +311,9 @@ async fn read_pieces(
     extent: Extent,
     (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
     (end_here, is_windowed): (u64, bool),
-) -> Outcome<Bytes> {
+) -> Outcome<Assembled> {
+    let changed_at = || ctx.with(|state| state.nodes.by_fid(file.fid).map(|node| node.data_changed_at));
+    let before = changed_at();
     let mut reads = Vec::with_capacity(pieces.len());
     for piece in pieces {
         let pin = *pins.get(&piece.stripe).ok_or(Status::Io)?;
@@ -318,9 +330,11 @@ async fn read_pieces(
     if let [only] = &mut parts[..]
         && only.len() as u64 == extent.byte_count()
     {
-        return Ok(std::mem::take(only));
+        return Ok(Assembled { bytes: std::mem::take(only), is_overtaken: false });
     }
-    assemble(ctx, file, extent, (pieces, parts), end_here).await
+    let is_single = file.layout.stripe_count() == 1;
+    let bytes = assemble(ctx, file, extent, (pieces, parts), end_here).await?;
+    Ok(Assembled { bytes, is_overtaken: !is_single && changed_at() != before })
 }
 
 async fn read_piece(ctx: &Ctx, file: &File, piece: &Piece, pin: Pin, is_windowed: bool) -> Outcome<Bytes> {

@@ -3,6 +3,7 @@
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId};
 use client::{Answer, Call, Notify, NotifyResult, SetattrCall};
+use wire::{ComponentHint, LayoutHint};
 
 const ENOENT: i32 = 2;
 
@@ -382,4 +383,30 @@ fn idle_locks_are_given_back_together() {
     world.create(1, there, "x");
     assert!(world.lookup(0, dir, "x").is_ok());
     assert!(cancels(&world) > sent, "what is asked for does not wait for others");
+}
+
+#[test]
+fn a_read_beside_a_write_of_its_own_mount_shows_its_size_only_with_its_bytes() {
+    let mut world = World::new(1, 2, 1);
+    let striped = ComponentHint {
+        stripe_size_bytes: Some(64 << 10),
+        stripe_count: Some(2),
+        first_ost: Some(0),
+        ..ComponentHint::default()
+    };
+    let layout = LayoutHint::plain(striped);
+    let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    let (reader, _) = world.open(0, node, O_RDONLY);
+    let (writer, _) = world.open(0, node, O_RDWR);
+    let read = |fh| Call::Read { node, fh, offset_bytes: 1000, byte_count: 100_000, flags: 0 };
+    // The locks are here; what the second object answers comes after the write.
+    assert!(world.call(0, read(reader)).is_ok());
+    world.mounts[0].is_late = Some(TargetId::ost(1));
+    let reading = world.begin(0, read(reader));
+    assert_eq!(world.write(0, (node, writer), 0, &[7; 5000]), Ok(5000));
+    world.let_come(0);
+    let Ok(Answer::Bytes(bytes)) = world.finish(0, reading) else { panic!("it is read") };
+    assert!(bytes.iter().all(|byte| *byte == 7), "zeros in {} bytes", bytes.len());
 }
