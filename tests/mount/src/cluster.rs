@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -139,6 +140,21 @@ impl Cluster {
         let mut command = self.command();
         command.args(self.up_arguments());
         command
+    }
+
+    /// A `sheen up` that is there already and begins when it is told to, after servers were killed. A command that is only started
+    /// then may never begin: exec(2) closes its copies of what this process has open on the mount, a close waits for data
+    /// that are kept back, and these for the very server that the command is to start.
+    pub fn up_in_waiting(&self) -> Result<UpInWaiting> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read -r _ && exec timeout \"$0\" \"$@\""]);
+        command.arg(COMMAND_LIMIT.as_secs().to_string()).arg(&self.sheen).args(self.up_arguments());
+        command.env("SHEEN_RUN", self.short.path().join("run")).envs(&self.environment);
+        self.tag(&mut command);
+        // Not through a pipe, which daemons may hold open.
+        let errors = self.short.path().join("up.errors");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
+        Ok(UpInWaiting { shell: command.spawn().context("a shell that waits")?, errors })
     }
 
     fn up_arguments(&self) -> Vec<String> {
@@ -288,4 +304,33 @@ fn named_pids(status: &Value, list: &str, name: &str) -> Vec<(String, i32)> {
 /// True for a log line of level WARN or ERROR (the level is among the first words, after the time).
 pub fn is_complaint(line: &str) -> bool {
     line.split_whitespace().take(3).any(|word| word == "WARN" || word == "ERROR")
+}
+
+/// Ends without having begun when dropped.
+pub struct UpInWaiting {
+    shell: Child,
+    errors: PathBuf,
+}
+
+impl UpInWaiting {
+    /// # Errors
+    /// It failed, or took too long.
+    pub fn go(mut self) -> Result<()> {
+        if let Some(mut input) = self.shell.stdin.take() {
+            input.write_all(b"go\n").context("telling sheen up to begin")?;
+        }
+        let status = self.shell.wait()?;
+        if !status.success() {
+            bail!("sheen up: {status}: {}", fs::read_to_string(&self.errors)?.trim_end());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for UpInWaiting {
+    fn drop(&mut self) {
+        // Without its input the shell ends.
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
 }

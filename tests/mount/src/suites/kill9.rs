@@ -60,11 +60,12 @@ fn one_server_or_all(cluster: &Cluster, number: u64) -> Result<Vec<(String, i32)
 
 /// Kills the targets at these positions, waits a moment, starts them again.
 fn kill_and_restart(cluster: &Cluster, victims: &[(String, i32)], random: &mut Random) -> Result<()> {
+    let up = cluster.up_in_waiting()?;
     for (name, pid) in victims {
         sys::kill(*pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
     }
     std::thread::sleep(Duration::from_millis(random.below(700)));
-    cluster.up().with_context(|| format!("up after the death of {victims:?}"))?;
+    up.go().with_context(|| format!("up after the death of {victims:?}"))?;
     Ok(())
 }
 
