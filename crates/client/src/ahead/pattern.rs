@@ -33,6 +33,8 @@ const CONFIRMED_CHUNK_COUNT: u32 = 16;
 const REFUSED_COUNT_MAX: usize = 64;
 /// After a refusal that hit a read(2), requests of the kernel are about what they name, for as many reads.
 const PLAIN_READ_COUNT: u32 = 4096;
+/// So many in a row are read(2)'s, though each may be about a page that is the first by chance.
+const FIRST_PAGE_COUNT_MIN: u32 = 8;
 
 /// What the file and its mount allow.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,8 @@ pub(super) struct Pattern {
     refused: VecDeque<Refused>,
     /// The last refusal that told showed a page fault.
     is_faulting: bool,
+    /// Refusals in a row after which the first page was asked for.
+    first_page_count: u32,
     is_fetched_whole: bool,
     plain_reads_left: u32,
 }
@@ -149,11 +153,15 @@ impl Pattern {
         let Some(refused) = asked else { return };
         refused.is_lesson = false;
         let is_first = extent.start == refused.extent.start;
-        // The rest of a window, of which the kernel had a part, says nothing: it may begin with the page.
-        let tells = !is_first || refused.extent.byte_count() == scope.kernel_window_bytes;
-        if tells {
-            self.is_faulting = !is_first;
-            self.plain_reads_left = if is_first { PLAIN_READ_COUNT } else { 0 };
+        let is_window = refused.extent.byte_count() == scope.kernel_window_bytes;
+        self.first_page_count = if is_first { self.first_page_count + 1 } else { 0 };
+        if !is_first {
+            self.is_faulting = true;
+            self.plain_reads_left = 0;
+        } else if is_window || self.first_page_count >= FIRST_PAGE_COUNT_MIN {
+            // The rest of a window, of which the kernel had a part, says little: it may begin with the page.
+            self.is_faulting = false;
+            self.plain_reads_left = PLAIN_READ_COUNT;
         }
     }
 

@@ -187,6 +187,26 @@ fn large_reads_at_random_are_refused_once() {
 }
 
 #[test]
+fn reads_at_random_of_a_file_that_was_mapped_are_refused_a_few_times() {
+    let mut kernel = Faulting::new();
+    let mut rng = base::Rng::new(3);
+    (0..200).for_each(|_| kernel.touch(rng.below(1 << 18)));
+    let mut refused_count = 0;
+    for _ in 0..500 {
+        // Behind what was touched.
+        let at = 2048 * MIB + rng.below(1 << 16) * 5 * PAGE_BYTES;
+        if kernel.pattern.on_read(Extent::at(at, 4 * PAGE_BYTES), scope()) == Verdict::Refuse {
+            refused_count += 1;
+            for page in 0..4 {
+                let page = Extent::at(at + page * PAGE_BYTES, PAGE_BYTES);
+                assert_ne!(kernel.pattern.on_read(page, scope()), Verdict::Refuse);
+            }
+        }
+    }
+    assert!((1..=FIRST_PAGE_COUNT_MIN).contains(&refused_count), "{refused_count}");
+}
+
+#[test]
 fn nothing_is_refused_while_the_kernels_window_is_not_known() {
     let mut pattern = Pattern::default();
     let scope = Scope { kernel_window_bytes: 0, ..scope() };
