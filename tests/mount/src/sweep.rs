@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::{bounded, sys};
@@ -14,6 +15,7 @@ use crate::{bounded, sys};
 /// These bound a hang only: a busy machine takes its time.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
 const DEATH_WAIT: Duration = Duration::from_secs(60);
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Kills (SIGKILL) every process whose environment holds `tag` as an entry, ourselves excepted, and returns how many.
 pub fn kill_tagged(tag: &str) -> usize {
@@ -29,11 +31,33 @@ pub fn kill_tagged(tag: &str) -> usize {
 pub fn tagged(tag: &str) -> Vec<i32> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let ourselves = std::process::id() as i32;
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| *pid != ourselves && is_tagged(*pid, tag))
-        .collect()
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut rest: Vec<i32> = pids.filter(|pid| *pid != ourselves).collect();
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let seen_count = look(&rest, tag, &mut found);
+        rest.drain(..(seen_count + 1).min(rest.len()));
+    }
+    found
+}
+
+/// Looks at one process after the other, until all are seen or one cannot be: who hangs in exec(2), as it closes a file on a mount
+/// that does not answer, hangs all who read its environment. Such a one dies with its group, or when its mount is aborted. Returns
+/// how many were seen.
+fn look(pids: &[i32], tag: &str, found: &mut Vec<i32>) -> usize {
+    let (sender, receiver) = mpsc::channel();
+    let (looked_at, tag) = (pids.to_vec(), tag.to_owned());
+    std::thread::spawn(move || {
+        // Nobody listens any more to who was stuck.
+        looked_at.into_iter().try_for_each(|pid| sender.send(is_tagged(pid, &tag).then_some(pid)))
+    });
+    for seen_count in 0..pids.len() {
+        match receiver.recv_timeout(LOOK_LIMIT) {
+            Ok(pid) => found.extend(pid),
+            Err(_) => return seen_count,
+        }
+    }
+    pids.len()
 }
 
 fn is_tagged(pid: i32, tag: &str) -> bool {
