@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -144,17 +144,22 @@ impl Cluster {
 
     /// A `sheen up` that is there already and begins when it is told to, after servers were killed. A command that is only started
     /// then may never begin: exec(2) closes its copies of what this process has open on the mount, a close waits for data
-    /// that are kept back, and these for the very server that the command is to start.
+    /// that are kept back, and these for the very server that the command is to start. `spawn` returns before those closes, so
+    /// the shell is asked for a line.
     pub fn up_in_waiting(&self) -> Result<UpInWaiting> {
         let mut command = Command::new("sh");
-        command.args(["-c", "read -r _ && exec timeout \"$0\" \"$@\""]);
+        command.args(["-c", "echo there; exec >/dev/null; read -r _ && exec timeout \"$0\" \"$@\""]);
         command.arg(COMMAND_LIMIT.as_secs().to_string()).arg(&self.sheen).args(self.up_arguments());
         command.env("SHEEN_RUN", self.short.path().join("run")).envs(&self.environment);
         self.tag(&mut command);
-        // Not through a pipe, which daemons may hold open.
+        // Errors not through a pipe, which daemons may hold open.
         let errors = self.short.path().join("up.errors");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
-        Ok(UpInWaiting { shell: command.spawn().context("a shell that waits")?, errors })
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(fs::File::create(&errors)?);
+        let mut waiting = UpInWaiting { shell: command.spawn().context("a shell that waits")?, errors };
+        let mut there = String::new();
+        waiting.shell.stdout.take().context("no output of the shell")?.read_to_string(&mut there)?;
+        anyhow::ensure!(there == "there\n", "the shell that waits says {there:?}");
+        Ok(waiting)
     }
 
     fn up_arguments(&self) -> Vec<String> {
