@@ -2,7 +2,7 @@
 //! no expression enters it twice.
 
 use crate::executor::{Receiver, oneshot};
-use crate::machine::{Notify, NotifyId, NotifyResult, Output};
+use crate::machine::{Notify, NotifyResult, Output};
 use crate::state::State;
 use base::{Duration, Fid, Now, Status, TargetId, Transno};
 use bytes::Bytes;
@@ -184,10 +184,8 @@ impl Ctx {
     pub(crate) fn notify(&self, notify: Notify) -> Receiver<NotifyResult> {
         let (sender, receiver) = oneshot();
         self.with(|state| {
-            state.last_notify += 1;
-            let id = NotifyId(state.last_notify);
+            let id = state.send_notify(notify);
             state.notify_waiters.insert(id, sender);
-            state.out.push(Output::Notify(id, notify));
         });
         receiver
     }

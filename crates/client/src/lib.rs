@@ -16,6 +16,7 @@ mod cache;
 mod cancels;
 mod ctx;
 mod dirty;
+mod ends;
 mod executor;
 mod handles;
 mod locks;

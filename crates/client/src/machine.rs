@@ -264,6 +264,7 @@ impl Machine for Client {
             Input::ConnectionLost(target) => self.ctx.with(|state| state.on_connection_lost(target)),
             Input::Config(config) => self.ctx.with(|state| state.on_config(config)),
             Input::Notified(id, result) => self.ctx.with(|state| {
+                state.note_told(id);
                 if !state.end_drop(id)
                     && let Some(sender) = state.notify_waiters.remove(&id)
                 {

@@ -67,6 +67,10 @@ pub(crate) struct Node {
     pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
     pub(crate) measured: Option<Measured>,
+    /// When the kernel's attributes of it last became others than those that an unanswered call may know (`ends`).
+    pub(crate) versioned_at: Time,
+    /// When a short READ was last refused, and where it began.
+    pub(crate) refused_read: Option<(Time, u64)>,
     /// When the write-back lock was last asked for.
     pub(crate) write_back_asked_at: Time,
     /// Handles for writing through the page cache (hazard 3.5).
@@ -112,6 +116,8 @@ impl Node {
             unchanged_since: None,
             data_changed_at: 0,
             measured: None,
+            versioned_at: Time::ZERO,
+            refused_read: None,
             write_back_asked_at: Time::ZERO,
             cached_writer_count: 0,
             pages: Pages::default(),

@@ -18,7 +18,7 @@
 
 use crate::ctx::{Ctx, First, Race};
 use crate::executor::{Receiver, Sender, oneshot};
-use crate::machine::{Notify, NotifyId, Output};
+use crate::machine::{Notify, NotifyId};
 use crate::nodes::Node;
 use crate::state::State;
 use base::{Duration, Extent};
@@ -309,15 +309,13 @@ impl State {
     }
 
     fn send_drop(&mut self, node: u64, extent: Extent, is_given_up: bool) -> NotifyId {
-        self.last_notify += 1;
-        let id = NotifyId(self.last_notify);
         let end = extent.end.min(KERNEL_EOF);
         let notify = Notify::InvalInode {
             node,
             offset_bytes: i64::try_from(extent.start).unwrap_or(i64::MAX),
             byte_count: i64::try_from(end.saturating_sub(extent.start)).unwrap_or(i64::MAX),
         };
-        self.out.push(Output::Notify(id, notify));
+        let id = self.send_notify(notify);
         self.traffic.drops.insert(id, PageDrop { node, extent, is_given_up, waiters: Vec::new() });
         self.note_dropped(node, extent);
         id
@@ -417,6 +415,14 @@ impl State {
 impl PageTraffic {
     pub(crate) fn call_count(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Whether an unanswered READ begins below `start`.
+    pub(crate) fn has_read_below(&self, node: u64, start: u64) -> bool {
+        let is_below = |call: &PageCall| {
+            call.node == node && call.kind == PageCallKind::Read && call.pages.start < start
+        };
+        self.calls.values().any(is_below)
     }
 
     /// Notifications over these pages that are not given up.

@@ -1,6 +1,6 @@
 //! What a client does about targets that were restarted, that evicted it, or that it has not heard for too long.
 
-use crate::machine::{Event, Notify, NotifyId};
+use crate::machine::{Event, Notify};
 use crate::state::{Connection, State};
 use base::{Extent, Fid, Status, TargetId, TargetKind, Time, limits};
 use bytes::Bytes;
@@ -147,10 +147,10 @@ impl State {
             }
         }
         if self.options.has_inc_epoch {
-            self.notify_unasked(Notify::IncEpoch);
+            self.send_notify(Notify::IncEpoch);
         }
         for node in told {
-            self.notify_unasked(Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 });
+            self.send_notify(Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 });
         }
     }
 
@@ -164,12 +164,6 @@ impl State {
         for node in nodes {
             self.drop_unasked(node, Extent::WHOLE);
         }
-    }
-
-    /// A notification whose end nobody waits for.
-    fn notify_unasked(&mut self, notify: Notify) {
-        self.last_notify += 1;
-        self.out.push(crate::Output::Notify(NotifyId(self.last_notify), notify));
     }
 
     fn give_up_writes(&mut self, mdt: TargetId) {

@@ -118,6 +118,8 @@ pub(crate) struct State {
     pub(crate) group_waiters: BTreeMap<u64, Sender<Vec<u32>>>,
     pub(crate) notify_waiters: BTreeMap<NotifyId, Sender<NotifyResult>>,
     pub(crate) last_notify: u64,
+    /// Notifications about inodes that are not done.
+    pub(crate) telling: BTreeMap<NotifyId, u64>,
     pub(crate) timers: BTreeMap<(Time, u64), Sender<()>>,
     pub(crate) last_timer: u64,
     pub(crate) revocations: BTreeMap<(TargetId, LockId), Revocation>,
@@ -176,6 +178,7 @@ impl State {
             group_waiters: BTreeMap::new(),
             notify_waiters: BTreeMap::new(),
             last_notify: 0,
+            telling: BTreeMap::new(),
             timers: BTreeMap::new(),
             last_timer: 0,
             revocations: BTreeMap::new(),

@@ -130,6 +130,17 @@ impl Context {
         expect(said.is_success(), &format!("lfs mkdir -i {mdt_index}: {}", said.all()))
     }
 
+    /// Makes a file of so many stripes; a plain one on a local directory.
+    pub fn set_stripes(&self, path: &Path, stripe_count: u32, stripe_size: &str) -> Result<()> {
+        if self.options.is_local() {
+            return Ok(());
+        }
+        let mut command = Command::new(&self.options.sheen);
+        command.args(["lfs", "setstripe", "-c", &stripe_count.to_string(), "-S", stripe_size]).arg(path);
+        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
+        expect(said.is_success(), &format!("lfs setstripe -c {stripe_count}: {}", said.all()))
+    }
+
     /// Skips the case when it is about a cluster and there is none (`--local`).
     pub fn skip_if_local(&self) -> Result<()> {
         if self.options.is_local() { skip("needs a cluster, runs on a local directory") } else { Ok(()) }

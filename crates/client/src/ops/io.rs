@@ -4,6 +4,7 @@ use crate::ahead::{Plan, REFUSAL, begin_ahead, begin_now, read_windowed};
 use crate::call::Answer;
 use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
+use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead};
 use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
@@ -218,6 +219,7 @@ pub(crate) async fn read(
     byte_count: u32,
     is_direct: bool,
 ) -> Outcome<Answer> {
+    let came = ctx.now().time;
     let extent = Extent::at(offset_bytes, u64::from(byte_count));
     let lock_use = if is_direct { LockUse::NoPages } else { LockUse::Pages(PageCallId(who.id)) };
     if let LockUse::Pages(call) = lock_use {
@@ -231,7 +233,21 @@ pub(crate) async fn read(
     if matches!(plan, Plan::Refuse) {
         return Err(REFUSAL);
     }
-    let bytes = read_file(ctx, &file, extent, lock_use, &plan).await?;
+    let mut tries = 0;
+    let bytes = loop {
+        let bytes = read_file(ctx, &file, extent, lock_use, &plan).await?;
+        let LockUse::Pages(call) = lock_use else { break bytes };
+        let read = ShortRead { came, extent, found_byte_count: bytes.len() as u64 };
+        match ctx.with(|state| state.end_of_read(node, read)) {
+            End::Refused => return Err(REFUSAL),
+            End::Later if tries < LATER_COUNT_MAX => {
+                tries += 1;
+                ctx.with(|state| state.page_call_waits(call));
+                ctx.sleep(LATER).await;
+            }
+            End::Believed | End::Later => break bytes,
+        }
+    };
     ctx.with(|state| state.stats.read_bytes.add(bytes.len() as u64));
     Ok(Answer::Bytes(bytes))
 }

@@ -1,6 +1,7 @@
 //! The client machine against the real servers on stores in memory.
 
 mod coherence;
+mod ends;
 mod kernel;
 mod listing;
 mod pages;

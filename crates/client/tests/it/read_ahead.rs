@@ -6,7 +6,7 @@ use client::{Call, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting}
 
 const MIB: u64 = 1 << 20;
 const WINDOW: u64 = 64 << 10;
-const EAGAIN: i32 = 11;
+pub const EAGAIN: i32 = 11;
 const O_DIRECT: u32 = 0o40000;
 
 fn pattern(byte_count: u64, salt: u8) -> Vec<u8> {
@@ -14,14 +14,14 @@ fn pattern(byte_count: u64, salt: u8) -> Vec<u8> {
 }
 
 /// A file of so many bytes on one OST, and both mounts with a handle for reading.
-struct Shared {
-    world: World,
+pub struct Shared {
+    pub world: World,
     bytes: Vec<u8>,
-    files: [(u64, u64); 2],
+    pub files: [(u64, u64); 2],
 }
 
 impl Shared {
-    fn new(byte_count: u64) -> Shared {
+    pub fn new(byte_count: u64) -> Shared {
         let mut world = World::new(1, 1, 2);
         let bytes = pattern(byte_count, 0);
         let file = world.create(0, TOP, "file");
@@ -38,7 +38,7 @@ impl Shared {
         Shared { world, bytes, files }
     }
 
-    fn with_kernel_window(mut self) -> Shared {
+    pub fn with_kernel_window(mut self) -> Shared {
         let bounds = ReadAheadBounds { kernel_window_bytes: WINDOW, ..ReadAheadBounds::default() };
         self.world.input(0, Input::Set(Setting::ReadAhead(bounds)));
         self

@@ -1,5 +1,7 @@
 //! A driver of our own: every operation goes to one of two mounts at random and is compared with a model after each.
 
+mod striped;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -25,12 +27,14 @@ static CASES: &[Case] = &[
     Case { name: "closed_between", seconds: 450, run: closed_between },
     Case { name: "kept_open", seconds: 450, run: kept_open },
     Case { name: "several_files_and_names", seconds: 450, run: several_files },
+    Case { name: "striped", seconds: 450, run: striped::striped },
 ];
 
 static ROUNDS: &[Rounds] = &[
     Rounds { case: "closed_between", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
     Rounds { case: "kept_open", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
     Rounds { case: "several_files_and_names", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
+    Rounds { case: "striped", usual: 5_000, thorough: 50_000, round_millis_max: 250 },
 ];
 
 /// The largest size that the file takes.

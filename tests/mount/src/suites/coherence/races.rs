@@ -2,14 +2,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 
 use super::contents::open_rw;
 use crate::agent::{Agent, LockRequest};
-use crate::bounded;
 use crate::case::{Context, expect, expect_bytes, expect_eq, names, read, write};
 use crate::random::Random;
 use crate::sys::{self, LockKind, LockMode};
@@ -257,7 +254,7 @@ const STRIPED_BYTES: u64 = 24 * PART_BYTES;
 /// the other side has. Each writes its own parts, finds them as written, and finds those of the other side when both rest.
 pub fn across_stripes(context: &Context) -> Result<()> {
     let path = context.a.join("file");
-    set_stripes(context, &path)?;
+    context.set_stripes(&path, 4, "64K")?;
     let mut model = vec![0u8; STRIPED_BYTES as usize];
     write(&path, &model)?;
     for number in 0..context.rounds(40) {
@@ -300,14 +297,4 @@ fn check_part(reader: &File, model: &[u8], part: u64) -> Result<()> {
     let mut found = vec![0; PART_BYTES as usize];
     reader.read_exact_at(&mut found, at as u64)?;
     expect_bytes(&found, &model[at..at + found.len()], &format!("the side's own part {part}"))
-}
-
-fn set_stripes(context: &Context, path: &Path) -> Result<()> {
-    if context.options.is_local() {
-        return Ok(());
-    }
-    let mut command = Command::new(&context.options.sheen);
-    command.args(["lfs", "setstripe", "-c", "4", "-S", "64K"]).arg(path);
-    let said = bounded::say(&mut command, "SHEEN_STRIPES=1", Duration::from_secs(60))?;
-    expect(said.is_success(), &format!("lfs setstripe: {}", said.all()))
 }

@@ -171,17 +171,10 @@ pub fn readdir_stable(context: &Context) -> Result<()> {
     expect_eq(names.len(), seen.len(), "no name is listed twice")
 }
 
-fn set_stripes(context: &Context, path: &Path, stripe_count: u32) -> Result<()> {
-    let mut command = Command::new(&context.options.sheen);
-    command.args(["lfs", "setstripe", "-c", &stripe_count.to_string()]).arg(path);
-    let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
-    expect(said.is_success(), &format!("lfs setstripe -c {stripe_count}: {}", said.all()))
-}
-
 fn write_at_end(context: &Context, stripe_count: u32, byte_count: u64) -> Result<()> {
     context.skip_if_local()?;
     let (a, b) = context.both("file");
-    set_stripes(context, &a, stripe_count)?;
+    context.set_stripes(&a, stripe_count, "1M")?;
     let file = OpenOptions::new().read(true).write(true).open(&a)?;
     file.write_all_at(b"the end", byte_count - 7)?;
     file.write_all_at(b"middle", byte_count / 2)?;
@@ -260,7 +253,7 @@ pub fn composite(context: &Context) -> Result<()> {
 pub fn too_big(context: &Context) -> Result<()> {
     context.skip_if_local()?;
     let (a, b) = context.both("file");
-    set_stripes(context, &a, 1)?;
+    context.set_stripes(&a, 1, "1M")?;
     let file = OpenOptions::new().read(true).write(true).open(&a)?;
     file.write_all_at(b"small", 0)?;
     expect_errno(file.write_at(b"x", 16 * TIB), libc::EFBIG, "a write beyond 16 TiB")?;

@@ -1,0 +1,92 @@
+//! Short reads that the kernel would not believe.
+//!
+//! Where a file ends that another mount has cut, the kernel learns from a READ that brings less than it asked for. It believes
+//! that only if the inode's attributes are of the version that they had when it sent the READ. Each notification about the inode
+//! makes a new version, and so does each short READ that was believed: of several READs at once, only the first to be answered is.
+//! If that one lies behind the end, the kernel takes where it starts for the end, puts zeros where the others brought nothing, and
+//! hands them on.
+//!
+//! A READ of several pages is the kernel's reading ahead. Answered EAGAIN, its pages stay empty, nobody is told, and who needs one
+//! of them asks for that page alone. So READs behind the end, and short ones that come too late, are answered so. Single pages cannot
+//! be: their reader would see it. One behind the end waits until those below it are answered.
+
+use crate::machine::{Notify, NotifyId, Output};
+use crate::pages::PAGE_BYTES;
+use crate::state::State;
+use base::{Duration, Extent, Time};
+
+/// The kernel notes the version when it sends, which is as long before a READ is here at most.
+const UNDERWAY: Duration = Duration::from_millis(10);
+
+/// How long a page behind the end waits before it is looked at again, and how often.
+pub(crate) const LATER: Duration = Duration::from_millis(1);
+pub(crate) const LATER_COUNT_MAX: u32 = 100;
+
+/// A READ that found less than it wanted, or as much.
+#[derive(Clone, Copy)]
+pub(crate) struct ShortRead {
+    pub(crate) came: Time,
+    pub(crate) extent: Extent,
+    pub(crate) found_byte_count: u64,
+}
+
+pub(crate) enum End {
+    /// It is answered.
+    Believed,
+    /// It is answered EAGAIN.
+    Refused,
+    /// Others that lie below it are to be answered first. Its pages are empty, and it is read anew.
+    Later,
+}
+
+impl State {
+    /// Tells the kernel to forget something.
+    pub(crate) fn send_notify(&mut self, notify: Notify) -> NotifyId {
+        self.last_notify += 1;
+        let id = NotifyId(self.last_notify);
+        if let Notify::InvalInode { node, .. } = notify {
+            self.telling.insert(id, node);
+        }
+        self.out.push(Output::Notify(id, notify));
+        id
+    }
+
+    /// The kernel has been told.
+    pub(crate) fn note_told(&mut self, id: NotifyId) {
+        if let Some(node) = self.telling.remove(&id) {
+            self.note_version(node);
+        }
+    }
+
+    /// The kernel may have just counted the version of the inode's attributes up.
+    fn note_version(&mut self, node: u64) {
+        let now = self.now.time;
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.versioned_at = now;
+        }
+    }
+
+    /// Whether the kernel believes that a file ends with what a cached READ has found.
+    pub(crate) fn end_of_read(&mut self, node: u64, read: ShortRead) -> End {
+        let now = self.now.time;
+        if self.ahead.bounds.kernel_window_bytes == 0 || read.found_byte_count == read.extent.byte_count() {
+            return End::Believed;
+        }
+        let is_late = self.telling.values().any(|told| *told == node);
+        let is_below_in_flight = self.traffic.has_read_below(node, read.extent.start);
+        let Some(known) = self.nodes.get_mut(node) else { return End::Believed };
+        let is_late = is_late || known.versioned_at.after(UNDERWAY) >= read.came;
+        let is_empty = read.found_byte_count == 0;
+        if read.extent.byte_count() > PAGE_BYTES && (is_empty || is_late) {
+            known.refused_read = Some((now, read.extent.start));
+            return End::Refused;
+        }
+        let is_asked_again =
+            |(at, start): (Time, u64)| start < read.extent.start && at.after(UNDERWAY) >= now;
+        if is_empty && (is_below_in_flight || known.refused_read.is_some_and(is_asked_again)) {
+            return End::Later;
+        }
+        known.versioned_at = now;
+        End::Believed
+    }
+}
