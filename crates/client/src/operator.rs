@@ -68,6 +68,8 @@ pub enum TargetSetting {
     IdleLockAge(Duration),
     /// Bytes that writes may leave here before the OST has them; zero: none.
     DirtyBytes(u64),
+    /// Whether data have a checksum on the wire.
+    CheckedData(bool),
     /// Gives all idle locks back, once.
     DropIdleLocks,
 }
@@ -91,6 +93,7 @@ pub struct TargetStatus {
     pub last_committed: Transno,
     pub eviction_count: u64,
     pub bounds: InFlightBounds,
+    pub has_checked_data: bool,
     pub idle_locks: IdleLockBounds,
     /// Bytes that writes may leave here before the OST has them, as an operator and as the OST have it.
     pub dirty_bytes_max: u64,
@@ -183,6 +186,7 @@ fn status_of(connection: &Connection, nids: Vec<String>, dirty_bytes: u64) -> Ta
         last_committed: connection.import.last_committed(),
         eviction_count: connection.eviction_count,
         bounds: connection.import.bounds(),
+        has_checked_data: connection.import.has_checked_data(),
         idle_locks: connection.idle_locks,
         dirty_bytes_max: connection.dirty_bytes_max,
         grant_bytes: connection.grant_bytes,
@@ -227,6 +231,7 @@ impl State {
             TargetSetting::IdleLockCount(count) => connection.idle_locks.count = count,
             TargetSetting::IdleLockAge(age) => connection.idle_locks.age = age,
             TargetSetting::DirtyBytes(byte_count) => connection.dirty_bytes_max = byte_count,
+            TargetSetting::CheckedData(is_on) => connection.import.set_checked_data(is_on),
             TargetSetting::DropIdleLocks => {
                 idle = connection.locks.take_idle(now.time, Duration::MAX, 0, usize::MAX);
             }

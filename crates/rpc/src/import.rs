@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{
     Callback, ComponentHint, Frame, FrameKind, LayoutHint, MdtReply, MdtRequest, Reply, Request, flags,
+    session::features,
 };
 
 /// Who calls whom.
@@ -198,6 +199,9 @@ pub struct Import {
     plain_queue: VecDeque<Ticket>,
     plain_in_flight: usize,
     bounds: InFlightBounds,
+    /// What the target named when the session was made (`wire::session::features`).
+    target_features: u64,
+    has_checked_data: bool,
     /// MDTs whose files' data are not to be changed now.
     held: BTreeSet<u16>,
     slots: Vec<Option<Ticket>>,
@@ -230,6 +234,8 @@ impl Import {
             plain_queue: VecDeque::new(),
             plain_in_flight: 0,
             bounds: InFlightBounds::default(),
+            target_features: 0,
+            has_checked_data: true,
             held: BTreeSet::new(),
             slots: vec![None; usize::from(limits::SLOT_COUNT)],
             retained: BTreeMap::new(),
@@ -347,6 +353,16 @@ impl Import {
 
     pub fn bounds(&self) -> InFlightBounds {
         self.bounds
+    }
+
+    /// Whether data have a checksum on the wire; a target that does not know how to go without goes on with one.
+    pub fn has_checked_data(&self) -> bool {
+        self.has_checked_data
+    }
+
+    /// Holds for requests that are sent from now on, and for their answers.
+    pub fn set_checked_data(&mut self, has_checked_data: bool) {
+        self.has_checked_data = has_checked_data;
     }
 
     /// Holds for requests that are sent from now on.
@@ -563,7 +579,7 @@ impl Import {
         let data = if is_question { Bytes::new() } else { pending.data.clone() };
         let (body, slot, trace) = (pending.request.to_bytes(), pending.slot, pending.trace);
         let mut frame = self.frame(xid);
-        frame.flags = frame_flags;
+        frame.flags |= frame_flags;
         frame.slot = slot;
         frame.trace = trace;
         frame.body = body;
@@ -577,6 +593,9 @@ impl Import {
         frame.session = self.session;
         frame.xid = xid;
         frame.acked = self.acked();
+        if !self.has_checked_data && self.target_features & features::UNCHECKED_DATA != 0 {
+            frame.flags |= flags::UNCHECKED_DATA;
+        }
         frame
     }
 

@@ -133,6 +133,8 @@ struct Export {
     /// Requests without a slot that are being executed.
     in_progress: BTreeSet<Xid>,
     last_contact: Time,
+    /// Of the newest request.
+    has_checked_data: bool,
     /// Present while the target waits for this client's replays.
     awaited: Option<Awaited>,
     /// The connect reply is on its way, or waits for durability.

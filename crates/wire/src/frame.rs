@@ -25,9 +25,11 @@ pub mod flags {
     /// The target was restarted while the request was on its way: its answer is wanted if it was executed before, and `Again`
     /// if not. It is not executed now.
     pub const ASK: u32 = 8;
+    /// The data have no checksum. Who asks so is answered so.
+    pub const UNCHECKED_DATA: u32 = 16;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FrameKind {
     Request = 1,
@@ -103,7 +105,7 @@ impl Frame {
         }
         put_endpoint(&mut out, self.src);
         put_endpoint(&mut out, self.dst);
-        out.extend_from_slice(&crc32c::crc32c(&self.data).to_le_bytes());
+        out.extend_from_slice(&data_checksum(self.flags, &self.data).to_le_bytes());
         let crc = crc32c::crc32c_append(crc32c::crc32c(&out), &self.body);
         out.extend_from_slice(&crc.to_le_bytes());
         let mut header = [0; HEADER_BYTES];
@@ -172,7 +174,8 @@ impl Frame {
         let body = bytes.slice(header_bytes..header_bytes + body_bytes);
         let data = bytes.slice(header_bytes + body_bytes..);
         let covered = bytes.get(..HEADER_BYTES - 4).ok_or(WireError::Truncated)?;
-        if crc32c::crc32c_append(crc32c::crc32c(covered), &body) != crc || crc32c::crc32c(&data) != data_crc {
+        let head_crc = crc32c::crc32c_append(crc32c::crc32c(covered), &body);
+        if head_crc != crc || data_checksum(flags, &data) != data_crc {
             return Err(WireError::Checksum);
         }
         Ok(Frame {
@@ -192,6 +195,10 @@ impl Frame {
             data,
         })
     }
+}
+
+fn data_checksum(flags: u32, data: &[u8]) -> u32 {
+    if flags & flags::UNCHECKED_DATA == 0 { crc32c::crc32c(data) } else { 0 }
 }
 
 /// Tag, target kind, target index, 4 bytes of nothing, client id.

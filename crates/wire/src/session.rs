@@ -5,10 +5,10 @@ use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Features that both ends must name before either uses them.
 pub mod features {
-    /// READDIR may carry attributes and xattrs.
-    pub const BULK_READDIR: u64 = 1;
+    /// Data may travel without a checksum (`flags::UNCHECKED_DATA`).
+    pub const UNCHECKED_DATA: u64 = 1;
     /// Everything that this build knows.
-    pub const ALL: u64 = 0;
+    pub const ALL: u64 = UNCHECKED_DATA;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

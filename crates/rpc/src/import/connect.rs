@@ -90,6 +90,7 @@ impl Import {
         let had_session = self.session != 0;
         self.session = reply.session;
         self.target_epoch = reply.target_epoch;
+        self.target_features = reply.features;
         if had_session && reply.state == SessionState::New {
             // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
             self.on_evicted(out);

@@ -79,7 +79,7 @@ impl Import {
         let Some(replay) = self.replay.in_flight.get(&xid) else { return };
         let Some(retained) = self.retained.get(&replay.transno) else { return };
         let mut frame = self.frame(xid);
-        frame.flags = flags::REPLAY | more_flags;
+        frame.flags |= flags::REPLAY | more_flags;
         frame.slot = retained.slot;
         frame.transno = replay.transno;
         // The replay before this one, so that the target notices when one is missing.

@@ -109,6 +109,14 @@ pub static OSC: Class<Session> = Class {
                 session.set(TargetSetting::DirtyBytes(mb << 20));
             })),
         },
+        Param {
+            name: "checksums",
+            doc: "Whether data travel with a CRC32C, both ways (0, 1); blocks on disk have theirs in any case.",
+            read: |session| Some(u8::from(session.status()?.has_checked_data).to_string()),
+            write: Some(Write::Number(0..=1, |session, is_on| {
+                session.set(TargetSetting::CheckedData(is_on == 1));
+            })),
+        },
         read_only(
             "cur_dirty_bytes",
             "Bytes that the mount keeps for the OST or has on the way to it.",

@@ -153,6 +153,7 @@ pub(super) fn read_exports<M: MetaStore>(
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
             last_contact: now,
+            has_checked_data: true,
             awaited: None,
             is_connect_held: false,
         };

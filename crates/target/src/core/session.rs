@@ -105,6 +105,7 @@ impl<M: MetaStore> Core<M> {
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
             last_contact: self.now.time,
+            has_checked_data: true,
             awaited: None,
             is_connect_held: false,
         };
@@ -215,6 +216,9 @@ impl<M: MetaStore> Core<M> {
         frame.last_committed = self.committed;
         if self.recovery.is_some() {
             frame.flags |= flags::RECOVERING;
+        }
+        if self.exports.get(&client).is_some_and(|export| !export.has_checked_data) {
+            frame.flags |= flags::UNCHECKED_DATA;
         }
         frame
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use store::{Batch, MemoryMeta, MetaStore};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput};
 use wire::mdt::Credentials;
-use wire::{Frame, MdtRequest, Reply, Request};
+use wire::session::ConnectReply;
+use wire::{Frame, FrameKind, MdtRequest, Reply, Request};
 
 pub const TARGET: TargetId = TargetId::mdt(0);
 const ROWS: u8 = 1;
@@ -41,6 +42,10 @@ pub struct Cluster {
     pub executed: u64,
     pub crashes: u64,
     pub partitioned: BTreeSet<usize>,
+    /// The target names no features.
+    pub is_plain: bool,
+    /// Frames of either side by flags.
+    pub flags_sent: BTreeMap<(FrameKind, u32), u64>,
 }
 
 fn client(index: usize) -> ClientId {
@@ -82,6 +87,8 @@ impl Cluster {
             executed: 0,
             crashes: 0,
             partitioned: BTreeSet::new(),
+            is_plain: false,
+            flags_sent: BTreeMap::new(),
         };
         cluster.start();
         cluster
@@ -117,7 +124,13 @@ impl Cluster {
         self.crashes += 1;
     }
 
-    fn post(&mut self, frame: Frame) {
+    fn post(&mut self, mut frame: Frame) {
+        *self.flags_sent.entry((frame.kind, frame.flags)).or_default() += 1;
+        if self.is_plain
+            && let Ok(Reply::Connected(reply)) = Reply::from_bytes(&frame.body)
+        {
+            frame.body = Reply::Connected(ConnectReply { features: 0, ..reply }).to_bytes();
+        }
         let copies = if self.loss_one_in == 0 {
             1
         } else if self.rng.one_in(self.loss_one_in) {

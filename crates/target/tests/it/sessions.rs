@@ -4,7 +4,7 @@ use crate::network::Cluster;
 use base::limits::UNSYNCED_TRANSACTIONS_MAX;
 use base::{Duration, Status};
 use rpc::{ImportState, Kind};
-use wire::{MdtRequest, Request};
+use wire::{FrameKind, MdtRequest, Request, flags};
 
 /// Random work, crashes and losses; then calm. Everything acknowledged must be there, and nothing twice.
 fn storm(seed: u64, has_external_data: bool) -> (u64, u64) {
@@ -226,4 +226,46 @@ fn an_answer_that_comes_while_the_caller_looks_for_the_target_counts() {
     cluster.run_for(Duration::from_secs(5));
     assert!(cluster.rows().contains(&operation));
     assert_eq!(cluster.callers[0].lost_replays, 0);
+}
+
+/// How many frames with unchecked data each side has sent, and how many others.
+fn unchecked_count(cluster: &Cluster, kind: FrameKind) -> (u64, u64) {
+    let of_kind = || cluster.flags_sent.iter().filter(|((sent, _), _)| *sent == kind);
+    let is_unchecked = |flags: u32| flags & flags::UNCHECKED_DATA != 0;
+    let unchecked = of_kind().filter(|((_, flags), _)| is_unchecked(*flags)).map(|(_, count)| count).sum();
+    (unchecked, of_kind().map(|(_, count)| count).sum::<u64>() - unchecked)
+}
+
+#[test]
+fn data_go_unchecked_both_ways_once_the_target_has_said_that_it_knows_how() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.callers[0].import.set_checked_data(false);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.callers[0].import.state(), ImportState::Active);
+    for (kind, what) in [(FrameKind::Request, "requests"), (FrameKind::Reply, "replies")] {
+        cluster.flags_sent.clear();
+        cluster.submit(0);
+        cluster.run_for(Duration::from_secs(1));
+        let (unchecked, checked) = unchecked_count(&cluster, kind);
+        assert!(unchecked >= 1 && checked == 0, "{what}: {unchecked} unchecked, {checked} checked");
+    }
+    cluster.callers[0].import.set_checked_data(true);
+    cluster.flags_sent.clear();
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(unchecked_count(&cluster, FrameKind::Request).0, 0);
+    assert_eq!(unchecked_count(&cluster, FrameKind::Reply).0, 0);
+    assert!(cluster.callers[0].failed.is_empty());
+}
+
+#[test]
+fn a_target_that_cannot_do_without_checksums_gets_them() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.is_plain = true;
+    cluster.callers[0].import.set_checked_data(false);
+    let operation = cluster.submit(0);
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(unchecked_count(&cluster, FrameKind::Request).0, 0);
+    assert!(cluster.callers[0].done.contains_key(&operation));
 }

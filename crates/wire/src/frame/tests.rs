@@ -29,6 +29,20 @@ fn every_flipped_bit_is_noticed() {
 }
 
 #[test]
+fn of_a_frame_with_unchecked_data_all_but_the_data_is_checked() {
+    let mut frame = sample();
+    frame.flags = flags::UNCHECKED_DATA;
+    let good = frame.to_bytes();
+    assert_eq!(Frame::from_bytes(good.clone().into()).unwrap(), frame);
+    let data_from = (good.len() - frame.data.len()) * 8;
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Frame::from_bytes(bad.into()).is_ok(), bit >= data_from, "bit {bit}");
+    }
+}
+
+#[test]
 fn lengths_are_refused_before_anything_is_allocated() {
     let mut bytes = sample().to_bytes();
     bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
