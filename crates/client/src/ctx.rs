@@ -166,7 +166,7 @@ impl Ctx {
         kind: Kind,
     ) -> Outcome<OstAnswer> {
         let answer = self.request(target, Request::Ost(request), data, kind).await?;
-        if let Reply::Ost(OstReply::Written { grant_bytes }) = answer.reply {
+        if let Reply::Ost(OstReply::Written { grant_bytes, .. }) = answer.reply {
             self.with(|state| {
                 if let Some(connection) = state.connections.get_mut(&target) {
                     connection.grant_bytes = grant_bytes;

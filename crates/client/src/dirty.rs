@@ -8,7 +8,8 @@
 use crate::ctx::{Ctx, Outcome, mdt_of};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::Pin;
-use crate::ops::io::{File, note_results};
+use crate::ops::attr::Written;
+use crate::ops::io::{File, note_write};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
 use base::layout::Piece;
@@ -587,10 +588,16 @@ fn send_all(ctx: &Ctx, sent: Vec<Sent>) {
 
 async fn send(ctx: Ctx, sent: Sent) {
     let outcome = send_patiently(&ctx, &sent).await;
-    ctx.with(|state| state.end_sending(&sent, outcome));
+    ctx.with(|state| {
+        state.end_sending(&sent, outcome.map(drop));
+        let layout = state.nodes.by_fid(sent.object.fid).and_then(|node| node.layout.clone());
+        if let (Some(layout), Ok(Some(written))) = (layout, outcome) {
+            state.note_written(&File { fid: sent.object.fid, layout }, &written);
+        }
+    });
 }
 
-async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<()> {
+async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
     let Sent { object, extent, bytes, pin, stamp, .. } = sent;
     let mut tries = 0;
     loop {
@@ -602,9 +609,10 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<()> {
             stamp: *stamp,
             is_answered: true,
         };
+        let before = ctx.with(|state| state.data_changed_at(object.fid));
         let result = ctx.ost(pin.target, request, bytes.clone(), Kind::Modifying).await;
-        let outcome = note_results(ctx, object.fid, vec![(pin.target, result)]);
-        let Err(status) = outcome else { return Ok(()) };
+        let outcome = note_write(ctx, object.fid, before, vec![(pin.target, result)]);
+        let Err(status) = outcome else { return outcome };
         tries += 1;
         // Its MDT has evicted this client, and counts it as a writer no more; the OST has not.
         let is_locked = ctx.with(|state| {

@@ -20,6 +20,8 @@ pub(crate) struct ChildrenLock {
 pub(crate) struct Measured {
     pub(crate) at_rest: AtRest,
     pub(crate) size: FileSize,
+    /// Told with the answer to a write: from when this is committed, no crash can take it back.
+    pub(crate) written: Option<(TargetId, Transno)>,
 }
 
 /// A moment at which nobody changed the data of a file: a lock on the whole of each object was held, none was in use, its

@@ -276,6 +276,10 @@ impl State {
         node.unchanged_since = None;
     }
 
+    pub(crate) fn data_changed_at(&self, fid: Fid) -> Option<u64> {
+        self.nodes.by_fid(fid).map(|node| node.data_changed_at)
+    }
+
     /// Remembers until when a node's metadata are not durable.
     pub(crate) fn note_change(&mut self, target: TargetId, fid: Fid, transno: Transno) {
         if let Some(node) = self.nodes.by_fid_mut(fid) {

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Batch, MetaStore, ObjectStore, StoreError};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
+use wire::ost::ObjectAttr;
 use wire::{Callback, Frame, OstReply, Reply, Request};
 
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
@@ -308,8 +309,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CommitReply::AtOnce => {
                 self.core.commit(now, token, batch, Reply::Done, Bytes::new(), &mut effects.core)
             }
-            CommitReply::Written { grant_bytes } => {
-                let reply = Reply::Ost(OstReply::Written { grant_bytes });
+            CommitReply::Written { grant_bytes, attr } => {
+                let reply = Reply::Ost(OstReply::Written { grant_bytes, attr });
                 self.core.commit(now, token, batch, reply, Bytes::new(), &mut effects.core)
             }
             CommitReply::WhenDurable => {
@@ -421,9 +422,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitReply {
     AtOnce,
-    /// At once, with what the client may keep back.
+    /// At once, with what the client may keep back, and the object as it is now.
     Written {
         grant_bytes: u64,
+        attr: Option<ObjectAttr>,
     },
     WhenDurable,
 }

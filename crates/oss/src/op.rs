@@ -156,7 +156,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         token: Token,
         (object, target): (ObjectId, &Target),
         (lock, stamp): (LockId, WallTime),
-        reply: CommitReply,
+        mut reply: CommitReply,
         effects: &mut Effects,
     ) -> Result<(), Status> {
         let mut batch = Batch::new();
@@ -168,6 +168,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             let former = rows::object(self.meta.as_ref(), &object)?.unwrap_or_default();
             let row = ObjectRow { stamp: former.stamp.max(stamp) };
             rows::put(&mut batch, rows::OBJECTS, &object.key(), &row);
+            if let CommitReply::Written { attr: Some(attr), .. } = &mut reply {
+                attr.stamp = row.stamp;
+            }
         }
         // The core has answered an error itself.
         if let Ok(transno) = self.commit(now, token, batch, reply, effects) {

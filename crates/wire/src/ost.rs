@@ -98,8 +98,10 @@ pub enum OstReply {
         listed: Vec<ListedObject>,
         next: Option<ObjectId>,
     } = 5,
-    /// Bytes of such writes that this client may have under way or keep back from now on.
+    /// `grant_bytes` of such writes this client may have under way or keep back from now on. `attr`: the object after the write,
+    /// which a crash can take back until the answer's transaction is committed; `None` for a replay of what is gone.
     Written {
         grant_bytes: u64,
+        attr: Option<ObjectAttr>,
     } = 6,
 }

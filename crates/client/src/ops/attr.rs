@@ -2,7 +2,7 @@
 
 use crate::cache::is_strict;
 use crate::call::{Answer, SetattrCall};
-use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::nodes::{AtRest, Measured};
 use crate::ops::io::{File, check_end, truncate};
@@ -28,8 +28,25 @@ pub(crate) struct FileSize {
     pub(crate) stamp: WallTime,
 }
 
+/// What the answer to a write said of its object, and nothing else of this client was under way meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Written {
+    pub(crate) target: TargetId,
+    pub(crate) attr: ObjectAttr,
+    pub(crate) transno: Transno,
+}
+
+impl Written {
+    pub(crate) fn of(target: TargetId, answer: &OstAnswer) -> Option<Written> {
+        let (Some(OstReply::Written { attr: Some(attr), .. }), _, transno) = answer else { return None };
+        Some(Written { target, attr: *attr, transno: *transno })
+    }
+}
+
 /// Asks all objects of a file, each OST once; unless they have answered before and could not change since.
 pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
+    // The answer to the last of what is here may tell the size.
+    write_out_file(ctx, file.fid).await;
     let before = ctx.with(|state| state.at_rest(file));
     let known = ctx.with(|state| {
         let measured = state.nodes.by_fid(file.fid)?.measured.as_ref()?;
@@ -42,7 +59,7 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
     ctx.with(|state| {
         let at_rest = before.filter(|before| state.at_rest(file).as_ref() == Some(before));
         if let Some(node) = state.nodes.by_fid_mut(file.fid) {
-            node.measured = at_rest.map(|at_rest| Measured { at_rest, size });
+            node.measured = at_rest.map(|at_rest| Measured { at_rest, size, written: None });
         }
     });
     Ok(size)
@@ -90,6 +107,35 @@ async fn measure(ctx: &Ctx, file: &File) -> Outcome<(FileSize, BTreeMap<TargetId
 }
 
 impl State {
+    /// A write has ended, and its locks are not pinned any more: what its answer says of the object is all that is to know of a
+    /// file that has one.
+    pub(crate) fn note_written(&mut self, file: &File, written: &Written) {
+        let Written { target, attr, transno } = *written;
+        let is_present = self
+            .connections
+            .get(&target)
+            .is_some_and(|connection| connection.import.target_epoch() == transno.epoch());
+        if !is_present || file.layout.stripe_count() != 1 {
+            return;
+        }
+        let Some(at_rest) = self.at_rest(file) else { return };
+        let size = FileSize {
+            size_bytes: file.layout.file_size(0, attr.size_bytes),
+            block_count: attr.block_count,
+            stamp: attr.stamp,
+        };
+        if let Some(node) = self.nodes.by_fid_mut(file.fid) {
+            node.measured = Some(Measured { at_rest, size, written: Some((target, transno)) });
+        }
+    }
+
+    /// The size that a write's answer told, if nothing has changed it since.
+    fn written_size(&self, file: &File) -> Option<(FileSize, TargetId, Transno)> {
+        let measured = self.nodes.by_fid(file.fid)?.measured.as_ref()?;
+        let (target, transno) = measured.written?;
+        (self.at_rest(file).as_ref() == Some(&measured.at_rest)).then_some((measured.size, target, transno))
+    }
+
     /// Nobody changes the data of a file now, and nobody can without this changing.
     fn at_rest(&self, file: &File) -> Option<AtRest> {
         let data_changed_at = self.nodes.by_fid(file.fid)?.data_changed_at;
@@ -525,6 +571,21 @@ const MEASURE_TRY_COUNT: u32 = 4;
 
 /// The size that the objects have and keep over a crash.
 async fn durable_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
+    if let Some((_, target, transno)) = ctx.with(|state| state.written_size(file)) {
+        // Lost with an eviction: the size is then what the objects say.
+        let _ = ctx.committed(target, transno).await;
+    }
+    // Whoever wrote before had to make it durable before the lock was this client's.
+    let is_committed = |state: &State, target, transno| {
+        state.connections.get(&target).is_some_and(|connection| connection.committed >= transno)
+    };
+    let known = ctx.with(|state| {
+        let (size, target, transno) = state.written_size(file)?;
+        is_committed(state, target, transno).then_some(size)
+    });
+    if let Some(size) = known {
+        return Ok(size);
+    }
     for _ in 0..MEASURE_TRY_COUNT {
         let (size, uncommitted) = measure(ctx, file).await?;
         if uncommitted.is_empty() {

@@ -6,7 +6,7 @@ use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
 use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead};
 use crate::locks::{LockUse, Pin, lock_extent};
-use crate::ops::attr::{FileSize, data_layout, file_layout, object_size, truncate_privileges};
+use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
 use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
 use base::layout::Piece;
@@ -513,9 +513,16 @@ async fn write_file(
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
         unpin_all(ctx, pins);
         if !is_again {
-            return result;
+            note_written(ctx, file, result.as_ref().ok());
+            return result.map(drop);
         }
         tries += 1;
+    }
+}
+
+fn note_written(ctx: &Ctx, file: &File, written: Option<&Option<Written>>) {
+    if let Some(Some(written)) = written {
+        ctx.with(|state| state.note_written(file, written));
     }
 }
 
@@ -538,8 +545,8 @@ async fn write_pieces(
     pieces: &[Piece],
     data: &Bytes,
     pins: &BTreeMap<u32, Pin>,
-) -> Outcome<()> {
-    let stamp = ctx.with(|state| state.stamp());
+) -> Outcome<Option<Written>> {
+    let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
     let mut requests = Vec::with_capacity(pieces.len());
     for piece in pieces {
         let pin = pins.get(&piece.stripe).ok_or(Status::Io)?;
@@ -556,7 +563,23 @@ async fn write_pieces(
         requests.push(async move { (target, ctx.ost(target, request, part, Kind::Modifying).await) });
     }
     let results = join_all(requests).await;
-    note_results(ctx, file.fid, results)
+    note_write(ctx, file.fid, before, results)
+}
+
+/// The same as `note_results`; what a single write told of its object, if no other change of the file has begun or ended since
+/// `changed_at`, when it was sent.
+pub(crate) fn note_write(
+    ctx: &Ctx,
+    fid: Fid,
+    changed_at: Option<u64>,
+    results: Vec<(TargetId, Outcome<OstAnswer>)>,
+) -> Outcome<Option<Written>> {
+    let is_alone = ctx.with(|state| state.data_changed_at(fid)) == changed_at;
+    let written = match &results[..] {
+        [(target, Ok(answer))] if is_alone => Written::of(*target, answer),
+        _ => None,
+    };
+    note_results(ctx, fid, results).map(|()| written)
 }
 
 /// Remembers what has to become durable; the first failure is the operation's.
@@ -633,7 +656,7 @@ async fn append_locked(
     if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {
         *tried_at = Some(size_bytes);
     }
-    result.map(|()| size_bytes)
+    result.map(|_| size_bytes)
 }
 
 /// Changes an extent of a file (fallocate) under write locks.

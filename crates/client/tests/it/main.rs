@@ -9,5 +9,6 @@ mod posix;
 mod read_ahead;
 mod recovery;
 mod sizes;
+mod small_files;
 mod world;
 mod write_back;

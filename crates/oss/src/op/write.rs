@@ -7,6 +7,7 @@ use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
 use store::{MetaStore, ObjectStore};
 use target::Token;
+use wire::ost::ObjectAttr;
 
 pub(super) struct Write {
     pub object: ObjectId,
@@ -46,7 +47,22 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             written.map_err(|error| self.store_status(object, &error))?;
         }
         self.stats.write.add(byte_count);
-        let reply = CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space) };
+        let attr = match target {
+            Target::Gone(_) => None,
+            Target::There | Target::New => self.written_attr(token, object),
+        };
+        let reply = CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space), attr };
         self.commit_change(now, token, (object, &target), (lock, stamp), reply, effects)
+    }
+
+    /// The object as the answer to a write describes it: the writer needs not ask. Its stamp comes with its row.
+    fn written_attr(&self, token: Token, object: ObjectId) -> Option<ObjectAttr> {
+        let stat = self.objects.stat(&object).ok()??;
+        Some(ObjectAttr {
+            size_bytes: stat.size_bytes,
+            block_count: stat.allocated_bytes.div_ceil(512),
+            stamp: WallTime::default(),
+            uncommitted: token.replay.unwrap_or_else(|| self.core.next_transno()),
+        })
     }
 }

@@ -1,0 +1,90 @@
+//! Files that are written once and closed: what each costs in requests.
+
+use crate::world::{TOP, World};
+use base::{Duration, TargetId, TargetKind};
+use std::collections::BTreeMap;
+
+type Counts = BTreeMap<&'static str, u64>;
+
+impl World {
+    /// Requests of a mount to MDTs and OSTs, without what keeps sessions alive.
+    fn counts(&self, mount: usize) -> Counts {
+        let mut counts = Counts::new();
+        for kind in [TargetKind::Mdt, TargetKind::Ost] {
+            for (name, count) in self.requests(mount, kind) {
+                *counts.entry(name).or_default() += count;
+            }
+        }
+        counts.retain(|name, _| !matches!(*name, "ping" | "connect"));
+        counts
+    }
+
+    /// What `work` costs the mount, with what follows in the next seconds.
+    fn cost(&mut self, mount: usize, work: impl FnOnce(&mut World)) -> Counts {
+        let before = self.counts(mount);
+        work(self);
+        self.pass(Duration::from_secs(10));
+        let mut counts = self.counts(mount);
+        counts.iter_mut().for_each(|(name, count)| *count -= before.get(name).copied().unwrap_or(0));
+        counts.retain(|_, count| *count > 0);
+        counts
+    }
+
+    fn write_small_file(&mut self, mount: usize, name: &str) -> (u64, u64) {
+        let file = self.create(mount, TOP, name);
+        assert_eq!(self.write(mount, file, 0, &[7; 4096]), Ok(4096));
+        self.release(mount, file);
+        file
+    }
+}
+
+fn counts<const N: usize>(of: [(&'static str, u64); N]) -> Counts {
+    of.into()
+}
+
+#[test]
+fn a_small_file_that_is_written_and_closed_costs_so_many_requests() {
+    let mut world = World::new(1, 2, 2);
+    world.write_small_file(0, "first");
+    world.pass(Duration::from_secs(3));
+    let cost = world.cost(0, |world| {
+        world.write_small_file(0, "second");
+    });
+    let expected = counts([
+        ("mds_create", 1),
+        ("ldlm_enqueue", 1),
+        ("ost_write", 1),
+        ("mds_close", 1),
+        ("mds_report_size", 1),
+    ]);
+    assert_eq!(cost, expected);
+    // What was reported is what the object has: others ask the MDT alone.
+    let node = world.lookup(1, TOP, "second").expect("it was made").node;
+    let attr = world.attr(1, node);
+    assert_eq!((attr.size_bytes, attr.block_count), (4096, 8));
+    assert_eq!(world.sent(1, TargetKind::Ost, "ost_getattr"), 0);
+}
+
+#[test]
+fn a_size_told_by_a_write_is_asked_for_after_a_restart_and_after_anothers_write() {
+    let mut world = World::new(1, 1, 2);
+    // The OST forgets what it had not made durable, and the replay is another write.
+    let file = world.create(0, TOP, "restarted");
+    world.write(0, file, 0, &[7; 4096]).expect("written");
+    world.crash(TargetId::ost(0));
+    world.start(TargetId::ost(0));
+    let cost = world.cost(0, |world| world.release(0, file));
+    assert_eq!(cost.get("ost_getattr"), Some(&1));
+    assert_eq!(cost.get("mds_report_size"), Some(&1));
+    // Another mount has taken the lock, and made the file longer.
+    let file = world.create(0, TOP, "shared");
+    world.write(0, file, 0, &[7; 4096]).expect("written");
+    let node = world.lookup(1, TOP, "shared").expect("it was made").node;
+    let (fh, _) = world.open(1, node, crate::world::O_RDWR);
+    world.write(1, (node, fh), 4096, &[8; 100]).expect("written");
+    world.release(1, (node, fh));
+    assert_eq!(world.attr(0, file.0).size_bytes, 4196);
+    world.release(0, file);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.attr(1, node).size_bytes, 4196);
+}
