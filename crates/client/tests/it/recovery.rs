@@ -2,7 +2,7 @@
 
 use crate::world::{Loss, O_EXCL, O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Event, Notify};
+use client::{Answer, Call, Event, Notify, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 
 const EINTR: i32 = 4;
@@ -621,4 +621,31 @@ fn no_size_is_believed_while_an_evicted_writer_may_not_know_it() {
     world.pass(Duration::from_secs(10));
     let attr = world.attr(1, node);
     assert_eq!((attr.is_size_known, attr.size_bytes), (true, 11));
+}
+
+/// A client cuts a file and is lost together with what the MDT knew of that. Another has listed the directory before the MDT
+/// compares the file with its object: the listing says the size no more afterwards.
+#[test]
+fn a_size_that_is_doubted_after_a_recovery_is_taken_back_from_listings() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"ten bytes."), Ok(10));
+    world.release(0, file);
+    world.pass(Duration::from_secs(10));
+    let set = SetattrCall { size_bytes: Some(3), ..SetattrCall::default() };
+    world.is_syncing = false;
+    world.call(0, Call::Setattr { node: file.0, set }).expect("it is its file");
+    world.sync_ost(0);
+    world.mounts[0].is_cut_off = true;
+    world.crash(TargetId::mdt(0));
+    world.is_syncing = true;
+    world.start(TargetId::mdt(0));
+    let looking = world.begin(1, Call::Lookup { parent: TOP, name: b"f".to_vec() });
+    while !world.is_answered(1, looking) {
+        world.pass_a_little();
+    }
+    let Ok(Answer::Entry(entry)) = world.finish(1, looking) else { panic!("it is there") };
+    assert_eq!(world.attr(1, entry.node).size_bytes, 10, "nobody has looked yet");
+    world.pass(Duration::from_secs(40));
+    assert_eq!(world.attr(1, entry.node).size_bytes, 3);
 }

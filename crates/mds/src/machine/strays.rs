@@ -15,9 +15,8 @@ use rpc::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
-use wire::lock::bits;
 use wire::ost::ListedObject;
-use wire::{LockMode, LockPolicy, OstReply, OstRequest, Reply, Request, Resource};
+use wire::{OstReply, OstRequest, Reply, Request};
 
 /// A client that was evicted may not know it yet: by then it does, or has no locks any more.
 const BEGIN_AFTER: Duration = limits::CALLBACK_DEADLINE;
@@ -34,7 +33,7 @@ pub(super) struct Strays {
     /// OSTs whose answer is awaited, and what they were asked for.
     asked: BTreeMap<u16, Option<ObjectId>>,
     /// Inodes whose attributes are being taken back from clients.
-    claims: BTreeMap<OpId, Fid>,
+    claims: BTreeMap<OpId, (Fid, Vec<Need>)>,
 }
 
 impl Strays {
@@ -187,44 +186,67 @@ impl<M: MetaStore> Mds<M> {
         Ok(())
     }
 
-    /// Clients give back what they know of the size; then it is unknown.
+    /// Clients give back what they know of the size, by locks of the inode or of directories that they have listed; then it is
+    /// unknown.
     fn doubt_size(&mut self, now: Now, fid: Fid, out: &mut Vec<Output>) {
-        if self.strays.claims.values().any(|claimed| *claimed == fid) {
+        if self.strays.claims.values().any(|(claimed, _)| *claimed == fid) {
             return;
         }
+        let needs = match self.forgetting(now, fid) {
+            Ok(Some((needs, _))) => needs,
+            Ok(None) => return,
+            Err(status) => return not_forgotten(fid, status, out),
+        };
         let op = self.new_op();
-        let policy = LockPolicy::Bits(bits::UPDATE);
-        let need = Need { resource: Resource::Inode(fid), mode: LockMode::Ex, policy };
-        self.strays.claims.insert(op, fid);
-        if self.locks.claim(now.time, op, None, vec![need], &mut self.lock_out) == Claimed::Ready {
+        self.strays.claims.insert(op, (fid, needs.clone()));
+        if self.locks.claim(now.time, op, None, needs, &mut self.lock_out) == Claimed::Ready {
             self.on_stray_claim_ready(now, op, out);
         }
     }
 
     pub(super) fn on_stray_claim_ready(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
-        let Some(fid) = self.strays.claims.remove(&op) else { return };
-        if let Err(status) = self.forget_size(now, fid) {
-            failed("a size is not known and was not forgotten", fid, status, out);
+        let Some((fid, claimed)) = self.strays.claims.remove(&op) else { return };
+        let forgetting = self.forgetting(now, fid);
+        // It may have got a name in another directory while this waited.
+        let is_enough = |needs: &[Need]| needs.iter().all(|need| claimed.contains(need));
+        let is_again = matches!(&forgetting, Ok(Some((needs, _))) if !is_enough(needs));
+        let done = match forgetting {
+            Ok(Some((_, batch))) if !is_again => {
+                self.core.apply_internal(batch).map(drop).map_err(|error| error.status())
+            }
+            Ok(_) => Ok(()),
+            Err(status) => Err(status),
+        };
+        if let Err(status) = done {
+            not_forgotten(fid, status, out);
         }
         self.locks.release(now.time, op, &mut self.lock_out);
+        if is_again {
+            self.doubt_size(now, fid, out);
+        }
         self.end_if_done(out);
     }
 
-    fn forget_size(&mut self, now: Now, fid: Fid) -> Result<(), Status> {
+    /// The change of the row, and what it claims; `None` when the size is not believed already.
+    fn forgetting(&mut self, now: Now, fid: Fid) -> Result<Option<(Vec<Need>, Batch)>, Status> {
         let remote = Remote::default();
         let store = Arc::clone(self.core.store());
         let mut cx = self.cx(&*store, now.wall, &remote);
         let Some(mut inode) = cx.tx.inode(fid)?.filter(|inode| inode.attr.is_size_known) else {
-            return Ok(());
+            return Ok(None);
         };
         inode.attr.is_size_known = false;
         // What was measured before says nothing.
         inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
-        let batch = cx.tx.into_batch();
-        self.core.apply_internal(batch).map(drop).map_err(|error| error.status())
+        let needs = cx.tx.needs()?;
+        Ok(Some((needs, cx.tx.into_batch())))
     }
+}
+
+fn not_forgotten(fid: Fid, status: Status, out: &mut Vec<Output>) {
+    failed("a size is not known and was not forgotten", fid, status, out);
 }
 
 /// Whether the size that the inode is said to have may be that of this object and others. The stamp tells what was
