@@ -608,6 +608,7 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
             lock: pin.lock,
             stamp: *stamp,
             is_answered: true,
+            asked: None,
         };
         let before = ctx.with(|state| state.data_changed_at(object.fid));
         let result = ctx.ost(pin.target, request, bytes.clone(), Kind::Modifying).await;

@@ -161,13 +161,7 @@ async fn enqueue(
     mode: LockMode,
     extent: Extent,
 ) -> Outcome<Pin> {
-    let asked = ctx.with(|state| {
-        let connection = state.connections.get_mut(&target)?;
-        let lock = connection.locks.allocate();
-        connection.expected_locks.insert(lock);
-        Some(lock)
-    });
-    let Some(lock) = asked else { return Err(Status::NoDevice) };
+    let Some(lock) = ctx.with(|state| state.expect_lock(target)) else { return Err(Status::NoDevice) };
     let request = Request::Lock(LockRequest::Enqueue {
         lock,
         resource: Resource::Object(object),
@@ -177,29 +171,62 @@ async fn enqueue(
     });
     let result = ctx.request(target, request, Bytes::new(), Kind::Plain).await;
     ctx.with(|state| {
-        let now = state.now.time;
-        // Dropping the waiters wakes them; they look again.
-        state.enqueues.remove(&(object, mode));
-        let connection = state.connections.get_mut(&target).ok_or(Status::NoDevice)?;
-        connection.expected_locks.remove(&lock);
-        match result.map(|answer| answer.reply) {
-            Ok(Reply::Locked(grant)) if is_grant_for(&grant, lock, object) => {
-                if !connection.locks.insert(now, grant) {
-                    connection.locks.pin(lock);
-                }
-                if connection.locks.is_dying(lock) {
-                    // Called back before it came: it serves this operation, and goes.
-                    state.start_revocation(target, lock);
-                }
-                Ok(Pin { target, lock })
-            }
-            Ok(_) => Err(Status::ProtocolError),
-            Err(status) => {
-                connection.locks.forget_request(lock);
-                Err(status)
-            }
-        }
+        let (grant, refusal) = match result.map(|answer| answer.reply) {
+            Ok(Reply::Locked(grant)) => (Some(grant), Status::ProtocolError),
+            Ok(_) => (None, Status::ProtocolError),
+            Err(status) => (None, status),
+        };
+        state.end_asking(Pin { target, lock }, (object, mode), grant).ok_or(refusal)
     })
+}
+
+impl State {
+    /// A lock that is to be asked for.
+    fn expect_lock(&mut self, target: TargetId) -> Option<LockId> {
+        let connection = self.connections.get_mut(&target)?;
+        let lock = connection.locks.allocate();
+        connection.expected_locks.insert(lock);
+        Some(lock)
+    }
+
+    /// A lock that comes with the first write to an object: nothing of the object is locked here, on its way back, or asked for.
+    /// Others who need the like wait until `end_asking`.
+    pub(crate) fn begin_asking_with_write(&mut self, target: TargetId, object: ObjectId) -> Option<Pin> {
+        let resource = Resource::Object(object);
+        let has_none = self.connections.get(&target)?.locks.on_resource(resource).is_empty();
+        if !has_none || self.enqueues.contains_key(&(object, LockMode::Pw)) {
+            return None;
+        }
+        let lock = self.expect_lock(target)?;
+        self.enqueues.insert((object, LockMode::Pw), Vec::new());
+        Some(Pin { target, lock })
+    }
+
+    /// What came of asking for a lock; it is pinned.
+    pub(crate) fn end_asking(
+        &mut self,
+        asked: Pin,
+        (object, mode): (ObjectId, LockMode),
+        grant: Option<LockGrant>,
+    ) -> Option<Pin> {
+        let now = self.now.time;
+        // Dropping the waiters wakes them; they look again.
+        self.enqueues.remove(&(object, mode));
+        let connection = self.connections.get_mut(&asked.target)?;
+        connection.expected_locks.remove(&asked.lock);
+        let Some(grant) = grant.filter(|grant| is_grant_for(grant, asked.lock, object)) else {
+            connection.locks.forget_request(asked.lock);
+            return None;
+        };
+        if !connection.locks.insert(now, grant) {
+            connection.locks.pin(asked.lock);
+        }
+        if connection.locks.is_dying(asked.lock) {
+            // Called back before it came: it serves this operation, and goes.
+            self.start_revocation(asked.target, asked.lock);
+        }
+        Some(asked)
+    }
 }
 
 fn is_grant_for(grant: &LockGrant, lock: LockId, object: ObjectId) -> bool {

@@ -73,6 +73,8 @@ pub(crate) struct Node {
     pub(crate) versioned_at: Time,
     /// When a short READ was last refused, and where it began.
     pub(crate) refused_read: Option<(Time, u64)>,
+    /// A lock on its data was refused for others: it is waited for, and not asked for with a write.
+    pub(crate) is_contended: bool,
     /// When the write-back lock was last asked for.
     pub(crate) write_back_asked_at: Time,
     /// Handles for writing through the page cache (hazard 3.5).
@@ -120,6 +122,7 @@ impl Node {
             measured: None,
             versioned_at: Time::ZERO,
             refused_read: None,
+            is_contended: false,
             write_back_asked_at: Time::ZERO,
             cached_writer_count: 0,
             pages: Pages::default(),

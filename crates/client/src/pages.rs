@@ -268,6 +268,14 @@ impl State {
         }
     }
 
+    /// A WRITE was executed, and no lock covers what it has put into pages: they go before it is answered.
+    pub(crate) fn doubt_pages(&mut self, id: PageCallId) {
+        if let Some(call) = self.traffic.calls.get(&id) {
+            let (node, pages) = (call.node, call.pages);
+            self.note_dropped(node, pages);
+        }
+    }
+
     /// What of these pages may have to be dropped.
     pub(crate) fn pages_within(&self, node: u64, extent: Extent) -> PageSet {
         let filled = self.nodes.get(node).map(|known| known.pages.filled.intersection(extent));

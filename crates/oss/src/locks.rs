@@ -84,7 +84,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     /// `Stale` for an object that was destroyed: nobody gets a lock on it any more.
-    fn check_exists(&self, resource: Resource) -> Result<(), Status> {
+    pub(crate) fn check_exists(&self, resource: Resource) -> Result<(), Status> {
         let Resource::Object(object) = resource else { return Err(Status::Invalid) };
         if rows::is_destroyed(self.meta.as_ref(), &object)? { Err(Status::Stale) } else { Ok(()) }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use store::{Batch, MetaStore, ObjectStore, StoreError};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
 use wire::ost::ObjectAttr;
-use wire::{Callback, Frame, OstReply, Reply, Request};
+use wire::{Callback, Frame, LockGrant, OstReply, Reply, Request};
 
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
 /// its MDT has evicted and that does not know it yet.
@@ -309,8 +309,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CommitReply::AtOnce => {
                 self.core.commit(now, token, batch, Reply::Done, Bytes::new(), &mut effects.core)
             }
-            CommitReply::Written { grant_bytes, attr } => {
-                let reply = Reply::Ost(OstReply::Written { grant_bytes, attr });
+            CommitReply::Written { grant_bytes, attr, lock } => {
+                let reply = Reply::Ost(OstReply::Written { grant_bytes, attr, lock });
                 self.core.commit(now, token, batch, reply, Bytes::new(), &mut effects.core)
             }
             CommitReply::WhenDurable => {
@@ -419,13 +419,14 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 }
 
 /// When the answer of a transaction leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CommitReply {
     AtOnce,
-    /// At once, with what the client may keep back, and the object as it is now.
+    /// At once, with what the client may keep back, the object as it is now, and the lock that was asked for.
     Written {
         grant_bytes: u64,
         attr: Option<ObjectAttr>,
+        lock: Option<LockGrant>,
     },
     WhenDurable,
 }

@@ -64,8 +64,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::Read { object, extent, lock } => {
                 self.op_read(now, token, object, extent, lock, effects)
             }
-            OstRequest::Write { object, offset_bytes, lock, stamp, is_answered } => {
-                let write = write::Write { object, offset_bytes, lock, stamp, is_answered, data };
+            OstRequest::Write { object, offset_bytes, lock, stamp, is_answered, asked } => {
+                let write = write::Write { object, offset_bytes, lock, stamp, is_answered, asked, data };
                 self.op_write(now, token, write, effects)
             }
             OstRequest::Change { object, extent, op, lock, stamp } => {
@@ -172,10 +172,15 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
                 attr.stamp = row.stamp;
             }
         }
-        // The core has answered an error itself.
-        if let Ok(transno) = self.commit(now, token, batch, reply, effects) {
-            self.cancels.on_written(token.client, lock, transno);
-            self.durability.note_change(object, transno);
+        let has_asked = matches!(reply, CommitReply::Written { lock: Some(_), .. });
+        match self.commit(now, token, batch, reply, effects) {
+            Ok(transno) => {
+                self.cancels.on_written(token.client, lock, transno);
+                self.durability.note_change(object, transno);
+            }
+            // The core has answered the error itself, without the lock.
+            Err(_) if has_asked => self.locks.cancel(now.time, token.client, &[lock], &mut effects.locks),
+            Err(_) => {}
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Object requests. File data travel in the frame's `data`.
 
+use crate::lock::LockGrant;
 use crate::mdt::Statfs;
 use base::{Extent, Fid, LockId, ObjectId, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -30,8 +31,17 @@ pub enum OstRequest {
     Read { object: ObjectId, extent: Extent, lock: Option<LockId> } = 1,
     /// Refused with `LockLost` when `lock` does not cover it: no late write of a client that lost its lock gets in.
     /// `stamp` is the time of the write. `is_answered`: the writer was told that it is done, so it may use the reserve.
+    /// `asked`: the writer has no lock, and asks for `lock`, PW, over this; `WouldBlock` and nothing is written if somebody is
+    /// in the way of it.
     /// -> Written
-    Write { object: ObjectId, offset_bytes: u64, lock: LockId, stamp: WallTime, is_answered: bool } = 2,
+    Write {
+        object: ObjectId,
+        offset_bytes: u64,
+        lock: LockId,
+        stamp: WallTime,
+        is_answered: bool,
+        asked: Option<Extent>,
+    } = 2,
     /// Under a PW lock, as Write. -> Done
     Change { object: ObjectId, extent: Extent, op: ExtentOp, lock: LockId, stamp: WallTime } = 3,
     /// Sizes and times, now, without a lock. -> Attrs
@@ -103,5 +113,7 @@ pub enum OstReply {
     Written {
         grant_bytes: u64,
         attr: Option<ObjectAttr>,
+        /// That was asked for. In an answer from before a restart it says nothing: locks are only in memory.
+        lock: Option<LockGrant>,
     } = 6,
 }

@@ -9,13 +9,14 @@ use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
 use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
+use crate::state::State;
 use base::layout::Piece;
 use base::{Duration, Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
 use rpc::Kind;
 use std::collections::BTreeMap;
 use wire::ost::ExtentOp;
-use wire::{LockMode, OstReply, OstRequest};
+use wire::{LockGrant, LockMode, OstReply, OstRequest};
 
 pub(crate) const O_APPEND: u32 = 0o2000;
 /// Also part of O_SYNC.
@@ -489,6 +490,18 @@ async fn write_file(
     loop {
         be_writer_of(ctx, file, lock_use).await?;
         let has_room = may_wait && make_room(ctx, file, &pieces).await;
+        if !has_room
+            && let [piece] = &pieces[..]
+            && let Some(asked) = begin_asking(ctx, file, piece, lock_use)
+        {
+            match write_asking(ctx, file, (piece, &data), asked, lock_use).await {
+                // The node says now that locks on it are waited for.
+                Err(Status::WouldBlock) => {}
+                Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => tries += 1,
+                result => return result,
+            }
+            continue;
+        }
         let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 // Nobody else waits for locks while this waits for the MDT.
@@ -518,6 +531,76 @@ async fn write_file(
         }
         tries += 1;
     }
+}
+
+/// A lock that comes with the write, if none is held or was refused before.
+fn begin_asking(ctx: &Ctx, file: &File, piece: &Piece, lock_use: LockUse) -> Option<Pin> {
+    let target = file.target(piece.stripe).ok()?;
+    ctx.with(|state| {
+        let is_contended = state.nodes.by_fid(file.fid).is_none_or(|node| node.is_contended);
+        if lock_use == LockUse::WriteBack || is_contended || state.obstacle_to_write(file.fid).is_some() {
+            return None;
+        }
+        let asked = state.begin_asking_with_write(target, file.layout.object(piece.stripe))?;
+        if let LockUse::Pages(call) = lock_use {
+            state.page_call_waits(call);
+        }
+        // Every change of data begins so.
+        state.note_data_change(file.fid);
+        Some(asked)
+    })
+}
+
+/// Writes a piece, and asks for the lock to do so in the same request.
+///
+/// # Errors
+/// `WouldBlock` when somebody is in the way of the lock, and nothing was written.
+async fn write_asking(
+    ctx: &Ctx,
+    file: &File,
+    (piece, data): (&Piece, &Bytes),
+    asked: Pin,
+    lock_use: LockUse,
+) -> Outcome<()> {
+    let object = file.layout.object(piece.stripe);
+    let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
+    let request = OstRequest::Write {
+        object,
+        offset_bytes: piece.object_extent.start,
+        lock: asked.lock,
+        stamp,
+        is_answered: false,
+        asked: Some(pages_of(piece.object_extent)),
+    };
+    let result = ctx.ost(asked.target, request, data.clone(), Kind::Modifying).await;
+    let pin =
+        ctx.with(|state| state.end_asking(asked, (object, LockMode::Pw), granted(state, asked, &result)));
+    if result == Err(Status::WouldBlock) {
+        ctx.with(|state| state.nodes.get_or_new(file.fid).is_contended = true);
+        return Err(Status::WouldBlock);
+    }
+    if let LockUse::Pages(call) = lock_use {
+        ctx.with(|state| {
+            state.page_call_moves(call);
+            if pin.is_none() {
+                state.doubt_pages(call);
+            }
+        });
+    }
+    let outcome = note_write(ctx, file.fid, before, vec![(asked.target, result)]);
+    if let Some(pin) = pin {
+        ctx.with(|state| state.unpin(pin));
+    }
+    note_written(ctx, file, outcome.as_ref().ok());
+    outcome.map(drop)
+}
+
+/// The lock that came with the answer to a write. None came with an answer that was given before a restart and is only told again:
+/// the OST has forgotten it, and this client did not name it.
+fn granted(state: &State, asked: Pin, result: &Outcome<OstAnswer>) -> Option<LockGrant> {
+    let Ok((Some(OstReply::Written { lock, .. }), _, transno)) = result else { return None };
+    let epoch = state.connections.get(&asked.target)?.import.target_epoch();
+    lock.clone().filter(|_| transno.epoch() == epoch)
 }
 
 fn note_written(ctx: &Ctx, file: &File, written: Option<&Option<Written>>) {
@@ -558,6 +641,7 @@ async fn write_pieces(
             lock: pin.lock,
             stamp,
             is_answered: false,
+            asked: None,
         };
         let (ctx, target) = (ctx.clone(), pin.target);
         requests.push(async move { (target, ctx.ost(target, request, part, Kind::Modifying).await) });

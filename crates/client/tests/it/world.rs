@@ -514,9 +514,10 @@ impl World {
 
 fn put_wrong_lock(frame: &mut Frame) {
     if let Ok(Request::Ost(mut request)) = Request::from_bytes(&frame.body)
-        && let OstRequest::Write { lock, .. } = &mut request
+        && let OstRequest::Write { lock, asked, .. } = &mut request
     {
         *lock = base::LockId(u64::MAX);
+        *asked = None;
         frame.body = Request::Ost(request).to_bytes();
     }
 }

@@ -5,9 +5,11 @@ use crate::machine::{CommitReply, Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
+use ldlm::{EnqueueRequest, Enqueued};
 use store::{MetaStore, ObjectStore};
 use target::Token;
 use wire::ost::ObjectAttr;
+use wire::{LockGrant, LockMode, LockPolicy, Resource};
 
 pub(super) struct Write {
     pub object: ObjectId,
@@ -15,6 +17,7 @@ pub(super) struct Write {
     pub lock: LockId,
     pub stamp: WallTime,
     pub is_answered: bool,
+    pub asked: Option<Extent>,
     pub data: Bytes,
 }
 
@@ -26,14 +29,69 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         write: Write,
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        let Write { object, offset_bytes, lock, stamp, is_answered, data } = write;
-        let byte_count = data.len() as u64;
-        if data.is_empty() {
+        let byte_count = write.data.len() as u64;
+        if write.data.is_empty() {
             return Err(Status::Invalid);
         }
-        if offset_bytes.checked_add(byte_count).is_none_or(|end| end > OBJECT_BYTES_MAX) {
+        if write.offset_bytes.checked_add(byte_count).is_none_or(|end| end > OBJECT_BYTES_MAX) {
             return Err(Status::TooBig);
         }
+        let (object, lock) = (write.object, write.lock);
+        // A replay's lock comes back as the client's others do.
+        let asked = write.asked.filter(|_| token.replay.is_none());
+        let grant = match asked {
+            Some(extent) => Some(self.grant_for_write(now, token, object, (lock, extent), effects)?),
+            None => None,
+        };
+        let has_asked = grant.is_some();
+        let done = self.write_locked(now, token, write, grant, effects);
+        if has_asked && done.is_err() {
+            self.locks.cancel(now.time, token.client, &[lock], &mut effects.locks);
+        }
+        done
+    }
+
+    /// The lock that comes with a write, at once or not at all.
+    fn grant_for_write(
+        &mut self,
+        now: Now,
+        token: Token,
+        object: ObjectId,
+        (lock, extent): (LockId, Extent),
+        effects: &mut Effects,
+    ) -> Result<LockGrant, Status> {
+        let resource = Resource::Object(object);
+        self.check_exists(resource)?;
+        if self.locks.grant_of(token.client, lock).is_some() {
+            return Err(Status::Invalid);
+        }
+        let request = EnqueueRequest {
+            holder: token.client,
+            lock,
+            resource,
+            mode: LockMode::Pw,
+            policy: LockPolicy::Extent(extent),
+            can_wait: false,
+        };
+        match self.locks.enqueue(now.time, request, &mut effects.locks) {
+            Enqueued::Granted(grant) => Ok(grant),
+            Enqueued::Denied(status) => Err(status),
+            // It was asked for before, by itself.
+            Enqueued::Waiting => Err(Status::Invalid),
+        }
+    }
+
+    /// The client has the lock, or is to get it with the answer (`grant`).
+    fn write_locked(
+        &mut self,
+        now: Now,
+        token: Token,
+        write: Write,
+        grant: Option<LockGrant>,
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        let Write { object, offset_bytes, lock, stamp, is_answered, data, asked: _ } = write;
+        let byte_count = data.len() as u64;
         let target = self.check_write(token, object, lock, Extent::at(offset_bytes, byte_count))?;
         let space = self.objects.space();
         if !is_answered && token.replay.is_none() {
@@ -51,7 +109,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             Target::Gone(_) => None,
             Target::There | Target::New => self.written_attr(token, object),
         };
-        let reply = CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space), attr };
+        let reply =
+            CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space), attr, lock: grant };
         self.commit_change(now, token, (object, &target), (lock, stamp), reply, effects)
     }
 

@@ -301,6 +301,7 @@ impl World {
             lock,
             stamp: self.now.wall,
             is_answered: false,
+            asked: None,
         })
     }
 

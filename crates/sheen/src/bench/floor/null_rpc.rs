@@ -180,6 +180,7 @@ fn to_rpc(request: &fuse::Request) -> (Request, Bytes, Kind) {
                 lock: LockId::default(),
                 stamp: WallTime::default(),
                 is_answered: false,
+                asked: None,
             };
             return (Request::Ost(body), write.data.clone(), Kind::Modifying);
         }
