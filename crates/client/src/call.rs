@@ -20,6 +20,8 @@ pub const ROOT_NODE: u64 = 1;
 pub struct OpenMode {
     /// The kernel keeps no pages for this handle (`FOPEN_DIRECT_IO`).
     pub is_direct: bool,
+    /// It may have several writes inside of the file on their way (`FOPEN_PARALLEL_DIRECT_WRITES`).
+    pub is_parallel: bool,
     /// Pages that the kernel has are still good (`FOPEN_KEEP_CACHE`).
     pub keeps_cache: bool,
 }

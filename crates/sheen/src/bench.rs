@@ -43,6 +43,8 @@ pub enum What {
     Io(Options),
     /// Data: 1 MiB after the other through the page cache and past it (O_DIRECT), writes with fsync
     Stream(Options),
+    /// Blocks of 4 KiB at random past the page cache (O_DIRECT), 1, 4 and 16 at a time, writes with fsync
+    Direct(Options),
     /// What `ls -l` does to a directory, cold and warm
     Ls(Options),
     /// Processes that map one file, cold: front to back, a part of every MiB, pages at random
@@ -83,13 +85,13 @@ pub struct Common {
 pub struct Options {
     #[command(flatten)]
     pub common: Common,
-    /// Processes at a time [default: 1,2,4; stream: 1,4; ls: 1]
+    /// Processes at a time [default: 1,2,4; stream: 1,4; direct, ls: 1]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
     pub procs: Vec<u32>,
     /// Files per process, or in the directory that is listed
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub files: u32,
-    /// MiB per process that `io` and `stream` write and read
+    /// MiB per process that `io` and `stream` write and read; `direct` touches a sixteenth of its file
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub mib: u32,
     /// `md`: all processes in one directory, instead of one for each
@@ -151,6 +153,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Md(options) => simple(Kind::Md, options, &[1, 2, 4]),
         What::Io(options) => simple(Kind::Io, options, &[1, 2, 4]),
         What::Stream(options) => simple(Kind::Stream, options, &[1, 4]),
+        What::Direct(options) => simple(Kind::Direct, options, &[1]),
         What::Ls(options) => simple(Kind::Ls, options, &[1]),
         What::Mmap(options) => mmap(options),
         What::Tree(options) => tree(options),

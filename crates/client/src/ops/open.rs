@@ -126,7 +126,8 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
     let is_direct =
         ctx.with(|state| state.handles.get(&args.handle.0).is_some_and(|handle| handle.is_direct));
     // Pages leave with their locks, so what is still there is good.
-    OpenMode { is_direct, keeps_cache: !is_direct }
+    // Only who writes past the cache by his own wish may write at several places at a time.
+    OpenMode { is_direct, is_parallel: flags & O_DIRECT != 0, keeps_cache: !is_direct }
 }
 
 pub(crate) async fn create_open(

@@ -86,7 +86,7 @@ impl Place {
             Kind::Ls => self.fill_directory(plan)?,
             Kind::Mmap => self.fill_mapped(plan)?,
             Kind::Walk | Kind::Move => self.fill_tree(plan)?,
-            Kind::Md | Kind::Io | Kind::Stream | Kind::Small => return Ok(()),
+            Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small => return Ok(()),
         }
         sys::write_pages(&self.work).with_context(|| format!("cannot sync {}", self.work.display()))
     }

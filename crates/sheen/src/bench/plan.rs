@@ -31,6 +31,8 @@ pub enum Kind {
     Md,
     Io,
     Stream,
+    /// Small blocks past the page cache.
+    Direct,
     Ls,
     Mmap,
     /// Small files, by processes of ours.
@@ -90,6 +92,11 @@ pub enum Step {
     StreamIn {
         is_direct: bool,
     },
+    /// Blocks of 4 KiB at random past the page cache, so many at a time.
+    Direct {
+        is_write: bool,
+        depth: u32,
+    },
     List,
     Map(Pattern),
     /// Create, write 4 KiB, close.
@@ -137,6 +144,15 @@ const STREAM: &[Phase] = &[
     data("read 1M direct", Step::StreamIn { is_direct: true }),
 ];
 
+const DIRECT: &[Phase] = &[
+    names("write 4K, 1 at a time", Step::Direct { is_write: true, depth: 1 }),
+    names("write 4K, 4", Step::Direct { is_write: true, depth: 4 }),
+    names("write 4K, 16", Step::Direct { is_write: true, depth: 16 }),
+    names("read 4K, 1 at a time", Step::Direct { is_write: false, depth: 1 }),
+    names("read 4K, 4", Step::Direct { is_write: false, depth: 4 }),
+    names("read 4K, 16", Step::Direct { is_write: false, depth: 16 }),
+];
+
 const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
 
 const MMAP: &[Phase] = &[
@@ -181,6 +197,7 @@ impl Kind {
             Kind::Md => "md",
             Kind::Io => "io",
             Kind::Stream => "stream",
+            Kind::Direct => "direct",
             Kind::Ls => "ls",
             Kind::Mmap => "mmap",
             Kind::Small => "small",
@@ -194,6 +211,7 @@ impl Kind {
             Kind::Md => MD,
             Kind::Io => IO,
             Kind::Stream => STREAM,
+            Kind::Direct => DIRECT,
             Kind::Ls => LS,
             Kind::Mmap => MMAP,
             Kind::Small => SMALL,
@@ -206,7 +224,7 @@ impl Kind {
     pub fn has_fixture(self) -> bool {
         match self {
             Kind::Ls | Kind::Mmap | Kind::Walk | Kind::Move => true,
-            Kind::Md | Kind::Io | Kind::Stream | Kind::Small => false,
+            Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small => false,
         }
     }
 }
@@ -259,7 +277,7 @@ impl Plan {
 
     pub fn amount(&self) -> String {
         match self.kind {
-            Kind::Io | Kind::Stream => format!("{} MiB per process", self.mib),
+            Kind::Io | Kind::Stream | Kind::Direct => format!("{} MiB per process", self.mib),
             Kind::Mmap => format!("a file of {} MiB", self.mib),
             Kind::Md if self.is_shared => {
                 format!("{} files of each process in one directory", self.file_count)

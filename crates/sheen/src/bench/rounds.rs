@@ -66,7 +66,9 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
 fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
     match plan.kind {
         Kind::Walk | Kind::Move => tool_round(plan, place),
-        Kind::Md | Kind::Io | Kind::Stream | Kind::Ls | Kind::Mmap | Kind::Small => round(plan, procs, place),
+        Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Ls | Kind::Mmap | Kind::Small => {
+            round(plan, procs, place)
+        }
     }
 }
 

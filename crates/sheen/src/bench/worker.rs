@@ -93,6 +93,9 @@ impl Worker {
         match step {
             Step::Read { .. } => drop_cached(&self.data_path())?,
             Step::StreamIn { is_direct } => drop_cached(&self.stream_path(is_direct))?,
+            Step::Direct { .. } if !self.stream_path(true).exists() => {
+                self.stream_out(true)?;
+            }
             Step::Mkdir
             | Step::Create
             | Step::Stat
@@ -103,6 +106,7 @@ impl Worker {
             | Step::CreateUnlink
             | Step::Write { .. }
             | Step::StreamOut { .. }
+            | Step::Direct { .. }
             | Step::List
             | Step::Map(_)
             | Step::WriteFile
@@ -127,6 +131,7 @@ impl Worker {
             Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
             Step::StreamOut { is_direct } => self.stream_out(is_direct),
             Step::StreamIn { is_direct } => self.stream_in(is_direct),
+            Step::Direct { is_write, depth } => self.direct(is_write, depth),
             Step::List => list(&self.dir),
             Step::Map(pattern) => self.map(pattern),
             Step::WriteFile => self.for_each("s", |path| self.write_file(path)),
@@ -223,6 +228,25 @@ impl Worker {
         Ok(self.size_bytes)
     }
 
+    /// As many threads as are to be in flight, each of which waits for its own; a write is over when fsync is.
+    fn direct(&mut self, is_write: bool, depth: u32) -> Result<u64> {
+        let offsets = self.offsets(BLOCK, true);
+        let file = stream_options(true).read(true).write(true).open(self.stream_path(true))?;
+        let part = offsets.len().div_ceil(depth as usize);
+        std::thread::scope(|scope| {
+            let file = &file;
+            let begin = |offsets| scope.spawn(move || move_blocks(file, offsets, is_write));
+            let threads: Vec<_> = offsets.chunks(part).map(begin).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread panicked")))
+            })
+        })?;
+        if is_write {
+            file.sync_all()?;
+        }
+        Ok(offsets.len() as u64)
+    }
+
     fn read(&mut self, block_bytes: u64, is_random: bool) -> Result<u64> {
         let offsets = self.offsets(block_bytes, is_random);
         let file = File::open(self.data_path())?;
@@ -238,6 +262,20 @@ fn drop_cached(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(sys::drop_pages(&file)?)
+}
+
+fn move_blocks(file: &File, offsets: &[u64], is_write: bool) -> std::io::Result<()> {
+    let mut buffer = vec![0x5a; 2 * BLOCK as usize];
+    let start = buffer.as_ptr().align_offset(BLOCK as usize);
+    let block = &mut buffer[start..start + BLOCK as usize];
+    for offset in offsets {
+        if is_write {
+            file.write_all_at(block, *offset)?;
+        } else {
+            file.read_exact_at(block, *offset)?;
+        }
+    }
+    Ok(())
 }
 
 /// The part of a buffer with room for it that O_DIRECT takes anywhere.

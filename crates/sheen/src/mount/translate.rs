@@ -250,7 +250,9 @@ fn fuse_lock(lock: Option<FileLock>) -> Lock {
 
 fn open_flags(mode: OpenMode) -> u32 {
     let flag = |is_set, bit| if is_set { bit } else { 0 };
-    flag(mode.is_direct, fopen::DIRECT_IO) | flag(mode.keeps_cache, fopen::KEEP_CACHE)
+    flag(mode.is_direct, fopen::DIRECT_IO)
+        | flag(mode.is_parallel, fopen::PARALLEL_DIRECT_WRITES)
+        | flag(mode.keeps_cache, fopen::KEEP_CACHE)
 }
 
 fn entry_out(entry: &EntryAnswer) -> EntryOut {

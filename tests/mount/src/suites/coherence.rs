@@ -4,6 +4,7 @@
 use crate::case::{Bed, Case, Suite};
 
 mod contents;
+mod direct;
 mod hazards;
 mod names;
 mod races;
@@ -53,6 +54,7 @@ static CASES: &[Case] = &[
     Case { name: "link_unlink_race", seconds: 240, run: races::link_unlink },
     Case { name: "append_race", seconds: 240, run: races::append },
     Case { name: "disjoint_writes_race", seconds: 240, run: races::disjoint_writes },
+    Case { name: "direct_writes_side_by_side", seconds: 120, run: direct::side_by_side },
     Case { name: "reads_and_writes_across_stripes", seconds: 240, run: races::across_stripes },
     Case { name: "counter_under_flock", seconds: 240, run: races::counter_flock },
     Case { name: "counter_under_posix_lock", seconds: 240, run: races::counter_posix },
