@@ -123,6 +123,8 @@ pub(crate) struct Ahead {
     pub(crate) bounds: ReadAheadBounds,
     pub(crate) stats: ReadAheadStats,
     files: BTreeMap<Fid, FileWindows>,
+    /// Files that have windows.
+    holder_count: u64,
     byte_count: u64,
     last_number: u64,
 }
@@ -160,6 +162,7 @@ impl Ahead {
     pub(crate) fn forget(&mut self, fid: Fid) {
         let Some(file) = self.files.remove(&fid) else { return };
         self.byte_count -= file.byte_count;
+        self.holder_count -= u64::from(file.byte_count > 0);
         self.stats.discarded_page_count +=
             file.windows.values().map(Window::unserved_byte_count).sum::<u64>() / PAGE_BYTES;
     }
@@ -177,37 +180,61 @@ impl Ahead {
         }
     }
 
+    fn insert_window(&mut self, object: ObjectId, window: Window) {
+        let (start, byte_count) = (window.extent.start, window.extent.byte_count());
+        self.last_number = self.last_number.max(window.number);
+        let file = self.files.entry(object.fid).or_default();
+        self.holder_count += u64::from(file.byte_count == 0);
+        file.byte_count += byte_count;
+        self.byte_count += byte_count;
+        let former = file.windows.insert((object, start), window);
+        assert!(former.is_none(), "windows do not overlap");
+    }
+
     fn drop_window(&mut self, object: ObjectId, start: u64) {
         let Some(file) = self.files.get_mut(&object.fid) else { return };
         let Some(window) = file.windows.remove(&(object, start)) else { return };
         file.byte_count -= window.extent.byte_count();
         self.byte_count -= window.extent.byte_count();
+        self.holder_count -= u64::from(file.byte_count == 0);
         self.stats.discarded_page_count += window.unserved_byte_count() / PAGE_BYTES;
     }
 
-    /// Bytes that one file may have: all that have some share alike.
-    fn file_byte_count_max(&self) -> u64 {
-        let share = self.bounds.byte_count / (self.files.len() as u64).max(1);
-        self.bounds.file_byte_count.min(share)
+    /// Bytes that one file may have: all that have windows share alike, and less than two windows is of no use.
+    fn file_byte_count_max(&self, fid: Fid) -> u64 {
+        let is_new = self.files.get(&fid).is_none_or(|file| file.byte_count == 0);
+        let share = self.bounds.byte_count / (self.holder_count + u64::from(is_new)).max(1);
+        self.bounds.file_byte_count.min(share.max(2 * WINDOW_BYTES)).min(self.bounds.byte_count)
     }
 
-    /// Drops the oldest windows of a file that are no part of `kept` until there is room.
+    /// Drops windows until there is room for one of a file. Beyond its share it gives up its own oldest that are no part of `kept`;
+    /// otherwise who has more than that gives up his, and if nobody has, the oldest of all goes.
     fn make_room(&mut self, fid: Fid, byte_count: u64, kept: &dyn Fn(ObjectId, Extent) -> bool) -> bool {
-        let byte_count_max = self.file_byte_count_max();
+        let byte_count_max = self.file_byte_count_max(fid);
         loop {
             let Some(file) = self.files.get(&fid) else { return false };
-            let has_room = file.byte_count + byte_count <= byte_count_max
-                && self.byte_count + byte_count <= self.bounds.byte_count;
-            if has_room {
+            let is_within_share = file.byte_count + byte_count <= byte_count_max;
+            if is_within_share && self.byte_count + byte_count <= self.bounds.byte_count {
                 return true;
             }
-            let can_go = |(_, window): &(&(ObjectId, u64), &Window)| matches!(window.body, Body::Here(_));
-            let own = file.windows.iter().filter(can_go);
-            let own = own.filter(|((object, _), window)| !kept(*object, window.extent));
-            let oldest = own.min_by_key(|(_, window)| window.number).map(|(key, _)| *key);
-            let Some((object, start)) = oldest else { return false };
+            let oldest = if is_within_share {
+                let others = self.files.iter().filter(|(other, _)| **other != fid);
+                let of_others = others.filter_map(|(_, other)| other.oldest(&|_, _| false));
+                let of_all = of_others.chain(file.oldest(kept));
+                self.oldest_beyond_share(byte_count_max).or_else(|| of_all.min())
+            } else {
+                file.oldest(kept)
+            };
+            let Some((object, start)) = oldest.map(|(_, key)| key) else { return false };
             self.drop_window(object, start);
         }
+    }
+
+    /// The oldest window of the file that has the most, if that is more than its share.
+    fn oldest_beyond_share(&self, byte_count_max: u64) -> Option<(u64, (ObjectId, u64))> {
+        let beyond = self.files.values().filter(|file| file.byte_count > byte_count_max);
+        let with_oldest = beyond.filter_map(|file| Some((file.byte_count, file.oldest(&|_, _| false)?)));
+        with_oldest.max_by_key(|(byte_count, _)| *byte_count).map(|(_, oldest)| oldest)
     }
 }
 
@@ -219,10 +246,19 @@ impl Ahead {
         let byte_count: u64 = self.files.values().map(sum).sum();
         assert_eq!(self.byte_count, byte_count, "windows are counted as they come and go");
         assert!(self.files.values().all(|file| file.byte_count == sum(file)), "also those of each file");
+        let holder_count = self.files.values().filter(|file| file.byte_count > 0).count() as u64;
+        assert_eq!(self.holder_count, holder_count, "and who has any");
     }
 }
 
 impl FileWindows {
+    /// The window that is here and was asked for first, of those that are no part of `kept`: its number and its key.
+    fn oldest(&self, kept: &dyn Fn(ObjectId, Extent) -> bool) -> Option<(u64, (ObjectId, u64))> {
+        let here = self.windows.iter().filter(|(_, window)| matches!(window.body, Body::Here(_)));
+        let can_go = here.filter(|((object, _), window)| !kept(*object, window.extent));
+        can_go.map(|(key, window)| (window.number, *key)).min()
+    }
+
     /// How far ahead of its reader a stream is: twice what is read while a window is on its way.
     fn ahead_bytes(&self, byte_count_max: u64) -> u64 {
         let on_its_way = self.pace.as_ref().map_or(0, |pace| {
@@ -281,7 +317,7 @@ impl State {
         let size_bytes = attr.map_or(0, |attr| attr.size_bytes).max(extent.end);
         let is_size_known = attr.is_some_and(is_strict);
         self.ahead.files.entry(file.fid).or_default();
-        let byte_count_max = self.ahead.file_byte_count_max();
+        let byte_count_max = self.ahead.file_byte_count_max(file.fid);
         let bounds = self.ahead.bounds;
         let Some(known) = self.ahead.files.get_mut(&file.fid) else { return Plan::Plain };
         let scope = Scope {
@@ -348,8 +384,7 @@ impl State {
             return None;
         }
         let ahead = &mut self.ahead;
-        ahead.last_number += 1;
-        let number = ahead.last_number;
+        let number = ahead.last_number + 1;
         let window = Window {
             number,
             extent,
@@ -358,12 +393,8 @@ impl State {
             body: Body::Coming(Vec::new()),
             served_byte_count: 0,
         };
-        ahead.byte_count += extent.byte_count();
         ahead.stats.window_pages.add(extent.byte_count().div_ceil(PAGE_BYTES));
-        let file = ahead.files.entry(object.fid).or_default();
-        file.byte_count += extent.byte_count();
-        let former = file.windows.insert((object, extent.start), window);
-        assert!(former.is_none(), "windows do not overlap");
+        ahead.insert_window(object, window);
         Some(Fetch { object, extent, pin, number, asked })
     }
 
@@ -608,3 +639,6 @@ pub(crate) async fn read_windowed(ctx: &Ctx, file: &File, piece: &Piece, pin: Pi
 
 /// What a refused read is answered.
 pub(crate) const REFUSAL: Status = Status::WouldBlock;
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,11 @@ struct Line {
 fn common(words: &[&str]) -> Common {
     let line = Line::try_parse_from([&["bench"], words].concat()).expect("a command");
     match line.bench.what {
-        What::Md(options) | What::Io(options) | What::Stream(options) | What::Ls(options) => options.common,
+        What::Md(options)
+        | What::Io(options)
+        | What::Stream(options)
+        | What::Direct(options)
+        | What::Ls(options) => options.common,
         What::Mmap(options) => options.common,
         What::Tree(options) => options.common,
         What::Fill(_) | What::Worker(_) | What::NullMount(_) => panic!("that measures nothing"),

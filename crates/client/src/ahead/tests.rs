@@ -1,0 +1,124 @@
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const ANY: u64 = u64::MAX;
+
+fn after(millis: u64) -> Time {
+    Time(0).after(Duration::from_millis(millis))
+}
+
+/// A file of which so many MiB were read in each of two 100 ms, windows taking `delay` of them.
+fn read_at(mib_per_tenth: u64, delay: Duration) -> FileWindows {
+    let mut file = FileWindows::default();
+    file.note_delay(after(0), delay);
+    for tenth in 1..=2 {
+        file.note_served(after(tenth * 100), mib_per_tenth * MIB);
+    }
+    file
+}
+
+#[test]
+fn a_window_is_twice_what_is_read_while_it_is_on_its_way() {
+    let file = read_at(100, Duration::from_millis(50));
+    assert_eq!(file.ahead_bytes(ANY), 100 * MIB);
+    let file = read_at(100, Duration::from_millis(20));
+    assert_eq!(file.ahead_bytes(ANY), 40 * MIB);
+    let file = read_at(200, Duration::from_millis(20));
+    assert_eq!(file.ahead_bytes(ANY), 80 * MIB);
+}
+
+#[test]
+fn a_window_is_neither_too_small_nor_beyond_the_bounds_of_its_file() {
+    assert_eq!(FileWindows::default().ahead_bytes(ANY), AHEAD_BYTES_MIN, "nothing is known");
+    assert_eq!(read_at(100, Duration::from_millis(1)).ahead_bytes(ANY), AHEAD_BYTES_MIN);
+    assert_eq!(read_at(100, Duration::from_millis(50)).ahead_bytes(4 * MIB), 4 * MIB);
+}
+
+#[test]
+fn one_window_that_took_long_changes_nothing_and_many_do() {
+    let mut file = read_at(100, Duration::from_millis(20));
+    file.note_delay(after(300), Duration::from_millis(80));
+    assert!(file.ahead_bytes(ANY) < 42 * MIB);
+    for _ in 0..200 {
+        file.note_delay(after(300), Duration::from_millis(80));
+    }
+    assert_eq!(file.ahead_bytes(ANY), 160 * MIB);
+}
+
+fn object(number: u32) -> ObjectId {
+    ObjectId { fid: Fid { seq: 1, oid: number, ver: 0 }, component: 0, stripe: 0 }
+}
+
+fn ahead(mib: u64, file_mib: u64) -> Ahead {
+    let bounds = ReadAheadBounds {
+        byte_count: mib * MIB,
+        file_byte_count: file_mib * MIB,
+        ..ReadAheadBounds::default()
+    };
+    Ahead { bounds, ..Ahead::default() }
+}
+
+/// Asks for the next window of a MiB of a file, which comes at once.
+fn read_next(ahead: &mut Ahead, number: u32) -> bool {
+    let object = object(number);
+    ahead.files.entry(object.fid).or_default();
+    let has_room = ahead.make_room(object.fid, MIB, &|_, _| false);
+    if has_room {
+        let next = ahead.last_number + 1;
+        let window = Window {
+            // No two are at the same place.
+            extent: Extent::at(next * MIB, MIB),
+            number: next,
+            lock: LockId(1),
+            data_changed_at: 0,
+            body: Body::Here(Bytes::from_static(&[0; MIB as usize])),
+            served_byte_count: 0,
+        };
+        ahead.insert_window(object, window);
+    }
+    ahead.check();
+    has_room
+}
+
+fn mib_of(ahead: &Ahead, number: u32) -> u64 {
+    ahead.files.get(&object(number).fid).map_or(0, |file| file.byte_count / MIB)
+}
+
+#[test]
+fn a_file_that_comes_later_gets_its_share_of_one_that_rests() {
+    let mut ahead = ahead(8, 8);
+    (0..8).for_each(|_| assert!(read_next(&mut ahead, 1)));
+    (0..4).for_each(|_| assert!(read_next(&mut ahead, 2)));
+    assert_eq!((mib_of(&ahead, 1), mib_of(&ahead, 2)), (4, 4));
+    let first = ahead.files[&object(1).fid].windows.keys().next().copied();
+    assert_eq!(first, Some((object(1), 5 * MIB)), "the oldest have gone");
+    // From now on each makes room for itself.
+    (0..9).for_each(|_| assert!(read_next(&mut ahead, 2)));
+    assert_eq!((mib_of(&ahead, 1), mib_of(&ahead, 2)), (4, 4));
+}
+
+#[test]
+fn a_file_stays_within_its_own_bound_when_it_is_alone() {
+    let mut ahead = ahead(64, 4);
+    (0..9).for_each(|_| assert!(read_next(&mut ahead, 1)));
+    assert_eq!(mib_of(&ahead, 1), 4);
+}
+
+#[test]
+fn many_files_that_rest_leave_two_windows_to_one_that_is_read() {
+    let mut ahead = ahead(16, 8);
+    (1..=100).for_each(|number| assert!(read_next(&mut ahead, number)));
+    assert_eq!(ahead.byte_count, 16 * MIB);
+    (0..9).for_each(|_| assert!(read_next(&mut ahead, 101)));
+    assert_eq!((mib_of(&ahead, 101), ahead.byte_count), (2, 16 * MIB));
+}
+
+#[test]
+fn files_that_have_no_windows_take_no_share() {
+    let mut ahead = ahead(8, 8);
+    for number in 1..=100 {
+        ahead.files.entry(object(number).fid).or_default();
+    }
+    (0..9).for_each(|_| assert!(read_next(&mut ahead, 7)));
+    assert_eq!(mib_of(&ahead, 7), 8);
+}
