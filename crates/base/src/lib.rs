@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod attr;
 pub mod buffers;
 pub mod clock;
@@ -17,6 +18,7 @@ pub mod names;
 pub mod rng;
 pub mod status;
 
+pub use advice::Advice;
 pub use attr::{Attr, FileType, SetAttr, SetTime};
 pub use clock::{Duration, Now, Time, WallTime};
 pub use config::{ClusterConfig, TargetConfig};

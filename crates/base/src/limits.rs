@@ -15,6 +15,8 @@ pub const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
 pub const LINK_COUNT_MAX: u32 = 65_000;
 /// File bytes in one bulk RPC (Lustre's default for a 4 MiB RPC).
 pub const BULK_BYTES_MAX: usize = 4 << 20;
+/// Bytes of an object that one advice to an OST is about: what a disk reads in a moment.
+pub const ADVICE_BYTES_MAX: u64 = 16 << 20;
 /// A frame: one bulk and its header and body; nothing larger is read from a socket.
 pub const FRAME_BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest FUSE write and read (`max_pages_limit` 256).

@@ -547,7 +547,7 @@ fn joined(mut parts: Vec<Bytes>) -> Bytes {
 }
 
 /// The extents of a file in each of its objects.
-fn by_object(file: &File, extent: Extent) -> Vec<(u32, Extent)> {
+pub(crate) fn by_object(file: &File, extent: Extent) -> Vec<(u32, Extent)> {
     let mut extents: Vec<(u32, Extent)> = Vec::new();
     for Piece { stripe, object_extent, .. } in file.layout.pieces(extent) {
         match extents.iter_mut().find(|(known, own)| *known == stripe && own.end == object_extent.start) {

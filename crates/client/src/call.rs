@@ -1,6 +1,6 @@
 //! The calls that a mount makes: the operations of FUSE one to one, with node ids of the kernel, and those of `lfs`.
 
-use base::{Attr, Duration, Fid, FileType, Layout, SetTime, TargetId};
+use base::{Advice, Attr, Duration, Extent, Fid, FileType, Layout, SetTime, TargetId};
 use bytes::Bytes;
 use wire::mdt::{FileLock, LayoutHint, Statfs};
 
@@ -137,6 +137,8 @@ pub enum Call {
     /// Everything that this mount has changed is durable. -> Done
     SyncAll,
 
+    /// For the caches of the OSTs that have it. -> Done
+    Advise { node: u64, extent: Extent, advice: Advice },
     /// FID and layout. -> Stripe, or DefaultStripe of a directory
     Getstripe { node: u64 },
     /// Default layout of a directory, or layout of a file without data. -> Done

@@ -1,5 +1,6 @@
 //! Operations: one `async fn` for each call of a mount.
 
+pub(crate) mod advise;
 pub(crate) mod attr;
 pub(crate) mod dir;
 pub(crate) mod flock;
@@ -98,6 +99,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         }
         Call::Access { node, mask: _ } => inode_of(ctx, node).map(|_| Answer::Done),
         Call::SyncAll => sync::sync_all(ctx).await,
+        Call::Advise { node, extent, advice } => advise::advise(ctx, node, extent, advice).await,
         Call::Getstripe { node } => space::getstripe(ctx, node).await,
         Call::Setstripe { node, layout } => space::setstripe(ctx, who, node, layout).await,
         Call::CreateStriped { parent, name, mode, umask, layout } => {
@@ -172,6 +174,7 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::CopyFileRange { .. } => ("copy_file_range", vec![], false),
         Call::Access { .. } => ("access", vec![], true),
         Call::SyncAll => ("sync", vec![], false),
+        Call::Advise { .. } => ("ladvise", vec![], true),
         Call::Getstripe { .. } => ("getstripe", vec![], true),
         Call::Setstripe { .. } => ("setstripe", vec![], false),
         Call::CreateStriped { parent, .. } => ("create", vec![*parent], false),

@@ -412,6 +412,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             OstRequest::Destroy { .. } => "ost_destroy",
             OstRequest::Statfs => "ost_statfs",
             OstRequest::ListObjects { .. } => "ost_list",
+            OstRequest::Advise { .. } => "ost_ladvise",
         },
         Request::Mdt(request) => match request {
             MdtRequest::Lookup { .. } => "mds_lookup",

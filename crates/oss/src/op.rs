@@ -1,5 +1,6 @@
 //! Operations on objects, one file each: what it needs, what it changes, what it answers. None ever waits inside.
 
+mod advise;
 mod change;
 mod destroy;
 mod getattr;
@@ -43,6 +44,7 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         | OstRequest::Getattr { .. }
         | OstRequest::Sync { .. }
         | OstRequest::Statfs
+        | OstRequest::Advise { .. }
         | OstRequest::ListObjects { .. } => Vec::new(),
     }
 }
@@ -79,6 +81,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::Destroy { objects } => self.op_destroy(now, token, &objects, effects),
             OstRequest::Statfs => self.op_statfs(now, token, effects),
             OstRequest::ListObjects { after } => self.op_list(now, token, after, effects),
+            OstRequest::Advise { object, extent, advice } => {
+                self.op_advise(now, token, object, (extent, advice), effects)
+            }
         };
         if let Err(status) = done {
             self.refuse(now, token, status, effects);

@@ -74,6 +74,8 @@ pub struct OssStats {
     pub fallocate_count: u64,
     pub getattr_count: u64,
     pub seek_count: u64,
+    pub will_read_count: u64,
+    pub dont_need_count: u64,
     pub sync_count: u64,
     pub destroy_count: u64,
     pub statfs_count: u64,
@@ -100,7 +102,7 @@ impl OssStats {
 
     /// Names of Lustre's `obdfilter.*.stats` with a count; `read_bytes` and `write_bytes` are `read.bytes` and
     /// `write.bytes`.
-    pub fn operations(&self) -> [(&'static str, u64); 9] {
+    pub fn operations(&self) -> [(&'static str, u64); 11] {
         [
             ("read", self.read.bytes.count),
             ("write", self.write.bytes.count),
@@ -111,6 +113,8 @@ impl OssStats {
             ("sync", self.sync_count),
             ("destroy", self.destroy_count),
             ("statfs", self.statfs_count),
+            ("ladvise_willread", self.will_read_count),
+            ("ladvise_dontneed", self.dont_need_count),
         ]
     }
 }

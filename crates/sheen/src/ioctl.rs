@@ -4,7 +4,7 @@
 //! The buffer goes in and comes out: u32 length (little-endian), then a borsh body. The kernel copies it by the size
 //! in the command, so its bounds are the kernel's to check; the length inside is ours.
 
-use base::{Fid, Layout};
+use base::{Advice, Extent, Fid, Layout};
 use borsh::{BorshDeserialize, BorshSerialize};
 use client::{Answer, Call};
 use wire::mdt::{LayoutHint, Statfs};
@@ -42,6 +42,10 @@ pub enum Ask {
     Df = 7,
     /// Everything that was done through the mount becomes durable.
     Sync = 8,
+    Advise {
+        extent: Extent,
+        advice: Advice,
+    } = 9,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -93,6 +97,8 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::NodeFid => Call::NodeFid { node },
         Ask::Df => Call::DfTargets,
         Ask::Sync => Call::SyncAll,
+        Ask::Advise { extent, advice } if extent.start <= extent.end => Call::Advise { node, extent, advice },
+        Ask::Advise { .. } => return Err(libc::EINVAL),
     };
     Ok((call, Want { out_bytes: ioctl.out_size as usize }))
 }

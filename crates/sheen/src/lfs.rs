@@ -1,5 +1,6 @@
 //! `lfs`: what a mount knows about files and space, in Lustre's words and formats.
 
+mod advice;
 mod layout_text;
 pub mod stripes;
 
@@ -83,6 +84,8 @@ enum LfsCommand {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+    /// Tell the OSTs what of files will be read soon, or will not be
+    Ladvise(advice::Ladvise),
     /// The paths of FIDs
     Fid2path {
         /// Any path in the mount
@@ -127,6 +130,7 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             }
             Ok(())
         }),
+        LfsCommand::Ladvise(ladvise) => ladvise.run(),
         LfsCommand::Fid2path { mount, fids } => fids.iter().try_for_each(|fid| fid2path(mount, fid)),
     }
 }

@@ -6,7 +6,7 @@
 #[cfg(test)]
 pub(crate) mod faults;
 
-use base::Extent;
+use base::{Advice, Extent};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -144,6 +144,30 @@ pub(crate) fn seek(file: &File, offset_bytes: u64, whence: i32) -> io::Result<Op
     }
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
+/// The kernel reads no more than this for one posix_fadvise(2), whatever it is told.
+const ADVICE_STEP_BYTES: u64 = 128 << 10;
+
+/// posix_fadvise(2). Pages that are not on the disk stay.
+pub(crate) fn advise(file: &File, extent: Extent, advice: Advice) -> io::Result<()> {
+    let (advice, step_bytes) = match advice {
+        Advice::WillRead => (libc::POSIX_FADV_WILLNEED, ADVICE_STEP_BYTES),
+        Advice::DontNeed => (libc::POSIX_FADV_DONTNEED, u64::MAX),
+    };
+    let end = extent.end.min(file.metadata()?.len());
+    let mut start = extent.start;
+    while start < end {
+        let byte_count = step_bytes.min(end - start);
+        // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
+        let result =
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), offset(start)?, offset(byte_count)?, advice) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(result));
+        }
+        start += byte_count;
+    }
+    Ok(())
 }
 
 /// fallocate(2) that clears; where a file system cannot zero a range, a hole that is allocated again does.

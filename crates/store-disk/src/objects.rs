@@ -12,7 +12,7 @@ pub(crate) mod layout;
 
 use crate::device::{self, Syncing};
 use crate::space::space_after_reserve;
-use base::{Extent, ObjectId};
+use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use commit::Changes;
 use handles::Handles;
@@ -326,6 +326,10 @@ impl ObjectStore for ObjectDisk {
 
     fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
         self.shared.existing(id)?.seek(offset_bytes, whence)
+    }
+
+    fn advise(&self, id: &ObjectId, extent: Extent, advice: Advice) -> Result<(), StoreError> {
+        self.shared.existing(id)?.advise(extent, advice)
     }
 
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {

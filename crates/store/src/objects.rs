@@ -1,7 +1,7 @@
 //! The data seam: the bytes of file objects.
 
 use crate::{Space, StoreError};
-use base::{Extent, ObjectId};
+use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,13 @@ pub trait ObjectStore: Send + Sync {
     /// # Errors
     /// `NoObject`.
     fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError>;
+
+    /// Fetches bytes into the cache of the engine, or takes them out of it, as far as that is done without waiting for writes.
+    /// What is not there is left out.
+    ///
+    /// # Errors
+    /// `NoObject`.
+    fn advise(&self, id: &ObjectId, extent: Extent, advice: Advice) -> Result<(), StoreError>;
 
     /// `None` if there is no such object.
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError>;

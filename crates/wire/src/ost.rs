@@ -2,7 +2,7 @@
 
 use crate::lock::LockGrant;
 use crate::mdt::Statfs;
-use base::{Extent, Fid, LockId, ObjectId, Transno, WallTime};
+use base::{Advice, Extent, Fid, LockId, ObjectId, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// What to do with an extent of an object.
@@ -57,6 +57,8 @@ pub enum OstRequest {
     Statfs = 8,
     /// From an MDT: some of the objects behind `after`, in an order of the OST's own. -> Objects
     ListObjects { after: Option<ObjectId> } = 9,
+    /// At most `limits::ADVICE_BYTES_MAX` of it. -> Done
+    Advise { object: ObjectId, extent: Extent, advice: Advice } = 10,
 }
 
 impl OstRequest {

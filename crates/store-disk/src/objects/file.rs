@@ -14,7 +14,7 @@ use super::layout::{
 };
 use crate::device::{self, Syncing, errno};
 use base::buffers::Buffer;
-use base::{Extent, ObjectId};
+use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -705,6 +705,13 @@ impl ObjectFile {
         }
         self.write_data(extent.start, &zeros)?;
         self.set_checksums(inner, block, &[crc32c::crc32c(&whole)])
+    }
+
+    /// Tells the kernel, checksums of the blocks included.
+    pub fn advise(&self, extent: Extent, advice: Advice) -> Result<(), StoreError> {
+        let (start, end) = (stored_offset(extent.start), stored_offset(extent.end));
+        device::advise(&self.file, Extent::new(start, end), advice)
+            .map_err(|error| self.error("advise about an object", &error, extent.start))
     }
 
     pub fn seek(&self, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {

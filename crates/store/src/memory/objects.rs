@@ -4,7 +4,7 @@ use super::SyncMode;
 use super::blocks::{BLOCK_BYTES, Blocks};
 use crate::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
 use base::limits::OBJECT_BYTES_MAX;
-use base::{Extent, ObjectId};
+use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -313,6 +313,10 @@ impl ObjectStore for MemoryObjects {
             Whence::Data => object.seek_data(offset_bytes),
             Whence::Hole => object.seek_hole(offset_bytes),
         })
+    }
+
+    fn advise(&self, id: &ObjectId, _: Extent, _: Advice) -> Result<(), StoreError> {
+        self.state().objects.get(id).map(drop).ok_or(StoreError::NoObject { id: *id })
     }
 
     fn stat(&self, id: &ObjectId) -> Result<Option<ObjectStat>, StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, read, wait_until, write};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, read, wait_until, write};
 use crate::cluster::{Cluster, Shape};
 use crate::sys::{MapKind, Mapping};
 
@@ -19,6 +19,7 @@ static CASES: &[Case] = &[
     Case { name: "targets_are_switched_off", seconds: 90, run: active },
     Case { name: "the_kernel_reads_ahead_as_told", seconds: 90, run: read_ahead },
     Case { name: "mapped_pages_come_without_what_is_between_them", seconds: 120, run: mapped_pages },
+    Case { name: "advice_reaches_the_osts", seconds: 90, run: advice },
     Case { name: "new_files_take_the_default_stripes", seconds: 90, run: stripes },
     Case { name: "a_client_is_evicted", seconds: 90, run: evict },
     Case { name: "permanent_ones_reach_all_and_stay", seconds: 180, run: permanent },
@@ -216,6 +217,37 @@ fn mapped_pages(context: &Context) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// `lfs ladvise` asks each OST once for each 16 MiB of a file that has so many, and changes nothing; bad words do nothing.
+fn advice(context: &Context) -> Result<()> {
+    const MIB: usize = 1 << 20;
+    let cluster = running(context)?;
+    let file = cluster.mount.join("file");
+    let path = file.to_string_lossy().into_owned();
+    let bytes = context.random().bytes(40 * MIB);
+    write(&file, &bytes)?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let counts = || -> Result<[u64; 2]> {
+        let text = value(&cluster, "obdfilter.*.stats")?;
+        Ok(["ladvise_willread", "ladvise_dontneed"].map(|row| samples(&text, row)))
+    };
+    let told = |words: &[&str]| cluster.sheen(&[&["lfs", "ladvise"], words, &[&path]].concat());
+    told(&["-a", "dontneed"])?;
+    expect_eq(counts()?, [0, 3], "the whole file")?;
+    told(&["-a", "willread", "-s", "1M", "-l", "16M"])?;
+    told(&["-a", "willread", "-s", "39M", "-e", "1G"])?;
+    expect_eq(counts()?, [2, 3], "a part, and what is before the end")?;
+    for words in [
+        &["-a", "lockahead"][..],
+        &["-a", "soon"],
+        &["-a", "willread", "-s", "2", "-e", "1"],
+        &["-a", "willread", "-l", "x"],
+    ] {
+        expect(told(words).is_err(), &format!("{words:?} is refused"))?;
+    }
+    expect_eq(counts()?, [2, 3], "what was refused reaches nobody")?;
+    expect_bytes(&fs::read(&file)?, &bytes, "the file")
 }
 
 /// The sum in one row of a `stats` file.
