@@ -312,8 +312,8 @@ impl Machine for Client {
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();
             assert_eq!(held as usize, holds);
-            let closing: u32 = state.closing.values().sum();
-            assert!(closing as usize >= state.closing_handles.len());
+            assert_eq!(state.closing_count, state.closing.values().sum());
+            assert!(state.closing_count as usize >= state.closing_handles.len());
             // Whoever waits is a task; without tasks nobody does.
             if self.executor.task_count() == 0 {
                 assert!(state.calls.is_empty());

@@ -186,11 +186,12 @@ impl State {
             target.kind == TargetKind::Mdt
                 && contact.is_some_and(|contact| now.time >= contact.after(limits::KERNEL_CACHE_LIFE))
         };
-        let silent: BTreeSet<u16> =
-            self.connections.iter().filter(is_silent).map(|(target, _)| target.index).collect();
-        if silent == self.silent_mdts {
+        let silent = self.connections.iter().filter(is_silent).map(|(target, _)| target.index);
+        // Both are in order. Every input comes here, and seldom has anything changed.
+        if silent.clone().eq(self.silent_mdts.iter().copied()) {
             return;
         }
+        let silent: BTreeSet<u16> = silent.collect();
         for (target, connection) in &mut self.connections {
             let mut outputs = Vec::new();
             connection.import.hold_writes(now, silent.clone(), &mut outputs);

@@ -102,6 +102,8 @@ pub(crate) struct State {
     pub(crate) last_handle: u64,
     /// Handles that were released and whose close has not been answered, by node.
     pub(crate) closing: BTreeMap<u64, u32>,
+    /// All of them.
+    pub(crate) closing_count: u32,
     pub(crate) closing_handles: BTreeMap<u64, ClosingHandle>,
     pub(crate) closing_waiters: Vec<Sender<()>>,
     /// Opens whose answers tell of an earlier incarnation of their MDT, until it knows them.
@@ -167,6 +169,7 @@ impl State {
             handles: BTreeMap::new(),
             last_handle: 0,
             closing: BTreeMap::new(),
+            closing_count: 0,
             closing_handles: BTreeMap::new(),
             closing_waiters: Vec::new(),
             reopening: BTreeMap::new(),

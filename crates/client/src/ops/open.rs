@@ -257,9 +257,10 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
             node.cached_writer_count = node.cached_writer_count.saturating_sub(1);
         }
         *state.closing.entry(node_id).or_default() += 1;
+        state.closing_count += 1;
         let closing = ClosingHandle { fid: handle.fid, args: handle.args };
         state.closing_handles.insert(fh, closing);
-        state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX
+        state.closing_count > CLOSING_COUNT_MAX
     });
     let evictions = eviction_count(ctx, handle.fid);
     let closing = close(ctx.clone(), handle, evictions);
@@ -294,6 +295,7 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
     ctx.with(|state| {
         if let Some(count) = state.closing.get_mut(&node_id) {
             *count -= 1;
+            state.closing_count -= 1;
             if *count == 0 {
                 state.closing.remove(&node_id);
             }
@@ -349,7 +351,7 @@ async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
 }
 
 async fn wait_for_data(ctx: &Ctx, fid: Fid) {
-    let is_crowded = ctx.with(|state| state.closing.values().sum::<u32>() > CLOSING_COUNT_MAX);
+    let is_crowded = ctx.with(|state| state.closing_count > CLOSING_COUNT_MAX);
     if is_crowded {
         // A failure shows below as data that are lost.
         let _ = super::sync::sync_data(ctx, fid).await;
