@@ -2,14 +2,22 @@
 //! because they are many or old go together, so that a client with all the locks it may have does not send one for each
 //! that it gets.
 
+use crate::ctx::Ctx;
 use crate::executor::oneshot;
 use crate::state::State;
-use base::{LockId, TargetId};
+use base::{Duration, LockId, TargetId};
 use bytes::Bytes;
+use ldlm::CallbackAnswer;
 use rpc::Kind;
 use std::collections::BTreeSet;
-use wire::{LockRequest, Request};
+use wire::mdt::Entry;
+use wire::{LockRequest, Request, Resource};
 
+/// How long locks on objects of files that are gone are gathered. The MDT has the objects destroyed when that it is gone is
+/// durable, and then each lock would be called back by itself.
+const GONE_INTERVAL: Duration = Duration::from_millis(100);
+/// More than these are left to their callbacks.
+const GONE_COUNT_MAX: usize = 4096;
 /// Locks in one cancel that nobody waits for.
 const TOGETHER_MAX: usize = 256;
 
@@ -29,7 +37,49 @@ impl Cancels {
     }
 }
 
+/// The last name of a file is gone: locks on its objects go back unasked, with those of other files, if nobody has it open here.
+pub(crate) fn give_back_of_gone(ctx: &Ctx, gone: &Entry) {
+    if !ctx.with(|state| state.note_gone(gone)) {
+        return;
+    }
+    let later = ctx.clone();
+    ctx.spawn(async move {
+        later.sleep(GONE_INTERVAL).await;
+        later.with(|state| {
+            for (target, lock) in std::mem::take(&mut state.locks_of_gone) {
+                state.give_back_unasked(target, lock);
+            }
+        });
+    });
+}
+
 impl State {
+    /// Whether these are the first ones.
+    fn note_gone(&mut self, gone: &Entry) -> bool {
+        let Some(node) = self.nodes.by_fid(gone.fid) else { return false };
+        let is_last = gone.attr.as_ref().is_some_and(|attr| attr.link_count == 0) && node.open_count == 0;
+        let Some(layout) = node.layout.as_ref().filter(|_| is_last) else { return false };
+        let had_none = self.locks_of_gone.is_empty();
+        for stripe in layout.stripes() {
+            let Some(target) = layout.stripe(stripe).map(|stripe| TargetId::ost(stripe.ost)) else {
+                continue;
+            };
+            let Some(connection) = self.connections.get(&target) else { continue };
+            let locks = connection.locks.on_resource(Resource::Object(layout.object(stripe)));
+            let room = GONE_COUNT_MAX.saturating_sub(self.locks_of_gone.len());
+            self.locks_of_gone.extend(locks.iter().take(room).map(|lock| (target, *lock)));
+        }
+        had_none && !self.locks_of_gone.is_empty()
+    }
+
+    fn give_back_unasked(&mut self, target: TargetId, lock: LockId) {
+        let Some(connection) = self.connections.get_mut(&target) else { return };
+        let is_unused = connection.locks.get(lock).is_some() && connection.locks.pin_count(lock) == 0;
+        if is_unused && connection.locks.on_callback(lock) == CallbackAnswer::Idle {
+            self.start_unasked_revocation(target, lock);
+        }
+    }
+
     /// Begins to give a lock back that nobody has asked for.
     pub(crate) fn start_unasked_revocation(&mut self, target: TargetId, lock: LockId) {
         self.start_revocation(target, lock);

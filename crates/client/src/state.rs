@@ -135,6 +135,8 @@ pub(crate) struct State {
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
     pub(crate) to_doubt: Vec<PageCallId>,
+    /// Locks on objects of files that are gone, to be given back soon.
+    pub(crate) locks_of_gone: Vec<(TargetId, LockId)>,
     /// Cancels that nobody waits for go together.
     pub(crate) cancels: BTreeMap<TargetId, Cancels>,
     /// Handles to open again in the tail.
@@ -190,6 +192,7 @@ impl State {
             ahead: Ahead::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
+            locks_of_gone: Vec::new(),
             cancels: BTreeMap::new(),
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),

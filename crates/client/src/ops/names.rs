@@ -1,6 +1,7 @@
 //! Changes of names: create, unlink, rename, link.
 
 use crate::call::Answer;
+use crate::cancels::give_back_of_gone;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
 use crate::nodes::ChildrenLock;
@@ -237,6 +238,9 @@ pub(crate) async fn remove(
         }
         forget_name(state, gone, parent, &name, child.as_ref().is_none_or(|child| child.attr.is_none()));
     });
+    if let Some(child) = &child {
+        give_back_of_gone(ctx, child);
+    }
     Ok(Answer::Done)
 }
 
@@ -391,6 +395,9 @@ pub(crate) async fn rename(
             }
         }
     });
+    if let Some(replaced) = &replaced_entry {
+        give_back_of_gone(ctx, replaced);
+    }
     settle_moved(ctx, old, child.map(|entry| entry.fid), new_parent, &new_name).await;
     if flags & RENAME_EXCHANGE != 0 {
         settle_moved(ctx, new, replaced_entry.map(|entry| entry.fid), parent, &name).await;

@@ -2,7 +2,7 @@
 
 use crate::world::{Loss, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId, TargetKind};
-use client::{Answer, Notify};
+use client::{Answer, Call, Notify};
 use std::collections::BTreeMap;
 
 type Counts = BTreeMap<&'static str, u64>;
@@ -133,4 +133,21 @@ fn an_answer_from_before_a_restart_brings_no_lock() {
     assert_eq!(world.mounts[0].notified.len(), before, "there is no lock to call back");
     assert_eq!(world.read(0, file, 0, 4096), [vec![8; 100], vec![7; 3996]].concat());
     assert_eq!(world.attr(0, file.0).size_bytes, 4096);
+}
+
+#[test]
+fn locks_on_files_that_are_removed_go_back_together() {
+    let mut world = World::new(1, 1, 1);
+    for number in 0..20 {
+        world.write_small_file(0, &format!("f{number}"));
+    }
+    world.pass(Duration::from_secs(3));
+    let cost = world.cost(0, |world| {
+        for number in 0..20 {
+            let call = Call::Unlink { parent: TOP, name: format!("f{number}").into_bytes() };
+            assert_eq!(world.call(0, call), Ok(Answer::Done));
+        }
+    });
+    assert_eq!(cost, counts([("mds_unlink", 20), ("ldlm_cancel", 1)]));
+    assert_eq!(world.object_count(0), 0, "the objects are gone");
 }
