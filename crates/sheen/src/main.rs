@@ -31,11 +31,6 @@ mod target_dir;
 mod targets;
 mod up;
 
-/// Requests are made of small pieces that one thread takes and another gives back.
-#[cfg(not(test))]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
