@@ -2,11 +2,13 @@
 
 pub(crate) mod advise;
 pub(crate) mod attr;
+pub(crate) mod copy;
 pub(crate) mod dir;
 pub(crate) mod flock;
 pub(crate) mod io;
 pub(crate) mod names;
 pub(crate) mod open;
+pub(crate) mod seek;
 pub(crate) mod space;
 pub(crate) mod sync;
 pub(crate) mod xattr;
@@ -90,12 +92,14 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Fallocate { node, fh: _, offset_bytes, byte_count, mode } => {
             io::fallocate(ctx, node, offset_bytes, byte_count, mode).await
         }
-        Call::Lseek { node, fh: _, offset_bytes, whence } => io::seek(ctx, node, offset_bytes, whence).await,
+        Call::Lseek { node, fh: _, offset_bytes, whence } => {
+            seek::seek(ctx, node, offset_bytes, whence).await
+        }
         Call::CopyFileRange { node, fh: _, offset_bytes, to_node, to_fh: _, to_offset_bytes, byte_count } => {
-            attr::check_range(to_offset_bytes, byte_count.min(io::COPY_BYTES_MAX))?;
-            let from = io::CopyEnd { node, offset_bytes };
-            let to = io::CopyEnd { node: to_node, offset_bytes: to_offset_bytes };
-            io::copy_range(ctx, from, to, byte_count).await
+            attr::check_range(to_offset_bytes, byte_count.min(copy::COPY_BYTES_MAX))?;
+            let from = copy::CopyEnd { node, offset_bytes };
+            let to = copy::CopyEnd { node: to_node, offset_bytes: to_offset_bytes };
+            copy::copy_range(ctx, from, to, byte_count).await
         }
         Call::Access { node, mask: _ } => inode_of(ctx, node).map(|_| Answer::Done),
         Call::SyncAll => sync::sync_all(ctx).await,

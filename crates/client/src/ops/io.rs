@@ -24,9 +24,6 @@ const O_DSYNC: u32 = 0o10000;
 pub(crate) const O_DIRECT: u32 = 0o40000;
 /// How often an operation starts again after its lock or its session was lost under it.
 const TRY_COUNT_MAX: u32 = 8;
-/// Bytes that one copy_file_range(2) copies at most; the caller asks again for more.
-pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
-const COPY_STEP_BYTES: u64 = 1 << 20;
 /// How long a call that waits for a lock keeps others that are called back. Long against what calls wait for each other,
 /// short against the patience of servers.
 const HOLD_PATIENCE: Duration = Duration::from_millis(3000);
@@ -254,7 +251,13 @@ pub(crate) async fn read(
 }
 
 /// With pages the bytes go into the kernel's page cache, which lives under the lock.
-async fn read_file(ctx: &Ctx, file: &File, extent: Extent, lock_use: LockUse, plan: &Plan) -> Outcome<Bytes> {
+pub(crate) async fn read_file(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    lock_use: LockUse,
+    plan: &Plan,
+) -> Outcome<Bytes> {
     // There is nothing behind the last component, not even zeros.
     let extent = extent.intersection(Extent::new(0, file.layout.end_bytes()));
     if extent.is_empty() {
@@ -473,7 +476,7 @@ fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
     })
 }
 
-async fn write_file(
+pub(crate) async fn write_file(
     ctx: &Ctx,
     file: &File,
     (offset_bytes, data): (u64, Bytes),
@@ -849,82 +852,4 @@ pub(crate) async fn fallocate(
     check_end(&file.layout, end)?;
     change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
     Ok(Answer::Done)
-}
-
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
-
-/// SEEK_DATA and SEEK_HOLE: each object says where its next one is; the nearest in the file counts.
-pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -> Outcome<Answer> {
-    let is_hole = match whence {
-        SEEK_DATA => false,
-        SEEK_HOLE => true,
-        _ => return Err(Status::Invalid),
-    };
-    let file = file(ctx, node).await?;
-    let size_bytes = object_size(ctx, &file).await?.size_bytes;
-    let known = super::attr::current_attr(ctx, file.fid).await?.size_bytes;
-    let size_bytes = size_bytes.max(known);
-    if offset_bytes >= size_bytes {
-        return Err(Status::NoDevice);
-    }
-    let mut nearest = is_hole.then_some(size_bytes);
-    for stripe in file.layout.stripes().filter_map(|stripe| file.layout.stripe(stripe)) {
-        let from = stripe.object_offset_at(offset_bytes);
-        if stripe.file_offset(from) >= stripe.file_extent.end {
-            continue;
-        }
-        let request = OstRequest::Seek { object: stripe.object, offset_bytes: from, is_hole };
-        let (reply, _, _) = ctx.ost(TargetId::ost(stripe.ost), request, Bytes::new(), Kind::Plain).await?;
-        let found = match reply {
-            Some(OstReply::Seek { offset_bytes }) => offset_bytes,
-            _ => return Err(Status::ProtocolError),
-        };
-        // An object that ends before `from` has a hole there.
-        let found = if is_hole { Some(found.unwrap_or(from).max(from)) } else { found };
-        // The end of an object that is full is no hole: there the next component begins.
-        let in_file = found.map(|found| stripe.file_offset(found));
-        if let Some(in_file) = in_file.filter(|in_file| *in_file < stripe.file_extent.end) {
-            let in_file = in_file.max(offset_bytes);
-            nearest = Some(nearest.map_or(in_file, |known| known.min(in_file)));
-        }
-    }
-    match nearest {
-        Some(offset) if offset < size_bytes || is_hole => Ok(Answer::Offset(offset.min(size_bytes))),
-        _ => Err(Status::NoDevice),
-    }
-}
-
-/// Where a copy goes from or to.
-#[derive(Clone, Copy)]
-pub(crate) struct CopyEnd {
-    pub(crate) node: u64,
-    pub(crate) offset_bytes: u64,
-}
-
-pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
-    let source = file(ctx, from.node).await?;
-    let sink = writable_file(ctx, to.node).await?;
-    let mut copied = 0;
-    while copied < byte_count.min(COPY_BYTES_MAX) {
-        let step = (byte_count - copied).min(COPY_STEP_BYTES);
-        let extent = Extent::at(from.offset_bytes.saturating_add(copied), step);
-        let data = match read_file(ctx, &source, extent, LockUse::NoPages, &Plan::Plain).await {
-            Ok(data) if data.is_empty() => break,
-            Ok(data) => data,
-            Err(_) if copied > 0 => break,
-            Err(status) => return Err(status),
-        };
-        let read = data.len() as u64;
-        let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, (at, data), LockUse::NoPages, false).await {
-            Ok(()) => copied += read,
-            Err(_) if copied > 0 => break,
-            Err(status) => return Err(status),
-        }
-        if read < step {
-            break;
-        }
-    }
-    Ok(Answer::Written(copied))
 }

@@ -1,0 +1,46 @@
+//! copy_file_range(2): the data go through the client.
+
+use crate::ahead::Plan;
+use crate::call::Answer;
+use crate::ctx::{Ctx, Outcome};
+use crate::locks::LockUse;
+use crate::ops::io::{file, read_file, writable_file, write_file};
+use base::Extent;
+
+/// Bytes that one copy_file_range(2) copies at most; the caller asks again for more.
+pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
+const COPY_STEP_BYTES: u64 = 1 << 20;
+
+/// Where a copy goes from or to.
+#[derive(Clone, Copy)]
+pub(crate) struct CopyEnd {
+    pub(crate) node: u64,
+    pub(crate) offset_bytes: u64,
+}
+
+pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
+    let source = file(ctx, from.node).await?;
+    let sink = writable_file(ctx, to.node).await?;
+    let mut copied = 0;
+    while copied < byte_count.min(COPY_BYTES_MAX) {
+        let step = (byte_count - copied).min(COPY_STEP_BYTES);
+        let extent = Extent::at(from.offset_bytes.saturating_add(copied), step);
+        let data = match read_file(ctx, &source, extent, LockUse::NoPages, &Plan::Plain).await {
+            Ok(data) if data.is_empty() => break,
+            Ok(data) => data,
+            Err(_) if copied > 0 => break,
+            Err(status) => return Err(status),
+        };
+        let read = data.len() as u64;
+        let at = to.offset_bytes.saturating_add(copied);
+        match write_file(ctx, &sink, (at, data), LockUse::NoPages, false).await {
+            Ok(()) => copied += read,
+            Err(_) if copied > 0 => break,
+            Err(status) => return Err(status),
+        }
+        if read < step {
+            break;
+        }
+    }
+    Ok(Answer::Written(copied))
+}
