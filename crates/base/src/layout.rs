@@ -4,7 +4,7 @@
 //! offsets in an object are those that it would have if its component were the whole file; so an object of a later
 //! component has a hole where the components before it are, and sizes are computed in one way for all.
 
-use crate::{Extent, Fid, ObjectId};
+use crate::{Extent, Fid, ObjectId, PoolName};
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::ops::Range;
 
@@ -30,7 +30,12 @@ pub struct Component {
     pub stripe_size_bytes: u32,
     /// OST index of each stripe.
     pub osts: Vec<u16>,
+    /// That they were taken from.
+    pub pool: Option<PoolName>,
 }
+
+/// A component as it was written before there were pools.
+type Unpooled = (u32, u64, u32, Vec<u16>);
 
 /// A piece of a file extent that lies in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +65,15 @@ impl Layout {
     /// Of all components together.
     pub const STRIPE_COUNT_MAX: usize = 2000;
     pub const COMPONENT_COUNT_MAX: usize = 16;
-    /// Where a plain layout has the id of its component, which is never this.
+    /// Where a plain layout has the id of its component, which is never one of these.
     const COMPOSITE: u32 = u32::MAX;
+    /// Some component has its OSTs from a pool.
+    const POOLED: u32 = u32::MAX - 1;
 
     /// One component for the whole file.
     pub fn plain(fid: Fid, id: u32, stripe_size_bytes: u32, osts: Vec<u16>) -> Layout {
-        Layout { fid, components: vec![Component { id, end_bytes: Extent::EOF, stripe_size_bytes, osts }] }
+        let component = Component { id, end_bytes: Extent::EOF, stripe_size_bytes, osts, pool: None };
+        Layout { fid, components: vec![component] }
     }
 
     /// True when no arithmetic below can fail, and no two stripes share an object; bytes from a peer or a disk are checked
@@ -174,7 +182,7 @@ impl Component {
     fn is_valid(&self) -> bool {
         let unit = u64::from(self.stripe_size_bytes);
         let is_unit_good = unit > 0 && unit.is_multiple_of(u64::from(Layout::STRIPE_SIZE_MIN));
-        let is_id_good = self.id != 0 && self.id != Layout::COMPOSITE;
+        let is_id_good = (1..Layout::POOLED).contains(&self.id);
         let is_end_good =
             self.end_bytes == Extent::EOF || (is_unit_good && self.end_bytes.is_multiple_of(unit));
         is_unit_good && is_id_good && is_end_good && self.end_bytes > 0 && !self.osts.is_empty()
@@ -268,16 +276,25 @@ impl Stripe {
 }
 
 /// A plain layout is written as all were before there were components: its owner, the id of the component, stripe size,
-/// OSTs. A composite one says so in the place of the id, and lists its components.
+/// OSTs. Others say in the place of the id what they are, and list their components.
 impl BorshSerialize for Layout {
     fn serialize<W: borsh::io::Write>(&self, writer: &mut W) -> borsh::io::Result<()> {
         self.fid.serialize(writer)?;
+        if self.components.iter().any(|component| component.pool.is_some()) {
+            return (Self::POOLED, &self.components).serialize(writer);
+        }
         match &self.components[..] {
             [] => (0_u32, 0_u32, Vec::<u16>::new()).serialize(writer),
-            [Component { id, end_bytes: Extent::EOF, stripe_size_bytes, osts }] => {
+            [Component { id, end_bytes: Extent::EOF, stripe_size_bytes, osts, .. }] => {
                 (id, stripe_size_bytes, osts).serialize(writer)
             }
-            _ => (Self::COMPOSITE, &self.components).serialize(writer),
+            components => {
+                (Self::COMPOSITE, components.len() as u32).serialize(writer)?;
+                components.iter().try_for_each(|component| {
+                    let Component { id, end_bytes, stripe_size_bytes, osts, .. } = component;
+                    (id, end_bytes, stripe_size_bytes, osts).serialize(writer)
+                })
+            }
         }
     }
 }
@@ -285,10 +302,21 @@ impl BorshSerialize for Layout {
 impl BorshDeserialize for Layout {
     fn deserialize_reader<R: borsh::io::Read>(reader: &mut R) -> borsh::io::Result<Self> {
         let fid = Fid::deserialize_reader(reader)?;
-        let id = u32::deserialize_reader(reader)?;
-        if id == Self::COMPOSITE {
-            return Ok(Layout { fid, components: Vec::deserialize_reader(reader)? });
-        }
+        let id = match u32::deserialize_reader(reader)? {
+            Self::COMPOSITE => {
+                let components = Vec::<Unpooled>::deserialize_reader(reader)?;
+                let of_unpooled = |(id, end_bytes, stripe_size_bytes, osts): Unpooled| Component {
+                    id,
+                    end_bytes,
+                    stripe_size_bytes,
+                    osts,
+                    pool: None,
+                };
+                return Ok(Layout { fid, components: components.into_iter().map(of_unpooled).collect() });
+            }
+            Self::POOLED => return Ok(Layout { fid, components: Vec::deserialize_reader(reader)? }),
+            id => id,
+        };
         let (stripe_size_bytes, osts) = <(u32, Vec<u16>)>::deserialize_reader(reader)?;
         let plain = Layout::plain(fid, id, stripe_size_bytes, osts);
         Ok(if plain.stripe_count() == 0 { Layout { fid, ..Layout::default() } } else { plain })

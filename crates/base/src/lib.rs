@@ -15,6 +15,7 @@ pub mod layout;
 pub mod limits;
 pub mod machine;
 pub mod names;
+pub mod pool;
 pub mod rng;
 pub mod status;
 
@@ -28,5 +29,6 @@ pub use ids::{
 };
 pub use layout::Layout;
 pub use machine::Machine;
+pub use pool::{Pool, PoolName};
 pub use rng::Rng;
 pub use status::{Status, StatusClass};

@@ -1,6 +1,6 @@
 //! The calls that a mount makes: the operations of FUSE one to one, with node ids of the kernel, and those of `lfs`.
 
-use base::{Advice, Attr, Duration, Extent, Fid, FileType, Layout, SetTime, TargetId};
+use base::{Advice, Attr, Duration, Extent, Fid, FileType, Layout, Pool, SetTime, TargetId};
 use bytes::Bytes;
 use wire::mdt::{FileLock, LayoutHint, Statfs};
 
@@ -153,6 +153,8 @@ pub enum Call {
     NodeFid { node: u64 },
     /// -> Targets (`lfs df`)
     DfTargets,
+    /// -> Pools
+    ListPools,
 }
 
 /// A name and what it leads to. Timeouts of zero: the kernel asks each time.
@@ -227,4 +229,5 @@ pub enum Answer {
     Paths(Vec<Vec<u8>>),
     Fid(Fid),
     Targets(Vec<TargetSpace>),
+    Pools(Vec<Pool>),
 }

@@ -118,6 +118,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::FidToPath { fid } => space::fid_to_path(ctx, fid).await,
         Call::NodeFid { node } => inode_of(ctx, node).map(Answer::Fid),
         Call::DfTargets => space::df_targets(ctx).await,
+        Call::ListPools => space::pools(ctx),
     }
 }
 
@@ -186,5 +187,6 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::FidToPath { .. } => ("fid2path", vec![], true),
         Call::NodeFid { .. } => ("path2fid", vec![], true),
         Call::DfTargets => ("df", vec![], true),
+        Call::ListPools => ("pool_list", vec![], true),
     }
 }

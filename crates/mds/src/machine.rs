@@ -20,8 +20,8 @@ use crate::stats::Stats;
 use crate::tx::Tx;
 use crate::unheard::Unheard;
 use base::{
-    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Status, TargetId, Time, Transno, Version,
-    WallTime,
+    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Pool, Status, TargetId, Time, Transno,
+    Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -132,6 +132,7 @@ pub struct Mds<M: MetaStore> {
     placement: Placement,
     config: ClusterConfig,
     known_targets: KnownTargets,
+    known_pools: Vec<Pool>,
     flows: BTreeMap<OpId, Flow>,
     next_op: u64,
     /// Flows to go on with.
@@ -185,6 +186,7 @@ impl<M: MetaStore> Mds<M> {
             placement: Placement::default(),
             config: ClusterConfig::default(),
             known_targets: KnownTargets::default(),
+            known_pools: Vec::new(),
             flows: BTreeMap::new(),
             next_op: 1,
             runnable: VecDeque::new(),

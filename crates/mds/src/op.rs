@@ -24,12 +24,12 @@ use crate::placement::Placement;
 use crate::rows::{self, Dentry, Destroy, Inode};
 use crate::tx::Tx;
 use base::names::name_hash;
-use base::{ClientId, Fid, FileType, OpenHandle, Status, Version, WallTime};
+use base::{ClientId, Fid, FileType, Layout, OpenHandle, Status, Version, WallTime};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
 use wire::mdt::{Entry, OpenArgs};
 use wire::peer::Part;
-use wire::{LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
+use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
 /// Bytes that a directory shows as its size, as on other file systems.
 pub const DIRECTORY_SIZE_BYTES: u64 = 4096;
@@ -220,6 +220,32 @@ impl Cx<'_> {
             return Ok(());
         }
         self.destroy(inode)
+    }
+
+    /// What a caller asks for by name has to be there. A replay asks for what was there.
+    ///
+    /// # Errors
+    /// `Invalid`
+    pub fn check_asked(&self, asked: Option<&LayoutHint>) -> Result<(), Status> {
+        asked.filter(|_| !self.is_replay).map_or(Ok(()), |hint| self.placement.check_pools(hint))
+    }
+
+    /// Where the data of a file go: `hint` is what was `asked` for, with what its directory says.
+    ///
+    /// # Errors
+    /// `Invalid` for what makes no layout.
+    pub fn new_layout(
+        &mut self,
+        fid: Fid,
+        first_id: u32,
+        asked: Option<&LayoutHint>,
+        hint: &LayoutHint,
+    ) -> Result<Option<Layout>, Status> {
+        if self.is_replay {
+            return self.placement.layout_again(fid, first_id, hint);
+        }
+        self.check_asked(asked)?;
+        self.placement.layout(fid, first_id, hint)
     }
 
     /// Removes all rows of an inode and notes the objects that OSTs have to forget.

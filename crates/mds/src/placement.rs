@@ -1,17 +1,38 @@
 //! Where the bytes of new files go.
 
 use base::layout::Component;
-use base::{Extent, Fid, Layout, Status};
+use base::{Extent, Fid, Layout, Pool, PoolName, Status};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{ComponentHint, LayoutHint};
 
 /// "All OSTs" in a `LayoutHint`.
 const ALL_OSTS: u16 = u16::MAX;
 
-/// Round robin over the OSTs that the configuration names as active.
-#[derive(Debug)]
-pub struct Placement {
+/// OSTs that stripes are dealt out to, round robin.
+#[derive(Debug, Default)]
+struct Group {
     osts: Vec<u16>,
     next: usize,
+}
+
+impl Group {
+    fn deal(&mut self, first: Option<u16>, stripe_count: usize) -> Result<Vec<u16>, Status> {
+        let first = match first {
+            None | Some(ALL_OSTS) => self.next,
+            Some(index) => self.osts.iter().position(|ost| *ost == index).ok_or(Status::Invalid)?,
+        };
+        if !self.osts.is_empty() {
+            self.next = (first + stripe_count) % self.osts.len();
+        }
+        Ok(self.osts.iter().cycle().skip(first).take(stripe_count).copied().collect())
+    }
+}
+
+/// Chooses among the OSTs that the configuration names as active, and those of each pool.
+#[derive(Debug)]
+pub struct Placement {
+    everywhere: Group,
+    pools: BTreeMap<PoolName, Group>,
     /// For files whose directory says nothing.
     stripe_count: u16,
     stripe_size_bytes: u32,
@@ -20,8 +41,8 @@ pub struct Placement {
 impl Default for Placement {
     fn default() -> Placement {
         Placement {
-            osts: Vec::new(),
-            next: 0,
+            everywhere: Group::default(),
+            pools: BTreeMap::new(),
             stripe_count: 1,
             stripe_size_bytes: Layout::STRIPE_SIZE_DEFAULT,
         }
@@ -31,11 +52,28 @@ impl Default for Placement {
 impl Placement {
     /// Active OSTs, in order.
     pub fn configure(&mut self, osts: Vec<u16>) {
-        self.osts = osts;
+        self.everywhere.osts = osts;
+    }
+
+    /// Pools, with those of their members that are active, in order.
+    pub fn configure_pools(&mut self, pools: impl IntoIterator<Item = Pool>) {
+        let mut former = std::mem::take(&mut self.pools);
+        for Pool { name, osts } in pools {
+            let next = former.remove(&name).map_or(0, |group| group.next);
+            self.pools.insert(name, Group { osts, next });
+        }
     }
 
     pub fn ost_count(&self) -> usize {
-        self.osts.len()
+        self.everywhere.osts.len()
+    }
+
+    /// # Errors
+    /// `Invalid` for a pool that does not exist or has no active OST: whoever asks for it by name wants no other.
+    pub fn check_pools(&self, hint: &LayoutHint) -> Result<(), Status> {
+        let has_osts = |name: &PoolName| self.pools.get(name).is_some_and(|pool| !pool.osts.is_empty());
+        let mut asked = hint.components.iter().filter_map(|component| component.pool.as_ref());
+        if asked.all(has_osts) { Ok(()) } else { Err(Status::Invalid) }
     }
 
     /// `u16::MAX` for all OSTs.
@@ -66,6 +104,23 @@ impl Placement {
     /// # Errors
     /// `Invalid` for a hint that `check_hint` refuses or an OST that does not exist.
     pub fn layout(&mut self, fid: Fid, first_id: u32, hint: &LayoutHint) -> Result<Option<Layout>, Status> {
+        let is_known = |ost: &u16| self.everywhere.osts.contains(ost);
+        if !hint.components.iter().flat_map(|component| &component.osts).all(is_known) {
+            return Err(Status::Invalid);
+        }
+        self.layout_again(fid, first_id, hint)
+    }
+
+    /// The same for a replay: the OSTs that it names are those that the file had, also when they are not active now.
+    ///
+    /// # Errors
+    /// As `layout`.
+    pub fn layout_again(
+        &mut self,
+        fid: Fid,
+        first_id: u32,
+        hint: &LayoutHint,
+    ) -> Result<Option<Layout>, Status> {
         check_hint(hint)?;
         let whole = [ComponentHint::default()];
         let hints = if hint.components.is_empty() { &whole } else { &hint.components[..] };
@@ -77,11 +132,11 @@ impl Placement {
             spare_stripes = (1 + spare_stripes).saturating_sub(component.osts.len());
             components.push(component);
         }
-        let layout = Some(Layout { fid, components }).filter(|_| !self.osts.is_empty());
-        match layout {
-            Some(layout) if !layout.is_valid() => Err(Status::Invalid),
-            layout => Ok(layout),
+        if components.iter().any(|component| component.osts.is_empty()) {
+            return Ok(None);
         }
+        let layout = Layout { fid, components };
+        if layout.is_valid() { Ok(Some(layout)) } else { Err(Status::Invalid) }
     }
 
     fn component(&mut self, id: u32, hint: &ComponentHint, count_max: usize) -> Result<Component, Status> {
@@ -90,20 +145,27 @@ impl Placement {
             .stripe_size_bytes
             .filter(|size| *size > 0)
             .unwrap_or_else(|| default_stripe_size(self.stripe_size_bytes, end_bytes));
-        let stripe_count = match hint.stripe_count.filter(|count| *count > 0).unwrap_or(self.stripe_count) {
-            ALL_OSTS => self.osts.len(),
-            count => usize::from(count).min(self.osts.len()),
-        };
-        let stripe_count = stripe_count.min(count_max);
-        let first = match hint.first_ost {
-            None | Some(ALL_OSTS) => self.next,
-            Some(index) => self.osts.iter().position(|ost| *ost == index).ok_or(Status::Invalid)?,
-        };
-        if !self.osts.is_empty() {
-            self.next = (first + stripe_count) % self.osts.len();
+        if !hint.osts.is_empty() {
+            let (osts, pool) = (hint.osts.clone(), hint.pool.clone());
+            let is_fit = osts.len() <= count_max;
+            return is_fit
+                .then_some(Component { id, end_bytes, stripe_size_bytes, osts, pool })
+                .ok_or(Status::Invalid);
         }
-        let osts = self.osts.iter().cycle().skip(first).take(stripe_count).copied().collect();
-        Ok(Component { id, end_bytes, stripe_size_bytes, osts })
+        let pool = hint.pool.as_ref().and_then(|name| Some((name, self.pools.get_mut(name)?)));
+        // A directory may name a pool that is gone or empty by now: its files go anywhere.
+        let (pool, group) = match pool.filter(|(_, group)| !group.osts.is_empty()) {
+            Some((name, group)) => (Some(name.clone()), group),
+            None => (None, &mut self.everywhere),
+        };
+        let stripe_count = match hint.stripe_count.filter(|count| *count > 0).unwrap_or(self.stripe_count) {
+            ALL_OSTS => group.osts.len(),
+            count => usize::from(count).min(group.osts.len()),
+        };
+        // The first one was of the pool.
+        let first_ost = hint.first_ost.filter(|_| pool.is_some() || hint.pool.is_none());
+        let osts = group.deal(first_ost, stripe_count.min(count_max))?;
+        Ok(Component { id, end_bytes, stripe_size_bytes, osts, pool })
     }
 }
 
@@ -114,8 +176,9 @@ fn default_stripe_size(chosen: u32, end_bytes: u64) -> u32 {
 }
 
 /// # Errors
-/// `Invalid` for a stripe size that is no multiple of 64 KiB, too many components, and ends that do not rise, that are no
-/// multiple of the stripe size, or that are missing before the last component.
+/// `Invalid` for a stripe size that is no multiple of 64 KiB, too many components, ends that do not rise, that are no
+/// multiple of the stripe size, or that are missing before the last component, and for OSTs that are named twice or are
+/// not as many as the stripes.
 pub fn check_hint(hint: &LayoutHint) -> Result<(), Status> {
     let ends: Vec<u64> =
         hint.components.iter().map(|component| component.end_bytes.unwrap_or(Extent::EOF)).collect();
@@ -129,6 +192,15 @@ fn is_possible(component: &ComponentHint) -> bool {
     let unit = component.stripe_size_bytes.filter(|size| *size > 0).unwrap_or(Layout::STRIPE_SIZE_MIN);
     unit.is_multiple_of(Layout::STRIPE_SIZE_MIN)
         && component.end_bytes.is_none_or(|end| end > 0 && end.is_multiple_of(u64::from(unit)))
+        && are_osts_possible(component)
+}
+
+fn are_osts_possible(component: &ComponentHint) -> bool {
+    let osts: BTreeSet<u16> = component.osts.iter().copied().collect();
+    let count = component.osts.len();
+    let says_as_many = component.stripe_count.is_none_or(|asked| asked == 0 || usize::from(asked) == count);
+    let begins_so = component.first_ost.is_none_or(|first| component.osts.first() == Some(&first));
+    count == 0 || (osts.len() == count && says_as_many && begins_so)
 }
 
 /// What a request leaves open is taken from the directory; but whoever names components, or has a directory that does,
@@ -137,13 +209,28 @@ pub fn merge_hints(asked: Option<&LayoutHint>, default: Option<&LayoutHint>) -> 
     let (asked, default) = (asked.cloned().unwrap_or_default(), default.cloned().unwrap_or_default());
     match (asked.as_plain(), default.as_plain()) {
         (Some(asked), _) if asked == ComponentHint::default() => default,
-        (Some(asked), Some(default)) => LayoutHint::plain(ComponentHint {
-            end_bytes: None,
-            stripe_size_bytes: asked.stripe_size_bytes.or(default.stripe_size_bytes),
-            stripe_count: asked.stripe_count.or(default.stripe_count),
-            first_ost: asked.first_ost.or(default.first_ost),
-        }),
+        (Some(asked), Some(default)) => LayoutHint::plain(merge_plain(asked, default)),
         _ => asked,
+    }
+}
+
+fn merge_plain(asked: ComponentHint, default: ComponentHint) -> ComponentHint {
+    let stripe_size_bytes = asked.stripe_size_bytes.or(default.stripe_size_bytes);
+    // OSTs of the directory are of no use to whoever wants other ones.
+    let is_elsewhere = !asked.osts.is_empty() || asked.pool.is_some();
+    let names_stripes = asked.stripe_count.is_some() || asked.first_ost.is_some();
+    let default = match (is_elsewhere, names_stripes) {
+        (true, _) => ComponentHint { stripe_count: default.stripe_count, ..ComponentHint::default() },
+        (false, true) => ComponentHint { osts: Vec::new(), ..default },
+        (false, false) => default,
+    };
+    ComponentHint {
+        end_bytes: None,
+        stripe_size_bytes,
+        stripe_count: asked.stripe_count.or(default.stripe_count.filter(|_| asked.osts.is_empty())),
+        first_ost: asked.first_ost.or(default.first_ost),
+        osts: if asked.osts.is_empty() { default.osts } else { asked.osts },
+        pool: asked.pool.or(default.pool),
     }
 }
 

@@ -30,6 +30,8 @@ pub const DECISIONS: Table = 8;
 /// Under `KNOWN_TARGETS_KEY`: what the last configuration said.
 pub const STATE: Table = 9;
 pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
+/// `Vec<base::Pool>`, of the same configuration.
+pub const POOLS_KEY: &[u8] = b"pools";
 /// The epoch up to which the objects have to be compared with the inodes.
 pub const STRAYS_KEY: &[u8] = b"strays";
 

@@ -5,14 +5,16 @@
 
 #![forbid(unsafe_code)]
 
-use base::{ClientId, ClusterConfig, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
+mod pools;
+
+use base::{ClientId, ClusterConfig, Duration, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time};
 use borsh::BorshDeserialize;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
-use wire::{Frame, MgsReply, MgsRequest, Reply, Request};
+use wire::{Frame, MgsReply, MgsRequest, PoolChange, Reply, Request};
 
 /// File system name -> version byte and `ClusterConfig`.
 const CONFIGS: Table = 1;
@@ -71,6 +73,11 @@ pub enum MgsEvent {
     ParamSet {
         fsname: String,
         path: String,
+        version: u64,
+    },
+    PoolChanged {
+        fsname: String,
+        name: PoolName,
         version: u64,
     },
 }
@@ -147,6 +154,9 @@ impl<M: MetaStore> Mgs<M> {
             MgsRequest::Register { fsname, target } => self.register(now, token, fsname, target, out),
             MgsRequest::SetParam { fsname, path, value } => {
                 self.set_param(now, token, fsname, path, value, out);
+            }
+            MgsRequest::ChangePool { fsname, name, change } => {
+                self.change_pool(now, token, fsname, name, &change, out);
             }
             MgsRequest::ListFilesystems => {
                 let names = self.configs.keys().cloned().collect();
@@ -252,6 +262,26 @@ impl<M: MetaStore> Mgs<M> {
         }
         if let Some(version) = self.change(now, token, config) {
             out.push(Output::Event(MgsEvent::ParamSet { fsname, path, version }));
+        }
+    }
+
+    fn change_pool(
+        &mut self,
+        now: Now,
+        token: Token,
+        fsname: String,
+        name: PoolName,
+        change: &PoolChange,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(mut config) = self.configs.get(&fsname).cloned() else {
+            return self.refuse(now, token, Status::NotFound);
+        };
+        if let Err(status) = pools::change(&mut config, &name, change) {
+            return self.refuse(now, token, status);
+        }
+        if let Some(version) = self.change(now, token, config) {
+            out.push(Output::Event(MgsEvent::PoolChanged { fsname, name, version }));
         }
     }
 
@@ -366,6 +396,8 @@ impl<M: MetaStore> Machine for Mgs<M> {
             assert_eq!(*fsname, config.fsname);
             assert!(config.targets.is_sorted_by_key(|target| target.id));
             assert!(config.version > 0);
+            assert!(config.pools.is_sorted_by(|a, b| a.name < b.name));
+            assert!(config.pools.iter().all(|pool| pool.osts.is_sorted_by(|a, b| a < b)));
         }
         for poll in &self.polls {
             assert!(

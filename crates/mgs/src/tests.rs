@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rpc::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::sync::Arc;
 use store::MemoryMeta;
-use wire::{MgsReply, MgsRequest, Reply, Request};
+use wire::{MgsReply, MgsRequest, PoolChange, Reply, Request};
 
 struct World {
     store: Arc<MemoryMeta>,
@@ -186,4 +186,69 @@ fn a_target_keeps_the_addresses_of_its_other_nodes() {
     assert_eq!(register(&["b:1"]), "b:1 a:1 a-ib:1", "taken over by another node");
     assert_eq!(register(&["a:7", "a-ib:7"]), "a:7 a-ib:7 b:1", "back, on another port");
     assert_eq!(register(&["a:7", "a-ib:7"]), "a:7 a-ib:7 b:1");
+}
+
+impl World {
+    fn change_pool(&mut self, name: &str, change: PoolChange) -> Result<MgsReply, Status> {
+        let name = name.parse().unwrap();
+        self.ask(MgsRequest::ChangePool { fsname: "a".into(), name, change }, Kind::Modifying)
+    }
+
+    fn pools(&self) -> Vec<(&str, &[u16])> {
+        let pools = &self.mgs.config("a").unwrap().pools;
+        pools.iter().map(|pool| (pool.name.as_str(), &pool.osts[..])).collect()
+    }
+}
+
+fn with_osts() -> World {
+    let mut world = world();
+    for index in 0..3 {
+        world.register("a", TargetId::ost(index), 10 + u128::from(index)).unwrap();
+    }
+    world
+}
+
+#[test]
+fn pools_survive_a_restart() {
+    let mut world = with_osts();
+    world.change_pool("flash", PoolChange::New).unwrap();
+    world.change_pool("disk", PoolChange::New).unwrap();
+    world.change_pool("flash", PoolChange::Add(vec![2, 0])).unwrap();
+    world.store.crash(0);
+    world.mgs = open(&world.store, world.now);
+    assert_eq!(world.pools(), [("disk", &[][..]), ("flash", &[0, 2])]);
+}
+
+#[test]
+fn a_pool_goes_when_it_is_empty() {
+    let mut world = with_osts();
+    world.change_pool("flash", PoolChange::New).unwrap();
+    world.change_pool("flash", PoolChange::Add(vec![0, 1])).unwrap();
+    assert_eq!(world.change_pool("flash", PoolChange::Destroy), Err(Status::NotEmpty));
+    world.change_pool("flash", PoolChange::Remove(vec![1, 0])).unwrap();
+    let version = version(world.change_pool("flash", PoolChange::Destroy));
+    assert_eq!(world.pools(), []);
+    assert_eq!(world.mgs.config("a").unwrap().version, version);
+}
+
+#[test]
+fn what_makes_no_pool_changes_nothing() {
+    let mut world = with_osts();
+    world.change_pool("flash", PoolChange::New).unwrap();
+    let before = version(world.change_pool("flash", PoolChange::Add(vec![0])));
+    let refused = [
+        ("flash", PoolChange::New, Status::Exists),
+        ("disk", PoolChange::Destroy, Status::NotFound),
+        ("disk", PoolChange::Add(vec![1]), Status::NotFound),
+        ("flash", PoolChange::Add(vec![1, 9]), Status::NoDevice),
+        ("flash", PoolChange::Add(vec![1, 0]), Status::Exists),
+        ("flash", PoolChange::Add(vec![1, 1]), Status::Exists),
+        ("flash", PoolChange::Add(vec![]), Status::Invalid),
+        ("flash", PoolChange::Remove(vec![0, 1]), Status::NoDevice),
+    ];
+    for (name, change, status) in refused {
+        assert_eq!(world.change_pool(name, change.clone()), Err(status), "{name} {change:?}");
+    }
+    assert_eq!(world.pools(), [("flash", &[0][..])]);
+    assert_eq!(world.mgs.config("a").unwrap().version, before);
 }

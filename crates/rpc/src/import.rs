@@ -843,8 +843,10 @@ fn hint_of(layout: &base::Layout) -> LayoutHint {
     let hint_of = |component: &base::layout::Component| ComponentHint {
         end_bytes: Some(component.end_bytes).filter(|end| *end != base::Extent::EOF),
         stripe_size_bytes: Some(component.stripe_size_bytes),
-        stripe_count: u16::try_from(component.osts.len()).ok(),
-        first_ost: component.osts.first().copied(),
+        stripe_count: None,
+        first_ost: None,
+        osts: component.osts.clone(),
+        pool: component.pool.clone(),
     };
     LayoutHint { components: layout.components.iter().map(hint_of).collect() }
 }

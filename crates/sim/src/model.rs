@@ -664,8 +664,9 @@ impl Model {
         let inode = self.inode_mut(ino);
         inode.node = Some(stat.node);
         inode.link_count = stat.link_count;
-        // Nobody has asked.
+        // Nobody has asked, nor of the root.
         inode.is_striped = true;
+        self.inode_mut(ROOT).is_striped = true;
         self.entries_mut(parent).insert(name.to_string(), ino);
         ino
     }

@@ -1,7 +1,7 @@
 //! Which operations run, and which run together.
 
 use crate::model::{Op, Path};
-use base::Rng;
+use base::{PoolName, Rng};
 use std::collections::BTreeSet;
 use wire::{ComponentHint, LayoutHint};
 
@@ -31,7 +31,7 @@ pub struct Workload<'a> {
     pub busy_slots: Vec<(usize, usize)>,
 }
 
-pub const LAYOUT_COUNT: usize = 6;
+pub const LAYOUT_COUNT: usize = 8;
 
 /// Layouts whose borders are where the workload writes; the first one is the MDT's own.
 pub fn layout(index: usize) -> LayoutHint {
@@ -39,8 +39,9 @@ pub fn layout(index: usize) -> LayoutHint {
         end_bytes,
         stripe_size_bytes: Some(stripe_size_bytes),
         stripe_count: Some(stripe_count),
-        first_ost: None,
+        ..ComponentHint::default()
     };
+    let pooled = |component| ComponentHint { pool: Some(pool_name()), ..component };
     const UNIT: u64 = 65_536;
     let unit = UNIT as u32;
     let components = match index {
@@ -50,9 +51,17 @@ pub fn layout(index: usize) -> LayoutHint {
         4 => vec![part(Some(2 * UNIT), 2 * unit, 1), part(None, unit, 2)],
         // It ends behind what is written.
         5 => vec![part(Some(UNIT), unit, 2), part(Some(64 * UNIT), unit, 1)],
+        6 => vec![pooled(part(None, unit, u16::MAX))],
+        7 => vec![part(Some(UNIT), unit, u16::MAX), pooled(part(None, unit, 1))],
         _ => Vec::new(),
     };
     LayoutHint { components }
+}
+
+/// A pool that the cluster has, of some of its OSTs.
+pub fn pool_name() -> PoolName {
+    let name = "some".parse();
+    name.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 /// A name for a file, in the root or in one of the directories that come and go.

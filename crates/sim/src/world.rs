@@ -12,8 +12,8 @@ use crate::sweep::Shared;
 use crate::workload::{self, Workload};
 use crate::{Options, Violation};
 use base::{
-    ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Rng, TargetConfig, TargetId, TargetKind,
-    Time, WallTime,
+    ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Pool, Rng, TargetConfig, TargetId,
+    TargetKind, Time, WallTime,
 };
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
 use std::cell::RefCell;
@@ -135,6 +135,10 @@ impl World {
             version: 1,
             targets: ids.iter().map(target).collect(),
             params: Vec::new(),
+            pools: vec![Pool {
+                name: workload::pool_name(),
+                osts: (0..options.ost_count).step_by(2).collect(),
+            }],
         };
         let loss_one_in = match (options.weather.has_loss, rng.below(3)) {
             (false, _) | (true, 0) => 0,

@@ -19,7 +19,7 @@ pub use frame::{Frame, FrameKind, WireError, flags};
 pub use hint::{ComponentHint, LayoutHint};
 pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
 pub use mdt::{MdtReply, MdtRequest};
-pub use mgs::{MgsReply, MgsRequest};
+pub use mgs::{MgsReply, MgsRequest, PoolChange};
 pub use ost::{OstReply, OstRequest};
 pub use peer::{PeerReply, PeerRequest};
 pub use session::{ConnectReply, ConnectRequest};

@@ -1,6 +1,6 @@
 //! Requests to the management server.
 
-use base::{ClusterConfig, TargetConfig};
+use base::{ClusterConfig, PoolName, TargetConfig};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -16,6 +16,20 @@ pub enum MgsRequest {
     SetParam { fsname: String, path: String, value: Option<String> } = 3,
     /// -> Filesystems
     ListFilesystems = 4,
+    /// `lctl pool_*`. -> Config
+    ChangePool { fsname: String, name: PoolName, change: PoolChange } = 5,
+}
+
+/// OSTs by index.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum PoolChange {
+    New = 1,
+    /// Only of a pool without members.
+    Destroy = 2,
+    Add(Vec<u16>) = 3,
+    Remove(Vec<u16>) = 4,
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]

@@ -10,7 +10,7 @@ fn layout(count: usize) -> Layout {
 
 fn component(id: u32, end_bytes: u64, stripe_size_bytes: u64, count: u16) -> Component {
     let stripe_size_bytes = stripe_size_bytes as u32;
-    Component { id, end_bytes, stripe_size_bytes, osts: (0..count).collect() }
+    Component { id, end_bytes, stripe_size_bytes, osts: (0..count).collect(), pool: None }
 }
 
 /// Ends between rounds of the next component, other stripe sizes, and an end that is none.
@@ -221,4 +221,26 @@ fn without_objects_nothing_is_computed() {
     assert_eq!((none.file_size(3, 100), none.object_size(3, 100)), (0, 0));
     assert!(none.pieces(Extent::at(0, 100)).is_empty());
     assert_eq!((none.end_bytes(), none.object_bytes_max(100)), (0, 0));
+}
+
+#[test]
+fn a_pool_survives_being_written() {
+    let mut plain = layout(2);
+    plain.components[0].pool = "flash".parse().ok();
+    let mut composite = composites().remove(2);
+    composite.components[1].pool = "disk".parse().ok();
+    for layout in [plain, composite] {
+        let bytes = borsh::to_vec(&layout).unwrap();
+        assert_eq!(Layout::try_from_slice(&bytes).unwrap(), layout);
+    }
+}
+
+/// Rows of files from before there were pools have these bytes.
+#[test]
+fn components_without_a_pool_are_written_as_before() {
+    let layout = composites().remove(0);
+    let components: Vec<Unpooled> =
+        vec![(1, 64 << 10, 64 << 10, vec![0]), (2, Extent::EOF, 64 << 10, vec![0, 1, 2])];
+    let before = borsh::to_vec(&(Fid::ROOT, u32::MAX, components)).unwrap();
+    assert_eq!(borsh::to_vec(&layout).unwrap(), before);
 }

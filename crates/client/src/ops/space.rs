@@ -107,6 +107,11 @@ pub(crate) async fn df_targets(ctx: &Ctx) -> Outcome<Answer> {
     Ok(Answer::Targets(spaces(ctx, Silent::LeaveOut).await))
 }
 
+/// Those of the last configuration.
+pub(crate) fn pools(ctx: &Ctx) -> Outcome<Answer> {
+    Ok(Answer::Pools(ctx.with(|state| state.config.iter().flat_map(|config| config.pools.clone()).collect())))
+}
+
 pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let entry = ask_inode(ctx, fid).await?;

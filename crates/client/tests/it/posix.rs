@@ -147,6 +147,7 @@ fn until(end_units: Option<u64>, stripe_count: u16) -> ComponentHint {
         stripe_size_bytes: Some(UNIT as u32),
         stripe_count: Some(stripe_count),
         first_ost: Some(0),
+        ..ComponentHint::default()
     }
 }
 

@@ -116,7 +116,13 @@ impl World {
         let targets = ids
             .map(|id| TargetConfig { id, uuid: uuid(id), nids: vec!["here".to_string()], is_active: true })
             .collect();
-        let config = ClusterConfig { fsname: "test".to_string(), version: 1, targets, params: vec![] };
+        let config = ClusterConfig {
+            fsname: "test".to_string(),
+            version: 1,
+            targets,
+            params: vec![],
+            pools: Vec::new(),
+        };
         let mut world = World {
             now,
             mdts: vec![],

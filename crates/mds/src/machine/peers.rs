@@ -4,7 +4,7 @@ use super::{Mds, MdsEvent, MdsOptions, Output};
 use crate::rows::{self, Destroy, KnownTargets};
 use base::fault::{Fault, planted};
 use base::{
-    ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno,
+    ClusterConfig, Duration, Endpoint, Fid, Now, ObjectId, Pool, Status, TargetId, TargetKind, Time, Transno,
 };
 use bytes::Bytes;
 use ldlm::OpId;
@@ -134,6 +134,7 @@ impl<M: MetaStore> Mds<M> {
             return;
         }
         self.note_targets(&config, out);
+        self.note_pools(&config, out);
         for target in &config.targets {
             if target.id == self.core.id() || target.id.kind == TargetKind::Mgt {
                 continue;
@@ -159,13 +160,36 @@ impl<M: MetaStore> Mds<M> {
         if known == self.known_targets {
             return;
         }
-        let mut batch = Batch::new();
-        batch.put(rows::STATE, rows::KNOWN_TARGETS_KEY, &rows::encode(&known));
-        if let Err(error) = self.core.apply_internal(batch) {
-            let (what, status) = ("the targets were not noted", error.status());
-            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
-        }
+        self.note(rows::KNOWN_TARGETS_KEY, &rows::encode(&known), "the targets were not noted", out);
         self.use_targets(known);
+    }
+
+    /// The same for pools, of which the members that are active count.
+    fn note_pools(&mut self, config: &ClusterConfig, out: &mut Vec<Output>) {
+        let is_active = |ost: &u16| self.known_targets.osts.contains(ost);
+        let active = |pool: &Pool| Pool {
+            name: pool.name.clone(),
+            osts: pool.osts.iter().copied().filter(is_active).collect(),
+        };
+        let pools: Vec<Pool> = config.pools.iter().map(active).collect();
+        if pools != self.known_pools {
+            self.note(rows::POOLS_KEY, &rows::encode(&pools), "the pools were not noted", out);
+            self.use_pools(pools);
+        }
+    }
+
+    fn note(&mut self, key: &[u8], row: &[u8], what: &'static str, out: &mut Vec<Output>) {
+        let mut batch = Batch::new();
+        batch.put(rows::STATE, key, row);
+        if let Err(error) = self.core.apply_internal(batch) {
+            let (fid, status) = (Fid::default(), error.status());
+            out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
+        }
+    }
+
+    fn use_pools(&mut self, known: Vec<Pool>) {
+        self.placement.configure_pools(known.iter().cloned());
+        self.known_pools = known;
     }
 
     fn use_targets(&mut self, known: KnownTargets) {
@@ -177,6 +201,10 @@ impl<M: MetaStore> Mds<M> {
         let value = self.core.store().get(rows::STATE, rows::KNOWN_TARGETS_KEY);
         if let Some(value) = value.map_err(|error| error.status())? {
             self.use_targets(rows::decode(&value)?);
+        }
+        let value = self.core.store().get(rows::STATE, rows::POOLS_KEY);
+        if let Some(value) = value.map_err(|error| error.status())? {
+            self.use_pools(rows::decode(&value)?);
         }
         Ok(())
     }

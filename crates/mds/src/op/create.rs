@@ -76,7 +76,7 @@ fn make_local(
     inode.attr.fid = fid;
     if inode.attr.file_type == FileType::Regular {
         let hint = merge_hints(request.layout.as_ref(), parent.default_layout.as_ref());
-        inode.layout = cx.placement.layout(fid, 1, &hint)?;
+        inode.layout = cx.new_layout(fid, 1, request.layout.as_ref(), &hint)?;
     }
     put_new(cx, &mut inode, &xattrs);
     let mut entry = cx.entry(&inode);
@@ -192,6 +192,7 @@ fn new_inode(cx: &mut Cx, request: &CreateRequest, parent: &Inode) -> Result<(In
         NewNode::Directory => {
             let hint = merge_hints(request.layout.as_ref(), parent.default_layout.as_ref());
             check_hint(&hint)?;
+            cx.check_asked(request.layout.as_ref())?;
             inode.default_layout = (hint != Default::default()).then_some(hint);
         }
         NewNode::Regular => {}

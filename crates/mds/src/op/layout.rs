@@ -8,13 +8,15 @@ use wire::MdtReply;
 use wire::mdt::{Credentials, LayoutHint};
 
 /// # Errors
-/// `NotPermitted` unless the caller is the owner; `Exists` for a file that may have data already.
+/// `NotPermitted` unless the caller is the owner; `Exists` for a file that may have data already; `Invalid` for what makes no
+/// layout, and for OSTs and pools that there are not.
 pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Result<MdtReply, Stop> {
     let mut inode = cx.inode(fid)?;
     access::check_owner(&inode.attr, creds)?;
     match inode.attr.file_type {
         FileType::Directory => {
             check_hint(hint)?;
+            cx.check_asked(Some(hint))?;
             inode.default_layout = (*hint != LayoutHint::default()).then(|| hint.clone());
         }
         FileType::Regular => {
@@ -25,7 +27,7 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
                 return Err(Status::Exists.into());
             }
             let first_id = inode.layout.as_ref().map_or(1, Layout::next_component_id);
-            inode.layout = cx.placement.layout(fid, first_id, hint)?;
+            inode.layout = cx.new_layout(fid, first_id, Some(hint), hint)?;
         }
         _ => return Err(Status::Invalid.into()),
     }

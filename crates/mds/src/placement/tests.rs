@@ -67,3 +67,90 @@ fn components_are_inherited_whole_or_not_at_all() {
     let both = merge_hints(Some(&sized), Some(&plain)).as_plain().unwrap();
     assert_eq!((both.stripe_size_bytes, both.stripe_count), (Some(64 << 10), Some(3)));
 }
+
+fn in_pool(name: &str, stripe_count: u16) -> ComponentHint {
+    ComponentHint { pool: name.parse().ok(), ..rest(stripe_count) }
+}
+
+fn on(osts: &[u16]) -> ComponentHint {
+    ComponentHint { osts: osts.to_vec(), ..ComponentHint::default() }
+}
+
+fn with_pools(ost_count: u16, pools: &[(&str, &[u16])]) -> Placement {
+    let mut placement = over(ost_count);
+    let pool = |(name, osts): &(&str, &[u16])| Pool { name: name.parse().unwrap(), osts: osts.to_vec() };
+    placement.configure_pools(pools.iter().map(pool));
+    placement
+}
+
+#[test]
+fn a_pool_gives_its_osts_in_turn_and_no_others() {
+    let mut placement = with_pools(6, &[("flash", &[1, 3, 5])]);
+    let mut osts = |hint: ComponentHint| {
+        let layout = placement.layout(Fid::ROOT, 1, &LayoutHint::plain(hint)).unwrap().unwrap();
+        layout.osts().collect::<Vec<u16>>()
+    };
+    assert_eq!(osts(in_pool("flash", 2)), [1, 3]);
+    assert_eq!(osts(rest(2)), [0, 1]);
+    assert_eq!(osts(in_pool("flash", 2)), [5, 1]);
+    // No more than it has.
+    assert_eq!(osts(in_pool("flash", ALL_OSTS)), [3, 5, 1]);
+    assert_eq!(osts(in_pool("flash", 9)), [3, 5, 1]);
+    assert_eq!(osts(ComponentHint { first_ost: Some(5), ..in_pool("flash", 2) }), [5, 1]);
+    assert_eq!(osts(rest(1)), [2]);
+    let elsewhere = ComponentHint { first_ost: Some(0), ..in_pool("flash", 1) };
+    assert_eq!(placement.layout(Fid::ROOT, 1, &LayoutHint::plain(elsewhere)), Err(Status::Invalid));
+}
+
+#[test]
+fn a_component_remembers_its_pool() {
+    let hint = LayoutHint { components: vec![until(1 << 20, 1), in_pool("flash", 1)] };
+    let layout = with_pools(3, &[("flash", &[2])]).layout(Fid::ROOT, 1, &hint).unwrap().unwrap();
+    let pools: Vec<Option<&str>> =
+        layout.components.iter().map(|part| part.pool.as_ref().map(PoolName::as_str)).collect();
+    assert_eq!(pools, [None, Some("flash")]);
+    assert_eq!(layout.components[1].osts, [2]);
+}
+
+/// Its directory named it when it was there.
+#[test]
+fn files_of_a_pool_that_is_gone_or_empty_go_anywhere() {
+    let mut placement = with_pools(2, &[("empty", &[])]);
+    for name in ["empty", "gone"] {
+        let hint = LayoutHint::plain(ComponentHint { first_ost: Some(7), ..in_pool(name, 2) });
+        let layout = placement.layout(Fid::ROOT, 1, &hint).unwrap().unwrap();
+        assert_eq!((layout.stripe_count(), &layout.components[0].pool), (2, &None));
+        assert_eq!(placement.check_pools(&hint), Err(Status::Invalid));
+    }
+}
+
+#[test]
+fn osts_that_are_named_are_taken_as_they_are() {
+    let layout = over(4).layout(Fid::ROOT, 1, &LayoutHint::plain(on(&[3, 0]))).unwrap().unwrap();
+    assert_eq!(layout.osts().collect::<Vec<u16>>(), [3, 0]);
+    let refused = |hint: ComponentHint| over(4).layout(Fid::ROOT, 1, &LayoutHint::plain(hint)).is_err();
+    assert!(refused(on(&[3, 4])));
+    assert!(refused(on(&[3, 3])));
+    assert!(refused(ComponentHint { stripe_count: Some(1), ..on(&[3, 0]) }));
+    assert!(refused(ComponentHint { first_ost: Some(0), ..on(&[3, 0]) }));
+    assert!(!refused(ComponentHint { stripe_count: Some(2), first_ost: Some(3), ..on(&[3, 0]) }));
+    // A replay names what the file had.
+    let hint = LayoutHint::plain(on(&[3, 4]));
+    let again = over(0).layout_again(Fid::ROOT, 1, &hint).unwrap().unwrap();
+    assert_eq!(again.osts().collect::<Vec<u16>>(), [3, 4]);
+}
+
+#[test]
+fn who_wants_other_osts_gets_none_of_the_directory() {
+    let merged = |asked: ComponentHint, default: ComponentHint| {
+        let (asked, default) = (LayoutHint::plain(asked), LayoutHint::plain(default));
+        merge_hints(Some(&asked), Some(&default)).as_plain().unwrap()
+    };
+    let first = |first_ost| ComponentHint { first_ost: Some(first_ost), ..ComponentHint::default() };
+    assert_eq!(merged(in_pool("flash", 1), first(2)), in_pool("flash", 1));
+    assert_eq!(merged(on(&[1, 2]), in_pool("flash", 5)), on(&[1, 2]));
+    assert_eq!(merged(rest(2), on(&[1])), rest(2));
+    assert_eq!(merged(rest(2), in_pool("flash", 1)), in_pool("flash", 2));
+    let sized = ComponentHint { stripe_size_bytes: Some(64 << 10), ..ComponentHint::default() };
+    assert_eq!(merged(sized.clone(), on(&[1])), ComponentHint { osts: vec![1], ..sized });
+}

@@ -3,7 +3,7 @@
 use base::limits::RECOVERY_WINDOW;
 use base::{
     Attr, ClientId, ClusterConfig, Duration, Endpoint, Fid, LockId, Machine, Now, OpenHandle, Status,
-    TargetConfig, TargetId, Time, WallTime,
+    TargetConfig, TargetId, TargetKind, Time, WallTime,
 };
 use bytes::Bytes;
 use mds::{Input, Mds, MdsEvent, MdsOptions, Output};
@@ -93,7 +93,13 @@ impl World {
         let mut targets: Vec<TargetConfig> =
             (0..mdt_count).map(|index| config_of(TargetId::mdt(index))).collect();
         targets.push(config_of(TargetId::ost(0)));
-        let config = ClusterConfig { fsname: "test".into(), version: 1, targets, params: Vec::new() };
+        let config = ClusterConfig {
+            fsname: "test".into(),
+            version: 1,
+            targets,
+            params: Vec::new(),
+            pools: Vec::new(),
+        };
         let store = Arc::new(MemoryMeta::new());
         let options = target::CoreOptions {
             id: TargetId::ost(0),
@@ -155,6 +161,21 @@ impl World {
             evictions: 0,
             next_id: 1,
         });
+    }
+
+    /// A new configuration: which OSTs there are, and whether each is active. Nobody but OST0000 answers.
+    pub fn name_osts(&mut self, osts: &[(u16, bool)]) {
+        self.config.version += 1;
+        self.config.targets.retain(|target| target.id.kind != TargetKind::Ost);
+        let target = |(index, is_active): &(u16, bool)| TargetConfig {
+            is_active: *is_active,
+            ..config_of(TargetId::ost(*index))
+        };
+        self.config.targets.extend(osts.iter().map(target));
+        for index in 0..self.servers.len() as u16 {
+            self.configure(index);
+        }
+        self.run();
     }
 
     fn configure(&mut self, index: u16) {

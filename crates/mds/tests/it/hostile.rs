@@ -110,6 +110,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
                 stripe_size_bytes: Some(65536),
                 stripe_count: Some(9),
                 first_ost: Some(0),
+                ..Default::default()
             }),
             creds: ROOT,
         },

@@ -1,11 +1,12 @@
 //! Crashes of one MDT: replays, opens, orphans, numbers.
 
-use crate::harness::{World, fid_of, new};
+use crate::harness::{World, entry_of, fid_of, new};
 use base::{Endpoint, Fid, ObjectId, Status, TargetId, WallTime};
 use std::collections::BTreeSet;
-use wire::mdt::NewNode;
+use wire::lock::LockWant;
+use wire::mdt::{LayoutHint, NewNode};
 use wire::ost::ListedObject;
-use wire::{MdtReply, MdtRequest, Request};
+use wire::{ComponentHint, MdtReply, MdtRequest, Request};
 
 #[test]
 fn what_was_answered_and_lost_comes_back_with_the_client() {
@@ -24,6 +25,36 @@ fn what_was_answered_and_lost_comes_back_with_the_client() {
     assert!(world.lookup(0, Fid::ROOT, "g").is_some());
     assert_eq!(files.len(), 10);
     world.check_consistent();
+}
+
+/// Data may be on them by then.
+#[test]
+fn a_replayed_file_has_the_osts_that_it_had() {
+    let mut world = World::new(1, 1);
+    world.name_osts(&[(0, true), (1, true), (2, true)]);
+    world.getattr(0, Fid::ROOT).unwrap();
+    let wide = ComponentHint { stripe_count: Some(u16::MAX), first_ost: Some(1), ..Default::default() };
+    let rest = ComponentHint { first_ost: Some(2), ..wide.clone() };
+    let composite = vec![ComponentHint { end_bytes: Some(1 << 20), ..wide.clone() }, rest];
+    world.servers[0].is_synced = false;
+    let mut made = Vec::new();
+    for (name, components) in [("plain", vec![wide]), ("composite", composite)] {
+        let mut request = new(Fid::ROOT, name, NewNode::Regular);
+        request.layout = Some(LayoutHint { components });
+        let reply = world.create(request).unwrap();
+        made.push((name, entry_of(&reply).layout.clone().unwrap()));
+    }
+    assert_eq!(made[0].1.osts().collect::<Vec<u16>>(), [1, 2, 0]);
+    world.servers[0].is_synced = true;
+    // One goes and another one comes while the MDT is down.
+    world.name_osts(&[(0, true), (1, false), (2, true), (3, true)]);
+    world.crash(0, 0);
+    world.pass_seconds(3);
+    for (name, layout) in made {
+        let fid = world.lookup(0, Fid::ROOT, name).unwrap();
+        let reply = world.ask(0, 0, MdtRequest::Getattr { fid, want: LockWant::default() }).unwrap();
+        assert_eq!(entry_of(&reply).layout, Some(layout), "{name}");
+    }
 }
 
 /// Client 1 does not come back, and with it goes that it made `lost` and cut `cut`. What the OST has says so: its object
