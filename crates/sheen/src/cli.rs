@@ -2,6 +2,7 @@
 //! umount(8) to `mount.sheen`, `mount.fuse.sheen`, `umount.sheen`, `umount.fuse.sheen`.
 
 use crate::cluster::Identity;
+use crate::pools;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -269,7 +270,6 @@ pub struct Lctl {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::enum_variant_names, reason = "the words are Lustre's")]
 pub enum LctlCommand {
     /// Print parameters
     #[command(name = "get_param")]
@@ -309,6 +309,30 @@ pub enum LctlCommand {
         recursive: bool,
         #[arg(required = true)]
         patterns: Vec<String>,
+    },
+    /// Make a pool of OSTs
+    #[command(name = "pool_new")]
+    PoolNew {
+        #[arg(value_name = "FSNAME.POOL")]
+        place: pools::Place,
+    },
+    /// Put OSTs into a pool
+    #[command(name = "pool_add")]
+    PoolAdd(pools::Members),
+    /// Take OSTs out of a pool
+    #[command(name = "pool_remove")]
+    PoolRemove(pools::Members),
+    /// Remove a pool, which must be empty
+    #[command(name = "pool_destroy")]
+    PoolDestroy {
+        #[arg(value_name = "FSNAME.POOL")]
+        place: pools::Place,
+    },
+    /// List the pools of a file system, or the OSTs of a pool
+    #[command(name = "pool_list")]
+    PoolList {
+        #[arg(value_name = "FSNAME[.POOL]")]
+        place: String,
     },
 }
 

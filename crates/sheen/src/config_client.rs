@@ -1,5 +1,5 @@
-//! The process's session with the management server: registers targets, follows the configuration, sets permanent
-//! parameters. A machine like the others; the process performs its outputs.
+//! The process's session with the management server: registers targets, follows the configuration, changes
+//! it. A machine like the others; the process performs its outputs.
 
 use base::{ClientId, ClusterConfig, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
@@ -14,10 +14,10 @@ pub enum Input {
     /// Register and fetch.
     Start,
     Frame(Frame),
-    SetParam {
+    /// A request that makes a new configuration.
+    Change {
         id: u64,
-        path: String,
-        value: Option<String>,
+        request: MgsRequest,
     },
     /// The transport lost its connection to the management server.
     ConnectionLost,
@@ -38,9 +38,10 @@ pub enum Output {
     },
     /// The management server does not know the file system.
     UnknownFilesystem,
-    ParamSet {
+    /// The version of the configuration that has the change.
+    Changed {
         id: u64,
-        result: Result<(), Status>,
+        result: Result<u64, Status>,
     },
 }
 
@@ -48,7 +49,7 @@ pub enum Output {
 enum Asked {
     Register(TargetConfig),
     Config,
-    Param { id: u64 },
+    Change { id: u64 },
 }
 
 pub struct ConfigClient {
@@ -91,7 +92,7 @@ impl ConfigClient {
                 (MgsRequest::Register { fsname, target: target.clone() }, Kind::Modifying)
             }
             Asked::Config => (MgsRequest::GetConfig { fsname, known_version: self.version }, Kind::Plain),
-            Asked::Param { .. } => return,
+            Asked::Change { .. } => return,
         };
         let ticket =
             self.import.submit(now, Request::Mgs(request), Bytes::new(), kind, 0, &mut self.from_import);
@@ -115,8 +116,12 @@ impl ConfigClient {
             (Asked::Register(target), Err(status)) if is_final(status) => {
                 out.push(Output::Refused { target: target.id, status });
             }
-            (Asked::Param { id }, result) => {
-                out.push(Output::ParamSet { id, result: result.map(|_| ()) });
+            (Asked::Change { id }, result) => {
+                let version = result.and_then(|reply| match reply {
+                    Reply::Mgs(MgsReply::Config(config)) => Ok(config.version),
+                    _ => Err(Status::ProtocolError),
+                });
+                out.push(Output::Changed { id, result: version });
             }
             (asked, result) => {
                 if result == Err(Status::NotFound) {
@@ -177,11 +182,10 @@ impl Machine for ConfigClient {
                 self.ask(now, Asked::Config);
             }
             Input::Frame(frame) => self.import.on_frame(now, frame, &mut self.from_import),
-            Input::SetParam { id, path, value } => {
-                let request = MgsRequest::SetParam { fsname: self.fsname.clone(), path, value };
+            Input::Change { id, request } => {
                 let (request, kind) = (Request::Mgs(request), Kind::Modifying);
                 let ticket = self.import.submit(now, request, Bytes::new(), kind, 0, &mut self.from_import);
-                self.asked.insert(ticket, Asked::Param { id });
+                self.asked.insert(ticket, Asked::Change { id });
             }
             Input::ConnectionLost => self.import.on_connection_lost(now, &mut self.from_import),
             Input::Disconnect => {

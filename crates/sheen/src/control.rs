@@ -52,6 +52,27 @@ pub enum Ask {
         #[serde(default)]
         is_recursive: bool,
     },
+    ListPools,
+    ChangePool {
+        name: String,
+        action: PoolAction,
+    },
+}
+
+/// What `lctl pool_*` does; OSTs by index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolAction {
+    New,
+    Destroy,
+    Add(Vec<u16>),
+    Remove(Vec<u16>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    pub name: String,
+    pub osts: Vec<u16>,
 }
 
 /// How a mount ends. What was done through it is made durable first in any case.
@@ -84,6 +105,8 @@ pub struct Tell {
     /// Parameters and their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolStatus>,
 }
 
 impl Tell {

@@ -4,7 +4,7 @@
 //! The buffer goes in and comes out: u32 length (little-endian), then a borsh body. The kernel copies it by the size
 //! in the command, so its bounds are the kernel's to check; the length inside is ours.
 
-use base::{Advice, Extent, Fid, Layout};
+use base::{Advice, Extent, Fid, Layout, Pool};
 use borsh::{BorshDeserialize, BorshSerialize};
 use client::{Answer, Call};
 use wire::mdt::{LayoutHint, Statfs};
@@ -46,6 +46,7 @@ pub enum Ask {
         extent: Extent,
         advice: Advice,
     } = 9,
+    ListPools = 10,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -67,6 +68,8 @@ pub enum Tell {
         fid: Fid,
         layout: LayoutHint,
     } = 6,
+    /// As many as fit.
+    Pools(Vec<Pool>) = 7,
 }
 
 /// What the answer is made into.
@@ -96,6 +99,7 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::FidToPath(fid) => Call::FidToPath { fid },
         Ask::NodeFid => Call::NodeFid { node },
         Ask::Df => Call::DfTargets,
+        Ask::ListPools => Call::ListPools,
         Ask::Sync => Call::SyncAll,
         Ask::Advise { extent, advice } if extent.start <= extent.end => Call::Advise { node, extent, advice },
         Ask::Advise { .. } => return Err(libc::EINVAL),
@@ -115,12 +119,8 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
         Answer::Stripe { fid, layout } => Tell::Stripe { fid, layout },
         Answer::DefaultStripe { fid, layout } => Tell::DefaultStripe { fid, layout },
         Answer::Fid(fid) => Tell::Fid(fid),
-        Answer::Paths(mut paths) => {
-            while !paths.is_empty() && pack(&Tell::Paths(paths.clone())).len() > room {
-                paths.pop();
-            }
-            Tell::Paths(paths)
-        }
+        Answer::Paths(paths) => fitting(paths, room, Tell::Paths),
+        Answer::Pools(pools) => fitting(pools, room, Tell::Pools),
         Answer::Targets(targets) => Tell::Targets(
             targets.into_iter().map(|target| (target.target.to_string(), target.space)).collect(),
         ),
@@ -129,6 +129,14 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
     let mut bytes = pack(&tell);
     bytes.truncate(room);
     bytes
+}
+
+/// The first ones, as many as there is room for.
+fn fitting<T: Clone>(mut list: Vec<T>, room: usize, tell: impl Fn(Vec<T>) -> Tell) -> Tell {
+    while !list.is_empty() && pack(&tell(list.clone())).len() > room {
+        list.pop();
+    }
+    tell(list)
 }
 
 /// Length and body.

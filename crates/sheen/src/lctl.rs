@@ -1,8 +1,9 @@
-//! `lctl`: parameters of all processes of this machine.
+//! `lctl`: parameters of all processes of this machine, and pools.
 
 use crate::cli::{Lctl, LctlCommand};
 use crate::control::{self, Ask};
 use crate::params;
+use crate::pools;
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -31,6 +32,11 @@ pub fn run(arguments: &Lctl) -> Result<()> {
         LctlCommand::ListParam { mark, recursive, patterns } => {
             patterns.iter().try_for_each(|pattern| list(pattern, *mark, *recursive))
         }
+        LctlCommand::PoolNew { place } => pools::create(place),
+        LctlCommand::PoolAdd(members) => pools::add(members),
+        LctlCommand::PoolRemove(members) => pools::remove(members),
+        LctlCommand::PoolDestroy { place } => pools::destroy(place),
+        LctlCommand::PoolList { place } => pools::list(place),
     }
 }
 
@@ -122,7 +128,8 @@ fn ask_file_systems(ask: &Ask) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-fn wait_for_config(fsname: &str, pid: u32) {
+/// Returns when every process of the file system on this machine works with the configuration of that one, or has had the time.
+pub fn wait_for_config(fsname: &str, pid: u32) {
     let start = Instant::now();
     while start.elapsed() < CONFIG_PATIENCE {
         let mut processes = control::processes();

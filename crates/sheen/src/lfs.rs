@@ -5,9 +5,10 @@ mod layout_text;
 pub mod stripes;
 
 use crate::ioctl::{self, Ask, Tell};
+use crate::pools;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
-use base::Fid;
+use base::{Fid, Pool, PoolName, TargetId};
 use clap::{Args, Subcommand};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use stripes::Striping;
+use wire::ComponentHint;
 use wire::mdt::{LayoutHint, Statfs};
 
 #[derive(Debug, Args)]
@@ -34,6 +36,9 @@ enum LfsCommand {
         /// Inodes
         #[arg(short = 'i')]
         inodes: bool,
+        /// Only OSTs of this pool
+        #[arg(short = 'p', long)]
+        pool: Option<String>,
         /// Any path in the mount; all mounts when none is given
         path: Option<PathBuf>,
     },
@@ -48,6 +53,9 @@ enum LfsCommand {
         /// Print the first OST only
         #[arg(short = 'i', long)]
         stripe_index: bool,
+        /// Print the pool only
+        #[arg(short = 'p', long)]
+        pool: bool,
         /// Directories themselves, not their contents
         #[arg(short = 'd', long)]
         directory: bool,
@@ -84,6 +92,13 @@ enum LfsCommand {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+    /// List the pools of a file system, or the OSTs of a pool
+    #[command(name = "pool_list")]
+    PoolList {
+        /// Any path in a mount, or the name of a file system that is mounted here, with or without a pool's
+        #[arg(value_name = "FSNAME[.POOL]|PATH")]
+        place: PathBuf,
+    },
     /// Tell the OSTs what of files will be read soon, or will not be
     Ladvise(advice::Ladvise),
     /// The paths of FIDs
@@ -99,9 +114,13 @@ enum LfsCommand {
 /// One line: what, and on which path.
 pub fn run(arguments: &Lfs) -> Result<()> {
     match &arguments.command {
-        LfsCommand::Df { human, inodes, path } => df(path.as_deref(), *human, *inodes),
-        LfsCommand::Getstripe { stripe_count, stripe_size, stripe_index, directory, paths } => {
-            let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index };
+        LfsCommand::Df { human, inodes, pool, path } => {
+            let show = Show { is_human: *human, is_inodes: *inodes, pool: pool.as_deref() };
+            df(path.as_deref(), &show)
+        }
+        LfsCommand::PoolList { place } => pool_list(place),
+        LfsCommand::Getstripe { stripe_count, stripe_size, stripe_index, pool, directory, paths } => {
+            let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index, pool: *pool };
             paths.iter().try_for_each(|path| getstripe(path, &only, *directory))
         }
         LfsCommand::Setstripe { striping, paths } => {
@@ -187,6 +206,7 @@ struct Only {
     count: bool,
     size: bool,
     index: bool,
+    pool: bool,
 }
 
 fn getstripe(path: &Path, only: &Only, is_itself: bool) -> Result<()> {
@@ -218,7 +238,7 @@ fn print_stripe(path: &Path, only: &Only) -> Result<()> {
         _ => return Err(unexpected(path)),
     };
     let mut out = io::stdout().lock();
-    if only.count || only.size || only.index {
+    if only.count || only.size || only.index || only.pool {
         for (is_wanted, value) in [
             (only.count, figures.stripe_count),
             (only.size, i64::from(figures.stripe_size_bytes)),
@@ -227,6 +247,9 @@ fn print_stripe(path: &Path, only: &Only) -> Result<()> {
             if is_wanted {
                 writeln!(out, "{value}")?;
             }
+        }
+        if only.pool {
+            writeln!(out, "{}", figures.pool.as_ref().map_or("", PoolName::as_str))?;
         }
         return Ok(());
     }
@@ -260,21 +283,87 @@ fn parent_of(path: &Path) -> Result<(File, Vec<u8>)> {
 }
 
 fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
-    let request = Ask::Setstripe(hint.clone());
+    let set = |file: &File, request: Ask| {
+        check_pools(file, path, hint)?;
+        ask(file, path, &request).map(drop).map_err(|error| explain_refusal(error, hint))
+    };
     if path.exists() {
-        ask(&open(path)?, path, &request)?;
-        return Ok(());
+        return set(&open(path)?, Ask::Setstripe(hint.clone()));
     }
     let (parent, name) = parent_of(path)?;
-    let request = Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() };
-    ask(&parent, path, &request).map(drop).map_err(|error| {
-        match hint.components.iter().find_map(|component| component.first_ost) {
-            Some(index) if has_errno(&error, libc::EINVAL) => {
-                anyhow!("there is no OST {index}; see `lfs df`")
-            }
-            _ => error,
+    set(&parent, Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() })
+}
+
+fn explain_refusal(error: anyhow::Error, hint: &LayoutHint) -> anyhow::Error {
+    if !has_errno(&error, libc::EINVAL) {
+        return error;
+    }
+    let named = hint.components.iter().find(|component| !component.osts.is_empty());
+    let first = hint.components.iter().find(|component| component.first_ost.is_some());
+    let pooled = |component: &ComponentHint| {
+        component.pool.as_ref().map_or(String::new(), |pool| format!(" in pool {pool}"))
+    };
+    match (named, first) {
+        (Some(named), _) => {
+            let osts: Vec<String> = named.osts.iter().map(u16::to_string).collect();
+            anyhow!("not all of the OSTs {} are there; see `lfs df`", osts.join(","))
         }
-    })
+        (_, Some(first)) => {
+            let index = first.first_ost.unwrap_or_default();
+            anyhow!("there is no OST {index}{}; see `lfs df`", pooled(first))
+        }
+        _ => error,
+    }
+}
+
+fn pools_of(file: &File, path: &Path) -> Result<Vec<Pool>> {
+    match ask(file, path, &Ask::ListPools)? {
+        Tell::Pools(pools) => Ok(pools),
+        _ => Err(unexpected(path)),
+    }
+}
+
+/// Whoever names a pool wants no other OSTs.
+fn check_pools(file: &File, path: &Path, hint: &LayoutHint) -> Result<()> {
+    let asked: Vec<&PoolName> =
+        hint.components.iter().filter_map(|component| component.pool.as_ref()).collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let pools = pools_of(file, path)?;
+    for name in asked {
+        match pools.iter().find(|pool| pool.name == *name) {
+            None => bail!("there is no pool {name}; see `lfs pool_list {}`", path.display()),
+            Some(pool) if pool.osts.is_empty() => bail!("pool {name} has no OSTs; see `lctl pool_add`"),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn pool_list(place: &Path) -> Result<()> {
+    let mounts = crate::mount_table::all_sheen();
+    if place.exists() {
+        let place = crate::mount_table::resolve(place)?;
+        let pools = pools_of(&open(&place)?, &place)?;
+        let mut above: Vec<_> = mounts.iter().filter(|mounted| place.starts_with(&mounted.path)).collect();
+        above.sort_by_key(|mounted| mounted.path.as_os_str().len());
+        let fsname = above.last().map_or("sheen", |mounted| fsname_of(&mounted.source));
+        return pools::print(fsname, None, pools.iter().map(Into::into).collect());
+    }
+    let text = place.to_string_lossy();
+    let (fsname, name) = text.split_once('.').map_or((&*text, None), |(fsname, name)| (fsname, Some(name)));
+    let mounted = mounts.iter().find(|mounted| fsname_of(&mounted.source) == fsname);
+    let mounted =
+        mounted.with_context(|| format!("file system '{fsname}' is not mounted here; see `sheen mounts`"))?;
+    let pools = pools_of(&open(&mounted.path)?, &mounted.path)?;
+    pools::print(fsname, name, pools.iter().map(Into::into).collect())
+}
+
+/// The file system of a mount's source, `NID:/FSNAME/DIRECTORY`.
+fn fsname_of(source: &str) -> &str {
+    let path = source.rsplit_once(":/").map_or("sheen", |(_, path)| path);
+    path.split('/').next().unwrap_or(path)
 }
 
 fn mkdir(path: &Path, mdt_index: u16, mode: u32, umask: u32) -> Result<()> {
@@ -322,7 +411,16 @@ fn fid2path(mount: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn df(path: Option<&Path>, is_human: bool, is_inodes: bool) -> Result<()> {
+/// What `lfs df` shows.
+#[derive(Clone, Copy, Default)]
+struct Show<'a> {
+    is_human: bool,
+    is_inodes: bool,
+    /// Its OSTs only; with the file system's name before it or without.
+    pool: Option<&'a str>,
+}
+
+fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
     let mounts = crate::mount_table::all_sheen();
     let chosen: Vec<_> = match path {
         Some(path) => {
@@ -339,24 +437,29 @@ fn df(path: Option<&Path>, is_human: bool, is_inodes: bool) -> Result<()> {
         );
     }
     for mounted in chosen {
-        let Tell::Targets(targets) = ask(&open(&mounted.path)?, &mounted.path, &Ask::Df)? else {
+        let root = open(&mounted.path)?;
+        let Tell::Targets(mut targets) = ask(&root, &mounted.path, &Ask::Df)? else {
             return Err(unexpected(&mounted.path));
         };
-        let fsname = mounted.source.rsplit_once(":/").map_or("sheen", |(_, name)| name);
-        let fsname = fsname.split('/').next().unwrap_or(fsname);
-        print!("{}", df_table(fsname, &mounted.path, &targets, is_human, is_inodes));
+        let fsname = fsname_of(&mounted.source);
+        if let Some(pool) = show.pool {
+            let name = pool.strip_prefix(fsname).and_then(|rest| rest.strip_prefix('.')).unwrap_or(pool);
+            let pools = pools_of(&root, &mounted.path)?;
+            let pool = pools.iter().find(|pool| pool.name.as_str() == name);
+            let pool = pool.with_context(|| {
+                format!("there is no pool {name}; see `lfs pool_list {}`", mounted.path.display())
+            })?;
+            let members: Vec<String> = pool.osts.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
+            targets.retain(|(target, _)| members.contains(target));
+        }
+        print!("{}", df_table(fsname, &mounted.path, &targets, show));
     }
     Ok(())
 }
 
 /// The table of one file system, as Lustre prints it.
-fn df_table(
-    fsname: &str,
-    mount: &Path,
-    targets: &[(String, Option<Statfs>)],
-    is_human: bool,
-    is_inodes: bool,
-) -> String {
+fn df_table(fsname: &str, mount: &Path, targets: &[(String, Option<Statfs>)], show: &Show<'_>) -> String {
+    let Show { is_human, is_inodes, .. } = *show;
     let mut out = String::new();
     let titles = match (is_inodes, is_human) {
         (true, _) => ["Inodes", "IUsed", "IFree", "IUse%"],
@@ -374,16 +477,16 @@ fn df_table(
         let used = total.saturating_sub(free);
         let whole = used.saturating_add(available);
         let percent = if whole == 0 { 0 } else { (u128::from(used) * 100).div_ceil(u128::from(whole)) };
-        let show = |value: u64| match (is_inodes, is_human) {
+        let print = |value: u64| match (is_inodes, is_human) {
             (_, true) => human(value),
             (true, false) => value.to_string(),
             (false, false) => (value / 1024).to_string(),
         };
         format!(
             "{name:<20} {:>11} {:>11} {:>11} {percent:>3}% {place}\n",
-            show(total),
-            show(used),
-            show(available)
+            print(total),
+            print(used),
+            print(available)
         )
     };
     let mut sum = Statfs::default();
@@ -410,8 +513,11 @@ fn df_table(
             into.inodes_free += space.inodes_free;
         }
     }
-    sum.inodes_total = sum.inodes_total.min(mdt_inodes.inodes_total);
-    sum.inodes_free = sum.inodes_free.min(mdt_inodes.inodes_free);
+    // A pool has no MDTs.
+    if show.pool.is_none() {
+        sum.inodes_total = sum.inodes_total.min(mdt_inodes.inodes_total);
+        sum.inodes_free = sum.inodes_free.min(mdt_inodes.inodes_free);
+    }
     out += "\n";
     out += &row("filesystem_summary:", &sum, &mount.display().to_string());
     out += "\n";

@@ -23,6 +23,7 @@ mod nid;
 mod node;
 mod params;
 mod path_words;
+mod pools;
 mod say;
 mod simulate;
 mod status;

@@ -13,12 +13,13 @@ use crate::mount::{Mount, Surroundings};
 use crate::mount_table;
 use crate::nid::{self, Source};
 use crate::params;
+use crate::pools;
 use crate::say;
 use crate::sys;
 use crate::target_dir::{self, TargetDir};
 use crate::targets::{self, Target};
 use anyhow::{Context, Result, bail};
-use base::{ClientId, ClusterConfig, Endpoint, TargetConfig, TargetId, TargetKind};
+use base::{ClientId, ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
 use net::{Owner, OwnerOptions, Router, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use wire::MgsRequest;
 
 /// How long a mount or a target waits for the management server at its start.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
@@ -34,7 +36,7 @@ const DEPARTED_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest wait between two attempts to mount is two to this power, in seconds.
 const RETRY_SHIFT_MAX: u32 = 5;
 /// How long a permanent parameter waits for it.
-const PARAM_TIMEOUT: Duration = Duration::from_secs(10);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Everything that runs in this process.
 pub struct Node {
@@ -60,8 +62,9 @@ struct Known {
     registered: BTreeSet<TargetId>,
     refused: Option<String>,
     is_unknown: bool,
-    params: BTreeMap<u64, Sender<Result<(), base::Status>>>,
-    next_param: u64,
+    /// Who waits for a change of the configuration.
+    changes: BTreeMap<u64, Sender<Result<u64, Status>>>,
+    last_change: u64,
 }
 
 /// `sheen serve`
@@ -360,8 +363,8 @@ impl Node {
                 lock(&self.known).refused = Some(text);
             }
             Output::UnknownFilesystem => lock(&self.known).is_unknown = true,
-            Output::ParamSet { id, result } => {
-                if let Some(waiting) = lock(&self.known).params.remove(&id) {
+            Output::Changed { id, result } => {
+                if let Some(waiting) = lock(&self.known).changes.remove(&id) {
                     // Who gave up waiting does not mind.
                     let _ = waiting.send(result);
                 }
@@ -488,6 +491,8 @@ impl Node {
                 (true, false) => params::check(&pattern, &value, true)
                     .and_then(|()| self.set_permanent(&pattern, Some(value))),
             },
+            Ask::ListPools => return Tell { pools: pools::of(self), ..Tell::default() },
+            Ask::ChangePool { name, action } => pools::change(self, &name, action).map(|()| Vec::new()),
         };
         match result {
             Ok(params) => Tell { params, ..Tell::default() },
@@ -495,9 +500,14 @@ impl Node {
         }
     }
 
+    /// Of the configuration, when one has come.
+    pub fn config<T>(&self, of: impl FnOnce(&ClusterConfig) -> T) -> Option<T> {
+        lock(&self.known).config.as_ref().map(of)
+    }
+
     /// 0 while none has come.
     fn config_version(&self) -> u64 {
-        lock(&self.known).config.as_ref().map_or(0, |config| config.version)
+        self.config(|config| config.version).unwrap_or(0)
     }
 
     fn describe(&self) -> Process {
@@ -535,42 +545,55 @@ impl Node {
 
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
     fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
-        let Some(owner) = self.config_owner.get() else { return Ok(Vec::new()) };
+        if self.config_owner.get().is_none() {
+            return Ok(Vec::new());
+        }
         if value.is_none() {
             self.check_is_permanent(path)?;
         }
+        let shown = value.clone().unwrap_or_default();
+        let path = path.to_owned();
+        match self.change_config(|fsname| MgsRequest::SetParam { fsname, path: path.clone(), value })? {
+            Ok(()) => Ok(vec![(path, shown)]),
+            Err(status) => bail!("the management server refuses '{path}': {status}"),
+        }
+    }
+
+    /// Returns when this process works with the new configuration, so that whoever asks it next finds the change.
+    ///
+    /// # Errors
+    /// The management server does not answer, or has not been heard yet.
+    pub fn change_config(
+        &self,
+        make_request: impl FnOnce(String) -> MgsRequest,
+    ) -> Result<Result<(), Status>> {
+        let fsname = self.config(|config| config.fsname.clone());
+        let (Some(owner), Some(fsname)) = (self.config_owner.get(), fsname) else {
+            bail!("the management server has not been heard yet; see `sheen status`")
+        };
         let (sender, receiver) = mpsc::channel();
         let id = {
             let mut known = lock(&self.known);
-            known.next_param += 1;
-            let id = known.next_param;
-            known.params.insert(id, sender);
+            known.last_change += 1;
+            let id = known.last_change;
+            known.changes.insert(id, sender);
             id
         };
-        let shown = value.clone().unwrap_or_default();
-        owner.submit(config_client::Input::SetParam { id, path: path.to_owned(), value });
-        match receiver.recv_timeout(PARAM_TIMEOUT) {
-            Ok(Ok(())) => {
-                // So that whoever asks this process next finds it.
-                let is_known = |known: &Known| {
-                    let found = known.config.as_ref().and_then(|config| {
-                        config.params.iter().find(|(known, _)| known == path).map(|(_, value)| value)
-                    });
-                    found.map_or("", String::as_str) == shown
-                };
-                drop(self.wait(PARAM_TIMEOUT, is_known));
-                Ok(vec![(path.to_owned(), shown)])
-            }
-            Ok(Err(status)) => bail!("the management server refuses '{path}': {status}"),
-            Err(_) => bail!("the management server does not answer; see `sheen status`"),
-        }
+        owner.submit(config_client::Input::Change { id, request: make_request(fsname) });
+        let Ok(result) = receiver.recv_timeout(CHANGE_TIMEOUT) else {
+            bail!("the management server does not answer; see `sheen status`")
+        };
+        Ok(result.map(|version| {
+            let is_known =
+                |known: &Known| known.config.as_ref().is_some_and(|config| config.version >= version);
+            drop(self.wait(CHANGE_TIMEOUT, is_known));
+        }))
     }
 
     /// # Errors
     /// Nothing of this name is set for good.
     fn check_is_permanent(&self, path: &str) -> Result<()> {
-        let params =
-            lock(&self.known).config.as_ref().map(|config| config.params.clone()).unwrap_or_default();
+        let params = self.config(|config| config.params.clone()).unwrap_or_default();
         if params.iter().any(|(known, _)| known == path) {
             return Ok(());
         }

@@ -343,6 +343,9 @@ fn log_mgs_event(target: TargetId, event: &MgsEvent) {
         MgsEvent::ParamSet { fsname, path, version } => {
             tracing::info!(fsname, path, version, "parameter set")
         }
+        MgsEvent::PoolChanged { fsname, name, version } => {
+            tracing::info!(fsname, %name, version, "pool changed")
+        }
     }
 }
 

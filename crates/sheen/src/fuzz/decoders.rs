@@ -119,7 +119,13 @@ fn config() -> ClusterConfig {
         is_active: true,
     };
     let params = vec![("debug".to_owned(), "info".to_owned())];
-    ClusterConfig { fsname: "scratch".to_owned(), version: 3, targets: vec![target], params }
+    ClusterConfig {
+        fsname: "scratch".to_owned(),
+        version: 3,
+        targets: vec![target],
+        params,
+        pools: Vec::new(),
+    }
 }
 
 fn layout() -> Layout {
@@ -127,7 +133,8 @@ fn layout() -> Layout {
 }
 
 fn composite_layout() -> Layout {
-    let component = |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 64 << 10, osts };
+    let component =
+        |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 64 << 10, osts, pool: None };
     let components = vec![
         component(1, 128 << 10, vec![0]),
         component(2, 1 << 20, vec![1, 2]),
@@ -340,6 +347,8 @@ fn control_messages() -> Vec<Vec<u8>> {
             is_deleted: false,
         },
         Ask::ListParam { pattern: "*".to_owned(), is_recursive: true },
+        Ask::ListPools,
+        Ask::ChangePool { name: "flash".to_owned(), action: control::PoolAction::Add(vec![0, 3]) },
     ];
     let mut messages: Vec<Vec<u8>> =
         asks.iter().map(|ask| serde_json::to_vec(ask).unwrap_or_default()).collect();

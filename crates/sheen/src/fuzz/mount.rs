@@ -27,6 +27,7 @@ fn config() -> ClusterConfig {
         version: 1,
         targets: TARGETS.map(target).to_vec(),
         params: Vec::new(),
+        pools: Vec::new(),
     }
 }
 

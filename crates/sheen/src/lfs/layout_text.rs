@@ -2,28 +2,38 @@
 
 use super::stripes::name_of;
 use base::layout::Component;
-use base::{Extent, Layout};
+use base::{Extent, Layout, PoolName};
 use std::fmt::Write;
 use wire::{ComponentHint, LayoutHint};
 
-/// What one of -c, -S, -i asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one of -c, -S, -i, -p asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     pub stripe_count: i64,
     pub stripe_size_bytes: u32,
     /// -1 for any.
     pub stripe_offset: i64,
+    pub pool: Option<PoolName>,
 }
 
 /// Of the last component, as of the others only the beginnings of files are.
 pub fn figures_of(layout: &Layout) -> Figures {
-    let nothing =
-        Figures { stripe_count: 0, stripe_size_bytes: Layout::STRIPE_SIZE_DEFAULT, stripe_offset: -1 };
-    layout.components.last().map_or(nothing, |component| Figures {
+    let nothing = Figures {
+        stripe_count: 0,
+        stripe_size_bytes: Layout::STRIPE_SIZE_DEFAULT,
+        stripe_offset: -1,
+        pool: None,
+    };
+    layout.components.last().map_or(nothing, figures_of_component)
+}
+
+fn figures_of_component(component: &Component) -> Figures {
+    Figures {
         stripe_count: component.osts.len() as i64,
         stripe_size_bytes: component.stripe_size_bytes,
         stripe_offset: component.osts.first().map_or(-1, |ost| i64::from(*ost)),
-    })
+        pool: component.pool.clone(),
+    }
 }
 
 pub fn default_figures_of(hint: &LayoutHint) -> Figures {
@@ -33,12 +43,14 @@ pub fn default_figures_of(hint: &LayoutHint) -> Figures {
 fn figures_of_hint(component: &ComponentHint) -> Figures {
     Figures {
         stripe_count: match component.stripe_count {
+            _ if !component.osts.is_empty() => component.osts.len() as i64,
             None => 1,
             Some(u16::MAX) => -1,
             Some(count) => i64::from(count),
         },
         stripe_size_bytes: component.stripe_size_bytes.unwrap_or(Layout::STRIPE_SIZE_DEFAULT),
-        stripe_offset: component.first_ost.map_or(-1, i64::from),
+        stripe_offset: component.osts.first().copied().or(component.first_ost).map_or(-1, i64::from),
+        pool: component.pool.clone(),
     }
 }
 
@@ -52,11 +64,12 @@ pub fn of_file(layout: &Layout) -> String {
 }
 
 fn keys(figures: Figures, generation: u32, indent: &str) -> String {
-    let Figures { stripe_count, stripe_size_bytes, stripe_offset } = figures;
+    let Figures { stripe_count, stripe_size_bytes, stripe_offset, pool } = figures;
+    let pool = pool.map_or(String::new(), |pool| format!("{indent}lmm_pool:          {pool}\n"));
     format!(
         "{indent}lmm_stripe_count:  {stripe_count}\n{indent}lmm_stripe_size:   {stripe_size_bytes}\n\
          {indent}lmm_pattern:       raid0\n{indent}lmm_layout_gen:    {generation}\n\
-         {indent}lmm_stripe_offset: {stripe_offset}\n"
+         {indent}lmm_stripe_offset: {stripe_offset}\n{pool}"
     )
 }
 
@@ -97,13 +110,8 @@ fn composite(layout: &Layout) -> String {
 }
 
 fn entry(layout: &Layout, component: &Component, extent: Extent) -> String {
-    let figures = Figures {
-        stripe_count: component.osts.len() as i64,
-        stripe_size_bytes: component.stripe_size_bytes,
-        stripe_offset: component.osts.first().map_or(-1, |ost| i64::from(*ost)),
-    };
     let mut out = entry_head(&component.id.to_string(), "0", "init", extent);
-    out += &keys(figures, 0, "      ");
+    out += &keys(figures_of_component(component), 0, "      ");
     out += "      lmm_objects:\n";
     for (stripe, ost) in component.osts.iter().enumerate() {
         let _ = writeln!(out, "      - {stripe}: {{ l_ost_idx: {ost}, l_fid: {} }}", layout.fid);
@@ -114,23 +122,31 @@ fn entry(layout: &Layout, component: &Component, extent: Extent) -> String {
 /// What new files in a directory get, without the line of its path.
 pub fn of_directory(hint: &LayoutHint) -> String {
     if let Some(plain) = hint.as_plain() {
-        return default_line(figures_of_hint(&plain));
+        return default_line(&plain);
     }
     let mut parts = Vec::new();
     let mut start = 0;
     for component in &hint.components {
         let end = component.end_bytes.unwrap_or(Extent::EOF);
         let entry = entry_head("N/A", "N/A", "0", Extent::new(start, end));
-        parts.push(format!("{entry}      {}", default_line(figures_of_hint(component))));
+        parts.push(format!("{entry}      {}", default_line(component)));
         start = end;
     }
     head(0, hint.components.len()) + &parts.join("\n")
 }
 
-fn default_line(figures: Figures) -> String {
-    let Figures { stripe_count, stripe_size_bytes, stripe_offset } = figures;
-    format!(
+fn default_line(component: &ComponentHint) -> String {
+    let Figures { stripe_count, stripe_size_bytes, stripe_offset, pool } = figures_of_hint(component);
+    let mut line = format!(
         "stripe_count:  {stripe_count} stripe_size:   {stripe_size_bytes} pattern:       raid0 stripe_offset: \
-         {stripe_offset}\n"
-    )
+         {stripe_offset}"
+    );
+    if let Some(pool) = pool {
+        line += &format!(" pool:          {pool}");
+    }
+    if !component.osts.is_empty() {
+        let osts: Vec<String> = component.osts.iter().map(u16::to_string).collect();
+        line += &format!(" osts:          {}", osts.join(","));
+    }
+    line + "\n"
 }

@@ -2,8 +2,9 @@
 //! derived parser does not keep.
 
 use anyhow::{Result, anyhow, bail};
-use base::{Extent, Layout};
+use base::{Extent, Layout, PoolName};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::collections::BTreeSet;
 use wire::{ComponentHint, LayoutHint};
 
 /// What was said, in the order of the command line.
@@ -18,10 +19,12 @@ pub enum Key {
     Count,
     Size,
     Index,
+    Osts,
+    Pool,
 }
 
 impl Key {
-    const ALL: [Key; 4] = [Key::End, Key::Count, Key::Size, Key::Index];
+    const ALL: [Key; 6] = [Key::End, Key::Count, Key::Size, Key::Index, Key::Osts, Key::Pool];
 
     fn id(self) -> &'static str {
         match self {
@@ -29,6 +32,8 @@ impl Key {
             Key::Count => "stripe-count",
             Key::Size => "stripe-size",
             Key::Index => "stripe-index",
+            Key::Osts => "ost",
+            Key::Pool => "pool",
         }
     }
 
@@ -37,6 +42,8 @@ impl Key {
             Key::End | Key::Size => "BYTES",
             Key::Count => "COUNT",
             Key::Index => "INDEX",
+            Key::Osts => "INDEX,…",
+            Key::Pool => "POOL",
         }
     }
 
@@ -46,6 +53,8 @@ impl Key {
             Key::Count => 'c',
             Key::Size => 'S',
             Key::Index => 'i',
+            Key::Osts => 'o',
+            Key::Pool => 'p',
         }
     }
 
@@ -58,6 +67,8 @@ impl Key {
             Key::Count => "Stripes; -1 for all OSTs",
             Key::Size => "Bytes of a stripe unit: a multiple of 64K",
             Key::Index => "First OST; -1 for any",
+            Key::Osts => "The OST of each stripe: 4,0-2",
+            Key::Pool => "Only OSTs of this pool; none for all",
         }
     }
 
@@ -114,6 +125,7 @@ impl Striping {
         let Some(first_end) = first_end else {
             let mut plain = ComponentHint::default();
             set_all(&mut plain, &self.words)?;
+            check(std::slice::from_ref(&plain))?;
             return Ok(LayoutHint::plain(plain));
         };
         if let Some((key, _)) = self.words.get(..first_end).unwrap_or_default().first() {
@@ -126,7 +138,8 @@ impl Striping {
         for words in self.words.chunk_by(|_, (next, _)| *next != Key::End) {
             let (end, options) = words.split_first().ok_or_else(|| anyhow!("a component has no -E"))?;
             let before = components.last().cloned().unwrap_or_default();
-            let mut component = ComponentHint { end_bytes: parse_end(&end.1)?, first_ost: None, ..before };
+            let mut component =
+                ComponentHint { end_bytes: parse_end(&end.1)?, first_ost: None, osts: Vec::new(), ..before };
             set_all(&mut component, options)?;
             components.push(component);
         }
@@ -147,6 +160,8 @@ fn set_all(component: &mut ComponentHint, words: &[(Key, String)]) -> Result<()>
                 component.stripe_size_bytes = Some(super::parse_size(value)?).filter(|size| *size != 0)
             }
             Key::Index => component.first_ost = parse_index(value)?,
+            Key::Osts => component.osts = parse_osts(value)?,
+            Key::Pool => component.pool = parse_pool(value)?,
         }
     }
     Ok(())
@@ -166,11 +181,24 @@ fn check(components: &[ComponentHint]) -> Result<()> {
         }
     }
     for component in components {
+        check_osts(component)?;
         if let (Some(end), Some(size)) = (component.end_bytes, component.stripe_size_bytes)
             && !end.is_multiple_of(u64::from(size))
         {
             bail!("component end {end} is no multiple of its stripe size {size}; choose another one with -S");
         }
+    }
+    Ok(())
+}
+
+fn check_osts(component: &ComponentHint) -> Result<()> {
+    let Some(first) = component.osts.first() else { return Ok(()) };
+    let count = component.osts.len();
+    if component.stripe_count.is_some_and(|asked| asked != 0 && usize::from(asked) != count) {
+        bail!("-o names {count} OSTs, and -c asks for another number of stripes; leave -c out");
+    }
+    if component.first_ost.is_some_and(|asked| asked != *first) {
+        bail!("-o begins with OST {first}, and -i with another one; leave -i out");
     }
     Ok(())
 }
@@ -213,6 +241,28 @@ fn parse_index(text: &str) -> Result<Option<u16>> {
     match text.parse::<i64>() {
         Ok(-1) => Ok(None),
         number => index_or_count(number.ok(), text, "stripe index").map(Some),
+    }
+}
+
+/// # Errors
+/// One line.
+fn parse_osts(text: &str) -> Result<Vec<u16>> {
+    let is_fit = |osts: &Vec<u16>| {
+        let distinct: BTreeSet<&u16> = osts.iter().collect();
+        distinct.len() == osts.len() && osts.len() <= Layout::STRIPE_COUNT_MAX
+    };
+    let osts = crate::pools::parse_ranges(text).filter(is_fit);
+    osts.ok_or_else(|| anyhow!("'{text}' names no OSTs; write each once, as 4,0-2"))
+}
+
+/// # Errors
+/// One line.
+fn parse_pool(text: &str) -> Result<Option<PoolName>> {
+    // Lustre takes the name with the file system's too.
+    let name = text.split_once('.').map_or(text, |(_, name)| name);
+    match name {
+        "" | "none" => Ok(None),
+        name => name.parse().map(Some).map_err(|error| anyhow!("'{text}' names no pool: {error}")),
     }
 }
 

@@ -36,6 +36,7 @@ fn options_are_of_the_component_whose_end_stands_before_them() {
         stripe_size_bytes: Some(size),
         stripe_count: Some(stripe_count),
         first_ost,
+        ..ComponentHint::default()
     };
     let components = vec![
         component(Some(4 << 20), 1 << 20, 1, Some(2)),
@@ -49,7 +50,7 @@ fn options_are_of_the_component_whose_end_stands_before_them() {
 fn options_that_make_no_layout_get_one_line() {
     let many: Vec<String> = (1..=17).map(|end| format!("{}K", end * 64)).collect();
     let many: Vec<(Key, &str)> = many.iter().map(|end| (Key::End, end.as_str())).collect();
-    let cases: [(&[(Key, &str)], &str); 9] = [
+    let cases: [(&[(Key, &str)], &str); 15] = [
         (&[(Key::Count, "1"), (Key::End, "1M")], "before the first -E"),
         (&[(Key::End, "1M"), (Key::End, "1M")], "must rise"),
         (&[(Key::End, "-1"), (Key::End, "1M")], "1048576 is not behind EOF"),
@@ -59,6 +60,12 @@ fn options_that_make_no_layout_get_one_line() {
         (&[(Key::End, "1M"), (Key::Size, "1M"), (Key::Size, "1M")], "-S is given twice"),
         (&[(Key::Count, "1"), (Key::Count, "2")], "-c is given twice"),
         (&many, "at most 16"),
+        (&[(Key::Osts, "1,1")], "names no OSTs"),
+        (&[(Key::Osts, "2-")], "names no OSTs"),
+        (&[(Key::Osts, "1,2"), (Key::Count, "3")], "leave -c out"),
+        (&[(Key::Osts, "1,2"), (Key::Index, "2")], "leave -i out"),
+        (&[(Key::Pool, "sixteen_chars_16")], "1 to 15 letters"),
+        (&[(Key::Pool, "a b")], "1 to 15 letters"),
     ];
     for (words, wanted) in cases {
         let told = Striping::of(words).hint().unwrap_err().to_string();
@@ -67,8 +74,46 @@ fn options_that_make_no_layout_get_one_line() {
 }
 
 #[test]
+fn osts_and_pools_are_named() {
+    let hint = |words: &[(Key, &str)]| Striping::of(words).hint().unwrap();
+    let plain = hint(&[(Key::Osts, "4,0-2"), (Key::Count, "4")]).as_plain().unwrap();
+    assert_eq!(plain.osts, [4, 0, 1, 2]);
+    let pool: Option<PoolName> = "flash".parse().ok();
+    for name in ["flash", "scratch.flash"] {
+        assert_eq!(hint(&[(Key::Pool, name)]).as_plain().unwrap().pool, pool);
+    }
+    // A component has the pool of the one before it, unless it says otherwise; OSTs are its own.
+    let words = [
+        (Key::End, "1M"),
+        (Key::Pool, "flash"),
+        (Key::End, "2M"),
+        (Key::Osts, "3"),
+        (Key::End, "-1"),
+        (Key::Pool, "none"),
+    ];
+    let components = hint(&words).components;
+    let told: Vec<_> = components.iter().map(|part| (part.pool.clone(), part.osts.clone())).collect();
+    assert_eq!(told, [(pool.clone(), vec![]), (pool, vec![3]), (None, vec![])]);
+}
+
+#[test]
+fn the_pool_of_a_layout_is_printed() {
+    let fid = Fid { seq: 0x200000401, oid: 0x11, ver: 0 };
+    let mut layout = Layout::plain(fid, 1, 1 << 20, vec![2]);
+    assert!(!layout_text::of_file(&layout).contains("lmm_pool"));
+    layout.components[0].pool = "flash".parse().ok();
+    let text = layout_text::of_file(&layout);
+    assert!(text.contains("lmm_stripe_offset: 2\nlmm_pool:          flash\n\tobdidx"), "{text}");
+    let words = [(Key::Pool, "flash"), (Key::Osts, "3,1")];
+    let line = "stripe_count:  2 stripe_size:   1048576 pattern:       raid0 stripe_offset: 3 \
+                pool:          flash osts:          3,1\n";
+    assert_eq!(layout_text::of_directory(&Striping::of(&words).hint().unwrap()), line);
+}
+
+#[test]
 fn composite_layouts_are_printed_as_lustre_does() {
-    let component = |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 1 << 20, osts };
+    let component =
+        |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 1 << 20, osts, pool: None };
     let components = vec![component(1, 4 << 20, vec![2]), component(2, Extent::EOF, vec![3, 0])];
     let fid = Fid { seq: 0x200000401, oid: 0x11, ver: 0 };
     let expected = "  lcm_layout_gen:    2
@@ -131,7 +176,7 @@ fn space_that_targets_share_is_counted_once() {
         ("OST000a".to_owned(), Some(space(1))),
         ("OST000b".to_owned(), None),
     ];
-    let table = df_table("fs", Path::new("/m"), &targets, false, false);
+    let table = df_table("fs", Path::new("/m"), &targets, &Show::default());
     let expected = "UUID                   1K-blocks        Used   Available Use% Mounted on
 fs-MDT0000_UUID              100          50          40  56% /m[MDT:0]
 fs-OST0000_UUID              100          50          40  56% /m[OST:0]
