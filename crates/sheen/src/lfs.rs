@@ -331,9 +331,11 @@ fn check_pools(file: &File, path: &Path, hint: &LayoutHint) -> Result<()> {
         return Ok(());
     }
     let pools = pools_of(file, path)?;
+    let place = if path.exists() { Some(path) } else { path.parent() };
+    let place = place.filter(|place| !place.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for name in asked {
         match pools.iter().find(|pool| pool.name == *name) {
-            None => bail!("there is no pool {name}; see `lfs pool_list {}`", path.display()),
+            None => bail!("there is no pool {name}; see `lfs pool_list {}`", place.display()),
             Some(pool) if pool.osts.is_empty() => bail!("pool {name} has no OSTs; see `lctl pool_add`"),
             Some(_) => {}
         }

@@ -1,5 +1,7 @@
 //! Parameters: every class is read, set where that means something, and looked at for its effect.
 
+mod pools;
+
 use std::fs;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ static CASES: &[Case] = &[
     Case { name: "mapped_pages_come_without_what_is_between_them", seconds: 120, run: mapped_pages },
     Case { name: "advice_reaches_the_osts", seconds: 90, run: advice },
     Case { name: "new_files_take_the_default_stripes", seconds: 90, run: stripes },
+    Case { name: "pools_choose_the_osts", seconds: 120, run: pools::run },
     Case { name: "a_client_is_evicted", seconds: 90, run: evict },
     Case { name: "permanent_ones_reach_all_and_stay", seconds: 180, run: permanent },
 ];
