@@ -41,6 +41,8 @@ pub const REPLAY_REQUESTS_MAX: usize = 4096;
 pub const UNSYNCED_TRANSACTIONS_MAX: u64 = REPLAY_REQUESTS_MAX as u64 / 2;
 /// File bytes retained for replay per import, so that memory stays bounded under streaming writes.
 pub const REPLAY_BYTES_MAX: usize = 256 << 20;
+/// Stripes of one directory: as many as Lustre has MDTs.
+pub const DIRECTORY_STRIPES_MAX: usize = 256;
 /// Entries of one READDIR reply.
 pub const READDIR_ENTRIES_MAX: usize = 4096;
 

@@ -12,6 +12,12 @@ pub fn name_hash(name: &[u8]) -> u64 {
     (xxhash_rust::xxh3::xxh3_64(name) >> 1).max(POSITION_FIRST)
 }
 
+/// Which of the stripes of a directory holds a name; `None` when there are none. Part of the disk format.
+pub fn stripe_of<T: Copy>(stripes: &[T], name: &[u8]) -> Option<T> {
+    let index = name_hash(name).checked_rem(stripes.len() as u64)?;
+    stripes.get(index as usize).copied()
+}
+
 /// # Errors
 /// `NameTooLong` above 255 bytes; `Invalid` for what no system call lets through: empty, `.`, `..`, `/` or NUL.
 pub fn check_name(name: &[u8]) -> Result<(), Status> {

@@ -424,7 +424,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             MdtRequest::Lookup { .. } => "mds_lookup",
             MdtRequest::Getattr { .. } => "mds_getattr",
             MdtRequest::Setattr { .. } => "mds_setattr",
-            MdtRequest::Create(_) => "mds_create",
+            MdtRequest::Create(_) | MdtRequest::MakeStriped { .. } => "mds_create",
             MdtRequest::Unlink { .. } => "mds_unlink",
             MdtRequest::Rmdir { .. } => "mds_rmdir",
             MdtRequest::Rename { .. } => "mds_rename",

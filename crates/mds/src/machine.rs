@@ -241,6 +241,8 @@ impl<M: MetaStore> Mds<M> {
             default_layout: None,
             xattr_name_bytes: 0,
             xattr_count: 0,
+            stripes: Vec::new(),
+            default_striping: None,
         };
         cx.tx.put_inode(&root);
         let batch = cx.tx.into_batch();

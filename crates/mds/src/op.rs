@@ -15,6 +15,7 @@ pub mod path;
 pub mod read;
 pub mod readdir;
 pub mod rename;
+pub mod stripes;
 pub mod unlink;
 pub mod xattr;
 
@@ -23,7 +24,7 @@ use crate::opens::Opens;
 use crate::placement::Placement;
 use crate::rows::{self, Dentry, Destroy, Inode};
 use crate::tx::Tx;
-use base::names::name_hash;
+use base::names::{name_hash, stripe_of};
 use base::{ClientId, Fid, FileType, Layout, OpenHandle, Status, Version, WallTime};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
@@ -43,6 +44,10 @@ pub enum Stop {
     Peek { parent: Fid, name: Vec<u8> },
     /// Whether `directory` lies below `moved` has to be found out first, under the rename lock.
     Walk { directory: Fid, moved: Fid },
+    /// A FID of another MDT is needed first, or of this one, to be the same in each run.
+    NewFid { mdt: u16 },
+    /// The stripes of a directory on another MDT have to be asked first.
+    PeekDirectory { fid: Fid },
 }
 
 impl From<Status> for Stop {
@@ -85,6 +90,13 @@ pub struct Peeked {
     pub parent_attr: base::Attr,
 }
 
+/// What a directory on another MDT belongs together with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeekedDirectory {
+    pub stripes: Vec<Fid>,
+    pub master: Option<Fid>,
+}
+
 /// What was learnt from other MDTs for one operation.
 #[derive(Debug, Default)]
 pub struct Remote {
@@ -95,6 +107,9 @@ pub struct Remote {
     pub made_fid: Option<Fid>,
     /// Inodes of other MDTs, as they were prepared.
     pub types: BTreeMap<Fid, FileType>,
+    /// For directories that the operation makes, by MDT.
+    pub fids: BTreeMap<u16, Fid>,
+    pub directories: BTreeMap<Fid, PeekedDirectory>,
 }
 
 /// Everything that an operation may look at.
@@ -158,6 +173,18 @@ impl Cx<'_> {
             return Err(Status::NotFound);
         }
         Ok(inode)
+    }
+
+    /// The same, for a name in it.
+    ///
+    /// # Errors
+    /// `NotSupported` for a striped directory that has another stripe for the name: the caller does not know of stripes.
+    pub fn directory_of(&self, fid: Fid, name: &[u8]) -> Result<Inode, Status> {
+        let inode = self.directory(fid)?;
+        match stripe_of(&inode.stripes, name) {
+            Some(stripe) if stripe != fid => Err(Status::NotSupported),
+            _ => Ok(inode),
+        }
     }
 
     /// Marks attributes as changed now.
@@ -299,6 +326,7 @@ impl Cx<'_> {
             was_created: false,
             was_size_known: false,
             grants: Vec::new(),
+            stripes: inode.stripes.clone(),
         }
     }
 
@@ -369,11 +397,14 @@ pub fn remote_entry(dentry: Dentry) -> Entry {
         was_created: false,
         was_size_known: false,
         grants: Vec::new(),
+        stripes: Vec::new(),
     }
 }
 
-pub fn entry_reply(entry: Entry) -> MdtReply {
-    MdtReply::Entry(Box::new(entry))
+pub fn entry_reply(mut entry: Entry) -> MdtReply {
+    let stripes = std::mem::take(&mut entry.stripes);
+    let entry = Box::new(entry);
+    if stripes.is_empty() { MdtReply::Entry(entry) } else { MdtReply::Striped { entry, stripes } }
 }
 
 /// Runs a request of a client.
@@ -389,6 +420,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             attrs::run(cx, *fid, attrs::Args { set, creds, handle: *handle }, *want)
         }
         MdtRequest::Create(create) => create::run(cx, create),
+        MdtRequest::MakeStriped { create, striping, stripes } => stripes::make(cx, create, striping, stripes),
         MdtRequest::Unlink { parent, name, creds } => unlink::unlink(cx, *parent, name, creds),
         MdtRequest::Rmdir { parent, name, creds } => unlink::rmdir(cx, *parent, name, creds),
         MdtRequest::Rename { parent, name, new_parent, new_name, flags, creds } => {
@@ -455,5 +487,11 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
 
 /// Whether a request takes space that a nearly full target does not give. A rename takes no more than it gives back.
 pub fn is_consuming(request: &MdtRequest) -> bool {
-    matches!(request, MdtRequest::Create(_) | MdtRequest::Link { .. } | MdtRequest::Setxattr { .. })
+    matches!(
+        request,
+        MdtRequest::Create(_)
+            | MdtRequest::MakeStriped { .. }
+            | MdtRequest::Link { .. }
+            | MdtRequest::Setxattr { .. }
+    )
 }

@@ -5,7 +5,7 @@
 use base::{Attr, Fid, FileType, Layout, Status};
 use borsh::{BorshDeserialize, BorshSerialize};
 use store::Table;
-use wire::mdt::LayoutHint;
+use wire::mdt::{DirStriping, LayoutHint};
 use wire::peer::{OperationId, Part};
 
 /// Parent FID, position of the name, name -> `Dentry`.
@@ -39,7 +39,7 @@ pub const STRAYS_KEY: &[u8] = b"strays";
 const ROW_VERSION: u8 = 1;
 
 /// An inode without its names and xattrs.
-#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Inode {
     pub attr: Attr,
     pub layout: Option<Layout>,
@@ -49,6 +49,54 @@ pub struct Inode {
     /// Of all xattrs, so that listing them stays within what a system call can return.
     pub xattr_name_bytes: u32,
     pub xattr_count: u32,
+    /// Of a striped directory: those that hold its names, itself the first. Each other one has a link to it without a name.
+    pub stripes: Vec<Fid>,
+    /// Directories: how new directories in it are striped.
+    pub default_striping: Option<DirStriping>,
+}
+
+/// What few inodes have follows the rest, each behind its number.
+const STRIPES: u8 = 1;
+const DEFAULT_STRIPING: u8 = 2;
+
+impl BorshSerialize for Inode {
+    fn serialize<W: borsh::io::Write>(&self, writer: &mut W) -> borsh::io::Result<()> {
+        (&self.attr, &self.layout, &self.symlink_target, &self.default_layout).serialize(writer)?;
+        (self.xattr_name_bytes, self.xattr_count).serialize(writer)?;
+        if !self.stripes.is_empty() {
+            (STRIPES, &self.stripes).serialize(writer)?;
+        }
+        if let Some(striping) = &self.default_striping {
+            (DEFAULT_STRIPING, striping).serialize(writer)?;
+        }
+        Ok(())
+    }
+}
+
+impl BorshDeserialize for Inode {
+    fn deserialize_reader<R: borsh::io::Read>(reader: &mut R) -> borsh::io::Result<Self> {
+        let (attr, layout, symlink_target, default_layout) = <_>::deserialize_reader(reader)?;
+        let (xattr_name_bytes, xattr_count) = <_>::deserialize_reader(reader)?;
+        let mut inode = Inode {
+            attr,
+            layout,
+            symlink_target,
+            default_layout,
+            xattr_name_bytes,
+            xattr_count,
+            stripes: Vec::new(),
+            default_striping: None,
+        };
+        let mut number = [0];
+        while reader.read(&mut number)? > 0 {
+            match number {
+                [STRIPES] => inode.stripes = Vec::deserialize_reader(reader)?,
+                [DEFAULT_STRIPING] => inode.default_striping = Some(DirStriping::deserialize_reader(reader)?),
+                _ => return Err(borsh::io::Error::from(borsh::io::ErrorKind::InvalidData)),
+            }
+        }
+        Ok(inode)
+    }
 }
 
 /// What a name leads to.
@@ -177,3 +225,6 @@ pub fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
     }
     vec![0xff; store::KEY_BYTES_MAX]
 }
+
+#[cfg(test)]
+mod tests;

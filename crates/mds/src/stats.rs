@@ -65,6 +65,7 @@ pub fn name_of(request: &MdtRequest) -> &'static str {
             NewNode::Regular if create.open.is_some() => "open",
             NewNode::Regular | NewNode::Symlink { .. } | NewNode::Device { .. } => "mknod",
         },
+        MdtRequest::MakeStriped { .. } => "mkdir",
         MdtRequest::Unlink { .. } => "unlink",
         MdtRequest::Rmdir { .. } => "rmdir",
         MdtRequest::Rename { parent, new_parent, .. } if parent == new_parent => "samedir_rename",

@@ -7,6 +7,7 @@ use base::limits;
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::mdt::DirStriping;
 use wire::{
     Callback, ComponentHint, Frame, FrameKind, LayoutHint, MdtReply, MdtRequest, Reply, Request, flags,
     session::features,
@@ -823,13 +824,27 @@ fn writes_for(request: &Request) -> Option<u16> {
 
 /// What the target chose must be the same when the request is executed again.
 fn fill_for_replay(request: &mut Request, reply: &Reply) {
-    let Reply::Mdt(MdtReply::Entry(entry)) = reply else { return };
+    let (entry, made) = match reply {
+        Reply::Mdt(MdtReply::Entry(entry)) => (entry, None),
+        Reply::Mdt(MdtReply::Striped { entry, stripes }) => (entry, Some(stripes)),
+        _ => return,
+    };
     // Its objects may have data by then: they stay where they are.
     let hint = entry.layout.as_ref().map(hint_of);
     match request {
         Request::Mdt(MdtRequest::Create(create)) => {
             create.fid = Some(entry.fid);
             create.layout = hint.or(create.layout.take());
+            if let Some(stripes) = made {
+                // By the default of its parent, which may be another one by then.
+                let (create, striping) = (create.clone(), DirStriping::default());
+                *request =
+                    Request::Mdt(MdtRequest::MakeStriped { create, striping, stripes: stripes.clone() });
+            }
+        }
+        Request::Mdt(MdtRequest::MakeStriped { create, stripes, .. }) => {
+            create.fid = Some(entry.fid);
+            stripes.clone_from(made.unwrap_or(&Vec::new()));
         }
         Request::Mdt(MdtRequest::SetLayout { layout, .. }) => {
             *layout = hint.unwrap_or_else(|| layout.clone());

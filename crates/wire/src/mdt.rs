@@ -59,6 +59,19 @@ pub struct CreateRequest {
     pub want: LockWant,
 }
 
+/// How a directory is spread over MDTs (`lfs mkdir -c`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct DirStriping {
+    /// `ALL`: one on each MDT; 0: as many as `mdts` has.
+    pub stripe_count: u16,
+    /// Where the stripes go, each on another MDT. With one, the others follow it; with none, the parent's MDT is the first.
+    pub mdts: Vec<u16>,
+}
+
+impl DirStriping {
+    pub const ALL: u16 = u16::MAX;
+}
+
 /// What an advisory lock is asked to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
@@ -163,6 +176,8 @@ pub enum MdtRequest {
     ReplayFlocks { fid: Fid, locks: Vec<FileLock> } = 26,
     /// What a directory keeps for its new files. -> DefaultLayout
     GetDefaultLayout { fid: Fid } = 27,
+    /// A directory in several stripes. `stripes`: replay, those that were made. -> Striped; Entry where one MDT is all there is.
+    MakeStriped { create: CreateRequest, striping: DirStriping, stripes: Vec<Fid> } = 28,
 }
 
 /// Description of an inode, with the locks that came along.
@@ -183,6 +198,10 @@ pub struct Entry {
     /// Of an open for writing: the size in `attr` was known, until this open made it unknown.
     pub was_size_known: bool,
     pub grants: Vec<LockGrant>,
+    /// Of a striped directory: the directories that hold its names, by `base::names::stripe_of`; the first is the directory itself.
+    /// They never change. Not written with an entry: `MdtReply::Striped` brings them.
+    #[borsh(skip)]
+    pub stripes: Vec<Fid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -247,4 +266,9 @@ pub enum MdtReply {
     Paths(Vec<Vec<u8>>) = 9,
     Flock(Option<FileLock>) = 10,
     DefaultLayout(LayoutHint) = 11,
+    /// An `Entry` of a striped directory.
+    Striped {
+        entry: Box<Entry>,
+        stripes: Vec<Fid>,
+    } = 12,
 }

@@ -4,7 +4,7 @@
 //! record of their own ("frozen by `id`"), then logs the whole operation: that record is the only commit point. When
 //! it is durable, the decisions go out. A participant that restarts asks about what it finds prepared.
 
-use crate::mdt::LayoutHint;
+use crate::mdt::{DirStriping, LayoutHint};
 use base::{Attr, ClientId, Fid, FileType, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -43,6 +43,31 @@ pub enum Part {
     /// The inode has a new parent and name (renamed).
     SetParent { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8>, must_own: bool } =
         7,
+    /// Make this directory, which has its FID already: a stripe, whose parent is the first one, without a name; or the first
+    /// one itself, with all of them.
+    MakeStripe {
+        attr: Attr,
+        parent: Fid,
+        name: Vec<u8>,
+        xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+        default_layout: Option<LayoutHint>,
+        stripes: Vec<Fid>,
+        default_striping: Option<DirStriping>,
+    } = 8,
+    /// A stripe takes over what its directory has got. `acls`: all that there are; `mtime`: where one was set.
+    Follow {
+        fid: Fid,
+        permissions: u32,
+        uid: u32,
+        gid: u32,
+        mtime: Option<WallTime>,
+        acls: Vec<(Vec<u8>, Vec<u8>)>,
+        default_layout: Option<LayoutHint>,
+        default_striping: Option<DirStriping>,
+    } = 9,
+    /// `SetParent` from one stripe of a directory to another: what is moved keeps its parent, as everybody sees it.
+    SetStripe { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8>, must_own: bool } =
+        10,
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -100,6 +125,14 @@ pub enum PeerRequest {
     RefuseFlock {
         wait: FlockWaitId,
     } = 9,
+    /// A FID for a directory to be made. Nothing remembers it. -> NewFid
+    NewFid = 10,
+    /// The stripes of a directory, and of which directory it is one; waits while it is frozen. -> Directory
+    PeekDirectory {
+        fid: Fid,
+        epoch: u64,
+        is_replay: bool,
+    } = 11,
 }
 
 /// Who holds fcntl(2) locks or waits for them: a process, as its client names it.
@@ -147,4 +180,12 @@ pub enum PeerReply {
         fid: Option<Fid>,
     } = 4,
     FlockWaits(Vec<FlockWait>) = 5,
+    NewFid {
+        fid: Fid,
+    } = 6,
+    /// `stripes` is empty for a directory that has none, or that is not there.
+    Directory {
+        stripes: Vec<Fid>,
+        master: Option<Fid>,
+    } = 7,
 }

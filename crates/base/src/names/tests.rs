@@ -1,4 +1,4 @@
-use super::{POSITION_FIRST, check_name, name_hash};
+use super::{POSITION_FIRST, check_name, name_hash, stripe_of};
 use crate::Status;
 
 #[test]
@@ -8,6 +8,15 @@ fn positions_are_fixed_for_ever_and_positive() {
         let position = name_hash(&n.to_le_bytes());
         assert!(position >= POSITION_FIRST);
         assert!(i64::try_from(position).is_ok());
+    }
+}
+
+#[test]
+fn a_name_belongs_to_the_stripe_of_its_position_for_ever() {
+    assert_eq!(stripe_of::<u16>(&[], b"hello"), None);
+    for n in 0..1000u32 {
+        let name = n.to_le_bytes();
+        assert_eq!(stripe_of(&[0, 1, 2], &name), Some(name_hash(&name) % 3));
     }
 }
 

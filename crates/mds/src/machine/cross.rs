@@ -13,7 +13,7 @@ mod participant;
 use super::flow::{Flow, Run, Stage, Step};
 use super::peers::Call;
 use super::{Mds, MdsEvent, Output};
-use crate::op::{Cx, Peeked, Remote, Stop, part, path};
+use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, part, path, stripes};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
 use base::fault::{Fault, planted};
@@ -151,13 +151,17 @@ pub(super) fn run_peer(cx: &mut Cx, request: &PeerRequest) -> Result<PeerReply, 
             Ok(PeerReply::Prepared { fid, attrs })
         }
         PeerRequest::PeekName { parent, name, .. } => {
-            let parent_attr = cx.directory(*parent)?.attr;
+            let parent_attr = cx.directory_of(*parent, name)?.attr;
             let entry = cx.tx.dentry(*parent, name)?.map(|dentry| (dentry.fid, dentry.file_type));
             Ok(PeerReply::Name { entry, parent_attr })
         }
         PeerRequest::PeekParent { fid, .. } => {
             cx.directory(*fid)?;
             Ok(PeerReply::Parent { fid: path::parent_of(cx, *fid)?.map(|(parent, _)| parent) })
+        }
+        PeerRequest::PeekDirectory { fid, .. } => {
+            let stripes = cx.tx.inode(*fid)?.map_or_else(Vec::new, |inode| inode.stripes);
+            Ok(PeerReply::Directory { stripes, master: stripes::master_of(cx, *fid)? })
         }
         _ => Err(Stop::Status(Status::ProtocolError)),
     }
@@ -189,7 +193,9 @@ fn run_parts(
 /// Who asks, for parts on other MDTs.
 fn asker_of(request: &Request) -> Asker {
     let creds = match request {
-        Request::Mdt(MdtRequest::Create(create)) => Some(&create.creds),
+        Request::Mdt(MdtRequest::Create(create) | MdtRequest::MakeStriped { create, .. }) => {
+            Some(&create.creds)
+        }
         Request::Mdt(
             MdtRequest::Unlink { creds, .. }
             | MdtRequest::Rmdir { creds, .. }
@@ -226,6 +232,44 @@ impl<M: MetaStore> Mds<M> {
         let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
         let request = Request::Peer(PeerRequest::PeekName { parent, name, epoch, is_replay });
         self.ask_mdt(now, op, flow, parent.mdt_index(), request, Call::Peek { op }, out)
+    }
+
+    /// Gets a FID for a directory that an operation makes.
+    pub(super) fn need_fid(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        mdt: u16,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        if mdt != self.options.index {
+            let request = Request::Peer(PeerRequest::NewFid);
+            return self.ask_mdt(now, op, flow, Some(mdt), request, Call::NewFid { op, mdt }, out);
+        }
+        match self.fids.allocate() {
+            Ok(fid) => {
+                flow.remote.fids.insert(mdt, fid);
+                flow.stage = Stage::Running;
+                self.runnable.push_back(op);
+                Step::Waits
+            }
+            Err(status) => self.fail(now, op, flow, status, out),
+        }
+    }
+
+    /// Asks the MDT of a directory what belongs together with it.
+    pub(super) fn peek_directory(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        fid: Fid,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
+        let request = Request::Peer(PeerRequest::PeekDirectory { fid, epoch, is_replay });
+        self.ask_mdt(now, op, flow, fid.mdt_index(), request, Call::PeekDirectory { op, fid }, out)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -386,7 +430,11 @@ impl<M: MetaStore> Mds<M> {
             },
             Call::Ask { id } => self.on_asked(now, id, result, out),
             Call::FlockWaits { wait } => self.on_flock_waits_told(now, target, wait, result, out),
-            Call::Peek { op } | Call::PeekParent { op } | Call::LockRename { op } => {
+            Call::Peek { op }
+            | Call::PeekParent { op }
+            | Call::LockRename { op }
+            | Call::NewFid { op, .. }
+            | Call::PeekDirectory { op, .. } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
             Call::Destroy { .. } | Call::List { .. } | Call::Tell => {
@@ -600,6 +648,7 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         PeerRequest::Prepare { is_replay, .. }
         | PeerRequest::PeekName { is_replay, .. }
         | PeerRequest::PeekParent { is_replay, .. }
+        | PeerRequest::PeekDirectory { is_replay, .. }
         | PeerRequest::LockRename { is_replay, .. } => *is_replay,
         PeerRequest::Decide { .. }
         | PeerRequest::Ask { .. }
@@ -607,6 +656,8 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         | PeerRequest::RefuseFlock { .. } => true,
         // Who waited before the restart asks again, and searches then.
         PeerRequest::FlockWaits { .. } => false,
+        // A replay names its FIDs.
+        PeerRequest::NewFid => false,
     }
 }
 
@@ -631,6 +682,17 @@ fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
             let walk = flow.walk.as_mut().ok_or(Status::ProtocolError)?;
             // A directory without a parent was removed.
             walk.at = fid.ok_or(Status::NotFound)?;
+            Ok(())
+        }
+        (Call::NewFid { mdt, .. }, Reply::Peer(PeerReply::NewFid { fid })) => {
+            if fid.mdt_index() != Some(*mdt) {
+                return Err(Status::ProtocolError);
+            }
+            flow.remote.fids.insert(*mdt, fid);
+            Ok(())
+        }
+        (Call::PeekDirectory { fid, .. }, Reply::Peer(PeerReply::Directory { stripes, master })) => {
+            flow.remote.directories.insert(*fid, PeekedDirectory { stripes, master });
             Ok(())
         }
         (Call::LockRename { .. }, Reply::Done) => {

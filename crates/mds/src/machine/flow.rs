@@ -208,7 +208,7 @@ impl<M: MetaStore> Mds<M> {
         let is_shown = match &run.result {
             Ok(_) => run.batch.is_empty() && run.parts.is_empty(),
             Err(Stop::Status(status)) => *status != part::GIVE_WAY,
-            Err(Stop::Peek { .. } | Stop::Walk { .. }) => false,
+            Err(_) => false,
         };
         if is_shown && !flow.has_waited_until_heard && self.waits_until_heard(op, flow, &run) {
             return Step::Waits;
@@ -232,6 +232,8 @@ impl<M: MetaStore> Mds<M> {
                 let (directory, moved) = (*directory, *moved);
                 self.walk(now, op, flow, directory, moved, out)
             }
+            Err(Stop::NewFid { mdt }) => self.need_fid(now, op, flow, *mdt, out),
+            Err(Stop::PeekDirectory { fid }) => self.peek_directory(now, op, flow, *fid, out),
             Ok(_) if run.batch.is_empty() && run.parts.is_empty() => {
                 let needs = self.unsettled_needs(flow, &run.outcome);
                 if !needs.is_empty() && !self.claim_or_wait(now, op, flow, &needs) {
@@ -273,9 +275,11 @@ impl<M: MetaStore> Mds<M> {
     /// A coordinator that does again what it had lost must see how things were before.
     fn may_look(&self, flow: &Flow, touched: &Resources) -> bool {
         match &flow.request {
-            Request::Peer(PeerRequest::PeekName { epoch, .. } | PeerRequest::PeekParent { epoch, .. }) => {
-                self.is_frozen_for_asker_only(flow.token.client, *epoch, touched)
-            }
+            Request::Peer(
+                PeerRequest::PeekName { epoch, .. }
+                | PeerRequest::PeekParent { epoch, .. }
+                | PeerRequest::PeekDirectory { epoch, .. },
+            ) => self.is_frozen_for_asker_only(flow.token.client, *epoch, touched),
             // The decision may wait for the end of recovery, which waits for this. It takes nothing away: what was
             // prepared is made on the rows as they are when it is decided.
             Request::Mdt(MdtRequest::Reopen { .. }) => self.core.is_recovering(),
@@ -606,7 +610,10 @@ fn is_consuming(request: &Request) -> bool {
     match request {
         Request::Mdt(request) => op::is_consuming(request),
         Request::Peer(PeerRequest::Prepare { parts, .. }) => {
-            parts.iter().any(|part| matches!(part, Part::MakeDirectory { .. } | Part::AddLink { .. }))
+            let is_making = |part: &Part| {
+                matches!(part, Part::MakeDirectory { .. } | Part::MakeStripe { .. } | Part::AddLink { .. })
+            };
+            parts.iter().any(is_making)
         }
         _ => false,
     }
@@ -624,7 +631,7 @@ fn is_covered(need: &Need, claimed: &[Need]) -> bool {
 
 fn put_grants(reply: &mut Reply, new: Vec<LockGrant>) {
     match reply {
-        Reply::Mdt(MdtReply::Entry(entry)) => entry.grants = new,
+        Reply::Mdt(MdtReply::Entry(entry) | MdtReply::Striped { entry, .. }) => entry.grants = new,
         Reply::Mdt(
             MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. } | MdtReply::Entries { grants, .. },
         ) => *grants = new,

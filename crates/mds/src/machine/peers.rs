@@ -42,6 +42,14 @@ pub(super) enum Call {
     LockRename {
         op: OpId,
     },
+    NewFid {
+        op: OpId,
+        mdt: u16,
+    },
+    PeekDirectory {
+        op: OpId,
+        fid: Fid,
+    },
     Prepare {
         op: OpId,
         id: OperationId,

@@ -1,6 +1,6 @@
 //! SETATTR: chmod, chown, utimes, truncate.
 
-use super::{Cx, Stop, entry_reply};
+use super::{Cx, Stop, entry_reply, stripes};
 use crate::access::{self, SET_GID, WRITE};
 use crate::acl::{self, Acl};
 use crate::rows::{self, Inode};
@@ -22,6 +22,7 @@ pub struct Args<'a> {
 /// As chmod(2), chown(2), utimensat(2), truncate(2).
 pub fn run(cx: &mut Cx, fid: Fid, args: Args, want: LockWant) -> Result<MdtReply, Stop> {
     let mut inode = cx.inode(fid)?;
+    let before = who_may(&inode);
     if let Some(size_bytes) = args.set.size_bytes {
         set_size(cx, &mut inode, args, size_bytes)?;
     }
@@ -36,8 +37,17 @@ pub fn run(cx: &mut Cx, fid: Fid, args: Args, want: LockWant) -> Result<MdtReply
         inode.attr.ctime = ctime;
     }
     cx.tx.put_inode(&inode);
+    let mtime = args.set.mtime.is_some().then_some(inode.attr.mtime);
+    if mtime.is_some() || who_may(&inode) != before {
+        stripes::lead(cx, &inode, mtime)?;
+    }
     cx.want_inode(want, &inode);
     Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// Permissions and owners. ACLs change with them only.
+fn who_may(inode: &Inode) -> (u32, u32, u32) {
+    (inode.attr.permissions, inode.attr.uid, inode.attr.gid)
 }
 
 fn set_size(cx: &mut Cx, inode: &mut Inode, args: Args, size_bytes: u64) -> Result<(), Status> {

@@ -1,6 +1,6 @@
 //! CREATE: files, directories, symlinks, devices, and files without a name.
 
-use super::{Cx, DIRECTORY_SIZE_BYTES, Effect, Stop, entry_reply, open, remote_entry};
+use super::{Cx, DIRECTORY_SIZE_BYTES, Effect, Stop, entry_reply, open, remote_entry, stripes};
 use crate::access::{self, EXECUTE, SET_GID, WRITE};
 use crate::acl::{self, Acl};
 use crate::placement::{check_hint, merge_hints};
@@ -9,21 +9,36 @@ use base::limits::{LINK_COUNT_MAX, SYMLINK_BYTES_MAX};
 use base::names::check_name;
 use base::{Attr, Fid, FileType, Status};
 use wire::MdtReply;
-use wire::mdt::{CreateRequest, NewNode};
+use wire::mdt::{CreateRequest, DirStriping, NewNode};
 use wire::peer::Part;
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// How a directory is asked for, and what of it a replay names.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    pub striping: &'a DirStriping,
+    pub made: &'a [Fid],
+}
+
 /// # Errors
 /// As open(2), mkdir(2), mknod(2), symlink(2).
 pub fn run(cx: &mut Cx, request: &CreateRequest) -> Result<MdtReply, Stop> {
+    make(cx, request, None)
+}
+
+/// The same, with a striping.
+///
+/// # Errors
+/// As `run`.
+pub fn make(cx: &mut Cx, request: &CreateRequest, wanted: Option<Wanted>) -> Result<MdtReply, Stop> {
     if !request.is_unnamed {
         check_name(&request.name)?;
     } else if request.node != NewNode::Regular || request.open.is_none() {
         // Nobody could ever reach it.
         return Err(Status::Invalid.into());
     }
-    let parent = cx.directory(request.parent)?;
+    let parent = cx.directory_of(request.parent, &request.name)?;
     access::check_access(&cx.tx, &parent, &request.creds, EXECUTE)?;
     if !request.is_unnamed
         && let Some(existing) = cx.tx.dentry(request.parent, &request.name)?
@@ -36,10 +51,46 @@ pub fn run(cx: &mut Cx, request: &CreateRequest) -> Result<MdtReply, Stop> {
         return Err(Status::TooManyLinks.into());
     }
     let (inode, xattrs) = new_inode(cx, request, &parent)?;
-    if is_directory && request.mdt_index.is_some_and(|index| index != cx.mdt_index) {
-        return make_remote_directory(cx, request, parent, inode, xattrs);
+    if is_directory {
+        return make_directory(cx, request, parent, inode, xattrs, wanted);
     }
     make_local(cx, request, parent, inode, xattrs)
+}
+
+fn make_directory(
+    cx: &mut Cx,
+    request: &CreateRequest,
+    parent: Inode,
+    inode: Inode,
+    xattrs: Xattrs,
+    wanted: Option<Wanted>,
+) -> Result<MdtReply, Stop> {
+    let striping = match (wanted, request.mdt_index) {
+        (Some(wanted), _) => wanted.striping.clone(),
+        (None, Some(index)) => DirStriping { stripe_count: 1, mdts: vec![index] },
+        (None, None) => parent.default_striping.clone().unwrap_or_default(),
+    };
+    let made = match wanted {
+        Some(wanted) if !wanted.made.is_empty() => wanted.made.to_vec(),
+        _ => request.fid.into_iter().collect(),
+    };
+    let is_made = cx.is_replay && !made.is_empty();
+    let mdts = if is_made {
+        stripes::check_made(&made)?;
+        made.iter().map(|fid| fid.mdt_index().ok_or(Status::Invalid)).collect::<Result<Vec<_>, _>>()?
+    } else {
+        stripes::mdts_of(cx, &striping)?
+    };
+    match mdts[..] {
+        [only] if only == cx.mdt_index => make_local(cx, request, parent, inode, xattrs),
+        [only] if inode.default_striping.is_none() => {
+            make_remote_directory(cx, request, parent, inode, xattrs, only)
+        }
+        _ => {
+            let fids = if is_made { made } else { stripes::new_fids(cx, &mdts)? };
+            stripes::spread(cx, request, parent, &inode, &xattrs, &fids)
+        }
+    }
 }
 
 /// The name is there: that is what open(2) without O_EXCL wants.
@@ -113,8 +164,8 @@ fn make_remote_directory(
     mut parent: Inode,
     mut inode: Inode,
     xattrs: Xattrs,
+    mdt_index: u16,
 ) -> Result<MdtReply, Stop> {
-    let mdt_index = request.mdt_index.unwrap_or(cx.mdt_index);
     if usize::from(mdt_index) >= cx.mdt_count {
         return Err(Status::NoDevice.into());
     }
@@ -182,6 +233,8 @@ fn new_inode(cx: &mut Cx, request: &CreateRequest, parent: &Inode) -> Result<(In
         default_layout: None,
         xattr_name_bytes: 0,
         xattr_count: 0,
+        stripes: Vec::new(),
+        default_striping: None,
     };
     match &request.node {
         NewNode::Symlink { target } => {
@@ -194,6 +247,7 @@ fn new_inode(cx: &mut Cx, request: &CreateRequest, parent: &Inode) -> Result<(In
             check_hint(&hint)?;
             cx.check_asked(request.layout.as_ref())?;
             inode.default_layout = (hint != Default::default()).then_some(hint);
+            inode.default_striping.clone_from(&parent.default_striping);
         }
         NewNode::Regular => {}
     }

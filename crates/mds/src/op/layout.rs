@@ -1,6 +1,6 @@
 //! SETLAYOUT: the default layout of a directory, or the layout of a file without data. GETDEFAULTLAYOUT.
 
-use super::{Cx, Stop, entry_reply};
+use super::{Cx, Stop, entry_reply, stripes};
 use crate::access;
 use crate::placement::check_hint;
 use base::{Fid, FileType, Layout, Status};
@@ -33,6 +33,7 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
     }
     cx.touch(&mut inode);
     cx.tx.put_inode(&inode);
+    stripes::lead(cx, &inode, None)?;
     Ok(entry_reply(cx.entry(&inode)))
 }
 

@@ -21,7 +21,7 @@ pub fn run(
     want: LockWant,
 ) -> Result<MdtReply, Stop> {
     check_name(name)?;
-    let mut directory = cx.directory(parent)?;
+    let mut directory = cx.directory_of(parent, name)?;
     access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
     if cx.tx.dentry(parent, name)?.is_some() {
         return Err(Status::Exists.into());

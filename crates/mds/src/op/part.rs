@@ -1,7 +1,7 @@
 //! Parts: what an operation does to names and inodes. Those of this MDT are executed directly; those of another one
 //! are the same function over there, once when it prepares and once when the decision has come.
 
-use super::{Cx, create};
+use super::{Cx, create, stripes};
 use crate::access::{self, EXECUTE, WRITE};
 use crate::rows::{self, Dentry, Inode};
 use base::limits::LINK_COUNT_MAX;
@@ -20,6 +20,8 @@ pub const GIVE_WAY: Status = Status::Busy;
 pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Status> {
     match part {
         Part::MakeDirectory { .. } => make_directory(cx, part),
+        Part::MakeStripe { .. } => stripes::make_stripe(cx, part),
+        Part::Follow { .. } => stripes::follow(cx, part),
         Part::RemoveDirectory { fid, must_own } => {
             remove_directory(cx, *fid, must_own.then_some(creds)).map(drop)
         }
@@ -40,6 +42,21 @@ pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Stat
             let (from, to) = ((*old_parent, &old_name[..]), (*parent, &name[..]));
             set_parent(cx, *fid, from, to, *must_own, creds).map(drop)
         }
+        Part::SetStripe { fid, old_parent, old_name, parent, name, must_own } => {
+            let (from, to) = ((*old_parent, &old_name[..]), (*parent, &name[..]));
+            set_link(cx, *fid, from, to, must_own.then_some(creds)).map(drop)
+        }
+    }
+}
+
+/// Here, or on the MDT where it belongs.
+///
+/// # Errors
+/// As `run`; `Stale` for a FID that no MDT can have.
+pub fn execute(cx: &mut Cx, mut part: Part, creds: &Credentials) -> Result<(), Status> {
+    match owner_of(&part) {
+        Some(fid) if !cx.is_local(fid) => cx.remote_part(fid, part),
+        _ => run(cx, &mut part, creds),
     }
 }
 
@@ -47,10 +64,13 @@ pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Stat
 pub fn owner_of(part: &Part) -> Option<Fid> {
     match part {
         Part::MakeDirectory { .. } => None,
+        Part::MakeStripe { attr, .. } => Some(attr.fid),
         Part::RemoveDirectory { fid, .. }
         | Part::DropLink { fid, .. }
         | Part::AddLink { fid, .. }
-        | Part::SetParent { fid, .. } => Some(*fid),
+        | Part::Follow { fid, .. }
+        | Part::SetParent { fid, .. }
+        | Part::SetStripe { fid, .. } => Some(*fid),
         Part::RemoveName { parent, .. } | Part::PutName { parent, .. } => Some(*parent),
     }
 }
@@ -62,8 +82,24 @@ pub fn is_same(a: &Part, b: &Part) -> bool {
             Part::MakeDirectory { parent, name, .. },
             Part::MakeDirectory { parent: other_parent, name: other_name, .. },
         ) => parent == other_parent && name == other_name,
+        (
+            Part::MakeStripe { attr, stripes, .. },
+            Part::MakeStripe { attr: other_attr, stripes: other_stripes, .. },
+        ) => attr.fid == other_attr.fid && stripes == other_stripes,
+        (Part::Follow { mtime, .. }, Part::Follow { mtime: other_mtime, .. }) => {
+            let is_set = mtime.is_some() == other_mtime.is_some();
+            is_set && without_time(a) == without_time(b)
+        }
         _ => a == b,
     }
+}
+
+fn without_time(part: &Part) -> Part {
+    let mut part = part.clone();
+    if let Part::Follow { mtime, .. } = &mut part {
+        *mtime = None;
+    }
+    part
 }
 
 fn make_directory(cx: &mut Cx, part: &mut Part) -> Result<(), Status> {
@@ -86,6 +122,8 @@ fn make_directory(cx: &mut Cx, part: &mut Part) -> Result<(), Status> {
         default_layout: default_layout.clone(),
         xattr_name_bytes: 0,
         xattr_count: 0,
+        stripes: Vec::new(),
+        default_striping: None,
     };
     // Versions are of the MDT that has the inode.
     inode.attr.version = cx.version;
@@ -95,7 +133,7 @@ fn make_directory(cx: &mut Cx, part: &mut Part) -> Result<(), Status> {
     Ok(())
 }
 
-fn check_owned(inode: &Inode, must_be_owned_by: Option<&Credentials>) -> Result<(), Status> {
+pub fn check_owned(inode: &Inode, must_be_owned_by: Option<&Credentials>) -> Result<(), Status> {
     match must_be_owned_by {
         Some(creds) => access::check_owner(&inode.attr, creds),
         None => Ok(()),
@@ -177,7 +215,7 @@ pub fn change_name(
     new: Option<Dentry>,
     creds: &Credentials,
 ) -> Result<Inode, Status> {
-    let mut directory = cx.directory(parent)?;
+    let mut directory = cx.directory_of(parent, name)?;
     access::check_access(&cx.tx, &directory, creds, WRITE | EXECUTE)?;
     if cx.tx.dentry(parent, name)? != old {
         return Err(GIVE_WAY);
@@ -205,11 +243,25 @@ pub fn set_parent(
     must_own: bool,
     creds: &Credentials,
 ) -> Result<Inode, Status> {
-    let mut inode = cx.tx.inode(fid)?.ok_or(Status::Corrupt)?;
-    check_owned(&inode, must_own.then_some(creds))?;
+    let owner = must_own.then_some(creds);
+    let inode = cx.tx.inode(fid)?.ok_or(Status::Corrupt)?;
+    check_owned(&inode, owner)?;
     if inode.attr.file_type == FileType::Directory && from.0 != to.0 {
         access::check_access(&cx.tx, &inode, creds, WRITE)?;
     }
+    set_link(cx, fid, from, to, owner)
+}
+
+/// The inode has another name, in another place.
+fn set_link(
+    cx: &mut Cx,
+    fid: Fid,
+    from: (Fid, &[u8]),
+    to: (Fid, &[u8]),
+    owner: Option<&Credentials>,
+) -> Result<Inode, Status> {
+    let mut inode = cx.tx.inode(fid)?.ok_or(Status::Corrupt)?;
+    check_owned(&inode, owner)?;
     cx.delete_link(fid, from.0, from.1);
     cx.put_link(fid, to.0, to.1);
     cx.touch(&mut inode);

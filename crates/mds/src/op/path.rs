@@ -38,7 +38,8 @@ pub fn run(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
 }
 
 fn path_of(cx: &Cx, mut parent: Fid, name: &[u8]) -> Result<Vec<u8>, Status> {
-    let mut components = vec![name.to_vec()];
+    // A stripe has no name of its own: its directory follows.
+    let mut components = if name.is_empty() { Vec::new() } else { vec![name.to_vec()] };
     let mut byte_count = name.len();
     while parent != Fid::ROOT {
         let above = parent_of(cx, parent)?;
@@ -49,14 +50,16 @@ fn path_of(cx: &Cx, mut parent: Fid, name: &[u8]) -> Result<Vec<u8>, Status> {
             break;
         };
         byte_count += name.len() + 1;
-        components.push(name);
+        if !name.is_empty() {
+            components.push(name);
+        }
         parent = grandparent;
     }
     components.reverse();
     Ok(components.join(&b'/'))
 }
 
-/// Parent and name of a directory; `None` when it is on another MDT or has no name any more.
+/// Parent and name of a directory, an empty one of a stripe; `None` when it is on another MDT or has no name any more.
 ///
 /// # Errors
 /// Those of the store.

@@ -10,7 +10,7 @@ use wire::lock::LockWant;
 /// `NotDirectory`, `NotFound` when the directory was removed. An absent name is no error.
 pub fn lookup(cx: &mut Cx, parent: Fid, name: &[u8], want: LockWant) -> Result<MdtReply, Stop> {
     check_name(name)?;
-    cx.directory(parent)?;
+    cx.directory_of(parent, name)?;
     cx.want_name(want, parent, name);
     let Some(dentry) = cx.tx.dentry(parent, name)? else {
         return Ok(MdtReply::Absent { grants: Vec::new() });

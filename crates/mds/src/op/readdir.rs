@@ -123,7 +123,9 @@ fn dir_entry(cx: &Cx, key: &[u8], value: &[u8], wanted: Wanted) -> Result<DirEnt
     if !wanted.with_attrs || !cx.is_local(fid) {
         return Ok(bare);
     }
-    let Some(inode) = cx.tx.inode(fid)? else { return Ok(bare) };
+    // Those of a striped directory are in several places.
+    let whole = cx.tx.inode(fid)?.filter(|inode| inode.stripes.is_empty());
+    let Some(inode) = whole else { return Ok(bare) };
     let xattrs = if wanted.with_xattrs { short_xattrs(cx, &inode)? } else { None };
     Ok(DirEntry { attr: Some(inode.attr), symlink_target: inode.symlink_target, xattrs, ..bare })
 }

@@ -1,10 +1,11 @@
 //! RENAME, executed on the MDT of the new parent.
 
-use super::{Cx, Stop, part, path};
+use super::{Cx, Stop, part, path, stripes};
 use crate::access::{self, EXECUTE, WRITE};
 use crate::rows::{Dentry, Inode};
 use base::names::check_name;
 use base::{Attr, Fid, FileType, Status};
+use part::execute;
 use wire::MdtReply;
 use wire::mdt::{Credentials, Entry};
 use wire::peer::Part;
@@ -56,7 +57,7 @@ pub fn run(cx: &mut Cx, from: Place, to: Place, flags: u32, creds: &Credentials)
 
 fn find(cx: &Cx, from: Place, to: Place, creds: &Credentials) -> Result<Found, Stop> {
     let (from_attr, source) = if cx.is_local(from.parent) {
-        let directory = cx.directory(from.parent)?;
+        let directory = cx.directory_of(from.parent, from.name)?;
         access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
         let source = cx.tx.dentry(from.parent, from.name)?;
         if source.is_some() {
@@ -69,7 +70,7 @@ fn find(cx: &Cx, from: Place, to: Place, creds: &Credentials) -> Result<Found, S
         let source = peeked.entry.map(|(fid, file_type)| Dentry { fid, file_type });
         (peeked.parent_attr.clone(), source)
     };
-    let directory = cx.directory(to.parent)?;
+    let directory = cx.directory_of(to.parent, to.name)?;
     access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
     let target = cx.tx.dentry(to.parent, to.name)?;
     let source = source.ok_or(Status::NotFound)?;
@@ -114,11 +115,12 @@ fn replace(
             _ => {}
         }
         // An ancestor of the source has at least one entry.
-        if target.fid == from.parent {
+        if is_directory && stripes::of(cx, target.fid)?.contains(&from.parent) {
             return Err(Status::NotEmpty.into());
         }
     }
-    if is_directory && from.parent != to.parent {
+    let has_new_parent = is_directory && has_new_parent(cx, from, to)?;
+    if has_new_parent {
         check_not_below(cx, to.parent, source.fid)?;
     }
     let remove = Part::RemoveName {
@@ -130,7 +132,7 @@ fn replace(
     execute(cx, remove, creds)?;
     execute(cx, put_name(to, found.target, source), creds)?;
     let must_own = access::needs_ownership_in(&found.from, creds);
-    execute(cx, set_parent(source, from, to, must_own), creds)?;
+    execute(cx, set_parent(source, from, to, must_own, has_new_parent), creds)?;
     let replaced = match found.target {
         Some(target) => {
             remove_target(cx, to, target, access::needs_ownership_in(&found.to.attr, creds), creds)?
@@ -147,23 +149,16 @@ fn remove_target(
     target: Dentry,
     must_own: bool,
     creds: &Credentials,
-) -> Result<Option<Box<Entry>>, Status> {
-    let is_directory = target.file_type == FileType::Directory;
+) -> Result<Option<Box<Entry>>, Stop> {
+    if target.file_type == FileType::Directory {
+        return Ok(stripes::remove(cx, target.fid, must_own, creds)?.map(Box::new));
+    }
     if !cx.is_local(target.fid) {
-        let part = if is_directory {
-            Part::RemoveDirectory { fid: target.fid, must_own }
-        } else {
-            Part::DropLink { fid: target.fid, parent: to.parent, name: to.name.to_vec(), must_own }
-        };
+        let part = Part::DropLink { fid: target.fid, parent: to.parent, name: to.name.to_vec(), must_own };
         cx.remote_part(target.fid, part)?;
         return Ok(None);
     }
-    let owner = must_own.then_some(creds);
-    let inode = if is_directory {
-        part::remove_directory(cx, target.fid, owner)?
-    } else {
-        part::drop_link(cx, target.fid, to.parent, to.name, owner)?
-    };
+    let inode = part::drop_link(cx, target.fid, to.parent, to.name, must_own.then_some(creds))?;
     Ok(Some(Box::new(cx.entry(&inode))))
 }
 
@@ -176,20 +171,20 @@ fn exchange(
 ) -> Result<MdtReply, Stop> {
     let source = found.source;
     let target = found.target.ok_or(Status::NotFound)?;
-    if from.parent != to.parent {
-        if source.file_type == FileType::Directory {
-            check_not_below(cx, to.parent, source.fid)?;
-        }
-        if target.file_type == FileType::Directory {
-            check_not_below(cx, from.parent, target.fid)?;
-        }
+    let moves_directory = [source, target].iter().any(|moved| moved.file_type == FileType::Directory);
+    let has_new_parent = moves_directory && has_new_parent(cx, from, to)?;
+    if has_new_parent && source.file_type == FileType::Directory {
+        check_not_below(cx, to.parent, source.fid)?;
+    }
+    if has_new_parent && target.file_type == FileType::Directory {
+        check_not_below(cx, from.parent, target.fid)?;
     }
     execute(cx, put_name(from, Some(source), target), creds)?;
     execute(cx, put_name(to, Some(target), source), creds)?;
     let must_own = access::needs_ownership_in(&found.from, creds);
-    execute(cx, set_parent(source, from, to, must_own), creds)?;
+    execute(cx, set_parent(source, from, to, must_own, has_new_parent), creds)?;
     let must_own = access::needs_ownership_in(&found.to.attr, creds);
-    execute(cx, set_parent(target, to, from, must_own), creds)?;
+    execute(cx, set_parent(target, to, from, must_own, has_new_parent), creds)?;
     let replaced = local_entry(cx, target.fid)?;
     reply(cx, from, to, source, replaced)
 }
@@ -204,23 +199,18 @@ fn put_name(place: Place, old: Option<Dentry>, new: Dentry) -> Part {
     }
 }
 
-fn set_parent(moved: Dentry, from: Place, to: Place, must_own: bool) -> Part {
-    Part::SetParent {
-        fid: moved.fid,
-        old_parent: from.parent,
-        old_name: from.name.to_vec(),
-        parent: to.parent,
-        name: to.name.to_vec(),
-        must_own,
-    }
+/// Whether a directory that is moved gets another parent: not from one stripe of a directory to another.
+fn has_new_parent(cx: &Cx, from: Place, to: Place) -> Result<bool, Stop> {
+    Ok(from.parent != to.parent && !stripes::are_siblings(cx, to.parent, from.parent)?)
 }
 
-/// Here or on the MDT where it belongs.
-fn execute(cx: &mut Cx, mut part: Part, creds: &Credentials) -> Result<(), Status> {
-    match part::owner_of(&part) {
-        Some(fid) if !cx.is_local(fid) => cx.remote_part(fid, part),
-        _ => part::run(cx, &mut part, creds),
+fn set_parent(moved: Dentry, from: Place, to: Place, must_own: bool, has_new_parent: bool) -> Part {
+    let (old_parent, old_name) = (from.parent, from.name.to_vec());
+    let (fid, parent, name) = (moved.fid, to.parent, to.name.to_vec());
+    if moved.file_type == FileType::Directory && from.parent != to.parent && !has_new_parent {
+        return Part::SetStripe { fid, old_parent, old_name, parent, name, must_own };
     }
+    Part::SetParent { fid, old_parent, old_name, parent, name, must_own }
 }
 
 fn local_entry(cx: &mut Cx, fid: Fid) -> Result<Option<Box<Entry>>, Status> {

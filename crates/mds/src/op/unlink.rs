@@ -1,6 +1,6 @@
 //! UNLINK and RMDIR.
 
-use super::{Cx, Stop, part};
+use super::{Cx, Stop, part, stripes};
 use crate::access::{self, EXECUTE, WRITE};
 use crate::rows::{Dentry, Inode};
 use base::names::check_name;
@@ -37,13 +37,7 @@ pub fn rmdir(cx: &mut Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Resu
     if dentry.file_type != FileType::Directory {
         return Err(Status::NotDirectory.into());
     }
-    let child = if cx.is_local(dentry.fid) {
-        let inode = part::remove_directory(cx, dentry.fid, must_own.then_some(creds))?;
-        Some(Box::new(cx.entry(&inode)))
-    } else {
-        cx.remote_part(dentry.fid, Part::RemoveDirectory { fid: dentry.fid, must_own })?;
-        None
-    };
+    let child = stripes::remove(cx, dentry.fid, must_own, creds)?.map(Box::new);
     cx.remove_name(&mut directory, name, dentry);
     Ok(finish(cx, directory, child))
 }
@@ -51,7 +45,7 @@ pub fn rmdir(cx: &mut Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Resu
 /// The directory, in which the caller may remove entries, and the entry.
 fn find(cx: &Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Result<(Inode, Dentry), Status> {
     check_name(name)?;
-    let directory = cx.directory(parent)?;
+    let directory = cx.directory_of(parent, name)?;
     access::check_access(&cx.tx, &directory, creds, EXECUTE)?;
     let dentry = cx.tx.dentry(parent, name)?.ok_or(Status::NotFound)?;
     access::check_access(&cx.tx, &directory, creds, WRITE | EXECUTE)?;

@@ -1,6 +1,6 @@
 //! Extended attributes, with POSIX ACLs among them, which are kept in step with the mode.
 
-use super::{Cx, Stop, entry_reply};
+use super::{Cx, Stop, entry_reply, stripes};
 use crate::access::{self, SET_GID, WRITE};
 use crate::acl::{self, Acl};
 use crate::rows::{self, Inode};
@@ -46,7 +46,7 @@ pub fn set(
         acl::DEFAULT => set_default_acl(cx, &mut inode, value)?,
         _ => put(cx, &mut inode, name, value)?,
     }
-    finish(cx, inode)
+    finish(cx, inode, name)
 }
 
 /// # Errors
@@ -58,12 +58,15 @@ pub fn remove(cx: &mut Cx, fid: Fid, name: &[u8], creds: &Credentials) -> Result
     if !existed && name != acl::ACCESS && name != acl::DEFAULT {
         return Err(Status::NoData.into());
     }
-    finish(cx, inode)
+    finish(cx, inode, name)
 }
 
-fn finish(cx: &mut Cx, mut inode: Inode) -> Result<MdtReply, Stop> {
+fn finish(cx: &mut Cx, mut inode: Inode, name: &[u8]) -> Result<MdtReply, Stop> {
     cx.touch(&mut inode);
     cx.tx.put_inode(&inode);
+    if name == acl::ACCESS || name == acl::DEFAULT {
+        stripes::lead(cx, &inode, None)?;
+    }
     Ok(entry_reply(cx.entry(&inode)))
 }
 
@@ -151,7 +154,10 @@ fn set_default_acl(cx: &mut Cx, inode: &mut Inode, value: &[u8]) -> Result<(), S
 }
 
 /// Sets an xattr; the caller stores the inode.
-fn put(cx: &mut Cx, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<(), Status> {
+///
+/// # Errors
+/// `NoSpace` for more names than can be listed; those of the store.
+pub fn put(cx: &mut Cx, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<(), Status> {
     let key = rows::xattr_key(inode.attr.fid, name);
     if cx.tx.get(rows::XATTRS, &key)?.is_none() {
         let name_bytes = inode.xattr_name_bytes as usize + name.len() + 1;

@@ -4,7 +4,7 @@ use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
 use base::{Endpoint, Fid, FileType, Rng, Status, TargetId};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
-use wire::mdt::NewNode;
+use wire::mdt::{DirStriping, NewNode};
 use wire::{MdtReply, MdtRequest};
 
 pub fn mkdir_on(world: &mut World, parent: Fid, name: &str, mdt: u16) -> Fid {
@@ -567,7 +567,12 @@ impl Model {
 #[test]
 fn random_operations_and_crashes_agree_with_a_model() {
     // Seed 1495: a replayed rename must see what its lost first run had frozen.
-    for seed in (0..150).chain([1495]) {
+    agree_with_a_model((0..150).chain([1495]), false);
+}
+
+pub fn agree_with_a_model(seeds: impl Iterator<Item = u64>, is_striping: bool) {
+    for seed in seeds {
+        let mut stripes = Stripes::new(is_striping);
         let mut rng = Rng::new(seed);
         let mut world = World::new(3, 1);
         let mut model = Model::default();
@@ -584,7 +589,8 @@ fn random_operations_and_crashes_agree_with_a_model() {
             for server in &mut world.servers {
                 server.is_synced = !rng.one_in(3);
             }
-            random_step(&mut world, &mut rng, &mut model, &mut fids, &format!("seed {seed} step {step}"));
+            let at = format!("seed {seed} step {step}");
+            random_step(&mut world, &mut rng, &mut model, (&mut fids, &mut stripes), &at);
             for server in &mut world.servers {
                 server.is_synced = true;
             }
@@ -596,7 +602,8 @@ fn random_operations_and_crashes_agree_with_a_model() {
         world.check_consistent();
         assert_eq!(world.clients[0].evictions, 0, "seed {seed}");
         for ((parent, name), (fid, _)) in &model.names {
-            assert_eq!(world.lookup(0, *parent, name), Some(*fid), "seed {seed}: {name} in {parent}");
+            let home = stripes.home(*parent, name.as_bytes());
+            assert_eq!(world.lookup(0, home, name), Some(*fid), "seed {seed}: {name} in {parent}");
         }
         assert_eq!(world.name_count(), model.names.len(), "seed {seed}");
     }
@@ -624,17 +631,76 @@ fn random_request(rng: &mut Rng, fids: &[Fid]) -> MdtRequest {
     }
 }
 
-fn random_step(world: &mut World, rng: &mut Rng, model: &mut Model, fids: &mut Vec<Fid>, at: &str) {
+/// Directories in several stripes, as a client knows them.
+pub struct Stripes {
+    is_striping: bool,
+    known: BTreeMap<Fid, Vec<Fid>>,
+}
+
+impl Stripes {
+    fn new(is_striping: bool) -> Stripes {
+        Stripes { is_striping, known: BTreeMap::new() }
+    }
+
+    fn home(&self, directory: Fid, name: &[u8]) -> Fid {
+        let stripes = self.known.get(&directory);
+        stripes.and_then(|stripes| base::names::stripe_of(stripes, name)).unwrap_or(directory)
+    }
+
+    /// What a client sends for a request, and to which MDT.
+    fn sent(&self, rng: &mut Rng, mut request: MdtRequest) -> (u16, MdtRequest) {
+        let directory = match &mut request {
+            MdtRequest::Rename { parent, name, new_parent, new_name, .. } => {
+                *parent = self.home(*parent, name);
+                *new_parent = self.home(*new_parent, new_name);
+                *new_parent
+            }
+            MdtRequest::Link { parent, name, .. }
+            | MdtRequest::Unlink { parent, name, .. }
+            | MdtRequest::Rmdir { parent, name, .. } => {
+                *parent = self.home(*parent, name);
+                *parent
+            }
+            MdtRequest::Create(create) => {
+                create.parent = self.home(create.parent, &create.name);
+                create.parent
+            }
+            other => panic!("{other:?}"),
+        };
+        if let MdtRequest::Create(create) = &request
+            && create.node == NewNode::Directory
+            && self.is_striping
+            && rng.one_in(2)
+        {
+            let mdts = create.mdt_index.into_iter().collect();
+            let striping = DirStriping { stripe_count: 2 + rng.below(2) as u16, mdts };
+            request = MdtRequest::MakeStriped { create: create.clone(), striping, stripes: Vec::new() };
+        }
+        (directory.mdt_index().unwrap(), request)
+    }
+
+    /// The FID of what was made.
+    fn learn(&mut self, reply: &MdtReply) -> Option<Fid> {
+        if let MdtReply::Striped { entry, stripes } = reply {
+            self.known.insert(entry.fid, stripes.clone());
+        }
+        match reply {
+            MdtReply::Entry(entry) | MdtReply::Striped { entry, .. } => Some(entry.fid),
+            _ => None,
+        }
+    }
+}
+
+fn random_step(
+    world: &mut World,
+    rng: &mut Rng,
+    model: &mut Model,
+    (fids, stripes): (&mut Vec<Fid>, &mut Stripes),
+    at: &str,
+) {
     let request = random_request(rng, fids);
-    let mdt = match &request {
-        MdtRequest::Rename { new_parent, .. } => *new_parent,
-        MdtRequest::Link { parent, .. }
-        | MdtRequest::Unlink { parent, .. }
-        | MdtRequest::Rmdir { parent, .. } => *parent,
-        MdtRequest::Create(create) => create.parent,
-        other => panic!("{other:?}"),
-    };
-    let of = world.start(0, mdt.mdt_index().unwrap(), request.clone());
+    let (mdt, sent) = stripes.sent(rng, request.clone());
+    let of = world.start(0, mdt, sent);
     for _ in 0..400 {
         if world.result(0, of).is_some() {
             break;
@@ -648,13 +714,9 @@ fn random_step(world: &mut World, rng: &mut Rng, model: &mut Model, fids: &mut V
     let result = world
         .result(0, of)
         .unwrap_or_else(|| panic!("{at} has no answer: {request:?}\n{}", world.under_way()));
-    let made = match &result {
-        Ok(MdtReply::Entry(entry)) if matches!(request, MdtRequest::Create(_)) => {
-            fids.push(entry.fid);
-            Some(entry.fid)
-        }
-        _ => None,
-    };
+    let told = result.as_ref().ok().and_then(|reply| stripes.learn(reply));
+    let made = told.filter(|_| matches!(request, MdtRequest::Create(_)));
+    fids.extend(made);
     assert_eq!(model.apply(&request, made), result.is_ok(), "{at}: {request:?} {result:?}");
 }
 
@@ -662,7 +724,12 @@ fn random_step(world: &mut World, rng: &mut Rng, model: &mut Model, fids: &mut V
 /// and all MDTs agree in the end.
 #[test]
 fn concurrent_operations_and_crashes_leave_a_consistent_tree() {
-    for seed in 0..100 {
+    leave_a_consistent_tree(0..100, false);
+}
+
+pub fn leave_a_consistent_tree(seeds: std::ops::Range<u64>, is_striping: bool) {
+    for seed in seeds {
+        let mut stripes = Stripes::new(is_striping);
         let mut rng = Rng::new(seed);
         let mut world = World::new(3, 3);
         let mut fids = vec![Fid::ROOT];
@@ -671,7 +738,7 @@ fn concurrent_operations_and_crashes_leave_a_consistent_tree() {
                 server.is_synced = !rng.one_in(3);
             }
             let started: Vec<_> =
-                (0..3).map(|client| submit_random(&mut world, &mut rng, &fids, client)).collect();
+                (0..3).map(|client| submit_random(&mut world, &mut rng, &fids, &stripes, client)).collect();
             if rng.one_in(2) {
                 world.run();
             }
@@ -685,9 +752,7 @@ fn concurrent_operations_and_crashes_leave_a_consistent_tree() {
             }
             for (client, of) in started {
                 let result = await_result(&mut world, client, of, &format!("seed {seed} round {round}"));
-                if let Ok(MdtReply::Entry(entry)) = result {
-                    fids.push(entry.fid);
-                }
+                fids.extend(result.ok().and_then(|reply| stripes.learn(&reply)));
             }
         }
         world.pass_seconds(5);
@@ -698,20 +763,19 @@ fn concurrent_operations_and_crashes_leave_a_consistent_tree() {
 
 type Started = (usize, (TargetId, rpc::Ticket));
 
-fn submit_random(world: &mut World, rng: &mut Rng, fids: &[Fid], client: usize) -> Started {
+fn submit_random(
+    world: &mut World,
+    rng: &mut Rng,
+    fids: &[Fid],
+    stripes: &Stripes,
+    client: usize,
+) -> Started {
     // Mostly the same few directories.
     let few = &fids[..fids.len().min(4)];
     let among = if rng.one_in(3) { fids } else { few };
     let request = random_request(rng, among);
-    let mdt = match &request {
-        MdtRequest::Rename { new_parent, .. } => *new_parent,
-        MdtRequest::Link { parent, .. }
-        | MdtRequest::Unlink { parent, .. }
-        | MdtRequest::Rmdir { parent, .. } => *parent,
-        MdtRequest::Create(create) => create.parent,
-        other => panic!("{other:?}"),
-    };
-    let target = TargetId::mdt(mdt.mdt_index().unwrap());
+    let (mdt, request) = stripes.sent(rng, request);
+    let target = TargetId::mdt(mdt);
     let ticket = world.submit(client, target, wire::Request::Mdt(request), rpc::Kind::Modifying);
     (client, (target, ticket))
 }

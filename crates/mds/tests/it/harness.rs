@@ -75,7 +75,7 @@ pub fn fid_of(reply: &MdtReply) -> Fid {
 
 pub fn entry_of(reply: &MdtReply) -> &Entry {
     match reply {
-        MdtReply::Entry(entry) => entry,
+        MdtReply::Entry(entry) | MdtReply::Striped { entry, .. } => entry,
         other => panic!("no entry: {other:?}"),
     }
 }
@@ -624,8 +624,26 @@ impl World {
                 }
             }
         }
-        let expected: BTreeSet<_> = names.keys().cloned().collect();
+        let masters = inodes.values().filter(|inode| !inode.stripes.is_empty());
+        let stripes: BTreeMap<Fid, Fid> = masters
+            .flat_map(|master| master.stripes[1..].iter().map(|stripe| (*stripe, master.attr.fid)))
+            .collect();
+        let nameless = stripes.iter().map(|(stripe, master)| (*stripe, *master, Vec::new()));
+        let expected: BTreeSet<_> = names.keys().cloned().chain(nameless).collect();
         assert_eq!(links, expected, "every name is known to its inode");
+        for (stripe, master) in &stripes {
+            let who_may = |fid: &Fid| {
+                let inode = &inodes[fid];
+                let attr = &inode.attr;
+                (attr.permissions, attr.uid, attr.gid, inode.default_layout.clone())
+            };
+            assert_eq!(who_may(stripe), who_may(master), "{stripe} follows {master}");
+        }
+        for (_, parent, name) in names.keys() {
+            let master = stripes.get(parent).unwrap_or(parent);
+            let stripe = base::names::stripe_of(&inodes[master].stripes, name);
+            assert_eq!(stripe.unwrap_or(*parent), *parent, "a name is in its stripe");
+        }
         for (fid, inode) in &inodes {
             let own = names.keys().filter(|(of, ..)| of == fid).count() as u32;
             let is_directory = inode.attr.file_type == base::FileType::Directory;
@@ -635,7 +653,7 @@ impl World {
             });
             let expected = if is_directory { 2 + subdirectories.count() as u32 } else { own };
             assert_eq!(inode.attr.link_count, expected, "{fid}");
-            assert!(own > 0 || *fid == Fid::ROOT, "{fid} has no name");
+            assert!(own > 0 || *fid == Fid::ROOT || stripes.contains_key(fid), "{fid} has no name");
         }
         for ((fid, ..), dentry) in &names {
             assert_eq!(inodes.get(fid).map(|inode| inode.attr.file_type), Some(dentry.file_type));

@@ -10,3 +10,4 @@ mod locks;
 mod names;
 mod restart;
 mod sizes;
+mod striped;

@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use store::Batch;
+use wire::mdt::DirStriping;
 use wire::{Callback, ComponentHint, Frame, FrameKind, LayoutHint, Reply, Request};
 
 pub struct Decoder {
@@ -272,11 +273,15 @@ fn inodes() -> Vec<mds::rows::Inode> {
         default_layout: None,
         xattr_name_bytes: 5,
         xattr_count: 1,
+        stripes: Vec::new(),
+        default_striping: None,
     };
     let mut directory = mds::rows::Inode { layout: None, ..file.clone() };
     directory.attr.file_type = FileType::Directory;
     directory.default_layout =
         Some(LayoutHint::plain(ComponentHint { stripe_count: Some(2), ..Default::default() }));
+    directory.stripes = vec![directory.attr.fid, base::Fid::ROOT];
+    directory.default_striping = Some(DirStriping { stripe_count: 2, mdts: vec![1] });
     let mut link = mds::rows::Inode { layout: None, symlink_target: Some(b"there".to_vec()), ..file.clone() };
     link.attr.file_type = FileType::Symlink;
     vec![file, directory, link]

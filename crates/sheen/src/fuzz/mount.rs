@@ -76,6 +76,7 @@ fn entry(fid: Fid, file_type: FileType) -> Entry {
         was_created: true,
         was_size_known: true,
         grants: grants(),
+        stripes: Vec::new(),
     }
 }
 
@@ -87,6 +88,10 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Mdt(MdtReply::Entry(boxed(FILE, FileType::Regular))),
         Reply::Mdt(MdtReply::Entry(boxed(FILE, FileType::Directory))),
         Reply::Mdt(MdtReply::Entry(boxed(Fid::ROOT, FileType::Directory))),
+        Reply::Mdt(MdtReply::Striped {
+            entry: boxed(FILE, FileType::Directory),
+            stripes: vec![FILE, Fid::ROOT],
+        }),
         Reply::Mdt(MdtReply::Absent { grants: grants() }),
         Reply::Mdt(MdtReply::Removed {
             parent_attr: None,

@@ -128,7 +128,7 @@ pub(super) fn put_slot(batch: &mut Batch, token: Token, transno: Transno, reply:
 /// A reply that is given again after a restart names no locks: the client replays those that it knows.
 fn without_grants(mut reply: Reply) -> Reply {
     match &mut reply {
-        Reply::Mdt(MdtReply::Entry(entry)) => entry.grants.clear(),
+        Reply::Mdt(MdtReply::Entry(entry) | MdtReply::Striped { entry, .. }) => entry.grants.clear(),
         Reply::Mdt(MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. }) => grants.clear(),
         Reply::Mdt(MdtReply::Removed { child: Some(child), .. }) => child.grants.clear(),
         _ => {}

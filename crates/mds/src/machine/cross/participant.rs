@@ -20,8 +20,15 @@ impl<M: MetaStore> Mds<M> {
             PeerRequest::Prepare { id, .. } if self.cross.prepared.contains_key(&id) => {
                 self.answer_prepared(now, token, id);
             }
-            PeerRequest::Prepare { .. } | PeerRequest::PeekName { .. } | PeerRequest::PeekParent { .. } => {
+            PeerRequest::Prepare { .. }
+            | PeerRequest::PeekName { .. }
+            | PeerRequest::PeekParent { .. }
+            | PeerRequest::PeekDirectory { .. } => {
                 self.start_flow(now, token, Request::Peer(request));
+            }
+            PeerRequest::NewFid => {
+                let reply = self.fids.allocate().map(|fid| Reply::Peer(PeerReply::NewFid { fid }));
+                self.reply(now, token, reply);
             }
             PeerRequest::Decide { id, is_commit } => {
                 if !is_commit {
