@@ -45,9 +45,9 @@ fn a_replayed_file_has_the_osts_that_it_had() {
         made.push((name, entry_of(&reply).layout.clone().unwrap()));
     }
     assert_eq!(made[0].1.osts().collect::<Vec<u16>>(), [1, 2, 0]);
-    world.servers[0].is_synced = true;
-    // One goes and another one comes while the MDT is down.
+    // One goes and another one comes before the MDT has them on its disk.
     world.name_osts(&[(0, true), (1, false), (2, true), (3, true)]);
+    world.servers[0].is_synced = true;
     world.crash(0, 0);
     world.pass_seconds(3);
     for (name, layout) in made {
