@@ -32,6 +32,12 @@ mod target_dir;
 mod targets;
 mod up;
 
+/// Requests are made of small pieces that one thread takes and another gives back. Its huge pages are switched off (`no_thp`): each
+/// connection has a thread, and each thread its own pages.
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
