@@ -92,6 +92,14 @@ impl State {
 
     /// Attributes that are valid now, size included.
     pub(crate) fn cached_attr(&self, fid: Fid) -> Option<Attr> {
+        match self.nodes.by_fid(fid)?.stripes.as_slice() {
+            [] => self.cached_own_attr(fid),
+            stripes => whole_attr(stripes.iter().map(|stripe| self.cached_own_attr(*stripe))),
+        }
+    }
+
+    /// The same, of a stripe by itself.
+    pub(crate) fn cached_own_attr(&self, fid: Fid) -> Option<Attr> {
         let node = self.nodes.by_fid(fid)?;
         let attr = node.attr.as_ref()?;
         let is_good = !node.is_attr_stale && is_strict(attr) && self.is_covered(fid, ATTR_BITS);
@@ -127,6 +135,9 @@ impl State {
         if self.nodes.by_fid(entry.fid).is_none() {
             self.unseen_count += 1;
         }
+        if !entry.stripes.is_empty() {
+            self.nodes.set_stripes(entry.fid, &entry.stripes);
+        }
         if let Some(node) = self.nodes.by_fid_mut(entry.fid) {
             if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {
                 node.layout = Some(layout.clone());
@@ -153,6 +164,12 @@ impl State {
 
     /// How long the kernel may rely on attributes.
     fn attr_valid(&self, attr: &Attr) -> Duration {
+        let stripes = self.nodes.by_fid(attr.fid).map_or(&[][..], |node| &node.stripes);
+        if !stripes.is_empty() {
+            let lease = stripes.iter().map(|stripe| self.lease_left(State::mdt(*stripe))).min();
+            let is_true = self.cached_attr(attr.fid).as_ref() == Some(attr);
+            return lease.filter(|_| is_true).unwrap_or(Duration::ZERO);
+        }
         let is_newest = self
             .nodes
             .by_fid(attr.fid)
@@ -267,6 +284,19 @@ impl State {
             _ => LockMode::Pr,
         }
     }
+}
+
+/// The attributes of a striped directory, by those of its stripes, itself the first; `None` when some are missing.
+pub(crate) fn whole_attr(mut stripes: impl Iterator<Item = Option<Attr>>) -> Option<Attr> {
+    let mut whole = stripes.next()??;
+    for stripe in stripes {
+        let stripe = stripe?;
+        whole.link_count = whole.link_count.saturating_add(stripe.link_count.saturating_sub(2));
+        whole.mtime = whole.mtime.max(stripe.mtime);
+        whole.mtime_stamp = whole.mtime_stamp.max(stripe.mtime_stamp);
+        whole.ctime = whole.ctime.max(stripe.ctime);
+    }
+    Some(whole)
 }
 
 /// Whether the MDT alone knows the size.

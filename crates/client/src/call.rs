@@ -2,7 +2,7 @@
 
 use base::{Advice, Attr, Duration, Extent, Fid, FileType, Layout, Pool, SetTime, TargetId};
 use bytes::Bytes;
-use wire::mdt::{FileLock, LayoutHint, Statfs};
+use wire::mdt::{DirStriping, FileLock, LayoutHint, Statfs};
 
 /// Who calls. Supplementary groups are asked for when they matter (`Output::NeedGroups`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,6 +147,10 @@ pub enum Call {
     CreateStriped { parent: u64, name: Vec<u8>, mode: u32, umask: u32, layout: LayoutHint },
     /// A new directory on this MDT (`lfs mkdir -i`). -> Done
     MkdirOn { parent: u64, name: Vec<u8>, mode: u32, umask: u32, mdt_index: u16 },
+    /// A new directory over several MDTs (`lfs mkdir -c`). -> Done
+    MkdirStriped { parent: u64, name: Vec<u8>, mode: u32, umask: u32, striping: DirStriping },
+    /// -> DirStripes
+    Getdirstripe { node: u64 },
     /// -> Paths, from the root, without a leading `/`
     FidToPath { fid: Fid },
     /// -> Fid
@@ -226,6 +230,8 @@ pub enum Answer {
         fid: Fid,
         layout: LayoutHint,
     },
+    /// Those of a directory; itself when there are no others.
+    DirStripes(Vec<Fid>),
     Paths(Vec<Vec<u8>>),
     Fid(Fid),
     Targets(Vec<TargetSpace>),

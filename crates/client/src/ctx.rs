@@ -4,9 +4,11 @@
 use crate::executor::{Receiver, oneshot};
 use crate::machine::{Notify, NotifyResult, Output};
 use crate::state::State;
+use base::limits::DIRECTORY_STRIPES_MAX;
 use base::{Duration, Fid, Now, Status, TargetId, Transno};
 use bytes::Bytes;
 use rpc::Kind;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -76,6 +78,7 @@ impl Ctx {
             self.take_open(target, entry, open, answer.transno, changes_before).await;
         }
         match answer.reply {
+            Reply::Mdt(MdtReply::Striped { entry, stripes }) => striped(*entry, stripes),
             Reply::Mdt(reply) => Ok(reply),
             Reply::Done => Ok(MdtReply::Closed { wants_size: None }),
             _ => Err(Status::ProtocolError),
@@ -216,6 +219,17 @@ impl Ctx {
             receiver
         })
     }
+}
+
+/// A striped directory, as an entry like any other.
+fn striped(entry: Entry, stripes: Vec<Fid>) -> Outcome<MdtReply> {
+    let is_each_other = stripes.iter().collect::<BTreeSet<_>>().len() == stripes.len();
+    let has_mdts = stripes.iter().all(|stripe| stripe.mdt_index().is_some());
+    let is_possible = is_each_other && has_mdts && stripes.len() <= DIRECTORY_STRIPES_MAX;
+    if !is_possible || stripes.first() != Some(&entry.fid) {
+        return Err(Status::ProtocolError);
+    }
+    Ok(MdtReply::Entry(Box::new(Entry { stripes, ..entry })))
 }
 
 /// What the request opens.

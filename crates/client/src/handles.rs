@@ -1,5 +1,6 @@
 //! Open files and directories.
 
+use base::names::POSITION_FIRST;
 use base::{Fid, LockId, OpenHandle, Status};
 use std::collections::BTreeSet;
 use wire::mdt::{DirEntry, OpenArgs};
@@ -33,15 +34,68 @@ pub(crate) struct ClosingHandle {
 /// Where a directory handle reads.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// Entries from the MDT that were not given to the kernel, the next one last.
-    pub(crate) ahead: Vec<DirEntry>,
-    /// Offset of the entry before those; the listing goes on only from there.
+    /// One for each stripe of the directory, once it has begun. Entries of all go to the kernel in one order of positions.
+    pub(crate) parts: Vec<Part>,
+    /// Offset of the entry before those that are ahead; the listing goes on only from there.
     pub(crate) offset: u64,
-    pub(crate) is_end: bool,
     /// Somebody went to this offset, and may go elsewhere soon.
     pub(crate) is_afresh: bool,
+}
+
+/// What an MDT has told of its stripe.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) stripe: Fid,
+    /// Entries that were not given to the kernel, the next one last.
+    pub(crate) ahead: Vec<DirEntry>,
+    pub(crate) is_end: bool,
     /// What the entries may be believed under.
     pub(crate) trust: Option<Trust>,
+}
+
+impl Listing {
+    /// Begins with nothing known behind an offset.
+    pub(crate) fn begin(&mut self, stripes: Vec<Fid>) {
+        let part = |stripe| Part { stripe, ahead: Vec::new(), is_end: false, trust: None };
+        self.parts = stripes.into_iter().map(part).collect();
+    }
+
+    /// Stripes that have to say more before anybody knows what comes next.
+    pub(crate) fn unknown(&self) -> Vec<Fid> {
+        let is_unknown = |part: &&Part| part.ahead.is_empty() && !part.is_end;
+        self.parts.iter().filter(is_unknown).map(|part| part.stripe).collect()
+    }
+
+    /// Takes in what stripes have told of what is behind an offset.
+    pub(crate) fn take(&mut self, offset: u64, told: Vec<Part>) {
+        if offset >= POSITION_FIRST && self.offset != offset {
+            // Another call has gone elsewhere with the same handle meanwhile.
+            self.begin(self.parts.iter().map(|part| part.stripe).collect());
+        }
+        for part in told {
+            if let Some(known) = self.parts.iter_mut().find(|known| known.stripe == part.stripe) {
+                *known = part;
+            }
+        }
+        (self.offset, self.is_afresh) = (offset, false);
+    }
+
+    /// The next entry of all, if nothing is unknown.
+    pub(crate) fn next(&mut self) -> Option<(Fid, DirEntry, Option<Trust>)> {
+        let position = |part: &&mut Part| part.ahead.last().map_or(u64::MAX, |entry| entry.position);
+        let part = self.parts.iter_mut().min_by_key(position)?;
+        let entry = part.ahead.pop()?;
+        self.offset = entry.position;
+        Some((part.stripe, entry, part.trust))
+    }
+
+    /// The kernel had no room for what `next` has given; it stands at the offset before.
+    pub(crate) fn put_back(&mut self, stripe: Fid, entry: DirEntry, offset: u64) {
+        if let Some(part) = self.parts.iter_mut().find(|part| part.stripe == stripe) {
+            part.ahead.push(entry);
+            self.offset = offset;
+        }
+    }
 }
 
 /// Why entries of a listing may be believed later: a children's lock that came with them, and no change of this

@@ -331,9 +331,10 @@ impl State {
 /// The kernel forgets one name: by itself when no unanswered call can hold the directory's lock, with all others
 /// otherwise (hazard 3.1). Calls on the directory that are unanswered now will be answered without lifetimes.
 async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
-    let node = parent.inode_number();
-    let (has_inc_epoch, is_held) =
-        ctx.with(|state| (state.options.has_inc_epoch, state.held.contains_key(&node)));
+    let (node, has_inc_epoch, is_held) = ctx.with(|state| {
+        let node = state.nodes.whole_of(parent).inode_number();
+        (node, state.options.has_inc_epoch, state.held.contains_key(&node))
+    });
     if !has_inc_epoch {
         // Such a kernel was never given a lifetime for a name.
         return;
@@ -358,6 +359,7 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
 /// The names of a directory go only when the kernel does not know the inode: processes whose working directory it is
 /// would lose their path.
 pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
+    let fid = ctx.with(|state| state.nodes.whole_of(fid));
     let known = ctx.with(|state| {
         let now = state.now.time;
         let node = state.nodes.by_fid_mut(fid)?;

@@ -339,7 +339,7 @@ impl State {
         names
             .into_iter()
             .filter_map(|(parent, name)| {
-                let parent = self.nodes.get(parent)?.fid;
+                let parent = self.nodes.home_of(self.nodes.get(parent)?.fid, name);
                 Some(self.names.get(parent, name)?.fid?.inode_number())
             })
             .collect()

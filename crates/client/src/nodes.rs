@@ -4,6 +4,7 @@
 
 use crate::ops::attr::FileSize;
 use crate::pages::Pages;
+use base::names::stripe_of;
 use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::FileLock;
@@ -95,6 +96,10 @@ pub(crate) struct Node {
     pub(crate) whole: Option<Whole>,
     /// A directory is not asked for as a whole before.
     pub(crate) is_listed_whole_from: Time,
+    /// Of a striped directory: the directories that hold its names, itself the first. They never change.
+    pub(crate) stripes: Vec<Fid>,
+    /// Of another stripe: the directory that the kernel knows. It lives as long as that one.
+    pub(crate) master: Option<Fid>,
 }
 
 /// Of a directory with more names than these nobody says what is not there.
@@ -133,6 +138,8 @@ impl Node {
             changes_under_way: 0,
             whole: None,
             is_listed_whole_from: Time::ZERO,
+            stripes: Vec::new(),
+            master: None,
         }
     }
 
@@ -188,7 +195,8 @@ impl Node {
     }
 
     pub(crate) fn is_unused(&self) -> bool {
-        self.lookup_count == 0 && self.open_count == 0 && self.flocks.is_empty() && self.fid != Fid::ROOT
+        let is_referred_to = self.lookup_count > 0 || self.open_count > 0 || !self.flocks.is_empty();
+        !is_referred_to && self.master.is_none() && self.fid != Fid::ROOT
     }
 }
 
@@ -241,7 +249,36 @@ impl Nodes {
         if let Some(lock) = gone.listed_under {
             self.leave(lock, node);
         }
+        for stripe in gone.stripes.iter().skip(1) {
+            self.nodes.remove(&stripe.inode_number());
+        }
         Some(gone)
+    }
+
+    /// A directory is striped.
+    pub(crate) fn set_stripes(&mut self, master: Fid, stripes: &[Fid]) {
+        let Some(node) = self.by_fid_mut(master).filter(|node| node.stripes != stripes) else { return };
+        node.stripes = stripes.to_vec();
+        for stripe in stripes.iter().skip(1) {
+            self.get_or_new(*stripe).master = Some(master);
+        }
+    }
+
+    /// The stripes of a directory; itself when there are no others.
+    pub(crate) fn stripes_of(&self, directory: Fid) -> Vec<Fid> {
+        let stripes = self.by_fid(directory).map(|node| &node.stripes).filter(|stripes| !stripes.is_empty());
+        stripes.map_or_else(|| vec![directory], Clone::clone)
+    }
+
+    /// The directory that holds a name of this one.
+    pub(crate) fn home_of(&self, directory: Fid, name: &[u8]) -> Fid {
+        let node = self.by_fid(directory);
+        node.and_then(|node| stripe_of(&node.stripes, name)).unwrap_or(directory)
+    }
+
+    /// The directory that the kernel knows, for one that may be a stripe of it.
+    pub(crate) fn whole_of(&self, directory: Fid) -> Fid {
+        self.by_fid(directory).and_then(|node| node.master).unwrap_or(directory)
     }
 
     /// What is known of an inode is true as long as this lock is held.

@@ -30,6 +30,13 @@ pub(crate) fn fid_of(ctx: &Ctx, node: u64) -> Outcome<Fid> {
     inode_of(ctx, node)
 }
 
+/// The directory that holds a name of one that the kernel knows: itself, or one of its stripes. What is known and asked of names
+/// is known and asked of that one.
+pub(crate) fn home_of(ctx: &Ctx, node: u64, name: &[u8]) -> Outcome<Fid> {
+    let directory = fid_of(ctx, node)?;
+    Ok(ctx.with(|state| state.nodes.home_of(directory, name)))
+}
+
 /// Executes a call to its end.
 pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer> {
     wait_for_config(ctx).await;
@@ -115,6 +122,12 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
                 Creation { mdt_index: Some(mdt_index), ..Creation::of(NewNode::Directory, mode, umask) };
             names::make_unreferenced(ctx, who, parent, name, creation).await
         }
+        Call::MkdirStriped { parent, name, mode, umask, striping } => {
+            let creation =
+                Creation { striping: Some(striping), ..Creation::of(NewNode::Directory, mode, umask) };
+            names::make_unreferenced(ctx, who, parent, name, creation).await
+        }
+        Call::Getdirstripe { node } => dir::getdirstripe(ctx, node).await,
         Call::FidToPath { fid } => space::fid_to_path(ctx, fid).await,
         Call::NodeFid { node } => inode_of(ctx, node).map(Answer::Fid),
         Call::DfTargets => space::df_targets(ctx).await,
@@ -183,7 +196,8 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Getstripe { .. } => ("getstripe", vec![], true),
         Call::Setstripe { .. } => ("setstripe", vec![], false),
         Call::CreateStriped { parent, .. } => ("create", vec![*parent], false),
-        Call::MkdirOn { parent, .. } => ("mkdir", vec![*parent], false),
+        Call::MkdirOn { parent, .. } | Call::MkdirStriped { parent, .. } => ("mkdir", vec![*parent], false),
+        Call::Getdirstripe { .. } => ("getdirstripe", vec![], true),
         Call::FidToPath { .. } => ("fid2path", vec![], true),
         Call::NodeFid { .. } => ("path2fid", vec![], true),
         Call::DfTargets => ("df", vec![], true),

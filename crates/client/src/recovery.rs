@@ -132,8 +132,9 @@ impl State {
         }
         self.names.drop_where(is_here);
         let now = self.now.time;
-        let mut told = Vec::new();
+        let (mut told, mut wholes) = (Vec::new(), Vec::new());
         for (id, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
+            wholes.extend(node.master);
             // Versions may start again below what was seen.
             node.attr = None;
             node.xattrs = None;
@@ -144,6 +145,13 @@ impl State {
             if node.kernel_attr_until > now {
                 node.kernel_attr_until = Time::ZERO;
                 told.push(id);
+            }
+        }
+        // The kernel was told what their stripes made of them.
+        for whole in wholes {
+            if let Some(node) = self.nodes.by_fid_mut(whole).filter(|node| node.kernel_attr_until > now) {
+                node.kernel_attr_until = Time::ZERO;
+                told.push(whole.inode_number());
             }
         }
         if self.options.has_inc_epoch {

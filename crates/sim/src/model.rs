@@ -22,29 +22,99 @@ pub type Path = Vec<Name>;
 /// One system call of the workload. Paths are from the root; the last component is never followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    Create { path: Path, is_exclusive: bool, slot: Option<usize> },
-    Mkdir { path: Path, mdt_index: Option<u16> },
-    Symlink { path: Path, target: String },
-    Unlink { path: Path },
-    Rmdir { path: Path },
-    Rename { from: Path, to: Path, flags: u32 },
-    Link { from: Path, to: Path },
-    Stat { path: Path },
-    Readlink { path: Path },
-    List { path: Path },
-    Open { path: Path, slot: usize },
-    Close { slot: usize },
-    Write { slot: usize, offset: u64, byte_count: u64, fill: u8 },
-    Append { slot: usize, byte_count: u64, fill: u8 },
-    Read { slot: usize, offset: u64, byte_count: u64 },
-    Fstat { slot: usize },
-    Truncate { path: Path, size: u64 },
-    Fsync { slot: usize },
-    Chmod { path: Path, permissions: u32 },
-    Setstripe { path: Path, layout: usize },
-    Setxattr { path: Path, name: String, value: u8 },
-    Getxattr { path: Path, name: String },
-    Removexattr { path: Path, name: String },
+    Create {
+        path: Path,
+        is_exclusive: bool,
+        slot: Option<usize>,
+    },
+    /// `stripe_count`: over so many MDTs, where it is not one.
+    Mkdir {
+        path: Path,
+        mdt_index: Option<u16>,
+        stripe_count: u16,
+    },
+    Symlink {
+        path: Path,
+        target: String,
+    },
+    Unlink {
+        path: Path,
+    },
+    Rmdir {
+        path: Path,
+    },
+    Rename {
+        from: Path,
+        to: Path,
+        flags: u32,
+    },
+    Link {
+        from: Path,
+        to: Path,
+    },
+    Stat {
+        path: Path,
+    },
+    Readlink {
+        path: Path,
+    },
+    List {
+        path: Path,
+    },
+    Open {
+        path: Path,
+        slot: usize,
+    },
+    Close {
+        slot: usize,
+    },
+    Write {
+        slot: usize,
+        offset: u64,
+        byte_count: u64,
+        fill: u8,
+    },
+    Append {
+        slot: usize,
+        byte_count: u64,
+        fill: u8,
+    },
+    Read {
+        slot: usize,
+        offset: u64,
+        byte_count: u64,
+    },
+    Fstat {
+        slot: usize,
+    },
+    Truncate {
+        path: Path,
+        size: u64,
+    },
+    Fsync {
+        slot: usize,
+    },
+    Chmod {
+        path: Path,
+        permissions: u32,
+    },
+    Setstripe {
+        path: Path,
+        layout: usize,
+    },
+    Setxattr {
+        path: Path,
+        name: String,
+        value: u8,
+    },
+    Getxattr {
+        path: Path,
+        name: String,
+    },
+    Removexattr {
+        path: Path,
+        name: String,
+    },
     SyncAll,
     Statfs,
 }
@@ -100,6 +170,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Create { .. } => "create",
+            Op::Mkdir { stripe_count: 2.., .. } => "mkdir-striped",
             Op::Mkdir { mdt_index: None, .. } => "mkdir",
             Op::Mkdir { mdt_index: Some(_), .. } => "mkdir-on",
             Op::Symlink { .. } => "symlink",

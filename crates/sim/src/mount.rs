@@ -13,6 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use wire::mdt::DirStriping;
 
 const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
@@ -35,6 +36,8 @@ pub struct Kernel {
     pub now: Time,
     names: BTreeMap<(u64, Vec<u8>), Dentry>,
     attrs: BTreeMap<u64, (Attr, Time)>,
+    /// What an inode is does not change, and stays known when its attributes are not.
+    types: BTreeMap<u64, FileType>,
     next_call: u64,
     next_dentry: u64,
     pub outbox: Vec<(u64, Call, Caller)>,
@@ -100,6 +103,7 @@ impl Kernel {
     fn remember_attr(&mut self, attr: &Attr, node: u64, valid: Duration) {
         let until = self.until(valid);
         self.attrs.insert(node, (attr.clone(), until));
+        self.types.insert(node, attr.file_type);
     }
 
     fn remember_entry(&mut self, parent: u64, name: &[u8], entry: &EntryAnswer) {
@@ -289,7 +293,7 @@ async fn walk(port: &Port, path: &[String]) -> Result<u64, i32> {
     let mut node = 1;
     for name in path {
         // The kernel looks nothing up in what it knows to be no directory.
-        let known = port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type);
+        let known = port.borrow().types.get(&node).copied();
         if known.is_some_and(|file_type| file_type != FileType::Directory) {
             return Err(ENOTDIR);
         }
@@ -301,7 +305,7 @@ async fn walk(port: &Port, path: &[String]) -> Result<u64, i32> {
 async fn walk_parent(port: &Port, path: &[String]) -> Result<(u64, Vec<u8>), i32> {
     let (name, parents) = path.split_last().ok_or(22)?;
     let parent = walk(port, parents).await?;
-    let known = port.borrow().attrs.get(&parent).map(|(attr, _)| attr.file_type);
+    let known = port.borrow().types.get(&parent).copied();
     if known.is_some_and(|file_type| file_type != FileType::Directory) {
         return Err(ENOTDIR);
     }
@@ -363,10 +367,17 @@ fn handle(port: &Port, slot: usize) -> Result<(u64, u64), i32> {
 async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
     match op {
         Op::Create { path, is_exclusive, slot } => create(port, &path, is_exclusive, slot).await,
-        Op::Mkdir { path, mdt_index } => {
+        Op::Mkdir { path, mdt_index, stripe_count } => {
             let (parent, name) = walk_parent(port, &path).await?;
             let _locked = lock_alone(port, &[parent]).await;
             let (mode, umask) = (0o755, 0o022);
+            if stripe_count > 1 {
+                let striping = DirStriping { stripe_count, mdts: mdt_index.into_iter().collect() };
+                let request = Call::MkdirStriped { parent, name: name.clone(), mode, umask, striping };
+                let answer = call(port, request).await;
+                name_changed(port, parent, &name);
+                return answer.map(|_| Outcome::Done);
+            }
             match mdt_index {
                 None => {
                     let answer = call(port, Call::Mkdir { parent, name: name.clone(), mode, umask }).await;
@@ -441,7 +452,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Readlink { path } => {
             let node = walk(port, &path).await?;
-            let known = port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type);
+            let known = port.borrow().types.get(&node).copied();
             if known.is_some_and(|file_type| file_type != FileType::Symlink) {
                 return Err(22);
             }
@@ -450,7 +461,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         Op::List { path } => list(port, &path).await,
         Op::Open { path, slot } => {
             let node = walk(port, &path).await?;
-            match port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type) {
+            match port.borrow().types.get(&node).copied() {
                 Some(FileType::Directory) => return Err(EISDIR),
                 Some(FileType::Symlink) => return Err(40),
                 _ => {}
@@ -494,7 +505,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Truncate { path, size } => {
             let node = walk(port, &path).await?;
-            match port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type) {
+            match port.borrow().types.get(&node).copied() {
                 Some(FileType::Directory) => return Err(EISDIR),
                 Some(FileType::Symlink) => return Err(22),
                 _ => {}
@@ -635,7 +646,7 @@ async fn setattr(port: &Port, node: u64, set: SetattrCall) -> Result<Outcome, i3
 
 async fn list(port: &Port, path: &[String]) -> Result<Outcome, i32> {
     let node = walk(port, path).await?;
-    let known = port.borrow().attrs.get(&node).map(|(attr, _)| attr.file_type);
+    let known = port.borrow().types.get(&node).copied();
     if known.is_some_and(|file_type| file_type != FileType::Directory) {
         return Err(ENOTDIR);
     }

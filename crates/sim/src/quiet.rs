@@ -5,7 +5,9 @@ use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat, tell};
 use crate::servers::Engine;
 use crate::workload::XATTRS;
 use crate::world::World;
-use base::{Duration, ObjectId, TargetKind, Time, limits};
+use base::names::stripe_of;
+use base::{Duration, Fid, ObjectId, TargetKind, Time, limits};
+use mds::rows::{self, Inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::ObjectStore;
@@ -192,6 +194,7 @@ impl World {
         self.run_for(Duration::from_secs(30));
         self.wait_for_forgotten();
         self.check_objects();
+        self.check_rows();
         self.check_commits();
     }
 
@@ -222,6 +225,55 @@ impl World {
         }
         if !strays.is_empty() {
             self.violate("objects", format!("objects of files that are gone: {}", strays.join(", ")));
+        }
+    }
+
+    /// No MDT has anything left that no name leads to; each stripe has its directory, and follows it.
+    fn check_rows(&mut self) {
+        let mut inodes: BTreeMap<Fid, Inode> = BTreeMap::new();
+        let mut named: BTreeSet<Fid> = BTreeSet::from([Fid::ROOT]);
+        let mut parents: BTreeSet<(Fid, Vec<u8>)> = BTreeSet::new();
+        for server in self.servers.values().filter(|server| server.id.kind == TargetKind::Mdt) {
+            for ((table, key), value) in server.meta.rows() {
+                match table {
+                    rows::INODES => {
+                        inodes.extend(rows::decode(&value).map(|inode: Inode| (inode.attr.fid, inode)));
+                    }
+                    rows::DENTRIES => {
+                        named.extend(rows::decode(&value).map(|dentry: rows::Dentry| dentry.fid));
+                        let place = rows::split_dentry_key(&key);
+                        parents.extend(place.map(|(parent, _, name)| (parent, name.to_vec())));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let mut wrong = Vec::new();
+        let mut masters: BTreeMap<Fid, Fid> = BTreeMap::new();
+        for master in inodes.values() {
+            for fid in master.stripes.iter().skip(1) {
+                named.insert(*fid);
+                masters.insert(*fid, master.attr.fid);
+                let who_may = |inode: &Inode| {
+                    (inode.attr.permissions, inode.attr.uid, inode.attr.gid, inode.default_layout.clone())
+                };
+                if inodes.get(fid).map(who_may) != Some(who_may(master)) {
+                    wrong.push(format!("{fid} does not follow {}", master.attr.fid));
+                }
+            }
+        }
+        for (parent, name) in &parents {
+            let master = inodes.get(masters.get(parent).unwrap_or(parent));
+            let home = master.and_then(|master| stripe_of(&master.stripes, name));
+            if home.is_some_and(|home| home != *parent) {
+                wrong
+                    .push(format!("{} is not in its stripe, but in {parent}", String::from_utf8_lossy(name)));
+            }
+        }
+        wrong
+            .extend(inodes.keys().filter(|fid| !named.contains(fid)).map(|fid| format!("{fid} has no name")));
+        if !wrong.is_empty() {
+            self.violate("rows", wrong.join(", "));
         }
     }
 

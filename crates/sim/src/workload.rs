@@ -208,7 +208,10 @@ impl Workload<'_> {
             18..27 => {
                 let on = self.mdt_count > 1 && self.rng.one_in(3);
                 let mdt_index = on.then(|| self.rng.below(u64::from(self.mdt_count)) as u16);
-                Op::Mkdir { path: self.dir(), mdt_index }
+                let is_striped = self.mdt_count > 1 && self.rng.one_in(3);
+                let more = u64::from(self.mdt_count) - 1;
+                let stripe_count = if is_striped { 2 + self.rng.below(more) as u16 } else { 1 };
+                Op::Mkdir { path: self.dir(), mdt_index, stripe_count }
             }
             27..29 => Op::Symlink { path: vec!["s0".into()], target: self.pick(&FILES) },
             29..36 => Op::Unlink { path: self.any() },

@@ -240,7 +240,7 @@ pub enum MdtReply {
         grants: Vec<LockGrant>,
     } = 2,
     /// `child`: the inode that lost or changed its name; `replaced`: the one that a rename replaced, or exchanged it
-    /// with. What is empty lies on another MDT: forget what is known of it.
+    /// with. What is empty lies on another MDT, or on several: forget what is known of it.
     Removed {
         parent_attr: Option<Attr>,
         new_parent_attr: Option<Attr>,

@@ -1,12 +1,12 @@
 //! Attributes: lookup, getattr, setattr, link targets, and the size that the objects have.
 
-use crate::cache::is_strict;
+use crate::cache::{is_strict, whole_attr};
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::nodes::{AtRest, Measured};
 use crate::ops::io::{File, check_end, truncate};
-use crate::ops::{fid_of, inode_of};
+use crate::ops::{fid_of, home_of, inode_of};
 use crate::state::State;
 use base::{
     Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno, WallTime,
@@ -239,9 +239,43 @@ pub(crate) async fn current_attr(ctx: &Ctx, fid: Fid) -> Outcome<Attr> {
     if let Some((attr, layout)) = ctx.with(|state| state.cached_row(fid)) {
         return with_size(ctx, attr, Some(layout)).await;
     }
+    let stripes = ctx.with(|state| state.nodes.stripes_of(fid));
+    if stripes.len() > 1 {
+        return striped_attr(ctx, fid, stripes).await;
+    }
     let entry = ask_inode(ctx, fid).await?;
+    if !entry.stripes.is_empty() {
+        return striped_attr(ctx, fid, entry.stripes).await;
+    }
     let attr = entry.attr.ok_or(Status::ProtocolError)?;
     with_size(ctx, attr, entry.layout).await
+}
+
+/// How often stripes are asked anew until all of them are locked at one time.
+const STRIPES_TRY_COUNT: u32 = 3;
+
+/// The attributes of a striped directory. All stripes are asked side by side; while others change it, that may be before a change in
+/// one of them and after it in another.
+async fn striped_attr(ctx: &Ctx, fid: Fid, stripes: Vec<Fid>) -> Outcome<Attr> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let known =
+            ctx.with(|state| stripes.iter().map(|stripe| state.cached_own_attr(*stripe)).collect::<Vec<_>>());
+        let ask = async |stripe: Fid, known: Option<Attr>| match known {
+            Some(attr) => Ok(attr),
+            None => ask_inode(ctx, stripe).await?.attr.ok_or(Status::ProtocolError),
+        };
+        let asked = stripes.iter().zip(known).map(|(stripe, known)| ask(*stripe, known));
+        let told: Vec<Outcome<Attr>> = join_all(asked.collect()).await;
+        if let Some(attr) = ctx.with(|state| state.cached_attr(fid)) {
+            return Ok(attr);
+        }
+        let told = told.into_iter().collect::<Outcome<Vec<Attr>>>()?;
+        if tries == STRIPES_TRY_COUNT {
+            return whole_attr(told.into_iter().map(Some)).ok_or(Status::ProtocolError);
+        }
+    }
 }
 
 /// Completes attributes of a file that somebody writes.
@@ -279,8 +313,8 @@ pub(crate) async fn getattr(ctx: &Ctx, node: u64) -> Outcome<Answer> {
 }
 
 pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
-    let parent = fid_of(ctx, parent)?;
     if name == b"." || name == b".." {
+        let parent = fid_of(ctx, parent)?;
         // Only an exporter of the mount asks so, for a node that it knows; the parent of a directory is not kept.
         if name == b".." && parent != Fid::ROOT {
             return Err(Status::NotSupported);
@@ -290,6 +324,7 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
     }
     // What is too long is not absent.
     base::names::check_name(&name)?;
+    let parent = home_of(ctx, parent, &name)?;
     let mut known = ctx.with(|state| state.cached_name(parent, &name));
     if known.is_none() && super::dir::learn_whole(ctx, parent).await {
         known = ctx.with(|state| state.cached_name(parent, &name));
@@ -347,9 +382,9 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
                 was_valid
             });
             let attr = match entry.attr {
-                Some(attr) => with_size(ctx, attr, entry.layout).await,
-                // On another MDT.
-                None => current_attr(ctx, fid).await,
+                Some(attr) if entry.stripes.is_empty() => with_size(ctx, attr, entry.layout).await,
+                // On another MDT, or on several.
+                _ => current_attr(ctx, fid).await,
             };
             let attr = attr.inspect_err(|_| ctx.with(|state| state.drop_unused_node(fid.inode_number())))?;
             let answer = ctx.with(|state| {
@@ -395,8 +430,10 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
             state.names.put(parent, &name, Some(entry.fid), base::Time::ZERO);
         }
     });
-    if entry.attr.is_none() {
-        let _ = ask_inode(ctx, entry.fid).await;
+    let fid = entry.fid;
+    let asked = if entry.attr.is_none() { ask_inode(ctx, fid).await } else { Ok(*entry) };
+    if asked.is_ok_and(|entry| !entry.stripes.is_empty()) {
+        let _ = current_attr(ctx, fid).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
 use crate::ctx::{Ctx, Outcome, join_all, mdt_of};
-use crate::handles::{Handle, Listing, Trust};
+use crate::handles::{Handle, Listing, Part, Trust};
 use crate::nodes::{ChildrenLock, Whole};
 use crate::ops::{attr, fid_of};
 use crate::state::State;
@@ -18,6 +18,8 @@ const DOT_DOT: u64 = 2;
 /// Entries in one request: few at first and after seekdir(3), so that the first ones come soon.
 const FIRST_ENTRY_COUNT: u32 = 512;
 const ENTRY_COUNT: u32 = 4096;
+/// Of each stripe of a directory its part of these, but not fewer.
+const PART_ENTRY_COUNT_MIN: u32 = 64;
 /// A directory that is large, or that somebody else was about to change, is asked for as a whole again after so long.
 pub(crate) const WHOLE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Inodes that were listed and that the kernel does not know: it asks for them one by one soon, or never.
@@ -40,6 +42,16 @@ pub(crate) async fn opendir(ctx: &Ctx, node: u64) -> Outcome<Answer> {
         state.last_handle
     });
     Ok(Answer::Opened { fh, mode: OpenMode::default() })
+}
+
+/// What a directory consists of.
+pub(crate) async fn getdirstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+    let fid = fid_of(ctx, node)?;
+    let entry = attr::ask_inode(ctx, fid).await?;
+    if entry.file_type != FileType::Directory {
+        return Err(Status::NotDirectory);
+    }
+    Ok(Answer::DirStripes(if entry.stripes.is_empty() { vec![fid] } else { entry.stripes }))
 }
 
 pub(crate) fn releasedir(ctx: &Ctx, fh: u64) -> Outcome<Answer> {
@@ -93,14 +105,18 @@ pub(crate) async fn readdir(
     }
     let mut unknown = Vec::new();
     loop {
-        let Some((entry, trust)) = next_entry(ctx, fid, fh, at).await? else { break };
+        let Some((stripe, entry, trust)) = next_entry(ctx, fid, fh, at).await? else { break };
         if !take_room(&mut room, &entry.name, is_plus) {
-            put_back(ctx, fh, entry, at);
+            ctx.with(|state| {
+                if let Some(handle) = state.handles.get_mut(&fh) {
+                    handle.listing.put_back(stripe, entry, at);
+                }
+            });
             break;
         }
         at = entry.position;
-        if !ctx.with(|state| state.learn_child(fid, &entry, trust)) {
-            unknown.push(entry.name.clone());
+        if !ctx.with(|state| state.learn_child(stripe, &entry, trust)) {
+            unknown.push((stripe, entry.name.clone()));
         }
         answer.push(DirEntryAnswer {
             node: entry.fid.inode_number(),
@@ -198,19 +214,21 @@ impl State {
 /// READDIRPLUS: attributes go along as far as locks say that they are true. What no lock covers (somebody changes
 /// something in the directory) is looked up, all side by side. While another call on the directory is unanswered names
 /// get no lifetime, as the kernel could be told to forget them before it has read this answer (hazard 3.3).
-async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<Vec<u8>>, answer: &mut [DirEntryAnswer]) {
+async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<(Fid, Vec<u8>)>, answer: &mut [DirEntryAnswer]) {
     ctx.with(|state| state.stats.listings.single_count += unknown.len() as u64);
-    join_all(unknown.into_iter().map(|name| attr::prefetch(ctx, fid, name)).collect()).await;
+    let prefetches = unknown.into_iter().map(|(stripe, name)| attr::prefetch(ctx, stripe, name));
+    join_all(prefetches.collect()).await;
     ctx.with(|state| {
         let is_alone = state.held.get(&fid.inode_number()).is_none_or(|count| *count == 1);
         for entry in answer.iter_mut().filter(|entry| entry.name != b"." && entry.name != b"..") {
-            if let Some(Some(child)) = state.cached_name(fid, &entry.name)
+            let home = state.nodes.home_of(fid, &entry.name);
+            if let Some(Some(child)) = state.cached_name(home, &entry.name)
                 && let Some(attr) = state.cached_attr(child)
-                && !state.is_kernel_told(fid, &entry.name, child)
+                && !state.is_kernel_told(home, &entry.name, child)
             {
                 entry.node = child.inode_number();
                 entry.file_type = attr.file_type;
-                entry.entry = Some(state.entry_answer(Some((fid, &entry.name)), attr, is_alone, false));
+                entry.entry = Some(state.entry_answer(Some((home, &entry.name)), attr, is_alone, false));
             }
         }
     });
@@ -226,54 +244,59 @@ fn take_room(room: &mut usize, name: &[u8], is_plus: bool) -> bool {
     true
 }
 
-fn put_back(ctx: &Ctx, fh: u64, entry: DirEntry, at: u64) {
-    ctx.with(|state| {
-        if let Some(handle) = state.handles.get_mut(&fh) {
-            handle.listing.ahead.push(entry);
-            handle.listing.offset = at;
-        }
-    });
-}
-
-/// The entry behind offset `at`; `None` at the end. Offsets other than where the handle stands start afresh.
-async fn next_entry(ctx: &Ctx, fid: Fid, fh: u64, at: u64) -> Outcome<Option<(DirEntry, Option<Trust>)>> {
-    let after = if at <= DOT_DOT { 0 } else { at };
+/// The entry behind offset `at`, and the stripe that holds it; `None` at the end. Offsets other than where the handle stands start
+/// afresh.
+async fn next_entry(
+    ctx: &Ctx,
+    fid: Fid,
+    fh: u64,
+    at: u64,
+) -> Outcome<Option<(Fid, DirEntry, Option<Trust>)>> {
     loop {
-        let known = ctx.with(|state| {
+        let unknown = ctx.with(|state| {
+            let stripes = state.nodes.stripes_of(fid);
             let handle =
                 state.handles.get_mut(&fh).filter(|handle| handle.is_directory).ok_or(Status::BadHandle)?;
             let listing = &mut handle.listing;
             if at <= DOT_DOT && listing.offset > DOT_DOT || at > DOT_DOT && listing.offset != at {
                 *listing = Listing { offset: at, is_afresh: true, ..Listing::default() };
             }
-            Ok(match listing.ahead.pop() {
-                Some(entry) => {
-                    listing.offset = entry.position;
-                    Some(Some((entry, listing.trust)))
-                }
-                None if listing.is_end => Some(None),
-                None => None,
-            })
+            if listing.parts.is_empty() {
+                listing.begin(stripes);
+            }
+            let unknown = listing.unknown();
+            Ok(if unknown.is_empty() { Err(listing.next()) } else { Ok(unknown) })
         })?;
-        if let Some(next) = known {
-            return Ok(next);
+        match unknown {
+            Ok(stripes) => fetch(ctx, fh, at, stripes).await?,
+            Err(next) => return Ok(next),
         }
-        fetch(ctx, fid, fh, at, after).await?;
     }
 }
 
-/// Asks for the entries behind position `after`, with a lock on them.
-async fn fetch(ctx: &Ctx, fid: Fid, fh: u64, at: u64, after: u64) -> Outcome<()> {
-    let is_afresh = ctx.with(|state| state.handles.get(&fh).is_none_or(|handle| handle.listing.is_afresh));
+/// Asks stripes for their entries behind offset `at`, with locks on them.
+async fn fetch(ctx: &Ctx, fh: u64, at: u64, stripes: Vec<Fid>) -> Outcome<()> {
+    let after = if at <= DOT_DOT { 0 } else { at };
+    let (is_afresh, part_count) = ctx.with(|state| {
+        let listing = state.handles.get(&fh).map(|handle| &handle.listing);
+        listing.map_or((true, 1), |listing| (listing.is_afresh, listing.parts.len()))
+    });
     let wanted = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
-    let Entries { mut entries, is_end, trust } = ask_entries(ctx, fid, after, wanted, false).await?;
-    ctx.with(|state| {
+    let wanted = (wanted / part_count.max(1) as u32).max(PART_ENTRY_COUNT_MIN);
+    let asked = stripes.iter().map(|stripe| ask_entries(ctx, *stripe, after, wanted, false));
+    let told = join_all(asked.collect()).await;
+    let mut parts = Vec::with_capacity(stripes.len());
+    for (stripe, told) in stripes.into_iter().zip(told) {
+        let Entries { mut entries, is_end, trust } = told?;
         if after == 0 && is_end {
-            state.note_whole(fid, &entries, trust);
+            ctx.with(|state| state.note_whole(stripe, &entries, trust));
         }
+        entries.reverse();
+        parts.push(Part { stripe, ahead: entries, is_end, trust });
+    }
+    ctx.with(|state| {
         if let Some(handle) = state.handles.get_mut(&fh) {
-            entries.reverse();
-            handle.listing = Listing { ahead: entries, offset: at, is_end, is_afresh: false, trust };
+            handle.listing.take(at, parts);
         }
     });
     Ok(())

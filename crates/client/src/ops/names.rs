@@ -5,12 +5,12 @@ use crate::cancels::give_back_of_gone;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
 use crate::nodes::ChildrenLock;
-use crate::ops::{fid_of, inode_of};
+use crate::ops::{home_of, inode_of};
 use base::names::name_hash;
 use base::{Fid, FileType, LockId, Status, TargetId};
 use rpc::Kind;
 use wire::lock::{LockWant, bits};
-use wire::mdt::{CreateRequest, Credentials, Entry, LayoutHint, NewNode, OpenArgs};
+use wire::mdt::{CreateRequest, Credentials, DirStriping, Entry, LayoutHint, NewNode, OpenArgs};
 use wire::{MdtReply, MdtRequest};
 
 /// What to make under a name.
@@ -24,6 +24,7 @@ pub(crate) struct Creation {
     pub(crate) is_exclusive: bool,
     pub(crate) is_unnamed: bool,
     pub(crate) mdt_index: Option<u16>,
+    pub(crate) striping: Option<DirStriping>,
     pub(crate) layout: Option<LayoutHint>,
 }
 
@@ -37,6 +38,7 @@ impl Creation {
             is_exclusive: true,
             is_unnamed: false,
             mdt_index: None,
+            striping: None,
             layout: None,
         }
     }
@@ -101,7 +103,7 @@ pub(crate) async fn create(
     });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| {
-            MdtRequest::Create(CreateRequest {
+            let create = CreateRequest {
                 parent,
                 name: name.to_vec(),
                 node: creation.node.clone(),
@@ -115,7 +117,11 @@ pub(crate) async fn create(
                 layout: creation.layout.clone(),
                 fid: None,
                 want,
-            })
+            };
+            match creation.striping.clone() {
+                Some(striping) => MdtRequest::MakeStriped { create, striping, stripes: Vec::new() },
+                None => MdtRequest::Create(create),
+            }
         })
         .await;
     changing.end();
@@ -153,12 +159,12 @@ pub(crate) async fn make(
     name: Vec<u8>,
     creation: Creation,
 ) -> Outcome<Answer> {
-    let parent = fid_of(ctx, parent)?;
+    let parent = home_of(ctx, parent, &name)?;
     let (entry, lock) = create(ctx, who, parent, &name, creation).await?;
     let fid = entry.fid;
     let attr = match entry.attr {
-        Some(attr) => attr,
-        None => super::attr::current_attr(ctx, fid).await?,
+        Some(attr) if entry.stripes.is_empty() => attr,
+        _ => super::attr::current_attr(ctx, fid).await?,
     };
     Ok(Answer::Entry(ctx.with(|state| {
         let is_valid = state.is_name_locked_by(parent, &name, lock);
@@ -176,7 +182,7 @@ pub(crate) fn node_of_mode(mode: u32, rdev: u32) -> Outcome<NewNode> {
     }
 }
 
-/// `lfs mkdir -i`, `lfs setstripe FILE`: the kernel gets no reference and asks for the name itself.
+/// `lfs mkdir`, `lfs setstripe FILE`: the kernel gets no reference and asks for the name itself.
 pub(crate) async fn make_unreferenced(
     ctx: &Ctx,
     who: &Who,
@@ -184,7 +190,7 @@ pub(crate) async fn make_unreferenced(
     name: Vec<u8>,
     creation: Creation,
 ) -> Outcome<Answer> {
-    let parent = fid_of(ctx, parent)?;
+    let parent = home_of(ctx, parent, &name)?;
     base::names::check_name(&name)?;
     let (entry, _) = create(ctx, who, parent, &name, creation).await?;
     let told = ctx.with(|state| {
@@ -207,7 +213,7 @@ pub(crate) async fn remove(
     name: Vec<u8>,
     is_directory: bool,
 ) -> Outcome<Answer> {
-    let parent = fid_of(ctx, parent)?;
+    let parent = home_of(ctx, parent, &name)?;
     let changing = Changing::begin(ctx, vec![parent], &[]);
     let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid));
     let make = |creds: Credentials| {
@@ -314,8 +320,8 @@ pub(crate) async fn rename(
     to: (u64, Vec<u8>),
     flags: u32,
 ) -> Outcome<Answer> {
-    let (parent, new_parent) = (fid_of(ctx, from.0)?, fid_of(ctx, to.0)?);
     let (name, new_name) = (from.1, to.1);
+    let (parent, new_parent) = (home_of(ctx, from.0, &name)?, home_of(ctx, to.0, &new_name)?);
     let changing = Changing::begin(
         ctx,
         vec![parent, new_parent],
@@ -446,7 +452,7 @@ fn mark_named(state: &mut crate::state::State, parent: Fid, name: &[u8]) {
 }
 
 pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
-    let (fid, parent) = (inode_of(ctx, node)?, fid_of(ctx, parent)?);
+    let (fid, parent) = (inode_of(ctx, node)?, home_of(ctx, parent, &name)?);
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent], &[(parent, &name)]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));

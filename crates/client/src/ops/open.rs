@@ -8,7 +8,7 @@ use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
 use crate::ops::io::{File, O_APPEND, O_DIRECT};
 use crate::ops::names::{Creation, create};
-use crate::ops::{attr, fid_of, inode_of};
+use crate::ops::{attr, fid_of, home_of, inode_of};
 use crate::state::State;
 use base::{Duration, Fid, OpenHandle, Status, TargetId, TargetKind, Transno};
 use bytes::Bytes;
@@ -139,7 +139,10 @@ pub(crate) async fn create_open(
     umask: u32,
     flags: u32,
 ) -> Outcome<Answer> {
-    let parent = fid_of(ctx, parent)?;
+    let parent = match &name {
+        Some(name) => home_of(ctx, parent, name)?,
+        None => fid_of(ctx, parent)?,
+    };
     let args = open_args(ctx, flags);
     let creation = Creation {
         open: Some(args),

@@ -76,11 +76,18 @@ pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
 /// A directory: what was made and removed in it.
 pub(crate) async fn fsync_directory(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = super::fid_of(ctx, node)?;
+    let stripes = ctx.with(|state| state.nodes.stripes_of(fid));
+    for result in join_all(stripes.into_iter().map(|stripe| sync_stripe(ctx, stripe)).collect()).await {
+        result?;
+    }
+    Ok(Answer::Done)
+}
+
+async fn sync_stripe(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     // Others may have changed it too, and their changes are asked for with it.
     let request = Request::Mdt(MdtRequest::Sync);
     ctx.request(mdt_of(fid)?, request, Bytes::new(), Kind::Plain).await?;
-    sync_inode(ctx, fid).await?;
-    Ok(Answer::Done)
+    sync_inode(ctx, fid).await
 }
 
 /// Everything that this mount has changed, on every target that it has talked to.

@@ -10,5 +10,6 @@ mod read_ahead;
 mod recovery;
 mod sizes;
 mod small_files;
+mod striped;
 mod world;
 mod write_back;

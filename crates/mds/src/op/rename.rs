@@ -217,7 +217,9 @@ fn local_entry(cx: &mut Cx, fid: Fid) -> Result<Option<Box<Entry>>, Status> {
     if !cx.is_local(fid) {
         return Ok(None);
     }
-    Ok(cx.tx.inode(fid)?.map(|inode| Box::new(cx.entry(&inode))))
+    // Of a striped directory this MDT knows a part.
+    let whole = cx.tx.inode(fid)?.filter(|inode| inode.stripes.is_empty());
+    Ok(whole.map(|inode| Box::new(cx.entry(&inode))))
 }
 
 fn reply(

@@ -161,19 +161,21 @@ pub fn of(cx: &Cx, fid: Fid) -> Result<Vec<Fid>, Stop> {
     Ok(if stripes.is_empty() { vec![fid] } else { stripes })
 }
 
-/// Removes a directory, if all of it is empty. Describes it, if it is of this MDT.
+/// Removes a directory, if all of it is empty. Describes it, if it is of this MDT and all of it.
 ///
 /// # Errors
 /// As `part::remove_directory`.
 pub fn remove(cx: &mut Cx, fid: Fid, must_own: bool, creds: &Credentials) -> Result<Option<Entry>, Stop> {
     let mut removed = None;
-    for stripe in of(cx, fid)? {
+    let stripes = of(cx, fid)?;
+    for stripe in &stripes {
+        let stripe = *stripe;
         if !cx.is_local(stripe) {
             cx.remote_part(stripe, Part::RemoveDirectory { fid: stripe, must_own })?;
             continue;
         }
         let inode = part::remove_directory(cx, stripe, must_own.then_some(creds))?;
-        if stripe == fid {
+        if stripes.len() == 1 {
             removed = Some(cx.entry(&inode));
         }
     }

@@ -10,9 +10,9 @@ fn path(text: &str) -> Path {
 fn rename_replaces_and_counts_links() {
     let mut model = Model::new();
     for name in ["d", "e"] {
-        model.apply(0, &Op::Mkdir { path: path(name), mdt_index: None }).unwrap();
+        model.apply(0, &Op::Mkdir { path: path(name), mdt_index: None, stripe_count: 1 }).unwrap();
     }
-    model.apply(0, &Op::Mkdir { path: path("d/x"), mdt_index: None }).unwrap();
+    model.apply(0, &Op::Mkdir { path: path("d/x"), mdt_index: None, stripe_count: 1 }).unwrap();
     assert_eq!(model.inode(ROOT).link_count, 4);
     let rename = |from: &str, to: &str, flags| Op::Rename { from: path(from), to: path(to), flags };
     assert_eq!(model.apply(0, &rename("d", "d/x/y", 0)), Err(EINVAL));

@@ -22,7 +22,7 @@ fn a_rename_between_the_steps_of_another_may_put_a_directory_below_itself() {
     model.prepare(0);
     for (index, name) in ["a", "b"].into_iter().enumerate() {
         model.prepare(100 + index);
-        let op = Op::Mkdir { path: vec![name.to_string()], mdt_index: None };
+        let op = Op::Mkdir { path: vec![name.to_string()], mdt_index: None, stripe_count: 1 };
         assert!(model.explains(0, &op, &Told::Done));
     }
     model.prepare(0);
