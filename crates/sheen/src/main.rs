@@ -16,6 +16,7 @@ mod lctl;
 mod lfs;
 mod listen;
 mod logging;
+mod memory;
 mod mkfs;
 mod mount;
 mod mount_table;

@@ -1,6 +1,7 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
 use crate::cluster::Identity;
+use crate::memory;
 use crate::status;
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
@@ -19,10 +20,6 @@ use store::{MetaStore, ObjectStore, OnDurable};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
 use target::{CoreEvent, EvictReason};
 use wire::Frame;
-
-/// Caches of rows and of the base's pages. An OST reads few rows, a management server hardly any.
-const MDT_CACHE_BYTES: [usize; 2] = [64 << 20, 32 << 20];
-const SMALL_CACHE_BYTES: [usize; 2] = [4 << 20, 4 << 20];
 
 /// Callers of the management server hold nothing there, and register again when it has forgotten them: it need not wait
 /// for processes that may be gone for ever.
@@ -143,9 +140,8 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
 }
 
 fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<MetaDisk> {
-    let [cache_bytes, index_cache_bytes] =
-        if dir.id.kind == TargetKind::Mdt { MDT_CACHE_BYTES } else { SMALL_CACHE_BYTES };
-    let mut options = Options { cache_bytes, index_cache_bytes, ..Options::default() };
+    let cache_bytes = memory::metadata_cache_bytes(dir.id.kind);
+    let mut options = Options { cache_bytes, ..Options::default() };
     options.no_sync |= no_sync;
     let path = dir.meta_path();
     std::fs::create_dir_all(&path)?;

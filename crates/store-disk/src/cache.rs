@@ -4,7 +4,7 @@
 //! otherwise it could be older than what the checkpoint put into the base, and an update would be lost.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Enough that readers on a handful of cores seldom meet.
@@ -30,17 +30,57 @@ struct Shard {
 
 pub(crate) struct RowCache {
     shards: Vec<Mutex<Shard>>,
-    shard_bytes_max: usize,
+    shard_bytes_max: AtomicUsize,
     generation: AtomicU64,
+    hit_count: AtomicU64,
+    miss_count: AtomicU64,
+}
+
+/// What the cache holds, and how often it knew a row since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub byte_count: u64,
+    pub row_count: u64,
+    pub hit_count: u64,
+    pub miss_count: u64,
 }
 
 impl RowCache {
     pub fn new(bytes_max: usize) -> RowCache {
         RowCache {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: bytes_max / SHARD_COUNT,
+            shard_bytes_max: AtomicUsize::new(bytes_max / SHARD_COUNT),
             generation: AtomicU64::new(0),
+            hit_count: AtomicU64::new(0),
+            miss_count: AtomicU64::new(0),
         }
+    }
+
+    /// What is beyond a smaller budget goes at once.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        self.shard_bytes_max.store(bytes_max / SHARD_COUNT, Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            shard.shrink_to(bytes_max / SHARD_COUNT);
+        }
+    }
+
+    fn shard_bytes_max(&self) -> usize {
+        self.shard_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn usage(&self) -> Use {
+        let mut usage = Use {
+            hit_count: self.hit_count.load(Ordering::Relaxed),
+            miss_count: self.miss_count.load(Ordering::Relaxed),
+            ..Use::default()
+        };
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            usage.byte_count += shard.byte_count as u64;
+            usage.row_count += shard.entries.len() as u64;
+        }
+        usage
     }
 
     fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
@@ -62,7 +102,10 @@ impl RowCache {
     /// `None` if the cache does not know.
     pub fn get(&self, key: &[u8]) -> Option<Row> {
         let mut shard = self.shard(key);
-        let entry = shard.entries.get_mut(key)?;
+        let entry = shard.entries.get_mut(key);
+        let count = if entry.is_some() { &self.hit_count } else { &self.miss_count };
+        count.fetch_add(1, Ordering::Relaxed);
+        let entry = entry?;
         entry.was_used = true;
         Some(entry.row.clone())
     }
@@ -71,13 +114,13 @@ impl RowCache {
     pub fn insert(&self, key: &[u8], row: Row, generation: u64) {
         let mut shard = self.shard(key);
         if self.generation() == generation {
-            shard.put(key, row, self.shard_bytes_max);
+            shard.put(key, row, self.shard_bytes_max());
         }
     }
 
     /// A row that a checkpoint has put into the base. Kept, for what was written lately is read again.
     pub fn update(&self, key: &[u8], row: Row) {
-        self.shard(key).put(key, row, self.shard_bytes_max);
+        self.shard(key).put(key, row, self.shard_bytes_max());
     }
 
     #[cfg(test)]
@@ -102,6 +145,10 @@ impl Shard {
             self.entries.insert(key, Entry { row, was_used: false });
             self.byte_count += cost_bytes;
         }
+        self.shrink_to(bytes_max);
+    }
+
+    fn shrink_to(&mut self, bytes_max: usize) {
         while self.byte_count > bytes_max {
             let Some(key) = self.queue.pop_front() else { break };
             let Some(entry) = self.entries.get_mut(&key) else { continue };

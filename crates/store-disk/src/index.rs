@@ -8,13 +8,14 @@ mod backend;
 use crate::device::{self, Syncing};
 use crate::log::replay::Covered;
 use crate::space::Ballast;
-use backend::ChecksummedFile;
+use backend::{ChecksummedFile, Reads};
 use base::{Epoch, Transno};
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use store::StoreError;
 
@@ -47,6 +48,12 @@ pub(crate) trait Base: Send + Sync {
 
     /// About how many bytes of its file hold nothing, so that rows can come without the file growing.
     fn unused_bytes(&self) -> u64;
+
+    /// Another budget for its pages: at once, or at the end of a checkpoint that runs.
+    fn set_cache_bytes(&self, cache_bytes: usize);
+
+    /// Reads of its file so far, and their bytes.
+    fn reads(&self) -> (u64, u64);
 }
 
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
@@ -98,9 +105,12 @@ impl Opened {
 
 pub(crate) struct RedbBase {
     path: PathBuf,
-    cache_bytes: usize,
+    cache_bytes: AtomicUsize,
+    /// It is open with another budget.
+    is_resize_due: AtomicBool,
     syncing: Syncing,
     ballast: Arc<Ballast>,
+    reads: Arc<Reads>,
     /// `None` after an error, for redb refuses everything then, until the next call opens it again.
     opened: RwLock<Option<Opened>>,
 }
@@ -117,8 +127,15 @@ impl RedbBase {
         ballast: Arc<Ballast>,
         seed_if_new: Option<u32>,
     ) -> Result<RedbBase, BaseError> {
-        let base =
-            RedbBase { path: path.to_path_buf(), cache_bytes, syncing, ballast, opened: RwLock::new(None) };
+        let base = RedbBase {
+            path: path.to_path_buf(),
+            cache_bytes: AtomicUsize::new(cache_bytes),
+            is_resize_due: AtomicBool::new(false),
+            syncing,
+            ballast,
+            reads: Arc::default(),
+            opened: RwLock::new(None),
+        };
         let opened = base.open_database(seed_if_new)?;
         *base.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(opened);
         Ok(base)
@@ -130,7 +147,8 @@ impl RedbBase {
         if seed_if_new.is_none() && file.metadata().map_err(io)?.len() == 0 {
             return Err(BaseError::Damaged { path: self.path.clone(), reason: "it is empty".to_string() });
         }
-        let file = ChecksummedFile::new(file, self.syncing, self.ballast.clone()).map_err(io)?;
+        let file =
+            ChecksummedFile::new(file, self.syncing, self.ballast.clone(), self.reads.clone()).map_err(io)?;
         // redb asserts in places where it meets bytes that it did not write.
         let opened = catch_unwind(AssertUnwindSafe(|| self.open_on(file, seed_if_new)));
         let reason = match opened {
@@ -142,7 +160,9 @@ impl RedbBase {
     }
 
     fn open_on(&self, file: ChecksummedFile, seed_if_new: Option<u32>) -> Result<Opened, redb::Error> {
-        let database = Database::builder().set_cache_size(self.cache_bytes).create_with_backend(file)?;
+        self.is_resize_due.store(false, Ordering::Relaxed);
+        let cache_bytes = self.cache_bytes.load(Ordering::Relaxed);
+        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(file)?;
         if let Some(seed) = seed_if_new {
             let mut transaction = database.begin_write()?;
             transaction.set_quick_repair(true);
@@ -186,6 +206,18 @@ impl RedbBase {
             Err(_) => {
                 *guard = None;
                 Err(StoreError::CorruptIndex { what: "a page is not what was written" })
+            }
+        }
+    }
+
+    /// Opens it again with the budget that it is to have. Nobody reads meanwhile.
+    fn resize(&self, guard: &mut Option<Opened>) {
+        if self.is_resize_due.load(Ordering::Relaxed) && guard.is_some() {
+            *guard = None;
+            match self.open_database(None) {
+                Ok(opened) => *guard = Some(opened),
+                // The next call tries it again, and says what is wrong to whoever needs it.
+                Err(error) => tracing::error!(%error, "the index cannot be opened again"),
             }
         }
     }
@@ -357,6 +389,7 @@ impl Base for RedbBase {
                     opened.covered = covered;
                     opened.live_bytes = live_bytes;
                 }
+                self.resize(&mut guard);
                 Ok(true)
             }
             // Parts of it are there. The log still has the whole generation, so that putting it again makes it whole.
@@ -374,6 +407,21 @@ impl Base for RedbBase {
     fn covered(&self) -> Covered {
         let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         opened.as_ref().map(|opened| opened.covered).unwrap_or_default()
+    }
+
+    fn set_cache_bytes(&self, cache_bytes: usize) {
+        if self.cache_bytes.swap(cache_bytes, Ordering::Relaxed) == cache_bytes {
+            return;
+        }
+        self.is_resize_due.store(true, Ordering::Relaxed);
+        // Whoever waits here for a checkpoint would make all readers wait with him.
+        if let Ok(mut guard) = self.opened.try_write() {
+            self.resize(&mut guard);
+        }
+    }
+
+    fn reads(&self) -> (u64, u64) {
+        (self.reads.count.load(Ordering::Relaxed), self.reads.byte_count.load(Ordering::Relaxed))
     }
 
     fn unused_bytes(&self) -> u64 {

@@ -21,7 +21,7 @@ use checkpoint::Checkpointer;
 use commit::Committer;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,9 +50,8 @@ pub struct Options {
     pub segment_bytes: Option<u64>,
     /// Log bytes after which a checkpoint begins; `None` chooses by the size of the device.
     pub checkpoint_bytes: Option<u64>,
-    /// Budget of the row cache, and of the base's own page cache.
+    /// Memory for rows that were used lately and for pages of the base, together.
     pub cache_bytes: usize,
-    pub index_cache_bytes: usize,
     /// Nothing applied stays undurable longer than this and one sync.
     pub sync_interval: Duration,
     /// How often the space on the device is looked after, and a failed checkpoint is tried again.
@@ -66,13 +65,35 @@ impl Default for Options {
         Options {
             segment_bytes: None,
             checkpoint_bytes: None,
-            cache_bytes: 64 << 20,
-            index_cache_bytes: 32 << 20,
+            cache_bytes: 96 << 20,
             sync_interval: base::limits::SYNC_INTERVAL,
             upkeep_interval: Duration::from_secs(5),
             no_sync: Syncing::from_environment() == Syncing::Skipped,
         }
     }
+}
+
+/// The part for rows. A page holds a score of rows, which listings read one after the other; rows that are looked up by name lie
+/// on pages of their own.
+fn row_cache_bytes(cache_bytes: usize) -> usize {
+    cache_bytes / 3
+}
+
+fn page_cache_bytes(cache_bytes: usize) -> usize {
+    cache_bytes - row_cache_bytes(cache_bytes)
+}
+
+/// Memory that a store keeps its rows in, and what had to be read all the same. Counted since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheUse {
+    pub budget_bytes: u64,
+    pub row_count: u64,
+    pub row_bytes: u64,
+    pub hit_count: u64,
+    pub miss_count: u64,
+    /// Reads of the base's file, from the device or the kernel's page cache.
+    pub base_read_count: u64,
+    pub base_read_bytes: u64,
 }
 
 impl Options {
@@ -127,6 +148,8 @@ pub(crate) struct Shared {
     overlay: RwLock<Overlay>,
     base: Box<dyn Base>,
     cache: RowCache,
+    /// That of rows and of the base's pages.
+    cache_bytes: AtomicUsize,
     applied: AtomicU64,
     durable: AtomicU64,
     appended_bytes: AtomicU64,
@@ -172,7 +195,7 @@ impl MetaDisk {
         // Built aside, made durable, then given its name.
         let aside = directory.join("index.new");
         let _ = std::fs::remove_file(&aside);
-        let cache_bytes = options.index_cache_bytes;
+        let cache_bytes = page_cache_bytes(options.cache_bytes);
         drop(RedbBase::open(&aside, cache_bytes, syncing, ballast, Some(u32::from_le_bytes(seed)))?);
         std::fs::rename(&aside, directory.join("index")).map_err(io)?;
         syncing.sync_directory(directory).map_err(io)
@@ -188,7 +211,8 @@ impl MetaDisk {
         let space = device::space(directory).map_err(io)?;
         let ballast = Arc::new(Ballast::take(directory.join("ballast"), &space));
         let index_path = directory.join("index");
-        let base = RedbBase::open(&index_path, options.index_cache_bytes, syncing, ballast.clone(), None)?;
+        let page_bytes = page_cache_bytes(options.cache_bytes);
+        let base = RedbBase::open(&index_path, page_bytes, syncing, ballast.clone(), None)?;
         let covered = base.covered();
         let log_directory = directory.join("log");
         let mut overlay = Overlay::default();
@@ -262,7 +286,8 @@ impl MetaDisk {
             log: Mutex::new(log),
             overlay: RwLock::new(overlay),
             base: Box::new(base),
-            cache: RowCache::new(options.cache_bytes),
+            cache: RowCache::new(row_cache_bytes(options.cache_bytes)),
+            cache_bytes: AtomicUsize::new(options.cache_bytes),
             applied: AtomicU64::new(found.last.0),
             durable: AtomicU64::new(found.last.0),
             appended_bytes: AtomicU64::new(0),
@@ -293,6 +318,27 @@ impl MetaDisk {
             MetaDisk::create(directory, options)?;
         }
         MetaDisk::open(directory, options, on_durable)
+    }
+
+    /// Another budget for rows and pages; what is too much goes at once, pages perhaps after a checkpoint that runs.
+    pub fn set_cache_bytes(&self, cache_bytes: usize) {
+        self.shared.cache_bytes.store(cache_bytes, Ordering::Relaxed);
+        self.shared.cache.set_bytes_max(row_cache_bytes(cache_bytes));
+        self.shared.base.set_cache_bytes(page_cache_bytes(cache_bytes));
+    }
+
+    pub fn cache_use(&self) -> CacheUse {
+        let rows = self.shared.cache.usage();
+        let (base_read_count, base_read_bytes) = self.shared.base.reads();
+        CacheUse {
+            budget_bytes: self.shared.cache_bytes.load(Ordering::Relaxed) as u64,
+            row_count: rows.row_count,
+            row_bytes: rows.byte_count,
+            hit_count: rows.hit_count,
+            miss_count: rows.miss_count,
+            base_read_count,
+            base_read_bytes,
+        }
     }
 
     pub fn recovered(&self) -> Recovered {

@@ -10,7 +10,9 @@ use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, Duration, Layout, TargetKind};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use store::{MetaStore, ObjectStore, Space};
+use store_disk::{CacheUse, MetaDisk};
 use target::Core;
 
 /// `fsname-MDT0000`; the management server has no file system.
@@ -34,6 +36,7 @@ pub struct Ost {
 pub struct Disk {
     path: PathBuf,
     space: Space,
+    rows: Arc<MetaDisk>,
 }
 
 fn mdts(node: &Node) -> Vec<Mdt> {
@@ -252,12 +255,16 @@ pub static DISK: Class<Disk> = Class {
     path: "osd-local/*",
     instances: |node| {
         let disks = node.targets.iter().map(|target| {
-            let space = match &target.served {
-                Served::Mgs(owner) => owner.with(|mgs| mgs.core().store().space()),
-                Served::Mds(owner) => owner.with(|mds| mds.core().store().space()),
-                Served::Oss(owner) => owner.with(|oss| oss.objects().space()),
+            let rows = match &target.served {
+                Served::Mgs(owner) => owner.with(|mgs| Arc::clone(mgs.core().store())),
+                Served::Mds(owner) => owner.with(|mds| Arc::clone(mds.core().store())),
+                Served::Oss(owner) => owner.with(|oss| Arc::clone(oss.core().store())),
             };
-            (format!("osd-local/{}", name(target)), Disk { path: target.path.clone(), space })
+            let space = match &target.served {
+                Served::Oss(owner) => owner.with(|oss| oss.objects().space()),
+                Served::Mgs(_) | Served::Mds(_) => rows.space(),
+            };
+            (format!("osd-local/{}", name(target)), Disk { path: target.path.clone(), space, rows })
         });
         disks.collect()
     },
@@ -279,8 +286,38 @@ pub static DISK: Class<Disk> = Class {
         ),
         read_only("filestotal", "Its inodes.", |disk| Some(disk.space.total_inode_count.to_string())),
         read_only("filesfree", "Its free inodes.", |disk| Some(disk.space.free_inode_count.to_string())),
+        Param {
+            name: "metadata_cache_mb",
+            doc: "Memory of a target for its rows and the pages that they lie on, MiB; file data cannot take it.",
+            read: |disk| Some((disk.rows.cache_use().budget_bytes >> 20).to_string()),
+            write: Some(Write::Number(1..=METADATA_CACHE_MIB_MAX, |disk, mib| {
+                disk.rows.set_cache_bytes((mib << 20) as usize);
+            })),
+        },
+        read_only(
+            "metadata_cache_stats",
+            "What is in that memory, how often a row was found there since the start, and what was read of the disk or the kernel's \
+             page cache.",
+            |disk| Some(cache_stats(&disk.rows.cache_use())),
+        ),
     ],
 };
+
+/// A server of a tebibyte may give it half of that.
+const METADATA_CACHE_MIB_MAX: u64 = 512 << 10;
+
+fn cache_stats(usage: &CacheUse) -> String {
+    let rows = [
+        ("rows", usage.row_count),
+        ("row_bytes", usage.row_bytes),
+        ("hits", usage.hit_count),
+        ("misses", usage.miss_count),
+        ("base_reads", usage.base_read_count),
+        ("base_read_bytes", usage.base_read_bytes),
+    ];
+    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:<25} {value}")).collect();
+    lines.join("\n")
+}
 
 /// The clients of one NID.
 pub struct Export {

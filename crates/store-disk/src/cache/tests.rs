@@ -37,3 +37,22 @@ fn the_budget_holds_and_used_rows_stay() {
     }
     assert!(cache.byte_count() <= 200_000);
 }
+
+#[test]
+fn a_smaller_budget_holds_at_once() {
+    let cache = RowCache::new(1 << 20);
+    for n in 0..1000_u32 {
+        cache.insert(&n.to_be_bytes(), row(1), 0);
+    }
+    assert_eq!(cache.usage().row_count, 1000);
+    cache.set_bytes_max(100_000);
+    let usage = cache.usage();
+    assert!(usage.byte_count <= 100_000 && usage.row_count > 100, "{usage:?}");
+    cache.insert(b"new", row(1), 0);
+    assert!(cache.byte_count() <= 100_000);
+    cache.set_bytes_max(1 << 20);
+    assert!(cache.get(b"new").is_some());
+    assert!(cache.get(b"never").is_none());
+    let usage = cache.usage();
+    assert_eq!((usage.hit_count, usage.miss_count), (1, 1));
+}

@@ -10,6 +10,7 @@ use crate::space::Ballast;
 use redb::StorageBackend;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const BLOCK_BYTES: u64 = 4096;
@@ -27,8 +28,16 @@ pub(super) struct ChecksummedFile {
     file: File,
     syncing: Syncing,
     ballast: Arc<Ballast>,
+    reads: Arc<Reads>,
     zero_checksum: u32,
     groups: Mutex<Vec<Option<Group>>>,
+}
+
+/// Reads of the file, which may come from the kernel's page cache or from the device.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    pub count: AtomicU64,
+    pub byte_count: AtomicU64,
 }
 
 impl std::fmt::Debug for ChecksummedFile {
@@ -57,9 +66,21 @@ fn damaged(block: u64) -> io::Error {
 }
 
 impl ChecksummedFile {
-    pub fn new(file: File, syncing: Syncing, ballast: Arc<Ballast>) -> io::Result<ChecksummedFile> {
+    pub fn new(
+        file: File,
+        syncing: Syncing,
+        ballast: Arc<Ballast>,
+        reads: Arc<Reads>,
+    ) -> io::Result<ChecksummedFile> {
         let zero_checksum = crc32c::crc32c(&[0; BLOCK_BYTES as usize]);
-        Ok(ChecksummedFile { file, syncing, ballast, zero_checksum, groups: Mutex::new(Vec::new()) })
+        Ok(ChecksummedFile { file, syncing, ballast, reads, zero_checksum, groups: Mutex::new(Vec::new()) })
+    }
+
+    fn read_full(&self, out: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let count = device::read_full(&self.file, out, offset_bytes)?;
+        self.reads.count.fetch_add(1, Ordering::Relaxed);
+        self.reads.byte_count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<Option<Group>>> {
@@ -76,7 +97,7 @@ impl ChecksummedFile {
         let group = groups.get_mut(slot).ok_or_else(|| damaged(block))?;
         if group.is_none() {
             let mut bytes = vec![0; BLOCK_BYTES as usize];
-            device::read_full(&self.file, &mut bytes, index * STORED_GROUP_BYTES)?;
+            self.read_full(&mut bytes, index * STORED_GROUP_BYTES)?;
             let checksums = bytes.as_chunks::<4>().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect();
             *group = Some(Group { checksums, is_dirty: false });
         }
@@ -101,7 +122,7 @@ impl ChecksummedFile {
     }
 
     fn read_stored(&self, offset_bytes: u64, out: &mut [u8]) -> io::Result<()> {
-        let count = device::read_full(&self.file, out, stored_offset(offset_bytes))?;
+        let count = self.read_full(out, stored_offset(offset_bytes))?;
         // A block at the end of the file may be stored in part.
         out.iter_mut().skip(count).for_each(|byte| *byte = 0);
         Ok(())

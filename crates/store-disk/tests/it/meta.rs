@@ -373,7 +373,7 @@ fn a_flipped_bit_in_the_base_is_never_a_value() {
 #[test]
 fn rows_used_lately_are_found_without_the_base() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { cache_bytes: 16 << 20, index_cache_bytes: 64 << 10, ..options() };
+    let options = Options { cache_bytes: 16 << 20, ..options() };
     MetaDisk::create(dir.path(), &options).unwrap();
     let store = MetaDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
     for t in 1..=5000_u64 {
@@ -383,11 +383,54 @@ fn rows_used_lately_are_found_without_the_base() {
     let path = dir.path().join("index");
     let length = std::fs::metadata(&path).unwrap().len();
     std::fs::write(&path, vec![0xee; length as usize]).unwrap();
+    // With another budget the pages that it keeps go.
+    store.set_cache_bytes(24 << 20);
     for t in 1..=5000_u64 {
         assert_eq!(store.get(1, &t.to_be_bytes()).unwrap(), Some(vec![t as u8; 200]));
     }
     let unused = (5001..10_000_u64).filter(|t| store.get(1, &t.to_be_bytes()).is_err()).count();
     assert!(unused > 0, "the base was not read, or a damaged one was believed");
+}
+
+/// What is lost is memory, never rows; a base that is opened again while it is written and read has what it had.
+#[test]
+fn budgets_change_while_rows_are_read_and_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = create(dir.path());
+    let row = |t: u64| [t as u8; 300];
+    for t in 1..=6000_u64 {
+        put(&store, t, &t.to_be_bytes(), &row(t));
+        if t.is_multiple_of(500) {
+            store.set_cache_bytes((t as usize / 500) * (256 << 10));
+            for known in (1..=t).step_by(37) {
+                assert_eq!(store.get(1, &known.to_be_bytes()).unwrap(), Some(row(known).to_vec()));
+            }
+        }
+    }
+    store.checkpoint().unwrap();
+    store.set_cache_bytes(1 << 20);
+    let usage = store.cache_use();
+    assert!(usage.row_bytes <= usage.budget_bytes / 3, "{usage:?}");
+    assert!(usage.base_read_count > 0 && usage.base_read_bytes >= 4096, "{usage:?}");
+    for t in 1..=6000_u64 {
+        assert_eq!(store.get(1, &t.to_be_bytes()).unwrap(), Some(row(t).to_vec()));
+    }
+    // All of it fits: the second time nothing is read.
+    store.set_cache_bytes(64 << 20);
+    let scan = || {
+        let mut count = 0;
+        store
+            .scan(1, &[], &[0xff; 9], usize::MAX, &mut |_, _| {
+                count += 1;
+                true
+            })
+            .unwrap();
+        count
+    };
+    assert_eq!(scan(), 6000);
+    let read_count = store.cache_use().base_read_count;
+    assert_eq!(scan(), 6000);
+    assert_eq!(store.cache_use().base_read_count, read_count);
 }
 
 #[test]
