@@ -149,6 +149,8 @@ pub enum Call {
     MkdirOn { parent: u64, name: Vec<u8>, mode: u32, umask: u32, mdt_index: u16 },
     /// A new directory over several MDTs (`lfs mkdir -c`). -> Done
     MkdirStriped { parent: u64, name: Vec<u8>, mode: u32, umask: u32, striping: DirStriping },
+    /// How new directories in this one are striped (`lfs setdirstripe -D`). -> Done
+    Setdirstripe { node: u64, striping: Option<DirStriping> },
     /// -> DirStripes
     Getdirstripe { node: u64 },
     /// -> Paths, from the root, without a leading `/`
@@ -230,8 +232,11 @@ pub enum Answer {
         fid: Fid,
         layout: LayoutHint,
     },
-    /// Those of a directory; itself when there are no others.
-    DirStripes(Vec<Fid>),
+    /// Those of a directory, itself alone when there are no others; and how new ones in it are striped.
+    DirStripes {
+        stripes: Vec<Fid>,
+        default: Option<DirStriping>,
+    },
     Paths(Vec<Vec<u8>>),
     Fid(Fid),
     Targets(Vec<TargetSpace>),

@@ -127,6 +127,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
                 Creation { striping: Some(striping), ..Creation::of(NewNode::Directory, mode, umask) };
             names::make_unreferenced(ctx, who, parent, name, creation).await
         }
+        Call::Setdirstripe { node, striping } => dir::setdirstripe(ctx, who, node, striping).await,
         Call::Getdirstripe { node } => dir::getdirstripe(ctx, node).await,
         Call::FidToPath { fid } => space::fid_to_path(ctx, fid).await,
         Call::NodeFid { node } => inode_of(ctx, node).map(Answer::Fid),
@@ -197,6 +198,7 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Setstripe { .. } => ("setstripe", vec![], false),
         Call::CreateStriped { parent, .. } => ("create", vec![*parent], false),
         Call::MkdirOn { parent, .. } | Call::MkdirStriped { parent, .. } => ("mkdir", vec![*parent], false),
+        Call::Setdirstripe { .. } => ("setdirstripe", vec![], false),
         Call::Getdirstripe { .. } => ("getdirstripe", vec![], true),
         Call::FidToPath { .. } => ("fid2path", vec![], true),
         Call::NodeFid { .. } => ("path2fid", vec![], true),

@@ -446,6 +446,8 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             MdtRequest::Getlk { .. } => "mds_getlk",
             MdtRequest::SetLayout { .. } => "mds_setlayout",
             MdtRequest::GetDefaultLayout { .. } => "mds_getlayout",
+            MdtRequest::SetDefaultStriping { .. } => "mds_setdirstripe",
+            MdtRequest::GetDefaultStriping { .. } => "mds_getdirstripe",
             MdtRequest::Reopen { .. } => "mds_reopen",
             MdtRequest::ReplayFlocks { .. } => "mds_replay_flocks",
         },

@@ -473,6 +473,10 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         }
         MdtRequest::Removexattr { fid, name, creds } => xattr::remove(cx, *fid, name, creds),
         MdtRequest::FidToPath { fid } => path::run(cx, *fid),
+        MdtRequest::SetDefaultStriping { fid, striping, creds } => {
+            stripes::set_default(cx, *fid, striping.as_ref(), creds)
+        }
+        MdtRequest::GetDefaultStriping { fid } => stripes::default_of(cx, *fid),
         MdtRequest::SetLayout { fid, layout, creds } => layout::run(cx, *fid, layout, creds),
         MdtRequest::GetDefaultLayout { fid } => layout::default_of(cx, *fid),
         // These change nothing in the rows; the machine answers them.

@@ -54,12 +54,14 @@ impl Stats {
 /// The name under which a request is counted.
 pub fn name_of(request: &MdtRequest) -> &'static str {
     match request {
-        MdtRequest::Lookup { .. } | MdtRequest::Getattr { .. } | MdtRequest::GetDefaultLayout { .. } => {
-            "getattr"
-        }
-        MdtRequest::Setattr { .. } | MdtRequest::SetLayout { .. } | MdtRequest::ReportSize { .. } => {
-            "setattr"
-        }
+        MdtRequest::Lookup { .. }
+        | MdtRequest::Getattr { .. }
+        | MdtRequest::GetDefaultLayout { .. }
+        | MdtRequest::GetDefaultStriping { .. } => "getattr",
+        MdtRequest::Setattr { .. }
+        | MdtRequest::SetDefaultStriping { .. }
+        | MdtRequest::SetLayout { .. }
+        | MdtRequest::ReportSize { .. } => "setattr",
         MdtRequest::Create(create) => match create.node {
             NewNode::Directory => "mkdir",
             NewNode::Regular if create.open.is_some() => "open",

@@ -235,7 +235,8 @@ fn changed_bits(old: &Inode, new: Option<&Inode>) -> u32 {
     {
         mask |= bits::LOOKUP | bits::PERM;
     }
-    if old.layout != new.layout || old.default_layout != new.default_layout {
+    let defaults = |inode: &Inode| (inode.default_layout.clone(), inode.default_striping.clone());
+    if old.layout != new.layout || defaults(old) != defaults(new) {
         mask |= bits::LAYOUT;
     }
     if old.attr.has_xattrs != new.attr.has_xattrs {

@@ -7,7 +7,7 @@
 use base::{Advice, Extent, Fid, Layout, Pool};
 use borsh::{BorshDeserialize, BorshSerialize};
 use client::{Answer, Call};
-use wire::mdt::{LayoutHint, Statfs};
+use wire::mdt::{DirStriping, LayoutHint, Statfs};
 
 /// Bytes of the buffer; 14 bits of the command hold it.
 pub const BUFFER_BYTES: usize = 16_376;
@@ -47,6 +47,16 @@ pub enum Ask {
         advice: Advice,
     } = 9,
     ListPools = 10,
+    /// A new directory in this one, over several MDTs.
+    MkdirStriped {
+        name: Vec<u8>,
+        mode: u32,
+        umask: u32,
+        striping: DirStriping,
+    } = 11,
+    /// How new directories in this one are striped.
+    Setdirstripe(Option<DirStriping>) = 12,
+    Getdirstripe = 13,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -70,6 +80,11 @@ pub enum Tell {
     } = 6,
     /// As many as fit.
     Pools(Vec<Pool>) = 7,
+    /// Those of a directory, and how new ones in it are striped.
+    DirStripes {
+        stripes: Vec<Fid>,
+        default: Option<DirStriping>,
+    } = 8,
 }
 
 /// What the answer is made into.
@@ -96,6 +111,12 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
             check_name(&name)?;
             Call::MkdirOn { parent: node, name, mode, umask, mdt_index }
         }
+        Ask::MkdirStriped { name, mode, umask, striping } => {
+            check_name(&name)?;
+            Call::MkdirStriped { parent: node, name, mode, umask, striping }
+        }
+        Ask::Setdirstripe(striping) => Call::Setdirstripe { node, striping },
+        Ask::Getdirstripe => Call::Getdirstripe { node },
         Ask::FidToPath(fid) => Call::FidToPath { fid },
         Ask::NodeFid => Call::NodeFid { node },
         Ask::Df => Call::DfTargets,
@@ -118,6 +139,7 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
     let tell = match answer {
         Answer::Stripe { fid, layout } => Tell::Stripe { fid, layout },
         Answer::DefaultStripe { fid, layout } => Tell::DefaultStripe { fid, layout },
+        Answer::DirStripes { stripes, default } => Tell::DirStripes { stripes, default },
         Answer::Fid(fid) => Tell::Fid(fid),
         Answer::Paths(paths) => fitting(paths, room, Tell::Paths),
         Answer::Pools(pools) => fitting(pools, room, Tell::Pools),

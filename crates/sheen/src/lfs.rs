@@ -1,6 +1,7 @@
 //! `lfs`: what a mount knows about files and space, in Lustre's words and formats.
 
 mod advice;
+mod directories;
 mod layout_text;
 pub mod stripes;
 
@@ -69,24 +70,11 @@ enum LfsCommand {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Make directories on an MDT
-    Mkdir {
-        /// Which MDT, from 0
-        #[arg(short = 'i', long = "mdt-index")]
-        mdt_index: u16,
-        #[arg(short = 'm', long)]
-        mode: Option<String>,
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
-    /// The MDT of directories
-    Getdirstripe {
-        /// Print the MDT index only
-        #[arg(short = 'i', long)]
-        mdt_index: bool,
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
+    /// Make directories on an MDT or over several, or set the default of a directory
+    #[command(visible_alias = "setdirstripe")]
+    Mkdir(directories::Mkdir),
+    /// The MDTs of directories
+    Getdirstripe(directories::Getdirstripe),
     /// The FID of files
     Path2fid {
         #[arg(required = true)]
@@ -127,19 +115,8 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             let hint = striping.hint()?;
             paths.iter().try_for_each(|path| setstripe(path, &hint))
         }
-        LfsCommand::Mkdir { mdt_index, mode, paths } => {
-            let mode = match mode {
-                Some(mode) => {
-                    u32::from_str_radix(mode, 8).map_err(|_| anyhow!("'{mode}' is no octal mode"))?
-                }
-                None => 0o777,
-            };
-            let umask = if arguments_have_mode(&arguments.command) { 0 } else { umask() };
-            paths.iter().try_for_each(|path| mkdir(path, *mdt_index, mode & 0o7777, umask))
-        }
-        LfsCommand::Getdirstripe { mdt_index, paths } => {
-            paths.iter().try_for_each(|path| getdirstripe(path, *mdt_index))
-        }
+        LfsCommand::Mkdir(mkdir) => mkdir.run(),
+        LfsCommand::Getdirstripe(getdirstripe) => getdirstripe.run(),
         LfsCommand::Path2fid { paths } => paths.iter().try_for_each(|path| {
             let fid = fid_of(path)?;
             if paths.len() == 1 {
@@ -152,10 +129,6 @@ pub fn run(arguments: &Lfs) -> Result<()> {
         LfsCommand::Ladvise(ladvise) => ladvise.run(),
         LfsCommand::Fid2path { mount, fids } => fids.iter().try_for_each(|fid| fid2path(mount, fid)),
     }
-}
-
-fn arguments_have_mode(command: &LfsCommand) -> bool {
-    matches!(command, LfsCommand::Mkdir { mode: Some(_), .. })
 }
 
 fn umask() -> u32 {
@@ -368,37 +341,11 @@ fn fsname_of(source: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
-fn mkdir(path: &Path, mdt_index: u16, mode: u32, umask: u32) -> Result<()> {
-    let (parent, name) = parent_of(path)?;
-    ask(&parent, path, &Ask::MkdirOn { name, mode, umask, mdt_index }).map(drop).map_err(|error| {
-        if has_errno(&error, libc::ENXIO) {
-            anyhow!("there is no MDT {mdt_index}; see `lfs df`")
-        } else {
-            error
-        }
-    })
-}
-
 fn fid_of(path: &Path) -> Result<Fid> {
     match ask(&open(path)?, path, &Ask::NodeFid)? {
         Tell::Fid(fid) => Ok(fid),
         _ => Err(unexpected(path)),
     }
-}
-
-fn getdirstripe(path: &Path, is_index_only: bool) -> Result<()> {
-    if !fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?.is_dir() {
-        bail!("{} is no directory", path.display());
-    }
-    let fid = fid_of(path)?;
-    let index = fid.mdt_index().with_context(|| format!("{}: {fid} is on no MDT", path.display()))?;
-    if is_index_only {
-        println!("{index}");
-        return Ok(());
-    }
-    println!("{}", path.display());
-    println!("lmv_stripe_count: 0 lmv_stripe_offset: {index} lmv_hash_type: none");
-    Ok(())
 }
 
 fn fid2path(mount: &Path, text: &str) -> Result<()> {

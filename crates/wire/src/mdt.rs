@@ -178,6 +178,10 @@ pub enum MdtRequest {
     GetDefaultLayout { fid: Fid } = 27,
     /// A directory in several stripes. `stripes`: replay, those that were made. -> Striped; Entry where one MDT is all there is.
     MakeStriped { create: CreateRequest, striping: DirStriping, stripes: Vec<Fid> } = 28,
+    /// How new directories in this one are striped (`lfs setdirstripe -D`); `None`: as if nothing were said. -> Entry
+    SetDefaultStriping { fid: Fid, striping: Option<DirStriping>, creds: Credentials } = 29,
+    /// -> DefaultStriping
+    GetDefaultStriping { fid: Fid } = 30,
 }
 
 /// Description of an inode, with the locks that came along.
@@ -271,4 +275,5 @@ pub enum MdtReply {
         entry: Box<Entry>,
         stripes: Vec<Fid>,
     } = 12,
+    DefaultStriping(Option<DirStriping>) = 13,
 }

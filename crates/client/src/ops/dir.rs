@@ -1,7 +1,7 @@
 //! Directory handles and their listings.
 
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
-use crate::ctx::{Ctx, Outcome, join_all, mdt_of};
+use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::handles::{Handle, Listing, Part, Trust};
 use crate::nodes::{ChildrenLock, Whole};
 use crate::ops::{attr, fid_of};
@@ -9,7 +9,7 @@ use crate::state::State;
 use base::names::name_hash;
 use base::{Duration, Fid, FileType, LockId, OpenHandle, Status, Time};
 use rpc::Kind;
-use wire::mdt::{DirEntry, OpenArgs};
+use wire::mdt::{DirEntry, DirStriping, OpenArgs};
 use wire::{MdtReply, MdtRequest};
 
 /// Offsets of `.` and `..`; positions on the MDT lie above.
@@ -51,7 +51,27 @@ pub(crate) async fn getdirstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     if entry.file_type != FileType::Directory {
         return Err(Status::NotDirectory);
     }
-    Ok(Answer::DirStripes(if entry.stripes.is_empty() { vec![fid] } else { entry.stripes }))
+    let request = MdtRequest::GetDefaultStriping { fid };
+    let MdtReply::DefaultStriping(default) = ctx.mdt(fid, request, Kind::Plain).await? else {
+        return Err(Status::ProtocolError);
+    };
+    let stripes = if entry.stripes.is_empty() { vec![fid] } else { entry.stripes };
+    Ok(Answer::DirStripes { stripes, default })
+}
+
+pub(crate) async fn setdirstripe(
+    ctx: &Ctx,
+    who: &Who,
+    node: u64,
+    striping: Option<DirStriping>,
+) -> Outcome<Answer> {
+    let fid = fid_of(ctx, node)?;
+    let make = |creds| MdtRequest::SetDefaultStriping { fid, striping: striping.clone(), creds };
+    let MdtReply::Entry(entry) = ctx.mdt_as(who, fid, Kind::Modifying, make).await? else {
+        return Err(Status::ProtocolError);
+    };
+    ctx.with(|state| state.see_entry(&entry));
+    Ok(Answer::Done)
 }
 
 pub(crate) fn releasedir(ctx: &Ctx, fh: u64) -> Outcome<Answer> {

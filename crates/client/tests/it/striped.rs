@@ -40,7 +40,7 @@ impl World {
 
 fn stripes_of(world: &mut World, node: u64) -> Vec<base::Fid> {
     match world.call(0, Call::Getdirstripe { node }) {
-        Ok(Answer::DirStripes(stripes)) => stripes,
+        Ok(Answer::DirStripes { stripes, .. }) => stripes,
         other => panic!("{other:?}"),
     }
 }

@@ -4,7 +4,8 @@
 //! one is the directory itself, with its name, its attributes and the list of all; the list never changes. Each other one has a
 //! link to it in place of a name. What is made, removed or changed of the whole is one operation with a part for each stripe.
 
-use super::{Cx, Stop, create, part, path, remote_entry};
+use super::{Cx, Stop, create, entry_reply, part, path, remote_entry};
+use crate::access;
 use crate::acl;
 use crate::rows::{self, Dentry, Inode};
 use base::limits::DIRECTORY_STRIPES_MAX;
@@ -30,6 +31,34 @@ pub fn make(
         return Err(Status::Invalid.into());
     }
     create::make(cx, request, Some(create::Wanted { striping, made }))
+}
+
+/// SETDEFAULTSTRIPING
+///
+/// # Errors
+/// `NotDirectory`, `NotPermitted` unless the caller is the owner; as `make`.
+pub fn set_default(
+    cx: &mut Cx,
+    fid: Fid,
+    striping: Option<&DirStriping>,
+    creds: &Credentials,
+) -> Result<MdtReply, Stop> {
+    let mut inode = cx.directory(fid)?;
+    access::check_owner(&inode.attr, creds)?;
+    if let Some(striping) = striping {
+        mdts_of(cx, striping)?;
+    }
+    inode.default_striping = striping.cloned();
+    cx.touch(&mut inode);
+    cx.tx.put_inode(&inode);
+    lead(cx, &inode, None)?;
+    Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// # Errors
+/// `NotDirectory`
+pub fn default_of(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
+    Ok(MdtReply::DefaultStriping(cx.directory(fid)?.default_striping))
 }
 
 /// The MDTs of a new directory, that of its names and attributes first.
@@ -113,7 +142,7 @@ pub fn spread(
     };
     entry.parent_attr = Some(parent.attr);
     entry.was_created = true;
-    Ok(super::entry_reply(entry))
+    Ok(entry_reply(entry))
 }
 
 /// # Errors

@@ -319,6 +319,68 @@ fn a_replay_makes_the_same_stripes_again() {
     }
 }
 
+fn set_default(world: &mut World, fid: Fid, striping: Option<DirStriping>) -> Result<MdtReply, Status> {
+    let request = MdtRequest::SetDefaultStriping { fid, striping, creds: ROOT };
+    world.ask(0, fid.mdt_index().unwrap(), request)
+}
+
+#[test]
+fn new_directories_follow_the_default_of_their_parent() {
+    let mut world = World::new(3, 1);
+    let top = world.mkdir(Fid::ROOT, "top");
+    for (name, stripe_count, mdts, expected) in
+        [("a", 2, &[][..], vec![0, 1]), ("b", 0, &[2], vec![2]), ("c", DirStriping::ALL, &[1], vec![1, 2, 0])]
+    {
+        set_default(&mut world, top, Some(DirStriping { stripe_count, mdts: mdts.to_vec() })).unwrap();
+        let made = world.create(new(top, name, NewNode::Directory)).unwrap();
+        let stripes = match made {
+            MdtReply::Striped { stripes, .. } => stripes,
+            reply => vec![entry_of(&reply).fid],
+        };
+        assert_eq!(mdts_of(&stripes), expected, "{name}");
+        // And so do those in them, on all MDTs.
+        for stripe in &stripes {
+            let told =
+                world.ask(0, stripe.mdt_index().unwrap(), MdtRequest::GetDefaultStriping { fid: *stripe });
+            let striping = DirStriping { stripe_count, mdts: mdts.to_vec() };
+            assert_eq!(told, Ok(MdtReply::DefaultStriping(Some(striping))), "{name}");
+        }
+        // What is asked for by name goes where it is asked for.
+        let plain = mkdir_on(&mut world, top, &format!("{name}-plain"), 1);
+        assert_eq!(plain.mdt_index(), Some(1));
+    }
+    set_default(&mut world, top, None).unwrap();
+    assert_eq!(world.mkdir(top, "d").mdt_index(), Some(0));
+    let file = world.mkfile(top, "f");
+    assert_eq!(set_default(&mut world, file, None), Err(Status::NotDirectory));
+    let nowhere = DirStriping { stripe_count: 1, mdts: vec![3] };
+    assert_eq!(set_default(&mut world, top, Some(nowhere)), Err(Status::NoDevice));
+    world.check_consistent();
+}
+
+/// The default may be another one when a directory is made again.
+#[test]
+fn a_replay_does_not_ask_for_the_default_anew() {
+    for mdts in [vec![1, 2], vec![2]] {
+        let mut world = World::new(3, 2);
+        let top = world.mkdir(Fid::ROOT, "top");
+        set_default(&mut world, top, Some(DirStriping { stripe_count: 0, mdts })).unwrap();
+        world.servers[0].is_synced = false;
+        let made = world.create(new(top, "d", NewNode::Directory)).unwrap();
+        set_default(&mut world, top, None).unwrap();
+        world.servers[0].is_synced = true;
+        world.crash(0, 0);
+        world.pass_seconds(5);
+        let first = entry_of(&made).fid;
+        assert_eq!(world.lookup(0, top, "d"), Some(first));
+        if let MdtReply::Striped { stripes, .. } = made {
+            let name = name_in(&stripes, 1);
+            world.mkfile(stripes[1], &name);
+        }
+        world.check_consistent();
+    }
+}
+
 #[test]
 fn random_operations_in_stripes_and_crashes_agree_with_a_model() {
     agree_with_a_model(0..150, true);

@@ -7,7 +7,8 @@ fn new_file(dir: &tempfile::TempDir) -> ChecksummedFile {
     let path = dir.path().join("base");
     let space = device::space(dir.path()).unwrap();
     let ballast = Arc::new(Ballast::take(dir.path().join("ballast"), &space));
-    ChecksummedFile::new(device::open(&path, true).unwrap(), Syncing::Skipped, ballast, Arc::default()).unwrap()
+    ChecksummedFile::new(device::open(&path, true).unwrap(), Syncing::Skipped, ballast, Arc::default())
+        .unwrap()
 }
 
 #[test]
