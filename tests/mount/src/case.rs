@@ -122,12 +122,17 @@ impl Context {
         (self.a.join(path), self.b.join(path))
     }
 
+    /// What `lfs` prints; an error when it refuses.
+    pub fn lfs(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.options.sheen);
+        let said = bounded::say(command.arg("lfs").args(words), "SHEEN_LFS=1", Duration::from_secs(60))?;
+        expect(said.is_success(), &format!("lfs {}: {}", words.join(" "), said.all()))?;
+        Ok(said.output)
+    }
+
     /// Makes a directory on an MDT.
     pub fn mkdir_on(&self, mdt_index: u16, path: &Path) -> Result<()> {
-        let mut command = Command::new(&self.options.sheen);
-        command.args(["lfs", "mkdir", "-i", &mdt_index.to_string()]).arg(path);
-        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
-        expect(said.is_success(), &format!("lfs mkdir -i {mdt_index}: {}", said.all()))
+        self.lfs(&["mkdir", "-i", &mdt_index.to_string(), &path.to_string_lossy()]).map(drop)
     }
 
     /// Makes a file of so many stripes; a plain one on a local directory.
@@ -135,10 +140,8 @@ impl Context {
         if self.options.is_local() {
             return Ok(());
         }
-        let mut command = Command::new(&self.options.sheen);
-        command.args(["lfs", "setstripe", "-c", &stripe_count.to_string(), "-S", stripe_size]).arg(path);
-        let said = bounded::say(&mut command, "SHEEN_LFS=1", Duration::from_secs(60))?;
-        expect(said.is_success(), &format!("lfs setstripe -c {stripe_count}: {}", said.all()))
+        let (count, path) = (stripe_count.to_string(), path.to_string_lossy());
+        self.lfs(&["setstripe", "-c", &count, "-S", stripe_size, &path]).map(drop)
     }
 
     /// Skips the case when it is about a cluster and there is none (`--local`).

@@ -14,6 +14,9 @@ use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 /// A target that does not answer for so long is left out, or what it said last is taken.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// MDTs that a path leads over and over again, at most.
+const PATH_PART_COUNT_MAX: usize = 256;
+
 /// What is done about a target that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Silent {
@@ -140,9 +143,35 @@ pub(crate) async fn setstripe(
 }
 
 pub(crate) async fn fid_to_path(ctx: &Ctx, fid: Fid) -> Outcome<Answer> {
+    let mut paths = paths_of(ctx, fid).await?;
+    for path in &mut paths {
+        complete(ctx, path).await;
+    }
+    Ok(Answer::Paths(paths))
+}
+
+/// As far as the MDT of the inode knows them.
+async fn paths_of(ctx: &Ctx, fid: Fid) -> Outcome<Vec<Vec<u8>>> {
     mdt_of(fid)?;
     match ctx.mdt(fid, MdtRequest::FidToPath { fid }, Kind::Plain).await? {
-        MdtReply::Paths(paths) => Ok(Answer::Paths(paths)),
+        MdtReply::Paths(paths) => Ok(paths),
         _ => Err(Status::ProtocolError),
+    }
+}
+
+/// Puts the path of the directory in the place of its FID, where that lies on another MDT. What is no FID, or of no directory any
+/// more, stays.
+async fn complete(ctx: &Ctx, path: &mut Vec<u8>) {
+    for _ in 0..PATH_PART_COUNT_MAX {
+        let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+        let first = path.get(..end).and_then(|first| std::str::from_utf8(first).ok()).unwrap_or_default();
+        let Some(above) = first.starts_with('[').then(|| first.parse::<Fid>().ok()).flatten() else { return };
+        let Ok(found) = paths_of(ctx, above).await else { return };
+        // A directory has one name.
+        match found.into_iter().next() {
+            Some(found) if found.is_empty() => drop(path.drain(..(end + 1).min(path.len()))),
+            Some(found) if !found.starts_with(first.as_bytes()) => drop(path.splice(..end, found)),
+            _ => return,
+        }
     }
 }

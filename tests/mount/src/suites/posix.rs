@@ -8,6 +8,7 @@ mod limits;
 mod locks;
 mod namespace;
 mod opening;
+mod striped;
 mod xattrs;
 
 /// The suite.
@@ -54,6 +55,8 @@ static CASES: &[Case] = &[
     Case { name: "rename_exchange", seconds: 30, run: namespace::rename_exchange },
     Case { name: "rename_whiteout_refused", seconds: 30, run: namespace::rename_bad_flags },
     Case { name: "cross_mdt_operations", seconds: 60, run: namespace::cross_mdt },
+    Case { name: "striped_directories", seconds: 120, run: striped::run },
+    Case { name: "striped_by_default", seconds: 60, run: striped::defaults },
     Case { name: "fifo_and_socket", seconds: 30, run: namespace::fifo_and_socket },
     Case { name: "chmod_rules", seconds: 30, run: attributes::chmod },
     Case { name: "chown_rules", seconds: 30, run: attributes::chown },
