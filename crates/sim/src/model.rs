@@ -102,6 +102,11 @@ pub enum Op {
         path: Path,
         layout: usize,
     },
+    /// `stripe_count`: of new directories in this one; 0 takes back what was said.
+    Setdirstripe {
+        path: Path,
+        stripe_count: u16,
+    },
     Setxattr {
         path: Path,
         name: String,
@@ -147,6 +152,7 @@ impl Op {
             | Op::Truncate { path, .. }
             | Op::Chmod { path, .. }
             | Op::Setstripe { path, .. }
+            | Op::Setdirstripe { path, .. }
             | Op::Setxattr { path, .. }
             | Op::Getxattr { path, .. }
             | Op::Removexattr { path, .. } => !path.is_empty(),
@@ -191,6 +197,7 @@ impl Op {
             Op::Fsync { .. } => "fsync",
             Op::Chmod { .. } => "chmod",
             Op::Setstripe { .. } => "setstripe",
+            Op::Setdirstripe { .. } => "setdirstripe",
             Op::Setxattr { .. } => "setxattr",
             Op::Getxattr { .. } => "getxattr",
             Op::Removexattr { .. } => "removexattr",
@@ -569,6 +576,10 @@ impl Model {
                 }
                 self.inode_mut(ino).is_striped = *layout > 0;
                 Ok(Outcome::Done)
+            }
+            Op::Setdirstripe { path, .. } => {
+                let ino = self.find(path)?;
+                if self.is_dir(ino) { Ok(Outcome::Done) } else { Err(ENOTDIR) }
             }
             Op::Setxattr { path, name, value } => {
                 let ino = self.find(path)?;

@@ -532,6 +532,17 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             changed(port, &[node]);
             answer.map(|_| Outcome::Done)
         }
+        Op::Setdirstripe { path, stripe_count } => {
+            let node = walk(port, &path).await?;
+            if getattr(port, node, None).await?.file_type != FileType::Directory {
+                return Err(ENOTDIR);
+            }
+            let striping = DirStriping { stripe_count, mdts: Vec::new() };
+            let striping = Some(striping).filter(|_| stripe_count > 0);
+            let answer = call(port, Call::Setdirstripe { node, striping }).await;
+            changed(port, &[node]);
+            answer.map(|_| Outcome::Done)
+        }
         Op::Setxattr { path, name, value } => {
             let node = walk(port, &path).await?;
             let _locked = lock_alone(port, &[node]).await;

@@ -236,6 +236,10 @@ impl Workload<'_> {
             56..65 => Op::Stat { path: self.any() },
             65..68 => {
                 let path = if self.rng.one_in(2) { Vec::new() } else { self.dir() };
+                if self.mdt_count > 1 && self.rng.one_in(4) {
+                    let stripe_count = self.rng.below(u64::from(self.mdt_count) + 1) as u16;
+                    return Op::Setdirstripe { path, stripe_count };
+                }
                 Op::Setstripe { path, layout: self.rng.below(LAYOUT_COUNT as u64) as usize }
             }
             68..70 => Op::Readlink { path: vec!["s0".into()] },
