@@ -363,8 +363,7 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
     let known = ctx.with(|state| {
         let now = state.now.time;
         let node = state.nodes.by_fid_mut(fid)?;
-        node.xattrs = None;
-        node.xattr_change_count += 1;
+        node.forget_xattrs();
         let is_told = node.kernel_attr_until > now;
         node.kernel_attr_until = base::Time::ZERO;
         let is_directory = node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);

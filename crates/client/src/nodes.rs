@@ -194,6 +194,12 @@ impl Node {
         self.xattrs = Some(xattrs.collect());
     }
 
+    /// Also those that are on their way.
+    pub(crate) fn forget_xattrs(&mut self) {
+        self.xattrs = None;
+        self.xattr_change_count += 1;
+    }
+
     pub(crate) fn is_unused(&self) -> bool {
         let is_referred_to = self.lookup_count > 0 || self.open_count > 0 || !self.flocks.is_empty();
         !is_referred_to && self.master.is_none() && self.fid != Fid::ROOT
@@ -294,9 +300,11 @@ impl Nodes {
         self.by_children_lock.entry(lock).or_default().insert(node);
     }
 
-    /// An inode is not believed under a children's lock any more.
+    /// An inode is not believed under a children's lock any more. Attributes come anew with the next lock; xattrs do not.
     pub(crate) fn unlist(&mut self, fid: Fid) {
-        if let Some(lock) = self.by_fid_mut(fid).and_then(|node| node.listed_under.take()) {
+        let Some(node) = self.by_fid_mut(fid) else { return };
+        node.forget_xattrs();
+        if let Some(lock) = node.listed_under.take() {
             self.leave(lock, fid.inode_number());
         }
     }

@@ -137,8 +137,7 @@ impl State {
             wholes.extend(node.master);
             // Versions may start again below what was seen.
             node.attr = None;
-            node.xattrs = None;
-            node.xattr_change_count += 1;
+            node.forget_xattrs();
             node.change_count += 1;
             node.whole = None;
             node.unchanged_since = None;

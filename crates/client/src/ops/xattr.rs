@@ -140,8 +140,7 @@ async fn change(ctx: &Ctx, who: &Who, fid: Fid, make: impl Fn(Credentials) -> Md
 pub(crate) fn forget(ctx: &Ctx, fid: Fid) {
     ctx.with(|state| {
         if let Some(node) = state.nodes.by_fid_mut(fid) {
-            node.xattrs = None;
-            node.xattr_change_count += 1;
+            node.forget_xattrs();
         }
     });
 }

@@ -367,3 +367,25 @@ fn names_that_a_mount_makes_are_not_looked_for_first() {
     assert_eq!(world.call(1, Call::Unlink { parent: there, name: b"moved".into() }), Ok(Answer::Done));
     assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
 }
+
+/// Who renames onto a name takes what it led to out of the listing first. Nobody tells him of changes of that inode any more,
+/// and what he knew of its xattrs is not made true again by the next lock.
+#[test]
+fn xattrs_of_what_a_rename_did_not_replace_are_asked_for_again() {
+    const EEXIST: i32 = 17;
+    const NOREPLACE: u32 = 1;
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(2);
+    let file = world.lookup(0, dir, "f1").expect("it was made").node;
+    let set = |name: &str| Call::Setxattr { node: file, name: name.into(), value: b"v".into(), flags: 0 };
+    world.call(0, set("user.a")).expect("set");
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, there);
+    assert_eq!(world.xattr(1, file, "user.a"), Ok(b"v".to_vec()));
+    let (name, new_name) = (b"f0".to_vec(), b"f1".to_vec());
+    let rename = Call::Rename { parent: there, name, new_parent: there, new_name, flags: NOREPLACE };
+    assert_eq!(world.call(1, rename), Err(EEXIST));
+    world.call(0, set("user.b")).expect("set");
+    world.lookup(1, there, "f1").expect("it is there");
+    assert_eq!(world.xattr(1, file, "user.b"), Ok(b"v".to_vec()));
+}
