@@ -234,16 +234,7 @@ impl<M: MetaStore> Mds<M> {
         attr.fid = Fid::ROOT;
         (attr.uid, attr.gid) = root_owner;
         attr.link_count = 2;
-        let root = Inode {
-            attr,
-            layout: None,
-            symlink_target: None,
-            default_layout: None,
-            xattr_name_bytes: 0,
-            xattr_count: 0,
-            stripes: Vec::new(),
-            default_striping: None,
-        };
+        let root = Inode::new(attr);
         cx.tx.put_inode(&root);
         let batch = cx.tx.into_batch();
         self.core.apply_internal(batch).map_err(|error| error.status())?;

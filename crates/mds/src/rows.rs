@@ -55,6 +55,22 @@ pub struct Inode {
     pub default_striping: Option<DirStriping>,
 }
 
+impl Inode {
+    /// With attributes, and nothing else yet.
+    pub fn new(attr: Attr) -> Inode {
+        Inode {
+            attr,
+            layout: None,
+            symlink_target: None,
+            default_layout: None,
+            xattr_name_bytes: 0,
+            xattr_count: 0,
+            stripes: Vec::new(),
+            default_striping: None,
+        }
+    }
+}
+
 /// What few inodes have follows the rest, each behind its number.
 const STRIPES: u8 = 1;
 const DEFAULT_STRIPING: u8 = 2;
@@ -78,14 +94,12 @@ impl BorshDeserialize for Inode {
         let (attr, layout, symlink_target, default_layout) = <_>::deserialize_reader(reader)?;
         let (xattr_name_bytes, xattr_count) = <_>::deserialize_reader(reader)?;
         let mut inode = Inode {
-            attr,
             layout,
             symlink_target,
             default_layout,
             xattr_name_bytes,
             xattr_count,
-            stripes: Vec::new(),
-            default_striping: None,
+            ..Inode::new(attr)
         };
         let mut number = [0];
         while reader.read(&mut number)? > 0 {

@@ -190,7 +190,7 @@ fn make_remote_directory(
 }
 
 /// Stores a new inode with its first xattrs.
-pub fn put_new(cx: &mut Cx, inode: &mut Inode, xattrs: &Xattrs) {
+pub fn put_new(cx: &mut Cx, inode: &mut Inode, xattrs: &[(Vec<u8>, Vec<u8>)]) {
     let fid = inode.attr.fid;
     for (name, value) in xattrs {
         cx.tx.put(rows::XATTRS, rows::xattr_key(fid, name), value.clone());
@@ -226,16 +226,7 @@ fn new_inode(cx: &mut Cx, request: &CreateRequest, parent: &Inode) -> Result<(In
         FileType::Directory => 2,
         _ => u32::from(!request.is_unnamed),
     };
-    let mut inode = Inode {
-        attr,
-        layout: None,
-        symlink_target: None,
-        default_layout: None,
-        xattr_name_bytes: 0,
-        xattr_count: 0,
-        stripes: Vec::new(),
-        default_striping: None,
-    };
+    let mut inode = Inode::new(attr);
     match &request.node {
         NewNode::Symlink { target } => {
             inode.attr.size_bytes = target.len() as u64;

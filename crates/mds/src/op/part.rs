@@ -112,24 +112,28 @@ fn make_directory(cx: &mut Cx, part: &mut Part) -> Result<(), Status> {
     if attr.fid == Fid::default() {
         attr.fid = cx.fids.allocate()?;
     }
-    if !cx.is_local(attr.fid) || cx.tx.inode(attr.fid)?.is_some() {
+    let inode = Inode { default_layout: default_layout.clone(), ..Inode::new(attr.clone()) };
+    put_directory(cx, inode, xattrs, (*parent, name))
+}
+
+/// Stores a directory that is named on another MDT.
+///
+/// # Errors
+/// `VersionConflict` when the FID is in use or of another MDT.
+pub fn put_directory(
+    cx: &mut Cx,
+    mut inode: Inode,
+    xattrs: &[(Vec<u8>, Vec<u8>)],
+    (parent, name): (Fid, &[u8]),
+) -> Result<(), Status> {
+    let fid = inode.attr.fid;
+    if !cx.is_local(fid) || cx.tx.inode(fid)?.is_some() {
         return Err(Status::VersionConflict);
     }
-    let mut inode = Inode {
-        attr: attr.clone(),
-        layout: None,
-        symlink_target: None,
-        default_layout: default_layout.clone(),
-        xattr_name_bytes: 0,
-        xattr_count: 0,
-        stripes: Vec::new(),
-        default_striping: None,
-    };
     // Versions are of the MDT that has the inode.
     inode.attr.version = cx.version;
-    let (fid, parent, name, xattrs) = (attr.fid, *parent, name.clone(), xattrs.clone());
-    create::put_new(cx, &mut inode, &xattrs);
-    cx.put_link(fid, parent, &name);
+    create::put_new(cx, &mut inode, xattrs);
+    cx.put_link(fid, parent, name);
     Ok(())
 }
 

@@ -156,25 +156,13 @@ pub fn make_stripe(cx: &mut Cx, part: &mut Part) -> Result<(), Status> {
     if attr.file_type != FileType::Directory || !is_list || stripes.len() > DIRECTORY_STRIPES_MAX {
         return Err(Status::ProtocolError);
     }
-    let fid = attr.fid;
-    if !cx.is_local(fid) || cx.tx.inode(fid)?.is_some() {
-        return Err(Status::VersionConflict);
-    }
-    let mut inode = Inode {
-        attr: attr.clone(),
-        layout: None,
-        symlink_target: None,
+    let inode = Inode {
         default_layout: default_layout.clone(),
-        xattr_name_bytes: 0,
-        xattr_count: 0,
         stripes: stripes.clone(),
         default_striping: default_striping.clone(),
+        ..Inode::new(attr.clone())
     };
-    // Versions are of the MDT that has the inode.
-    inode.attr.version = cx.version;
-    create::put_new(cx, &mut inode, xattrs);
-    cx.put_link(fid, *parent, name);
-    Ok(())
+    part::put_directory(cx, inode, xattrs, (*parent, name))
 }
 
 /// The directories that hold the names of one: itself, and its other stripes.

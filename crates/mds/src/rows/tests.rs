@@ -4,35 +4,26 @@ use base::{Version, WallTime};
 
 fn directory() -> Inode {
     let (fid, time) = (Fid { seq: Fid::SEQ_NORMAL, oid: 1, ver: 0 }, WallTime(1));
-    Inode {
-        attr: Attr {
-            fid,
-            file_type: FileType::Directory,
-            permissions: 0o755,
-            uid: 1,
-            gid: 2,
-            link_count: 2,
-            rdev: 0,
-            size_bytes: 4096,
-            block_count: 8,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            mtime_stamp: time,
-            version: Version(3),
-            is_size_known: true,
-            write_epoch: 0,
-            has_xattrs: false,
-        },
-        layout: None,
-        symlink_target: None,
-        default_layout: None,
-        xattr_name_bytes: 0,
-        xattr_count: 0,
-        stripes: Vec::new(),
-        default_striping: None,
-    }
+    Inode::new(Attr {
+        fid,
+        file_type: FileType::Directory,
+        permissions: 0o755,
+        uid: 1,
+        gid: 2,
+        link_count: 2,
+        rdev: 0,
+        size_bytes: 4096,
+        block_count: 8,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        mtime_stamp: time,
+        version: Version(3),
+        is_size_known: true,
+        write_epoch: 0,
+        has_xattrs: false,
+    })
 }
 
 #[test]
