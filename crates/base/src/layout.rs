@@ -4,7 +4,7 @@
 //! offsets in an object are those that it would have if its component were the whole file; so an object of a later
 //! component has a hole where the components before it are, and sizes are computed in one way for all.
 
-use crate::{Extent, Fid, ObjectId, PoolName};
+use crate::{Extent, Fid, ObjectId, PoolName, TargetId};
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub struct Component {
     pub end_bytes: u64,
     /// Multiple of 64 KiB.
     pub stripe_size_bytes: u32,
-    /// OST index of each stripe.
+    /// OST index of each stripe; `Layout::ON_MDT` alone for data on the MDT of the file.
     pub osts: Vec<u16>,
     /// That they were taken from.
     pub pool: Option<PoolName>,
@@ -51,6 +51,7 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
     pub object: ObjectId,
+    /// `Layout::ON_MDT` for the MDT of the file.
     pub ost: u16,
     /// That of its component.
     pub file_extent: Extent,
@@ -65,6 +66,11 @@ impl Layout {
     /// Of all components together.
     pub const STRIPE_COUNT_MAX: usize = 2000;
     pub const COMPONENT_COUNT_MAX: usize = 16;
+    /// In the place of an OST: the MDT that has the file has this data too. So it may be with the first component, which has one
+    /// stripe then.
+    pub const ON_MDT: u16 = u16::MAX;
+    /// Such a component ends here at the latest: a change of all of it has to be one transaction.
+    pub const ON_MDT_BYTES_MAX: u64 = 512 << 10;
     /// Where a plain layout has the id of its component, which is never one of these.
     const COMPOSITE: u32 = u32::MAX;
     /// Some component has its OSTs from a pool.
@@ -84,6 +90,7 @@ impl Layout {
             && stripe_count <= Self::STRIPE_COUNT_MAX
             && self.components.iter().all(Component::is_valid)
             && self.components.is_sorted_by(|a, b| a.id < b.id && a.end_bytes < b.end_bytes)
+            && self.components.iter().skip(1).all(|component| !component.osts.contains(&Self::ON_MDT))
     }
 
     pub fn has_objects(&self) -> bool {
@@ -99,9 +106,20 @@ impl Layout {
         0..self.stripe_count()
     }
 
-    /// The OST of each stripe.
+    /// The OST of each stripe that is on one.
     pub fn osts(&self) -> impl Iterator<Item = u16> + '_ {
-        self.components.iter().flat_map(|component| component.osts.iter().copied())
+        let all = self.components.iter().flat_map(|component| component.osts.iter().copied());
+        all.filter(|ost| *ost != Self::ON_MDT)
+    }
+
+    /// The target of each stripe.
+    pub fn targets(&self) -> impl Iterator<Item = TargetId> + '_ {
+        self.stripes().filter_map(|stripe| self.stripe(stripe)?.target())
+    }
+
+    /// Whether the MDT of the file has the first of its bytes.
+    pub fn is_on_mdt(&self) -> bool {
+        self.components.first().is_some_and(Component::is_on_mdt)
     }
 
     /// Behind this the file can have no bytes; `Extent::EOF` for most.
@@ -179,13 +197,21 @@ impl Layout {
 }
 
 impl Component {
+    /// Whether the MDT of the file has its bytes.
+    pub fn is_on_mdt(&self) -> bool {
+        self.osts.first() == Some(&Layout::ON_MDT)
+    }
+
     fn is_valid(&self) -> bool {
         let unit = u64::from(self.stripe_size_bytes);
         let is_unit_good = unit > 0 && unit.is_multiple_of(u64::from(Layout::STRIPE_SIZE_MIN));
         let is_id_good = (1..Layout::POOLED).contains(&self.id);
         let is_end_good =
             self.end_bytes == Extent::EOF || (is_unit_good && self.end_bytes.is_multiple_of(unit));
-        is_unit_good && is_id_good && is_end_good && self.end_bytes > 0 && !self.osts.is_empty()
+        let are_osts_good = !self.osts.contains(&Layout::ON_MDT)
+            || self.osts.len() == 1 && self.end_bytes <= Layout::ON_MDT_BYTES_MAX;
+        let is_something = self.end_bytes > 0 && !self.osts.is_empty();
+        is_unit_good && is_id_good && is_end_good && are_osts_good && is_something
     }
 
     fn cut(&self, first_stripe: u32, extent: Extent, pieces: &mut Vec<Piece>) {
@@ -216,6 +242,14 @@ impl Component {
 }
 
 impl Stripe {
+    /// Who has the object; `None` for a FID that no MDT can have given.
+    pub fn target(&self) -> Option<TargetId> {
+        match self.ost {
+            Layout::ON_MDT => self.object.fid.mdt_index().map(TargetId::mdt),
+            ost => Some(TargetId::ost(ost)),
+        }
+    }
+
     fn index(&self) -> u64 {
         u64::from(self.object.stripe)
     }

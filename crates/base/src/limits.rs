@@ -25,6 +25,8 @@ pub const FUSE_IO_BYTES_MAX: usize = 1 << 20;
 pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - 4096;
 /// Modifying requests in flight per client and target, each with a persistent reply slot.
 pub const SLOT_COUNT: u16 = 16;
+/// The same for writes of data to an MDT, behind those: other slots may all wait for locks that go back only after such a write.
+pub const DATA_SLOT_COUNT: u16 = 4;
 /// Requests of one client in the queue of one target before it must wait.
 pub const REQUESTS_PER_EXPORT_MAX: usize = 2048;
 /// Advisory locks that one client waits for at one MDT; one more gets ENOLCK. They wait for as long as their holders like,

@@ -61,7 +61,7 @@ impl State {
         let Some(layout) = node.layout.as_ref().filter(|_| is_last) else { return false };
         let had_none = self.locks_of_gone.is_empty();
         for stripe in layout.stripes() {
-            let Some(target) = layout.stripe(stripe).map(|stripe| TargetId::ost(stripe.ost)) else {
+            let Some(target) = layout.stripe(stripe).and_then(|stripe| stripe.target()) else {
                 continue;
             };
             let Some(connection) = self.connections.get(&target) else { continue };

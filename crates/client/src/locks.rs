@@ -453,7 +453,7 @@ pub(crate) async fn drop_read_locked_pages(ctx: &Ctx, fid: Fid, layout: &Layout)
         let stripes = if has_pages { layout.stripes() } else { 0..0 };
         let mut waiting = Vec::new();
         for stripe in stripes.filter_map(|stripe| layout.stripe(stripe)) {
-            let target = TargetId::ost(stripe.ost);
+            let Some(target) = stripe.target() else { continue };
             for lock in state.give_up_read_locks(target, stripe.object) {
                 state.start_revocation(target, lock);
                 let (sender, receiver) = oneshot();

@@ -1,6 +1,7 @@
 //! What a client does about targets that were restarted, that evicted it, or that it has not heard for too long.
 
 use crate::machine::{Event, Notify};
+use crate::nodes::Node;
 use crate::state::{Connection, State};
 use base::{Extent, Fid, Status, TargetId, TargetKind, Time, limits};
 use bytes::Bytes;
@@ -50,25 +51,21 @@ impl State {
         connection.eviction_count += 1;
         connection.grant_bytes = 0;
         let last_committed = connection.committed;
-        match target.kind {
-            TargetKind::Mdt => {
-                self.give_up_writes(target);
-                self.forget_mdt(target);
-            }
-            _ => {
-                let lost: Vec<Fid> = self
-                    .nodes
-                    .iter()
-                    .filter(|(_, node)| node.changes.get(&target).is_some_and(|last| *last > last_committed))
-                    .map(|(_, node)| node.fid)
-                    .collect();
-                for fid in lost {
-                    self.fail_handles(fid, Status::Io);
-                }
-                self.lose_dirty(target);
-                self.forget_pages(target);
-            }
+        if target.kind == TargetKind::Mdt {
+            self.give_up_writes(target);
+            self.forget_mdt(target);
         }
+        // An MDT has changed more than data; whose data it has none of has lost none.
+        let has_data =
+            |node: &Node| node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target));
+        let is_lost = |node: &Node| node.changes.get(&target).is_some_and(|last| *last > last_committed);
+        let lost = self.nodes.iter().filter(|(_, node)| is_lost(node) && has_data(node));
+        let lost: Vec<Fid> = lost.map(|(_, node)| node.fid).collect();
+        for fid in lost {
+            self.fail_handles(fid, Status::Io);
+        }
+        self.lose_dirty(target);
+        self.forget_pages(target);
         for (_, node) in self.nodes.iter_mut() {
             node.changes.remove(&target);
         }
@@ -161,11 +158,11 @@ impl State {
         }
     }
 
-    /// The kernel forgets the pages of all files with objects on an OST.
+    /// The kernel forgets the pages of all files with objects on a target.
     fn forget_pages(&mut self, target: TargetId) {
-        let is_on = |node: &crate::nodes::Node| {
+        let is_on = |node: &Node| {
             !node.pages.filled.is_empty()
-                && node.layout.as_ref().is_some_and(|layout| layout.osts().any(|ost| ost == target.index))
+                && node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target))
         };
         let nodes: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect();
         for node in nodes {
@@ -209,7 +206,7 @@ impl State {
         self.silence_waiters.clear();
     }
 
-    /// Kernel caches of names and attributes end by themselves; pages do not: they go when an OST was not heard for
+    /// Kernel caches of names and attributes end by themselves; pages do not: they go when their target was not heard for
     /// so long that it may have given their locks to others (hazard 2.9).
     pub(crate) fn check_leases(&mut self) {
         let now = self.now.time;
@@ -220,7 +217,7 @@ impl State {
                     .import
                     .last_contact()
                     .is_some_and(|contact| now >= contact.after(limits::KERNEL_CACHE_LIFE));
-            if is_over && !connection.is_lease_lost && target.kind == TargetKind::Ost {
+            if is_over && !connection.is_lease_lost {
                 lost.push(*target);
             }
             connection.is_lease_lost = is_over;

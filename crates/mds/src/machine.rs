@@ -5,6 +5,7 @@
 //! one owner at a time, so what was run and is claimed at once is still true.
 
 mod cross;
+mod data;
 mod deadlocks;
 mod flow;
 mod peers;
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MetaStore, StoreError};
 use strays::Strays;
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
+use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::lock::bits;
 use wire::mdt::Statfs;
 use wire::{
@@ -145,6 +146,10 @@ pub struct Mds<M: MetaStore> {
     timers: BTreeSet<(Time, OpId)>,
     /// Lock requests that wait.
     enqueues: BTreeMap<(ClientId, LockId), Token>,
+    /// Requests about data that wait for locks of others.
+    data_work: BTreeMap<OpId, Work>,
+    cancels: CancelQueue,
+    grants: Grants,
     peers: Peers,
     cross: Cross,
     strays: Strays,
@@ -195,6 +200,9 @@ impl<M: MetaStore> Mds<M> {
             unheard_waiters: BTreeMap::new(),
             timers: BTreeSet::new(),
             enqueues: BTreeMap::new(),
+            data_work: BTreeMap::new(),
+            cancels: CancelQueue::default(),
+            grants: Grants::default(),
             cross: Cross::default(),
             strays: Strays::default(),
             stats: Stats { since: now.wall, ..Stats::default() },
@@ -304,7 +312,10 @@ impl<M: MetaStore> Mds<M> {
 
     /// Nothing is under way: no request, no operation over several MDTs, no object to destroy.
     pub fn is_quiet(&self) -> bool {
-        self.flows.is_empty() && self.cross.is_empty() && self.peers.has_destroyed_all()
+        self.flows.is_empty()
+            && self.data_work.is_empty()
+            && self.cross.is_empty()
+            && self.peers.has_destroyed_all()
     }
 
     fn new_op(&mut self) -> OpId {
@@ -400,7 +411,7 @@ impl<M: MetaStore> Mds<M> {
                 if self.core.is_connected(client) {
                     self.core.evict(now, client, &mut self.core_out);
                 } else {
-                    self.locks.drop_holder(now.time, client, &mut self.lock_out);
+                    self.drop_locks_of(now, client);
                 }
             }
             LockOutput::Ready(op) => self.on_claim_ready(now, op, out),
@@ -412,8 +423,9 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn on_work(&mut self, now: Now, work: Work, out: &mut Vec<Output>) {
-        let Work { token, request, .. } = work;
+        let Work { token, request, data } = work;
         match request {
+            request @ Request::Ost(_) => self.on_data_work(now, Work { token, request, data }),
             Request::Mdt(request) => self.on_mdt_request(now, token, request, out),
             Request::Lock(request) => self.on_lock_request(now, token, request),
             Request::Peer(request) => self.on_peer_request(now, token, request, out),
@@ -483,6 +495,11 @@ impl<M: MetaStore> Mds<M> {
         match request {
             LockRequest::Enqueue { lock, resource, mode, policy, can_wait } => {
                 let policy = self.without_unknown_size(resource, policy);
+                if let Resource::Object(object) = resource
+                    && let Err(status) = self.check_data(object)
+                {
+                    return self.reply(now, token, Err(status));
+                }
                 let holder = token.client;
                 let request = ldlm::EnqueueRequest { holder, lock, resource, mode, policy, can_wait };
                 match self.locks.enqueue(now.time, request, &mut self.lock_out) {
@@ -501,8 +518,12 @@ impl<M: MetaStore> Mds<M> {
                         self.reply(now, waiting, Err(Status::Interrupted));
                     }
                 }
-                self.locks.cancel(now.time, token.client, &locks, &mut self.lock_out);
-                self.reply(now, token, Ok(Reply::Done));
+                match self.give_up(now, token.client, &locks) {
+                    None => self.reply(now, token, Ok(Reply::Done)),
+                    Some(up_to) => {
+                        self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
+                    }
+                }
             }
             LockRequest::Replay { locks } => {
                 let refused = self.locks.replay(token.client, &locks);
@@ -537,7 +558,18 @@ impl<M: MetaStore> Mds<M> {
         }
         self.drop_flows_of(now, client, out);
         self.drop_rename_locks_of(now, client);
-        self.locks.drop_holder(now.time, client, &mut self.lock_out);
+        let its: Vec<OpId> = self
+            .data_work
+            .iter()
+            .filter(|(_, work)| work.token.client == client)
+            .map(|(op, _)| *op)
+            .collect();
+        for op in its {
+            self.data_work.remove(&op);
+            self.locks.release(now.time, op, &mut self.lock_out);
+        }
+        self.grants.drop_client(client);
+        self.drop_locks_of(now, client);
         let mut granted = Vec::new();
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
@@ -607,6 +639,7 @@ impl<M: MetaStore> Machine for Mds<M> {
         self.input(now, input, out);
         self.unheard.forget(self.core.durable());
         self.wake_unheard_waiters();
+        self.end_durable_cancels(now);
         loop {
             self.settle(now, out);
             self.send_what_is_durable(now, out);

@@ -19,6 +19,7 @@ pub mod stripes;
 pub mod unlink;
 pub mod xattr;
 
+use crate::data;
 use crate::fids::Fids;
 use crate::opens::Opens;
 use crate::placement::Placement;
@@ -291,21 +292,26 @@ impl Cx<'_> {
         }
         self.tx.delete(rows::INODES, fid.key().to_vec());
         self.tx.delete(rows::ORPHANS, fid.key().to_vec());
-        self.destroy_objects(inode);
-        Ok(())
+        self.destroy_objects(inode)
     }
 
-    /// Notes the objects that an inode may have for destruction.
-    pub fn destroy_objects(&mut self, inode: &Inode) {
-        let Some(layout) = &inode.layout else { return };
+    /// Notes the objects that an inode may have for destruction; what is here goes at once.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn destroy_objects(&mut self, inode: &Inode) -> Result<(), Status> {
+        let Some(layout) = &inode.layout else { return Ok(()) };
+        data::destroy(&mut self.tx, layout)?;
         let mut stripes_of: BTreeMap<(u16, u32), Vec<u32>> = BTreeMap::new();
-        for stripe in layout.stripes().filter_map(|stripe| layout.stripe(stripe)) {
+        let stripes = layout.stripes().filter_map(|stripe| layout.stripe(stripe));
+        for stripe in stripes.filter(|stripe| stripe.ost != Layout::ON_MDT) {
             stripes_of.entry((stripe.ost, stripe.object.component)).or_default().push(stripe.object.stripe);
         }
         for ((ost, component), stripes) in stripes_of {
             let key = rows::destroy_key(ost, layout.fid, component);
             self.tx.put(rows::DESTROYS, key, rows::encode(&Destroy { stripes }));
         }
+        Ok(())
     }
 
     /// Describes an inode of this MDT.

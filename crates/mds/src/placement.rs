@@ -104,7 +104,7 @@ impl Placement {
     /// # Errors
     /// `Invalid` for a hint that `check_hint` refuses or an OST that does not exist.
     pub fn layout(&mut self, fid: Fid, first_id: u32, hint: &LayoutHint) -> Result<Option<Layout>, Status> {
-        let is_known = |ost: &u16| self.everywhere.osts.contains(ost);
+        let is_known = |ost: &u16| *ost == Layout::ON_MDT || self.everywhere.osts.contains(ost);
         if !hint.components.iter().flat_map(|component| &component.osts).all(is_known) {
             return Err(Status::Invalid);
         }
@@ -177,14 +177,15 @@ fn default_stripe_size(chosen: u32, end_bytes: u64) -> u32 {
 
 /// # Errors
 /// `Invalid` for a stripe size that is no multiple of 64 KiB, too many components, ends that do not rise, that are no
-/// multiple of the stripe size, or that are missing before the last component, and for OSTs that are named twice or are
-/// not as many as the stripes.
+/// multiple of the stripe size, or that are missing before the last component, for OSTs that are named twice or are
+/// not as many as the stripes, and for data on the MDT behind the first component or behind `Layout::ON_MDT_BYTES_MAX`.
 pub fn check_hint(hint: &LayoutHint) -> Result<(), Status> {
     let ends: Vec<u64> =
         hint.components.iter().map(|component| component.end_bytes.unwrap_or(Extent::EOF)).collect();
     let is_good = hint.components.len() <= Layout::COMPONENT_COUNT_MAX
         && ends.is_sorted_by(|a, b| a < b)
-        && hint.components.iter().all(is_possible);
+        && hint.components.iter().all(is_possible)
+        && hint.components.iter().skip(1).all(|component| !component.osts.contains(&Layout::ON_MDT));
     if is_good { Ok(()) } else { Err(Status::Invalid) }
 }
 
@@ -193,6 +194,14 @@ fn is_possible(component: &ComponentHint) -> bool {
     unit.is_multiple_of(Layout::STRIPE_SIZE_MIN)
         && component.end_bytes.is_none_or(|end| end > 0 && end.is_multiple_of(u64::from(unit)))
         && are_osts_possible(component)
+        && is_mdt_possible(component)
+}
+
+fn is_mdt_possible(component: &ComponentHint) -> bool {
+    !component.osts.contains(&Layout::ON_MDT)
+        || component.osts.len() == 1
+            && component.pool.is_none()
+            && component.end_bytes.is_some_and(|end| end <= Layout::ON_MDT_BYTES_MAX)
 }
 
 fn are_osts_possible(component: &ComponentHint) -> bool {

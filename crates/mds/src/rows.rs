@@ -34,8 +34,12 @@ pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
 pub const POOLS_KEY: &[u8] = b"pools";
 /// The epoch up to which the objects have to be compared with the inodes.
 pub const STRAYS_KEY: &[u8] = b"strays";
+/// FID, component -> `data::Head`: data of files that this MDT has.
+pub const DATA_HEADS: Table = 10;
+/// FID, component, chunk -> bytes as they are.
+pub const DATA: Table = 11;
 
-/// The version of every value in this file.
+/// The version of every other value in this file.
 const ROW_VERSION: u8 = 1;
 
 /// An inode without its names and xattrs.

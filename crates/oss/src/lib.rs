@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod durability;
-pub mod grants;
 mod locks;
 pub mod machine;
 mod op;

@@ -10,43 +10,6 @@ use store::{MetaStore, ObjectStore};
 use target::Token;
 use wire::{LockGrant, LockRequest, Reply, Resource};
 
-/// Locks that were given up and stay in the way until what was written under them is durable: otherwise somebody
-/// could read, and act upon, what a crash takes back (hazard 5.6).
-#[derive(Debug, Default)]
-pub(crate) struct CancelQueue {
-    /// Last write under each lock that is not known to be durable.
-    written: BTreeMap<(ClientId, LockId), Transno>,
-    waiting: Vec<WaitingCancel>,
-    /// What the last look found durable: every request looks, and seldom has anything changed.
-    durable: Transno,
-}
-
-#[derive(Debug)]
-pub(crate) struct WaitingCancel {
-    pub client: ClientId,
-    pub locks: Vec<LockId>,
-    up_to: Transno,
-}
-
-impl CancelQueue {
-    pub fn on_written(&mut self, client: ClientId, lock: LockId, transno: Transno) {
-        self.written.insert((client, lock), transno);
-    }
-
-    fn last_written(&self, client: ClientId, lock: LockId) -> Option<Transno> {
-        self.written.get(&(client, lock)).copied()
-    }
-
-    pub fn take_durable(&mut self, durable: Transno) -> Vec<WaitingCancel> {
-        if durable <= self.durable {
-            return Vec::new();
-        }
-        self.durable = durable;
-        self.written.retain(|_, transno| *transno > durable);
-        self.waiting.extract_if(.., |cancel| cancel.up_to <= durable).collect()
-    }
-}
-
 pub(crate) fn waiting_of(tokens: &BTreeMap<(ClientId, LockId), Token>, client: ClientId) -> Vec<LockId> {
     let range = (client, LockId::ZERO)..=(client, LockId(u64::MAX));
     tokens.range(range).map(|((_, lock), _)| *lock).collect()
@@ -126,15 +89,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         locks: &[LockId],
         effects: &mut Effects,
     ) -> Option<Transno> {
-        let durable = self.core.durable();
-        let undurable = |lock: &LockId| self.cancels.last_written(client, *lock).filter(|at| *at > durable);
-        let up_to = locks.iter().filter_map(undurable).max();
-        let (dirty, clean): (Vec<LockId>, Vec<LockId>) =
-            locks.iter().copied().partition(|lock| undurable(lock).is_some());
-        self.locks.cancel(now.time, client, &clean, &mut effects.locks);
-        let up_to = up_to?;
+        let given = self.cancels.give_up(self.core.durable(), client, locks);
+        self.locks.cancel(now.time, client, &given.clean, &mut effects.locks);
+        let (dirty, up_to) = given.dirty?;
         self.locks.begin_cancel(now.time, client, &dirty);
-        self.cancels.waiting.push(WaitingCancel { client, locks: dirty, up_to });
         self.objects.kick();
         self.meta.kick();
         Some(up_to)

@@ -2,8 +2,7 @@
 //! nothing is left, then what became durable lets go what waited for it.
 
 use crate::durability::Durability;
-use crate::grants::Grants;
-use crate::locks::{CancelQueue, waiting_of};
+use crate::locks::waiting_of;
 use crate::op;
 use crate::rows;
 use crate::stats::OssStats;
@@ -14,7 +13,7 @@ use ldlm::{Claimed, LockOutput, LockSpace, OpId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Batch, MetaStore, ObjectStore, StoreError};
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token, Work};
+use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::ost::ObjectAttr;
 use wire::{Callback, Frame, LockGrant, OstReply, Reply, Request};
 

@@ -4,14 +4,20 @@ mod connect;
 mod replay;
 
 use base::limits;
-use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, Time, Transno, Xid};
+use base::{
+    ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, TargetKind, Time, Transno, Xid,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use wire::mdt::DirStriping;
 use wire::{
     Callback, ComponentHint, Frame, FrameKind, LayoutHint, MdtReply, MdtRequest, Reply, Request, flags,
     session::features,
 };
+
+const DATA_SLOTS: Range<usize> =
+    limits::SLOT_COUNT as usize..(limits::SLOT_COUNT + limits::DATA_SLOT_COUNT) as usize;
 
 /// Who calls whom.
 #[derive(Clone, Debug)]
@@ -196,6 +202,8 @@ pub struct Import {
     by_xid: BTreeMap<Xid, Ticket>,
     timers: BTreeSet<(Time, Ticket)>,
     modifying_queue: VecDeque<Ticket>,
+    /// Changes of data on an MDT, which have slots of their own.
+    data_queue: VecDeque<Ticket>,
     reserved_queue: VecDeque<Ticket>,
     plain_queue: VecDeque<Ticket>,
     plain_in_flight: usize,
@@ -231,6 +239,7 @@ impl Import {
             by_xid: BTreeMap::new(),
             timers: BTreeSet::new(),
             modifying_queue: VecDeque::new(),
+            data_queue: VecDeque::new(),
             reserved_queue: VecDeque::new(),
             plain_queue: VecDeque::new(),
             plain_in_flight: 0,
@@ -238,7 +247,7 @@ impl Import {
             target_features: 0,
             has_checked_data: true,
             held: BTreeSet::new(),
-            slots: vec![None; usize::from(limits::SLOT_COUNT)],
+            slots: vec![None; DATA_SLOTS.end],
             retained: BTreeMap::new(),
             retained_bytes: 0,
             last_committed: Transno::ZERO,
@@ -493,6 +502,7 @@ impl Import {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         match (purpose, kind) {
+            (Purpose::Caller, Kind::Modifying) if self.is_data(&request) => self.data_queue.push_back(ticket),
             (Purpose::Caller, Kind::Modifying) => self.modifying_queue.push_back(ticket),
             (Purpose::Caller, Kind::Plain) => self.plain_queue.push_back(ticket),
             (Purpose::Caller, Kind::Reserved) => self.reserved_queue.push_back(ticket),
@@ -529,15 +539,35 @@ impl Import {
         }
         while !self.is_retaining_too_much()
             && let Some(ticket) = self.modifying_queue.front().copied()
-            && let Some(slot) = self.slots.iter().take(self.bounds.modifying).position(Option::is_none)
+            && let Some(slot) = self.free_slot(0..self.bounds.modifying)
         {
             self.modifying_queue.pop_front();
-            if let (Some(pending), Some(owner)) = (self.pending.get_mut(&ticket), self.slots.get_mut(slot)) {
-                pending.slot = slot as u16;
-                *owner = Some(ticket);
-                self.send(now, ticket, 0, out);
-            }
+            self.send_in_slot(now, ticket, slot, out);
         }
+        while !self.is_retaining_too_much()
+            && let Some(ticket) = self.data_queue.front().copied()
+            && let Some(slot) = self.free_slot(DATA_SLOTS)
+        {
+            self.data_queue.pop_front();
+            self.send_in_slot(now, ticket, slot, out);
+        }
+    }
+
+    fn free_slot(&self, slots: Range<usize>) -> Option<usize> {
+        slots.into_iter().find(|slot| matches!(self.slots.get(*slot), Some(None)))
+    }
+
+    fn send_in_slot(&mut self, now: Now, ticket: Ticket, slot: usize, out: &mut Vec<ImportOutput>) {
+        if let (Some(pending), Some(owner)) = (self.pending.get_mut(&ticket), self.slots.get_mut(slot)) {
+            pending.slot = slot as u16;
+            *owner = Some(ticket);
+            self.send(now, ticket, 0, out);
+        }
+    }
+
+    /// Whether a request is about data on an MDT.
+    fn is_data(&self, request: &Request) -> bool {
+        self.options.target.kind == TargetKind::Mdt && matches!(request, Request::Ost(_))
     }
 
     fn is_retaining_too_much(&self) -> bool {
@@ -754,6 +784,7 @@ impl Import {
             }
         } else {
             self.modifying_queue.retain(|queued| *queued != ticket);
+            self.data_queue.retain(|queued| *queued != ticket);
             self.reserved_queue.retain(|queued| *queued != ticket);
             self.plain_queue.retain(|queued| *queued != ticket);
         }
@@ -783,7 +814,8 @@ impl Import {
         if self.state != ImportState::Active || self.is_ping_out {
             return None;
         }
-        let interval = if self.is_retaining_too_much() && !self.modifying_queue.is_empty() {
+        let is_blocked = !self.modifying_queue.is_empty() || !self.data_queue.is_empty();
+        let interval = if self.is_retaining_too_much() && is_blocked {
             limits::COMMIT_PING_INTERVAL_BLOCKED
         } else if self.retained.is_empty() {
             limits::PING_INTERVAL

@@ -1,7 +1,7 @@
 //! Which operations run, and which run together.
 
 use crate::model::{Op, Path};
-use base::{PoolName, Rng};
+use base::{Layout, PoolName, Rng};
 use std::collections::BTreeSet;
 use wire::{ComponentHint, LayoutHint};
 
@@ -31,7 +31,7 @@ pub struct Workload<'a> {
     pub busy_slots: Vec<(usize, usize)>,
 }
 
-pub const LAYOUT_COUNT: usize = 8;
+pub const LAYOUT_COUNT: usize = 10;
 
 /// Layouts whose borders are where the workload writes; the first one is the MDT's own.
 pub fn layout(index: usize) -> LayoutHint {
@@ -41,6 +41,8 @@ pub fn layout(index: usize) -> LayoutHint {
         stripe_count: Some(stripe_count),
         ..ComponentHint::default()
     };
+    let on_mdt =
+        |end_bytes: u64| ComponentHint { osts: vec![Layout::ON_MDT], ..part(Some(end_bytes), 65_536, 1) };
     let pooled = |component| ComponentHint { pool: Some(pool_name()), ..component };
     const UNIT: u64 = 65_536;
     let unit = UNIT as u32;
@@ -53,6 +55,8 @@ pub fn layout(index: usize) -> LayoutHint {
         5 => vec![part(Some(UNIT), unit, 2), part(Some(64 * UNIT), unit, 1)],
         6 => vec![pooled(part(None, unit, u16::MAX))],
         7 => vec![part(Some(UNIT), unit, u16::MAX), pooled(part(None, unit, 1))],
+        8 => vec![on_mdt(UNIT), part(None, unit, u16::MAX)],
+        9 => vec![on_mdt(3 * UNIT), part(None, 2 * unit, 1)],
         _ => Vec::new(),
     };
     LayoutHint { components }

@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cancels;
 pub mod core;
+pub mod grants;
 
+pub use crate::cancels::CancelQueue;
 pub use crate::core::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, RecoveryReport, Token, Work};
+pub use crate::grants::Grants;

@@ -37,7 +37,7 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn target(&self, stripe: u32) -> Outcome<TargetId> {
-        self.layout.stripe(stripe).map(|stripe| TargetId::ost(stripe.ost)).ok_or(Status::Io)
+        self.layout.stripe(stripe).and_then(|stripe| stripe.target()).ok_or(Status::Io)
     }
 }
 

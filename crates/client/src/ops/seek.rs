@@ -4,7 +4,7 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome};
 use crate::ops::attr::{current_attr, object_size};
 use crate::ops::io::file;
-use base::{Status, TargetId};
+use base::Status;
 use bytes::Bytes;
 use rpc::Kind;
 use wire::{OstReply, OstRequest};
@@ -33,7 +33,8 @@ pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -
             continue;
         }
         let request = OstRequest::Seek { object: stripe.object, offset_bytes: from, is_hole };
-        let (reply, _, _) = ctx.ost(TargetId::ost(stripe.ost), request, Bytes::new(), Kind::Plain).await?;
+        let (reply, _, _) =
+            ctx.ost(stripe.target().ok_or(Status::Stale)?, request, Bytes::new(), Kind::Plain).await?;
         let found = match reply {
             Some(OstReply::Seek { offset_bytes }) => offset_bytes,
             _ => return Err(Status::ProtocolError),

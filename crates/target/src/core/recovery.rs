@@ -167,7 +167,7 @@ impl<M: MetaStore> Core<M> {
         if frame.transno <= awaited.replayed_to {
             return self.answer_done(&frame, out);
         }
-        if frame.slot >= limits::SLOT_COUNT {
+        if frame.slot >= limits::SLOT_COUNT + limits::DATA_SLOT_COUNT {
             return self.answer_refusal(&frame, Status::ProtocolError, out);
         }
         let mut frame = frame;

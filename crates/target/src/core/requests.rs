@@ -89,7 +89,7 @@ impl<M: MetaStore> Core<M> {
         out: &mut Vec<CoreOutput>,
     ) {
         let client = frame.src.client_id();
-        if frame.slot >= limits::SLOT_COUNT {
+        if frame.slot >= limits::SLOT_COUNT + limits::DATA_SLOT_COUNT {
             let what = "a request names a slot that does not exist";
             out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
             return self.answer_refusal(frame, Status::ProtocolError, out);
