@@ -218,6 +218,8 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// A write: fewer bytes than it was asked for.
+    Written(u64),
     Error(i32),
     /// A node was made, or opened.
     Node(u64),

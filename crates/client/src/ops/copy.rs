@@ -34,7 +34,11 @@ pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
         match write_file(ctx, &sink, (at, data), LockUse::NoPages, false).await {
-            Ok(()) => copied += read,
+            Ok(written) if written < read => {
+                copied += written;
+                break;
+            }
+            Ok(_) => copied += read,
             Err(_) if copied > 0 => break,
             Err(status) => return Err(status),
         }

@@ -436,9 +436,14 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
         append(ctx, &file, call.data, lock_use).await?
     } else {
         let may_wait = matches!(lock_use, LockUse::Pages(_)) && call.flags & O_DSYNC == 0;
-        write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, may_wait).await?;
-        extent
+        let written_bytes =
+            write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, may_wait).await?;
+        Extent::at(call.offset_bytes, written_bytes)
     };
+    if call.is_writeback && written.byte_count() < byte_count {
+        // Nobody asks for the rest again.
+        return Err(Status::NoSpace);
+    }
     match lock_use {
         // Where the kernel thought the end was it has the bytes now, and at the end perhaps what was there before.
         // Nobody waits for it: the kernel may have locked one of these pages for this call.
@@ -454,8 +459,8 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
         }
         LockUse::WriteBack => {}
     }
-    ctx.with(|state| state.stats.write_bytes.add(byte_count));
-    Ok(Answer::Written(byte_count))
+    ctx.with(|state| state.stats.write_bytes.add(written.byte_count()));
+    Ok(Answer::Written(written.byte_count()))
 }
 
 /// A write by somebody unprivileged clears set-id bits: the kernel says so when it can; otherwise the first write of
@@ -476,16 +481,17 @@ fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
     })
 }
 
+/// Returns how many bytes were written: fewer where a target that has the rest is full.
 pub(crate) async fn write_file(
     ctx: &Ctx,
     file: &File,
     (offset_bytes, data): (u64, Bytes),
     lock_use: LockUse,
     may_wait: bool,
-) -> Outcome<()> {
+) -> Outcome<u64> {
     let extent = Extent::at(offset_bytes, data.len() as u64);
     if extent.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
@@ -501,7 +507,7 @@ pub(crate) async fn write_file(
                 // The node says now that locks on it are waited for.
                 Err(Status::WouldBlock) => {}
                 Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => tries += 1,
-                result => return result,
+                result => return result.map(|()| extent.byte_count()),
             }
             continue;
         }
@@ -521,7 +527,7 @@ pub(crate) async fn write_file(
         moves(ctx, lock_use);
         if has_room && keep_back(ctx, file, extent, &pieces, &data, &pins) {
             unpin_all(ctx, pins);
-            return Ok(());
+            return Ok(extent.byte_count());
         }
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
         let result = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
@@ -529,8 +535,8 @@ pub(crate) async fn write_file(
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
         unpin_all(ctx, pins);
         if !is_again {
-            note_written(ctx, file, result.as_ref().ok());
-            return result.map(drop);
+            note_written(ctx, file, result.as_ref().map(|(_, written)| written).ok());
+            return result.map(|(written_bytes, _)| written_bytes);
         }
         tries += 1;
     }
@@ -624,6 +630,10 @@ async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<()> 
     be_writer(ctx, file.fid).await
 }
 
+/// Piece after piece: who is told that a part was written may rely on that being the first part, and on the file not ending behind
+/// it. So none of it is sent before those in front of it have arrived. Few writes have more than one.
+///
+/// Returns how many bytes were written, all unless a target is full, and what a single piece's answer told.
 async fn write_pieces(
     ctx: &Ctx,
     file: &File,
@@ -631,9 +641,10 @@ async fn write_pieces(
     pieces: &[Piece],
     data: &Bytes,
     pins: &BTreeMap<u32, Pin>,
-) -> Outcome<Option<Written>> {
+) -> Outcome<(u64, Option<Written>)> {
     let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
-    let mut requests = Vec::with_capacity(pieces.len());
+    let mut results = Vec::with_capacity(pieces.len());
+    let mut written_bytes = 0;
     for piece in pieces {
         let pin = pins.get(&piece.stripe).ok_or(Status::Io)?;
         let at = (piece.file_offset_bytes - extent.start) as usize;
@@ -646,11 +657,18 @@ async fn write_pieces(
             is_answered: false,
             asked: None,
         };
-        let (ctx, target) = (ctx.clone(), pin.target);
-        requests.push(async move { (target, ctx.ost(target, request, part, Kind::Modifying).await) });
+        let result = ctx.ost(pin.target, request, part, Kind::Modifying).await;
+        let is_written = result.is_ok();
+        results.push((pin.target, result));
+        if !is_written {
+            break;
+        }
+        written_bytes += piece.object_extent.byte_count();
     }
-    let results = join_all(requests).await;
-    note_write(ctx, file.fid, before, results)
+    match note_write(ctx, file.fid, before, results) {
+        Err(Status::NoSpace) if written_bytes > 0 => Ok((written_bytes, None)),
+        result => result.map(|written| (written_bytes, written)),
+    }
 }
 
 /// The same as `note_results`; what a single write told of its object, if no other change of the file has begun or ended since
@@ -685,12 +703,11 @@ pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<
 }
 
 /// Writes at the end, wherever that is: the whole file is locked, the kernel's offset ignored (hazard 3.6).
-/// Returns where that was.
+/// Returns what was written, short as `write_file`.
 async fn append(ctx: &Ctx, file: &File, data: Bytes, lock_use: LockUse) -> Outcome<Extent> {
     if !file.layout.has_objects() {
         return Err(Status::Io);
     }
-    let byte_count = data.len() as u64;
     let (mut tries, mut tried_at) = (0, None);
     loop {
         be_writer_of(ctx, file, lock_use).await?;
@@ -715,11 +732,11 @@ async fn append(ctx: &Ctx, file: &File, data: Bytes, lock_use: LockUse) -> Outco
             tries += 1;
             continue;
         }
-        return result.map(|offset_bytes| Extent::at(offset_bytes, byte_count));
+        return result;
     }
 }
 
-/// Where the bytes were put. `tried_at` is where an earlier try may have put them, in part or whole: they must not be there
+/// What was written. `tried_at` is where an earlier try may have put them, in part or whole: they must not be there
 /// twice. Where the file still ends there, nothing is there of it, or not any more.
 async fn append_locked(
     ctx: &Ctx,
@@ -727,7 +744,7 @@ async fn append_locked(
     data: &Bytes,
     pins: &BTreeMap<u32, Pin>,
     tried_at: &mut Option<u64>,
-) -> Outcome<u64> {
+) -> Outcome<Extent> {
     let FileSize { size_bytes, .. } = object_size(ctx, file).await?;
     if tried_at.is_some_and(|tried_at| tried_at != size_bytes) {
         return Err(Status::Io);
@@ -743,7 +760,7 @@ async fn append_locked(
     if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {
         *tried_at = Some(size_bytes);
     }
-    result.map(|_| size_bytes)
+    result.map(|(written_bytes, _)| Extent::at(size_bytes, written_bytes))
 }
 
 /// Changes an extent of a file (fallocate) under write locks.
