@@ -9,7 +9,7 @@ use crate::ioctl::{self, Ask, Tell};
 use crate::pools;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
-use base::{Fid, Pool, PoolName, TargetId};
+use base::{Fid, Layout, Pool, PoolName, TargetId};
 use clap::{Args, Subcommand};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -271,7 +271,10 @@ fn explain_refusal(error: anyhow::Error, hint: &LayoutHint) -> anyhow::Error {
     if !has_errno(&error, libc::EINVAL) {
         return error;
     }
-    let named = hint.components.iter().find(|component| !component.osts.is_empty());
+    let named = hint
+        .components
+        .iter()
+        .find(|component| !component.osts.is_empty() && !component.osts.contains(&Layout::ON_MDT));
     let first = hint.components.iter().find(|component| component.first_ost.is_some());
     let pooled = |component: &ComponentHint| {
         component.pool.as_ref().map_or(String::new(), |pool| format!(" in pool {pool}"))

@@ -4,6 +4,7 @@ mod coherence;
 mod ends;
 mod kernel;
 mod listing;
+mod on_mdt;
 mod pages;
 mod posix;
 mod read_ahead;

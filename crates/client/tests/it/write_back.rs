@@ -3,9 +3,11 @@
 use crate::world::{Loss, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call, Event, Setting, TargetSetting};
+use wire::{ComponentHint, LayoutHint};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
+const O_DIRECT: u32 = 0o40000;
 const PIECE: usize = 1 << 20;
 
 fn writes(world: &World, mount: usize) -> u64 {
@@ -166,6 +168,30 @@ fn what_was_answered_finds_room_on_a_full_device() {
     world.set_low(0, false);
     assert_eq!(world.write(0, file, 100_000, &[4; 10]), Ok(10));
     assert_eq!(world.read(0, file, 50_015, 10), [3, 3, 3, 3, 3, 0, 0, 0, 0, 0]);
+}
+
+/// Stripes of 64 KiB on two OSTs, the second of which is full: a write from the first into the second ends at the border, the
+/// file too, and only what begins in the second is refused.
+#[test]
+fn a_write_into_an_ost_that_is_full_ends_in_front_of_it() {
+    let mut world = World::new(1, 2, 2);
+    let component =
+        ComponentHint { stripe_size_bytes: Some(64 << 10), osts: vec![0, 1], ..ComponentHint::default() };
+    let layout = LayoutHint::plain(component);
+    assert_eq!(world.call(0, Call::Setstripe { node: TOP, layout }), Ok(Answer::Done));
+    let (node, fh) = world.create_with(0, TOP, "f", O_RDWR | O_DIRECT);
+    world.set_low(1, true);
+    let write = |world: &mut World, offset: u64, byte_count: usize| {
+        world.write(0, (node, fh), offset, &vec![7; byte_count])
+    };
+    world.lookup(1, TOP, "f").expect("it was made");
+    assert_eq!(write(&mut world, 60_000, 150_000), Ok(5536), "up to the border");
+    assert_eq!(world.attr(1, node).size_bytes, 65_536);
+    assert_eq!(write(&mut world, 65_536, 100_000), Err(ENOSPC));
+    assert_eq!(world.attr(1, node).size_bytes, 65_536);
+    world.set_low(1, false);
+    assert_eq!(write(&mut world, 65_536, 100_000), Ok(100_000));
+    assert_eq!(world.attr(1, node).size_bytes, 165_536);
 }
 
 /// While its OST is away a client cannot write what it has kept back. It says that it lives, and is not given up.

@@ -239,7 +239,7 @@ impl<M: MetaStore> Mds<M> {
         };
         let grant_bytes = self.grants.renew(token.client, &space);
         let has_asked = grant.is_some();
-        let reply = OstReply::Written { grant_bytes, attr: Some(attr), lock: grant };
+        let reply = Reply::Ost(OstReply::Written { grant_bytes, attr: Some(attr), lock: grant });
         if !self.commit_data(now, token, changing, batch, reply) && has_asked {
             // The core has answered the error itself, without the lock.
             self.locks.cancel(now.time, token.client, &[changing.lock], &mut self.lock_out);
@@ -277,11 +277,8 @@ impl<M: MetaStore> Mds<M> {
         object.change(extent, op)?;
         let mut batch = Batch::new();
         object.put(changing.stamp, self.core.next_transno(), &mut batch);
-        match self.core.commit(now, token, batch, Reply::Done, Bytes::new(), &mut self.core_out) {
-            Ok(transno) => self.cancels.on_written(token.client, changing.lock, transno),
-            // The core has answered it.
-            Err(_) => {}
-        }
+        // The core has answered an error itself.
+        self.commit_data(now, token, &changing, batch, Reply::Done);
         Ok(())
     }
 
@@ -291,9 +288,8 @@ impl<M: MetaStore> Mds<M> {
         token: Token,
         changing: &Changing,
         batch: Batch,
-        reply: OstReply,
+        reply: Reply,
     ) -> bool {
-        let reply = Reply::Ost(reply);
         match self.core.commit(now, token, batch, reply, Bytes::new(), &mut self.core_out) {
             Ok(transno) => {
                 self.cancels.on_written(token.client, changing.lock, transno);

@@ -14,7 +14,12 @@ pub struct Figures {
     /// -1 for any.
     pub stripe_offset: i64,
     pub pool: Option<PoolName>,
+    pub pattern: &'static str,
 }
+
+const RAID0: &str = "raid0";
+/// Data on the MDT: no stripes, as in Lustre.
+const ON_MDT: &str = "mdt";
 
 /// Of the last component, as of the others only the beginnings of files are.
 pub fn figures_of(layout: &Layout) -> Figures {
@@ -23,16 +28,22 @@ pub fn figures_of(layout: &Layout) -> Figures {
         stripe_size_bytes: Layout::STRIPE_SIZE_DEFAULT,
         stripe_offset: -1,
         pool: None,
+        pattern: RAID0,
     };
     layout.components.last().map_or(nothing, figures_of_component)
 }
 
 fn figures_of_component(component: &Component) -> Figures {
+    let is_on_mdt = component.is_on_mdt();
     Figures {
-        stripe_count: component.osts.len() as i64,
+        stripe_count: if is_on_mdt { 0 } else { component.osts.len() as i64 },
         stripe_size_bytes: component.stripe_size_bytes,
-        stripe_offset: component.osts.first().map_or(-1, |ost| i64::from(*ost)),
+        stripe_offset: match component.osts.first() {
+            _ if is_on_mdt => 0,
+            first => first.map_or(-1, |ost| i64::from(*ost)),
+        },
         pool: component.pool.clone(),
+        pattern: if is_on_mdt { ON_MDT } else { RAID0 },
     }
 }
 
@@ -41,6 +52,10 @@ pub fn default_figures_of(hint: &LayoutHint) -> Figures {
 }
 
 fn figures_of_hint(component: &ComponentHint) -> Figures {
+    if component.osts.contains(&Layout::ON_MDT) {
+        let stripe_size_bytes = component.stripe_size_bytes.unwrap_or(Layout::STRIPE_SIZE_MIN);
+        return Figures { stripe_count: 0, stripe_size_bytes, stripe_offset: 0, pool: None, pattern: ON_MDT };
+    }
     Figures {
         stripe_count: match component.stripe_count {
             _ if !component.osts.is_empty() => component.osts.len() as i64,
@@ -51,6 +66,7 @@ fn figures_of_hint(component: &ComponentHint) -> Figures {
         stripe_size_bytes: component.stripe_size_bytes.unwrap_or(Layout::STRIPE_SIZE_DEFAULT),
         stripe_offset: component.osts.first().copied().or(component.first_ost).map_or(-1, i64::from),
         pool: component.pool.clone(),
+        pattern: RAID0,
     }
 }
 
@@ -64,11 +80,11 @@ pub fn of_file(layout: &Layout) -> String {
 }
 
 fn keys(figures: Figures, generation: u32, indent: &str) -> String {
-    let Figures { stripe_count, stripe_size_bytes, stripe_offset, pool } = figures;
+    let Figures { stripe_count, stripe_size_bytes, stripe_offset, pool, pattern } = figures;
     let pool = pool.map_or(String::new(), |pool| format!("{indent}lmm_pool:          {pool}\n"));
     format!(
         "{indent}lmm_stripe_count:  {stripe_count}\n{indent}lmm_stripe_size:   {stripe_size_bytes}\n\
-         {indent}lmm_pattern:       raid0\n{indent}lmm_layout_gen:    {generation}\n\
+         {indent}lmm_pattern:       {pattern}\n{indent}lmm_layout_gen:    {generation}\n\
          {indent}lmm_stripe_offset: {stripe_offset}\n{pool}"
     )
 }
@@ -112,6 +128,9 @@ fn composite(layout: &Layout) -> String {
 fn entry(layout: &Layout, component: &Component, extent: Extent) -> String {
     let mut out = entry_head(&component.id.to_string(), "0", "init", extent);
     out += &keys(figures_of_component(component), 0, "      ");
+    if component.is_on_mdt() {
+        return out;
+    }
     out += "      lmm_objects:\n";
     for (stripe, ost) in component.osts.iter().enumerate() {
         let _ = writeln!(out, "      - {stripe}: {{ l_ost_idx: {ost}, l_fid: {} }}", layout.fid);
@@ -136,15 +155,16 @@ pub fn of_directory(hint: &LayoutHint) -> String {
 }
 
 fn default_line(component: &ComponentHint) -> String {
-    let Figures { stripe_count, stripe_size_bytes, stripe_offset, pool } = figures_of_hint(component);
+    let Figures { stripe_count, stripe_size_bytes, stripe_offset, pool, pattern } =
+        figures_of_hint(component);
     let mut line = format!(
-        "stripe_count:  {stripe_count} stripe_size:   {stripe_size_bytes} pattern:       raid0 stripe_offset: \
+        "stripe_count:  {stripe_count} stripe_size:   {stripe_size_bytes} pattern:       {pattern} stripe_offset: \
          {stripe_offset}"
     );
     if let Some(pool) = pool {
         line += &format!(" pool:          {pool}");
     }
-    if !component.osts.is_empty() {
+    if !component.osts.is_empty() && pattern == RAID0 {
         let osts: Vec<String> = component.osts.iter().map(u16::to_string).collect();
         line += &format!(" osts:          {}", osts.join(","));
     }

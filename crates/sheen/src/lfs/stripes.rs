@@ -21,10 +21,11 @@ pub enum Key {
     Index,
     Osts,
     Pool,
+    Pattern,
 }
 
 impl Key {
-    const ALL: [Key; 6] = [Key::End, Key::Count, Key::Size, Key::Index, Key::Osts, Key::Pool];
+    const ALL: [Key; 7] = [Key::End, Key::Count, Key::Size, Key::Index, Key::Osts, Key::Pool, Key::Pattern];
 
     fn id(self) -> &'static str {
         match self {
@@ -34,6 +35,7 @@ impl Key {
             Key::Index => "stripe-index",
             Key::Osts => "ost",
             Key::Pool => "pool",
+            Key::Pattern => "layout",
         }
     }
 
@@ -44,6 +46,7 @@ impl Key {
             Key::Index => "INDEX",
             Key::Osts => "INDEX,…",
             Key::Pool => "POOL",
+            Key::Pattern => "PATTERN",
         }
     }
 
@@ -55,6 +58,7 @@ impl Key {
             Key::Index => 'i',
             Key::Osts => 'o',
             Key::Pool => 'p',
+            Key::Pattern => 'L',
         }
     }
 
@@ -69,6 +73,7 @@ impl Key {
             Key::Index => "First OST; -1 for any",
             Key::Osts => "The OST of each stripe: 4,0-2",
             Key::Pool => "Only OSTs of this pool; none for all",
+            Key::Pattern => "raid0, or mdt: the MDT of the file has the data (first component, up to 512K)",
         }
     }
 
@@ -162,8 +167,33 @@ fn set_all(component: &mut ComponentHint, words: &[(Key, String)]) -> Result<()>
             Key::Index => component.first_ost = parse_index(value)?,
             Key::Osts => component.osts = parse_osts(value)?,
             Key::Pool => component.pool = parse_pool(value)?,
+            Key::Pattern => {}
         }
     }
+    set_pattern(component, words)
+}
+
+/// # Errors
+/// One line.
+fn set_pattern(component: &mut ComponentHint, words: &[(Key, String)]) -> Result<()> {
+    let pattern = words.iter().find(|(key, _)| *key == Key::Pattern).map(|(_, value)| value.as_str());
+    match pattern {
+        None | Some("raid0") => return Ok(()),
+        Some("mdt") => {}
+        Some(other) => bail!("'{other}' is no pattern of a layout; use raid0 or mdt"),
+    }
+    if let Some((key, _)) = words.iter().find(|(key, _)| matches!(key, Key::Index | Key::Osts | Key::Pool)) {
+        bail!("-{} names OSTs, and -L mdt needs none; leave it out", key.letter());
+    }
+    if component.stripe_count.is_some_and(|count| count > 1) {
+        if words.iter().any(|(key, _)| *key == Key::Count) {
+            bail!("data on the MDT have one stripe; leave -c out");
+        }
+        component.stripe_count = None;
+    }
+    // Inherited, it is of no use here.
+    component.pool = None;
+    component.osts = vec![Layout::ON_MDT];
     Ok(())
 }
 
@@ -180,8 +210,12 @@ fn check(components: &[ComponentHint]) -> Result<()> {
             bail!("component ends must rise: {} is not behind {}", name_of(end_of(b)), name_of(end_of(a)));
         }
     }
-    for component in components {
-        check_osts(component)?;
+    for (at, component) in components.iter().enumerate() {
+        if component.osts.contains(&Layout::ON_MDT) {
+            check_on_mdt(at, component)?;
+        } else {
+            check_osts(component)?;
+        }
         if let (Some(end), Some(size)) = (component.end_bytes, component.stripe_size_bytes)
             && !end.is_multiple_of(u64::from(size))
         {
@@ -189,6 +223,19 @@ fn check(components: &[ComponentHint]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn check_on_mdt(at: usize, component: &ComponentHint) -> Result<()> {
+    if at > 0 {
+        bail!("-L mdt is for the first component only: what lies behind it is on OSTs");
+    }
+    match component.end_bytes {
+        Some(end) if end <= Layout::ON_MDT_BYTES_MAX => Ok(()),
+        _ => bail!(
+            "data on the MDT end at {} at most; write -E with such an end in front of -L mdt",
+            Layout::ON_MDT_BYTES_MAX
+        ),
+    }
 }
 
 fn check_osts(component: &ComponentHint) -> Result<()> {
@@ -249,7 +296,8 @@ fn parse_index(text: &str) -> Result<Option<u16>> {
 fn parse_osts(text: &str) -> Result<Vec<u16>> {
     let is_fit = |osts: &Vec<u16>| {
         let distinct: BTreeSet<&u16> = osts.iter().collect();
-        distinct.len() == osts.len() && osts.len() <= Layout::STRIPE_COUNT_MAX
+        let is_possible = distinct.len() == osts.len() && !distinct.contains(&Layout::ON_MDT);
+        is_possible && osts.len() <= Layout::STRIPE_COUNT_MAX
     };
     let osts = crate::pools::parse_ranges(text).filter(is_fit);
     osts.ok_or_else(|| anyhow!("'{text}' names no OSTs; write each once, as 4,0-2"))

@@ -50,7 +50,7 @@ fn options_are_of_the_component_whose_end_stands_before_them() {
 fn options_that_make_no_layout_get_one_line() {
     let many: Vec<String> = (1..=17).map(|end| format!("{}K", end * 64)).collect();
     let many: Vec<(Key, &str)> = many.iter().map(|end| (Key::End, end.as_str())).collect();
-    let cases: [(&[(Key, &str)], &str); 15] = [
+    let cases: [(&[(Key, &str)], &str); 22] = [
         (&[(Key::Count, "1"), (Key::End, "1M")], "before the first -E"),
         (&[(Key::End, "1M"), (Key::End, "1M")], "must rise"),
         (&[(Key::End, "-1"), (Key::End, "1M")], "1048576 is not behind EOF"),
@@ -66,6 +66,13 @@ fn options_that_make_no_layout_get_one_line() {
         (&[(Key::Osts, "1,2"), (Key::Index, "2")], "leave -i out"),
         (&[(Key::Pool, "sixteen_chars_16")], "1 to 15 letters"),
         (&[(Key::Pool, "a b")], "1 to 15 letters"),
+        (&[(Key::Osts, "65535")], "names no OSTs"),
+        (&[(Key::Pattern, "mdt")], "in front of -L mdt"),
+        (&[(Key::End, "1M"), (Key::Pattern, "mdt")], "524288 at most"),
+        (&[(Key::End, "64K"), (Key::End, "128K"), (Key::Pattern, "mdt")], "first component only"),
+        (&[(Key::End, "64K"), (Key::Pattern, "mdt"), (Key::Count, "2")], "leave -c out"),
+        (&[(Key::End, "64K"), (Key::Pattern, "mdt"), (Key::Osts, "2")], "-o names OSTs"),
+        (&[(Key::End, "64K"), (Key::Pattern, "raid1")], "use raid0 or mdt"),
     ];
     for (words, wanted) in cases {
         let told = Striping::of(words).hint().unwrap_err().to_string();
@@ -94,6 +101,22 @@ fn osts_and_pools_are_named() {
     let components = hint(&words).components;
     let told: Vec<_> = components.iter().map(|part| (part.pool.clone(), part.osts.clone())).collect();
     assert_eq!(told, [(pool.clone(), vec![]), (pool, vec![3]), (None, vec![])]);
+}
+
+#[test]
+fn data_on_the_mdt_are_asked_for_and_shown() {
+    let words = [(Key::End, "64K"), (Key::Pattern, "mdt"), (Key::End, "-1"), (Key::Count, "2")];
+    let hint = Striping::of(&words).hint().unwrap();
+    let told: Vec<_> = hint.components.iter().map(|part| (part.end_bytes, part.osts.clone())).collect();
+    assert_eq!(told, [(Some(64 << 10), vec![Layout::ON_MDT]), (None, vec![])]);
+    let line = "      stripe_count:  0 stripe_size:   65536 pattern:       mdt stripe_offset: 0\n";
+    assert!(layout_text::of_directory(&hint).contains(line));
+    let component =
+        |id, end_bytes, osts| Component { id, end_bytes, stripe_size_bytes: 64 << 10, osts, pool: None };
+    let components = vec![component(1, 64 << 10, vec![Layout::ON_MDT]), component(2, Extent::EOF, vec![3])];
+    let text = layout_text::of_file(&Layout { fid: Fid { seq: 1, oid: 2, ver: 0 }, components });
+    assert!(text.contains("lmm_pattern:       mdt\n") && !text.contains("65535"), "{text}");
+    assert_eq!(text.matches("lmm_objects").count(), 1, "{text}");
 }
 
 #[test]

@@ -521,6 +521,7 @@ fn newcomer(context: &Context) -> Result<()> {
         (&["lfs", "setstripe", "-E", "100K", &file], "64K"),
         (&["lfs", "setstripe", "-c", "1", "-E", "1M", &file], "before the first -E"),
         (&["lfs", "setstripe", "-E", "2M", "-E", "1M", &file], "rise"),
+        (&["lfs", "setstripe", "-E", "1M", "-L", "mdt", &file], "524288"),
         (&["lfs", "fid2path", &point, "0x1"], "FID"),
         (&["lctl", "get_param", "llite.*.stats"], "sheen up"),
         (&["bench", "md", &new], "new"),

@@ -95,6 +95,7 @@ static CASES: &[Case] = &[
     Case { name: "sparse_8_tib_one_stripe", seconds: 60, run: limits::sparse_one_stripe },
     Case { name: "sparse_60_tib_four_stripes", seconds: 60, run: limits::sparse_four_stripes },
     Case { name: "composite_layouts", seconds: 60, run: limits::composite },
+    Case { name: "data_on_mdt", seconds: 60, run: limits::data_on_mdt },
     Case { name: "efbig_beyond_the_object_limit", seconds: 60, run: limits::too_big },
     Case { name: "remount_read_only", seconds: 60, run: limits::remount_read_only },
 ];

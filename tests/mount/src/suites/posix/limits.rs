@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -247,6 +248,45 @@ pub fn composite(context: &Context) -> Result<()> {
     expect_errno(file.write_at(b"x", 131_072), libc::ENODATA, "a write behind the last component")?;
     expect_errno(file.set_len(131_073), libc::ENODATA, "a truncate to behind it")?;
     expect_eq(fs::metadata(&other)?.len(), 131_072, "size afterwards")
+}
+
+/// The first bytes of files on their MDT, the rest on OSTs: nobody sees the border.
+pub fn data_on_mdt(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let (dir, other_dir) = context.both("dir");
+    fs::create_dir(&dir)?;
+    let words = ["lfs", "setstripe", "-E", "128K", "-L", "mdt", "-E", "-1", "-c", "2", "-S", "64K"];
+    let said = bounded::say(
+        Command::new(&context.options.sheen).args(words).arg(&dir),
+        "SHEEN_LFS=1",
+        Duration::from_secs(60),
+    )?;
+    expect(said.is_success(), &said.all())?;
+    let (a, b) = (dir.join("file"), other_dir.join("file"));
+    let mut bytes: Vec<u8> = (0..100_003_u32).map(|n| (n % 251) as u8).collect();
+    write(&a, &bytes)?;
+    expect_bytes(&read(&b)?, &bytes, "all of it is on the MDT")?;
+    expect_eq(fs::metadata(&b)?.len(), bytes.len() as u64, "size of it")?;
+    let file = OpenOptions::new().read(true).write(true).open(&a)?;
+    file.write_all_at(&[9; 70_000], 90_000)?;
+    bytes.resize(160_000, 9);
+    bytes[90_000..160_000].fill(9);
+    expect_bytes(&read(&b)?, &bytes, "over the border")?;
+    let mut appending = OpenOptions::new().append(true).open(&b)?;
+    appending.write_all(&[3; 5])?;
+    bytes.extend([3; 5]);
+    file.set_len(40_000)?;
+    bytes.truncate(40_000);
+    expect_bytes(&read(&b)?, &bytes, "cut on the MDT")?;
+    appending.write_all(&[4; 100_000])?;
+    bytes.resize(140_000, 4);
+    expect_bytes(&read(&a)?, &bytes, "an append over the border")?;
+    file.sync_all()?;
+    fs::remove_file(&b)?;
+    expect(!a.exists(), "it is gone")?;
+    let mut left = vec![0; 140_000];
+    file.read_exact_at(&mut left, 0)?;
+    expect_bytes(&left, &bytes, "who has it open reads it on")
 }
 
 /// Beyond what an object can hold: EFBIG, nothing changed.
