@@ -1,5 +1,7 @@
 //! `kill -9` of servers under load, restart, and no call has failed.
 
+mod striped;
+
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::load::{Stop, Unfailing};
 use crate::random::Random;
 use crate::sys;
+use striped::Forest;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "kill9", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -18,6 +21,7 @@ pub static SUITE: Suite = Suite { name: "kill9", bed: Bed::Own, cases: CASES, ro
 static CASES: &[Case] = &[
     Case { name: "each_server", seconds: 400, run: each_server },
     Case { name: "all_servers", seconds: 300, run: all_servers },
+    Case { name: "striped_directories", seconds: 300, run: striped_directories },
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "under_fsx", seconds: 600, run: under_fsx },
     Case { name: "under_tar", seconds: 600, run: under_tar },
@@ -26,12 +30,18 @@ static CASES: &[Case] = &[
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
 const TARGET_COUNT: u64 = 1 + (SHAPE.mdt_count + SHAPE.ost_count) as u64;
 const WORKER_COUNT: u64 = 3;
+/// Of striped directories: all MDTs.
+const STRIPE_COUNT: u32 = 3;
 /// For a program that is disturbed all the time; it bounds a hang only.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
 
 fn start(context: &Context) -> Result<Cluster> {
+    start_with(context, SHAPE)
+}
+
+fn start_with(context: &Context, shape: Shape) -> Result<Cluster> {
     context.skip_if_local()?;
-    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    let cluster = Cluster::new(&context.options, &context.work, shape)?;
     cluster.up()?;
     Ok(cluster)
 }
@@ -69,18 +79,38 @@ fn kill_and_restart(cluster: &Cluster, victims: &[(String, i32)], random: &mut R
     Ok(())
 }
 
-/// Runs `disturb` again and again beside three workers that must see no failure.
-fn undisturbed(
+/// Work that must see no failure, and that knows afterwards what must be there.
+trait Load: Send {
+    fn work(&mut self, stop: &Stop, random: &mut Random) -> Result<()>;
+    /// How many operations were done.
+    fn done(&self) -> u64;
+    fn check(&self) -> Result<()>;
+}
+
+impl Load for Unfailing {
+    fn work(&mut self, stop: &Stop, random: &mut Random) -> Result<()> {
+        Unfailing::work(self, stop, random)
+    }
+
+    fn done(&self) -> u64 {
+        self.done
+    }
+
+    fn check(&self) -> Result<()> {
+        Unfailing::check(self)
+    }
+}
+
+/// Runs `disturb` again and again beside workers, which it must not disturb.
+fn undisturbed<W: Load>(
     context: &Context,
-    cluster: &Cluster,
+    new_worker: impl Fn(u64) -> Result<W>,
     rounds: u64,
     mut disturb: impl FnMut(u64, &mut Random) -> Result<()>,
 ) -> Result<()> {
     let stop = Stop::default();
     let mut random = context.random();
-    let mut workers = (0..WORKER_COUNT)
-        .map(|index| Unfailing::new(cluster.mount.join(format!("worker{index}"))))
-        .collect::<Result<Vec<_>>>()?;
+    let mut workers = (0..WORKER_COUNT).map(new_worker).collect::<Result<Vec<W>>>()?;
     std::thread::scope(|scope| -> Result<()> {
         let mut threads = Vec::new();
         for worker in &mut workers {
@@ -112,16 +142,21 @@ fn undisturbed(
         disturbed
     })?;
     for worker in &workers {
-        println!("{} operations", worker.done);
+        println!("{} operations", worker.done());
         worker.check()?;
     }
     Ok(())
 }
 
+/// With files in a directory of its own.
+fn with_files(cluster: &Cluster) -> impl Fn(u64) -> Result<Unfailing> {
+    |index| Unfailing::new(cluster.mount.join(format!("worker{index}")))
+}
+
 fn each_server(context: &Context) -> Result<()> {
     let cluster = start(context)?;
     let rounds = kill_rounds(context, 8, TARGET_COUNT);
-    undisturbed(context, &cluster, rounds, |number, random| {
+    undisturbed(context, with_files(&cluster), rounds, |number, random| {
         kill_and_restart(&cluster, &one_server(&cluster, number)?, random)
     })?;
     cluster.down().map(drop)
@@ -130,9 +165,27 @@ fn each_server(context: &Context) -> Result<()> {
 fn all_servers(context: &Context) -> Result<()> {
     let cluster = start(context)?;
     let rounds = kill_rounds(context, 5, 1);
-    undisturbed(context, &cluster, rounds, |_, random| {
+    undisturbed(context, with_files(&cluster), rounds, |_, random| {
         let targets = cluster.targets()?;
         kill_and_restart(&cluster, &targets, random)
+    })?;
+    cluster.down().map(drop)
+}
+
+/// MDTs die alone, in pairs, and all at once, while directories over all of them are made and changed.
+fn striped_directories(context: &Context) -> Result<()> {
+    let cluster = start_with(context, Shape { mdt_count: STRIPE_COUNT, ..SHAPE })?;
+    let new_worker =
+        |index: u64| Forest::new(&cluster, cluster.mount.join(format!("worker{index}")), STRIPE_COUNT);
+    undisturbed(context, new_worker, kill_rounds(context, 9, 3), |number, random| {
+        let mut victims = cluster.targets()?;
+        victims.retain(|(name, _)| name.starts_with("MDT"));
+        let victim_count = 1 + number as usize / 3 % 3;
+        let first = number as usize % victims.len().max(1);
+        victims.rotate_left(first);
+        victims.truncate(victim_count);
+        expect(!victims.is_empty(), "no MDT")?;
+        kill_and_restart(&cluster, &victims, random)
     })?;
     cluster.down().map(drop)
 }
