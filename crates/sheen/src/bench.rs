@@ -4,6 +4,7 @@
 //! all at once. A figure is the median over the rounds, with the least and the greatest, for no single run says much.
 //! Beside it stands what it cost: CPU time of the mount's process and of its servers, and requests, per operation.
 
+mod beside;
 mod cost;
 mod figures;
 mod fill;
@@ -55,6 +56,8 @@ pub enum What {
     Fill(Fill),
     #[command(hide = true)]
     Worker(worker::Task),
+    #[command(hide = true)]
+    Reader(beside::Stream),
     #[command(hide = true)]
     NullMount(floor::Serve),
 }
@@ -139,6 +142,16 @@ pub struct Tree {
     /// Instead of walks: small files written and read, the tree copied, packed, unpacked, removed
     #[arg(long)]
     pub small: bool,
+    /// Instead of walks cold and warm: walks with nothing beside them and beside processes at nice 19 that read files of so many
+    /// MiB together, which lie on all OSTs, again and again past the page cache; to be more than OSTs keep in memory
+    #[arg(long, value_name = "MIB", conflicts_with = "small", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub beside_mib: Option<u32>,
+    /// Processes that stream beside a walk
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "beside_mib", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub beside_procs: u32,
+    /// The measured directory on another mount, through which they stream: its process may be at nice 19 too
+    #[arg(long, value_name = "DIR", requires = "beside_mib", conflicts_with_all = ["compare", "params"])]
+    pub beside_dir: Option<PathBuf>,
     /// Processes that write and read small files [default: 1,2,4]
     #[arg(long, value_delimiter = ',', requires = "small", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub procs: Vec<u32>,
@@ -159,6 +172,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Tree(options) => tree(options),
         What::Fill(options) => fill::run(options),
         What::Worker(task) => worker::run(task),
+        What::Reader(stream) => beside::read(stream),
         What::NullMount(task) => floor::serve(task),
     }
 }
@@ -195,13 +209,15 @@ fn tree(options: &Tree) -> Result<()> {
         file_bytes: options.bytes,
         ..Plan::new(kind, &options.common)
     };
-    let plans = if options.small {
+    let plans = if let Some(mib) = options.beside_mib {
+        vec![Plan { mib, beside_proc_count: options.beside_procs, ..of_tree(Kind::Beside) }]
+    } else if options.small {
         let files = Plan { procs: or_usual(&options.procs, &[1, 2, 4]), ..of_tree(Kind::Small) };
         vec![of_tree(Kind::Move), files]
     } else {
         vec![of_tree(Kind::Walk)]
     };
-    measure("tree", &options.common, None, &plans)
+    measure_beside("tree", &options.common, None, options.beside_dir.as_ref(), &plans)
 }
 
 fn or_usual<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
@@ -218,6 +234,7 @@ impl Plan {
             directory_count: 0,
             file_bytes: 0,
             mib: 0,
+            beside_proc_count: 0,
             remount: common.remount.clone(),
             is_cold: false,
             is_mixed: false,
@@ -229,6 +246,17 @@ impl Plan {
 
 /// Measures and prints, the plans one after the other in one report, which the first one describes.
 fn measure(name: &'static str, common: &Common, floor: Option<&NullMount>, plans: &[Plan]) -> Result<()> {
+    measure_beside(name, common, floor, None, plans)
+}
+
+/// The same; streams are read through another mount, perhaps.
+fn measure_beside(
+    name: &'static str,
+    common: &Common,
+    floor: Option<&NullMount>,
+    measured_beside: Option<&PathBuf>,
+    plans: &[Plan],
+) -> Result<()> {
     let settings = common.params.as_deref().map(Settings::parse).transpose()?;
     let other = match (&common.compare, floor, &settings) {
         (Some(dir), ..) => Some(dir.clone()),
@@ -239,6 +267,7 @@ fn measure(name: &'static str, common: &Common, floor: Option<&NullMount>, plans
     // Each has its own directory, which goes when it is dropped, also after an error.
     let mut place = Place::new(&common.dir)?;
     place.settings = settings;
+    place.measured_beside = measured_beside.cloned();
     let mut other = other.as_deref().map(Place::new).transpose()?;
     if let Some(other) = &mut other {
         other.null_pid = floor.and_then(NullMount::pid);

@@ -108,6 +108,24 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
+/// CPU time of processes that this one has started and waited for, in microseconds' resolution.
+pub fn children_cpu_time() -> io::Result<Duration> {
+    // SAFETY: zeros are such a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the usage is a local.
+    check(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) })?;
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    Ok(time(usage.ru_utime) + time(usage.ru_stime))
+}
+
+/// A row of `/proc/PID/io`: what a process has read by its own calls (`rchar`), or what was fetched from a device for it
+/// (`read_bytes`). `None` when it is not there, or somebody else's.
+pub fn io_count(pid: u32, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let row = |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok();
+    text.lines().find_map(row)
+}
+
 pub fn uid() -> u32 {
     // SAFETY: cannot fail.
     unsafe { libc::geteuid() }

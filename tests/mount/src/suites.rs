@@ -10,6 +10,7 @@ pub mod coherence;
 pub mod enospc;
 pub mod fsx;
 pub mod kill9;
+pub mod memory;
 pub mod mounting;
 pub mod params;
 pub mod pjdfstest;
@@ -27,6 +28,7 @@ pub const ALL: &[&Suite] = &[
     &mounting::SUITE,
     &posix::SUITE,
     &bigdir::SUITE,
+    &memory::SUITE,
     &pjdfstest::SUITE,
     &fsx::SUITE,
     &two_mounts::SUITE,

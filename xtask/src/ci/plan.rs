@@ -54,6 +54,7 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("mounting", 400, 240, false),
     ("posix", 600, 400, false),
     ("bigdir", 400, 300, false),
+    ("memory", 240, 0, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),
     ("two-mounts", 600, 480, false),

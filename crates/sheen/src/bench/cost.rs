@@ -67,6 +67,10 @@ impl Daemons {
         &self.targets
     }
 
+    pub fn client_pid(&self) -> u32 {
+        self.client_pid
+    }
+
     pub fn is_client(&self, pid: u32) -> bool {
         pid == self.client_pid
     }
@@ -106,7 +110,24 @@ impl Daemons {
             let read = rows(&text).into_iter().filter(|row| row.name == "read_bytes");
             counts.read_bytes += read.map(|row| row.sum).sum::<u64>();
         }
+        for (_, text) in self.pids().into_iter().flat_map(|pid| params(pid, &self.cache_pattern())) {
+            counts.base_read_count += value(&text, "base_reads");
+            counts.base_read_bytes += value(&text, "base_read_bytes");
+        }
+        counts.mdt_device_bytes = self.device_bytes("MDT");
+        counts.ost_device_bytes = self.device_bytes("OST");
         Some(counts)
+    }
+
+    fn cache_pattern(&self) -> String {
+        format!("osd-local.{}-*.metadata_cache_stats", self.fsname)
+    }
+
+    /// What was fetched from devices for the processes with targets of this kind; 0 for those that may not be asked.
+    fn device_bytes(&self, kind: &str) -> u64 {
+        let targets = self.targets.iter().filter(|target| target.name.starts_with(kind));
+        let pids: BTreeSet<u32> = targets.map(|target| target.pid).collect();
+        pids.iter().filter_map(|pid| sys::io_count(*pid, "read_bytes")).sum()
     }
 }
 
@@ -121,6 +142,12 @@ pub struct Counts {
     pub requests: Requests,
     pub reads_by_pages: Sizes,
     pub read_bytes: u64,
+    /// What targets read of the files with their rows, from the page cache or from the device.
+    pub base_read_count: u64,
+    pub base_read_bytes: u64,
+    /// Fetched from devices for all that the processes of MDTs did, and of OSTs: data too, and what a process has of both is in both.
+    pub mdt_device_bytes: u64,
+    pub ost_device_bytes: u64,
 }
 
 impl Counts {
@@ -134,7 +161,15 @@ impl Counts {
         }
         self.requests.retain(|_, count| *count > 0);
         self.reads_by_pages.retain(|_, count| *count > 0);
-        self.read_bytes = self.read_bytes.saturating_sub(before.read_bytes);
+        for (after, before) in [
+            (&mut self.read_bytes, before.read_bytes),
+            (&mut self.base_read_count, before.base_read_count),
+            (&mut self.base_read_bytes, before.base_read_bytes),
+            (&mut self.mdt_device_bytes, before.mdt_device_bytes),
+            (&mut self.ost_device_bytes, before.ost_device_bytes),
+        ] {
+            *after = after.saturating_sub(before);
+        }
         self
     }
 }
@@ -201,6 +236,12 @@ impl Cost {
         let sum: u64 = self.counts.as_ref()?.requests.values().sum();
         Some(sum as f64 / (self.rpc_unit_count as f64).max(1.0))
     }
+}
+
+/// Of a text with a name and a number in each line.
+fn value(text: &str, name: &str) -> u64 {
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.unwrap_or_default()
 }
 
 /// Of a `stats` text: `NAME N samples [UNIT] MIN MAX SUM …`; without figures the sum is 0.

@@ -1,14 +1,16 @@
 //! Medians, spreads and ratios, for people and for programs.
 
+use super::beside::Used;
 use super::cost::{Cost, Counts, Requests, Sizes};
 use super::pattern::PAGE_BYTES;
 use super::place::Place;
-use super::plan::{Kind, Plan};
+use super::plan::{Act, Kind, Plan};
 use super::rounds::{Sample, Samples};
 use crate::mount_table;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
+use std::time::Duration;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -58,7 +60,100 @@ struct Figure {
     cost: Option<CostSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other_cost: Option<CostSummary>,
+    /// Where streams run beside some phases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shares: Option<ShareSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_shares: Option<ShareSummary>,
 }
+
+/// Who used the processors while it was measured, 100 for one of them, and what metadata and streams moved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShareSummary {
+    pub tool_cpu_percent: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cpu_percent: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu_percent: Option<Summary>,
+    /// Of readers, and of the mount that only they use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_cpu_percent: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_mib_per_s: Option<Summary>,
+    /// Reads of the files with the rows of MDTs and OSTs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_reads: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_read_kib: Option<Summary>,
+    /// What came from devices for the processes of MDTs and of OSTs, data and programs too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mdt_device_kib: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ost_device_kib: Option<Summary>,
+    /// The rate beside streams over that of the idle phase in the same round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_idle: Option<Summary>,
+}
+
+impl ShareSummary {
+    /// `None` without samples.
+    fn of(samples: &[Sample], idle: Option<&[Sample]>) -> Option<ShareSummary> {
+        let all = |of: &dyn Fn(&Sample) -> Option<f64>| {
+            let each = samples.iter().map(of).collect::<Option<Vec<f64>>>();
+            each.and_then(|each| Summary::of(&each))
+        };
+        let seconds = |sample: &Sample| sample.shares.elapsed.as_secs_f64().max(1e-9);
+        let percent = |sample: &Sample, cpu: Duration| cpu.as_secs_f64() * 100.0 / seconds(sample);
+        let counted = |of: &dyn Fn(&Counts) -> u64| {
+            all(&|sample| Some(of(sample.cost.as_ref()?.counts.as_ref()?) as f64))
+        };
+        let streamed =
+            |of: &dyn Fn(&Sample, Used) -> f64| all(&|sample| Some(of(sample, sample.shares.streams?)));
+        let ratios = |idle: &[Sample]| {
+            let pairs = samples.iter().zip(idle);
+            Summary::of(&pairs.map(|(beside, idle)| beside.rate / idle.rate.max(1e-9)).collect::<Vec<_>>())
+        };
+        Some(ShareSummary {
+            tool_cpu_percent: all(&|sample| Some(percent(sample, sample.shares.tool_cpu)))?,
+            client_cpu_percent: all(&|sample| Some(percent(sample, sample.cost.as_ref()?.client_cpu))),
+            server_cpu_percent: all(&|sample| Some(percent(sample, sample.cost.as_ref()?.server_cpu?))),
+            stream_cpu_percent: streamed(&|sample, used| percent(sample, used.cpu)),
+            stream_mib_per_s: streamed(&|sample, used| {
+                used.byte_count as f64 / f64::from(1 << 20) / seconds(sample)
+            }),
+            base_reads: counted(&|counts| counts.base_read_count),
+            base_read_kib: counted(&|counts| counts.base_read_bytes / 1024),
+            mdt_device_kib: counted(&|counts| counts.mdt_device_bytes / 1024),
+            ost_device_kib: counted(&|counts| counts.ost_device_bytes / 1024),
+            of_idle: idle.and_then(ratios),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let word = |summary: &Option<Summary>, digits: usize| {
+            summary.as_ref().map_or_else(|| "-".to_owned(), |summary| format!("{:.digits$}", summary.median))
+        };
+        let of_idle =
+            self.of_idle.as_ref().map(|ratio| format!("{:.2} ({:.0} %)", ratio.median, ratio.spread_percent));
+        format!(
+            "{:>5.0} {:>6} {:>7} {:>7} {:>9} {:>10} {:>8} {:>8} {:>10}  {}",
+            self.tool_cpu_percent.median,
+            word(&self.client_cpu_percent, 0),
+            word(&self.server_cpu_percent, 0),
+            word(&self.stream_cpu_percent, 0),
+            word(&self.stream_mib_per_s, 0),
+            word(&self.base_reads, 0),
+            word(&self.base_read_kib, 0),
+            word(&self.mdt_device_kib, 0),
+            word(&self.ost_device_kib, 0),
+            of_idle.unwrap_or_default(),
+        )
+    }
+}
+
+/// Heads of the table of shares, after the name.
+const SHARE_HEADS: &str =
+    " tool client servers streams  stream MiB/s  base reads  KiB  MDT dev KiB  OST dev KiB  of idle";
 
 /// Per operation: a name, or a block of data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -191,7 +286,7 @@ impl Summary {
 impl Report {
     pub fn new(name: &'static str, plan: &Plan, place: &Place, other: Option<&Place>) -> Report {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let is_tree = matches!(plan.kind, Kind::Walk | Kind::Move);
+        let is_tree = matches!(plan.kind, Kind::Walk | Kind::Beside | Kind::Move);
         Report {
             bench: name,
             kernel: kernel.trim().to_string(),
@@ -209,7 +304,24 @@ impl Report {
     }
 
     pub fn add(&mut self, samples: &[Samples]) {
-        self.figures.extend(samples.iter().filter_map(Figure::new));
+        let of_idle = |beside: &Samples| match beside.phase.act {
+            Act::Tool { tool, is_beside: true, .. } => samples.iter().find(|idle| match idle.phase.act {
+                Act::Tool { tool: other, is_beside, .. } => other == tool && !is_beside,
+                Act::Step(_) => false,
+            }),
+            _ => None,
+        };
+        let has_streams = samples.iter().any(|samples| of_idle(samples).is_some());
+        for of_phase in samples {
+            let Some(mut figure) = Figure::new(of_phase) else { continue };
+            if has_streams {
+                let idle = of_idle(of_phase);
+                figure.shares = ShareSummary::of(&of_phase.of_place, idle.map(|idle| &idle.of_place[..]));
+                figure.other_shares =
+                    ShareSummary::of(&of_phase.of_other, idle.map(|idle| &idle.of_other[..]));
+            }
+            self.figures.push(figure);
+        }
     }
 
     pub fn to_json(&self) -> Result<String> {
@@ -244,6 +356,18 @@ impl Report {
         for figure in &self.figures {
             line(figure.to_text());
         }
+        let shares = |figure: &Figure| {
+            let (place, other) = (figure.shares.clone(), figure.other_shares.clone());
+            let other = other.map(|shares| (format!("{}, other", figure.operation), shares));
+            place.map(|shares| (figure.operation.to_owned(), shares)).into_iter().chain(other)
+        };
+        let shares: Vec<_> = self.figures.iter().flat_map(shares).collect();
+        if !shares.is_empty() {
+            line(format!("\n{:<23} {SHARE_HEADS}", "% of one processor"));
+        }
+        for (name, shares) in shares {
+            line(format!("{name:<23} {}", shares.to_text()));
+        }
         text
     }
 }
@@ -277,7 +401,20 @@ impl Figure {
         let cost = CostSummary::of(&samples.of_place, samples.needed_bytes);
         let other_cost =
             other.as_ref().and_then(|_| CostSummary::of(&samples.of_other, samples.needed_bytes));
-        Some(Figure { operation, processes: samples.procs, unit, directory, other, ratio, cost, other_cost })
+        let processes = samples.procs;
+        let (shares, other_shares) = (None, None);
+        Some(Figure {
+            operation,
+            processes,
+            unit,
+            directory,
+            other,
+            ratio,
+            cost,
+            other_cost,
+            shares,
+            other_shares,
+        })
     }
 
     fn to_text(&self) -> String {

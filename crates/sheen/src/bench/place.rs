@@ -3,6 +3,7 @@
 use super::cost::Daemons;
 use super::plan::{Kind, Plan};
 use super::settings::{Applied, Settings};
+use super::tool;
 use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
@@ -10,10 +11,13 @@ use base::Rng;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const MIB: usize = 1 << 20;
 /// Directories in a directory of a tree, at most.
 const FAN_OUT: u32 = 16;
+/// Directory of the files that are streamed.
+const STREAMS: &str = "streams";
 
 pub struct Place {
     pub measured: PathBuf,
@@ -22,6 +26,8 @@ pub struct Place {
     /// In force while this is measured.
     pub settings: Option<Settings>,
     pub work: PathBuf,
+    /// The same directory as another mount shows it, through which streams are read.
+    pub measured_beside: Option<PathBuf>,
     /// What was made stays.
     pub is_kept: bool,
 }
@@ -41,7 +47,7 @@ impl Place {
         let is_free = |work: &PathBuf| !work.exists();
         let work = (0..).map(name).find(is_free).context("there is always one more number")?;
         fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
-        Ok(Place { measured, null_pid: None, settings: None, work, is_kept: false })
+        Ok(Place { measured, null_pid: None, settings: None, work, measured_beside: None, is_kept: false })
     }
 
     /// Who works for it now; after `--remount` these are others.
@@ -62,6 +68,19 @@ impl Place {
     /// The tree that is walked.
     pub fn tree(&self) -> PathBuf {
         self.work.join("tree")
+    }
+
+    /// The directory of the files that are streamed, as whoever streams them sees it.
+    pub fn streams_as_read(&self) -> PathBuf {
+        let top = self.measured_beside.as_ref().unwrap_or(&self.measured);
+        top.join(self.work.strip_prefix(&self.measured).unwrap_or(&self.work)).join(STREAMS)
+    }
+
+    /// The process of the mount that is only there for the streams.
+    pub fn stream_mount_pid(&self) -> Option<u32> {
+        let other = self.measured_beside.as_ref().and_then(|dir| Daemons::of(dir))?;
+        let is_own = self.daemons().is_none_or(|daemons| !daemons.is_client(other.client_pid()));
+        is_own.then(|| other.client_pid())
     }
 
     /// The file that is mapped.
@@ -86,6 +105,10 @@ impl Place {
             Kind::Ls => self.fill_directory(plan)?,
             Kind::Mmap => self.fill_mapped(plan)?,
             Kind::Walk | Kind::Move => self.fill_tree(plan)?,
+            Kind::Beside => {
+                self.fill_streams(plan)?;
+                self.fill_tree(plan)?;
+            }
             Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small => return Ok(()),
         }
         sys::write_pages(&self.work).with_context(|| format!("cannot sync {}", self.work.display()))
@@ -108,6 +131,27 @@ impl Place {
             file.write_all(&block)?;
         }
         Ok(file.sync_all()?)
+    }
+
+    /// A file for each reader, over all OSTs.
+    fn fill_streams(&self, plan: &Plan) -> Result<()> {
+        let dir = self.work.join(STREAMS);
+        fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        if self.daemons().is_some() {
+            let program = std::env::current_exe().context("cannot find this program")?;
+            tool::run(Command::new(program).args(["lfs", "setstripe", "-c", "-1"]).arg(&dir))?;
+        }
+        let block = mapped_block();
+        for index in 0..plan.beside_proc_count {
+            let path = dir.join(index.to_string());
+            let mut file =
+                File::create_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            for _ in 0..(plan.mib / plan.beside_proc_count).max(1) {
+                file.write_all(&block)?;
+            }
+            file.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Directories with `FAN_OUT` others in each, and files spread evenly over them, each with an xattr.

@@ -16,6 +16,8 @@ pub struct Plan {
     /// Of each file of a tree.
     pub file_bytes: u32,
     pub mib: u32,
+    /// Processes that stream beside walks, of `mib` together.
+    pub beside_proc_count: u32,
     pub remount: Option<String>,
     pub is_cold: bool,
     /// Entries to list are of several types.
@@ -39,6 +41,8 @@ pub enum Kind {
     Small,
     /// A tree that stays as it is, by tools.
     Walk,
+    /// The same, cold, with nothing beside it and beside streams.
+    Beside,
     /// A tree that is copied, by tools.
     Move,
 }
@@ -57,7 +61,12 @@ pub enum Act {
     /// Workers, side by side.
     Step(Step),
     /// A program of the system.
-    Tool { tool: Tool, is_cold: bool },
+    Tool {
+        tool: Tool,
+        is_cold: bool,
+        /// Readers stream meanwhile.
+        is_beside: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +177,7 @@ const SMALL: &[Phase] = &[
 ];
 
 const fn tool(name: &'static str, tool: Tool, is_cold: bool) -> Phase {
-    Phase { name, act: Act::Tool { tool, is_cold }, unit: Unit::OperationsPerSecond }
+    Phase { name, act: Act::Tool { tool, is_cold, is_beside: false }, unit: Unit::OperationsPerSecond }
 }
 
 const WALKS: &[Phase] = &[
@@ -182,6 +191,18 @@ const WALKS: &[Phase] = &[
     tool("du -s warm", Tool::Du, false),
     tool("rsync -an cold", Tool::Rsync, true),
     tool("rsync -an warm", Tool::Rsync, false),
+];
+
+const fn beside(name: &'static str, tool: Tool) -> Phase {
+    let act = Act::Tool { tool, is_cold: true, is_beside: true };
+    Phase { name, act, unit: Unit::OperationsPerSecond }
+}
+
+const BESIDE: &[Phase] = &[
+    tool("ls -lR idle", Tool::LsRecursive, true),
+    beside("ls -lR beside", Tool::LsRecursive),
+    tool("find %s%n idle", Tool::FindPrint, true),
+    beside("find %s%n beside", Tool::FindPrint),
 ];
 
 const MOVES: &[Phase] = &[
@@ -202,6 +223,7 @@ impl Kind {
             Kind::Mmap => "mmap",
             Kind::Small => "small",
             Kind::Walk => "walk",
+            Kind::Beside => "beside",
             Kind::Move => "move",
         }
     }
@@ -216,6 +238,7 @@ impl Kind {
             Kind::Mmap => MMAP,
             Kind::Small => SMALL,
             Kind::Walk => WALKS,
+            Kind::Beside => BESIDE,
             Kind::Move => MOVES,
         }
     }
@@ -223,7 +246,7 @@ impl Kind {
     /// Whether what was made before the first round serves all of them.
     pub fn has_fixture(self) -> bool {
         match self {
-            Kind::Ls | Kind::Mmap | Kind::Walk | Kind::Move => true,
+            Kind::Ls | Kind::Mmap | Kind::Walk | Kind::Beside | Kind::Move => true,
             Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small => false,
         }
     }
@@ -272,7 +295,15 @@ impl Plan {
 
     /// By what requests are divided: directories of a tree that is walked, operations otherwise.
     pub fn rpc_unit_count(&self, operation_count: u64) -> u64 {
-        if self.kind == Kind::Walk { u64::from(self.directory_count) } else { operation_count }
+        match self.kind {
+            Kind::Walk | Kind::Beside => u64::from(self.directory_count),
+            _ => operation_count,
+        }
+    }
+
+    fn tree(&self) -> String {
+        let Plan { file_count, file_bytes, directory_count, .. } = self;
+        format!("a tree of {file_count} files of {file_bytes} bytes in {directory_count} directories")
     }
 
     pub fn amount(&self) -> String {
@@ -283,10 +314,11 @@ impl Plan {
                 format!("{} files of each process in one directory", self.file_count)
             }
             Kind::Md | Kind::Ls | Kind::Small => format!("{} files", self.file_count),
-            Kind::Walk | Kind::Move => format!(
-                "a tree of {} files of {} bytes in {} directories",
-                self.file_count, self.file_bytes, self.directory_count
-            ),
+            Kind::Walk | Kind::Move => self.tree(),
+            Kind::Beside => {
+                let tree = self.tree();
+                format!("{tree}, {} readers of {} MiB together beside it", self.beside_proc_count, self.mib)
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Rounds: start workers, begin each phase at once, take the time of the slowest.
 
+use super::beside::{Readers, ShareMeter, Shares};
 use super::cost::{Cost, Meter};
 use super::make_cold;
 use super::place::Place;
@@ -8,7 +9,7 @@ use super::tool::{self, Paths};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// All rounds of one phase with one number of processes.
 pub struct Samples {
@@ -26,6 +27,7 @@ pub struct Sample {
     pub rate: f64,
     /// `None` when nobody can be asked.
     pub cost: Option<Cost>,
+    pub shares: Shares,
 }
 
 /// Does all rounds, one place after the other in each, so that what the machine does besides hits both.
@@ -65,7 +67,7 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
 
 fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
     match plan.kind {
-        Kind::Walk | Kind::Move => tool_round(plan, place),
+        Kind::Walk | Kind::Beside | Kind::Move => tool_round(plan, place),
         Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Ls | Kind::Mmap | Kind::Small => {
             round(plan, procs, place)
         }
@@ -84,7 +86,7 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
         for worker in &mut workers {
             worker.expect_ready()?;
         }
-        samples.push(measure(plan, place, &phase, || {
+        samples.push(measure(plan, place, &phase, None, || {
             workers.iter_mut().try_for_each(Worker::begin)?;
             workers.iter_mut().map(Worker::expect_done).sum()
         })?);
@@ -103,9 +105,10 @@ fn tool_round(plan: &Plan, place: &Place) -> Result<Vec<Sample>> {
     let paths = Paths::new(&place.work, place.tree())?;
     let mut samples = Vec::new();
     for phase in plan.phases() {
-        let Act::Tool { tool, .. } = phase.act else { continue };
+        let Act::Tool { tool, is_beside, .. } = phase.act else { continue };
+        let readers = is_beside.then(|| Readers::start(plan, place)).transpose()?;
         let perform = || tool::run(&mut tool.command(&paths)).map(|()| u64::from(plan.file_count));
-        samples.push(measure(plan, place, &phase, perform)?);
+        samples.push(measure(plan, place, &phase, readers.as_ref(), perform)?);
     }
     Ok(samples)
 }
@@ -115,6 +118,7 @@ fn measure(
     plan: &Plan,
     place: &Place,
     phase: &Phase,
+    readers: Option<&Readers>,
     perform: impl FnOnce() -> Result<u64>,
 ) -> Result<Sample> {
     if plan.is_cold_before(phase.act) {
@@ -125,13 +129,13 @@ fn measure(
     }
     let settings = place.apply_settings()?;
     let meter = Meter::start(place.daemons());
-    let started = Instant::now();
+    let shares = ShareMeter::start(readers)?;
     let amount = perform()?;
-    let elapsed = started.elapsed();
+    let shares = shares.stop()?;
     let operation_count = phase.operation_count(amount);
     let cost = meter.and_then(|meter| meter.stop(operation_count, plan.rpc_unit_count(operation_count)));
     drop(settings);
-    Ok(Sample { rate: rate(phase.unit, amount, elapsed), cost })
+    Ok(Sample { rate: rate(phase.unit, amount, shares.elapsed), cost, shares })
 }
 
 pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {

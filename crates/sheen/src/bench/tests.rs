@@ -25,7 +25,9 @@ fn common(words: &[&str]) -> Common {
         | What::Ls(options) => options.common,
         What::Mmap(options) => options.common,
         What::Tree(options) => options.common,
-        What::Fill(_) | What::Worker(_) | What::NullMount(_) => panic!("that measures nothing"),
+        What::Fill(_) | What::Worker(_) | What::Reader(_) | What::NullMount(_) => {
+            panic!("that measures nothing")
+        }
     }
 }
 
@@ -119,6 +121,9 @@ fn one_side_is_compared_with_one_thing() {
     assert!(refused(&["mmap", "/tmp", "--compare", "/tmp", "--params", "a=1"]));
     assert!(refused(&["tree", "/tmp", "--procs", "2"]), "walks are of one process");
     assert!(!refused(&["mmap", "/tmp", "--params", "a=1"]));
+    assert!(refused(&["tree", "/tmp", "--beside-procs", "2"]), "nothing is streamed");
+    assert!(refused(&["tree", "/tmp", "--beside-mib", "9", "--small"]));
+    assert!(!refused(&["tree", "/tmp", "--beside-mib", "9", "--beside-procs", "3", "--beside-dir", "/"]));
 }
 
 #[test]

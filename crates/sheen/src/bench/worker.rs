@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
 /// How a worker is started; only by ourselves.
 #[derive(Clone, Debug, Args)]
@@ -279,12 +279,12 @@ fn move_blocks(file: &File, offsets: &[u64], is_write: bool) -> std::io::Result<
 }
 
 /// The part of a buffer with room for it that O_DIRECT takes anywhere.
-fn aligned(buffer: &mut [u8]) -> Result<&mut [u8]> {
+pub fn aligned(buffer: &mut [u8]) -> Result<&mut [u8]> {
     let start = buffer.as_ptr().align_offset(BLOCK as usize);
     buffer.get_mut(start..start + MIB as usize).context("the buffer has room for its alignment")
 }
 
-fn stream_options(is_direct: bool) -> OpenOptions {
+pub fn stream_options(is_direct: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(if is_direct { libc::O_DIRECT } else { 0 });
     options

@@ -1,4 +1,4 @@
-use super::{Counts, Daemons, Meter, Row, read_sizes, rows};
+use super::{Counts, Daemons, Meter, Row, read_sizes, rows, value};
 use crate::sys;
 use std::path::Path;
 use std::time::Duration;
@@ -31,9 +31,20 @@ fn what_was_set_to_zero_meanwhile_is_not_counted_below_zero() {
         requests: [("ost_read".to_owned(), count)].into(),
         reads_by_pages: [(256, count)].into(),
         read_bytes: count,
+        base_read_count: count,
+        base_read_bytes: count,
+        mdt_device_bytes: count,
+        ost_device_bytes: count,
     };
     assert_eq!(counts(5).since(&counts(2)), counts(3));
     assert_eq!(counts(1).since(&counts(2)), Counts::default());
+}
+
+#[test]
+fn a_number_is_found_under_its_whole_name() {
+    let text = "base_reads                185\nbase_read_bytes           758000\n";
+    assert_eq!((value(text, "base_reads"), value(text, "base_read_bytes")), (185, 758_000));
+    assert_eq!(value(text, "base"), 0);
 }
 
 #[test]

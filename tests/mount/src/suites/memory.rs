@@ -1,0 +1,178 @@
+//! What stays in memory: rows, whatever streams beside them.
+
+use std::fs;
+use std::io::{Read as _, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::Value;
+
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, note, wait_until};
+use crate::cluster::{Cluster, Shape};
+use crate::load::Stop;
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "memory", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "rows_stay_beside_streams", seconds: 200, run: beside_streams },
+    Case { name: "the_bench_walks_beside_streams", seconds: 200, run: bench_beside },
+];
+
+const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
+const DIRECTORY_COUNT: usize = 60;
+const FILE_COUNT: usize = 3000;
+const STREAM_MIB: usize = 48;
+const MIB: usize = 1 << 20;
+/// A checkpoint begins after 64 MiB at the latest.
+const LOGGED_BYTES: usize = 60_000;
+const LOGGED_COUNT: usize = 2 * 80 * MIB / LOGGED_BYTES;
+
+/// Files spread over directories of one tree, which lies on both MDTs.
+fn make_tree(context: &Context, tree: &Path) -> Result<()> {
+    fs::create_dir(tree)?;
+    for number in 0..DIRECTORY_COUNT {
+        let directory = tree.join(format!("d{number}"));
+        context.mkdir_on((number % 2) as u16, &directory)?;
+        for file in (number..FILE_COUNT).step_by(DIRECTORY_COUNT) {
+            fs::write(directory.join(format!("file{file}")), b"")?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks at all files; -> how many there are.
+fn walk(tree: &Path) -> Result<usize> {
+    let mut count = 0;
+    for directory in fs::read_dir(tree)? {
+        for entry in fs::read_dir(directory?.path())? {
+            fs::symlink_metadata(entry?.path())?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// What all targets have read of the files with their rows.
+fn base_reads(cluster: &Cluster) -> Result<u64> {
+    let said = cluster.sheen(&["lctl", "get_param", "-n", "osd-local.*.metadata_cache_stats"])?;
+    let row = |line: &str| line.strip_prefix("base_reads ")?.trim().parse::<u64>().ok();
+    let counts: Vec<u64> = said.lines().filter_map(row).collect();
+    expect(!counts.is_empty(), &format!("nothing is counted: {said}"))?;
+    Ok(counts.iter().sum())
+}
+
+/// A walk through a mount that knows nothing; -> how often rows were read of the base for it.
+fn reads_of_cold_walk(cluster: &Cluster, name: &str) -> Result<u64> {
+    let point = cluster.mount_again(name)?;
+    let before = base_reads(cluster)?;
+    expect_eq(walk(&point.join("tree"))?, FILE_COUNT, "files of the tree")?;
+    let reads = base_reads(cluster)? - before;
+    cluster.unmount(&point)?;
+    Ok(reads)
+}
+
+/// Reads a file past the page cache until it is told to stop, and counts how often it came to the end.
+fn stream(path: &Path, stop: &Stop, passes: &AtomicU64) -> Result<()> {
+    let mut file = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+    let mut buffer = vec![0; MIB + 4096];
+    let start = buffer.as_ptr().align_offset(4096);
+    let block = buffer.get_mut(start..start + MIB).context("room for the alignment")?;
+    while !stop.is_over() {
+        match file.read(block)? {
+            0 => {
+                passes.fetch_add(1, Ordering::SeqCst);
+                file.rewind()?;
+            }
+            byte_count => expect(block[..byte_count].iter().all(|byte| *byte == 7), "other bytes")?,
+        }
+    }
+    Ok(())
+}
+
+/// Changes rows until more was logged than each MDT keeps out of its base.
+fn write_log(tree: &Path) -> Result<()> {
+    for number in 0..LOGGED_COUNT {
+        let directory = tree.join(format!("d{}", number % 2));
+        sys::set_xattr(&directory, "user.large", &vec![number as u8; LOGGED_BYTES], 0)?;
+    }
+    Ok(())
+}
+
+/// After a restart rows are read once; then a client that walks a tree has none read again, also while OSTs stream.
+fn beside_streams(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    cluster.up()?;
+    make_tree(context, &cluster.mount.join("tree"))?;
+    let file = cluster.mount.join("streamed");
+    context.set_stripes(&file, 2, "1M")?;
+    fs::write(&file, vec![7; STREAM_MIB * MIB])?;
+    write_log(&cluster.mount.join("tree"))?;
+    cluster.down()?;
+    cluster.up()?;
+    let first = reads_of_cold_walk(&cluster, "first")?;
+    expect(first > 0, "after a restart nothing is in memory: the counter is not of the base")?;
+    let (stop, passes) = (Stop::default(), AtomicU64::new(0));
+    let (idle, beside) = std::thread::scope(|scope| -> Result<(u64, u64)> {
+        let idle = reads_of_cold_walk(&cluster, "idle")?;
+        let reader = scope.spawn(|| stream(&file, &stop, &passes));
+        let measured = (|| -> Result<u64> {
+            let has_read = |more: u64| {
+                let from = passes.load(Ordering::SeqCst);
+                wait_until(Duration::from_secs(60), "the file is read again", || {
+                    expect(!reader.is_finished(), "the reader has ended")?;
+                    Ok(passes.load(Ordering::SeqCst) >= from + more)
+                })
+            };
+            // What OSTs need to know of their objects comes with the first pass.
+            has_read(1)?;
+            let beside = reads_of_cold_walk(&cluster, "beside")?;
+            has_read(1)?;
+            Ok(beside)
+        })();
+        stop.now();
+        reader.join().map_err(|_| anyhow!("the reader panicked"))?.context("the stream")?;
+        Ok((idle, measured?))
+    })?;
+    note(&format!("reads of the base: {first} after a restart, {idle} idle, {beside} beside a stream"));
+    expect(beside <= idle, &format!("{beside} reads of the base beside a stream, {idle} when idle"))?;
+    expect(idle < first, &format!("{idle} reads of the base for what was read before with {first}"))?;
+    cluster.down().map(drop)
+}
+
+/// `sheen bench tree --beside-mib` streams through a mount of its own, and tells what both cost.
+fn bench_beside(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    cluster.up()?;
+    let other = cluster.mount_again("other")?;
+    let (mount, other) = (cluster.mount.to_string_lossy(), other.to_string_lossy());
+    let sizes = ["--files", "600", "--dirs", "30", "--bytes", "0", "-n", "1"];
+    let streams = ["--beside-mib", "16", "--beside-procs", "2", "--beside-dir", &other];
+    let command = [&["bench", "tree", &mount, "--json"], &sizes[..], &streams[..]].concat();
+    let report: Value = serde_json::from_str(&cluster.sheen(&command)?)?;
+    let figures = report.get("figures").and_then(Value::as_array).context("figures")?;
+    expect_eq(figures.len(), 4, "two walks, idle and beside streams")?;
+    let median = |figure: &Value, name: &str| {
+        figure.pointer(&format!("/shares/{name}/median")).and_then(Value::as_f64)
+    };
+    for pair in figures.chunks(2) {
+        let [idle, beside] = pair else { continue };
+        for name in ["tool_cpu_percent", "client_cpu_percent", "server_cpu_percent", "base_reads"] {
+            expect(median(idle, name).is_some(), &format!("no {name} in {idle}"))?;
+            expect(median(beside, name).is_some(), &format!("no {name} in {beside}"))?;
+        }
+        expect(median(beside, "base_reads") <= median(idle, "base_reads"), &format!("{idle} {beside}"))?;
+        for name in ["stream_mib_per_s", "stream_cpu_percent", "of_idle"] {
+            expect(median(beside, name).is_some_and(|value| value > 0.0), &format!("no {name} in {beside}"))?;
+            expect_eq(median(idle, name), None, name)?;
+        }
+    }
+    expect_eq(crate::case::names(&cluster.mount)?, Vec::<String>::new(), "what is left over")?;
+    cluster.down().map(drop)
+}
