@@ -26,6 +26,7 @@ mod ops;
 mod pages;
 mod recovery;
 mod state;
+mod whole;
 
 pub use ahead::{ReadAheadBounds, ReadAheadStats};
 pub use call::{

@@ -13,6 +13,7 @@ use crate::nodes::Nodes;
 use crate::operator::{Bulk, History, IdleLockBounds};
 use crate::pages::{PageCallId, PageTraffic};
 use crate::stats::{Stats, TargetStats};
+use crate::whole::Passages;
 use base::{
     ClusterConfig, Duration, Fid, LockId, Now, ObjectId, OpenHandle, Status, TargetId, TargetKind, Time,
     Transno, limits,
@@ -129,6 +130,8 @@ pub(crate) struct State {
     pub(crate) to_revoke: Vec<(TargetId, LockId)>,
     /// What no OST has yet.
     pub(crate) dirty: Dirty,
+    /// Who moves data of a file just now.
+    pub(crate) passages: Passages,
     /// What was fetched for more than one read.
     pub(crate) ahead: Ahead,
     /// Calls with pages, and pages on their way out of the kernel.
@@ -189,6 +192,7 @@ impl State {
             revocations: BTreeMap::new(),
             to_revoke: Vec::new(),
             dirty: Dirty::default(),
+            passages: Passages::default(),
             ahead: Ahead::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),

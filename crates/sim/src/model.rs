@@ -218,7 +218,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// A write: fewer bytes than it was asked for.
+    /// A write: so many bytes, fewer than it was asked for.
     Written(u64),
     Error(i32),
     /// A node was made, or opened.

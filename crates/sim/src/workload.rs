@@ -27,6 +27,10 @@ pub struct Workload<'a> {
     pub storm: Option<&'a Path>,
     /// Clients that cannot reach an MDT: what needs it would wait to the end of the cut.
     pub cut_off: &'a BTreeSet<usize>,
+    /// Some OSTs are full and others are not.
+    pub is_partly_full: bool,
+    /// Nothing has happened yet.
+    pub is_first: bool,
     pub mdt_count: u16,
     pub busy_slots: Vec<(usize, usize)>,
 }
@@ -175,7 +179,18 @@ impl Workload<'_> {
     }
 
     fn draw(&mut self, client: usize) -> Op {
+        // Else few files have several objects.
+        if self.is_first && self.rng.one_in(2) {
+            let layout = 1 + self.rng.below(LAYOUT_COUNT as u64 - 1) as usize;
+            return Op::Setstripe { path: Path::new(), layout };
+        }
         let open = self.open_slot(client);
+        if let Some(slot) = open
+            && self.is_partly_full
+            && self.rng.one_in(2)
+        {
+            return self.read_or_write(slot);
+        }
         if let Some(slot) = open
             && self.cut_off.contains(&client)
         {
@@ -287,7 +302,19 @@ impl Workload<'_> {
         }
     }
 
+    /// A write over several objects, most likely.
+    fn long_write(&mut self, slot: usize) -> Op {
+        let (fill, byte_count) = (self.rng.below(256) as u8, 30_000 + self.rng.below(120_000));
+        match self.rng.below(4) {
+            0 => Op::Append { slot, byte_count, fill },
+            _ => Op::Write { slot, offset: self.offset().min(FILE_BYTES_MAX - byte_count), byte_count, fill },
+        }
+    }
+
     fn read_or_write(&mut self, slot: usize) -> Op {
+        if self.is_partly_full && slot < FIRST_READING_SLOT && self.rng.one_in(2) {
+            return self.long_write(slot);
+        }
         let fill = self.rng.below(256) as u8;
         match self.rng.below(14) {
             _ if slot >= FIRST_READING_SLOT => {

@@ -110,9 +110,10 @@ pub struct World {
     pub lost_at: Time,
     /// A name that everybody is at, and for how many more rounds.
     storm: Option<(Path, u64)>,
-    is_full: bool,
+    /// OSTs whose disks are.
+    full: BTreeSet<TargetId>,
     /// At some time in this round.
-    was_full: bool,
+    was_full: BTreeSet<TargetId>,
     started: usize,
     round: Vec<Done>,
     next_client: u128,
@@ -168,8 +169,8 @@ impl World {
             is_doubtful: false,
             lost_at: Time::ZERO,
             storm: None,
-            is_full: false,
-            was_full: false,
+            full: BTreeSet::new(),
+            was_full: BTreeSet::new(),
             started: 0,
             round: Vec::new(),
             next_client: 1,
@@ -274,9 +275,9 @@ impl World {
 
     fn run_round(&mut self) {
         self.round.clear();
-        self.was_full = self.is_full;
+        self.was_full = self.full.clone();
         self.plan_faults();
-        self.was_full |= self.is_full;
+        self.was_full.extend(&self.full);
         let mut busy_slots = Vec::new();
         let open = self.open_slots();
         let cut_off = self.cut_off_seats();
@@ -302,6 +303,9 @@ impl World {
                 hot: hot.as_ref().filter(|(holder, _)| *holder != seat).map(|(_, path)| path),
                 written,
                 storm: storm.as_ref(),
+                is_partly_full: !self.full.is_empty()
+                    && self.full.len() < usize::from(self.options.ost_count),
+                is_first: self.started == 0,
                 mdt_count: self.options.mdt_count,
                 busy_slots: std::mem::take(&mut busy_slots),
             };
@@ -375,10 +379,7 @@ impl World {
         self.trace(|| "everything heals".to_string());
         let loss = std::mem::replace(&mut self.loss_one_in, 0);
         self.cut.clear();
-        self.is_full = false;
-        for server in self.servers.values() {
-            server.objects.set_low(false);
-        }
+        self.fill_disks(BTreeSet::new());
         self.wire.retain(|_, event| {
             !matches!(event, Event::Heal(_) | Event::Crash(..) | Event::Evict(..) | Event::Blackout(..))
         });

@@ -10,6 +10,7 @@ use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size,
 use crate::ops::open::be_writer;
 use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::state::State;
+use crate::whole::{Movement, pass};
 use base::layout::Piece;
 use base::{Duration, Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
@@ -288,12 +289,16 @@ pub(crate) async fn read_file(
         // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
         let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
-        if let Plan::Windowed { now, ahead } = plan {
-            begin_now(ctx, file, *now, &pins);
-            begin_ahead(ctx, file, *now, ahead);
-        }
         let is_windowed = matches!(plan, Plan::Windowed { .. });
-        let result = read_pieces(ctx, file, extent, (&pieces, &pins), (end_here, is_windowed)).await;
+        let reading = async {
+            if let Plan::Windowed { now, ahead } = plan {
+                begin_now(ctx, file, *now, &pins);
+                begin_ahead(ctx, file, *now, ahead);
+            }
+            read_pieces(ctx, file, extent, (&pieces, &pins), (end_here, is_windowed)).await
+        };
+        let is_long = pieces.len() > 1;
+        let result = pass(ctx, Movement { fid: file.fid, extent, is_write: false, is_long }, reading).await;
         let is_again = match &result {
             Ok(read) => read.is_overtaken && tries < TRY_COUNT_MAX,
             Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
@@ -481,7 +486,7 @@ fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
     })
 }
 
-/// Returns how many bytes were written: fewer where a target that has the rest is full.
+/// Returns how many bytes were written: fewer where a target has no room for what comes next.
 pub(crate) async fn write_file(
     ctx: &Ctx,
     file: &File,
@@ -496,6 +501,7 @@ pub(crate) async fn write_file(
     check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
     let mut tries = 0;
+    let mut tried_bytes = 0;
     loop {
         be_writer_of(ctx, file, lock_use).await?;
         let has_room = may_wait && make_room(ctx, file, &pieces).await;
@@ -530,13 +536,15 @@ pub(crate) async fn write_file(
             return Ok(extent.byte_count());
         }
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
-        let result = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
+        let (sent_bytes, result) = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
+        // What a try before this one has written is there too.
+        tried_bytes = sent_bytes.max(tried_bytes);
         let is_again =
             result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
         unpin_all(ctx, pins);
         if !is_again {
-            note_written(ctx, file, result.as_ref().map(|(_, written)| written).ok());
-            return result.map(|(written_bytes, _)| written_bytes);
+            note_written(ctx, file, result.as_ref().ok());
+            return short_or(tried_bytes, result.map(drop));
         }
         tries += 1;
     }
@@ -630,10 +638,17 @@ async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<()> 
     be_writer(ctx, file.fid).await
 }
 
-/// Piece after piece: who is told that a part was written may rely on that being the first part, and on the file not ending behind
-/// it. So none of it is sent before those in front of it have arrived. Few writes have more than one.
+/// How many bytes a write tells that may have ended early: an error for want of room is told only where nothing was written.
+fn short_or(written_bytes: u64, result: Outcome<()>) -> Outcome<u64> {
+    match result {
+        Err(Status::NoSpace | Status::TooBig) if written_bytes > 0 => Ok(written_bytes),
+        result => result.map(|()| written_bytes),
+    }
+}
+
+/// Sends what no other call of this client must see in parts.
 ///
-/// Returns how many bytes were written, all unless a target is full, and what a single piece's answer told.
+/// Returns how many bytes were written, up to the first piece that was refused, and what a single piece's answer told.
 async fn write_pieces(
     ctx: &Ctx,
     file: &File,
@@ -641,12 +656,27 @@ async fn write_pieces(
     pieces: &[Piece],
     data: &Bytes,
     pins: &BTreeMap<u32, Pin>,
-) -> Outcome<(u64, Option<Written>)> {
+) -> (u64, Outcome<Option<Written>>) {
+    let is_long = pieces.len() > 1;
+    let movement = Movement { fid: file.fid, extent, is_write: true, is_long };
+    pass(ctx, movement, send_pieces(ctx, file, extent, pieces, data, pins)).await
+}
+
+/// Piece after piece: who is told that a part was written relies on that being the first part, and on the file not ending
+/// behind it. So none is sent before those in front of it have arrived. Few writes have more than one.
+async fn send_pieces(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    pieces: &[Piece],
+    data: &Bytes,
+    pins: &BTreeMap<u32, Pin>,
+) -> (u64, Outcome<Option<Written>>) {
     let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
     let mut results = Vec::with_capacity(pieces.len());
     let mut written_bytes = 0;
     for piece in pieces {
-        let pin = pins.get(&piece.stripe).ok_or(Status::Io)?;
+        let Some(pin) = pins.get(&piece.stripe) else { return (written_bytes, Err(Status::Io)) };
         let at = (piece.file_offset_bytes - extent.start) as usize;
         let part = data.slice(at..at + piece.object_extent.byte_count() as usize);
         let request = OstRequest::Write {
@@ -665,10 +695,7 @@ async fn write_pieces(
         }
         written_bytes += piece.object_extent.byte_count();
     }
-    match note_write(ctx, file.fid, before, results) {
-        Err(Status::NoSpace) if written_bytes > 0 => Ok((written_bytes, None)),
-        result => result.map(|written| (written_bytes, written)),
-    }
+    (written_bytes, note_write(ctx, file.fid, before, results))
 }
 
 /// The same as `note_results`; what a single write told of its object, if no other change of the file has begun or ended since
@@ -755,12 +782,13 @@ async fn append_locked(
     }
     check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
-    let result = write_pieces(ctx, file, extent, &pieces, data, pins).await;
+    let (written_bytes, result) = write_pieces(ctx, file, extent, &pieces, data, pins).await;
+    let result = short_or(written_bytes, result.map(drop));
     // Refused for its lock, a single piece was not executed.
     if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {
         *tried_at = Some(size_bytes);
     }
-    result.map(|(written_bytes, _)| Extent::at(size_bytes, written_bytes))
+    result.map(|written_bytes| Extent::at(size_bytes, written_bytes))
 }
 
 /// Changes an extent of a file (fallocate) under write locks.

@@ -9,6 +9,7 @@ mod pages;
 mod posix;
 mod read_ahead;
 mod recovery;
+mod short_writes;
 mod sizes;
 mod small_files;
 mod striped;

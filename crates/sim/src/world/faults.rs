@@ -30,15 +30,33 @@ impl World {
         if weather.has_crashes && weather.has_deaths && self.rng.one_in(self.options.blackout_one_in) {
             self.plan_blackout(&ids);
         }
-        if weather.has_full_disks && self.are_osts_up() && (self.is_full || self.rng.one_in(40)) {
-            self.is_full = !self.is_full;
-            self.count("disk full");
-            let is_full = self.is_full;
-            self.trace(|| format!("disks full: {is_full}"));
-            for server in self.servers.values() {
-                server.objects.set_low(self.is_full);
-            }
+        if weather.has_full_disks && self.are_osts_up() {
+            self.plan_full_disks();
         }
+    }
+
+    /// For some rounds those of all OSTs, or of one of them, which writes over several objects meet in their middle.
+    fn plan_full_disks(&mut self) {
+        if !self.full.is_empty() {
+            if self.rng.one_in(4) {
+                self.fill_disks(BTreeSet::new());
+            }
+        } else if self.rng.one_in(40) {
+            let mut osts: Vec<TargetId> = self.servers.keys().copied().collect();
+            osts.retain(|id| id.kind == TargetKind::Ost);
+            let one = if self.rng.one_in(4) { None } else { self.rng.pick(&osts).copied() };
+            self.count(if one.is_some() { "disk of one OST full" } else { "disks full" });
+            self.fill_disks(one.map_or_else(|| osts.into_iter().collect(), |id| BTreeSet::from([id])));
+        }
+    }
+
+    /// These are full from now on, and no others.
+    pub(super) fn fill_disks(&mut self, full: BTreeSet<TargetId>) {
+        for server in self.servers.values() {
+            server.objects.set_low(full.contains(&server.id));
+        }
+        self.trace(|| format!("disks full: {full:?}"));
+        self.full = full;
     }
 
     /// An operator throws a client out, often one that does not answer just then and goes on not knowing it.
@@ -106,12 +124,7 @@ impl World {
             server.kill();
             self.count("process killed");
         }
-        if self.is_full {
-            self.is_full = false;
-            for server in self.servers.values() {
-                server.objects.set_low(false);
-            }
-        }
+        self.fill_disks(BTreeSet::new());
         self.trace(|| format!("{id} dies (power failure: {is_power})"));
         self.wire.retain(|_, event| !matches!(event, Event::Sync(of) if *of == id));
         let down = match self.rng.below(4) {

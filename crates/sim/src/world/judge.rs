@@ -1,7 +1,9 @@
 //! The judge of a round: some order of its operations must explain what all of them told.
 
 use super::*;
-use crate::model::{EINVAL, Stat};
+use crate::model::{EINVAL, ENOSPC, Stat};
+use base::{Extent, Layout};
+use mds::rows;
 
 impl World {
     /// What is about to be written is not what was synced any more.
@@ -63,9 +65,9 @@ impl World {
             return;
         }
         let round = std::mem::take(&mut self.round);
-        let round: Vec<Done> = round.into_iter().map(|done| self.as_written(done)).collect();
-        let ops: Vec<&Done> = round.iter().filter(|done| !self.is_refused_for_space(done)).collect();
-        let candidates = explain(&self.candidates, &ops, self.started * 10);
+        let ops: Vec<&Done> = round.iter().collect();
+        let room = self.room_for(&ops);
+        let candidates = explain(&self.candidates, &ops, &room, self.started * 10);
         match candidates.first() {
             Some(model) => {
                 self.model = model.clone();
@@ -79,26 +81,18 @@ impl World {
         }
     }
 
-    /// Where disks are full a write may end early: then it is one of so many bytes, and the file has none of the others.
-    fn as_written(&self, mut done: Done) -> Done {
-        let (Op::Write { byte_count, .. } | Op::Append { byte_count, .. }) = &mut done.op else {
-            return done;
-        };
-        if let Some(Told::Written(written)) = done.outcome
-            && self.was_full
-            && (1..*byte_count).contains(&written)
-        {
-            *byte_count = written;
-            done.outcome = Some(Told::Done);
+    /// What is to know of those that were refused for want of space.
+    fn room_for(&self, ops: &[&Done]) -> Room {
+        let mut room = Room { full: self.was_full.clone(), layouts: BTreeMap::new() };
+        if ops.iter().any(|done| done.written_before_refusal().is_some()) {
+            let mdts = self.servers.values().filter(|server| server.id.kind == TargetKind::Mdt);
+            let rows = mdts.flat_map(|server| server.meta.rows());
+            let inodes = rows.filter(|((table, _), _)| *table == rows::INODES);
+            let inodes = inodes.filter_map(|(_, value)| rows::decode::<rows::Inode>(&value).ok());
+            let layouts = inodes.filter_map(|inode| Some((inode.attr.fid.inode_number(), inode.layout?)));
+            room.layouts = layouts.collect();
         }
-        done
-    }
-
-    /// A full disk may refuse what consumes, and nothing else may have happened then.
-    pub(super) fn is_refused_for_space(&self, done: &Done) -> bool {
-        self.was_full
-            && done.outcome == Some(Told::Error(crate::model::ENOSPC))
-            && matches!(done.op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. })
+        room
     }
 
     pub(super) fn explain_one(&self, done: &Done) -> String {
@@ -130,6 +124,62 @@ impl World {
     }
 }
 
+impl Done {
+    /// For a write that was not wholly done since a disk was full: how many bytes were.
+    fn written_before_refusal(&self) -> Option<u64> {
+        match (&self.op, &self.outcome) {
+            (Op::Write { .. } | Op::Append { .. }, Some(Told::Error(ENOSPC))) => Some(0),
+            (_, Some(Told::Written(byte_count))) => Some(*byte_count),
+            _ => None,
+        }
+    }
+
+    /// What it has done: a short write is one of fewer bytes, and nothing else.
+    fn effect(&self) -> Op {
+        let mut op = self.op.clone();
+        if let Op::Write { byte_count, .. } | Op::Append { byte_count, .. } = &mut op {
+            *byte_count = self.written_before_refusal().unwrap_or(*byte_count);
+        }
+        op
+    }
+}
+
+/// Where there was none in a round.
+#[derive(Default)]
+struct Room {
+    full: BTreeSet<TargetId>,
+    /// By node, of files; empty unless somebody was refused.
+    layouts: BTreeMap<u64, Layout>,
+}
+
+impl Room {
+    /// Whether a write may have ended where it did: what comes next belongs to another object, or is the first of all, and that
+    /// object's OST was full.
+    fn has_refused(&self, model: &Model, done: &Done) -> bool {
+        let Some(written) = done.written_before_refusal() else { return false };
+        let (Op::Write { slot, .. } | Op::Append { slot, .. }) = done.op else { return false };
+        let Some(ino) = model.handles.get(&(done.client, slot)) else { return false };
+        let inode = model.inode(*ino);
+        let Content::File(data) = &inode.content else { return false };
+        let (start, byte_count) = match done.op {
+            Op::Write { offset, byte_count, .. } => (offset, byte_count),
+            Op::Append { byte_count, .. } => (data.len() as u64, byte_count),
+            _ => return false,
+        };
+        if done.outcome == Some(Told::Written(0)) {
+            return false;
+        }
+        // An MDT that has just lost power may not know the file yet.
+        let Some(layout) = inode.node.and_then(|node| self.layouts.get(&node)) else {
+            return !self.full.is_empty();
+        };
+        layout.pieces(Extent::at(start, byte_count)).iter().any(|piece| {
+            let ost = layout.stripe(piece.stripe).map(|stripe| TargetId::ost(stripe.ost));
+            piece.file_offset_bytes == start + written && ost.is_some_and(|ost| self.full.contains(&ost))
+        })
+    }
+}
+
 /// Whether the operation is a rename that may have walked to its directories before another rename and have named them
 /// after it: then it moved a directory below itself, although no order of the two says so.
 fn is_below_itself(ops: &[&Done], index: usize) -> bool {
@@ -150,7 +200,7 @@ fn told_between(ops: &[&Done], index: usize, model: &Model) -> Option<Told> {
     let size = data.len() as u64;
     let is_of_file = |client: usize, slot: usize| model.handles.get(&(client, slot)) == Some(ino);
     let others = ops.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
-    let mut sizes_after = others.filter_map(|other| match other.op {
+    let mut sizes_after = others.filter_map(|other| match other.effect() {
         Op::Write { slot, offset, byte_count, .. } if is_of_file(other.client, slot) => {
             Some(offset + byte_count)
         }
@@ -164,7 +214,7 @@ fn told_between(ops: &[&Done], index: usize, model: &Model) -> Option<Told> {
 
 /// All models that some order of the operations leads to. Operations whose sets have met are merged, so this is a
 /// search over sets of operations and not over their orders.
-fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
+fn explain(models: &[Model], ops: &[&Done], room: &Room, first_ino: usize) -> Vec<Model> {
     let mut by_set: BTreeMap<u32, Vec<Model>> = BTreeMap::from([(0, models.to_vec())]);
     let all = (1_u32 << ops.len()) - 1;
     while let Some((set, models)) = by_set.pop_first() {
@@ -179,13 +229,20 @@ fn explain(models: &[Model], ops: &[&Done], first_ino: usize) -> Vec<Model> {
             let told = done.outcome.as_ref();
             let may_miss = is_disturbed && told.is_some_and(|told| done.op.may_miss(told))
                 || told == Some(&Told::Error(EINVAL)) && is_below_itself(ops, index);
+            let effect = done.effect();
             for model in &models {
                 let mut next = model.clone();
-                if !may_miss {
+                if let Some(written) = done.written_before_refusal() {
+                    let is_right = room.has_refused(model, done)
+                        && (written == 0 || next.apply(done.client, &effect).is_ok());
+                    if !is_right {
+                        continue;
+                    }
+                } else if !may_miss {
                     next.prepare(first_ino + index);
                     let between = told_between(ops, index, model);
                     let told = between.as_ref().or(done.outcome.as_ref());
-                    if !told.is_some_and(|told| next.explains(done.client, &done.op, told)) {
+                    if !told.is_some_and(|told| next.explains(done.client, &effect, told)) {
                         continue;
                     }
                     next.prepare(0);

@@ -12,7 +12,7 @@ fn operations_that_may_miss_do_not_multiply_the_states() {
     round.extend((0..7).map(|_| told(Op::Stat { path: path.clone() })));
     assert!(round[1].op.may_miss(&Told::Error(ENOENT)));
     let ops: Vec<&Done> = round.iter().collect();
-    assert_eq!(explain(std::slice::from_ref(&model), &ops, 10), [model]);
+    assert_eq!(explain(std::slice::from_ref(&model), &ops, &Room::default(), 10), [model]);
 }
 
 /// The directory into which it goes was found under another name, which it gave up for the name of what goes into it.
@@ -30,8 +30,8 @@ fn a_rename_between_the_steps_of_another_may_put_a_directory_below_itself() {
     let rename = |from, to, flags| Op::Rename { from: path(from), to: path(to), flags };
     let below = Done { client: 0, op: rename("a", "b/c", 0), outcome: Some(Told::Error(EINVAL)) };
     let exchange = Done { client: 1, op: rename("b", "a", 2), outcome: Some(Told::Done) };
-    assert!(!explain(std::slice::from_ref(&model), &[&below, &exchange], 10).is_empty());
-    assert!(explain(&[model], &[&below], 10).is_empty(), "alone it is wrong");
+    assert!(!explain(std::slice::from_ref(&model), &[&below, &exchange], &Room::default(), 10).is_empty());
+    assert!(explain(&[model], &[&below], &Room::default(), 10).is_empty(), "alone it is wrong");
 }
 
 /// The objects of a file are cut one after the other; that of a file with one is cut or not.
@@ -54,8 +54,47 @@ fn a_size_between_is_told_only_of_several_objects_that_change() {
             Done { client: 1, op: Op::Truncate { path: path("f"), size: 100 }, outcome: Some(Told::Done) },
             Done { client: 0, op: Op::Fstat { slot }, outcome: Some(told) },
         ];
-        !explain(&[model], &round.iter().collect::<Vec<_>>(), 10).is_empty()
+        !explain(&[model], &round.iter().collect::<Vec<_>>(), &Room::default(), 10).is_empty()
     };
     assert_eq!([100, 200, 300, 301, 99].map(|size| explained(1, size)), [true, true, true, false, false]);
     assert_eq!([100, 200, 300].map(|size| explained(0, size)), [true, false, true]);
+}
+
+/// OST0001 is full; the file has its units on both in turn.
+#[test]
+fn a_short_write_ends_where_the_next_byte_finds_no_room() {
+    const UNIT: u64 = 65_536;
+    let layout = Layout::plain(Fid::ROOT, 1, UNIT as u32, vec![0, 1]);
+    let room = Room { full: BTreeSet::from([TargetId::ost(1)]), layouts: BTreeMap::from([(99, layout)]) };
+    let explained = |room: &Room, op: &Op, told: Told, size_after: u64| {
+        let mut model = Model::new();
+        let made = Op::Create { path: vec!["f".into()], is_exclusive: true, slot: Some(0) };
+        model.prepare(7);
+        assert!(model.explains(0, &made, &Told::Node(99)));
+        assert!(model.explains(0, &Op::Truncate { path: vec!["f".into()], size: 100 }, &Told::Done));
+        model.prepare(0);
+        let done = Done { client: 0, op: op.clone(), outcome: Some(told) };
+        let after = explain(&[model], &[&done], room, 10);
+        after.iter().any(|model| {
+            model
+                .clone()
+                .apply(0, &Op::Fstat { slot: 0 })
+                .is_ok_and(|told| matches!(told, Told::Stat(Stat { size, .. }) if size == size_after))
+        })
+    };
+    let (none, slot, fill) = (Room::default(), 0, 1);
+    let write = Op::Write { slot, offset: 10, byte_count: 3 * UNIT, fill };
+    assert!(explained(&room, &write, Told::Written(UNIT - 10), UNIT));
+    assert!(!explained(&none, &write, Told::Written(UNIT - 10), UNIT), "there was room");
+    for count in [0, 1, UNIT - 11, UNIT, 2 * UNIT - 10, 3 * UNIT] {
+        assert!(!explained(&room, &write, Told::Written(count), 10 + count), "{count}");
+    }
+    let error = || Told::Error(ENOSPC);
+    assert!(!explained(&room, &write, error(), 100), "the first unit finds room");
+    let behind = Op::Write { slot, offset: UNIT + 5, byte_count: UNIT, fill };
+    assert!(explained(&room, &behind, error(), 100));
+    assert!(!explained(&none, &behind, error(), 100));
+    let append = Op::Append { slot, byte_count: UNIT, fill };
+    assert!(explained(&room, &append, Told::Written(UNIT - 100), UNIT));
+    assert!(!explained(&room, &append, Told::Written(UNIT - 10), UNIT));
 }

@@ -1,0 +1,86 @@
+//! Reads and writes of one mount see each other whole, also where they go over several objects. Locks keep other clients out, but a
+//! client's own never conflict with each other, and such a write takes its objects one after the other.
+//!
+//! Who moves data of a file passes through here while it has its locks, and waits for those that came before and must not be met
+//! in their middle. Nobody waits for a lock in here, so those before him end.
+
+use crate::ctx::Ctx;
+use crate::executor::{Receiver, Sender, oneshot};
+use base::{Extent, Fid};
+use std::collections::BTreeMap;
+
+struct Passage {
+    number: u64,
+    extent: Extent,
+    is_write: bool,
+    /// Of several pieces. Those of one are whole anyway.
+    is_long: bool,
+    /// Woken, by being dropped, at its end.
+    waiters: Vec<Sender<()>>,
+}
+
+impl Passage {
+    fn excludes(&self, other: &Passage) -> bool {
+        let is_seen_in_parts = self.is_write && self.is_long || other.is_write && other.is_long;
+        is_seen_in_parts && self.extent.overlaps(other.extent)
+    }
+}
+
+/// In the order in which they came, by file.
+#[derive(Default)]
+pub(crate) struct Passages {
+    by_file: BTreeMap<Fid, Vec<Passage>>,
+    last_number: u64,
+}
+
+impl Passages {
+    fn enter(&mut self, fid: Fid, extent: Extent, is_write: bool, is_long: bool) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        let passage = Passage { number, extent, is_write, is_long, waiters: Vec::new() };
+        self.by_file.entry(fid).or_default().push(passage);
+        number
+    }
+
+    /// The end of one that came before and is in the way.
+    fn obstacle(&mut self, fid: Fid, number: u64) -> Option<Receiver<()>> {
+        let passages = self.by_file.get_mut(&fid)?;
+        let own = passages.iter().position(|passage| passage.number == number)?;
+        let (before, from_own) = passages.split_at_mut(own);
+        let own = from_own.first()?;
+        let (sender, receiver) = oneshot();
+        before.iter_mut().find(|passage| passage.excludes(own))?.waiters.push(sender);
+        Some(receiver)
+    }
+
+    fn leave(&mut self, fid: Fid, number: u64) {
+        if let Some(passages) = self.by_file.get_mut(&fid) {
+            passages.retain(|passage| passage.number != number);
+            if passages.is_empty() {
+                self.by_file.remove(&fid);
+            }
+        }
+    }
+}
+
+/// What somebody moves who has the locks for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Movement {
+    pub(crate) fid: Fid,
+    pub(crate) extent: Extent,
+    pub(crate) is_write: bool,
+    /// Over several pieces.
+    pub(crate) is_long: bool,
+}
+
+/// Moves data when none are in their way.
+pub(crate) async fn pass<T>(ctx: &Ctx, movement: Movement, moving: impl Future<Output = T>) -> T {
+    let Movement { fid, extent, is_write, is_long } = movement;
+    let number = ctx.with(|state| state.passages.enter(fid, extent, is_write, is_long));
+    while let Some(ahead) = ctx.with(|state| state.passages.obstacle(fid, number)) {
+        ahead.await;
+    }
+    let result = moving.await;
+    ctx.with(|state| state.passages.leave(fid, number));
+    result
+}
