@@ -293,7 +293,13 @@ impl FileWindows {
 
 impl State {
     /// What is believed of a window now, and by whom.
-    fn is_believable(&self, fid: Fid, target: TargetId, lock: LockId, data_changed_at: u64) -> bool {
+    pub(crate) fn is_believable(
+        &self,
+        fid: Fid,
+        target: TargetId,
+        lock: LockId,
+        data_changed_at: u64,
+    ) -> bool {
         self.nodes.by_fid(fid).is_some_and(|node| node.data_changed_at == data_changed_at)
             && self.connections.get(&target).is_some_and(|known| known.locks.get(lock).is_some())
             && !self.lease_left(target).is_zero()

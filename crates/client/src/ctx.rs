@@ -66,14 +66,26 @@ impl Ctx {
 
     /// A metadata request to the MDT of `fid`.
     pub(crate) async fn mdt(&self, fid: Fid, request: MdtRequest, kind: Kind) -> Outcome<MdtReply> {
+        self.mdt_with(fid, request, Bytes::new(), kind).await
+    }
+
+    /// The same, with data.
+    pub(crate) async fn mdt_with(
+        &self,
+        fid: Fid,
+        request: MdtRequest,
+        data: Bytes,
+        kind: Kind,
+    ) -> Outcome<MdtReply> {
         let target = mdt_of(fid)?;
         let is_modifying = kind == Kind::Modifying;
         let opened = opened_by(&request);
         let changes_before = self.with(|state| state.data_change_count);
-        let answer = self.request(target, Request::Mdt(request), Bytes::new(), kind).await?;
+        let mut answer = self.request(target, Request::Mdt(request), data, kind).await?;
         if is_modifying {
             self.with(|state| state.note_change(target, fid, answer.transno));
         }
+        answer.reply = self.take_opened_data(target, answer.reply, answer.data);
         if let (Some(open), Reply::Mdt(MdtReply::Entry(entry))) = (opened, &answer.reply) {
             self.take_open(target, entry, open, answer.transno, changes_before).await;
         }
@@ -83,6 +95,23 @@ impl Ctx {
             Reply::Done => Ok(MdtReply::Closed { wants_size: None }),
             _ => Err(Status::ProtocolError),
         }
+    }
+
+    /// The entry of a file that was opened, with what came of its data.
+    fn take_opened_data(&self, target: TargetId, reply: Reply, data: Bytes) -> Reply {
+        let (mut entry, grant_bytes, has_bytes) = match reply {
+            Reply::Mdt(MdtReply::WithData { entry, grant_bytes, has_bytes }) => {
+                (entry, grant_bytes, has_bytes)
+            }
+            reply => return reply,
+        };
+        self.with(|state| {
+            if let Some(connection) = state.connections.get_mut(&target) {
+                connection.grant_bytes = grant_bytes;
+            }
+        });
+        entry.data = has_bytes.then_some(data);
+        Reply::Mdt(MdtReply::Entry(entry))
     }
 
     /// The answer to an open. A request that was executed before a restart of its MDT is answered after it from the row of its
@@ -168,6 +197,13 @@ impl Ctx {
         data: Bytes,
         kind: Kind,
     ) -> Outcome<OstAnswer> {
+        if let Some(fid) = request.written_file() {
+            self.with(|state| {
+                if let Some(node) = state.nodes.by_fid_mut(fid) {
+                    node.kept_since = None;
+                }
+            });
+        }
         let answer = self.request(target, Request::Ost(request), data, kind).await?;
         if let Reply::Ost(OstReply::Written { grant_bytes, .. }) = answer.reply {
             self.with(|state| {

@@ -17,7 +17,8 @@ use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Ti
 use bytes::Bytes;
 use rpc::Kind;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::lock::bits;
+use wire::lock::{DataWant, bits};
+use wire::mdt::{ClosingData, OpenArgs};
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
 /// Pieces lie within ranges of an object that are as long as this, from 0 on; a full one is sent at once.
@@ -123,13 +124,29 @@ fn merge(former: Vec<(u64, Kept)>, (new_start, new): (u64, Kept)) -> (u64, Kept)
 
 /// A piece on its way.
 #[derive(Clone)]
-struct Sent {
-    object: ObjectId,
+pub(crate) struct Sent {
+    pub(crate) object: ObjectId,
     extent: Extent,
-    bytes: Bytes,
+    pub(crate) bytes: Bytes,
     pin: Pin,
     stamp: WallTime,
     number: u64,
+}
+
+impl Sent {
+    pub(crate) fn closing_data(&self) -> ClosingData {
+        let (object, offset_bytes) = (self.object, self.extent.start);
+        ClosingData { object, offset_bytes, lock: self.pin.lock, stamp: self.stamp }
+    }
+}
+
+/// What goes with the close of a file whose data the MDT has.
+pub(crate) struct Carried {
+    pub(crate) sent: Sent,
+    /// Write epoch since which this is all that was changed.
+    pub(crate) unchanged_since: u64,
+    /// Ends with the close.
+    pub(crate) write_back: Option<LockId>,
 }
 
 #[derive(Default)]
@@ -259,6 +276,78 @@ impl State {
 
     pub(crate) fn is_cached_writer(&self, fid: Fid) -> bool {
         self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count > 0)
+    }
+
+    /// Locks to be asked for with a file that is made and opened, if the MDT has its data.
+    pub(crate) fn want_data(&mut self, mdt: TargetId, open: OpenArgs) -> Option<DataWant> {
+        let lock = self.offer(mdt)?;
+        let write_back = if open.write { self.offer(mdt) } else { None };
+        Some(DataWant { lock, write_back })
+    }
+
+    /// The same of one that is there: not if something of its data is locked here already.
+    pub(crate) fn want_data_of(&mut self, mdt: TargetId, fid: Fid, open: OpenArgs) -> Option<DataWant> {
+        let layout = self.nodes.by_fid(fid).and_then(|node| node.layout.as_ref());
+        let is_wanted = layout.is_none_or(|layout| {
+            let resource = Resource::Object(layout.object(0));
+            let is_unlocked = |known: &Connection| known.locks.on_resource(resource).is_empty();
+            layout.is_on_mdt() && self.connections.get(&mdt).is_some_and(is_unlocked)
+        });
+        if is_wanted { self.want_data(mdt, open) } else { None }
+    }
+
+    /// What is kept back of a file, if it can go with its close: it is one piece, the MDT has its place, and nothing else of the
+    /// file was changed by anybody since its size was known.
+    fn piece_for_close(&self, fid: Fid) -> Option<(ObjectId, u64)> {
+        let node = self.nodes.by_fid(fid)?;
+        let unchanged_since = node.kept_since?;
+        let layout = node.layout.as_ref().filter(|layout| layout.is_on_mdt() && layout.fid == fid)?;
+        let object = layout.object(0);
+        let mut objects = self.dirty.objects_of(fid);
+        if objects.next() != Some(object) || objects.next().is_some() {
+            return None;
+        }
+        let known = self.dirty.objects.get(&object)?;
+        let mut kept = known.kept.values();
+        let only = kept.next().filter(|_| known.sent.is_empty() && kept.next().is_none())?;
+        let mdt = only.pin.target;
+        let is_covered = self.connections.get(&mdt)?.locks.get(only.pin.lock).is_some();
+        let is_alone = self.write_back_lock(mdt, fid).is_some();
+        (is_covered && is_alone).then_some((object, unchanged_since))
+    }
+
+    pub(crate) fn is_for_close(&self, fid: Fid) -> bool {
+        self.piece_for_close(fid).is_some()
+    }
+
+    /// Takes what goes with the close of a handle; the write-back lock too, if nobody else here writes the file.
+    pub(crate) fn take_for_close(&mut self, fid: Fid) -> Option<Carried> {
+        let (object, unchanged_since) = self.piece_for_close(fid)?;
+        let sent = self.take_to_send(object, Extent::WHOLE, |_| true).pop()?;
+        let mdt = sent.pin.target;
+        let write_back = self.write_back_lock(mdt, fid).filter(|_| !self.is_cached_writer(fid));
+        if let (Some(lock), Some(connection)) = (write_back, self.connections.get_mut(&mdt)) {
+            // From now on it keeps nothing back.
+            let _ = connection.locks.on_callback(lock);
+        }
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            node.kept_since = None;
+        }
+        Some(Carried { sent, unchanged_since, write_back })
+    }
+
+    /// The close was answered.
+    pub(crate) fn end_closing(&mut self, sent: &Sent, outcome: Outcome<()>, write_back: Option<LockId>) {
+        let mdt = sent.pin.target;
+        self.note_data_change(sent.object.fid);
+        self.end_sending(sent, outcome);
+        let Some(lock) = write_back else { return };
+        let Some(connection) = self.connections.get_mut(&mdt) else { return };
+        if outcome.is_ok() {
+            connection.locks.remove(lock);
+        } else if connection.locks.get(lock).is_some() {
+            self.start_unasked_revocation(mdt, lock);
+        }
     }
 
     /// Whether a writer without the lock should ask for it.

@@ -22,6 +22,7 @@ mod handles;
 mod locks;
 mod names;
 mod nodes;
+mod opened;
 mod ops;
 mod pages;
 mod recovery;

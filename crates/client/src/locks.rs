@@ -266,6 +266,7 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
             .is_some_and(|connection| connection.locks.remove(lock).is_some());
         if let Some(Resource::Object(object)) = grant.as_ref().map(|grant| grant.resource) {
             state.ahead.forget_object(object);
+            state.forget_opened(object.fid);
         }
         if is_held {
             state.cancel(target, lock);

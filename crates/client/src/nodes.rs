@@ -2,6 +2,7 @@
 //!
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
+use crate::opened::OpenedData;
 use crate::ops::attr::FileSize;
 use crate::pages::Pages;
 use base::names::stripe_of;
@@ -66,6 +67,9 @@ pub(crate) struct Node {
     pub(crate) open_count: u32,
     /// Write epoch in which the size in `attr` was known, while this client has changed no data since.
     pub(crate) unchanged_since: Option<u64>,
+    /// The same, while all that this client has changed since is kept back here (`dirty`).
+    pub(crate) kept_since: Option<u64>,
+    pub(crate) opened_data: Option<OpenedData>,
     /// `State::data_change_count` as of this client's last change of data or of pages: when it had the locks, and at its end.
     pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
@@ -123,6 +127,8 @@ impl Node {
             names: Vec::new(),
             open_count: 0,
             unchanged_since: None,
+            kept_since: None,
+            opened_data: None,
             data_changed_at: 0,
             measured: None,
             versioned_at: Time::ZERO,
@@ -156,6 +162,7 @@ impl Node {
     pub(crate) fn note_write_open(&mut self, write_epoch: u64, was_size_known: bool) {
         let is_unchanged = was_size_known || self.unchanged_since.map(|epoch| epoch + 1) == Some(write_epoch);
         self.unchanged_since = is_unchanged.then_some(write_epoch);
+        self.kept_since = self.unchanged_since;
     }
 
     /// This client is about to add a name to the directory.

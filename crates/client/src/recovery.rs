@@ -138,6 +138,7 @@ impl State {
             node.change_count += 1;
             node.whole = None;
             node.unchanged_since = None;
+            node.kept_since = None;
             if node.kernel_attr_until > now {
                 node.kernel_attr_until = Time::ZERO;
                 told.push(id);

@@ -9,7 +9,7 @@ use base::{Extent, Layout, ObjectId, Status, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
-use store::{Batch, MetaStore};
+use store::{Batch, MetaStore, Table};
 use wire::ost::ExtentOp;
 
 /// Bytes of an object in one row.
@@ -45,6 +45,9 @@ fn chunks(extent: Extent) -> impl Iterator<Item = (u64, Extent)> {
     };
     (extent.start / CHUNK_BYTES..last).map(own)
 }
+
+/// A row that goes when it has no bytes.
+type ChangedRow = (Table, Vec<u8>, Option<Vec<u8>>);
 
 /// An object, with changes that are not stored yet. Extents lie below `Layout::ON_MDT_BYTES_MAX`.
 pub struct Object<'a> {
@@ -200,15 +203,39 @@ impl<'a> Object<'a> {
     }
 
     /// Writes down what was changed, by transaction `transno`.
-    pub fn put(mut self, stamp: WallTime, transno: Transno, batch: &mut Batch) -> Head {
+    pub fn put(self, stamp: WallTime, transno: Transno, batch: &mut Batch) -> Head {
+        let (head, rows) = self.into_rows(stamp, transno);
+        for (table, key, bytes) in rows {
+            match bytes {
+                Some(bytes) => batch.put(table, &key, &bytes),
+                None => batch.delete(table, &key),
+            }
+        }
+        head
+    }
+
+    /// The same, as a part of an operation.
+    pub fn put_with(self, stamp: WallTime, transno: Transno, tx: &mut Tx) -> Head {
+        let (head, rows) = self.into_rows(stamp, transno);
+        for (table, key, bytes) in rows {
+            match bytes {
+                Some(bytes) => tx.put(table, key, bytes),
+                None => tx.delete(table, key),
+            }
+        }
+        head
+    }
+
+    fn into_rows(mut self, stamp: WallTime, transno: Transno) -> (Head, Vec<ChangedRow>) {
         self.head.stamp = self.head.stamp.max(stamp);
         self.head.transno = transno;
-        for (chunk, bytes) in &self.changed {
-            let key = chunk_key(&self.id, *chunk);
-            if bytes.is_empty() { batch.delete(rows::DATA, &key) } else { batch.put(rows::DATA, &key, bytes) }
-        }
-        batch.put(rows::DATA_HEADS, &head_key(&self.id), &rows::encode(&self.head));
-        self.head
+        let (id, changed) = (self.id, std::mem::take(&mut self.changed));
+        let row = |(chunk, bytes): (u64, Vec<u8>)| {
+            (rows::DATA, chunk_key(&id, chunk), Some(bytes).filter(|bytes| !bytes.is_empty()))
+        };
+        let mut rows: Vec<ChangedRow> = changed.into_iter().map(row).collect();
+        rows.push((rows::DATA_HEADS, head_key(&id), Some(rows::encode(&self.head))));
+        (self.head, rows)
     }
 }
 

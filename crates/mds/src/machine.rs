@@ -265,6 +265,7 @@ impl<M: MetaStore> Mds<M> {
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
             remote,
+            data: Bytes::new(),
             parts: Vec::new(),
             outcome: Default::default(),
         }
@@ -426,14 +427,21 @@ impl<M: MetaStore> Mds<M> {
         let Work { token, request, data } = work;
         match request {
             request @ Request::Ost(_) => self.on_data_work(now, Work { token, request, data }),
-            Request::Mdt(request) => self.on_mdt_request(now, token, request, out),
+            Request::Mdt(request) => self.on_mdt_request(now, token, request, data, out),
             Request::Lock(request) => self.on_lock_request(now, token, request),
             Request::Peer(request) => self.on_peer_request(now, token, request, out),
             _ => self.reply(now, token, Err(Status::ProtocolError)),
         }
     }
 
-    fn on_mdt_request(&mut self, now: Now, token: Token, request: MdtRequest, out: &mut Vec<Output>) {
+    fn on_mdt_request(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: MdtRequest,
+        data: Bytes,
+        out: &mut Vec<Output>,
+    ) {
         match request {
             MdtRequest::Statfs => {
                 let statfs = self.statfs();
@@ -469,7 +477,7 @@ impl<M: MetaStore> Mds<M> {
                 let result = self.flocks.replay(fid, token.client, &locks);
                 self.reply(now, token, result.map(|()| Reply::Done));
             }
-            request => self.start_flow(now, token, Request::Mdt(request)),
+            request => self.start_flow(now, token, Request::Mdt(request), data),
         }
     }
 

@@ -26,7 +26,8 @@ use crate::placement::Placement;
 use crate::rows::{self, Dentry, Destroy, Inode};
 use crate::tx::Tx;
 use base::names::{name_hash, stripe_of};
-use base::{ClientId, Fid, FileType, Layout, OpenHandle, Status, Version, WallTime};
+use base::{ClientId, Extent, Fid, FileType, Layout, OpenHandle, Status, Version, WallTime};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
 use wire::mdt::{Entry, OpenArgs};
@@ -80,6 +81,9 @@ pub struct Outcome {
     pub effects: Vec<Effect>,
     /// Locks that the caller would like, in the order of preference.
     pub wanted: Vec<(base::LockId, ldlm::Need)>,
+    /// The caller opened a file whose first bytes are here, and asked for them: all of them belong in the answer, if this lock was
+    /// granted and they are few.
+    pub opened_data: Option<(base::LockId, base::ObjectId)>,
     /// Files that the caller opens, or whose size he will ask their objects for: nobody may keep data of them back.
     pub unsettled: Vec<Fid>,
 }
@@ -133,6 +137,8 @@ pub struct Cx<'a> {
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
     pub remote: &'a Remote,
+    /// What came with the request.
+    pub data: Bytes,
     /// What other MDTs have to do.
     pub parts: Vec<(u16, Part)>,
     pub outcome: Outcome,
@@ -333,6 +339,7 @@ impl Cx<'_> {
             was_size_known: false,
             grants: Vec::new(),
             stripes: inode.stripes.clone(),
+            data: None,
         }
     }
 
@@ -370,6 +377,22 @@ impl Cx<'_> {
         }
     }
 
+    /// The caller opens a file, and would like what is here of its data, or to write there without asking for more.
+    pub fn want_data(&mut self, want: LockWant, inode: &Inode, args: OpenArgs) {
+        let layout = inode.layout.as_ref().filter(|layout| layout.is_on_mdt());
+        let (Some(data), Some(layout)) = (want.data, layout) else { return };
+        let object = layout.object(0);
+        let mode = if args.write { LockMode::Pw } else { LockMode::Pr };
+        let policy = LockPolicy::Extent(Extent::WHOLE);
+        self.outcome
+            .wanted
+            .push((data.lock, ldlm::Need { resource: Resource::Object(object), mode, policy }));
+        self.outcome.opened_data = Some((data.lock, object));
+        if args.write {
+            self.want_write_back(LockWant { write_back: data.write_back, ..want }, inode);
+        }
+    }
+
     /// The caller would like to rely on what it is told of a directory's children.
     pub fn want_children(&mut self, children_lock: Option<base::LockId>, directory: Fid) {
         if let Some(lock) = children_lock {
@@ -404,6 +427,7 @@ pub fn remote_entry(dentry: Dentry) -> Entry {
         was_size_known: false,
         grants: Vec::new(),
         stripes: Vec::new(),
+        data: None,
     }
 }
 
@@ -438,8 +462,14 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             link::run(cx, *fid, *parent, name, creds, *want)
         }
         MdtRequest::Open { fid, open, creds, want } => open::open(cx, *fid, *open, creds, *want),
-        MdtRequest::Close { fid, handle, atime, unchanged_since } => {
-            open::close(cx, *fid, *handle, *atime, *unchanged_since)
+        MdtRequest::Close { fid, handle, atime, unchanged_since, data, cancels: _ } => {
+            let closing = open::Closing {
+                handle: *handle,
+                atime: *atime,
+                unchanged_since: *unchanged_since,
+                data: *data,
+            };
+            open::close(cx, *fid, closing)
         }
         MdtRequest::ReportSize { fid, write_epoch, size_bytes, block_count, mtime, stamp } => {
             let reported = open::Reported {

@@ -29,6 +29,11 @@ impl<'a> Tx<'a> {
         Tx { store, changes: BTreeMap::new(), read: RefCell::default() }
     }
 
+    /// The rows below, for what no lock of an inode or a name is about.
+    pub fn store(&self) -> &'a dyn MetaStore {
+        self.store
+    }
+
     /// A row as this transaction leaves it.
     ///
     /// # Errors

@@ -567,7 +567,8 @@ impl Import {
 
     /// Whether a request is about data on an MDT.
     fn is_data(&self, request: &Request) -> bool {
-        self.options.target.kind == TargetKind::Mdt && matches!(request, Request::Ost(_))
+        let is_closing = matches!(request, Request::Mdt(MdtRequest::Close { data: Some(_), .. }));
+        is_closing || self.options.target.kind == TargetKind::Mdt && matches!(request, Request::Ost(_))
     }
 
     fn is_retaining_too_much(&self) -> bool {
@@ -857,7 +858,7 @@ fn writes_for(request: &Request) -> Option<u16> {
 /// What the target chose must be the same when the request is executed again.
 fn fill_for_replay(request: &mut Request, reply: &Reply) {
     let (entry, made) = match reply {
-        Reply::Mdt(MdtReply::Entry(entry)) => (entry, None),
+        Reply::Mdt(MdtReply::Entry(entry) | MdtReply::WithData { entry, .. }) => (entry, None),
         Reply::Mdt(MdtReply::Striped { entry, stripes }) => (entry, Some(stripes)),
         _ => return,
     };

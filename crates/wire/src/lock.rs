@@ -100,4 +100,14 @@ pub struct LockWant {
     pub inode: Option<LockId>,
     /// For the inode that the reply describes, mode PW, `bits::WRITE_BACK`: a file that nobody else has open.
     pub write_back: Option<LockId>,
+    /// With an open: for what the MDT has of the file's data, if it has the first of them.
+    pub data: Option<DataWant>,
+}
+
+/// Locks on data of a file that is opened: all that are on the MDT, PW for who may write and PR for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct DataWant {
+    pub lock: LockId,
+    /// For who may write, as `LockWant::write_back`.
+    pub write_back: Option<LockId>,
 }

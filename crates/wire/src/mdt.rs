@@ -6,8 +6,9 @@
 
 pub use crate::hint::LayoutHint;
 use crate::lock::{LockGrant, LockWant};
-use base::{Attr, Extent, Fid, FileType, Layout, LockId, OpenHandle, SetAttr, WallTime};
+use base::{Attr, Extent, Fid, FileType, Layout, LockId, ObjectId, OpenHandle, SetAttr, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
+use bytes::Bytes;
 
 /// Who asks. `groups` is empty on first sending; when the MDT answers `AccessDenied` or `NotPermitted` and groups
 /// are missing, the client fetches the caller's supplementary groups and asks again.
@@ -72,6 +73,15 @@ impl DirStriping {
     pub const ALL: u16 = u16::MAX;
 }
 
+/// The last data that were written through a handle, on the MDT; they come in the frame's data, and `lock`, PW, covers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ClosingData {
+    pub object: ObjectId,
+    pub offset_bytes: u64,
+    pub lock: LockId,
+    pub stamp: WallTime,
+}
+
 /// What an advisory lock is asked to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
@@ -119,7 +129,16 @@ pub enum MdtRequest {
     /// The last reference of a handle is gone. `unchanged_since`: the write epoch in which the client was told a size that
     /// was known (`Entry::was_size_known`), if it has changed no data since; the size is known again if nobody else
     /// has opened the file for writing since. -> Closed
-    Close { fid: Fid, handle: OpenHandle, atime: Option<WallTime>, unchanged_since: Option<u64> } = 10,
+    Close {
+        fid: Fid,
+        handle: OpenHandle,
+        atime: Option<WallTime>,
+        unchanged_since: Option<u64>,
+        /// `unchanged_since` leaves these out then.
+        data: Option<ClosingData>,
+        /// Locks that end with this.
+        cancels: Vec<LockId>,
+    } = 10,
     /// The size of a file that nobody writes any more, as its objects have it; dropped unless `write_epoch` is still
     /// the file's. -> Entry
     ReportSize {
@@ -206,6 +225,10 @@ pub struct Entry {
     /// They never change. Not written with an entry: `MdtReply::Striped` brings them.
     #[borsh(skip)]
     pub stripes: Vec<Fid>,
+    /// Of a file that was opened: all bytes of it that the MDT has, under the lock on them that came along. Not written with an
+    /// entry: `MdtReply::WithData` brings them.
+    #[borsh(skip)]
+    pub data: Option<Bytes>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -276,4 +299,11 @@ pub enum MdtReply {
         stripes: Vec<Fid>,
     } = 12,
     DefaultStriping(Option<DirStriping>) = 13,
+    /// An `Entry` of a file that was opened with `LockWant::data`. `grant_bytes` as in `OstReply::Written`. `has_bytes`: the frame's
+    /// data are all that the MDT has of it.
+    WithData {
+        entry: Box<Entry>,
+        grant_bytes: u64,
+        has_bytes: bool,
+    } = 14,
 }

@@ -215,9 +215,9 @@ pub(crate) async fn data_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
 pub(crate) async fn ask_inode(ctx: &Ctx, fid: Fid) -> Outcome<Entry> {
     let target = mdt_of(fid)?;
     let want = ctx.with(|state| LockWant {
-        name: None,
         inode: state.want_inode(target, Some(fid)),
         write_back: state.want_write_back(fid, state.is_cached_writer(fid)),
+        ..LockWant::default()
     });
     let is_write_back_wanted = want.write_back.is_some();
     let entry = ctx.mdt_entry(fid, MdtRequest::Getattr { fid, want }, Kind::Plain).await?;
@@ -354,7 +354,7 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
 async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer> {
     let target = mdt_of(parent)?;
     let (want, change_count) = ctx.with(|state| {
-        let want = LockWant { name: state.offer(target), inode: state.offer(target), write_back: None };
+        let want = LockWant { name: state.offer(target), inode: state.offer(target), ..LockWant::default() };
         (want, state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
@@ -415,7 +415,7 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
     }
     let Ok(target) = mdt_of(parent) else { return };
     let (want, change_count) = ctx.with(|state| {
-        let want = LockWant { name: state.offer(target), inode: state.offer(target), write_back: None };
+        let want = LockWant { name: state.offer(target), inode: state.offer(target), ..LockWant::default() };
         (want, state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
@@ -526,11 +526,8 @@ async fn send_setattr(
     groups: Option<Vec<u32>>,
 ) -> Outcome<()> {
     let target = mdt_of(fid)?;
-    let want = ctx.with(|state| LockWant {
-        name: None,
-        inode: state.want_inode(target, Some(fid)),
-        write_back: None,
-    });
+    let want =
+        ctx.with(|state| LockWant { inode: state.want_inode(target, Some(fid)), ..LockWant::default() });
     let reply = ctx
         .mdt_as(who, fid, Kind::Modifying, |creds| MdtRequest::Setattr {
             fid,

@@ -286,6 +286,10 @@ pub(crate) async fn read_file(
             Err(status) => return Err(status),
         };
         moves(ctx, lock_use);
+        if let Some(bytes) = ctx.with(|state| state.opened_bytes(file, extent, &pieces, &pins)) {
+            unpin_all(ctx, pins);
+            return Ok(bytes);
+        }
         // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
         let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
@@ -395,7 +399,15 @@ async fn assemble(
     }
     let is_short =
         parts.iter().zip(pieces).any(|(data, piece)| (data.len() as u64) < piece.object_extent.byte_count());
-    let end = if is_short { object_size(ctx, file).await?.size_bytes.min(extent.end) } else { extent.end };
+    let end = match is_short {
+        true => match ctx.with(|state| state.cached_attr(file.fid)) {
+            // Nobody writes it.
+            Some(attr) => attr.size_bytes,
+            None => object_size(ctx, file).await?.size_bytes,
+        }
+        .min(extent.end),
+        false => extent.end,
+    };
     let byte_count = end.saturating_sub(extent.start) as usize;
     let mut bytes = BytesMut::zeroed(byte_count);
     for (data, piece) in parts.iter().zip(pieces) {

@@ -23,6 +23,8 @@ pub(crate) struct Creation {
     pub(crate) open: Option<OpenArgs>,
     pub(crate) is_exclusive: bool,
     pub(crate) is_unnamed: bool,
+    /// With `open`: what is written may go through the page cache.
+    pub(crate) is_cached: bool,
     pub(crate) mdt_index: Option<u16>,
     pub(crate) striping: Option<DirStriping>,
     pub(crate) layout: Option<LayoutHint>,
@@ -37,6 +39,7 @@ impl Creation {
             open: None,
             is_exclusive: true,
             is_unnamed: false,
+            is_cached: false,
             mdt_index: None,
             striping: None,
             layout: None,
@@ -100,6 +103,7 @@ pub(crate) async fn create(
             .open
             .filter(|open| open.write && state.options.is_write_back_early)
             .and_then(|_| state.offer(target)),
+        data: creation.open.filter(|_| creation.is_cached).and_then(|open| state.want_data(target, open)),
     });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| {
@@ -456,8 +460,7 @@ pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec
     let target = mdt_of(parent)?;
     let changing = Changing::begin(ctx, vec![parent], &[(parent, &name)]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));
-    let want =
-        ctx.with(|state| LockWant { name: state.want_name(target, held), inode: None, write_back: None });
+    let want = ctx.with(|state| LockWant { name: state.want_name(target, held), ..LockWant::default() });
     let result = ctx
         .mdt_as(who, parent, Kind::Modifying, |creds| MdtRequest::Link {
             fid,

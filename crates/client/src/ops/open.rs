@@ -2,7 +2,7 @@
 
 use crate::call::{Answer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
-use crate::dirty::{give_back_if_unwritten, write_out_file};
+use crate::dirty::{Carried, give_back_if_unwritten, write_out_file};
 use crate::executor::oneshot;
 use crate::handles::{ClosingHandle, Handle};
 use crate::locks::drop_read_locked_pages;
@@ -51,37 +51,46 @@ fn open_args(ctx: &Ctx, flags: u32) -> OpenArgs {
 pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let args = open_args(ctx, flags);
-    let entry = open_at_mdt(ctx, who, fid, args).await?;
+    let entry = open_at_mdt(ctx, who, fid, args, is_cached(flags)).await?;
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     Ok(Answer::Opened { fh: args.handle.0, mode })
 }
 
+/// Whether it goes through the page cache, if nobody else has it open.
+fn is_cached(flags: u32) -> bool {
+    flags & (O_APPEND | O_DIRECT) == 0
+}
+
 /// Waits for other mounts that have only just stopped to run the file, or to write it: their close is on its way.
-async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {
+async fn open_at_mdt(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: bool) -> Outcome<Entry> {
     for _ in 0..BUSY_TRY_COUNT {
-        match try_open(ctx, who, fid, args).await {
+        match try_open(ctx, who, fid, args, is_cached).await {
             Err(Status::TextBusy) => {
                 ctx.sleep(BUSY_RETRY_INTERVAL).await;
             }
             result => return result,
         }
     }
-    try_open(ctx, who, fid, args).await
+    try_open(ctx, who, fid, args, is_cached).await
 }
 
-async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Entry> {
+async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: bool) -> Outcome<Entry> {
     let target = mdt_of(fid)?;
     let want = ctx.with(|state| LockWant {
-        name: None,
         inode: state.want_inode(target, Some(fid)),
         write_back: state.want_write_back(fid, args.write && state.options.is_write_back_early),
+        data: state.want_data_of(target, fid, args).filter(|_| is_cached),
+        ..LockWant::default()
     });
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };
     let reply = ctx.mdt_as(who, fid, kind, |creds| MdtRequest::Open { fid, open: args, creds, want }).await?;
-    let MdtReply::Entry(entry) = reply else { return Err(Status::ProtocolError) };
+    let MdtReply::Entry(mut entry) = reply else { return Err(Status::ProtocolError) };
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
         state.see_entry(&entry);
+        if let (Some(bytes), Some(data)) = (entry.data.take(), want.data) {
+            state.keep_opened(target, fid, data.lock, bytes);
+        }
     });
     Ok(*entry)
 }
@@ -89,7 +98,7 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs) -> Outcome<Ent
 /// A handle of our own for truncate(2): from its open on the MDT counts the size as unknown.
 pub(crate) async fn open_for_truncate(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<OpenHandle> {
     let args = open_args(ctx, O_WRONLY);
-    open_at_mdt(ctx, who, fid, args).await?;
+    open_at_mdt(ctx, who, fid, args, false).await?;
     ctx.with(|state| {
         let mut handle = Handle::new(fid, args);
         handle.is_direct = true;
@@ -104,8 +113,7 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
     let is_first_writer = ctx.with(|state| {
         let is_relaxed = state.options.is_mmap_relaxed;
         let mut handle = Handle::new(fid, args);
-        handle.is_direct =
-            flags & (O_APPEND | O_DIRECT) != 0 || (args.write && entry.is_open_elsewhere && !is_relaxed);
+        handle.is_direct = !is_cached(flags) || (args.write && entry.is_open_elsewhere && !is_relaxed);
         let is_cached_writer = handle.is_cached_writer();
         state.handles.insert(args.handle.0, handle);
         let node = state.nodes.get_or_new(fid);
@@ -148,6 +156,7 @@ pub(crate) async fn create_open(
         open: Some(args),
         is_exclusive: flags & O_EXCL != 0,
         is_unnamed: name.is_none(),
+        is_cached: is_cached(flags),
         ..Creation::of(NewNode::Regular, mode, umask)
     };
     let bare_name = name.clone().unwrap_or_default();
@@ -155,7 +164,7 @@ pub(crate) async fn create_open(
     let fid = entry.fid;
     if entry.attr.is_none() {
         // The name leads to an inode of another MDT, which has not opened it.
-        entry = open_at_mdt(ctx, who, fid, args).await?;
+        entry = open_at_mdt(ctx, who, fid, args, is_cached(flags)).await?;
     }
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     if !entry.was_created && flags & O_TRUNC != 0 && args.write {
@@ -279,8 +288,12 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
 async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
     let fid = handle.fid;
     let node_id = fid.inode_number();
+    let mut carried = None;
     if handle.args.write {
-        write_out_file(&ctx, fid).await;
+        carried = ctx.with(|state| state.take_for_close(fid));
+        if carried.is_none() {
+            write_out_file(&ctx, fid).await;
+        }
     }
     let mut is_known = !handle.is_lost && eviction_count(&ctx, fid) == evictions;
     let mut tries = 0;
@@ -290,6 +303,14 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
             reopen(&ctx, fid, handle.args).await;
         }
         tries += 1;
+        if let Some(sent) = carried.take() {
+            if close_with_data(&ctx, handle.args, sent).await.is_ok() {
+                break;
+            }
+            // Its data are lost, or the file is gone.
+            is_known = !handle.is_lost && eviction_count(&ctx, fid) == evictions;
+            continue;
+        }
         is_known = close_at_mdt(&ctx, fid, handle.args).await != Err(Status::Evicted);
         if is_known || !handle.args.write || tries >= CLOSE_TRY_COUNT {
             break;
@@ -307,6 +328,7 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
         if let Some(node) = state.nodes.get_mut(node_id) {
             node.open_count = node.open_count.saturating_sub(1);
             if node.open_count == 0 {
+                node.opened_data = None;
                 state.ahead.forget(fid);
             }
         }
@@ -323,6 +345,27 @@ async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
     let _ = ctx.mdt(fid, request, Kind::Modifying).await;
 }
 
+/// The same with all that was written and kept back, which the MDT takes in together with the size.
+async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome<()> {
+    let Carried { sent, unchanged_since, write_back } = carried;
+    let request = MdtRequest::Close {
+        fid: sent.object.fid,
+        handle: args.handle,
+        atime: None,
+        unchanged_since: Some(unchanged_since),
+        data: Some(sent.closing_data()),
+        cancels: write_back.into_iter().collect(),
+    };
+    let closed = send_close(ctx, args, request, sent.bytes.clone(), sent.object.fid).await;
+    let (outcome, closed) = match closed {
+        Ok(closed) => (Ok(()), Ok(closed)),
+        Err(status) => (Err(status), Err(status)),
+    };
+    ctx.with(|state| state.end_closing(&sent, outcome, write_back));
+    report_if_wanted(ctx, sent.object.fid, closed?).await;
+    Ok(())
+}
+
 /// Tells the MDT, and reports the size if it wants it, when it is durable.
 async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
     let unchanged_since = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.unchanged_since));
@@ -331,8 +374,22 @@ async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
         handle: args.handle,
         atime: None,
         unchanged_since: unchanged_since.filter(|_| args.write),
+        data: None,
+        cancels: Vec::new(),
     };
-    let closed = ctx.mdt(fid, request, Kind::Modifying).await;
+    let closed = send_close(ctx, args, request, Bytes::new(), fid).await?;
+    report_if_wanted(ctx, fid, closed).await;
+    Ok(())
+}
+
+async fn send_close(
+    ctx: &Ctx,
+    args: OpenArgs,
+    request: MdtRequest,
+    data: Bytes,
+    fid: Fid,
+) -> Outcome<MdtReply> {
+    let closed = ctx.mdt_with(fid, request, data, Kind::Modifying).await;
     ctx.with(|state| {
         // A restarted MDT is not told of it any more.
         state.closing_handles.remove(&args.handle.0);
@@ -343,14 +400,17 @@ async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
             node.is_attr_stale = true;
         }
     });
-    let MdtReply::Closed { wants_size: Some(write_epoch) } = closed? else { return Ok(()) };
+    closed
+}
+
+async fn report_if_wanted(ctx: &Ctx, fid: Fid, closed: MdtReply) {
+    let MdtReply::Closed { wants_size: Some(write_epoch) } = closed else { return };
     wait_for_data(ctx, fid).await;
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
     if let Some(layout) = layout {
         // Without it the size stays unknown, and whoever asks next asks the objects.
         let _ = attr::report_size(ctx, fid, layout, write_epoch).await;
     }
-    Ok(())
 }
 
 async fn wait_for_data(ctx: &Ctx, fid: Fid) {
@@ -382,7 +442,10 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
     let fid = inode_of(ctx, node)?;
     super::flock::unlock_all(ctx, fid, lock_owner, false).await;
     if ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.args.write)) {
-        write_out_file(ctx, fid).await;
+        // What the close carries has room there, and is on its way as soon as the last descriptor is gone.
+        if !ctx.with(|state| state.is_for_close(fid)) {
+            write_out_file(ctx, fid).await;
+        }
         take_error(ctx, fh)?;
     }
     Ok(Answer::Done)

@@ -1,6 +1,7 @@
 //! Files whose first bytes are on their MDT.
 
-use crate::world::{O_RDWR, TOP, World};
+use crate::small_files::counts;
+use crate::world::{O_RDONLY, O_RDWR, TOP, World};
 use base::{Duration, Layout, TargetId, TargetKind};
 use client::{Answer, Call, Event};
 use wire::{ComponentHint, LayoutHint};
@@ -67,4 +68,87 @@ fn a_lock_on_data_goes_back_when_they_are_durable() {
     world.start(TargetId::mdt(0));
     world.pass(Duration::from_secs(100));
     assert_eq!(world.read(1, (node, fh), 0, 100), [7; 100]);
+}
+
+#[test]
+fn a_small_file_costs_two_requests() {
+    let mut world = world(2);
+    let first = world.write_small_file(0, "first");
+    world.pass(Duration::from_secs(3));
+    let cost = world.cost(0, |world| {
+        world.write_small_file(0, "second");
+    });
+    assert_eq!(cost, counts([("mds_create", 1), ("mds_close", 1)]));
+    for name in ["first", "second"] {
+        let node = world.lookup(1, TOP, name).expect("it was made").node;
+        let attr = world.attr(1, node);
+        assert_eq!((attr.size_bytes, attr.block_count), (4096, 8));
+    }
+    // With the close came the size: nobody has to be asked for it.
+    assert_eq!(world.sent(1, TargetKind::Mdt, "ost_getattr"), 0);
+    let (fh, _) = world.open(1, first.0, O_RDWR);
+    assert_eq!(world.read(1, (first.0, fh), 0, 5000), [7; 4096]);
+}
+
+/// What goes with a close is done again like everything else.
+#[test]
+fn data_that_came_with_a_close_survive_the_mdt() {
+    let mut world = world(2);
+    let file = world.write_small_file(0, "f");
+    world.crash(TargetId::mdt(0));
+    world.start(TargetId::mdt(0));
+    world.pass(Duration::from_secs(10));
+    world.lookup(1, TOP, "f").expect("it was made");
+    let (fh, _) = world.open(1, file.0, O_RDWR);
+    assert_eq!(world.read(1, (file.0, fh), 0, 5000), [7; 4096]);
+}
+
+/// The answer to the close is lost with the MDT: the close comes again, under the lock that its client has named.
+#[test]
+fn data_that_are_on_their_way_with_a_close_survive_the_mdt() {
+    let mut world = world(2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, &[7; 4096]), Ok(4096));
+    world.mounts[0].unreachable = Some(TargetId::mdt(0));
+    world.release(0, file);
+    world.crash(TargetId::mdt(0));
+    world.mounts[0].unreachable = None;
+    world.start(TargetId::mdt(0));
+    world.pass(Duration::from_secs(30));
+    world.lookup(1, TOP, "f").expect("it was made");
+    let (fh, _) = world.open(1, file.0, O_RDWR);
+    assert_eq!(world.read(1, (file.0, fh), 0, 5000), [7; 4096]);
+}
+
+#[test]
+fn the_bytes_of_a_small_file_come_with_its_open() {
+    let mut world = world(3);
+    world.write_small_file(0, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    assert_eq!(world.read(1, (node, fh), 0, 4096), [7; 4096], "its writer has given its lock back");
+    world.lookup(2, TOP, "f").expect("it was made");
+    let cost = world.cost(2, |world| {
+        let (fh, _) = world.open(2, node, O_RDONLY);
+        assert_eq!(world.read(2, (node, fh), 0, 3000), [7; 3000]);
+        assert_eq!(world.read(2, (node, fh), 3000, 9000), [7; 1096]);
+        world.release(2, (node, fh));
+    });
+    assert_eq!(cost, counts([("mds_open", 1), ("mds_close", 1)]));
+}
+
+/// What came with an open counts for as long as its lock.
+#[test]
+fn what_somebody_has_written_since_an_open_is_read() {
+    let mut world = world(3);
+    world.write_small_file(0, "f");
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    assert_eq!(world.read(1, (node, fh), 0, 4096), [7; 4096]);
+    world.lookup(2, TOP, "f").expect("it was made");
+    let (fh, _) = world.open(2, node, O_RDONLY);
+    let (writer, _) = world.open(0, node, O_RDWR);
+    assert_eq!(world.write(0, (node, writer), 4000, &[8; 1000]), Ok(1000));
+    let expected = [vec![7; 4000], vec![8; 1000]].concat();
+    assert_eq!(world.read(2, (node, fh), 0, 8192), expected);
 }

@@ -5,7 +5,7 @@ use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call, Notify};
 use std::collections::BTreeMap;
 
-type Counts = BTreeMap<&'static str, u64>;
+pub type Counts = BTreeMap<&'static str, u64>;
 
 impl World {
     /// Requests of a mount to MDTs and OSTs, without what keeps sessions alive.
@@ -21,7 +21,7 @@ impl World {
     }
 
     /// What `work` costs the mount, with what follows in the next seconds.
-    fn cost(&mut self, mount: usize, work: impl FnOnce(&mut World)) -> Counts {
+    pub fn cost(&mut self, mount: usize, work: impl FnOnce(&mut World)) -> Counts {
         let before = self.counts(mount);
         work(self);
         self.pass(Duration::from_secs(10));
@@ -31,7 +31,7 @@ impl World {
         counts
     }
 
-    fn write_small_file(&mut self, mount: usize, name: &str) -> (u64, u64) {
+    pub fn write_small_file(&mut self, mount: usize, name: &str) -> (u64, u64) {
         let file = self.create(mount, TOP, name);
         assert_eq!(self.write(mount, file, 0, &[7; 4096]), Ok(4096));
         self.release(mount, file);
@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-fn counts<const N: usize>(of: [(&'static str, u64); N]) -> Counts {
+pub fn counts<const N: usize>(of: [(&'static str, u64); N]) -> Counts {
     of.into()
 }
 

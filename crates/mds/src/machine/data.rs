@@ -2,7 +2,9 @@
 //! was written ends when that is durable.
 
 use super::Mds;
+use super::flow::Flow;
 use crate::data::Object;
+use crate::op::Outcome;
 use crate::tx::Tx;
 use base::{Extent, Layout, LockId, Now, ObjectId, Status, Transno, WallTime};
 use bytes::Bytes;
@@ -11,10 +13,15 @@ use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::{Token, Work};
 use wire::ost::{ExtentOp, ObjectAttr};
-use wire::{LockGrant, LockMode, LockPolicy, OstReply, OstRequest, Reply, Request, Resource};
+use wire::{
+    LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request, Resource,
+};
 
 /// Objects in one request: each file has one.
 const OBJECTS_PER_REQUEST_MAX: usize = 4096;
+
+/// Of a longer object an open brings none.
+const OPENED_BYTES_MAX: u64 = 64 << 10;
 
 /// What a client changes.
 struct Changing {
@@ -325,6 +332,58 @@ impl<M: MetaStore> Mds<M> {
         self.locks.begin_cancel(now.time, client, &dirty);
         self.core.store().kick();
         Some(up_to)
+    }
+
+    /// Data that come with a close need a lock as all do; a replay was checked when it was executed first.
+    pub(super) fn check_closing_lock(&self, flow: &Flow) -> Result<(), Status> {
+        let Request::Mdt(MdtRequest::Close { data: Some(data), .. }) = &flow.request else { return Ok(()) };
+        let wanted = need(data.object, LockMode::Pw, Extent::at(data.offset_bytes, flow.data.len() as u64));
+        let is_held = self.locks.holds(flow.token.client, data.lock, wanted);
+        if is_held || flow.token.replay.is_some() { Ok(()) } else { Err(Status::LockLost) }
+    }
+
+    pub(super) fn note_closing_data(&mut self, flow: &Flow, transno: Transno) {
+        if let Request::Mdt(MdtRequest::Close { data: Some(data), .. }) = &flow.request {
+            self.cancels.on_written(flow.token.client, data.lock, transno);
+        }
+    }
+
+    /// Locks that a request gives up. Those of a replay are not known, and not named any more.
+    pub(super) fn end_cancelled(&mut self, now: Now, flow: &Flow) {
+        if let Request::Mdt(MdtRequest::Close { cancels, .. }) = &flow.request
+            && !cancels.is_empty()
+        {
+            self.give_up(now, flow.token.client, &cancels.clone());
+        }
+    }
+
+    /// Adds what is here of a file's data to the answer to its open: the bytes, if their lock was granted and they are few.
+    pub(super) fn with_opened_data(
+        &mut self,
+        flow: &Flow,
+        outcome: &Outcome,
+        reply: Reply,
+    ) -> (Reply, Bytes) {
+        let (lock, object, entry) = match (outcome.opened_data, reply) {
+            (Some((lock, object)), Reply::Mdt(MdtReply::Entry(entry))) => (lock, object, entry),
+            (_, reply) => return (reply, Bytes::new()),
+        };
+        let grant = entry.grants.iter().find(|grant| grant.lock == lock);
+        // Who may write asks for what he needs; most write all of it.
+        let is_wanted = grant.is_some_and(|grant| grant.mode == LockMode::Pr);
+        let bytes = if is_wanted { self.few_bytes(object) } else { None };
+        let space = self.core.store().space();
+        let grant_bytes = self.grants.renew(flow.token.client, &space);
+        let has_bytes = bytes.is_some();
+        let reply = Reply::Mdt(MdtReply::WithData { entry, grant_bytes, has_bytes });
+        (reply, bytes.unwrap_or_default())
+    }
+
+    /// All bytes of an object here, if they are few and can be read.
+    fn few_bytes(&self, object: ObjectId) -> Option<Bytes> {
+        let found = Object::open(&**self.core.store(), object).ok()?;
+        let is_few = found.head().size_bytes <= OPENED_BYTES_MAX;
+        is_few.then(|| found.read(Extent::new(0, OPENED_BYTES_MAX)).ok())?
     }
 
     /// The client is gone; what it wrote stays protected until it is durable.

@@ -50,6 +50,8 @@ pub(super) enum Stage {
 pub(super) struct Flow {
     pub token: Token,
     pub request: Request,
+    /// That came with it.
+    pub data: Bytes,
     pub started: Time,
     pub stage: Stage,
     /// Has claims in the lock space.
@@ -93,11 +95,12 @@ pub(super) enum Step {
 }
 
 impl<M: MetaStore> Mds<M> {
-    pub(super) fn start_flow(&mut self, now: Now, token: Token, request: Request) {
+    pub(super) fn start_flow(&mut self, now: Now, token: Token, request: Request, data: Bytes) {
         let op = self.new_op();
         let flow = Flow {
             token,
             request,
+            data,
             started: now.time,
             stage: Stage::Running,
             is_claimed: false,
@@ -340,9 +343,11 @@ impl<M: MetaStore> Mds<M> {
 
     /// Runs the operation over the rows as they are, without any effect.
     fn run(&mut self, now: Now, flow: &Flow) -> Result<Run, Status> {
+        self.check_closing_lock(flow)?;
         let store = Arc::clone(self.core.store());
         let mut cx = self.cx(&*store, now.wall, &flow.remote);
         cx.client = flow.token.client;
+        cx.data = flow.data.clone();
         cx.is_replay = flow.token.replay.is_some_and(|transno| transno != Transno::ZERO);
         let result = match &flow.request {
             Request::Mdt(request) => op::run(&mut cx, request).map(Reply::Mdt),
@@ -436,8 +441,10 @@ impl<M: MetaStore> Mds<M> {
         let Ok(mut reply) = run.result else { return Step::Ended };
         let grants = self.grant(op, flow, &run.outcome);
         put_grants(&mut reply, grants);
+        let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
         self.apply_effects(now, flow, &run.outcome);
-        self.reply(now, flow.token, Ok(reply));
+        self.end_cancelled(now, flow);
+        self.core.reply(now, flow.token, Ok((reply, data)), &mut self.core_out);
         self.end(now, op, flow);
         Step::Ended
     }
@@ -447,11 +454,14 @@ impl<M: MetaStore> Mds<M> {
         let grants = self.grant(op, flow, &run.outcome);
         let locks: Vec<_> = grants.iter().map(|grant| grant.lock).collect();
         put_grants(&mut reply, grants);
+        let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
         let mut batch = run.batch;
         let decision = self.put_decision(flow, &mut batch);
-        match self.core.commit(now, flow.token, batch, reply, Bytes::new(), &mut self.core_out) {
+        match self.core.commit(now, flow.token, batch, reply, data, &mut self.core_out) {
             Ok(transno) => {
                 self.apply_effects(now, flow, &run.outcome);
+                self.note_closing_data(flow, transno);
+                self.end_cancelled(now, flow);
                 self.peers.note_destroys(transno, run.destroys);
                 if flow.token.replay.is_none() {
                     self.unheard.note(flow.token, transno, &run.changed, &run.needs);

@@ -152,6 +152,7 @@ fn make_local(
         if open.write {
             cx.want_write_back(request.want, &inode);
         }
+        cx.want_data(request.want, &inode, open);
     }
     cx.want_inode(request.want, &inode);
     entry.was_created = true;

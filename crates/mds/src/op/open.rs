@@ -2,12 +2,13 @@
 
 use super::{Cx, Effect, Stop, entry_reply};
 use crate::access::{self, EXECUTE, READ, WRITE};
+use crate::data::Object;
 use crate::rows::{self, Inode};
 use base::fault::{Fault, planted};
-use base::{Fid, FileType, OpenHandle, Status, WallTime};
+use base::{Extent, Fid, FileType, Layout, OpenHandle, Status, Transno, WallTime};
 use wire::MdtReply;
 use wire::lock::LockWant;
-use wire::mdt::{Credentials, Entry, OpenArgs};
+use wire::mdt::{ClosingData, Credentials, Entry, OpenArgs};
 
 /// # Errors
 /// As open(2) of something that exists.
@@ -65,6 +66,7 @@ pub fn open_inode(
     if args.write {
         cx.want_write_back(want, &inode);
     }
+    cx.want_data(want, &inode, args);
     Ok(Entry { was_size_known, ..cx.entry(&inode) })
 }
 
@@ -84,16 +86,23 @@ pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
     Ok(entry_reply(cx.entry(&inode)))
 }
 
+/// How a handle is closed.
+pub struct Closing {
+    pub handle: OpenHandle,
+    pub atime: Option<WallTime>,
+    pub unchanged_since: Option<u64>,
+    pub data: Option<ClosingData>,
+}
+
 /// # Errors
-/// Those of the store: a handle that is not known is closed already.
-pub fn close(
-    cx: &mut Cx,
-    fid: Fid,
-    handle: OpenHandle,
-    atime: Option<WallTime>,
-    unchanged_since: Option<u64>,
-) -> Result<MdtReply, Stop> {
+/// Those of the store: a handle that is not known is closed already. `Stale` and `TooBig` for data that cannot be here.
+pub fn close(cx: &mut Cx, fid: Fid, closing: Closing) -> Result<MdtReply, Stop> {
+    let Closing { handle, atime, unchanged_since, data } = closing;
     let Some((open_fid, args)) = cx.opens.get(cx.client, handle).filter(|(open, _)| *open == fid) else {
+        // A replay comes before its client names what it had open.
+        if let (Some(data), Some(inode)) = (data, cx.tx.inode(fid)?) {
+            write_closing(cx, &inode, data)?;
+        }
         return Ok(MdtReply::Closed { wants_size: None });
     };
     cx.effect(Effect::Closed { handle });
@@ -103,6 +112,10 @@ pub fn close(
         cx.destroy(&inode)?;
         return Ok(MdtReply::Closed { wants_size: None });
     }
+    let written = match data {
+        Some(data) => Some(write_closing(cx, &inode, data)?),
+        None => None,
+    };
     if let Some(atime) = atime.filter(|atime| *atime > inode.attr.atime) {
         inode.attr.atime = atime;
         inode.attr.version = cx.version;
@@ -115,11 +128,54 @@ pub fn close(
         && !cx.opens.is_restored(cx.client, handle);
     if is_last_writer && is_unchanged && !inode.attr.is_size_known {
         inode.attr.is_size_known = true;
+        if let Some(written) = written {
+            inode.attr.size_bytes = inode.attr.size_bytes.max(written.end_bytes);
+            inode.attr.block_count =
+                inode.attr.block_count.saturating_add(written.blocks).saturating_sub(written.former_blocks);
+            take_stamp(&mut inode, written.stamp, written.stamp);
+        }
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
     }
     let wants_size = (is_last_writer && !inode.attr.is_size_known).then_some(inode.attr.write_epoch);
     Ok(MdtReply::Closed { wants_size })
+}
+
+/// What data that came with a close have changed.
+struct Written {
+    end_bytes: u64,
+    former_blocks: u64,
+    blocks: u64,
+    stamp: WallTime,
+}
+
+fn write_closing(cx: &mut Cx, inode: &Inode, data: ClosingData) -> Result<Written, Status> {
+    let layout = inode.layout.as_ref().filter(|layout| layout.is_on_mdt());
+    if layout.and_then(|layout| layout.stripe_of(data.object)) != Some(0) {
+        return Err(Status::Stale);
+    }
+    let extent = Extent::at(data.offset_bytes, cx.data.len() as u64);
+    if extent.is_empty() {
+        return Err(Status::Invalid);
+    }
+    if extent.end > Layout::ON_MDT_BYTES_MAX || extent.byte_count() != cx.data.len() as u64 {
+        return Err(Status::TooBig);
+    }
+    let mut object = Object::open(cx.tx.store(), data.object)?;
+    let former_blocks = object.head().stored_bytes.div_ceil(512);
+    object.write(extent.start, &cx.data)?;
+    let head = object.put_with(data.stamp, Transno(cx.version.0), &mut cx.tx);
+    let blocks = head.stored_bytes.div_ceil(512);
+    Ok(Written { end_bytes: extent.end, former_blocks, blocks, stamp: head.stamp })
+}
+
+/// Data were changed at `stamp`.
+fn take_stamp(inode: &mut Inode, mtime: WallTime, stamp: WallTime) {
+    if stamp > inode.attr.mtime_stamp {
+        inode.attr.mtime = mtime;
+        inode.attr.mtime_stamp = stamp;
+    }
+    inode.attr.ctime = inode.attr.ctime.max(stamp);
 }
 
 /// What the objects of a file say.
@@ -148,11 +204,7 @@ pub fn report_size(cx: &mut Cx, fid: Fid, reported: Reported) -> Result<MdtReply
         inode.attr.size_bytes = reported.size_bytes;
         inode.attr.block_count = reported.block_count;
         inode.attr.is_size_known = true;
-        if reported.stamp > inode.attr.mtime_stamp {
-            inode.attr.mtime = reported.mtime;
-            inode.attr.mtime_stamp = reported.stamp;
-        }
-        inode.attr.ctime = inode.attr.ctime.max(reported.stamp);
+        take_stamp(&mut inode, reported.mtime, reported.stamp);
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
     }

@@ -472,6 +472,7 @@ impl World {
             name: Some(LockId(self.new_id(client))),
             inode: Some(LockId(self.new_id(client))),
             write_back: None,
+            data: None,
         }
     }
 
@@ -509,7 +510,14 @@ impl World {
         self.ask(
             client,
             mdt,
-            MdtRequest::Close { fid, handle: open.handle, atime: None, unchanged_since: None },
+            MdtRequest::Close {
+                fid,
+                handle: open.handle,
+                atime: None,
+                unchanged_since: None,
+                data: None,
+                cancels: vec![],
+            },
         )
         .unwrap()
     }

@@ -1,12 +1,14 @@
 //! Requests and rows that make no sense: typed answers, never a panic.
 
 use crate::harness::{ROOT, World, new, rename};
-use base::{Attr, ClientId, Extent, Fid, LockId, OpenHandle, Rng, SetAttr, SetTime, TargetId, WallTime};
+use base::{
+    Attr, ClientId, Extent, Fid, LockId, ObjectId, OpenHandle, Rng, SetAttr, SetTime, TargetId, WallTime,
+};
 use bytes::Bytes;
 use mds::rows;
 use store::{Batch, MetaStore};
 use wire::lock::LockWant;
-use wire::mdt::{FileLock, FlockKind, LayoutHint, NewNode, OpenArgs};
+use wire::mdt::{ClosingData, FileLock, FlockKind, LayoutHint, NewNode, OpenArgs};
 use wire::peer::{FlockOwner, FlockWaitId, OperationId, Part};
 use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, PeerRequest, Request, Resource};
 
@@ -25,7 +27,7 @@ fn flip(rng: &mut Rng, bytes: &mut Vec<u8>) {
 /// One of each, over a small tree.
 fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
     let (dir, file) = (fids[0], fids[1]);
-    let want = LockWant { name: Some(LockId(1)), inode: Some(LockId(2)), write_back: None };
+    let want = LockWant { name: Some(LockId(1)), inode: Some(LockId(2)), ..LockWant::default() };
     let open = OpenArgs { handle: OpenHandle(3), read: true, write: true, execute: false };
     let lock = FileLock { owner: 1, pid: 1, is_flock: false, kind: FlockKind::Write, extent: Extent::WHOLE };
     let set = SetAttr {
@@ -62,6 +64,13 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             handle: OpenHandle(3),
             atime: Some(WallTime(i64::MIN)),
             unchanged_since: Some(1),
+            data: Some(ClosingData {
+                object: ObjectId { fid: file, component: 1, stripe: 0 },
+                offset_bytes: u64::MAX,
+                lock: LockId(4),
+                stamp: WallTime(i64::MAX),
+            }),
+            cancels: vec![LockId(1), LockId(77)],
         },
         MdtRequest::ReportSize {
             fid: file,

@@ -195,7 +195,14 @@ fn a_close_that_was_executed_before_a_restart_is_answered_in_the_recovery() {
         let deaf = (Endpoint::Target(mdt), world.clients[1].id.endpoint());
         world.cut.insert(deaf);
         let atime = Some(WallTime(world.now.wall.0 + 1));
-        let close = MdtRequest::Close { fid: file, handle: open.handle, atime, unchanged_since: None };
+        let close = MdtRequest::Close {
+            fid: file,
+            handle: open.handle,
+            atime,
+            unchanged_since: None,
+            data: None,
+            cancels: vec![],
+        };
         let closing = world.start(1, 0, close);
         assert_eq!(world.result(1, closing), None, "the answer is lost");
         let reopen = Request::Mdt(MdtRequest::Reopen { fid: file, open: other });

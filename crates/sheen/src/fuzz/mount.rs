@@ -2,6 +2,7 @@
 //! right; a panic is not, nor an invariant that does not hold afterwards.
 
 use super::mutate;
+use base::layout::Component;
 use base::{
     Attr, ClientId, ClusterConfig, Endpoint, Epoch, Extent, Fid, FileType, Layout, LockId, Machine, Now,
     ObjectId, Rng, Status, TargetConfig, TargetId, Time, Transno, Version, WallTime,
@@ -77,7 +78,25 @@ fn entry(fid: Fid, file_type: FileType) -> Entry {
         was_size_known: true,
         grants: grants(),
         stripes: Vec::new(),
+        data: None,
     }
+}
+
+/// A file whose first bytes are on its MDT.
+fn on_mdt() -> Box<Entry> {
+    let mut entry = entry(FILE, FileType::Regular);
+    let component = Component {
+        id: 1,
+        end_bytes: 64 << 10,
+        stripe_size_bytes: 64 << 10,
+        osts: vec![Layout::ON_MDT],
+        pool: None,
+    };
+    entry.layout = Some(Layout { fid: FILE, components: vec![component] });
+    let object = Resource::Object(ObjectId { fid: FILE, component: 1, stripe: 0 });
+    let policy = LockPolicy::Extent(Extent::WHOLE);
+    entry.grants.push(LockGrant { lock: LockId(3), resource: object, mode: LockMode::Pr, policy });
+    Box::new(entry)
 }
 
 /// Answers that mean something to somebody.
@@ -92,6 +111,7 @@ fn replies() -> Vec<Vec<u8>> {
             entry: boxed(FILE, FileType::Directory),
             stripes: vec![FILE, Fid::ROOT],
         }),
+        Reply::Mdt(MdtReply::WithData { entry: on_mdt(), grant_bytes: u64::MAX, has_bytes: true }),
         Reply::Mdt(MdtReply::Absent { grants: grants() }),
         Reply::Mdt(MdtReply::Removed {
             parent_attr: None,

@@ -6,6 +6,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore, StoreError, Table};
+use wire::mdt::Entry;
 use wire::{MdtReply, Reply};
 
 /// Key: client. Who has a session.
@@ -129,6 +130,9 @@ pub(super) fn put_slot(batch: &mut Batch, token: Token, transno: Transno, reply:
 fn without_grants(mut reply: Reply) -> Reply {
     match &mut reply {
         Reply::Mdt(MdtReply::Entry(entry) | MdtReply::Striped { entry, .. }) => entry.grants.clear(),
+        Reply::Mdt(MdtReply::WithData { entry, .. }) => {
+            return Reply::Mdt(MdtReply::Entry(Box::new(Entry { grants: Vec::new(), ..(**entry).clone() })));
+        }
         Reply::Mdt(MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. }) => grants.clear(),
         Reply::Mdt(MdtReply::Removed { child: Some(child), .. }) => child.grants.clear(),
         _ => {}

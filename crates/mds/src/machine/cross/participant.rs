@@ -1,6 +1,7 @@
 //! The participant's side: what other MDTs have prepared here, and the rename lock.
 
 use super::*;
+use bytes::Bytes;
 
 impl<M: MetaStore> Mds<M> {
     pub(in crate::machine) fn on_peer_request(
@@ -24,7 +25,7 @@ impl<M: MetaStore> Mds<M> {
             | PeerRequest::PeekName { .. }
             | PeerRequest::PeekParent { .. }
             | PeerRequest::PeekDirectory { .. } => {
-                self.start_flow(now, token, Request::Peer(request));
+                self.start_flow(now, token, Request::Peer(request), Bytes::new());
             }
             PeerRequest::NewFid => {
                 let reply = self.fids.allocate().map(|fid| Reply::Peer(PeerReply::NewFid { fid }));
