@@ -2,7 +2,7 @@
 
 use crate::model::{Op, Path};
 use base::{Layout, PoolName, Rng};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{ComponentHint, LayoutHint};
 
 const DIRS: [&str; 3] = ["d0", "d1", "d2"];
@@ -33,9 +33,12 @@ pub struct Workload<'a> {
     pub is_first: bool,
     pub mdt_count: u16,
     pub busy_slots: Vec<(usize, usize)>,
+    /// What clients do next with files that they have just made, the next one last.
+    pub planned: &'a mut BTreeMap<usize, Vec<Op>>,
 }
 
 pub const LAYOUT_COUNT: usize = 10;
+const FIRST_LAYOUT_ON_MDT: usize = 8;
 
 /// Layouts whose borders are where the workload writes; the first one is the MDT's own.
 pub fn layout(index: usize) -> LayoutHint {
@@ -178,11 +181,41 @@ impl Workload<'_> {
         op
     }
 
+    /// The next step of a small file, which is made, written and closed, or of one that is read so.
+    fn planned(&mut self, client: usize) -> Option<Op> {
+        let op = self.planned.get_mut(&client)?.pop()?;
+        let (Op::Write { slot, .. } | Op::Read { slot, .. } | Op::Close { slot }) = op else { return None };
+        let is_usable = self.open.contains(&(client, slot)) && !self.busy_slots.contains(&(client, slot));
+        if !is_usable {
+            self.planned.remove(&client);
+        }
+        is_usable.then_some(op)
+    }
+
+    fn begin_small_file(&mut self, client: usize) -> Option<Op> {
+        let slot = self.free_slot(client)?;
+        let (path, offset) = (self.file(), self.offset().min(60_000));
+        let byte_count = 1 + self.rng.below(5000);
+        let is_made = self.rng.one_in(2);
+        let first = match is_made {
+            true => Op::Write { slot, offset, byte_count, fill: self.rng.below(256) as u8 },
+            false => Op::Read { slot, offset: 0, byte_count: 70_000 },
+        };
+        self.planned.insert(client, vec![Op::Close { slot }, first]);
+        Some(match is_made {
+            true => Op::Create { path, is_exclusive: false, slot: Some(slot) },
+            false => Op::Open { path, slot },
+        })
+    }
+
     fn draw(&mut self, client: usize) -> Op {
         // Else few files have several objects.
         if self.is_first && self.rng.one_in(2) {
             let layout = 1 + self.rng.below(LAYOUT_COUNT as u64 - 1) as usize;
             return Op::Setstripe { path: Path::new(), layout };
+        }
+        if let Some(op) = self.planned(client) {
+            return op;
         }
         let open = self.open_slot(client);
         if let Some(slot) = open
@@ -218,6 +251,12 @@ impl Workload<'_> {
             && !self.rng.one_in(4)
         {
             return self.storm_op(client, path);
+        }
+        if !self.cut_off.contains(&client)
+            && self.rng.one_in(8)
+            && let Some(op) = self.begin_small_file(client)
+        {
+            return op;
         }
         match self.rng.below(100) {
             0..18 => {
@@ -259,7 +298,10 @@ impl Workload<'_> {
                     let stripe_count = self.rng.below(u64::from(self.mdt_count) + 1) as u16;
                     return Op::Setdirstripe { path, stripe_count };
                 }
-                Op::Setstripe { path, layout: self.rng.below(LAYOUT_COUNT as u64) as usize }
+                // What is on an MDT takes ways of its own.
+                let first = if self.rng.one_in(2) { FIRST_LAYOUT_ON_MDT } else { 0 };
+                let layout = first + self.rng.below((LAYOUT_COUNT - first) as u64) as usize;
+                Op::Setstripe { path, layout }
             }
             68..70 => Op::Readlink { path: vec!["s0".into()] },
             70..77 => {

@@ -112,6 +112,8 @@ pub struct World {
     storm: Option<(Path, u64)>,
     /// OSTs whose disks are.
     full: BTreeSet<TargetId>,
+    /// What the processes do next with files that they have just made or opened.
+    planned: BTreeMap<usize, Vec<Op>>,
     /// At some time in this round.
     was_full: BTreeSet<TargetId>,
     started: usize,
@@ -171,6 +173,7 @@ impl World {
             storm: None,
             full: BTreeSet::new(),
             was_full: BTreeSet::new(),
+            planned: BTreeMap::new(),
             started: 0,
             round: Vec::new(),
             next_client: 1,
@@ -279,6 +282,7 @@ impl World {
         self.plan_faults();
         self.was_full.extend(&self.full);
         let mut busy_slots = Vec::new();
+        let mut planned = std::mem::take(&mut self.planned);
         let open = self.open_slots();
         let cut_off = self.cut_off_seats();
         let hot = self.hot_path(&cut_off);
@@ -308,11 +312,13 @@ impl World {
                 is_first: self.started == 0,
                 mdt_count: self.options.mdt_count,
                 busy_slots: std::mem::take(&mut busy_slots),
+                planned: &mut planned,
             };
             let op = workload.next(seat);
             busy_slots = workload.busy_slots;
             self.launch(seat, op);
         }
+        self.planned = planned;
         if !self.run_until_done() {
             return;
         }
