@@ -266,6 +266,7 @@ impl<M: MetaStore> Mds<M> {
             is_replay: false,
             remote,
             data: Bytes::new(),
+            goes_at_once: false,
             parts: Vec::new(),
             outcome: Default::default(),
         }

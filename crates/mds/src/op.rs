@@ -139,6 +139,8 @@ pub struct Cx<'a> {
     pub remote: &'a Remote,
     /// What came with the request.
     pub data: Bytes,
+    /// Nothing may be changed that others may have locked.
+    pub goes_at_once: bool,
     /// What other MDTs have to do.
     pub parts: Vec<(u16, Part)>,
     pub outcome: Outcome,

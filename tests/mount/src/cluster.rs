@@ -40,6 +40,7 @@ impl Shape {
 pub struct Cluster {
     sheen: PathBuf,
     transport: &'static str,
+    is_on_mdt: bool,
     shape: Shape,
     /// `DIR` of `sheen up --dir DIR`.
     pub data: PathBuf,
@@ -70,6 +71,7 @@ impl Cluster {
         Ok(Cluster {
             sheen,
             transport: options.transport.word(),
+            is_on_mdt: options.on_mdt,
             shape,
             data: home.join("data"),
             mount,
@@ -131,8 +133,13 @@ impl Cluster {
 
     /// `sheen up`: starts, or restarts what died.
     pub fn up(&self) -> Result<String> {
-        let arguments = self.up_arguments();
-        self.sheen(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        let (arguments, is_new) = (self.up_arguments(), !self.data.exists());
+        let said = self.sheen(&arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        if self.is_on_mdt && is_new {
+            let mount = self.mount.to_string_lossy();
+            self.sheen(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", &mount])?;
+        }
+        Ok(said)
     }
 
     /// The same, for whoever wants to run it himself.

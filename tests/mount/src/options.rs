@@ -47,6 +47,9 @@ pub struct Options {
     /// A second directory for `--local`; another one than the first makes the canary fail, as it must.
     #[arg(long)]
     pub local_second: Option<PathBuf>,
+    /// The first 64 KiB of all files are on their MDT.
+    #[arg(long)]
+    pub on_mdt: bool,
     /// Only cases whose name contains this.
     #[arg(long)]
     pub only: Option<String>,

@@ -304,6 +304,9 @@ fn case_command(
     if let Some(local) = &options.local {
         command.arg("--local").arg(local);
     }
+    if options.on_mdt {
+        command.arg("--on-mdt");
+    }
     if let Some(second) = &options.local_second {
         command.arg("--local-second").arg(second);
     }

@@ -152,3 +152,22 @@ fn what_somebody_has_written_since_an_open_is_read() {
     let expected = [vec![7; 4000], vec![8; 1000]].concat();
     assert_eq!(world.read(2, (node, fh), 0, 8192), expected);
 }
+
+/// Who opens the file is in the way of the size, and waits for what the close carries.
+#[test]
+fn an_open_that_waits_for_data_is_not_in_the_way_of_the_close_that_brings_them() {
+    let mut world = world(2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, &[7; 4096]), Ok(4096));
+    world.mounts[0].unreachable = Some(TargetId::mdt(0));
+    let open = Call::Create { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, flags: O_RDWR };
+    let opening = world.begin(1, open);
+    world.pass(Duration::from_millis(100));
+    world.release(0, file);
+    world.mounts[0].unreachable = None;
+    world.pass(Duration::from_secs(5));
+    let Ok(Answer::Created { entry, fh, .. }) = world.finish(1, opening) else { panic!("it is there") };
+    assert_eq!(entry.attr.expect("it comes along").size_bytes, 4096);
+    assert_eq!(world.read(1, (entry.node, fh), 0, 5000), [7; 4096]);
+    assert!(!world.mounts[0].events.iter().any(|event| matches!(event, Event::Evicted(_))));
+}

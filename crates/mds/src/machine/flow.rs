@@ -71,6 +71,8 @@ pub(super) struct Flow {
     pub concluded: Option<Result<(), Status>>,
     /// Asked for again since then, the name led where it had led.
     pub is_confirmed: bool,
+    /// It waits for no lock, and leaves out what would need one.
+    pub goes_at_once: bool,
     /// Once is enough for who changes nothing: others may change what it looks at all the time.
     pub has_waited_until_heard: bool,
 }
@@ -115,6 +117,7 @@ impl<M: MetaStore> Mds<M> {
             damage_count: 0,
             concluded: None,
             is_confirmed: false,
+            goes_at_once: false,
             has_waited_until_heard: false,
         };
         self.flows.insert(op, flow);
@@ -326,7 +329,14 @@ impl<M: MetaStore> Mds<M> {
             return self.fail(now, op, flow, Status::NoSpace, out);
         }
         run.needs.extend(self.unsettled_needs(flow, &run.outcome));
-        if !is_replay && !self.claim_or_wait(now, op, flow, &run.needs) {
+        if !is_replay && carries_data(&flow.request) && !flow.goes_at_once {
+            if !self.claim(now, op, flow, &run.needs) {
+                // Who is in the way may wait for these data: only they are taken in.
+                self.release_claims(now, op, flow);
+                flow.goes_at_once = true;
+                return self.step(now, op, flow, out);
+            }
+        } else if !is_replay && !self.claim_or_wait(now, op, flow, &run.needs) {
             return Step::Waits;
         }
         if self.waits_until_heard(op, flow, &run) {
@@ -348,6 +358,7 @@ impl<M: MetaStore> Mds<M> {
         let mut cx = self.cx(&*store, now.wall, &flow.remote);
         cx.client = flow.token.client;
         cx.data = flow.data.clone();
+        cx.goes_at_once = flow.goes_at_once;
         cx.is_replay = flow.token.replay.is_some_and(|transno| transno != Transno::ZERO);
         let result = match &flow.request {
             Request::Mdt(request) => op::run(&mut cx, request).map(Reply::Mdt),
@@ -616,6 +627,10 @@ impl<M: MetaStore> Mds<M> {
 
 pub(super) fn is_prepare(request: &Request) -> bool {
     matches!(request, Request::Peer(PeerRequest::Prepare { .. }))
+}
+
+fn carries_data(request: &Request) -> bool {
+    matches!(request, Request::Mdt(MdtRequest::Close { data: Some(_), .. }))
 }
 
 fn is_consuming(request: &Request) -> bool {

@@ -108,6 +108,13 @@ pub fn close(cx: &mut Cx, fid: Fid, closing: Closing) -> Result<MdtReply, Stop> 
     cx.effect(Effect::Closed { handle });
     let Some(mut inode) = cx.tx.inode(open_fid)? else { return Ok(MdtReply::Closed { wants_size: None }) };
     let is_last = !cx.opens.is_open_besides(fid, cx.client, handle);
+    if let Some(data) = data.filter(|_| cx.goes_at_once) {
+        // Without a name it goes when nobody has had it open for a moment.
+        write_closing(cx, &inode, data)?;
+        let wants_size = args.write && !cx.opens.is_written_besides(fid, cx.client, handle);
+        let wants_size = wants_size && !inode.attr.is_size_known;
+        return Ok(MdtReply::Closed { wants_size: wants_size.then_some(inode.attr.write_epoch) });
+    }
     if inode.attr.link_count == 0 && is_last && !cx.is_recovering {
         cx.destroy(&inode)?;
         return Ok(MdtReply::Closed { wants_size: None });
