@@ -13,7 +13,7 @@ use crate::ops::io::{File, note_write};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
 use base::layout::Piece;
-use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, WallTime, limits};
+use base::{Attr, Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, WallTime, limits};
 use bytes::Bytes;
 use rpc::Kind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,8 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1000);
 const LEASE_LEFT_MIN: Duration = Duration::from_millis(4000);
 /// How often data are sent anew when their MDT has evicted this client meanwhile.
 const SEND_TRY_COUNT: u32 = 8;
+/// With so many bytes an open costs hardly more than without.
+const READ_AGAIN_BYTES_MAX: u64 = 16 << 10;
 /// So long a file's write-back lock outlives its last writer: it serves who soon opens it again, and goes back together with others.
 const UNWRITTEN_LIFE: Duration = Duration::from_millis(1000);
 
@@ -285,15 +287,24 @@ impl State {
         Some(DataWant { lock, write_back })
     }
 
-    /// The same of one that is there: not if something of its data is locked here already.
+    /// The same of one that is there. Who has all of its data locked already names that lock: the kernel does not say what it has
+    /// dropped, so bytes come along if they are few, or if it never had any.
     pub(crate) fn want_data_of(&mut self, mdt: TargetId, fid: Fid, open: OpenArgs) -> Option<DataWant> {
-        let layout = self.nodes.by_fid(fid).and_then(|node| node.layout.as_ref());
-        let is_wanted = layout.is_none_or(|layout| {
-            let resource = Resource::Object(layout.object(0));
-            let is_unlocked = |known: &Connection| known.locks.on_resource(resource).is_empty();
-            layout.is_on_mdt() && self.connections.get(&mdt).is_some_and(is_unlocked)
-        });
-        if is_wanted { self.want_data(mdt, open) } else { None }
+        let Some(node) = self.nodes.by_fid(fid) else { return self.want_data(mdt, open) };
+        let Some(layout) = &node.layout else { return self.want_data(mdt, open) };
+        let resource = Resource::Object(layout.object(0));
+        let locks = &self.connections.get(&mdt)?.locks;
+        if !layout.is_on_mdt() {
+            return None;
+        }
+        if locks.on_resource(resource).is_empty() {
+            return self.want_data(mdt, open);
+        }
+        let size_bytes = node.attr.as_ref().map_or(0, |attr| attr.size_bytes);
+        let is_worth_it = size_bytes <= READ_AGAIN_BYTES_MAX || node.pages.filled.is_empty();
+        let lock = locks.find(resource, LockMode::Pr, LockPolicy::Extent(Extent::WHOLE));
+        let lock = lock.filter(|_| !open.write && is_worth_it)?;
+        Some(DataWant { lock, write_back: None })
     }
 
     /// What is kept back of a file, if it can go with its close: it is one piece, the MDT has its place, and nothing else of the
@@ -314,6 +325,22 @@ impl State {
         let is_covered = self.connections.get(&mdt)?.locks.get(only.pin.lock).is_some();
         let is_alone = self.write_back_lock(mdt, fid).is_some();
         (is_covered && is_alone).then_some((object, unchanged_since))
+    }
+
+    /// Attributes of a file of which all that was changed since the MDT knew its size is kept back here.
+    pub(crate) fn attr_with_kept(&self, attr: &Attr) -> Option<Attr> {
+        let (object, _) = self.piece_for_close(attr.fid).filter(|(_, since)| *since == attr.write_epoch)?;
+        let (start, kept) = self.dirty.objects.get(&object)?.kept.first_key_value()?;
+        let mut attr = attr.clone();
+        attr.size_bytes = attr.size_bytes.max(start + kept.byte_count());
+        // As if all of it were written where nothing is yet.
+        attr.block_count = attr.block_count.saturating_add(kept.byte_count().div_ceil(512));
+        if kept.stamp > attr.mtime_stamp {
+            attr.mtime = kept.stamp;
+            attr.mtime_stamp = kept.stamp;
+        }
+        attr.ctime = attr.ctime.max(kept.stamp);
+        Some(attr)
     }
 
     pub(crate) fn is_for_close(&self, fid: Fid) -> bool {

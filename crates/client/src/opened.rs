@@ -23,13 +23,21 @@ pub(crate) struct OpenedData {
 }
 
 impl State {
-    /// They came under this lock, if it came too.
-    pub(crate) fn keep_opened(&mut self, mdt: TargetId, fid: Fid, lock: LockId, bytes: Bytes) {
+    /// They came under this lock, if it came too. `asked_at` is `data_changed_at` when they were asked for; `None`: something was on
+    /// its way then.
+    pub(crate) fn keep_opened(
+        &mut self,
+        mdt: TargetId,
+        fid: Fid,
+        (lock, asked_at): (LockId, Option<u64>),
+        bytes: Bytes,
+    ) {
         let is_locked = self
             .connections
             .get(&mdt)
             .is_some_and(|known| known.locks.get(lock).is_some() && !known.locks.is_dying(lock));
-        if !is_locked || self.handles.len() > HANDLE_COUNT_MAX {
+        let is_old = asked_at.is_none() || self.data_changed_at(fid).is_some_and(|now| Some(now) != asked_at);
+        if !is_locked || is_old || self.handles.len() > HANDLE_COUNT_MAX {
             return;
         }
         if let Some(node) = self.nodes.by_fid_mut(fid) {
@@ -73,6 +81,11 @@ impl State {
         let mut whole = BytesMut::zeroed(byte_count);
         whole.get_mut(..bytes.len())?.copy_from_slice(&bytes);
         Some(whole.freeze())
+    }
+
+    /// When an open is sent: what `keep_opened` wants to know.
+    pub(crate) fn begin_opening(&self, fid: Fid) -> Option<u64> {
+        (!self.dirty.has_some_of(fid)).then(|| self.data_changed_at(fid).unwrap_or(0))
     }
 
     pub(crate) fn forget_opened(&mut self, fid: Fid) {

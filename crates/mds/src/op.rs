@@ -75,15 +75,24 @@ pub enum Effect {
     },
 }
 
+/// All bytes of an object belong into the answer to an open, under a lock that was granted with it or is held already, if they
+/// are few.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenedData {
+    pub lock: base::LockId,
+    pub object: base::ObjectId,
+    /// Who may write asks for what he needs; most write all of it.
+    pub is_read: bool,
+}
+
 /// What an operation says that is not rows.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub effects: Vec<Effect>,
     /// Locks that the caller would like, in the order of preference.
     pub wanted: Vec<(base::LockId, ldlm::Need)>,
-    /// The caller opened a file whose first bytes are here, and asked for them: all of them belong in the answer, if this lock was
-    /// granted and they are few.
-    pub opened_data: Option<(base::LockId, base::ObjectId)>,
+    /// The caller opened a file whose first bytes are here, and asked for locks on them.
+    pub opened_data: Option<OpenedData>,
     /// Files that the caller opens, or whose size he will ask their objects for: nobody may keep data of them back.
     pub unsettled: Vec<Fid>,
 }
@@ -389,7 +398,7 @@ impl Cx<'_> {
         self.outcome
             .wanted
             .push((data.lock, ldlm::Need { resource: Resource::Object(object), mode, policy }));
-        self.outcome.opened_data = Some((data.lock, object));
+        self.outcome.opened_data = Some(OpenedData { lock: data.lock, object, is_read: !args.write });
         if args.write {
             self.want_write_back(LockWant { write_back: data.write_back, ..want }, inode);
         }

@@ -286,6 +286,9 @@ pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>)
     if is_unchanged {
         return Ok(attr);
     }
+    if let Some(attr) = ctx.with(|state| state.attr_with_kept(&attr)) {
+        return Ok(attr);
+    }
     let layout = layout.filter(|layout| layout.is_valid() && layout.has_objects());
     let layout = match layout {
         Some(layout) => Some(layout),

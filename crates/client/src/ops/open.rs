@@ -82,6 +82,7 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: boo
         data: state.want_data_of(target, fid, args).filter(|_| is_cached),
         ..LockWant::default()
     });
+    let asked_at = ctx.with(|state| state.begin_opening(fid));
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };
     let reply = ctx.mdt_as(who, fid, kind, |creds| MdtRequest::Open { fid, open: args, creds, want }).await?;
     let MdtReply::Entry(mut entry) = reply else { return Err(Status::ProtocolError) };
@@ -89,7 +90,7 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: boo
         state.take_grants(target, &entry.grants);
         state.see_entry(&entry);
         if let (Some(bytes), Some(data)) = (entry.data.take(), want.data) {
-            state.keep_opened(target, fid, data.lock, bytes);
+            state.keep_opened(target, fid, (data.lock, asked_at), bytes);
         }
     });
     Ok(*entry)

@@ -171,3 +171,26 @@ fn an_open_that_waits_for_data_is_not_in_the_way_of_the_close_that_brings_them()
     assert_eq!(world.read(1, (entry.node, fh), 0, 5000), [7; 4096]);
     assert!(!world.mounts[0].events.iter().any(|event| matches!(event, Event::Evicted(_))));
 }
+
+/// Whoever has written a file and is asked for its size knows it, and goes on keeping it back.
+#[test]
+fn the_size_of_what_is_kept_back_costs_no_request() {
+    let mut world = world(2);
+    let first = world.write_small_file(0, "first");
+    world.pass(Duration::from_secs(3));
+    let cost = world.cost(0, |world| {
+        let file = world.create(0, TOP, "second");
+        assert_eq!(world.write(0, file, 0, &[7; 3000]), Ok(3000));
+        let attr = world.attr(0, file.0);
+        assert_eq!((attr.size_bytes, attr.block_count), (3000, 6));
+        world.release(0, file);
+    });
+    assert_eq!(cost, counts([("mds_create", 1), ("mds_close", 1)]));
+    // Its lock was never given back: the bytes come under it.
+    let cost = world.cost(0, |world| {
+        let (fh, _) = world.open(0, first.0, O_RDONLY);
+        assert_eq!(world.read(0, (first.0, fh), 0, 4096), [7; 4096]);
+        world.release(0, (first.0, fh));
+    });
+    assert_eq!(cost, counts([("mds_open", 1), ("mds_close", 1)]));
+}

@@ -364,14 +364,13 @@ impl<M: MetaStore> Mds<M> {
         outcome: &Outcome,
         reply: Reply,
     ) -> (Reply, Bytes) {
-        let (lock, object, entry) = match (outcome.opened_data, reply) {
-            (Some((lock, object)), Reply::Mdt(MdtReply::Entry(entry))) => (lock, object, entry),
+        let (opened, entry) = match (outcome.opened_data, reply) {
+            (Some(opened), Reply::Mdt(MdtReply::Entry(entry))) => (opened, entry),
             (_, reply) => return (reply, Bytes::new()),
         };
-        let grant = entry.grants.iter().find(|grant| grant.lock == lock);
-        // Who may write asks for what he needs; most write all of it.
-        let is_wanted = grant.is_some_and(|grant| grant.mode == LockMode::Pr);
-        let bytes = if is_wanted { self.few_bytes(object) } else { None };
+        let wanted = need(opened.object, LockMode::Pr, Extent::WHOLE);
+        let is_wanted = opened.is_read && self.locks.holds(flow.token.client, opened.lock, wanted);
+        let bytes = if is_wanted { self.few_bytes(opened.object) } else { None };
         let space = self.core.store().space();
         let grant_bytes = self.grants.renew(flow.token.client, &space);
         let has_bytes = bytes.is_some();

@@ -7,7 +7,7 @@ use crate::rows;
 use crate::stats::name_of;
 use crate::tx::Resources;
 use crate::unheard;
-use base::{ClientId, Duration, Fid, Now, Status, Time, Transno};
+use base::{ClientId, Duration, Fid, LockId, Now, Status, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
 use std::sync::Arc;
@@ -508,7 +508,10 @@ impl<M: MetaStore> Mds<M> {
             LockPolicy::Bits(mask) => mask & bits::CHILDREN == 0 && self.locks.is_held(client, *need),
             _ => false,
         };
-        let wanted: Vec<_> = outcome.wanted.iter().filter(|(_, need)| !is_needless(need)).collect();
+        // One that it has named because it has it.
+        let is_known = |lock: &LockId| self.locks.grant_of(client, *lock).is_some();
+        let is_new = |(lock, need): &&(LockId, Need)| !is_needless(need) && !is_known(lock);
+        let wanted: Vec<_> = outcome.wanted.iter().filter(is_new).collect();
         wanted
             .into_iter()
             .filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own))
