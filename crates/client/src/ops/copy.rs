@@ -33,7 +33,7 @@ pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count
         };
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, (at, data), LockUse::NoPages, false).await {
+        match write_file(ctx, &sink, (at, data), LockUse::NoPages, true).await {
             Ok(written) if written < read => {
                 copied += written;
                 break;
