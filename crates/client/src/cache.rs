@@ -157,11 +157,6 @@ impl State {
         }
     }
 
-    /// Whether these grants cover a name's slot, and still do.
-    pub(crate) fn is_name_granted(&self, parent: Fid, name: &[u8], grants: &[LockGrant]) -> bool {
-        grants.iter().any(|grant| self.is_name_locked_by(parent, name, Some(grant.lock)))
-    }
-
     /// How long the kernel may rely on attributes.
     fn attr_valid(&self, attr: &Attr) -> Duration {
         let stripes = self.nodes.by_fid(attr.fid).map_or(&[][..], |node| &node.stripes);

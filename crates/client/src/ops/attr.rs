@@ -356,16 +356,19 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
 
 async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer> {
     let target = mdt_of(parent)?;
-    let (want, change_count) = ctx.with(|state| {
-        let want = LockWant { name: state.offer(target), inode: state.offer(target), ..LockWant::default() };
-        (want, state.nodes.by_fid(parent).map(|node| node.change_count))
+    let (want, lock, change_count) = ctx.with(|state| {
+        // What the kernel forgot is asked for again under the lock that is there: one for each time would fill the memory of both.
+        let held = state.name_lock_on(parent, &name);
+        let name = state.want_name(target, held);
+        let want = LockWant { name, inode: state.offer(target), ..LockWant::default() };
+        (want, held.or(name), state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
     let reply = ctx.mdt(parent, request, Kind::Plain).await.map_err(super::names::gone)?;
     let is_valid = |state: &mut crate::state::State, grants: &[LockGrant]| {
         state.take_grants(target, grants);
         state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
-            && state.is_name_granted(parent, &name, grants)
+            && state.is_name_locked_by(parent, &name, lock)
     };
     match reply {
         MdtReply::Absent { grants } => ctx.with(|state| {
@@ -394,7 +397,7 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
                 // The very same lock: under another one the name may lead elsewhere by now.
                 let is_valid = was_valid
                     && state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
-                    && state.is_name_granted(parent, &name, &entry.grants);
+                    && state.is_name_locked_by(parent, &name, lock);
                 state.entry_answer(Some((parent, &name)), attr, is_valid, false)
             });
             Ok(Answer::Entry(answer))
@@ -417,9 +420,11 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
         return;
     }
     let Ok(target) = mdt_of(parent) else { return };
-    let (want, change_count) = ctx.with(|state| {
-        let want = LockWant { name: state.offer(target), inode: state.offer(target), ..LockWant::default() };
-        (want, state.nodes.by_fid(parent).map(|node| node.change_count))
+    let (want, lock, change_count) = ctx.with(|state| {
+        let held = state.name_lock_on(parent, &name);
+        let name = state.want_name(target, held);
+        let want = LockWant { name, inode: state.offer(target), ..LockWant::default() };
+        (want, held.or(name), state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
     let Ok(MdtReply::Entry(entry)) = ctx.mdt(parent, request, Kind::Plain).await else { return };
@@ -428,7 +433,7 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
         state.nodes.get_or_new(entry.fid);
         state.see_entry(&entry);
         let is_valid = state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
-            && state.is_name_granted(parent, &name, &entry.grants);
+            && state.is_name_locked_by(parent, &name, lock);
         if is_valid {
             state.names.put(parent, &name, Some(entry.fid), base::Time::ZERO);
         }

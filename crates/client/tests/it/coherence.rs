@@ -2,7 +2,7 @@
 
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Notify, NotifyResult, SetattrCall};
+use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
 use wire::{ComponentHint, LayoutHint};
 
 const ENOENT: i32 = 2;
@@ -356,6 +356,26 @@ fn a_name_that_was_looked_for_and_made_costs_one_lock() {
     assert_eq!(world.lookup(1, there, "made").map(|entry| entry.node), Ok(made.0));
     assert_eq!(world.call(1, Call::Unlink { parent: there, name: b"made".into() }), Ok(Answer::Done));
     assert_eq!(world.lookup(0, dir, "made"), Err(ENOENT));
+}
+
+/// A kernel that drops its caches asks for the directories of another MDT again, whose names no listing covers.
+#[test]
+fn a_name_that_the_kernel_forgets_again_and_again_costs_one_lock() {
+    let mut world = World::new(2, 1, 2);
+    let make = Call::MkdirOn { parent: TOP, name: b"d".into(), mode: 0o755, umask: 0, mdt_index: 1 };
+    assert_eq!(world.call(0, make), Ok(Answer::Done));
+    let mut locks = Vec::new();
+    for _ in 0..20 {
+        let found = world.lookup(1, TOP, "d").expect("it was made");
+        assert!(!found.entry_valid.is_zero(), "the kernel may keep it");
+        world.input(1, Input::Forget(vec![(found.node, 1)]));
+        world.run();
+        locks.push(world.mdt_lock_count(0) + world.mdt_lock_count(1));
+    }
+    assert_eq!(locks.get(1), locks.last(), "locks after each time: {locks:?}");
+    // The lock is what keeps the name true.
+    assert_eq!(world.call(0, Call::Rmdir { parent: TOP, name: b"d".into() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(1, TOP, "d"), Err(ENOENT));
 }
 
 /// Locks that go back because they are too many go together; one that somebody waits for goes at once.
