@@ -1,27 +1,33 @@
-//! What stays in memory: rows, whatever streams beside them.
+//! What stays in memory: rows, whatever streams beside them; and no more than before, however long a tree is walked.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, note, wait_until};
+use crate::case::{Bed, Case, Context, Rounds, Suite, expect, expect_eq, note, wait_until};
 use crate::cluster::{Cluster, Shape};
 use crate::load::Stop;
 use crate::sys;
 
 /// The suite.
-pub static SUITE: Suite = Suite { name: "memory", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+pub static SUITE: Suite = Suite { name: "memory", bed: Bed::Own, cases: CASES, rounds: ROUNDS, canary: None };
 
 static CASES: &[Case] = &[
     Case { name: "rows_stay_beside_streams", seconds: 200, run: beside_streams },
     Case { name: "the_bench_walks_beside_streams", seconds: 200, run: bench_beside },
+    Case { name: "walks_do_not_grow", seconds: 200, run: no_growth },
 ];
+
+/// One round is a minute.
+static ROUNDS: &[Rounds] =
+    &[Rounds { case: "walks_do_not_grow", usual: 1, thorough: 10, round_millis_max: 90_000 }];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
 const DIRECTORY_COUNT: usize = 60;
@@ -175,4 +181,55 @@ fn bench_beside(context: &Context) -> Result<()> {
     }
     expect_eq(crate::case::names(&cluster.mount)?, Vec::<String>::new(), "what is left over")?;
     cluster.down().map(drop)
+}
+
+/// KiB.
+fn resident(pid: i32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    Ok(line.split_whitespace().next().context("a number")?.parse()?)
+}
+
+/// After a fifth of the time no process takes another MiB, however often a tree is walked from cold caches of the kernel.
+fn no_growth(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    cluster.up()?;
+    let tree: PathBuf = cluster.mount.join("tree");
+    make_tree(context, &tree)?;
+    let time = Duration::from_secs(60) * u32::try_from(context.round_count)?;
+    let (warm_up, begun) = (time / 5, Instant::now());
+    let processes: Vec<(String, i32)> = cluster.targets()?.into_iter().chain(cluster.mounts()?).collect();
+    let mut samples: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut walk_count = 0;
+    while begun.elapsed() < time {
+        fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
+        expect_eq(walk(&tree)?, FILE_COUNT, "files of the tree")?;
+        walk_count += 1;
+        if begun.elapsed() < warm_up {
+            continue;
+        }
+        for (name, pid) in &processes {
+            samples.entry(name).or_default().push(resident(*pid).with_context(|| name.clone())?);
+        }
+    }
+    let mut failed = Vec::new();
+    for (name, samples) in &samples {
+        // A few walks each: what one of them holds for a moment does not count.
+        let part = (samples.len() / 10).max(1);
+        let (first, last) = (median(&samples[..part]), median(&samples[samples.len() - part..]));
+        let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
+        note(&format!("{name}: {first} KiB, {last} KiB at the end of {walk_count} walks"));
+        if last >= first + 1024 {
+            failed.push(format!("{name} from {first} to {last} KiB"));
+        }
+    }
+    expect(failed.is_empty(), &format!("grown: {}", failed.join(", ")))?;
+    cluster.down().map(drop)
+}
+
+fn median(samples: &[u64]) -> u64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
