@@ -290,18 +290,23 @@ impl State {
     /// The same of one that is there. Who has all of its data locked already names that lock: the kernel does not say what it has
     /// dropped, so bytes come along if they are few, or if it never had any.
     pub(crate) fn want_data_of(&mut self, mdt: TargetId, fid: Fid, open: OpenArgs) -> Option<DataWant> {
-        let Some(node) = self.nodes.by_fid(fid) else { return self.want_data(mdt, open) };
-        let Some(layout) = &node.layout else { return self.want_data(mdt, open) };
-        let resource = Resource::Object(layout.object(0));
-        let locks = &self.connections.get(&mdt)?.locks;
-        if !layout.is_on_mdt() {
+        let node = self.nodes.by_fid(fid);
+        let layout = node.and_then(|node| node.layout.as_ref());
+        if layout.is_some_and(|layout| !layout.is_on_mdt()) {
             return None;
         }
+        // Of a file that was forgotten here the lock may be left; most have had one layout only.
+        let object = layout.map_or(ObjectId { fid, component: 1, stripe: 0 }, |layout| layout.object(0));
+        let resource = Resource::Object(object);
+        let locks = &self.connections.get(&mdt)?.locks;
         if locks.on_resource(resource).is_empty() {
             return self.want_data(mdt, open);
         }
-        let size_bytes = node.attr.as_ref().map_or(0, |attr| attr.size_bytes);
-        let is_worth_it = size_bytes <= READ_AGAIN_BYTES_MAX || node.pages.filled.is_empty();
+        let has_many = |node: &crate::nodes::Node| {
+            let size_bytes = node.attr.as_ref().map_or(0, |attr| attr.size_bytes);
+            size_bytes > READ_AGAIN_BYTES_MAX && !node.pages.filled.is_empty()
+        };
+        let is_worth_it = !node.is_some_and(has_many);
         let lock = locks.find(resource, LockMode::Pr, LockPolicy::Extent(Extent::WHOLE));
         let lock = lock.filter(|_| !open.write && is_worth_it)?;
         Some(DataWant { lock, write_back: None })
