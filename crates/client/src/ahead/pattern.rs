@@ -72,7 +72,8 @@ struct Run {
 
 impl Run {
     fn is_continued_by(&self, extent: Extent) -> bool {
-        let before = if self.is_stream() { STREAM_BEFORE_BYTES } else { GAP_BYTES };
+        // The first requests of a file pass each other too.
+        let before = if self.is_stream() || self.start == 0 { STREAM_BEFORE_BYTES } else { GAP_BYTES };
         let from = self.next.saturating_sub(BEHIND_BYTES).max(self.start);
         extent.start >= from && extent.start <= self.next.saturating_add(before)
     }
@@ -152,6 +153,11 @@ impl Pattern {
             self.refused.iter_mut().find(|refused| refused.is_lesson && refused.extent.contains(extent));
         let Some(refused) = asked else { return };
         refused.is_lesson = false;
+        let start = refused.extent.start;
+        if self.runs.iter().any(|run| run.start < start && start <= run.next) {
+            // It has turned out to be the next of others: two requests had passed each other.
+            return;
+        }
         let is_first = extent.start == refused.extent.start;
         let is_window = refused.extent.byte_count() == scope.kernel_window_bytes;
         self.first_page_count = if is_first { self.first_page_count + 1 } else { 0 };

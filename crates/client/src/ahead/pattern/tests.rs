@@ -222,3 +222,27 @@ fn what_was_refused_is_answered_when_it_comes_again() {
     assert_eq!(pattern.on_read(extent, scope()), Verdict::Refuse);
     assert_eq!(pattern.on_read(extent, scope()), Verdict::Plain);
 }
+
+/// Several processes fault on the first pages of a file, and what the kernel asks for does not come in its order.
+#[test]
+fn requests_that_have_passed_each_other_are_no_pages_at_random() {
+    let mut pattern = Pattern::default();
+    pattern.on_read(Extent::at(0, WINDOW), scope());
+    for window in [2, 1, 3] {
+        let verdict = pattern.on_read(Extent::at(window * WINDOW, WINDOW), scope());
+        assert!(matches!(verdict, Verdict::Fetch { .. }), "window {window}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_refused_window_that_others_have_reached_since_says_nothing() {
+    let mut pattern = Pattern::default();
+    let mut read = |at: u64, byte_count: u64| pattern.on_read(Extent::at(at, byte_count), scope());
+    read(0, WINDOW);
+    let beyond = 5 * WINDOW;
+    assert_eq!(read(beyond, WINDOW), Verdict::Refuse, "nobody has come there yet");
+    (1..5).for_each(|window| assert_ne!(read(window * WINDOW, WINDOW), Verdict::Refuse));
+    assert_ne!(read(beyond, PAGE_BYTES), Verdict::Refuse);
+    // It is no read(2) that asks for what it needs: what is around a fault is refused on.
+    assert_eq!(read(100 * MIB, WINDOW), Verdict::Refuse);
+}
