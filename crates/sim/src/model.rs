@@ -741,6 +741,11 @@ impl Model {
         self.inode_mut(ino).link_count = link_count;
     }
 
+    /// Nobody knows any more what new files in the root get.
+    pub fn doubt_layout_of_root(&mut self) {
+        self.inode_mut(ROOT).is_striped = true;
+    }
+
     /// Makes an inode as the system shows it; for reading the state back after something was allowed to be lost.
     pub fn adopt(&mut self, parent: usize, name: &str, stat: &Stat, content: Content) -> usize {
         let known = self.inodes.iter().find(|(_, inode)| inode.node == Some(stat.node)).map(|(ino, _)| *ino);
@@ -748,9 +753,8 @@ impl Model {
         let inode = self.inode_mut(ino);
         inode.node = Some(stat.node);
         inode.link_count = stat.link_count;
-        // Nobody has asked, nor of the root.
+        // Nobody has asked.
         inode.is_striped = true;
-        self.inode_mut(ROOT).is_striped = true;
         self.entries_mut(parent).insert(name.to_string(), ino);
         ino
     }

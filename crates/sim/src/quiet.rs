@@ -69,6 +69,7 @@ impl World {
         self.run_for(Duration::from_secs(60));
         self.trust();
         let mut model = Model::new();
+        model.doubt_layout_of_root();
         let mut seen: BTreeMap<u64, Stat> = BTreeMap::new();
         let mut names: BTreeMap<u64, u32> = BTreeMap::new();
         let mut todo = vec![(Vec::<String>::new(), ROOT)];
