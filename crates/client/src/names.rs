@@ -37,6 +37,11 @@ impl Names {
         self.slots.get(&(parent, name_hash(name)))?.iter().find(|known| known.name == name)
     }
 
+    /// All names of one hash that are known here.
+    pub(crate) fn slot(&self, parent: Fid, hash: u64) -> &[Name] {
+        self.slots.get(&(parent, hash)).map_or(&[], Vec::as_slice)
+    }
+
     /// Remembers a name that a lock on its slot covers; keeps the later of both kernel times.
     pub(crate) fn put(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, kernel_until: Time) {
         self.put_listed(parent, name, fid, kernel_until, None);

@@ -22,6 +22,8 @@ const ENTRY_COUNT: u32 = 4096;
 const PART_ENTRY_COUNT_MIN: u32 = 64;
 /// A directory that is large, or that somebody else was about to change, is asked for as a whole again after so long.
 pub(crate) const WHOLE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Larger directories are listed by their MDT, a part at a time.
+const KNOWN_ENTRIES_MAX: usize = ENTRY_COUNT as usize;
 /// Inodes that were listed and that the kernel does not know: it asks for them one by one soon, or never.
 const LISTED_MAX: usize = 16_384;
 /// Bytes of one entry in FUSE's packing without its name, of a READDIR and of a READDIRPLUS.
@@ -171,6 +173,30 @@ impl State {
             && self.unseen_count == trust.unseen_count
     }
 
+    /// The listing of a directory of which all is known, attributes too, under a lock on its children: nobody has to be asked for it
+    /// again.
+    fn known_entries(&self, parent: Fid) -> Option<Entries> {
+        let node = self.nodes.by_fid(parent).filter(|node| node.changes_under_way == 0)?;
+        let whole = node.whole.as_ref().filter(|whole| whole.hashes.len() <= KNOWN_ENTRIES_MAX)?;
+        let is_held = self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
+        if !is_held || self.bulk.attr_count_max == 0 {
+            return None;
+        }
+        let mut entries = Vec::with_capacity(whole.hashes.len());
+        for hash in &whole.hashes {
+            let [only] = self.names.slot(parent, *hash) else { return None };
+            // Removed since, it is known to be absent.
+            let Some(fid) = self.cached_name(parent, &only.name)? else { continue };
+            let file_type = self.cached_attr(fid)?.file_type;
+            let (name, position) = (only.name.clone(), *hash);
+            let (attr, symlink_target, xattrs) = (None, None, None);
+            entries.push(DirEntry { name, fid, file_type, position, attr, symlink_target, xattrs });
+        }
+        let (change_count, unseen_count) = (node.change_count, self.unseen_count);
+        let trust = Some(Trust { lock: whole.lock, change_count, unseen_count });
+        Some(Entries { entries, is_end: true, trust })
+    }
+
     /// Takes in what a listing says of a child. False: nothing of it may be believed later.
     fn learn_child(&mut self, parent: Fid, entry: &DirEntry, trust: Option<Trust>) -> bool {
         let lock = trust
@@ -303,8 +329,11 @@ async fn fetch(ctx: &Ctx, fh: u64, at: u64, stripes: Vec<Fid>) -> Outcome<()> {
     });
     let wanted = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
     let wanted = (wanted / part_count.max(1) as u32).max(PART_ENTRY_COUNT_MIN);
-    let asked = stripes.iter().map(|stripe| ask_entries(ctx, *stripe, after, wanted, false));
-    let told = join_all(asked.collect()).await;
+    let ask = async |stripe: Fid| match ctx.with(|state| state.known_entries(stripe).filter(|_| after == 0)) {
+        Some(known) => Ok(known),
+        None => ask_entries(ctx, stripe, after, wanted, false).await,
+    };
+    let told = join_all(stripes.iter().map(|stripe| ask(*stripe)).collect()).await;
     let mut parts = Vec::with_capacity(stripes.len());
     for (stripe, told) in stripes.into_iter().zip(told) {
         let Entries { mut entries, is_end, trust } = told?;
