@@ -342,6 +342,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.core.set_external_durable(self.durability.durable());
             self.core.on_durable(now, &mut effects.core);
         }
+        if self.objects.is_poisoned() {
+            self.core.fail_held(now, &mut effects.core);
+        }
         self.durability.forget_changes(self.core.durable());
         for ended in self.cancels.take_durable(self.core.durable()) {
             self.locks.cancel(now.time, ended.client, &ended.locks, &mut effects.locks);

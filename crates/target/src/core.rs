@@ -671,8 +671,35 @@ impl<M: MetaStore> Core<M> {
             }
         }
         let is_waiting = !self.held_for_rows.is_empty() || !self.held_for_all.is_empty();
+        if is_waiting && self.store.pressure().poisoned {
+            return self.refuse_held(out);
+        }
         if is_waiting && self.kick_at.is_none() {
             self.kick_at = Some(self.now.time.after(limits::SYNC_INTERVAL));
+        }
+    }
+
+    /// Nothing more will ever be durable here: whoever waits for it is told.
+    pub fn fail_held(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        self.refuse_held(out);
+    }
+
+    fn refuse_held(&mut self, out: &mut Vec<CoreOutput>) {
+        let for_rows = std::mem::take(&mut self.held_for_rows);
+        let for_all = std::mem::take(&mut self.held_for_all);
+        for held in for_rows.into_values().chain(for_all.into_values()).flatten() {
+            match held {
+                Held::Work { token, .. } => {
+                    self.finish(token, Status::Io, Transno::ZERO, Bytes::new(), Bytes::new(), out);
+                }
+                // It goes on asking, for the time after.
+                Held::Session { client, .. } => {
+                    if let Some(export) = self.exports.get_mut(&client) {
+                        export.is_connect_held = false;
+                    }
+                }
+            }
         }
     }
 

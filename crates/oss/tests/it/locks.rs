@@ -120,3 +120,22 @@ fn an_object_destroyed_while_somebody_waits_for_it_is_gone_for_him() {
     assert_eq!(world.result(b, waiting), Some(Err(Status::Stale)));
     assert_eq!(world.oss().locks().lock_count(), 0);
 }
+
+/// The device of the objects fails: who waits for data to be durable is told, and so is who asks later.
+#[test]
+fn a_sync_that_can_never_be_durable_is_answered() {
+    let mut world = World::new();
+    let a = world.client(1);
+    let lock = world.lock_and_write(a, object(1), 0, b"old");
+    world.sync();
+    world.is_syncing = false;
+    world.write(a, object(1), 0, b"new", lock).expect("held");
+    let sync = |world: &mut World| world.submit_ost(a, OstRequest::Sync { objects: vec![] }, Kind::Plain);
+    let before = sync(&mut world);
+    assert_eq!(world.result(a, before), None, "not durable yet");
+    world.objects.set_failing(true);
+    world.sync();
+    assert_eq!(world.result(a, before).map(|result| result.err()), Some(Some(Status::Io)));
+    let after = sync(&mut world);
+    assert_eq!(world.result(a, after).map(|result| result.err()), Some(Some(Status::Io)));
+}

@@ -165,6 +165,21 @@ fn sync_is_answered_when_it_is_durable() {
 }
 
 #[test]
+fn a_sync_that_can_never_be_durable_is_answered() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_millis(10));
+    cluster.submit(0);
+    cluster.store.set_failing(true);
+    let before = cluster.request(0, Request::Mdt(MdtRequest::Sync), Kind::Plain);
+    cluster.run_for(Duration::from_secs(3));
+    assert!(!cluster.callers[0].sent.contains_key(&before), "who waited when it failed");
+    let after = cluster.request(0, Request::Mdt(MdtRequest::Sync), Kind::Plain);
+    cluster.run_for(Duration::from_secs(3));
+    assert!(!cluster.callers[0].sent.contains_key(&after), "and who asks later");
+}
+
+#[test]
 fn goodbye_takes_the_client_out_so_that_no_restart_waits_for_it() {
     let mut cluster = Cluster::new(4, 1);
     cluster.submit(0);
