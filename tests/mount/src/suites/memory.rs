@@ -174,8 +174,9 @@ fn bench_beside(context: &Context) -> Result<()> {
             expect(median(beside, name).is_some(), &format!("no {name} in {beside}"))?;
         }
         expect(median(beside, "base_reads") <= median(idle, "base_reads"), &format!("{idle} {beside}"))?;
+        // So small a tree may be walked before a stream has moved anything: only that it is told counts.
         for name in ["stream_mib_per_s", "stream_cpu_percent", "of_idle"] {
-            expect(median(beside, name).is_some_and(|value| value > 0.0), &format!("no {name} in {beside}"))?;
+            expect(median(beside, name).is_some(), &format!("no {name} in {beside}"))?;
             expect_eq(median(idle, name), None, name)?;
         }
     }
