@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod attr;
+pub(crate) mod change;
 pub(crate) mod copy;
 pub(crate) mod dir;
 pub(crate) mod flock;
@@ -97,7 +98,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Getlk { node, fh: _, lock } => flock::get(ctx, node, lock).await,
         Call::Setlk { node, fh, lock, can_wait } => flock::set(ctx, who, node, fh, lock, can_wait).await,
         Call::Fallocate { node, fh: _, offset_bytes, byte_count, mode } => {
-            io::fallocate(ctx, node, offset_bytes, byte_count, mode).await
+            change::fallocate(ctx, node, offset_bytes, byte_count, mode).await
         }
         Call::Lseek { node, fh: _, offset_bytes, whence } => {
             seek::seek(ctx, node, offset_bytes, whence).await

@@ -5,7 +5,8 @@ use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::nodes::{AtRest, Measured};
-use crate::ops::io::{File, check_end, truncate};
+use crate::ops::change::truncate;
+use crate::ops::io::{File, check_end};
 use crate::ops::{fid_of, home_of, inode_of};
 use crate::state::State;
 use base::{

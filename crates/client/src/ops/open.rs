@@ -358,10 +358,7 @@ async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome
         cancels: write_back.into_iter().collect(),
     };
     let closed = send_close(ctx, args, request, sent.bytes.clone(), sent.object.fid).await;
-    let (outcome, closed) = match closed {
-        Ok(closed) => (Ok(()), Ok(closed)),
-        Err(status) => (Err(status), Err(status)),
-    };
+    let outcome = closed.as_ref().map(drop).map_err(|status| *status);
     ctx.with(|state| state.end_closing(&sent, outcome, write_back));
     report_if_wanted(ctx, sent.object.fid, closed?).await;
     Ok(())

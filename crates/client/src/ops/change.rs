@@ -1,0 +1,124 @@
+//! Changes of file data that bring none: truncate(2) and fallocate(2), on all objects that they touch.
+
+use crate::call::Answer;
+use crate::ctx::{Ctx, Outcome, join_all};
+use crate::dirty::write_out_pieces;
+use crate::locks::{LockUse, Pin};
+use crate::ops::io::{
+    File, check_end, is_worth_another_try, lock_hulls, note_results, unpin_all, writable_file,
+};
+use crate::ops::open::be_writer;
+use base::{Extent, Status};
+use bytes::Bytes;
+use rpc::Kind;
+use std::collections::BTreeMap;
+use wire::ost::ExtentOp;
+use wire::{LockMode, OstRequest};
+
+/// Changes an extent of a file (fallocate) under write locks.
+async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome<()> {
+    let pieces = file.layout.pieces(extent);
+    let changes = pieces.iter().map(|piece| (piece.stripe, piece.object_extent)).collect();
+    change_objects(ctx, file, changes, op, LockUse::NoPages).await
+}
+
+/// The file ends at `size_bytes` from now on, on every object.
+pub(crate) async fn truncate(ctx: &Ctx, file: &File, size_bytes: u64) -> Outcome<()> {
+    let changes = file
+        .layout
+        .stripes()
+        .map(|stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF)))
+        .collect();
+    // The kernel holds back what was stored into pages until a truncate(2) is answered.
+    change_objects(ctx, file, changes, ExtentOp::Truncate, LockUse::WriteBack).await
+}
+
+async fn change_objects(
+    ctx: &Ctx,
+    file: &File,
+    changes: Vec<(u32, Extent)>,
+    op: ExtentOp,
+    lock_use: LockUse,
+) -> Outcome<()> {
+    let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
+    for (stripe, extent) in &changes {
+        let hull = hulls.entry(*stripe).or_insert(*extent);
+        hull.start = hull.start.min(extent.start);
+        hull.end = hull.end.max(extent.end);
+    }
+    let mut tries = 0;
+    loop {
+        be_writer(ctx, file.fid).await?;
+        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
+        let (pins, result) = match locked {
+            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
+                unpin_all(ctx, pins);
+                continue;
+            }
+            Ok(pins) => {
+                write_out_pieces(ctx, file, hulls.clone()).await;
+                let result = send_changes(ctx, file, &changes, op, &pins).await;
+                (pins, result)
+            }
+            Err(status) => (BTreeMap::new(), Err(status)),
+        };
+        let is_again =
+            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        unpin_all(ctx, pins);
+        if !is_again {
+            return result;
+        }
+        tries += 1;
+    }
+}
+
+async fn send_changes(
+    ctx: &Ctx,
+    file: &File,
+    changes: &[(u32, Extent)],
+    op: ExtentOp,
+    pins: &BTreeMap<u32, Pin>,
+) -> Outcome<()> {
+    let stamp = ctx.with(|state| state.stamp());
+    let mut requests = Vec::with_capacity(changes.len());
+    for (stripe, extent) in changes {
+        let pin = *pins.get(stripe).ok_or(Status::Io)?;
+        let object = file.layout.object(*stripe);
+        let request = OstRequest::Change { object, extent: *extent, op, lock: pin.lock, stamp };
+        let ctx = ctx.clone();
+        requests.push(async move {
+            (pin.target, ctx.ost(pin.target, request, Bytes::new(), Kind::Modifying).await)
+        });
+    }
+    let results = join_all(requests).await;
+    note_results(ctx, file.fid, results)
+}
+
+const FALLOC_KEEP_SIZE: u32 = 1;
+const FALLOC_PUNCH_HOLE: u32 = 2;
+const FALLOC_ZERO_RANGE: u32 = 16;
+
+pub(crate) async fn fallocate(
+    ctx: &Ctx,
+    node: u64,
+    offset_bytes: u64,
+    byte_count: u64,
+    mode: u32,
+) -> Outcome<Answer> {
+    let keep_size = mode & FALLOC_KEEP_SIZE != 0;
+    let op = match mode & !FALLOC_KEEP_SIZE {
+        0 => ExtentOp::Allocate { keep_size },
+        FALLOC_PUNCH_HOLE if keep_size => ExtentOp::Punch,
+        FALLOC_ZERO_RANGE => ExtentOp::Zero { keep_size },
+        _ => return Err(Status::NotSupported),
+    };
+    let end =
+        offset_bytes.checked_add(byte_count).filter(|end| *end <= i64::MAX as u64).ok_or(Status::TooBig)?;
+    if byte_count == 0 {
+        return Err(Status::Invalid);
+    }
+    let file = writable_file(ctx, node).await?;
+    check_end(&file.layout, end)?;
+    change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
+    Ok(Answer::Done)
+}
