@@ -14,6 +14,7 @@ pub mod stats;
 mod ahead;
 mod cache;
 mod cancels;
+mod closes;
 mod ctx;
 mod dirty;
 mod ends;

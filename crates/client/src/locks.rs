@@ -3,6 +3,7 @@
 //! A lock goes back only when the kernel does not answer from it any more (hazards 3.1 to 3.4). Every revocation is a
 //! task of its own; nothing that serves a call waits for one, but an open for writing that has read locks given back.
 
+use crate::closes::close_waiting;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::dirty::{write_out_file, write_out_unasked};
 use crate::executor::{Receiver, Sender, oneshot};
@@ -253,7 +254,10 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
                     write_out_file(&ctx, fid).await;
                 }
             }
-            Resource::Inode(fid) => invalidate_inode(&ctx, fid).await,
+            Resource::Inode(fid) => {
+                invalidate_inode(&ctx, fid).await;
+                close_waiting(&ctx, target, fid).await;
+            }
             Resource::Object(object) => revoke_extent(&ctx, target, lock, object, grant.policy).await,
             Resource::Rename => {}
         }

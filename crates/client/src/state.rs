@@ -2,6 +2,7 @@
 
 use crate::ahead::Ahead;
 use crate::cancels::Cancels;
+use crate::closes::Closes;
 use crate::ctx::Outcome;
 use crate::dirty::{DIRTY_BYTES_MAX, Dirty};
 use crate::executor::Sender;
@@ -140,6 +141,8 @@ pub(crate) struct State {
     pub(crate) to_doubt: Vec<PageCallId>,
     /// Locks on objects of files that are gone, to be given back soon.
     pub(crate) locks_of_gone: Vec<(TargetId, LockId)>,
+    /// Handles that were only read through, by MDT.
+    pub(crate) closes: BTreeMap<TargetId, Closes>,
     /// Cancels that nobody waits for go together.
     pub(crate) cancels: BTreeMap<TargetId, Cancels>,
     /// Handles to open again in the tail.
@@ -197,6 +200,7 @@ impl State {
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
             locks_of_gone: Vec::new(),
+            closes: BTreeMap::new(),
             cancels: BTreeMap::new(),
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),
@@ -363,7 +367,7 @@ fn is_settling(request: &Request) -> bool {
         request,
         Request::Lock(LockRequest::Cancel { .. })
             | Request::Ost(OstRequest::Sync { .. } | OstRequest::Write { is_answered: true, .. })
-            | Request::Mdt(MdtRequest::Sync | MdtRequest::Close { .. })
+            | Request::Mdt(MdtRequest::Sync | MdtRequest::Close { .. } | MdtRequest::Closes { .. })
     )
 }
 
@@ -434,7 +438,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             MdtRequest::Rename { .. } => "mds_rename",
             MdtRequest::Link { .. } => "mds_link",
             MdtRequest::Open { .. } => "mds_open",
-            MdtRequest::Close { .. } => "mds_close",
+            MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "mds_close",
             MdtRequest::ReportSize { .. } => "mds_report_size",
             MdtRequest::Readdir { .. } => "mds_readpage",
             MdtRequest::Readlink { .. } => "mds_readlink",

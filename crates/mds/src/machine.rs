@@ -21,8 +21,8 @@ use crate::stats::Stats;
 use crate::tx::Tx;
 use crate::unheard::Unheard;
 use base::{
-    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, Pool, Status, TargetId, Time, Transno,
-    Version, WallTime,
+    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId, Time,
+    Transno, Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -36,7 +36,7 @@ use store::{MetaStore, StoreError};
 use strays::Strays;
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::lock::bits;
-use wire::mdt::Statfs;
+use wire::mdt::{CLOSES_MAX, Statfs};
 use wire::{
     Callback, Frame, FrameKind, LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource,
 };
@@ -439,11 +439,19 @@ impl<M: MetaStore> Mds<M> {
         &mut self,
         now: Now,
         token: Token,
-        request: MdtRequest,
+        mut request: MdtRequest,
         data: Bytes,
         out: &mut Vec<Output>,
     ) {
+        if let MdtRequest::Open { closes, .. } | MdtRequest::Closes { handles: closes } = &mut request {
+            if closes.len() > CLOSES_MAX {
+                return self.reply(now, token, Err(Status::ProtocolError));
+            }
+            let closes = std::mem::take(closes);
+            self.close_read(now, token.client, &closes, out);
+        }
         match request {
+            MdtRequest::Closes { .. } => self.reply(now, token, Ok(Reply::Done)),
             MdtRequest::Statfs => {
                 let statfs = self.statfs();
                 self.reply(now, token, Ok(Reply::Mdt(MdtReply::Statfs(statfs))));
@@ -547,11 +555,11 @@ impl<M: MetaStore> Mds<M> {
     /// Nobody may rely on a size that is not known.
     fn without_unknown_size(&self, resource: Resource, policy: LockPolicy) -> LockPolicy {
         match (resource, policy) {
-            (Resource::Inode(fid), LockPolicy::Bits(mask)) if mask & bits::UPDATE != 0 => {
+            (Resource::Inode(fid), LockPolicy::Bits(mask)) if mask & (bits::UPDATE | bits::OPEN) != 0 => {
                 let tx = Tx::new(&**self.core.store());
                 match tx.inode(fid) {
                     Ok(Some(inode)) if inode.attr.is_size_known => policy,
-                    _ => LockPolicy::Bits(mask & !bits::UPDATE),
+                    _ => LockPolicy::Bits(mask & !(bits::UPDATE | bits::OPEN)),
                 }
             }
             _ => policy,
@@ -586,6 +594,27 @@ impl<M: MetaStore> Mds<M> {
         if self.core.is_recovering() {
             self.note_lost_work(client, out);
         } else {
+            self.sweep_orphans(now, &files, out);
+        }
+    }
+
+    /// Handles that a client has only read through. It waits for nothing: their client may hold a lock until this is done.
+    fn close_read(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        handles: &[(Fid, OpenHandle)],
+        out: &mut Vec<Output>,
+    ) {
+        let mut files = Vec::new();
+        for (fid, handle) in handles {
+            let open = self.opens.get(client, *handle);
+            if open.is_some_and(|(open_fid, args)| open_fid == *fid && !args.write) {
+                self.opens.close(client, *handle);
+                files.push(*fid);
+            }
+        }
+        if !self.core.is_recovering() {
             self.sweep_orphans(now, &files, out);
         }
     }

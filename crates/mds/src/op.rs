@@ -364,12 +364,13 @@ impl Cx<'_> {
     }
 
     /// The caller would like the lock of an inode of this MDT. While the size is not known here it changes often, and the
-    /// lock would have to come back each time: then only who alone has the file open gets all of it.
+    /// lock would have to come back each time: then only who alone has the file open gets all of it. Others have to say at once
+    /// when they close the file.
     pub fn want_inode(&mut self, want: LockWant, inode: &Inode) {
         if let Some(lock) = want.inode {
             let is_quiet =
                 inode.attr.is_size_known || !self.opens.is_open_by_others(inode.attr.fid, self.client);
-            let mask = if is_quiet { bits::SELF } else { bits::SELF & !bits::UPDATE };
+            let mask = if is_quiet { bits::SELF } else { bits::SELF & !(bits::UPDATE | bits::OPEN) };
             let resource = Resource::Inode(inode.attr.fid);
             let need = ldlm::Need { resource, mode: LockMode::Pr, policy: LockPolicy::Bits(mask) };
             self.outcome.wanted.push((lock, need));
@@ -472,7 +473,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         MdtRequest::Link { fid, parent, name, creds, want } => {
             link::run(cx, *fid, *parent, name, creds, *want)
         }
-        MdtRequest::Open { fid, open, creds, want } => open::open(cx, *fid, *open, creds, *want),
+        MdtRequest::Open { fid, open, creds, want, closes: _ } => open::open(cx, *fid, *open, creds, *want),
         MdtRequest::Close { fid, handle, atime, unchanged_since, data, cancels: _ } => {
             let closing = open::Closing {
                 handle: *handle,
@@ -529,6 +530,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         // These change nothing in the rows; the machine answers them.
         MdtRequest::Statfs
         | MdtRequest::Sync
+        | MdtRequest::Closes { .. }
         | MdtRequest::Flock { .. }
         | MdtRequest::FlockCancel { .. }
         | MdtRequest::Getlk { .. }

@@ -74,7 +74,7 @@ pub fn name_of(request: &MdtRequest) -> &'static str {
         MdtRequest::Rename { .. } => "crossdir_rename",
         MdtRequest::Link { .. } => "link",
         MdtRequest::Open { .. } | MdtRequest::Reopen { .. } => "open",
-        MdtRequest::Close { .. } => "close",
+        MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "close",
         MdtRequest::Readdir { .. } => "readdir",
         MdtRequest::Readlink { .. } => "readlink",
         MdtRequest::Listxattr { .. } | MdtRequest::Getxattr { .. } => "getxattr",

@@ -247,5 +247,8 @@ fn changed_bits(old: &Inode, new: Option<&Inode>) -> u32 {
     if old.attr.has_xattrs != new.attr.has_xattrs {
         mask |= bits::XATTR;
     }
+    if old.attr.write_epoch != new.attr.write_epoch {
+        mask |= bits::OPEN;
+    }
     mask
 }

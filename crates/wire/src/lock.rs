@@ -38,6 +38,7 @@ pub mod bits {
     pub const LOOKUP: u32 = 1;
     /// Size, times, link count; for directories their contents' effect on these.
     pub const UPDATE: u32 = 2;
+    /// Nobody else has the file open for writing: its holder need not say at once that it has closed what it had open for reading.
     pub const OPEN: u32 = 4;
     pub const LAYOUT: u32 = 8;
     pub const PERM: u32 = 16;

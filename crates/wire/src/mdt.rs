@@ -82,6 +82,9 @@ pub struct ClosingData {
     pub stamp: WallTime,
 }
 
+/// Handles in one `MdtRequest::Closes`, or with an open.
+pub const CLOSES_MAX: usize = 256;
+
 /// What an advisory lock is asked to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
@@ -124,8 +127,8 @@ pub enum MdtRequest {
         7,
     /// To the MDT of `parent`. -> Entry
     Link { fid: Fid, parent: Fid, name: Vec<u8>, creds: Credentials, want: LockWant } = 8,
-    /// -> Entry
-    Open { fid: Fid, open: OpenArgs, creds: Credentials, want: LockWant } = 9,
+    /// `closes`: as `Closes`, done first. -> Entry
+    Open { fid: Fid, open: OpenArgs, creds: Credentials, want: LockWant, closes: Vec<(Fid, OpenHandle)> } = 9,
     /// The last reference of a handle is gone. `unchanged_since`: the write epoch in which the client was told a size that
     /// was known (`Entry::was_size_known`), if it has changed no data since; the size is known again if nobody else
     /// has opened the file for writing since. -> Closed
@@ -201,6 +204,8 @@ pub enum MdtRequest {
     SetDefaultStriping { fid: Fid, striping: Option<DirStriping>, creds: Credentials } = 29,
     /// -> DefaultStriping
     GetDefaultStriping { fid: Fid } = 30,
+    /// Handles that were only read through, `CLOSES_MAX` at most. What is closed already is no error. -> Done
+    Closes { handles: Vec<(Fid, OpenHandle)> } = 31,
 }
 
 /// Description of an inode, with the locks that came along.

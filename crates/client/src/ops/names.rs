@@ -229,6 +229,7 @@ pub(crate) async fn remove(
         }
     };
     leave_listing(ctx, &[(parent, &name, Fate::Goes)]).await;
+    ctx.with(|state| known.into_iter().for_each(|fid| state.hurry_closes(fid)));
     let result = ctx.mdt_as(who, parent, Kind::Modifying, make).await;
     changing.end();
     let MdtReply::Removed { parent_attr, child, .. } = result.map_err(gone)? else {
@@ -346,6 +347,7 @@ pub(crate) async fn rename(
             leave_listing(ctx, &[(parent, &name, Fate::Moves), (new_parent, &new_name, fate)]).await;
         }
     }
+    ctx.with(|state| replaced.into_iter().for_each(|fid| state.hurry_closes(fid)));
     let result = ctx
         .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
             parent,

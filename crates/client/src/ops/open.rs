@@ -1,6 +1,7 @@
 //! Open files: from open to the close on the MDT, which may come long after the last descriptor is gone.
 
 use crate::call::{Answer, OpenMode};
+use crate::closes::close_later;
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{Carried, give_back_if_unwritten, write_out_file};
 use crate::executor::oneshot;
@@ -84,8 +85,11 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: boo
     });
     let asked_at = ctx.with(|state| state.begin_opening(fid));
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };
-    let reply = ctx.mdt_as(who, fid, kind, |creds| MdtRequest::Open { fid, open: args, creds, want }).await?;
-    let MdtReply::Entry(mut entry) = reply else { return Err(Status::ProtocolError) };
+    let closes = ctx.with(|state| state.take_closes(target));
+    let make = |creds| MdtRequest::Open { fid, open: args, creds, want, closes: closes.clone() };
+    let reply = ctx.mdt_as(who, fid, kind, make).await;
+    ctx.with(|state| state.end_closes(target, &closes, reply.is_ok()));
+    let MdtReply::Entry(mut entry) = reply? else { return Err(Status::ProtocolError) };
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
         state.see_entry(&entry);
@@ -193,7 +197,7 @@ pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
     let Some((fid, args)) = lost else { return Ok(()) };
     // It was permitted when it was opened.
     let creds = Credentials::default();
-    let request = MdtRequest::Open { fid, open: args, creds, want: LockWant::default() };
+    let request = MdtRequest::Open { fid, open: args, creds, want: LockWant::default(), closes: Vec::new() };
     match ctx.mdt_entry(fid, request, Kind::Modifying).await {
         Ok(entry) => {
             ctx.with(|state| {
@@ -257,12 +261,17 @@ fn eviction_count(ctx: &Ctx, fid: Fid) -> u64 {
     })
 }
 
-/// The last descriptor is gone. The caller is answered at once, and the MDT told; the size follows when it is durable.
+/// The last descriptor is gone. The caller is answered at once, and the MDT told, or left to be told later (`closes`); the size
+/// follows when it is durable.
 pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Outcome<Answer> {
     super::flock::drop_handle_locks(ctx, fh, flock_owner).await;
     let handle = ctx.with(|state| state.handles.remove(&fh));
     let Some(handle) = handle else { return Ok(Answer::Done) };
     let node_id = handle.fid.inode_number();
+    if close_later(ctx, &handle) {
+        ctx.with(|state| state.end_open(handle.fid));
+        return Ok(Answer::Done);
+    }
     let is_crowded = ctx.with(|state| {
         if let Some(node) = state.nodes.get_mut(node_id)
             && handle.is_cached_writer()
@@ -326,23 +335,32 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
             }
         }
         state.closing_waiters.clear();
-        if let Some(node) = state.nodes.get_mut(node_id) {
-            node.open_count = node.open_count.saturating_sub(1);
-            if node.open_count == 0 {
-                node.opened_data = None;
-                state.ahead.forget(fid);
-            }
-        }
-        state.drop_unused_node(node_id);
+        state.end_open(fid);
     });
     if handle.args.write {
         give_back_if_unwritten(&ctx, fid);
     }
 }
 
+impl State {
+    /// One handle of a file less. Without any the node goes, unless somebody else refers to it.
+    fn end_open(&mut self, fid: Fid) {
+        let node_id = fid.inode_number();
+        if let Some(node) = self.nodes.get_mut(node_id) {
+            node.open_count = node.open_count.saturating_sub(1);
+            if node.open_count == 0 {
+                node.opened_data = None;
+                self.ahead.forget(fid);
+            }
+        }
+        self.drop_unused_node(node_id);
+    }
+}
+
 /// Opens a handle once more, only to close it in order. It fails when the file is gone, and then there is no size.
 async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
-    let request = MdtRequest::Open { fid, open, creds: Credentials::default(), want: LockWant::default() };
+    let (creds, want) = (Credentials::default(), LockWant::default());
+    let request = MdtRequest::Open { fid, open, creds, want, closes: Vec::new() };
     let _ = ctx.mdt(fid, request, Kind::Modifying).await;
 }
 

@@ -1,6 +1,7 @@
 //! Making things durable: fsync, SyncAll, and the end of the mount.
 
 use crate::call::Answer;
+use crate::closes::close_all;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
 use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
@@ -164,6 +165,7 @@ async fn drain_patiently(ctx: Ctx) {
     for fh in handles {
         let _ = release(&ctx, fh, None).await;
     }
+    close_all(&ctx).await;
     let _ = sync_all(&ctx).await;
     while ctx.with(|state| !state.closing.is_empty()) {
         let receiver = ctx.with(|state| {

@@ -686,6 +686,11 @@ impl World {
         self.mdts[index].machine.as_ref().map_or(0, Mds::lock_count)
     }
 
+    /// Handles that an MDT counts as open.
+    pub fn open_count(&self, index: usize) -> usize {
+        self.mdts[index].machine.as_ref().map_or(0, Mds::open_count)
+    }
+
     /// Writes to an OST that a crash would take back.
     pub fn unsynced_count(&self, ost: usize) -> usize {
         self.osts[ost].objects.unsynced_count() + self.osts[ost].meta.unsynced_count()

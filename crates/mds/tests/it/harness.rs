@@ -496,7 +496,7 @@ impl World {
         let open = self.open_args(client, is_write);
         let want = LockWant::default();
         let mdt = fid.mdt_index().unwrap();
-        self.ask(client, mdt, MdtRequest::Open { fid, open, creds: ROOT, want }).unwrap();
+        self.ask(client, mdt, MdtRequest::Open { fid, open, creds: ROOT, want, closes: Vec::new() }).unwrap();
         open
     }
 

@@ -58,7 +58,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         MdtRequest::Rmdir { parent: Fid::ROOT, name: b"d".to_vec(), creds: ROOT },
         rename((dir, "f"), (Fid::ROOT, "g"), 2),
         MdtRequest::Link { fid: file, parent: dir, name: b"l".to_vec(), creds: ROOT, want },
-        MdtRequest::Open { fid: file, open, creds: ROOT, want },
+        MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new() },
         MdtRequest::Close {
             fid: file,
             handle: OpenHandle(3),

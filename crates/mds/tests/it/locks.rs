@@ -90,7 +90,7 @@ fn a_write_back_lock_is_held_by_the_only_one_who_has_the_file_open() {
     };
     let open = |world: &mut World, client: usize, is_write: bool| {
         let (open, want) = (world.open_args(client, is_write), want(world, client));
-        (open, MdtRequest::Open { fid: file, open, creds: ROOT, want })
+        (open, MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new() })
     };
     let (reader, request) = open(&mut world, 0, false);
     assert!(!is_granted(&world.ask(0, 0, request).unwrap()), "who reads keeps nothing back");
@@ -135,7 +135,17 @@ fn no_write_back_lock_is_given_to_who_has_yet_to_open_the_file_again() {
     world.pass_seconds(2);
     assert_eq!(getattr(&mut world), 0);
     world
-        .ask(1, 0, MdtRequest::Open { fid: file, open: writer, creds: ROOT, want: Default::default() })
+        .ask(
+            1,
+            0,
+            MdtRequest::Open {
+                fid: file,
+                open: writer,
+                creds: ROOT,
+                want: Default::default(),
+                closes: Vec::new(),
+            },
+        )
         .unwrap();
     assert_eq!(getattr(&mut world), 1);
 }
@@ -151,7 +161,7 @@ fn nobody_relies_on_a_size_that_is_not_known() {
     assert_eq!(world.clients[1].callbacks.len(), 1);
     let want = world.want(1);
     let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
-    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::SELF & !bits::UPDATE));
+    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::SELF & !(bits::UPDATE | bits::OPEN)));
     assert!(entry_of(&reply).is_written_elsewhere);
     world.pass(Duration::from_millis(1));
 }

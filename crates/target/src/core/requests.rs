@@ -186,7 +186,9 @@ impl<M: MetaStore> Core<M> {
 fn is_reserved(request: &Request) -> bool {
     match request {
         Request::Lock(LockRequest::Cancel { .. }) => true,
-        Request::Mdt(MdtRequest::Close { .. } | MdtRequest::FlockCancel { .. }) => true,
+        Request::Mdt(
+            MdtRequest::Close { .. } | MdtRequest::Closes { .. } | MdtRequest::FlockCancel { .. },
+        ) => true,
         Request::Mdt(MdtRequest::Flock { lock, .. }) => lock.kind == FlockKind::Unlock,
         Request::Peer(
             PeerRequest::Decide { .. } | PeerRequest::Ask { .. } | PeerRequest::UnlockRename { .. },
