@@ -95,6 +95,8 @@ pub struct Outcome {
     pub opened_data: Option<OpenedData>,
     /// Files that the caller opens, or whose size he will ask their objects for: nobody may keep data of them back.
     pub unsettled: Vec<Fid>,
+    /// What others hold against this, and do not use just now, the caller would have them give back next: it is waited for.
+    pub awaited: Option<ldlm::Need>,
 }
 
 /// What a name on another MDT leads to, and that directory.
@@ -396,9 +398,13 @@ impl Cx<'_> {
         let object = layout.object(0);
         let mode = if args.write { LockMode::Pw } else { LockMode::Pr };
         let policy = LockPolicy::Extent(Extent::WHOLE);
-        self.outcome
-            .wanted
-            .push((data.lock, ldlm::Need { resource: Resource::Object(object), mode, policy }));
+        let need = ldlm::Need { resource: Resource::Object(object), mode, policy };
+        self.outcome.wanted.push((data.lock, need));
+        let is_used = match args.write {
+            true => self.opens.is_open_by_others(inode.attr.fid, self.client),
+            false => self.opens.is_written_by_others(inode.attr.fid, self.client),
+        };
+        self.outcome.awaited = (!is_used).then_some(need);
         self.outcome.opened_data = Some(OpenedData { lock: data.lock, object, is_read: !args.write });
         if args.write {
             self.want_write_back(LockWant { write_back: data.write_back, ..want }, inode);

@@ -137,6 +137,42 @@ fn the_bytes_of_a_small_file_come_with_its_open() {
     assert_eq!(cost, counts([("mds_open", 1), ("mds_close", 1)]));
 }
 
+/// Its writer has closed it, and is asked for its lock by the open itself.
+#[test]
+fn the_bytes_of_a_file_that_somebody_else_has_just_written_come_with_its_open() {
+    let mut world = world(2);
+    let (node, _) = world.write_small_file(0, "f");
+    world.lookup(1, TOP, "f").expect("it was made");
+    let cost = world.cost(1, |world| {
+        let (fh, _) = world.open(1, node, O_RDONLY);
+        assert_eq!(world.read(1, (node, fh), 0, 5000), [7; 4096]);
+        world.release(1, (node, fh));
+    });
+    assert_eq!(cost, counts([("mds_open", 1), ("mds_close", 1)]));
+    let cost = world.cost(0, |world| {
+        let (fh, _) = world.open(0, node, O_RDWR);
+        assert_eq!(world.write(0, (node, fh), 0, &[8; 10]), Ok(10));
+        world.release(0, (node, fh));
+    });
+    assert_eq!(cost, counts([("mds_open", 1), ("mds_close", 1)]));
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    assert_eq!(world.read(1, (node, fh), 0, 10), [8; 10]);
+}
+
+/// Who is writing is not waited for: what he does may wait for the reader.
+#[test]
+fn an_open_does_not_wait_for_data_that_somebody_writes() {
+    let mut world = world(2);
+    let (node, fh) = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, (node, fh), 0, &[7; 10]), Ok(10));
+    world.lookup(1, TOP, "f").expect("it was made");
+    let cost = world.cost(1, |world| {
+        world.open(1, node, O_RDONLY);
+    });
+    assert_eq!(cost, counts([("mds_open", 1)]));
+    assert_eq!(world.sent(0, TargetKind::Mdt, "ldlm_cancel"), 1, "of what it kept back");
+}
+
 /// What came with an open counts for as long as its lock.
 #[test]
 fn what_somebody_has_written_since_an_open_is_read() {

@@ -402,15 +402,15 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// What has to be claimed before the caller learns of a file, or opens it, that another client writes without waiting for
-    /// OSTs: that client writes what it has kept back, and gives the lock back.
+    /// OSTs: that client writes what it has kept back, and gives the lock back. So does who has closed a file with data here.
     fn unsettled_needs(&self, flow: &Flow, outcome: &Outcome) -> Vec<Need> {
         if flow.token.replay.is_some() || self.core.is_recovering() {
             return Vec::new();
         }
         let (mode, policy) = (LockMode::Pr, LockPolicy::Bits(bits::WRITE_BACK));
         let need = |fid: &Fid| Need { resource: Resource::Inode(*fid), mode, policy };
-        let is_kept_back = |need: &Need| self.locks.is_held_against(flow.token.client, *need);
-        outcome.unsettled.iter().map(need).filter(is_kept_back).collect()
+        let is_held = |need: &Need| self.locks.is_held_against(flow.token.client, *need);
+        outcome.unsettled.iter().map(need).chain(outcome.awaited).filter(is_held).collect()
     }
 
     /// Claims what is needed, or leaves the flow waiting for it.

@@ -161,7 +161,10 @@ fn nobody_relies_on_a_size_that_is_not_known() {
     assert_eq!(world.clients[1].callbacks.len(), 1);
     let want = world.want(1);
     let reply = world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
-    assert_eq!(entry_of(&reply).grants[0].policy, LockPolicy::Bits(bits::SELF & !(bits::UPDATE | bits::OPEN)));
+    assert_eq!(
+        entry_of(&reply).grants[0].policy,
+        LockPolicy::Bits(bits::SELF & !(bits::UPDATE | bits::OPEN))
+    );
     assert!(entry_of(&reply).is_written_elsewhere);
     world.pass(Duration::from_millis(1));
 }
