@@ -199,22 +199,39 @@ fn no_growth(context: &Context) -> Result<()> {
     let tree: PathBuf = cluster.mount.join("tree");
     make_tree(context, &tree)?;
     let time = Duration::from_secs(60) * u32::try_from(context.round_count)?;
-    let (warm_up, begun) = (time / 5, Instant::now());
     let processes: Vec<(String, i32)> = cluster.targets()?.into_iter().chain(cluster.mounts()?).collect();
+    let mut grown = growth(&processes, &tree, time / 5, time)?;
+    if !grown.is_empty() {
+        // An allocator may come late to all that it ever takes; a leak does not end.
+        note("once more, from here");
+        grown = growth(&processes, &tree, Duration::ZERO, time)?;
+    }
+    expect(grown.is_empty(), &format!("grown: {}", grown.join(", ")))?;
+    cluster.down().map(drop)
+}
+
+/// Walks for so long; -> the processes that took more than a MiB after `warm_up`.
+fn growth(
+    processes: &[(String, i32)],
+    tree: &Path,
+    warm_up: Duration,
+    time: Duration,
+) -> Result<Vec<String>> {
+    let begun = Instant::now();
     let mut samples: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut walk_count = 0;
     while begun.elapsed() < time {
         fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
-        expect_eq(walk(&tree)?, FILE_COUNT, "files of the tree")?;
+        expect_eq(walk(tree)?, FILE_COUNT, "files of the tree")?;
         walk_count += 1;
         if begun.elapsed() < warm_up {
             continue;
         }
-        for (name, pid) in &processes {
+        for (name, pid) in processes {
             samples.entry(name).or_default().push(resident(*pid).with_context(|| name.clone())?);
         }
     }
-    let mut failed = Vec::new();
+    let mut grown = Vec::new();
     for (name, samples) in &samples {
         // A few walks each: what one of them holds for a moment does not count.
         let part = (samples.len() / 10).max(1);
@@ -222,11 +239,10 @@ fn no_growth(context: &Context) -> Result<()> {
         let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
         note(&format!("{name}: {first} KiB, {last} KiB at the end of {walk_count} walks"));
         if last >= first + 1024 {
-            failed.push(format!("{name} from {first} to {last} KiB"));
+            grown.push(format!("{name} from {first} to {last} KiB"));
         }
     }
-    expect(failed.is_empty(), &format!("grown: {}", failed.join(", ")))?;
-    cluster.down().map(drop)
+    Ok(grown)
 }
 
 fn median(samples: &[u64]) -> u64 {
