@@ -26,6 +26,7 @@ mod nodes;
 mod opened;
 mod ops;
 mod pages;
+mod quick;
 mod recovery;
 mod state;
 mod whole;

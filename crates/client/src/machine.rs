@@ -154,6 +154,15 @@ impl Client {
     }
 
     fn on_call(&mut self, id: u64, call: Call, caller: Caller) {
+        let is_answered = self.ctx.with(|state| {
+            let Some(result) = state.quick_answer(&call, caller) else { return false };
+            state.out.push(Output::Reply { id, result: result.map_err(Status::errno) });
+            state.stats.calls.entry(ops::describe(&call).0).or_default().add(0);
+            true
+        });
+        if is_answered {
+            return;
+        }
         let (name, mut holds, is_abandonable) = ops::describe(&call);
         self.ctx.with(|state| {
             holds.extend(state.victims(&call));
@@ -256,7 +265,7 @@ impl Machine for Client {
             Input::Forget(forgets) => self.ctx.with(|state| {
                 for (node, count) in forgets {
                     if let Some(gone) = state.nodes.forget(node, count) {
-                        state.forget_names_of(gone);
+                        state.forget_names_of(&gone);
                     }
                 }
             }),
@@ -355,7 +364,7 @@ impl State {
             };
             // The kernel never heard of this reference.
             if let Some(gone) = entry.and_then(|node| self.nodes.forget(node, 1)) {
-                self.forget_names_of(gone);
+                self.forget_names_of(&gone);
             }
         } else {
             self.answer_call(id, result.map_err(Status::errno));

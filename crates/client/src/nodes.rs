@@ -177,6 +177,9 @@ impl Node {
 
     /// The kernel may know the inode by this name.
     pub(crate) fn note_name(&mut self, parent: Fid, name: &[u8]) {
+        if self.names.last().is_some_and(|(known_parent, known)| *known_parent == parent && known == name) {
+            return;
+        }
         self.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
         if self.names.len() == NAMES_MAX {
             self.names.remove(0);
@@ -216,7 +219,8 @@ impl Node {
 /// All known inodes by node id.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    nodes: BTreeMap<u64, Node>,
+    /// In boxes: a node is large, and a tree moves what it holds.
+    nodes: BTreeMap<u64, Box<Node>>,
     by_children_lock: BTreeMap<ChildrenLock, BTreeSet<u64>>,
 }
 
@@ -228,11 +232,11 @@ impl Nodes {
     }
 
     pub(crate) fn get(&self, node: u64) -> Option<&Node> {
-        self.nodes.get(&node)
+        self.nodes.get(&node).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, node: u64) -> Option<&mut Node> {
-        self.nodes.get_mut(&node)
+        self.nodes.get_mut(&node).map(Box::as_mut)
     }
 
     pub(crate) fn by_fid(&self, fid: Fid) -> Option<&Node> {
@@ -244,11 +248,11 @@ impl Nodes {
     }
 
     pub(crate) fn get_or_new(&mut self, fid: Fid) -> &mut Node {
-        self.nodes.entry(fid.inode_number()).or_insert_with(|| Node::new(fid))
+        self.nodes.entry(fid.inode_number()).or_insert_with(|| Box::new(Node::new(fid)))
     }
 
     /// The kernel drops references. Returns the node when nothing refers to it any more; it is gone then.
-    pub(crate) fn forget(&mut self, node: u64, count: u64) -> Option<Node> {
+    pub(crate) fn forget(&mut self, node: u64, count: u64) -> Option<Box<Node>> {
         if let Some(known) = self.nodes.get_mut(&node) {
             known.lookup_count = known.lookup_count.saturating_sub(count);
         }
@@ -256,9 +260,8 @@ impl Nodes {
     }
 
     /// Takes a node out that nothing refers to.
-    pub(crate) fn drop_unused(&mut self, node: u64) -> Option<Node> {
-        let gone =
-            self.nodes.get(&node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()?;
+    pub(crate) fn drop_unused(&mut self, node: u64) -> Option<Box<Node>> {
+        let gone = self.get(node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()?;
         if let Some(lock) = gone.listed_under {
             self.leave(lock, node);
         }
@@ -318,8 +321,7 @@ impl Nodes {
 
     /// Inodes that rely on a children's lock and that the kernel may know by this name.
     pub(crate) fn listed_as(&self, lock: ChildrenLock, name: &[u8]) -> Vec<Fid> {
-        let listed =
-            self.by_children_lock.get(&lock).into_iter().flatten().filter_map(|id| self.nodes.get(id));
+        let listed = self.by_children_lock.get(&lock).into_iter().flatten().filter_map(|id| self.get(*id));
         let is_named =
             |node: &&Node| node.names.iter().any(|(parent, known)| *parent == lock.parent && known == name);
         listed.filter(is_named).map(|node| node.fid).collect()
@@ -348,11 +350,11 @@ impl Nodes {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
-        self.nodes.iter().map(|(id, node)| (*id, node))
+        self.nodes.iter().map(|(id, node)| (*id, node.as_ref()))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Node)> {
-        self.nodes.iter_mut().map(|(id, node)| (*id, node))
+        self.nodes.iter_mut().map(|(id, node)| (*id, node.as_mut()))
     }
 
     pub(crate) fn count(&self) -> usize {

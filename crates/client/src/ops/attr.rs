@@ -333,8 +333,10 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
     if known.is_none() && super::dir::learn_whole(ctx, parent).await {
         known = ctx.with(|state| state.cached_name(parent, &name));
     }
+    if let Some(answer) = ctx.with(|state| state.known_entry(parent, &name)) {
+        return Ok(answer);
+    }
     match known {
-        Some(None) => return Ok(Answer::Entry(ctx.with(|state| state.absent_answer(parent, &name)))),
         Some(Some(fid)) => {
             // The slot stays as it is while the attributes are fetched, or its lock goes and nothing is cached.
             match current_attr(ctx, fid).await {
@@ -350,7 +352,7 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
                 Err(status) => return Err(status),
             }
         }
-        None => {}
+        Some(None) | None => {}
     }
     lookup_at_mdt(ctx, parent, name).await
 }

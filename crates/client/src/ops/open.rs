@@ -511,14 +511,14 @@ impl State {
     /// Takes a node out that nothing refers to, with the names that led to it.
     pub(crate) fn drop_unused_node(&mut self, node_id: u64) {
         if let Some(node) = self.nodes.drop_unused(node_id) {
-            self.forget_names_of(node);
+            self.forget_names_of(&node);
         }
     }
 
-    pub(crate) fn forget_names_of(&mut self, node: crate::nodes::Node) {
-        for (parent, name) in node.names {
-            if self.names.get(parent, &name).is_some_and(|known| known.fid == Some(node.fid)) {
-                self.names.remove(parent, &name);
+    pub(crate) fn forget_names_of(&mut self, node: &crate::nodes::Node) {
+        for (parent, name) in &node.names {
+            if self.names.get(*parent, name).is_some_and(|known| known.fid == Some(node.fid)) {
+                self.names.remove(*parent, name);
             }
         }
     }

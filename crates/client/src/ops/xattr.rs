@@ -1,8 +1,9 @@
 //! Extended attributes, cached under the inode's lock: the kernel asks for some at every write and every stat.
 
-use crate::call::Answer;
+use crate::call::{Answer, Caller};
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::inode_of;
+use crate::state::State;
 use base::{Fid, Status, limits};
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -10,22 +11,25 @@ use wire::lock::{LockWant, bits};
 use wire::mdt::Credentials;
 use wire::{MdtReply, MdtRequest};
 
+/// Names, and values where they are known.
 type Xattrs = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// What a lock says to be true of an inode's xattrs: all of them, none, or nothing.
-fn cached(ctx: &Ctx, fid: Fid) -> Option<Xattrs> {
-    ctx.with(|state| {
-        let node = state.nodes.by_fid(fid)?;
-        if !state.is_covered(fid, bits::XATTR) || !state.is_caching_xattrs {
+static NO_XATTRS: Xattrs = Xattrs::new();
+
+impl State {
+    /// What a lock says to be true of an inode's xattrs: all of them, none, or nothing.
+    pub(crate) fn cached_xattrs(&self, fid: Fid) -> Option<&Xattrs> {
+        let node = self.nodes.by_fid(fid)?;
+        if !self.is_caching_xattrs || !self.is_covered(fid, bits::XATTR) {
             return None;
         }
         let is_bare = !node.is_attr_stale && node.attr.as_ref().is_some_and(|attr| !attr.has_xattrs);
-        if is_bare { Some(Xattrs::new()) } else { node.xattrs.clone() }
-    })
+        if is_bare { Some(&NO_XATTRS) } else { node.xattrs.as_ref() }
+    }
 }
 
 async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
-    if let Some(xattrs) = cached(ctx, fid) {
+    if let Some(xattrs) = ctx.with(|state| state.cached_xattrs(fid).cloned()) {
         return Ok(xattrs);
     }
     let are_some = ctx.with(|state| {
@@ -78,16 +82,19 @@ pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> 
 
 pub(crate) async fn list(ctx: &Ctx, who: &Who, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
-    let mut names = Vec::new();
-    for name in xattrs(ctx, fid).await?.into_keys() {
-        // The kernel hides them from others on file systems of its own.
-        if name.starts_with(b"trusted.") && who.caller.uid != 0 {
-            continue;
-        }
-        names.extend_from_slice(&name);
-        names.push(0);
+    let xattrs = xattrs(ctx, fid).await?;
+    Ok(Answer::Bytes(names_for(xattrs.keys(), who.caller).into()))
+}
+
+/// As listxattr(2) has them.
+pub(crate) fn names_for<'a>(names: impl Iterator<Item = &'a Vec<u8>>, caller: Caller) -> Vec<u8> {
+    let mut shown = Vec::new();
+    // The kernel hides them from others on file systems of its own.
+    for name in names.filter(|name| caller.uid == 0 || !name.starts_with(b"trusted.")) {
+        shown.extend_from_slice(name);
+        shown.push(0);
     }
-    Ok(Answer::Bytes(names.into()))
+    shown
 }
 
 pub(crate) async fn set(
