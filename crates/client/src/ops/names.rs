@@ -6,6 +6,7 @@ use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
 use crate::nodes::ChildrenLock;
 use crate::ops::{home_of, inode_of};
+use crate::state::State;
 use base::names::name_hash;
 use base::{Fid, FileType, LockId, Status, TargetId};
 use rpc::Kind;
@@ -47,6 +48,9 @@ impl Creation {
     }
 }
 
+/// What one of them adds to `Node::change_count`.
+const CHANGE_MARKS: u64 = 2;
+
 /// Marks directories as changing, now and at the end of its life: lookups that overlap with a change are not cached.
 pub(crate) struct Changing {
     ctx: Ctx,
@@ -55,7 +59,8 @@ pub(crate) struct Changing {
 
 impl Changing {
     /// `added`: names that are there afterwards, perhaps.
-    pub(crate) fn begin(ctx: &Ctx, directories: Vec<Fid>, added: &[(Fid, &[u8])]) -> Changing {
+    pub(crate) fn begin(ctx: &Ctx, mut directories: Vec<Fid>, added: &[(Fid, &[u8])]) -> Changing {
+        directories.dedup();
         ctx.with(|state| {
             for (directory, name) in added {
                 if let Some(node) = state.nodes.by_fid_mut(*directory) {
@@ -84,6 +89,50 @@ impl Changing {
     }
 }
 
+/// A lock under which what this client has done to a name stays true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cover {
+    /// On its slot.
+    Name(LockId),
+    /// On the directory's children. It was held before the change, of which the directory had seen so many then.
+    Children { lock: LockId, change_count: u64 },
+}
+
+impl State {
+    /// Before a change of a name: the lock on the children, if it is held.
+    fn children_cover(&self, parent: Fid) -> Option<Cover> {
+        let lock = self.children_lock_on(parent)?;
+        let change_count = self.nodes.by_fid(parent)?.change_count;
+        Some(Cover::Children { lock, change_count })
+    }
+
+    /// After it: nobody else can have changed the name if the lock is held still, and if this client has changed nothing else in the
+    /// directory meanwhile, the name leads to what the reply says (`None`: nowhere).
+    fn note_changed(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, before: Option<Cover>) -> bool {
+        let Some(Cover::Children { lock, change_count }) = before else { return false };
+        let is_alone = self.nodes.by_fid(parent).is_some_and(|node| {
+            node.change_count == change_count + CHANGE_MARKS && node.changes_under_way == 0
+        });
+        if !is_alone || !self.has_children_lock(ChildrenLock { parent, lock }) {
+            return false;
+        }
+        match fid {
+            Some(_) => self.names.put_listed(parent, name, fid, base::Time::ZERO, Some(lock)),
+            None => return self.names.put_absent(parent, name, lock, self.now.time),
+        }
+        true
+    }
+
+    /// Whether a name that this client has just made may be believed.
+    pub(crate) fn is_name_covered_by(&self, parent: Fid, name: &[u8], cover: Option<Cover>) -> bool {
+        match cover {
+            Some(Cover::Children { lock, .. }) => self.has_children_lock(ChildrenLock { parent, lock }),
+            Some(Cover::Name(lock)) => self.is_name_locked_by(parent, name, Some(lock)),
+            None => false,
+        }
+    }
+}
+
 /// Sends a create; the reply's inode has a node, but no reference of the kernel yet. With it the lock under which the name
 /// leads there, if there is one.
 pub(crate) async fn create(
@@ -92,12 +141,13 @@ pub(crate) async fn create(
     parent: Fid,
     name: &[u8],
     creation: Creation,
-) -> Outcome<(Entry, Option<LockId>)> {
+) -> Outcome<(Entry, Option<Cover>)> {
     let target = mdt_of(parent)?;
+    let listed = ctx.with(|state| state.children_cover(parent));
     let changing = Changing::begin(ctx, vec![parent], &[(parent, name)]);
     let held = ctx.with(|state| state.name_lock_on(parent, name));
     let want = ctx.with(|state| LockWant {
-        name: state.want_name(target, held),
+        name: if listed.is_some() { None } else { state.want_name(target, held) },
         inode: state.offer(target),
         write_back: creation
             .open
@@ -139,7 +189,9 @@ pub(crate) async fn create(
         state.see_entry(&entry);
         copy_change(state, target, parent, entry.fid);
     });
-    Ok((entry, held.or(want.name)))
+    let is_listed = ctx.with(|state| state.note_changed(parent, name, Some(entry.fid), listed));
+    let cover = if is_listed { listed } else { held.or(want.name).map(Cover::Name) };
+    Ok((entry, cover))
 }
 
 /// A directory that somebody has removed has no names: that is what its last users are told, as on a local file system.
@@ -148,7 +200,7 @@ pub(crate) fn gone(status: Status) -> Status {
 }
 
 /// What made the inode has to be durable for fsync of the inode too.
-fn copy_change(state: &mut crate::state::State, target: TargetId, parent: Fid, child: Fid) {
+fn copy_change(state: &mut State, target: TargetId, parent: Fid, child: Fid) {
     let last = state.nodes.by_fid(parent).and_then(|node| node.changes.get(&target).copied());
     if let Some(transno) = last {
         state.note_change(target, child, transno);
@@ -164,14 +216,14 @@ pub(crate) async fn make(
     creation: Creation,
 ) -> Outcome<Answer> {
     let parent = home_of(ctx, parent, &name)?;
-    let (entry, lock) = create(ctx, who, parent, &name, creation).await?;
+    let (entry, cover) = create(ctx, who, parent, &name, creation).await?;
     let fid = entry.fid;
     let attr = match entry.attr {
         Some(attr) if entry.stripes.is_empty() => attr,
         _ => super::attr::current_attr(ctx, fid).await?,
     };
     Ok(Answer::Entry(ctx.with(|state| {
-        let is_valid = state.is_name_locked_by(parent, &name, lock);
+        let is_valid = state.is_name_covered_by(parent, &name, cover);
         state.entry_answer(Some((parent, &name)), attr, is_valid, false)
     })))
 }
@@ -218,6 +270,7 @@ pub(crate) async fn remove(
     is_directory: bool,
 ) -> Outcome<Answer> {
     let parent = home_of(ctx, parent, &name)?;
+    let listed = ctx.with(|state| state.children_cover(parent));
     let changing = Changing::begin(ctx, vec![parent], &[]);
     let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid));
     let make = |creds: Credentials| {
@@ -239,10 +292,7 @@ pub(crate) async fn remove(
         if let Some(attr) = &parent_attr {
             state.see_attr(attr);
         }
-        state.names.remove(parent, &name);
-        if state.has_name_lock(parent, &name) {
-            state.names.put(parent, &name, None, base::Time::ZERO);
-        }
+        state.note_gone_name(parent, &name, listed);
         let gone = child.as_ref().map(|child| child.fid).or(known);
         if let Some(child) = &child {
             state.see_entry(child);
@@ -253,6 +303,16 @@ pub(crate) async fn remove(
         give_back_of_gone(ctx, child);
     }
     Ok(Answer::Done)
+}
+
+impl State {
+    /// This client has taken a name away.
+    fn note_gone_name(&mut self, parent: Fid, name: &[u8], before: Option<Cover>) {
+        self.names.remove(parent, name);
+        if !self.note_changed(parent, name, None, before) && self.has_name_lock(parent, name) {
+            self.names.put(parent, name, None, base::Time::ZERO);
+        }
+    }
 }
 
 /// What becomes of the inode of a name.
@@ -276,7 +336,7 @@ async fn leave_listing(ctx: &Ctx, places: &[(Fid, &[u8], Fate)]) {
     }
 }
 
-impl crate::state::State {
+impl State {
     /// -> the nodes whose attributes the kernel has to forget.
     fn leave_listing(&mut self, parent: Fid, name: &[u8], fate: Fate) -> Vec<u64> {
         let fids = match self.names.get(parent, name) {
@@ -309,7 +369,7 @@ impl crate::state::State {
 }
 
 /// A name does not lead to this inode any more. `is_stale`: its attributes changed, and no reply says how.
-fn forget_name(state: &mut crate::state::State, fid: Option<Fid>, parent: Fid, name: &[u8], is_stale: bool) {
+fn forget_name(state: &mut State, fid: Option<Fid>, parent: Fid, name: &[u8], is_stale: bool) {
     if let Some(node) = fid.and_then(|fid| state.nodes.by_fid_mut(fid)) {
         node.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
         node.is_attr_stale |= is_stale;
@@ -327,6 +387,8 @@ pub(crate) async fn rename(
 ) -> Outcome<Answer> {
     let (name, new_name) = (from.1, to.1);
     let (parent, new_parent) = (home_of(ctx, from.0, &name)?, home_of(ctx, to.0, &new_name)?);
+    let (listed, new_listed) =
+        ctx.with(|state| (state.children_cover(parent), state.children_cover(new_parent)));
     let changing = Changing::begin(
         ctx,
         vec![parent, new_parent],
@@ -374,12 +436,16 @@ pub(crate) async fn rename(
                 node.is_attr_stale = true;
             }
         }
-        state.names.remove(parent, &name);
-        state.names.remove(new_parent, &new_name);
         let is_gone = flags & RENAME_EXCHANGE == 0 && child.is_some();
         // Two names of one inode: nothing was done, and both are still there.
-        if is_gone && state.has_name_lock(parent, &name) {
-            state.names.put(parent, &name, None, base::Time::ZERO);
+        if is_gone {
+            state.note_gone_name(parent, &name, listed);
+        } else {
+            state.names.remove(parent, &name);
+        }
+        state.names.remove(new_parent, &new_name);
+        if let Some(child) = child.as_ref().filter(|_| is_gone) {
+            state.note_changed(new_parent, &new_name, Some(child.fid), new_listed);
         }
         // Both have a new ctime; what the reply describes is seen again below.
         forget_name(state, moved, parent, &name, true);
@@ -423,14 +489,16 @@ pub(crate) async fn rename(
 async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_parent: Fid, new_name: &[u8]) {
     let told = old.filter(|old| ctx.with(|state| old.kernel_until > state.now.time));
     let Some(Name { fid: Some(fid), kernel_until, .. }) = told else { return };
-    let is_locked = ctx.with(|state| {
-        let is_locked = moved == Some(fid) && state.has_name_lock(new_parent, new_name);
-        if is_locked {
+    // Its own lock counts, or the children's lock under which it was just noted.
+    let is_covered = ctx.with(|state| {
+        let is_noted = state.cached_name(new_parent, new_name) == Some(Some(fid));
+        let is_covered = moved == Some(fid) && (is_noted || state.has_name_lock(new_parent, new_name));
+        if is_covered {
             state.names.put(new_parent, new_name, Some(fid), kernel_until);
         }
-        is_locked
+        is_covered
     });
-    if is_locked {
+    if is_covered {
         return;
     }
     if moved.is_none_or(|moved| moved == fid) {
@@ -449,7 +517,7 @@ async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_pare
 }
 
 /// Finds inodes by a name that the kernel was given without a lifetime.
-fn mark_named(state: &mut crate::state::State, parent: Fid, name: &[u8]) {
+fn mark_named(state: &mut State, parent: Fid, name: &[u8]) {
     for (_, node) in state.nodes.iter_mut() {
         let count = node.names.len();
         node.names.retain(|(known_parent, known)| *known_parent != parent || known != name);

@@ -165,7 +165,7 @@ pub(crate) async fn create_open(
         ..Creation::of(NewNode::Regular, mode, umask)
     };
     let bare_name = name.clone().unwrap_or_default();
-    let (mut entry, lock) = create(ctx, who, parent, &bare_name, creation).await?;
+    let (mut entry, cover) = create(ctx, who, parent, &bare_name, creation).await?;
     let fid = entry.fid;
     if entry.attr.is_none() {
         // The name leads to an inode of another MDT, which has not opened it.
@@ -182,7 +182,7 @@ pub(crate) async fn create_open(
     };
     let entry = ctx.with(|state| {
         let place = name.as_ref().map(|name| (parent, name.as_slice()));
-        let is_valid = state.is_name_locked_by(parent, &bare_name, lock);
+        let is_valid = state.is_name_covered_by(parent, &bare_name, cover);
         state.entry_answer(place, attr, is_valid, false)
     });
     Ok(Answer::Created { entry, fh: args.handle.0, mode })

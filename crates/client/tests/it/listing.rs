@@ -396,6 +396,43 @@ fn names_that_a_mount_makes_are_not_looked_for_first() {
     assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
 }
 
+/// Under the lock on the children of a directory this mount's own changes of names need no locks and no questions.
+#[test]
+fn names_that_a_mount_changes_in_a_listed_directory_cost_one_request_each() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(3);
+    assert_eq!(world.lookup(0, dir, "new"), Err(ENOENT), "now all of it is known");
+    let before = (world.mdt_requests(0), world.mdt_lock_count(0));
+    let made = world.create(0, dir, "new");
+    world.release(0, made);
+    // The file's inode has one; its name has none.
+    assert_eq!((world.mdt_requests(0), world.mdt_lock_count(0)), (before.0 + 2, before.1 + 1));
+    let before = (world.mdt_requests(0), world.mdt_lock_count(0));
+    let (name, new_name) = (b"new".to_vec(), b"moved".to_vec());
+    let call = Call::Rename { parent: dir, name, new_parent: dir, new_name, flags: 0 };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    assert_eq!(world.call(0, Call::Unlink { parent: dir, name: b"f1".to_vec() }), Ok(Answer::Done));
+    for gone in ["new", "f1"] {
+        assert_eq!(world.lookup(0, dir, gone), Err(ENOENT));
+    }
+    assert_eq!(world.lookup(0, dir, "moved").map(|entry| entry.node), Ok(made.0));
+    // The attributes of what was renamed are asked for.
+    assert!(world.mdt_requests(0) <= before.0 + 3, "{:?}", world.requests(0, TargetKind::Mdt));
+    assert!(world.mdt_lock_count(0) <= before.1 + 1);
+
+    // Somebody else changes the same names: nothing of that is believed any more, here and in the kernel.
+    world.lookup(1, TOP, "d").expect("it was made");
+    assert_eq!(world.call(1, Call::Unlink { parent: dir, name: b"moved".to_vec() }), Ok(Answer::Done));
+    let other = world.create(1, dir, "new");
+    world.release(1, other);
+    for name in ["new", "moved"] {
+        let told = Notify::InvalEntry { parent: dir, name: name.into() };
+        assert!(world.mounts[0].notified.contains(&told), "{name}");
+    }
+    assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
+    assert_eq!(world.lookup(0, dir, "new").map(|entry| entry.node), Ok(other.0));
+}
+
 /// Who renames onto a name takes what it led to out of the listing first. Nobody tells him of changes of that inode any more,
 /// and what he knew of its xattrs is not made true again by the next lock.
 #[test]
