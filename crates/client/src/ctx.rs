@@ -92,7 +92,7 @@ impl Ctx {
         match answer.reply {
             Reply::Mdt(MdtReply::Striped { entry, stripes }) => striped(*entry, stripes),
             Reply::Mdt(reply) => Ok(reply),
-            Reply::Done => Ok(MdtReply::Closed { wants_size: None }),
+            Reply::Done => Ok(MdtReply::Closed { wants_size: None, attr: None }),
             _ => Err(Status::ProtocolError),
         }
     }

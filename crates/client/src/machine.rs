@@ -264,9 +264,7 @@ impl Machine for Client {
             }
             Input::Forget(forgets) => self.ctx.with(|state| {
                 for (node, count) in forgets {
-                    if let Some(gone) = state.nodes.forget(node, count) {
-                        state.forget_names_of(&gone);
-                    }
+                    state.on_forgotten(node, count);
                 }
             }),
             Input::Frame(frame) => self.ctx.with(|state| state.on_frame(frame)),

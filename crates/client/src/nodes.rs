@@ -253,10 +253,15 @@ impl Nodes {
 
     /// The kernel drops references. Returns the node when nothing refers to it any more; it is gone then.
     pub(crate) fn forget(&mut self, node: u64, count: u64) -> Option<Box<Node>> {
-        if let Some(known) = self.nodes.get_mut(&node) {
-            known.lookup_count = known.lookup_count.saturating_sub(count);
-        }
+        self.drop_references(node, count);
         self.drop_unused(node)
+    }
+
+    /// The same, and the node stays.
+    pub(crate) fn drop_references(&mut self, node: u64, count: u64) -> Option<Fid> {
+        let known = self.nodes.get_mut(&node)?;
+        known.lookup_count = known.lookup_count.saturating_sub(count);
+        Some(known.fid)
     }
 
     /// Takes a node out that nothing refers to.

@@ -279,9 +279,11 @@ pub enum MdtReply {
         child: Option<Box<Entry>>,
         replaced: Option<Box<Entry>>,
     } = 3,
-    /// `wants_size`: this was the last writer; take the size from the objects and send `ReportSize`.
+    /// `wants_size`: this was the last writer; take the size from the objects and send `ReportSize`. `attr`: of a file that was open
+    /// for writing, when nothing is wanted.
     Closed {
         wants_size: Option<u64>,
+        attr: Option<Attr>,
     } = 4,
     Entries {
         entries: Vec<DirEntry>,

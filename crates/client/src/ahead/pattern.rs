@@ -71,9 +71,10 @@ struct Run {
 }
 
 impl Run {
-    fn is_continued_by(&self, extent: Extent) -> bool {
+    fn is_continued_by(&self, extent: Extent, scope: Scope) -> bool {
         // The first requests of a file pass each other too.
-        let before = if self.is_stream() || self.start == 0 { STREAM_BEFORE_BYTES } else { GAP_BYTES };
+        let passing = STREAM_BEFORE_BYTES.max(2 * scope.kernel_window_bytes);
+        let before = if self.is_stream() || self.start == 0 { passing } else { GAP_BYTES };
         let from = self.next.saturating_sub(BEHIND_BYTES).max(self.start);
         extent.start >= from && extent.start <= self.next.saturating_add(before)
     }
@@ -136,7 +137,7 @@ impl Pattern {
             let is_first = !std::mem::replace(&mut self.is_fetched_whole, true);
             return whole(extent, scope, is_first);
         }
-        match self.continued(extent) {
+        match self.continued(extent, scope) {
             Some(continued) => self.on_continued(continued, extent, scope),
             None if !self.is_around(extent, scope) => self.on_new_run(extent, extent.start, scope),
             None => match self.expected_within(extent) {
@@ -201,8 +202,8 @@ impl Pattern {
     }
 
     /// The run that a read continues, and where it had ended.
-    fn continued(&mut self, extent: Extent) -> Option<(Run, u64)> {
-        let at = self.runs.iter().rposition(|run| run.is_continued_by(extent))?;
+    fn continued(&mut self, extent: Extent, scope: Scope) -> Option<(Run, u64)> {
+        let at = self.runs.iter().rposition(|run| run.is_continued_by(extent, scope))?;
         let mut run = self.runs.remove(at)?;
         let former_next = run.next;
         run.next = run.next.max(extent.end);

@@ -242,6 +242,15 @@ impl State {
         self.keep_listed(entry.fid);
     }
 
+    /// The kernel drops references, for want of memory perhaps: what locks cover is told again without asking.
+    pub(crate) fn on_forgotten(&mut self, node: u64, count: u64) {
+        let Some(fid) = self.nodes.drop_references(node, count) else { return };
+        match self.cached_attr(fid) {
+            Some(attr) if attr.link_count > 0 => self.keep_listed(fid),
+            _ => self.drop_unused_node(node),
+        }
+    }
+
     /// Keeps an inode that nothing refers to for a while.
     fn keep_listed(&mut self, fid: Fid) {
         let node = fid.inode_number();

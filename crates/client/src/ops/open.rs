@@ -409,18 +409,19 @@ async fn send_close(
     ctx.with(|state| {
         // A restarted MDT is not told of it any more.
         state.closing_handles.remove(&args.handle.0);
-        // The MDT may know the size from now on, and the answer does not say so.
-        if args.write
-            && let Some(node) = state.nodes.by_fid_mut(fid)
-        {
-            node.is_attr_stale = true;
+        let Some(node) = state.nodes.by_fid_mut(fid).filter(|_| args.write) else { return };
+        match &closed {
+            // What else has changed meanwhile it may not tell.
+            Ok(MdtReply::Closed { attr: Some(attr), .. }) if !node.is_attr_stale => node.see_attr(attr),
+            // The MDT may know the size from now on, and the answer does not say so.
+            _ => node.is_attr_stale = true,
         }
     });
     closed
 }
 
 async fn report_if_wanted(ctx: &Ctx, fid: Fid, closed: MdtReply) {
-    let MdtReply::Closed { wants_size: Some(write_epoch) } = closed else { return };
+    let MdtReply::Closed { wants_size: Some(write_epoch), .. } = closed else { return };
     wait_for_data(ctx, fid).await;
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
     if let Some(layout) = layout {

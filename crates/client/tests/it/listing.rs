@@ -2,7 +2,7 @@
 
 use crate::world::{TOP, World, write_call};
 use base::{Duration, TargetKind};
-use client::{Answer, Call, DirEntryAnswer, Notify, SetattrCall};
+use client::{Answer, Call, DirEntryAnswer, Input, Notify, SetattrCall};
 use std::collections::BTreeMap;
 
 const ENOENT: i32 = 2;
@@ -431,6 +431,31 @@ fn names_that_a_mount_changes_in_a_listed_directory_cost_one_request_each() {
     }
     assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
     assert_eq!(world.lookup(0, dir, "new").map(|entry| entry.node), Ok(other.0));
+}
+
+/// A kernel that is short of memory asks again for what it has forgotten: its mount has not.
+#[test]
+fn what_the_kernel_forgets_is_told_again_without_asking() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(20);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let names: Vec<String> = (0..20).map(|number| format!("f{number}")).collect();
+    let nodes: Vec<u64> =
+        names.iter().map(|name| world.lookup(1, node, name).expect("it was made").node).collect();
+    let before = world.mdt_requests(1);
+    world.input(1, Input::Forget(nodes.iter().map(|node| (*node, 1)).collect()));
+    for (name, known) in names.iter().zip(&nodes) {
+        assert_eq!(world.lookup(1, node, name).map(|entry| entry.node), Ok(*known));
+    }
+    assert_eq!(world.mdt_requests(1), before);
+    // As long as nobody changes it.
+    world.input(1, Input::Forget(nodes.iter().map(|node| (*node, 1)).collect()));
+    assert_eq!(world.call(0, Call::Unlink { parent: dir, name: b"f7".to_vec() }), Ok(Answer::Done));
+    assert_eq!(world.lookup(1, node, "f7"), Err(ENOENT));
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(0, Call::Setattr { node: nodes[8], set }).expect("changed");
+    let found = world.lookup(1, node, "f8").expect("it is there");
+    assert_eq!(found.attr.map(|attr| attr.permissions), Some(0o600));
 }
 
 /// Who renames onto a name takes what it led to out of the listing first. Nobody tells him of changes of that inode any more,

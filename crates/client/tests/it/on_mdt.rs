@@ -79,6 +79,8 @@ fn a_small_file_costs_two_requests() {
         world.write_small_file(0, "second");
     });
     assert_eq!(cost, counts([("mds_create", 1), ("mds_close", 1)]));
+    let known = world.cost(0, |world| assert_eq!(world.attr(0, first.0).size_bytes, 4096));
+    assert_eq!(known, counts([]), "the answer to the close has told it");
     for name in ["first", "second"] {
         let node = world.lookup(1, TOP, name).expect("it was made").node;
         let attr = world.attr(1, node);

@@ -103,21 +103,23 @@ pub fn close(cx: &mut Cx, fid: Fid, closing: Closing) -> Result<MdtReply, Stop> 
         if let (Some(data), Some(inode)) = (data, cx.tx.inode(fid)?) {
             write_closing(cx, &inode, data)?;
         }
-        return Ok(MdtReply::Closed { wants_size: None });
+        return Ok(MdtReply::Closed { wants_size: None, attr: None });
     };
     cx.effect(Effect::Closed { handle });
-    let Some(mut inode) = cx.tx.inode(open_fid)? else { return Ok(MdtReply::Closed { wants_size: None }) };
+    let Some(mut inode) = cx.tx.inode(open_fid)? else {
+        return Ok(MdtReply::Closed { wants_size: None, attr: None });
+    };
     let is_last = !cx.opens.is_open_besides(fid, cx.client, handle);
     if let Some(data) = data.filter(|_| cx.goes_at_once) {
         // Without a name it goes when nobody has had it open for a moment.
         write_closing(cx, &inode, data)?;
         let wants_size = args.write && !cx.opens.is_written_besides(fid, cx.client, handle);
         let wants_size = wants_size && !inode.attr.is_size_known;
-        return Ok(MdtReply::Closed { wants_size: wants_size.then_some(inode.attr.write_epoch) });
+        return Ok(MdtReply::Closed { wants_size: wants_size.then_some(inode.attr.write_epoch), attr: None });
     }
     if inode.attr.link_count == 0 && is_last && !cx.is_recovering {
         cx.destroy(&inode)?;
-        return Ok(MdtReply::Closed { wants_size: None });
+        return Ok(MdtReply::Closed { wants_size: None, attr: None });
     }
     let written = match data {
         Some(data) => Some(write_closing(cx, &inode, data)?),
@@ -145,7 +147,8 @@ pub fn close(cx: &mut Cx, fid: Fid, closing: Closing) -> Result<MdtReply, Stop> 
         cx.tx.put_inode(&inode);
     }
     let wants_size = (is_last_writer && !inode.attr.is_size_known).then_some(inode.attr.write_epoch);
-    Ok(MdtReply::Closed { wants_size })
+    let attr = (args.write && wants_size.is_none()).then_some(inode.attr);
+    Ok(MdtReply::Closed { wants_size, attr })
 }
 
 /// What data that came with a close have changed.

@@ -65,7 +65,9 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
     let (cut, whole) = (world.mkfile(Fid::ROOT, "cut"), world.mkfile(Fid::ROOT, "whole"));
     for file in [cut, whole] {
         let open = world.open(0, file, true);
-        let MdtReply::Closed { wants_size: Some(write_epoch) } = world.close(0, file, open) else { panic!() };
+        let MdtReply::Closed { wants_size: Some(write_epoch), .. } = world.close(0, file, open) else {
+            panic!()
+        };
         let (mtime, stamp) = (world.now.wall, world.now.wall);
         let (size_bytes, block_count) = (100, 8);
         let report = MdtRequest::ReportSize { fid: file, write_epoch, size_bytes, block_count, mtime, stamp };

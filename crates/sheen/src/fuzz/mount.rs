@@ -119,7 +119,7 @@ fn replies() -> Vec<Vec<u8>> {
             child: Some(boxed(FILE, FileType::Regular)),
             replaced: Some(boxed(FILE, FileType::Regular)),
         }),
-        Reply::Mdt(MdtReply::Closed { wants_size: Some(1) }),
+        Reply::Mdt(MdtReply::Closed { wants_size: Some(1), attr: None }),
         Reply::Mdt(MdtReply::Bytes(b"bytes".to_vec())),
         Reply::Mdt(MdtReply::Xattrs { xattrs: vec![(b"user.a".to_vec(), Some(vec![1]))], grants: grants() }),
         Reply::Ost(OstReply::Data { size_bytes: 5000 }),

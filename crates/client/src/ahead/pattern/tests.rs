@@ -246,3 +246,20 @@ fn a_refused_window_that_others_have_reached_since_says_nothing() {
     // It is no read(2) that asks for what it needs: what is around a fault is refused on.
     assert_eq!(read(100 * MIB, WINDOW), Verdict::Refuse);
 }
+
+/// Several processes that read one mapping side by side: the kernel's requests are long, and pass each other.
+#[test]
+fn long_requests_of_a_stream_that_pass_each_other_are_its_own() {
+    for window in [64 * KIB, 256 * KIB, MIB] {
+        let scope = Scope { kernel_window_bytes: window, ..scope() };
+        let mut pattern = Pattern::default();
+        let extent = |number: u64| Extent::at(number * window, window);
+        for number in [0, 1, 2, 3] {
+            pattern.on_read(extent(number), scope);
+        }
+        for number in [5, 4, 6, 8, 7, 9] {
+            let verdict = pattern.on_read(extent(number), scope);
+            assert!(matches!(verdict, Verdict::Fetch { .. }), "{window}: {number}: {verdict:?}");
+        }
+    }
+}
