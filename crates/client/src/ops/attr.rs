@@ -329,30 +329,26 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
     // What is too long is not absent.
     base::names::check_name(&name)?;
     let parent = home_of(ctx, parent, &name)?;
-    let mut known = ctx.with(|state| state.cached_name(parent, &name));
-    if known.is_none() && super::dir::learn_whole(ctx, parent).await {
-        known = ctx.with(|state| state.cached_name(parent, &name));
+    if ctx.with(|state| state.cached_name(parent, &name)).is_none() {
+        super::dir::learn_whole(ctx, parent).await;
     }
     if let Some(answer) = ctx.with(|state| state.known_entry(parent, &name)) {
         return Ok(answer);
     }
-    match known {
-        Some(Some(fid)) => {
-            // The slot stays as it is while the attributes are fetched, or its lock goes and nothing is cached.
-            match current_attr(ctx, fid).await {
-                Ok(attr) => {
-                    let entry = ctx.with(|state| {
-                        let is_valid = state.cached_name(parent, &name) == Some(Some(fid));
-                        state.entry_answer(Some((parent, &name)), attr, is_valid, false)
-                    });
-                    return Ok(Answer::Entry(entry));
-                }
-                // Gone meanwhile: the name is asked for.
-                Err(Status::NotFound | Status::Stale) => {}
-                Err(status) => return Err(status),
+    if let Some(Some(fid)) = ctx.with(|state| state.cached_name(parent, &name)) {
+        // The slot stays as it is while the attributes are fetched, or its lock goes and nothing is cached.
+        match current_attr(ctx, fid).await {
+            Ok(attr) => {
+                let entry = ctx.with(|state| {
+                    let is_valid = state.cached_name(parent, &name) == Some(Some(fid));
+                    state.entry_answer(Some((parent, &name)), attr, is_valid, false)
+                });
+                return Ok(Answer::Entry(entry));
             }
+            // Gone meanwhile: the name is asked for.
+            Err(Status::NotFound | Status::Stale) => {}
+            Err(status) => return Err(status),
         }
-        Some(None) | None => {}
     }
     lookup_at_mdt(ctx, parent, name).await
 }

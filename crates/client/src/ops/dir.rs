@@ -426,8 +426,9 @@ async fn ask_entries(
     Ok(Entries { entries, is_end, trust })
 }
 
-/// A name is looked up of which nothing is known: a small directory comes as a whole, with what is not in it. False: it does not, now.
-pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) -> bool {
+/// A name is looked up of which nothing is known: a small directory comes as a whole, with what is not in it, if
+/// nothing is in the way.
+pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) {
     let is_wanted = ctx.with(|state| {
         let is_bulk = state.bulk.attr_count_max > 0 && state.children_lock_on(fid).is_none();
         let now = state.now.time;
@@ -436,12 +437,12 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) -> bool {
         node.map(|node| node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL)).is_some()
     });
     if !is_wanted {
-        return false;
+        return;
     }
     let Ok(Entries { entries, is_end: true, trust }) =
         ask_entries(ctx, fid, 0, FIRST_ENTRY_COUNT, true).await
     else {
-        return false;
+        return;
     };
     ctx.with(|state| {
         for entry in &entries {
@@ -449,7 +450,6 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) -> bool {
         }
         state.note_whole(fid, &entries, trust);
     });
-    true
 }
 
 /// How things were when entries were asked for, and what was asked for with them.
