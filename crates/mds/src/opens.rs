@@ -5,6 +5,9 @@ use base::{ClientId, Fid, OpenHandle, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::mdt::OpenArgs;
 
+/// Moments end together: files may be closed by the thousand, and each end would be a deadline of its own.
+const LINGER_STEP_NANOS: u64 = 100_000_000;
+
 /// Who has what open, and how.
 #[derive(Debug, Default)]
 pub struct Opens {
@@ -70,7 +73,8 @@ impl Opens {
     /// A writer has closed a file that has a name. When the name goes now (a rename over it, say), who has just looked it up
     /// may still open it: the file counts as open for a moment.
     pub fn linger(&mut self, now: Time, fid: Fid) {
-        self.lingering.push_back((now.after(CLOSED_FILE_GRACE), fid));
+        let until = Time(now.after(CLOSED_FILE_GRACE).0.div_ceil(LINGER_STEP_NANOS).saturating_mul(LINGER_STEP_NANOS));
+        self.lingering.push_back((until, fid));
         *self.lingering_counts.entry(fid).or_default() += 1;
     }
 
