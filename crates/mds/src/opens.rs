@@ -73,7 +73,9 @@ impl Opens {
     /// A writer has closed a file that has a name. When the name goes now (a rename over it, say), who has just looked it up
     /// may still open it: the file counts as open for a moment.
     pub fn linger(&mut self, now: Time, fid: Fid) {
-        let until = Time(now.after(CLOSED_FILE_GRACE).0.div_ceil(LINGER_STEP_NANOS).saturating_mul(LINGER_STEP_NANOS));
+        let until = Time(
+            now.after(CLOSED_FILE_GRACE).0.div_ceil(LINGER_STEP_NANOS).saturating_mul(LINGER_STEP_NANOS),
+        );
         self.lingering.push_back((until, fid));
         *self.lingering_counts.entry(fid).or_default() += 1;
     }

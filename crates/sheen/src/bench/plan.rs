@@ -207,6 +207,9 @@ const BESIDE: &[Phase] = &[
 
 const MOVES: &[Phase] = &[
     tool("cp -a", Tool::Copy, false),
+    tool("git add", Tool::GitAdd, false),
+    tool("git status", Tool::GitStatus, false),
+    tool("git status cold", Tool::GitStatus, true),
     tool("rm -rf", Tool::RemoveCopy, false),
     tool("tar out", Tool::TarOut, false),
     tool("tar in", Tool::TarIn, false),

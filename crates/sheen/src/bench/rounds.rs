@@ -106,6 +106,7 @@ fn tool_round(plan: &Plan, place: &Place) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for phase in plan.phases() {
         let Act::Tool { tool, is_beside, .. } = phase.act else { continue };
+        tool.prepare(&paths)?;
         let readers = is_beside.then(|| Readers::start(plan, place)).transpose()?;
         let perform = || tool::run(&mut tool.command(&paths)).map(|()| u64::from(plan.file_count));
         samples.push(measure(plan, place, &phase, readers.as_ref(), perform)?);

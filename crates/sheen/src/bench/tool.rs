@@ -13,6 +13,9 @@ pub enum Tool {
     Du,
     Rsync,
     Copy,
+    /// Into a repository beside the tree, in the same file system.
+    GitAdd,
+    GitStatus,
     RemoveCopy,
     TarOut,
     TarIn,
@@ -26,6 +29,7 @@ impl Tool {
             Tool::Du => "du",
             Tool::Rsync => "rsync",
             Tool::Copy => "cp",
+            Tool::GitAdd | Tool::GitStatus => "git",
             Tool::RemoveCopy => "rm",
             Tool::TarOut | Tool::TarIn => "tar",
         }
@@ -37,9 +41,11 @@ impl Tool {
     }
 
     pub fn command(self, paths: &Paths) -> Command {
-        let Paths { tree, copy, archive, unpacked, empty } = paths;
+        let Paths { tree, copy, archive, unpacked, empty, repository: _ } = paths;
         let mut command = Command::new(self.program());
         match self {
+            Tool::GitAdd => paths.of_repository(&mut command).args(["add", "--all"]),
+            Tool::GitStatus => paths.of_repository(&mut command).args(["status", "--porcelain"]),
             Tool::LsRecursive => command.arg("-lR").arg(tree),
             Tool::FindLs => command.arg(tree).arg("-ls"),
             Tool::FindPrint => command.arg(tree).args(["-printf", "%s %n\\n"]),
@@ -52,6 +58,19 @@ impl Tool {
             Tool::TarIn => command.arg("-C").arg(unpacked).arg("-xf").arg(archive),
         };
         command
+    }
+
+    /// What has to be there before it is measured.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn prepare(self, paths: &Paths) -> Result<()> {
+        match self {
+            Tool::GitAdd => {
+                run(paths.of_repository(&mut Command::new(self.program())).args(["init", "--quiet"]))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Has the program's own pages in memory: dropping caches takes them too, and they are not what is measured.
@@ -71,6 +90,7 @@ pub struct Paths {
     archive: PathBuf,
     unpacked: PathBuf,
     empty: PathBuf,
+    repository: PathBuf,
 }
 
 impl Paths {
@@ -85,11 +105,18 @@ impl Paths {
             archive: aside,
             unpacked: below("unpacked"),
             empty: below("empty"),
+            repository: below("repository"),
         };
         for dir in [&paths.unpacked, &paths.empty] {
             fs::create_dir(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         Ok(paths)
+    }
+
+    /// A command of git, whose user has no settings.
+    fn of_repository<'a>(&self, git: &'a mut Command) -> &'a mut Command {
+        git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+        git.arg("--git-dir").arg(&self.repository).arg("--work-tree").arg(&self.tree)
     }
 }
 
@@ -97,7 +124,7 @@ impl Drop for Paths {
     fn drop(&mut self) {
         // What stays behind goes with the place.
         let _ = fs::remove_file(&self.archive);
-        for dir in [&self.copy, &self.unpacked, &self.empty] {
+        for dir in [&self.copy, &self.unpacked, &self.empty, &self.repository] {
             let _ = fs::remove_dir_all(dir);
         }
     }

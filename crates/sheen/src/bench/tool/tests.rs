@@ -16,6 +16,13 @@ fn a_tree_is_copied_packed_and_unpacked_and_only_the_tree_is_left() {
     perform(Tool::TarOut);
     perform(Tool::TarIn);
     assert!(dir.path().join("unpacked/d1/file0").is_file());
+    if Tool::GitAdd.is_here() {
+        Tool::GitAdd.prepare(&paths).expect("a repository");
+        perform(Tool::GitAdd);
+        perform(Tool::GitStatus);
+        let index = fs::read(dir.path().join("repository/index")).expect("it is the measured tree's");
+        assert!(index.windows(8).any(|window| window == b"d1/file0"));
+    }
     for tool in [Tool::LsRecursive, Tool::FindLs, Tool::FindPrint, Tool::Du] {
         perform(tool);
     }
