@@ -43,6 +43,14 @@ impl State {
         locks.find(Resource::Inode(parent), LockMode::Pr, policy)
     }
 
+    /// Much depends on it: it is not given back as one of the oldest while it is of use.
+    pub(crate) fn touch_children_lock(&mut self, parent: Fid, lock: LockId) {
+        let now = self.now.time;
+        if let Some(connection) = self.connections.get_mut(&State::mdt(parent)) {
+            connection.locks.touch(now, lock);
+        }
+    }
+
     /// Whether what is known of a name is true: by the lock of its slot, or the children's lock under which it was listed.
     fn is_name_covered(&self, parent: Fid, name: &[u8]) -> bool {
         let listed_under = self.names.get(parent, name).and_then(|known| known.listed_under);

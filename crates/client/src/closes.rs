@@ -3,7 +3,6 @@
 //! name, has that lock back first, and with it goes the close.
 
 use crate::ctx::{Ctx, mdt_of};
-use crate::executor::oneshot;
 use crate::handles::Handle;
 use crate::state::State;
 use base::{Duration, Fid, OpenHandle, TargetId};
@@ -26,14 +25,18 @@ type Close = (Fid, OpenHandle);
 #[derive(Default)]
 pub(crate) struct Closes {
     waiting: BTreeMap<OpenHandle, Fid>,
-    /// Sent with an open that is not answered. It may wait for others, so who needs one of these done says it again.
+    /// Sent and not answered. An open with which they went may wait for others, and frames may be lost, so who needs one of these
+    /// done says it again.
     away: BTreeMap<OpenHandle, Fid>,
     is_timer_running: bool,
 }
 
 impl Closes {
+    /// Those that wait are on their way from now on.
     fn take_waiting(&mut self) -> Vec<Close> {
-        std::mem::take(&mut self.waiting).into_iter().map(|(handle, fid)| (fid, handle)).collect()
+        let taken = std::mem::take(&mut self.waiting);
+        self.away.extend(&taken);
+        taken.into_iter().map(|(handle, fid)| (fid, handle)).collect()
     }
 }
 
@@ -48,68 +51,74 @@ impl State {
 
     /// Those that an open takes along.
     pub(crate) fn take_closes(&mut self, target: TargetId) -> Vec<Close> {
+        self.closes.get_mut(&target).map_or_else(Vec::new, Closes::take_waiting)
+    }
+
+    /// They were answered; -> those that nobody has said again meanwhile.
+    fn end_closes(&mut self, target: TargetId, taken: &[Close]) -> Vec<Close> {
         let Some(closes) = self.closes.get_mut(&target) else { return Vec::new() };
-        let taken = closes.take_waiting();
-        closes.away.extend(taken.iter().map(|(fid, handle)| (*handle, *fid)));
-        taken
+        taken.iter().filter(|(_, handle)| closes.away.remove(handle).is_some()).copied().collect()
     }
+}
 
-    /// What came of that open: if it failed, it may never have come to them.
-    pub(crate) fn end_closes(&mut self, target: TargetId, taken: &[Close], is_done: bool) {
-        let Some(closes) = self.closes.get_mut(&target) else { return };
-        let mut again = Vec::new();
-        for (fid, handle) in taken {
-            if closes.away.remove(handle).is_some() && !is_done {
-                again.push((*fid, *handle));
-            }
-        }
-        self.send_closes(target, again);
+/// What came of an open that took closes along: if it failed, it may never have come to them.
+pub(crate) fn end_closes(ctx: &Ctx, target: TargetId, taken: &[Close], is_done: bool) {
+    let left = ctx.with(|state| state.end_closes(target, taken));
+    if !is_done {
+        ctx.with(|state| {
+            let away = left.iter().map(|(fid, handle)| (*handle, *fid));
+            state.closes.entry(target).or_default().away.extend(away);
+        });
+        send_closes(ctx, target, left);
     }
+}
 
-    /// A name goes that leads to this file: the MDT finds it closed.
-    pub(crate) fn hurry_closes(&mut self, fid: Fid) {
-        let Ok(target) = mdt_of(fid) else { return };
-        let Some(closes) = self.closes.get_mut(&target) else { return };
-        if closes.waiting.values().any(|waiting| *waiting == fid) {
-            let waiting = closes.take_waiting();
-            self.send_closes(target, waiting);
-        }
+/// Without waiting for the answer. They are `away`.
+fn send_closes(ctx: &Ctx, target: TargetId, handles: Vec<Close>) {
+    if handles.is_empty() {
+        return;
     }
+    let request = Request::Mdt(MdtRequest::Closes { handles: handles.clone() });
+    let answer = ctx.request(target, request, Bytes::new(), Kind::Reserved);
+    let later = ctx.clone();
+    ctx.spawn(async move {
+        // A failure is an eviction, or an MDT that is not there any more: nothing is open there.
+        let _ = answer.await;
+        later.with(|state| state.end_closes(target, &handles));
+    });
+}
 
-    /// Without waiting for the answer.
-    fn send_closes(&mut self, target: TargetId, handles: Vec<Close>) {
-        if !handles.is_empty() {
-            let (sender, _) = oneshot();
-            let request = Request::Mdt(MdtRequest::Closes { handles });
-            // An MDT that is not there any more has nothing open.
-            let _ = self.submit(target, request, Bytes::new(), Kind::Reserved, sender);
-        }
+fn send_waiting(ctx: &Ctx, target: TargetId) {
+    let taken = ctx.with(|state| state.take_closes(target));
+    send_closes(ctx, target, taken);
+}
+
+/// A name goes that leads to this file: the MDT finds it closed.
+pub(crate) fn hurry_closes(ctx: &Ctx, fid: Fid) {
+    let Ok(target) = mdt_of(fid) else { return };
+    if ctx.with(|state| state.is_close_waiting(target, fid)) {
+        send_waiting(ctx, target);
     }
 }
 
 /// Leaves the close of a handle for later. False: it has to be told now.
 pub(crate) fn close_later(ctx: &Ctx, handle: &Handle) -> bool {
     let Some(target) = ctx.with(|state| state.may_close_later(handle)) else { return false };
-    let is_first = ctx.with(|state| {
+    let (is_first, is_enough) = ctx.with(|state| {
         let closes = state.closes.entry(target).or_default();
         closes.waiting.insert(handle.number(), handle.fid);
-        if closes.waiting.len() >= WAITING_MAX {
-            let waiting = closes.take_waiting();
-            state.send_closes(target, waiting);
-            return false;
-        }
-        !std::mem::replace(&mut closes.is_timer_running, true)
+        let is_first = !std::mem::replace(&mut closes.is_timer_running, true);
+        (is_first, closes.waiting.len() >= WAITING_MAX)
     });
+    if is_enough {
+        send_waiting(ctx, target);
+    }
     if is_first {
         let later = ctx.clone();
         ctx.spawn(async move {
             later.sleep(CLOSE_INTERVAL).await;
-            later.with(|state| {
-                let closes = state.closes.entry(target).or_default();
-                closes.is_timer_running = false;
-                let waiting = closes.take_waiting();
-                state.send_closes(target, waiting);
-            });
+            later.with(|state| state.closes.entry(target).or_default().is_timer_running = false);
+            send_waiting(&later, target);
         });
     }
     true
@@ -118,13 +127,10 @@ pub(crate) fn close_later(ctx: &Ctx, handle: &Handle) -> bool {
 /// The lock under which closes of a file wait goes back: they are done first.
 pub(crate) async fn close_waiting(ctx: &Ctx, target: TargetId, fid: Fid) {
     let handles = ctx.with(|state| {
-        let Some(closes) = state.closes.get_mut(&target) else { return Vec::new() };
-        let is_waiting = closes.waiting.values().any(|waiting| *waiting == fid);
-        let away = closes.away.iter().filter(|(_, away)| **away == fid);
-        let mut handles: Vec<Close> = away.map(|(handle, fid)| (*fid, *handle)).collect();
-        if is_waiting {
-            handles.extend(closes.take_waiting());
-        }
+        let is_waiting = state.is_close_waiting(target, fid);
+        let mut handles = if is_waiting { state.take_closes(target) } else { Vec::new() };
+        handles.retain(|(other, _)| *other != fid);
+        handles.extend(state.away_of(target, |away| away == fid));
         handles
     });
     send_and_wait(ctx, target, handles).await;
@@ -132,18 +138,33 @@ pub(crate) async fn close_waiting(ctx: &Ctx, target: TargetId, fid: Fid) {
 
 /// All of them, before this client leaves.
 pub(crate) async fn close_all(ctx: &Ctx) {
-    let all: Vec<(TargetId, Vec<Close>)> = ctx.with(|state| {
-        state.closes.iter_mut().map(|(target, closes)| (*target, closes.take_waiting())).collect()
-    });
-    for (target, handles) in all {
+    let targets: Vec<TargetId> = ctx.with(|state| state.closes.keys().copied().collect());
+    for target in targets {
+        let handles = ctx.with(|state| {
+            state.take_closes(target);
+            state.away_of(target, |_| true)
+        });
         send_and_wait(ctx, target, handles).await;
+    }
+}
+
+impl State {
+    fn is_close_waiting(&self, target: TargetId, fid: Fid) -> bool {
+        let closes = self.closes.get(&target);
+        closes.is_some_and(|closes| closes.waiting.values().any(|waiting| *waiting == fid))
+    }
+
+    fn away_of(&self, target: TargetId, is_wanted: impl Fn(Fid) -> bool) -> Vec<Close> {
+        let away = self.closes.get(&target).into_iter().flat_map(|closes| &closes.away);
+        away.filter(|(_, fid)| is_wanted(**fid)).map(|(handle, fid)| (*fid, *handle)).collect()
     }
 }
 
 async fn send_and_wait(ctx: &Ctx, target: TargetId, handles: Vec<Close>) {
     for some in handles.chunks(CLOSES_MAX) {
         let request = Request::Mdt(MdtRequest::Closes { handles: some.to_vec() });
-        // A failure is an eviction: nothing is open there any more.
+        // As in `send_closes`.
         let _ = ctx.request(target, request, Bytes::new(), Kind::Reserved).await;
+        ctx.with(|state| state.end_closes(target, some));
     }
 }

@@ -36,7 +36,11 @@ impl State {
 
     /// What a name leads to, with attributes, or that it leads nowhere.
     pub(crate) fn known_entry(&mut self, parent: Fid, name: &[u8]) -> Option<Answer> {
-        match self.cached_name(parent, name)? {
+        let found = self.cached_name(parent, name)?;
+        if let Some(lock) = self.children_lock_on(parent) {
+            self.touch_children_lock(parent, lock);
+        }
+        match found {
             None => Some(Answer::Entry(self.absent_answer(parent, name))),
             Some(fid) => {
                 let attr = self.cached_attr(fid)?;

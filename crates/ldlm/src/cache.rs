@@ -15,6 +15,9 @@ use wire::{LockGrant, LockMode, LockPolicy, Resource};
 /// Callbacks for locks whose grant is still on its way. More than these are forgotten; the target asks again.
 const EARLY_CALLBACKS_MAX: usize = 1024;
 
+/// A lock whose use is noted is not noted again for so long.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What a callback means for its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackAnswer {
@@ -130,6 +133,16 @@ impl LockCache {
             self.idle.insert((now, lock));
         }
         cached.is_dying
+    }
+
+    /// The lock is of use, though nothing pins it: it is not among the oldest. Looked at once a second.
+    pub fn touch(&mut self, now: Time, lock: LockId) {
+        let Some(cached) = self.locks.get_mut(&lock) else { return };
+        let is_old = now.since(cached.last_used) >= TOUCH_INTERVAL;
+        if is_old && self.idle.remove(&(cached.last_used, lock)) {
+            cached.last_used = now;
+            self.idle.insert((now, lock));
+        }
     }
 
     /// The target wants the lock back.

@@ -2,6 +2,7 @@
 
 use crate::call::Answer;
 use crate::cancels::give_back_of_gone;
+use crate::closes::hurry_closes;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
 use crate::nodes::ChildrenLock;
@@ -116,6 +117,7 @@ impl State {
         if !is_alone || !self.has_children_lock(ChildrenLock { parent, lock }) {
             return false;
         }
+        self.touch_children_lock(parent, lock);
         match fid {
             Some(_) => self.names.put_listed(parent, name, fid, base::Time::ZERO, Some(lock)),
             None => return self.names.put_absent(parent, name, lock, self.now.time),
@@ -143,8 +145,10 @@ pub(crate) async fn create(
     creation: Creation,
 ) -> Outcome<(Entry, Option<Cover>)> {
     let target = mdt_of(parent)?;
-    let listed = ctx.with(|state| state.children_cover(parent));
-    let changing = Changing::begin(ctx, vec![parent], &[(parent, name)]);
+    let added = [(parent, name)];
+    let added = if creation.is_unnamed { &[][..] } else { &added };
+    let listed = ctx.with(|state| state.children_cover(parent)).filter(|_| !creation.is_unnamed);
+    let changing = Changing::begin(ctx, vec![parent], added);
     let held = ctx.with(|state| state.name_lock_on(parent, name));
     let want = ctx.with(|state| LockWant {
         name: if listed.is_some() { None } else { state.want_name(target, held) },
@@ -282,7 +286,7 @@ pub(crate) async fn remove(
         }
     };
     leave_listing(ctx, &[(parent, &name, Fate::Goes)]).await;
-    ctx.with(|state| known.into_iter().for_each(|fid| state.hurry_closes(fid)));
+    known.into_iter().for_each(|fid| hurry_closes(ctx, fid));
     let result = ctx.mdt_as(who, parent, Kind::Modifying, make).await;
     changing.end();
     let MdtReply::Removed { parent_attr, child, .. } = result.map_err(gone)? else {
@@ -409,7 +413,7 @@ pub(crate) async fn rename(
             leave_listing(ctx, &[(parent, &name, Fate::Moves), (new_parent, &new_name, fate)]).await;
         }
     }
-    ctx.with(|state| replaced.into_iter().for_each(|fid| state.hurry_closes(fid)));
+    replaced.into_iter().for_each(|fid| hurry_closes(ctx, fid));
     let result = ctx
         .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
             parent,
@@ -444,8 +448,11 @@ pub(crate) async fn rename(
             state.names.remove(parent, &name);
         }
         state.names.remove(new_parent, &new_name);
-        if let Some(child) = child.as_ref().filter(|_| is_gone) {
-            state.note_changed(new_parent, &new_name, Some(child.fid), new_listed);
+        // The node keeps the name, and takes it along when it goes.
+        let known = child.as_ref().map(|child| child.fid).filter(|fid| state.nodes.by_fid(*fid).is_some());
+        if let Some(fid) = known.filter(|_| is_gone) {
+            state.note_changed(new_parent, &new_name, Some(fid), new_listed);
+            state.nodes.get_or_new(fid).note_name(new_parent, &new_name);
         }
         // Both have a new ctime; what the reply describes is seen again below.
         forget_name(state, moved, parent, &name, true);
@@ -458,11 +465,11 @@ pub(crate) async fn rename(
             state.see_entry(entry);
         }
         if let Some(node) = moved.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-            node.names.push((new_parent, new_name.clone()));
+            node.note_name(new_parent, &new_name);
         }
         let exchanged = replaced.filter(|_| flags & RENAME_EXCHANGE != 0);
         if let Some(node) = exchanged.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-            node.names.push((parent, name.clone()));
+            node.note_name(parent, &name);
         }
         let transno = mdt_of(new_parent)
             .ok()

@@ -1,7 +1,7 @@
 //! Open files: from open to the close on the MDT, which may come long after the last descriptor is gone.
 
 use crate::call::{Answer, OpenMode};
-use crate::closes::close_later;
+use crate::closes::{close_later, end_closes};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{Carried, give_back_if_unwritten, write_out_file};
 use crate::executor::oneshot;
@@ -88,7 +88,7 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: boo
     let closes = ctx.with(|state| state.take_closes(target));
     let make = |creds| MdtRequest::Open { fid, open: args, creds, want, closes: closes.clone() };
     let reply = ctx.mdt_as(who, fid, kind, make).await;
-    ctx.with(|state| state.end_closes(target, &closes, reply.is_ok()));
+    end_closes(ctx, target, &closes, reply.is_ok());
     let MdtReply::Entry(mut entry) = reply? else { return Err(Status::ProtocolError) };
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);

@@ -1,6 +1,6 @@
 //! Listings: what comes with them is answered without asking again, until somebody changes it.
 
-use crate::world::{TOP, World, write_call};
+use crate::world::{O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetKind};
 use client::{Answer, Call, DirEntryAnswer, Input, Notify, SetattrCall};
 use std::collections::BTreeMap;
@@ -212,7 +212,7 @@ fn what_was_listed_is_forgotten_when_somebody_changes_it() {
 
     // Size and xattrs too, and a name that goes.
     world.list(1, node);
-    let again = world.open(0, a.0, crate::world::O_RDWR).0;
+    let again = world.open(0, a.0, O_RDWR).0;
     assert_eq!(world.call(0, write_call((a.0, again), 0, b"12345")), Ok(Answer::Written(5)));
     world.release(0, (a.0, again));
     assert_eq!(world.attr(1, a.0).size_bytes, 5);
@@ -431,6 +431,26 @@ fn names_that_a_mount_changes_in_a_listed_directory_cost_one_request_each() {
     }
     assert_eq!(world.lookup(0, dir, "moved"), Err(ENOENT));
     assert_eq!(world.lookup(0, dir, "new").map(|entry| entry.node), Ok(other.0));
+}
+
+/// A directory of which all is known is listed without a request, and what has no name is not in it.
+#[test]
+fn a_file_without_a_name_is_not_listed() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.directory_of(2);
+    assert_eq!(world.names(0, dir), ["f0", "f1"]);
+    let unnamed = world.call(0, Call::Tmpfile { parent: dir, mode: 0o600, umask: 0, flags: O_RDWR });
+    let Ok(Answer::Created { entry, fh, .. }) = unnamed else { panic!("{unnamed:?}") };
+    let (name, new) = (b"new".to_vec(), entry.node);
+    assert!(world.call(0, Call::Link { node: new, parent: dir, name }).is_ok());
+    world.release(0, (new, fh));
+    world.pass(Duration::from_secs(3));
+    for node in [dir, new] {
+        world.attr(0, node);
+    }
+    let before = world.mdt_requests(0);
+    assert_eq!(world.names(0, dir), ["f0", "f1", "new"]);
+    assert_eq!(world.mdt_requests(0), before, "all is known");
 }
 
 /// A kernel that is short of memory asks again for what it has forgotten: its mount has not.

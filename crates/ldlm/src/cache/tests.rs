@@ -78,6 +78,24 @@ fn the_oldest_idle_locks_are_given_back() {
 }
 
 #[test]
+fn a_lock_of_use_is_not_among_the_oldest() {
+    let mut cache = LockCache::new();
+    let locks: Vec<LockId> =
+        (0..3).map(|number| hold(&mut cache, LockMode::Pr, extent(number * 10, number * 10 + 10))).collect();
+    for lock in &locks {
+        assert!(!cache.unpin(Time(2), *lock));
+    }
+    let later = Time(2).after(TOUCH_INTERVAL);
+    cache.touch(later, locks[0]);
+    cache.check();
+    assert_eq!(cache.take_idle(later, Duration::MAX, 1, 10), locks[1..]);
+    // One that is on its way back stays so.
+    cache.touch(later.after(TOUCH_INTERVAL), locks[1]);
+    cache.check();
+    assert_eq!(cache.idle_count(), 1);
+}
+
+#[test]
 fn an_eviction_takes_everything_and_late_unpins_are_harmless() {
     let mut cache = LockCache::new();
     let lock = hold(&mut cache, LockMode::Pw, extent(0, 100));
