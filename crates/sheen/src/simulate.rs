@@ -33,8 +33,9 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
 
 #[cfg(feature = "planted-faults")]
 fn run_planted(options: &Options, thread_count: usize) -> anyhow::Result<()> {
-    /// Each mistake must show within so many seeds.
-    const SEED_COUNT: u64 = 300;
+    /// Each mistake must show within so many seeds. The rarest shows in one of some hundreds: somebody writes to a file that
+    /// somebody else has removed, and its object is gone before the data come.
+    const SEED_COUNT: u64 = 1000;
     if sim::command::run_planted(SEED_COUNT, options, thread_count) {
         Ok(())
     } else {
