@@ -267,7 +267,9 @@ fn measure_beside(
     // Each has its own directory, which goes when it is dropped, also after an error.
     let mut place = Place::new(&common.dir)?;
     place.settings = settings;
-    place.measured_beside = measured_beside.cloned();
+    if let Some(dir) = measured_beside {
+        place.read_streams_in(dir)?;
+    }
     let mut other = other.as_deref().map(Place::new).transpose()?;
     if let Some(other) = &mut other {
         other.null_pid = floor.and_then(NullMount::pid);

@@ -65,6 +65,21 @@ impl Place {
         settings.apply(&daemons)
     }
 
+    /// Streams are read through another mount, which shows the measured directory as `dir`.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn read_streams_in(&mut self, dir: &Path) -> Result<()> {
+        if !dir.join(self.work.strip_prefix(&self.measured).unwrap_or(&self.work)).is_dir() {
+            let (dir, measured) = (dir.display(), self.measured.display());
+            bail!(
+                "{dir} does not show what is made in {measured}: name the same directory through another mount"
+            );
+        }
+        self.measured_beside = Some(dir.to_owned());
+        Ok(())
+    }
+
     /// The tree that is walked.
     pub fn tree(&self) -> PathBuf {
         self.work.join("tree")

@@ -115,6 +115,16 @@ fn workers_that_share_a_directory_have_names_of_their_own() {
 }
 
 #[test]
+fn streams_are_read_in_the_same_directory() {
+    let (dir, elsewhere) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+    let mut place = Place::new(dir.path()).expect("a place");
+    assert!(place.read_streams_in(elsewhere.path()).is_err());
+    assert_eq!(place.measured_beside, None);
+    place.read_streams_in(dir.path()).expect("it shows itself");
+    assert!(place.streams_as_read().starts_with(dir.path()));
+}
+
+#[test]
 fn one_side_is_compared_with_one_thing() {
     let refused = |words: &[&str]| Line::try_parse_from([&["bench"], words].concat()).is_err();
     assert!(refused(&["md", "/tmp", "--compare", "/tmp", "--floor", "rpc"]));
