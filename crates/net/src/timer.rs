@@ -19,6 +19,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Ticks of one machine are at least this far apart: a deadline that does not move must not spin.
 const TICK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
+/// Ticks take some milliseconds.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
 pub struct Timer {
     state: Mutex<State>,
     wake: Condvar,
@@ -30,12 +33,20 @@ struct State {
     /// When the thread looks again on its own.
     wakes_at: Time,
     is_stopped: bool,
+    /// The thread runs machines just now.
+    is_passing: bool,
 }
 
 impl Timer {
     /// Starts the thread.
     pub fn start() -> Arc<Timer> {
-        let state = State { timed: Vec::new(), posted: Vec::new(), wakes_at: Time::ZERO, is_stopped: false };
+        let state = State {
+            timed: Vec::new(),
+            posted: Vec::new(),
+            wakes_at: Time::ZERO,
+            is_stopped: false,
+            is_passing: false,
+        };
         let timer = Arc::new(Timer { state: Mutex::new(state), wake: Condvar::new() });
         let in_thread = Arc::clone(&timer);
         let started = std::thread::Builder::new().name("timer".into()).spawn(move || in_thread.serve());
@@ -64,9 +75,13 @@ impl Timer {
         self.wake.notify_one();
     }
 
+    /// No tick begins any more; those that have begun are waited for, but not for long.
     pub fn stop(&self) {
-        self.lock().is_stopped = true;
-        self.wake.notify_one();
+        let mut state = self.lock();
+        state.is_stopped = true;
+        self.wake.notify_all();
+        let passing = |state: &mut State| state.is_passing;
+        drop(self.wake.wait_timeout_while(state, STOP_PATIENCE, passing));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -82,6 +97,7 @@ impl Timer {
             let started = clock::now().time;
             // While this thread is awake, moved deadlines need no wake-up: it looks again below.
             state.wakes_at = Time::ZERO;
+            state.is_passing = true;
             drop(state);
             posted.into_iter().for_each(run::schedule);
             run::run_all();
@@ -89,6 +105,10 @@ impl Timer {
                 Arc::clone(due).on_deadline();
             }
             state = self.lock();
+            state.is_passing = false;
+            if state.is_stopped {
+                self.wake.notify_all();
+            }
             if !state.posted.is_empty() || state.timed.len() != timed.len() {
                 continue;
             }

@@ -621,11 +621,12 @@ impl Node {
         if let Some(owner) = self.config_owner.get() {
             owner.submit(config_client::Input::Disconnect);
         }
+        // No machine looks into a store that is closed because its time has come.
+        self.timer.stop();
         for target in self.targets.iter().rev() {
             target.close();
         }
         self.router.close();
-        self.timer.stop();
         tracing::info!("stopped");
     }
 }
