@@ -54,22 +54,20 @@ impl State {
         self.closes.get_mut(&target).map_or_else(Vec::new, Closes::take_waiting)
     }
 
-    /// They were answered; -> those that nobody has said again meanwhile.
-    fn end_closes(&mut self, target: TargetId, taken: &[Close]) -> Vec<Close> {
-        let Some(closes) = self.closes.get_mut(&target) else { return Vec::new() };
-        taken.iter().filter(|(_, handle)| closes.away.remove(handle).is_some()).copied().collect()
+    /// They were answered.
+    fn end_closes(&mut self, target: TargetId, taken: &[Close]) {
+        if let Some(closes) = self.closes.get_mut(&target) {
+            taken.iter().for_each(|(_, handle)| drop(closes.away.remove(handle)));
+        }
     }
 }
 
 /// What came of an open that took closes along: if it failed, it may never have come to them.
 pub(crate) fn end_closes(ctx: &Ctx, target: TargetId, taken: &[Close], is_done: bool) {
-    let left = ctx.with(|state| state.end_closes(target, taken));
-    if !is_done {
-        ctx.with(|state| {
-            let away = left.iter().map(|(fid, handle)| (*handle, *fid));
-            state.closes.entry(target).or_default().away.extend(away);
-        });
-        send_closes(ctx, target, left);
+    if is_done {
+        ctx.with(|state| state.end_closes(target, taken));
+    } else {
+        send_closes(ctx, target, taken.to_vec());
     }
 }
 

@@ -134,3 +134,44 @@ impl Timer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// One tick, which does not end before the timer is told to stop.
+    struct Slow {
+        timer: Arc<Timer>,
+        has_begun: AtomicBool,
+        has_ended: AtomicBool,
+    }
+
+    impl Timed for Slow {
+        fn deadline(&self) -> Time {
+            if self.has_begun.load(Ordering::SeqCst) { Time::MAX } else { Time::ZERO }
+        }
+
+        fn on_deadline(self: Arc<Self>) {
+            self.has_begun.store(true, Ordering::SeqCst);
+            while !self.timer.lock().is_stopped {
+                std::thread::yield_now();
+            }
+            self.has_ended.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_stops_the_timer_waits_for_a_tick_that_has_begun() {
+        let timer = Timer::start();
+        let (has_begun, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let slow = Arc::new(Slow { timer: Arc::clone(&timer), has_begun, has_ended });
+        let weak: Weak<Slow> = Arc::downgrade(&slow);
+        timer.register(weak);
+        while !slow.has_begun.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        timer.stop();
+        assert!(slow.has_ended.load(Ordering::SeqCst));
+    }
+}
