@@ -57,7 +57,9 @@ impl State {
     /// They were answered.
     fn end_closes(&mut self, target: TargetId, taken: &[Close]) {
         if let Some(closes) = self.closes.get_mut(&target) {
-            taken.iter().for_each(|(_, handle)| drop(closes.away.remove(handle)));
+            for (_, handle) in taken {
+                closes.away.remove(handle);
+            }
         }
     }
 }
