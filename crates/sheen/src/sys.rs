@@ -263,6 +263,17 @@ pub fn write_pages(dir: &Path) -> io::Result<()> {
     check(unsafe { libc::syncfs(dir.as_raw_fd()) })
 }
 
+/// lstat(2), only the mode. What the standard library calls asks for the time of birth, too, which no kernel remembers for a FUSE
+/// file system: each such call would be a request.
+pub fn mode(path: &Path) -> io::Result<libc::mode_t> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the string ends with NUL, and there is room for the answer.
+    check(unsafe { libc::lstat(path.as_ptr(), stat.as_mut_ptr()) })?;
+    // SAFETY: the call has succeeded, so it is filled.
+    Ok(unsafe { stat.assume_init() }.st_mode)
+}
+
 /// lgetxattr(2), only the length of the value.
 pub fn xattr_bytes(path: &Path, name: &CStr) -> io::Result<usize> {
     let path = CString::new(path.as_os_str().as_bytes())?;

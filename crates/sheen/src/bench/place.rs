@@ -2,7 +2,7 @@
 
 use super::cost::Daemons;
 use super::plan::{Kind, Plan};
-use super::settings::{Applied, Settings};
+use super::settings::{self, Applied, Settings};
 use super::tool;
 use crate::say;
 use crate::sys;
@@ -63,6 +63,14 @@ impl Place {
             format!("{} has no parameters: it is not on a mount of ours", self.measured.display())
         })?;
         settings.apply(&daemons)
+    }
+
+    /// A mount of ours gives its unused locks back, and with them goes what it knows of names.
+    ///
+    /// # Errors
+    /// It cannot be asked to.
+    pub fn forget_names(&self) -> Result<()> {
+        self.daemons().map_or(Ok(()), |daemons| settings::drop_idle_locks(&daemons))
     }
 
     /// Streams are read through another mount, which shows the measured directory as `dir`.

@@ -80,6 +80,8 @@ pub enum Step {
     Mkdir,
     Create,
     Stat,
+    /// Of names that nobody has cached.
+    StatUncached,
     Open,
     Rename,
     Unlink,
@@ -133,6 +135,7 @@ const MD: &[Phase] = &[
     names("unlink", Step::Unlink),
     names("rmdir", Step::Rmdir),
     names("create+unlink", Step::CreateUnlink),
+    names("stat uncached", Step::StatUncached),
 ];
 
 const IO: &[Phase] = &[
@@ -256,31 +259,38 @@ impl Kind {
 }
 
 /// What a worker does of a kind.
-pub fn steps(kind: Kind, patterns: &[Pattern]) -> Vec<(Phase, Step)> {
+pub fn steps(kind: Kind, patterns: &[Pattern], is_cold: bool) -> Vec<(Phase, Step)> {
     let wanted = |phase: &Phase| match phase.act {
-        Act::Step(Step::Map(pattern)) if !patterns.contains(&pattern) => None,
-        Act::Step(step) => Some((*phase, step)),
-        Act::Tool { .. } => None,
+        Act::Step(step) if is_wanted(step, patterns, is_cold) => Some((*phase, step)),
+        Act::Step(_) | Act::Tool { .. } => None,
     };
     kind.phases().iter().filter_map(wanted).collect()
+}
+
+fn is_wanted(step: Step, patterns: &[Pattern], is_cold: bool) -> bool {
+    match step {
+        Step::Map(pattern) => patterns.contains(&pattern),
+        // What makes caches cold needs root, or a command.
+        Step::StatUncached => is_cold,
+        _ => true,
+    }
 }
 
 impl Plan {
     /// The phases of its rounds. Tools that are not here are left out.
     pub fn phases(&self) -> Vec<Phase> {
-        let is_wanted = |phase: &&Phase| match phase.act {
-            Act::Step(Step::Map(pattern)) => self.patterns.contains(&pattern),
-            Act::Step(_) => true,
+        let is_here = |phase: &&Phase| match phase.act {
+            Act::Step(step) => is_wanted(step, &self.patterns, self.is_cold),
             Act::Tool { tool, .. } => tool.is_here(),
         };
-        self.kind.phases().iter().filter(is_wanted).copied().collect()
+        self.kind.phases().iter().filter(is_here).copied().collect()
     }
 
     /// Whether caches are made cold just before this phase.
     pub fn is_cold_before(&self, act: Act) -> bool {
         match act {
             Act::Step(Step::StreamIn { .. }) => self.is_cold,
-            Act::Step(Step::Map(_)) => true,
+            Act::Step(Step::Map(_) | Step::StatUncached) => true,
             Act::Step(Step::ReadFile { is_cold }) | Act::Tool { is_cold, .. } => is_cold,
             Act::Step(_) => false,
         }

@@ -4,7 +4,7 @@ use super::beside::{Readers, ShareMeter, Shares};
 use super::cost::{Cost, Meter};
 use super::make_cold;
 use super::place::Place;
-use super::plan::{Act, Kind, Phase, Plan, Unit};
+use super::plan::{Act, Kind, Phase, Plan, Step, Unit};
 use super::tool::{self, Paths};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
@@ -125,6 +125,9 @@ fn measure(
     if plan.is_cold_before(phase.act) {
         make_cold(plan.remount.as_deref())?;
     }
+    if phase.act == Act::Step(Step::StatUncached) {
+        place.forget_names()?;
+    }
     if let Act::Tool { tool, .. } = phase.act {
         tool.warm_program()?;
     }
@@ -166,8 +169,10 @@ impl Worker {
         if !patterns.is_empty() {
             command.arg("--patterns").arg(patterns.join(","));
         }
-        if plan.is_shared {
-            command.arg("--shared");
+        for (option, is_given) in [("--shared", plan.is_shared), ("--cold", plan.is_cold)] {
+            if is_given {
+                command.arg(option);
+            }
         }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;

@@ -46,7 +46,7 @@ fn plan(kind: Kind, dir: &Path) -> Plan {
 #[test]
 fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
     for (kind, amounts) in [
-        (Kind::Md, vec![20; 8]),
+        (Kind::Md, vec![20; 9]),
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
         (Kind::Stream, vec![2 << 20; 4]),
         (Kind::Direct, vec![(2 << 20) / 4096 / 16; 6]),
@@ -58,17 +58,26 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
         let place = Place::new(dir.path()).expect("a place");
         place.fill(&plan(kind, dir.path())).expect("filled");
         let patterns = Pattern::ALL.to_vec();
-        let task =
-            Task { kind, dir: place.work.clone(), index: 0, files: 20, mib: 2, patterns, shared: false };
+        let task = Task {
+            kind,
+            dir: place.work.clone(),
+            index: 0,
+            files: 20,
+            mib: 2,
+            patterns,
+            shared: false,
+            cold: true,
+        };
         let mut worker = Worker::new(&task).expect("a worker");
         let mut perform = |step| {
             worker.prepare(step).expect("prepared");
             worker.perform(step).expect("performed")
         };
-        let steps = steps(kind, &task.patterns).into_iter();
+        let steps = steps(kind, &task.patterns, task.cold).into_iter();
         assert_eq!(steps.map(|(_, step)| perform(step)).collect::<Vec<u64>>(), amounts, "{kind:?}");
         if kind == Kind::Md {
-            assert_eq!(std::fs::read_dir(place.work.join("p0")).expect("it is there").count(), 0);
+            let left = std::fs::read_dir(place.work.join("p0")).expect("it is there").count();
+            assert_eq!(left, 20, "only what was to be found uncached");
         }
         drop(place);
         assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0, "{kind:?}");
@@ -107,7 +116,8 @@ fn workers_that_share_a_directory_have_names_of_their_own() {
     let dir = tempfile::tempdir().expect("a directory");
     for index in 0..2 {
         let (kind, dir) = (Kind::Md, dir.path().to_owned());
-        let task = Task { kind, dir, index, files: 3, mib: 0, patterns: Vec::new(), shared: true };
+        let task =
+            Task { kind, dir, index, files: 3, mib: 0, patterns: Vec::new(), shared: true, cold: false };
         let mut worker = Worker::new(&task).expect("a worker");
         worker.perform(Step::Create).expect("nobody else has these names");
     }

@@ -35,6 +35,9 @@ pub struct Task {
     /// All workers in one directory
     #[arg(long)]
     pub shared: bool,
+    /// With the phases that make caches cold
+    #[arg(long)]
+    pub cold: bool,
 }
 
 /// The worker's whole life.
@@ -44,7 +47,7 @@ pub struct Task {
 pub fn run(task: &Task) -> Result<()> {
     let mut worker = Worker::new(task)?;
     let mut lines = std::io::stdin().lock().lines();
-    for (phase, step) in steps(task.kind, &task.patterns) {
+    for (phase, step) in steps(task.kind, &task.patterns, task.cold) {
         worker.prepare(step)?;
         say("ready")?;
         // The parent is gone, or gives up.
@@ -96,6 +99,9 @@ impl Worker {
             Step::Direct { .. } if !self.stream_path(true).exists() => {
                 self.stream_out(true)?;
             }
+            Step::StatUncached => {
+                self.for_each("u", |path| File::create_new(path).map(drop))?;
+            }
             Step::Mkdir
             | Step::Create
             | Step::Stat
@@ -120,7 +126,8 @@ impl Worker {
         match step {
             Step::Mkdir => self.for_each("d", |path| fs::create_dir(path)),
             Step::Create => self.for_each("a", |path| File::create_new(path).map(drop)),
-            Step::Stat => self.for_each("a", |path| fs::symlink_metadata(path).map(drop)),
+            Step::Stat => self.for_each("a", |path| sys::mode(path).map(drop)),
+            Step::StatUncached => self.for_each("u", |path| sys::mode(path).map(drop)),
             Step::Open => self.for_each("a", |path| File::open(path).map(drop)),
             Step::Rename => self.for_each("a", |path| fs::rename(path, renamed(path))),
             Step::Unlink => self.for_each("a", |path| fs::remove_file(renamed(path))),
@@ -304,7 +311,7 @@ fn list(dir: &Path) -> Result<u64> {
     let mut has = [true, true];
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        let is_link = fs::symlink_metadata(&path)?.is_symlink();
+        let is_link = sys::mode(&path)? & libc::S_IFMT == libc::S_IFLNK;
         let xattrs = [(c"security.selinux", true), (c"system.posix_acl_access", !is_link)];
         for (has, (name, is_asked)) in has.iter_mut().zip(xattrs) {
             if *has && is_asked {
