@@ -43,6 +43,8 @@ pub const REPLAY_REQUESTS_MAX: usize = 4096;
 pub const UNSYNCED_TRANSACTIONS_MAX: u64 = REPLAY_REQUESTS_MAX as u64 / 2;
 /// File bytes retained for replay per import, so that memory stays bounded under streaming writes.
 pub const REPLAY_BYTES_MAX: usize = 256 << 20;
+/// So many bytes of file data in one request are worth waking another thread for: it costs as much as the work on a tenth of them.
+pub const BULK_BYTES_MIN: u64 = 256 << 10;
 /// Stripes of one directory: as many as Lustre has MDTs.
 pub const DIRECTORY_STRIPES_MAX: usize = 256;
 /// Entries of one READDIR reply.

@@ -18,7 +18,7 @@ use crate::ops::io::File;
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::layout::{Component, Piece};
-use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time};
+use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, limits};
 use bytes::{Bytes, BytesMut};
 use pattern::{Pattern, Scope, Verdict};
 use rpc::Kind;
@@ -564,14 +564,16 @@ pub(crate) fn by_object(file: &File, extent: Extent) -> Vec<(u32, Extent)> {
     extents
 }
 
-fn send_all(ctx: &Ctx, fetches: Vec<Fetch>) {
+fn send_all(ctx: &Ctx, fetches: Vec<Fetch>, is_awaited: bool) {
     for fetch in fetches {
+        let is_small = fetch.extent.byte_count() < limits::BULK_BYTES_MIN;
+        let kind = if is_awaited || is_small { Kind::Plain } else { Kind::Ahead };
         let request =
             OstRequest::Read { object: fetch.object, extent: fetch.extent, lock: Some(fetch.pin.lock) };
         // Handed in now, in this order.
         let ctx2 = ctx.clone();
         ctx.spawn(async move {
-            let result = ctx2.ost(fetch.pin.target, request, Bytes::new(), Kind::Plain).await;
+            let result = ctx2.ost(fetch.pin.target, request, Bytes::new(), kind).await;
             ctx2.with(|state| state.end_fetch(&fetch, result));
         });
     }
@@ -583,7 +585,7 @@ pub(crate) fn begin_now(ctx: &Ctx, file: &File, now: Extent, pins: &BTreeMap<u32
         let Some(pin) = pins.get(&stripe) else { continue };
         let object = file.layout.object(stripe);
         let kept = |other: ObjectId, own: Extent| other == object && own.overlaps(extent);
-        send_all(ctx, ctx.with(|state| state.fetch_missing(object, extent, *pin, &kept)));
+        send_all(ctx, ctx.with(|state| state.fetch_missing(object, extent, *pin, &kept)), true);
     }
 }
 
@@ -609,7 +611,7 @@ pub(crate) fn begin_ahead(ctx: &Ctx, file: &File, now: Extent, ahead: &[Extent])
             state.unpin(pin);
             fetches
         });
-        send_all(ctx, fetches);
+        send_all(ctx, fetches, false);
     }
 }
 

@@ -78,7 +78,7 @@ impl Ctx {
         kind: Kind,
     ) -> Outcome<MdtReply> {
         let target = mdt_of(fid)?;
-        let is_modifying = kind == Kind::Modifying;
+        let is_modifying = kind.is_modifying();
         let opened = opened_by(&request);
         let changes_before = self.with(|state| state.data_change_count);
         let mut answer = self.request(target, Request::Mdt(request), data, kind).await?;

@@ -720,6 +720,8 @@ async fn send(ctx: Ctx, sent: Sent) {
 
 async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
     let Sent { object, extent, bytes, pin, stamp, .. } = sent;
+    let is_small = extent.byte_count() < limits::BULK_BYTES_MIN;
+    let kind = if is_small { Kind::Modifying } else { Kind::Behind };
     let mut tries = 0;
     loop {
         be_writer(ctx, object.fid).await?;
@@ -732,7 +734,7 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
             asked: None,
         };
         let before = ctx.with(|state| state.data_changed_at(object.fid));
-        let result = ctx.ost(pin.target, request, bytes.clone(), Kind::Modifying).await;
+        let result = ctx.ost(pin.target, request, bytes.clone(), kind).await;
         let outcome = note_write(ctx, object.fid, before, vec![(pin.target, result)]);
         let Err(status) = outcome else { return outcome };
         tries += 1;

@@ -272,7 +272,7 @@ impl State {
         connection.stats.on_sent(&request, data.len());
         let mut outputs = Vec::new();
         let ticket = connection.import.submit(now, request, data, kind, trace, &mut outputs);
-        if kind == Kind::Modifying {
+        if kind.is_modifying() {
             let in_flight = connection.import.modifying_in_flight() as u64;
             connection.stats.modify_rpcs_in_flight.add(in_flight);
         }

@@ -6,16 +6,19 @@
 //! - [`run`]: the list of owners and connections that this thread still has to serve. Nothing recurses: a frame to a
 //!   machine of this process is queued there, and run by the same thread afterwards.
 //! - [`Timer`]: one thread for all deadlines of the process, and for inputs from threads that must not run machines.
+//! - [`Helpers`]: threads for frames of much work for which nobody waits yet: what is read ahead or written behind.
 //! - [`Router`]: finds the machine or the connection for a frame. Frames are datagrams; what cannot be sent is dropped,
 //!   because the machines send again.
 
 pub mod clock;
 pub mod connection;
+pub mod helpers;
 pub mod owner;
 pub mod router;
 pub mod run;
 pub mod timer;
 
+pub use helpers::Helpers;
 pub use owner::{Owner, OwnerOptions};
 pub use router::{Port, Router};
 pub use timer::Timer;

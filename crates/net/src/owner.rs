@@ -4,11 +4,14 @@ use crate::clock;
 use crate::router::Port;
 use crate::run::{self, Runnable};
 use crate::timer::{Timed, Timer};
-use base::{Machine, Time};
+use base::{Duration, Machine, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use wire::Frame;
+
+/// After so long what a machine has put out is performed before it goes on: answers do not wait for what others ask.
+const TURN: Duration = Duration::from_micros(200);
 
 /// How a machine is connected to the world.
 pub struct OwnerOptions<M: Machine> {
@@ -100,9 +103,12 @@ where
             Err(TryLockError::Poisoned(_)) => panic!("a machine panicked: the process must not go on"),
         };
         let mut out = Vec::new();
-        loop {
+        let mut now = clock::now();
+        let until = now.time.after(TURN);
+        while out.is_empty() || now.time < until {
             let Some(input) = lock(&self.inputs).pop_front() else { break };
-            machine.handle(clock::now(), input, &mut out);
+            machine.handle(now, input, &mut out);
+            now = clock::now();
         }
         let deadline = machine.next_deadline().unwrap_or(Time::MAX);
         let before = self.deadline.swap(deadline.0, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::connection::Connection;
+use crate::helpers::Helpers;
 use crate::run::{self, Runnable};
 use base::{ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
-use wire::{Frame, FrameKind};
+use wire::{Frame, FrameKind, flags};
 
 /// Connections that one process accepts at a time: each may hold one frame half read.
 const CONNECTIONS_MAX: usize = 1024;
@@ -45,6 +46,7 @@ pub struct Router {
     accepted_count: AtomicUsize,
     is_closed: AtomicBool,
     on_lost: OnceLock<Box<dyn Fn(TargetId) + Send + Sync>>,
+    helpers: OnceLock<Arc<Helpers>>,
     me: Weak<Router>,
 }
 
@@ -86,6 +88,7 @@ impl Router {
             accepted_count: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             on_lost: OnceLock::new(),
+            helpers: OnceLock::new(),
             me: Weak::clone(me),
         })
     }
@@ -94,6 +97,11 @@ impl Router {
     /// timeouts. Set once, before anything is sent.
     pub fn on_lost(&self, tell: impl Fn(TargetId) + Send + Sync + 'static) {
         assert!(self.on_lost.set(Box::new(tell)).is_ok(), "set once");
+    }
+
+    /// Frames between machines of this process for which nobody waits yet are executed by these. Set once.
+    pub fn set_helpers(&self, helpers: Arc<Helpers>) {
+        assert!(self.helpers.set(helpers).is_ok(), "set once");
     }
 
     /// Frames for `endpoint` go to this machine.
@@ -130,7 +138,10 @@ impl Router {
     pub fn send(&self, frame: Frame) {
         let port = read(&self.local).get(&frame.dst).cloned();
         if let Some(port) = port {
-            port.push_frame(frame);
+            match self.helpers.get().filter(|_| frame.flags & flags::UNAWAITED != 0) {
+                Some(helpers) => helpers.push_frame(port, frame),
+                None => port.push_frame(frame),
+            }
             return;
         }
         if let Some(connection) = read(&self.learned).get(&frame.dst) {

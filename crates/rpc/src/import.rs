@@ -44,6 +44,24 @@ pub enum Kind {
     /// As Plain, and never queued behind others: what gives back (cancels, unlocks), and what waits for as long as somebody
     /// else likes, whose number the caller bounds.
     Reserved,
+    /// As Plain, of much work, and nobody waits for it yet: what is read ahead.
+    Ahead,
+    /// As Modifying, of much work, and the caller goes on meanwhile: what is written behind.
+    Behind,
+}
+
+impl Kind {
+    pub fn is_modifying(self) -> bool {
+        matches!(self, Kind::Modifying | Kind::Behind)
+    }
+
+    fn is_plain(self) -> bool {
+        matches!(self, Kind::Plain | Kind::Ahead)
+    }
+
+    fn flags(self) -> u32 {
+        if matches!(self, Kind::Ahead | Kind::Behind) { flags::UNAWAITED } else { 0 }
+    }
 }
 
 /// How many requests of the caller may be in flight; operators lower it (`max_rpcs_in_flight`).
@@ -480,7 +498,7 @@ impl Import {
         }
         for (ticket, pending) in &self.pending {
             let has_slot = pending.slot != Frame::NO_SLOT;
-            assert_eq!(has_slot, pending.kind == Kind::Modifying && pending.xid.is_some());
+            assert_eq!(has_slot, pending.kind.is_modifying() && pending.xid.is_some());
             if let Some(deadline) = pending.deadline {
                 assert!(self.timers.contains(&(deadline, *ticket)));
             }
@@ -502,9 +520,11 @@ impl Import {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         match (purpose, kind) {
-            (Purpose::Caller, Kind::Modifying) if self.is_data(&request) => self.data_queue.push_back(ticket),
-            (Purpose::Caller, Kind::Modifying) => self.modifying_queue.push_back(ticket),
-            (Purpose::Caller, Kind::Plain) => self.plain_queue.push_back(ticket),
+            (Purpose::Caller, kind) if kind.is_modifying() => {
+                let is_data = self.is_data(&request);
+                if is_data { &mut self.data_queue } else { &mut self.modifying_queue }.push_back(ticket);
+            }
+            (Purpose::Caller, Kind::Plain | Kind::Ahead) => self.plain_queue.push_back(ticket),
             (Purpose::Caller, Kind::Reserved) => self.reserved_queue.push_back(ticket),
             _ => {}
         }
@@ -590,12 +610,13 @@ impl Import {
                 pending.xid = Some(xid);
                 pending.first_sent = now.time;
                 self.by_xid.insert(xid, ticket);
-                if pending.kind == Kind::Plain {
+                if pending.kind.is_plain() {
                     self.plain_in_flight += 1;
                 }
                 xid
             }
         };
+        frame_flags |= pending.kind.flags();
         if pending.purpose == Purpose::OwnerReplay {
             frame_flags |= flags::REPLAY;
         }
@@ -753,7 +774,8 @@ impl Import {
     /// Takes a request out, retains what it changed and hands the result over.
     fn complete(&mut self, ticket: Ticket, result: Result<Answer, Status>, out: &mut Vec<ImportOutput>) {
         let Some(mut pending) = self.remove(ticket) else { return };
-        if let (Ok(answer), Some(xid), Kind::Modifying) = (&result, pending.xid, pending.kind)
+        if let (Ok(answer), Some(xid)) = (&result, pending.xid)
+            && pending.kind.is_modifying()
             && answer.transno > self.last_committed
         {
             fill_for_replay(&mut pending.request, &answer.reply);
@@ -780,7 +802,7 @@ impl Import {
         if let Some(xid) = pending.xid {
             self.by_xid.remove(&xid);
             self.replay.asked.remove(&xid);
-            if pending.kind == Kind::Plain {
+            if pending.kind.is_plain() {
                 self.plain_in_flight -= 1;
             }
         } else {

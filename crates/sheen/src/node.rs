@@ -20,9 +20,10 @@ use crate::target_dir::{self, TargetDir};
 use crate::targets::{self, Target};
 use anyhow::{Context, Result, bail};
 use base::{ClientId, ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
-use net::{Owner, OwnerOptions, Router, Timer};
+use net::{Helpers, Owner, OwnerOptions, Router, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,6 +36,8 @@ const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
 const DEPARTED_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest wait between two attempts to mount is two to this power, in seconds.
 const RETRY_SHIFT_MAX: u32 = 5;
+/// More are hardly busy at a time: what they do for one target they do one after the other.
+const HELPERS_MAX: usize = 8;
 /// How long a permanent parameter waits for it.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -42,6 +45,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Node {
     pub router: Arc<Router>,
     pub timer: Arc<Timer>,
+    /// Where targets and mounts are in one process.
+    helpers: Option<Arc<Helpers>>,
     pub targets: Vec<Target>,
     pub mounts: Mutex<Vec<Arc<Mount>>>,
     /// Address `HOST:PORT` on which it listens; empty when it does not.
@@ -243,6 +248,15 @@ fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
     Ok(())
 }
 
+/// As many as can work at a time. Without them everything is done where it is asked for.
+fn start_helpers(router: &Router) -> Option<Arc<Helpers>> {
+    let count = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let started = Helpers::start(count.min(HELPERS_MAX));
+    let helpers = started.inspect_err(|error| tracing::warn!(%error, "no helpers")).ok()?;
+    router.set_helpers(Arc::clone(&helpers));
+    Some(helpers)
+}
+
 /// Targets of one process belong to one file system, each once.
 fn check_together(dirs: &[TargetDir]) -> Result<Option<String>> {
     let mut fsname: Option<&TargetDir> = None;
@@ -289,9 +303,11 @@ impl Node {
         mgs_addresses: Vec<String>,
     ) -> Arc<Node> {
         router.set_addresses(TargetId::MGT, mgs_addresses.clone());
+        let helpers = if targets.is_empty() { None } else { start_helpers(&router) };
         let node = Arc::new(Node {
             router,
             timer,
+            helpers,
             targets,
             mounts: Mutex::default(),
             address,
@@ -623,6 +639,9 @@ impl Node {
         }
         // No machine looks into a store that is closed because its time has come.
         self.timer.stop();
+        if let Some(helpers) = &self.helpers {
+            helpers.stop();
+        }
         for target in self.targets.iter().rev() {
             target.close();
         }

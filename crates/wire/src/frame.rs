@@ -27,6 +27,8 @@ pub mod flags {
     pub const ASK: u32 = 8;
     /// The data have no checksum. Who asks so is answered so.
     pub const UNCHECKED_DATA: u32 = 16;
+    /// Much work, and nobody waits for the answer yet: where both ends are in one process, another thread may do it.
+    pub const UNAWAITED: u32 = 32;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! Connecting, and what a connect reply means for what is outstanding.
 
-use super::{Connecting, Import, ImportOutput, ImportState, Kind, Purpose, Replay, Ticket};
+use super::{Connecting, Import, ImportOutput, ImportState, Purpose, Replay, Ticket};
 use base::{Now, Status, StatusClass, limits};
 use wire::session::{SessionState, features};
 use wire::{ConnectReply, ConnectRequest, Frame, Reply, Request};
@@ -112,7 +112,7 @@ impl Import {
         self.retained.clear();
         self.retained_bytes = 0;
         out.push(ImportOutput::Evicted);
-        let modifying = self.pending.iter().filter(|(_, pending)| pending.kind == Kind::Modifying);
+        let modifying = self.pending.iter().filter(|(_, pending)| pending.kind.is_modifying());
         let tickets: Vec<Ticket> = modifying.map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
             self.complete(ticket, Err(Status::Evicted), out);

@@ -13,7 +13,7 @@ impl Import {
         self.set_state(ImportState::Replaying, out);
         let is_asked = |ticket: &Ticket| {
             let pending = self.pending.get(ticket);
-            pending.is_some_and(|pending| pending.kind == Kind::Modifying)
+            pending.is_some_and(|pending| pending.kind.is_modifying())
         };
         let asked = self.by_xid.iter().filter(|(_, ticket)| is_asked(ticket));
         let asked: Vec<(Xid, Ticket)> = asked.map(|(xid, ticket)| (*xid, *ticket)).collect();
