@@ -1,5 +1,7 @@
 //! Open files and directories.
 
+use crate::ctx::Outcome;
+use crate::executor::Receiver;
 use base::names::POSITION_FIRST;
 use base::{Fid, LockId, OpenHandle, Status};
 use std::collections::BTreeSet;
@@ -40,6 +42,8 @@ pub(crate) struct Listing {
     pub(crate) offset: u64,
     /// Somebody went to this offset, and may go elsewhere soon.
     pub(crate) is_afresh: bool,
+    /// Entries that were asked for last; 0 when none were.
+    pub(crate) asked_count: u32,
 }
 
 /// What an MDT has told of its stripe.
@@ -51,19 +55,70 @@ pub(crate) struct Part {
     pub(crate) is_end: bool,
     /// What the entries may be believed under.
     pub(crate) trust: Option<Trust>,
+    /// Position of the last entry that was told.
+    pub(crate) last: u64,
+    /// What follows, asked for before it is needed.
+    pub(crate) coming: Option<Coming>,
+}
+
+/// A part of a listing that is on its way.
+pub(crate) struct Coming {
+    /// The position behind which it begins.
+    pub(crate) after: u64,
+    pub(crate) entries: Receiver<Outcome<Entries>>,
+}
+
+impl std::fmt::Debug for Coming {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "entries behind {}", self.after)
+    }
+}
+
+/// A part of a listing, and what it may be believed under.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    /// In order of position.
+    pub(crate) entries: Vec<DirEntry>,
+    pub(crate) is_end: bool,
+    pub(crate) trust: Option<Trust>,
+}
+
+impl Part {
+    /// Of which nothing is known but which stripe it is.
+    fn unknown(stripe: Fid) -> Part {
+        Part { stripe, ahead: Vec::new(), is_end: false, trust: None, last: 0, coming: None }
+    }
+
+    pub(crate) fn new(stripe: Fid, told: Entries) -> Part {
+        let Entries { entries: mut ahead, is_end, trust } = told;
+        let last = ahead.last().map_or(0, |entry| entry.position);
+        ahead.reverse();
+        Part { stripe, ahead, is_end, trust, last, coming: None }
+    }
 }
 
 impl Listing {
     /// Begins with nothing known behind an offset.
     pub(crate) fn begin(&mut self, stripes: Vec<Fid>) {
-        let part = |stripe| Part { stripe, ahead: Vec::new(), is_end: false, trust: None };
-        self.parts = stripes.into_iter().map(part).collect();
+        self.parts = stripes.into_iter().map(Part::unknown).collect();
     }
 
     /// Stripes that have to say more before anybody knows what comes next.
     pub(crate) fn unknown(&self) -> Vec<Fid> {
         let is_unknown = |part: &&Part| part.ahead.is_empty() && !part.is_end;
         self.parts.iter().filter(is_unknown).map(|part| part.stripe).collect()
+    }
+
+    /// Stripes of which more will be needed, and behind which positions.
+    pub(crate) fn to_ask(&self) -> Vec<(Fid, u64)> {
+        let is_one = |part: &&Part| !part.ahead.is_empty() && !part.is_end && part.coming.is_none();
+        self.parts.iter().filter(is_one).map(|part| (part.stripe, part.last)).collect()
+    }
+
+    /// What is on its way of a stripe, if it begins where it is needed.
+    pub(crate) fn take_coming(&mut self, stripe: Fid, after: u64) -> Option<Receiver<Outcome<Entries>>> {
+        let part = self.parts.iter_mut().find(|part| part.stripe == stripe)?;
+        part.coming.take().filter(|coming| coming.after == after).map(|coming| coming.entries)
     }
 
     /// Takes in what stripes have told of what is behind an offset.

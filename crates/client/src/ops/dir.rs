@@ -2,7 +2,8 @@
 
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
-use crate::handles::{Handle, Listing, Part, Trust};
+use crate::executor::oneshot;
+use crate::handles::{Coming, Entries, Handle, Listing, Part, Trust};
 use crate::nodes::{ChildrenLock, Whole};
 use crate::ops::{attr, fid_of};
 use crate::state::State;
@@ -15,8 +16,9 @@ use wire::{MdtReply, MdtRequest};
 /// Offsets of `.` and `..`; positions on the MDT lie above.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// Entries in one request: few at first and after seekdir(3), so that the first ones come soon.
+/// Entries in one request: few at first and after seekdir(3), so that the first ones come soon; then so many times more with each.
 const FIRST_ENTRY_COUNT: u32 = 512;
+const ENTRY_COUNT_GROWTH: u32 = 4;
 const ENTRY_COUNT: u32 = 4096;
 /// Of each stripe of a directory its part of these, but not fewer.
 const PART_ENTRY_COUNT_MIN: u32 = 64;
@@ -106,6 +108,11 @@ pub(crate) async fn readdir(
             }
         });
     }
+    // Not somebody who has gone to this offset, and may go elsewhere.
+    let is_going_on = ctx.with(|state| {
+        let listing = state.handles.get(&fh).map(|handle| &handle.listing);
+        listing.is_some_and(|listing| offset > DOT_DOT && listing.offset == offset)
+    });
     let mut room = byte_count as usize;
     let mut answer = Vec::new();
     let mut at = offset;
@@ -151,10 +158,49 @@ pub(crate) async fn readdir(
     if answer.is_empty() && room < DIRENT_BYTES {
         return Err(Status::Invalid);
     }
+    if is_going_on {
+        ask_ahead(ctx, fh);
+    }
     if is_plus {
         add_attributes(ctx, fid, unknown, &mut answer).await;
     }
     Ok(Answer::Entries(answer))
+}
+
+/// Who has come back for more will want what follows, too.
+fn ask_ahead(ctx: &Ctx, fh: u64) {
+    let (to_ask, wanted) = ctx.with(|state| {
+        let listing = state.handles.get(&fh).map(|handle| &handle.listing);
+        listing.map_or((Vec::new(), 0), |listing| (listing.to_ask(), next_count(listing)))
+    });
+    for (stripe, after) in to_ask {
+        let (sender, entries) = oneshot();
+        ctx.with(|state| {
+            let Some(listing) = state.handles.get_mut(&fh).map(|handle| &mut handle.listing) else { return };
+            listing.asked_count = wanted;
+            if let Some(part) = listing.parts.iter_mut().find(|part| part.stripe == stripe) {
+                part.coming = Some(Coming { after, entries });
+            }
+        });
+        let later = ctx.clone();
+        let wanted = part_count(ctx, fh, wanted);
+        ctx.spawn(async move {
+            sender.send(ask_entries(&later, stripe, after, wanted, Ask::Ahead).await);
+        });
+    }
+}
+
+fn next_count(listing: &Listing) -> u32 {
+    if listing.is_afresh || listing.asked_count == 0 {
+        return FIRST_ENTRY_COUNT;
+    }
+    listing.asked_count.saturating_mul(ENTRY_COUNT_GROWTH).min(ENTRY_COUNT)
+}
+
+/// Of so many entries, those that one stripe is asked for.
+fn part_count(ctx: &Ctx, fh: u64, wanted: u32) -> u32 {
+    let parts = ctx.with(|state| state.handles.get(&fh).map_or(1, |handle| handle.listing.parts.len()));
+    (wanted / parts.max(1) as u32).max(PART_ENTRY_COUNT_MIN)
 }
 
 impl State {
@@ -332,25 +378,32 @@ async fn next_entry(
 /// Asks stripes for their entries behind offset `at`, with locks on them.
 async fn fetch(ctx: &Ctx, fh: u64, at: u64, stripes: Vec<Fid>) -> Outcome<()> {
     let after = if at <= DOT_DOT { 0 } else { at };
-    let (is_afresh, part_count) = ctx.with(|state| {
-        let listing = state.handles.get(&fh).map(|handle| &handle.listing);
-        listing.map_or((true, 1), |listing| (listing.is_afresh, listing.parts.len()))
+    let asked_count = ctx.with(|state| {
+        let listing = state.handles.get_mut(&fh).map(|handle| &mut handle.listing)?;
+        listing.asked_count = if after == 0 { FIRST_ENTRY_COUNT } else { next_count(listing) };
+        Some(listing.asked_count)
     });
-    let wanted = if after == 0 || is_afresh { FIRST_ENTRY_COUNT } else { ENTRY_COUNT };
-    let wanted = (wanted / part_count.max(1) as u32).max(PART_ENTRY_COUNT_MIN);
-    let ask = async |stripe: Fid| match ctx.with(|state| state.known_entries(stripe).filter(|_| after == 0)) {
-        Some(known) => Ok(known),
-        None => ask_entries(ctx, stripe, after, wanted, false).await,
+    let wanted = part_count(ctx, fh, asked_count.ok_or(Status::BadHandle)?);
+    let ask = async |stripe: Fid| {
+        if let Some(known) = ctx.with(|state| state.known_entries(stripe).filter(|_| after == 0)) {
+            return Ok(known);
+        }
+        let coming = ctx.with(|state| state.handles.get_mut(&fh)?.listing.take_coming(stripe, after));
+        if let Some(coming) = coming
+            && let Some(Ok(entries)) = coming.await
+        {
+            return Ok(entries);
+        }
+        ask_entries(ctx, stripe, after, wanted, Ask::Now).await
     };
     let told = join_all(stripes.iter().map(|stripe| ask(*stripe)).collect()).await;
     let mut parts = Vec::with_capacity(stripes.len());
     for (stripe, told) in stripes.into_iter().zip(told) {
-        let Entries { mut entries, is_end, trust } = told?;
-        if after == 0 && is_end {
-            ctx.with(|state| state.note_whole(stripe, &entries, trust));
+        let told = told?;
+        if after == 0 && told.is_end {
+            ctx.with(|state| state.note_whole(stripe, &told.entries, told.trust));
         }
-        entries.reverse();
-        parts.push(Part { stripe, ahead: entries, is_end, trust });
+        parts.push(Part::new(stripe, told));
     }
     ctx.with(|state| {
         if let Some(handle) = state.handles.get_mut(&fh) {
@@ -360,22 +413,19 @@ async fn fetch(ctx: &Ctx, fh: u64, at: u64, stripes: Vec<Fid>) -> Outcome<()> {
     Ok(())
 }
 
-/// A part of a listing, and what it may be believed under.
-struct Entries {
-    /// In order of position.
-    entries: Vec<DirEntry>,
-    is_end: bool,
-    trust: Option<Trust>,
+/// Why entries are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Now,
+    /// They will be needed.
+    Ahead,
+    /// All of them, or none.
+    Whole,
 }
 
-async fn ask_entries(
-    ctx: &Ctx,
-    fid: Fid,
-    after: u64,
-    wanted: u32,
-    is_whole_wanted: bool,
-) -> Outcome<Entries> {
+async fn ask_entries(ctx: &Ctx, fid: Fid, after: u64, wanted: u32, why: Ask) -> Outcome<Entries> {
     let target = mdt_of(fid)?;
+    let is_whole_wanted = why == Ask::Whole;
     let asked = ctx.with(|state| {
         let is_bulk = state.bulk.attr_count_max > 0;
         let entry_count_max = if is_bulk { wanted.min(state.bulk.attr_count_max) } else { wanted };
@@ -401,7 +451,8 @@ async fn ask_entries(
         subdirectories: asked.subdirectories,
         is_whole_wanted,
     };
-    let reply = ctx.mdt(fid, request, Kind::Plain).await?;
+    let kind = if why == Ask::Ahead { Kind::Ahead } else { Kind::Plain };
+    let reply = ctx.mdt(fid, request, kind).await?;
     let MdtReply::Entries { entries, is_end, grants } = reply else {
         return Err(Status::ProtocolError);
     };
@@ -440,7 +491,7 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) {
         return;
     }
     let Ok(Entries { entries, is_end: true, trust }) =
-        ask_entries(ctx, fid, 0, FIRST_ENTRY_COUNT, true).await
+        ask_entries(ctx, fid, 0, FIRST_ENTRY_COUNT, Ask::Whole).await
     else {
         return;
     };

@@ -499,3 +499,76 @@ fn xattrs_of_what_a_rename_did_not_replace_are_asked_for_again() {
     world.lookup(1, there, "f1").expect("it is there");
     assert_eq!(world.xattr(1, file, "user.b"), Ok(b"v".to_vec()));
 }
+
+/// Reads entries behind an offset; returns names, and the offset where to go on.
+fn read_some(world: &mut World, mount: usize, (node, fh): (u64, u64), offset: u64) -> (Vec<String>, u64) {
+    let call = Call::Readdir { node, fh, offset, byte_count: 32 << 10, is_plus: true };
+    let Ok(Answer::Entries(entries)) = world.call(mount, call) else { panic!("a directory is read") };
+    let last = entries.last().expect("there are more").offset;
+    let name = |entry: DirEntryAnswer| String::from_utf8(entry.name).expect("text");
+    (entries.into_iter().map(name).collect(), last)
+}
+
+fn opened(world: &mut World, mount: usize, node: u64) -> (u64, u64) {
+    let Ok(Answer::Opened { fh, .. }) = world.call(mount, Call::Opendir { node, flags: 0 }) else {
+        panic!("a directory opens")
+    };
+    (node, fh)
+}
+
+/// Who comes back for more finds it here: the next part is asked for before this one is at its end. Who only looks in, or
+/// goes elsewhere, has nothing asked for.
+#[test]
+fn what_follows_in_a_listing_is_asked_for_ahead() {
+    let mut world = World::new(1, 1, 2);
+    world.directory_of(1500);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let asked = |world: &World| world.sent(1, TargetKind::Mdt, "mds_readpage");
+    let before = asked(&world);
+    let dir = opened(&mut world, 1, node);
+    let (first, at) = read_some(&mut world, 1, dir, 0);
+    assert!(first.len() < 400, "a call brings a part of what was asked for");
+    assert_eq!(asked(&world), before + 1);
+    let (_, at) = read_some(&mut world, 1, dir, at);
+    assert_eq!(asked(&world), before + 2, "the rest is on its way");
+    world.pass(Duration::from_secs(1));
+    let (mut names, mut at) = (0, at);
+    while names < 1500 - 2 * first.len() {
+        let (more, last) = read_some(&mut world, 1, dir, at);
+        (names, at) = (names + more.len(), last);
+    }
+    assert_eq!(asked(&world), before + 2);
+    // Elsewhere, with another handle.
+    let dir = opened(&mut world, 1, node);
+    read_some(&mut world, 1, dir, at / 2);
+    assert_eq!(asked(&world), before + 3);
+}
+
+/// Of what came before it was needed nothing is believed that has changed since, whoever changed it.
+#[test]
+fn what_was_listed_ahead_is_not_believed_after_a_change() {
+    for changer in [0, 1] {
+        let mut world = World::new(1, 1, 2);
+        world.directory_of(1200);
+        let node = world.lookup(1, TOP, "d").expect("it was made").node;
+        let dir = opened(&mut world, 1, node);
+        let (first, at) = read_some(&mut world, 1, dir, 0);
+        let (second, mut at) = read_some(&mut world, 1, dir, at);
+        world.pass(Duration::from_secs(1));
+        let is_to_come = |name: &String| !first.contains(name) && !second.contains(name);
+        let gone: Vec<String> = (0..1200).map(|number| format!("f{number}")).filter(is_to_come).collect();
+        let parent = if changer == 1 { node } else { world.lookup(0, TOP, "d").expect("there").node };
+        for name in gone.iter().step_by(7) {
+            let unlink = Call::Unlink { parent, name: name.clone().into() };
+            assert_eq!(world.call(changer, unlink), Ok(Answer::Done));
+        }
+        let mut names = first.len() + second.len();
+        while names < 900 {
+            let (more, last) = read_some(&mut world, 1, dir, at);
+            (names, at) = (names + more.len(), last);
+        }
+        for (number, name) in gone.iter().enumerate() {
+            assert_eq!(world.lookup(1, node, name).is_ok(), number % 7 != 0, "{name}, changed by {changer}");
+        }
+    }
+}
