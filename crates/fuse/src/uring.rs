@@ -204,6 +204,7 @@ pub(crate) fn start(
                 },
                 total: 0,
                 out: 0,
+                dry_at: None,
             })
             .collect();
         let (rings, ready) = (rings.clone(), ready.clone());
@@ -247,6 +248,8 @@ struct Queue {
     total: usize,
     /// Of these, how many hold a request.
     out: usize,
+    /// It has got more entries since it had so many, and whether all of those were out by then is not known yet.
+    dry_at: Option<usize>,
 }
 
 struct Slot {
@@ -493,18 +496,23 @@ impl RingThread {
 
     /// A queue with half of its entries out or more gets as many again: slow answers (blocked locks above all) must not
     /// keep the unlock that they wait for out of the queue.
+    ///
+    /// Those that were left may be out too before the kernel has the new ones: requests that came in between are listed behind them,
+    /// and only then it shows that they were.
     fn grow_where_short(&mut self) {
         for queue in 0..self.queues.len() {
-            let Queue { total, out, id, .. } = self.queues[queue];
-            if (total - out.min(total)) * 2 > total || total >= QUEUE_DEPTH_MAX {
-                continue;
-            }
-            if let Err(error) = self.grow(queue, total.min(QUEUE_DEPTH_MAX - total).max(1)) {
+            let Queue { total, out, id, dry_at, .. } = self.queues[queue];
+            let is_short = (total - out.min(total)) * 2 <= total && total < QUEUE_DEPTH_MAX;
+            if is_short && let Err(error) = self.grow(queue, total.min(QUEUE_DEPTH_MAX - total).max(1)) {
                 tracing::warn!(%error, cpu = id, "no memory for more ring entries");
             }
-            if out >= total && self.ring.submit().is_ok() {
+            let dry_at =
+                if is_short { Some(dry_at.map_or(total, |before| before.min(total))) } else { dry_at };
+            let was_dry = dry_at.is_some_and(|count| out >= count);
+            if was_dry && self.ring.submit().is_ok() {
                 kick::start(&self.rings, &self.mailbox, usize::from(id));
             }
+            self.queues[queue].dry_at = dry_at.filter(|count| !was_dry && out * 2 >= *count);
         }
     }
 }
