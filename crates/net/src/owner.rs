@@ -140,12 +140,17 @@ where
     M::Input: Send + 'static,
     M::Output: Send + 'static,
 {
+    /// One turn. What follows from it on this thread comes before the next one: the answers to some inputs do not wait until
+    /// all others have been worked off.
     fn run(&self) {
-        while !lock(&self.inputs).is_empty() {
-            if !self.try_run_machine() {
-                return;
-            }
-            self.perform_outputs();
+        if lock(&self.inputs).is_empty() || !self.try_run_machine() {
+            return;
+        }
+        self.perform_outputs();
+        if !lock(&self.inputs).is_empty()
+            && let Some(me) = self.me.upgrade()
+        {
+            run::schedule(me);
         }
     }
 }

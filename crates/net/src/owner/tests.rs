@@ -125,3 +125,51 @@ fn a_posted_input_runs_on_the_timer_thread() {
     owner.post(Some(3));
     assert_eq!(outputs.recv_timeout(Duration::from_secs(60)).unwrap(), (1, Some(3)));
 }
+
+/// Takes longer than a turn for each input, and says its number; what is said goes to another machine of the same thread.
+struct Slow(Arc<Mutex<Vec<String>>>);
+
+impl Machine for Slow {
+    type Input = u64;
+    type Output = u64;
+
+    fn handle(&mut self, _: Now, number: u64, out: &mut Vec<u64>) {
+        std::thread::sleep(TURN);
+        self.0.lock().unwrap().push(format!("asked {number}"));
+        out.push(number);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+struct Listener(Arc<Mutex<Vec<String>>>);
+
+impl Machine for Listener {
+    type Input = u64;
+    type Output = ();
+
+    fn handle(&mut self, _: Now, number: u64, _: &mut Vec<()>) {
+        self.0.lock().unwrap().push(format!("answered {number}"));
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+#[test]
+fn an_answer_does_not_wait_for_what_is_asked_besides() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let timer = Timer::start();
+    let options =
+        OwnerOptions { tick: || 0, frame: |_| 0, perform: Box::new(|()| ()), timer: Arc::clone(&timer) };
+    let listener = Owner::new(Listener(Arc::clone(&said)), options);
+    let perform = Box::new(move |number| listener.queue(number));
+    let slow = Owner::new(Slow(Arc::clone(&said)), OwnerOptions { tick: || 0, frame: |_| 0, perform, timer });
+    (0..3).for_each(|number| slow.queue(number));
+    run::run_all();
+    let order = ["asked 0", "answered 0", "asked 1", "answered 1", "asked 2", "answered 2"];
+    assert_eq!(*said.lock().unwrap(), order);
+}
