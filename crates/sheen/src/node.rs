@@ -637,15 +637,17 @@ impl Node {
         if let Some(owner) = self.config_owner.get() {
             owner.submit(config_client::Input::Disconnect);
         }
-        // No machine looks into a store that is closed because its time has come.
+        // No machine looks into a store that is closed, because its time has come or somebody asks: who asked last hears nothing more
+        // from here, and asks again.
+        self.targets.iter().for_each(Target::leave);
         self.timer.stop();
         if let Some(helpers) = &self.helpers {
             helpers.stop();
         }
+        self.router.close();
         for target in self.targets.iter().rev() {
             target.close();
         }
-        self.router.close();
         tracing::info!("stopped");
     }
 }

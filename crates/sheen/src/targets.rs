@@ -294,9 +294,13 @@ impl Target {
         }
     }
 
-    /// Takes no more requests and makes everything durable.
-    pub fn close(&self) {
+    /// Takes no more requests.
+    pub fn leave(&self) {
         self.router.remove_local(Endpoint::Target(self.id));
+    }
+
+    /// Makes everything durable. It has left.
+    pub fn close(&self) {
         if let Some(objects) = &self.objects {
             objects.close();
         }
