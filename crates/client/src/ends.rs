@@ -8,8 +8,10 @@
 //!
 //! A READ of several pages is the kernel's reading ahead. Answered EAGAIN, its pages stay empty, nobody is told, and who needs one
 //! of them asks for that page alone. So READs behind the end, and short ones that come too late, are answered so. Single pages cannot
-//! be: their reader would see it. One behind the end waits until those below it are answered.
+//! be: their reader would see it. One behind the end waits until those below it are answered. One in which the file ends, and that
+//! a notification has overtaken, may show zeros behind the end; it is dropped a little later, so that the next reader asks anew.
 
+use crate::ctx::Ctx;
 use crate::machine::{Notify, NotifyId, Output};
 use crate::pages::PAGE_BYTES;
 use crate::state::State;
@@ -22,6 +24,9 @@ const UNDERWAY: Duration = Duration::from_millis(10);
 pub(crate) const LATER: Duration = Duration::from_millis(1);
 pub(crate) const LATER_COUNT_MAX: u32 = 100;
 
+/// Until then whoever reads on after an end that was perhaps not believed has done so: his next pages must not be overtaken too.
+const DOUBT_LIFE: Duration = Duration::from_millis(20);
+
 /// A READ that found less than it wanted, or as much.
 #[derive(Clone, Copy)]
 pub(crate) struct ShortRead {
@@ -33,6 +38,8 @@ pub(crate) struct ShortRead {
 pub(crate) enum End {
     /// It is answered.
     Believed,
+    /// It is answered, and the kernel may not believe it: its page goes again.
+    Doubted,
     /// It is answered EAGAIN.
     Refused,
     /// Others that lie below it are to be answered first. Its pages are empty, and it is read anew.
@@ -72,10 +79,11 @@ impl State {
         if self.ahead.bounds.kernel_window_bytes == 0 || read.found_byte_count == read.extent.byte_count() {
             return End::Believed;
         }
-        let is_late = self.telling.values().any(|told| *told == node);
+        let is_told = self.telling.values().any(|told| *told == node);
         let is_below_in_flight = self.traffic.has_read_below(node, read.extent.start);
         let Some(known) = self.nodes.get_mut(node) else { return End::Believed };
-        let is_late = is_late || known.versioned_at.after(UNDERWAY) >= read.came;
+        let is_overtaken = is_told || known.versioned_at >= read.came;
+        let is_late = is_told || known.versioned_at.after(UNDERWAY) >= read.came;
         let is_empty = read.found_byte_count == 0;
         if read.extent.byte_count() > PAGE_BYTES && (is_empty || is_late) {
             known.refused_read = Some((now, read.extent.start));
@@ -87,6 +95,15 @@ impl State {
             return End::Later;
         }
         known.versioned_at = now;
-        End::Believed
+        if is_overtaken && !is_empty { End::Doubted } else { End::Believed }
     }
+}
+
+/// The kernel forgets the pages of a READ, when it has been answered.
+pub(crate) fn drop_doubted(ctx: &Ctx, node: u64, extent: Extent) {
+    let later = ctx.clone();
+    ctx.spawn(async move {
+        later.sleep(DOUBT_LIFE).await;
+        later.with(|state| state.drop_unasked(node, extent));
+    });
 }

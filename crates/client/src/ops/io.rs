@@ -4,7 +4,7 @@ use crate::ahead::{Plan, REFUSAL, begin_ahead, begin_now, read_windowed};
 use crate::call::Answer;
 use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
-use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead};
+use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead, drop_doubted};
 use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
@@ -242,6 +242,10 @@ pub(crate) async fn read(
                 tries += 1;
                 ctx.with(|state| state.page_call_waits(call));
                 ctx.sleep(LATER).await;
+            }
+            End::Doubted => {
+                drop_doubted(ctx, node, extent);
+                break bytes;
             }
             End::Believed | End::Later => break bytes,
         }

@@ -3,7 +3,7 @@
 use crate::read_ahead::{EAGAIN, Shared};
 use crate::world::O_RDWR;
 use base::Duration;
-use client::{Answer, Call, Input, NotifyResult};
+use client::{Answer, Call, Input, Notify, NotifyResult};
 
 const PAGE: u64 = 4096;
 /// Two pages, and a little.
@@ -82,4 +82,39 @@ fn a_page_behind_the_end_waits_for_what_was_refused_below_it() {
     assert!(!shared.world.is_answered(0, above));
     shared.world.pass(QUIET);
     assert_eq!(shared.world.finish(0, above), Ok(Answer::Bytes(bytes::Bytes::new())));
+}
+
+/// The kernel may show zeros behind an end that it does not believe, as long as it has the page.
+#[test]
+fn a_page_with_the_end_that_a_notification_overtakes_is_dropped_afterwards() {
+    let mut shared = file();
+    assert_eq!(read(&mut shared, 0, 3), Ok(SIZE));
+    shared.world.pass(QUIET);
+    shared.world.mounts[0].is_kernel_stuck = true;
+    let (node, _) = shared.files[1];
+    let (fh, _) = shared.world.open(1, node, O_RDWR);
+    let write = crate::world::write_call((node, fh), 5, b"other");
+    let writing = shared.world.begin(1, write);
+    shared.world.run();
+    shared.world.mounts[0].notified.clear();
+    let call = read_call(&shared, 2 * PAGE, 1);
+    let reading = shared.world.begin(0, call);
+    shared.world.mounts[0].is_kernel_stuck = false;
+    for (id, _) in std::mem::take(&mut shared.world.mounts[0].stuck) {
+        shared.world.input(0, Input::Notified(id, NotifyResult::Ok));
+    }
+    assert!(shared.world.finish(1, writing).is_ok());
+    let Ok(Answer::Bytes(bytes)) = shared.world.finish(0, reading) else {
+        panic!("a single page is answered")
+    };
+    assert_eq!(bytes.len(), 10);
+    let file = shared.files[0].0;
+    let page = Notify::InvalInode { node: file, offset_bytes: 2 * PAGE as i64, byte_count: PAGE as i64 };
+    shared.world.pass(QUIET);
+    assert!(shared.world.mounts[0].notified.contains(&page), "{:?}", shared.world.mounts[0].notified);
+    // What nothing overtakes stays.
+    shared.world.mounts[0].notified.clear();
+    assert_eq!(read(&mut shared, 2 * PAGE, 1), Ok(10));
+    shared.world.pass(QUIET);
+    assert!(!shared.world.mounts[0].notified.contains(&page));
 }
