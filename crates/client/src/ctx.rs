@@ -83,7 +83,12 @@ impl Ctx {
         let changes_before = self.with(|state| state.data_change_count);
         let mut answer = self.request(target, Request::Mdt(request), data, kind).await?;
         if is_modifying {
-            self.with(|state| state.note_change(target, fid, answer.transno));
+            self.with(|state| {
+                state.note_change(target, fid, answer.transno);
+                std::iter::once(fid)
+                    .chain(changed_by(&answer.reply))
+                    .for_each(|fid| state.note_changed_here(fid));
+            });
         }
         answer.reply = self.take_opened_data(target, answer.reply, answer.data);
         if let (Some(open), Reply::Mdt(MdtReply::Entry(entry))) = (opened, &answer.reply) {
@@ -266,6 +271,17 @@ fn striped(entry: Entry, stripes: Vec<Fid>) -> Outcome<MdtReply> {
         return Err(Status::ProtocolError);
     }
     Ok(MdtReply::Entry(Box::new(Entry { stripes, ..entry })))
+}
+
+/// The inodes that the answer to a change tells of.
+fn changed_by(reply: &Reply) -> Vec<Fid> {
+    match reply {
+        Reply::Mdt(MdtReply::Entry(entry)) => vec![entry.fid],
+        Reply::Mdt(MdtReply::Removed { child, replaced, .. }) => {
+            child.iter().chain(replaced).map(|entry| entry.fid).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// What the request opens.

@@ -90,6 +90,8 @@ pub(crate) struct Node {
     pub(crate) kernel_attr_until: Time,
     /// Newest transaction per target that changed the inode or its data.
     pub(crate) changes: BTreeMap<TargetId, Transno>,
+    /// This client has changed the inode: what a listing says of it may be older, though no lock went back.
+    pub(crate) is_changed_here: bool,
     /// Advisory locks that this client holds.
     pub(crate) flocks: Vec<FileLock>,
     /// Rises with each change of a name in this directory by this client, at its start and at its end.
@@ -139,6 +141,7 @@ impl Node {
             pages: Pages::default(),
             kernel_attr_until: Time::ZERO,
             changes: BTreeMap::new(),
+            is_changed_here: false,
             flocks: Vec::new(),
             change_count: 0,
             changes_under_way: 0,
@@ -221,12 +224,15 @@ impl Node {
 pub(crate) struct Nodes {
     /// In boxes: a node is large, and a tree moves what it holds.
     nodes: BTreeMap<u64, Box<Node>>,
+    /// Nodes that were taken out although this client had changed them.
+    pub(crate) changed_gone_count: u64,
     by_children_lock: BTreeMap<ChildrenLock, BTreeSet<u64>>,
 }
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
-        let mut nodes = Nodes { nodes: BTreeMap::new(), by_children_lock: BTreeMap::new() };
+        let mut nodes =
+            Nodes { nodes: BTreeMap::new(), changed_gone_count: 0, by_children_lock: BTreeMap::new() };
         nodes.get_or_new(Fid::ROOT);
         nodes
     }
@@ -267,6 +273,9 @@ impl Nodes {
     /// Takes a node out that nothing refers to.
     pub(crate) fn drop_unused(&mut self, node: u64) -> Option<Box<Node>> {
         let gone = self.get(node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()?;
+        if gone.is_changed_here || gone.is_attr_stale || gone.data_changed_at > 0 {
+            self.changed_gone_count += 1;
+        }
         if let Some(lock) = gone.listed_under {
             self.leave(lock, node);
         }

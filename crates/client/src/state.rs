@@ -302,6 +302,19 @@ impl State {
         }
     }
 
+    /// This client has changed an inode.
+    pub(crate) fn note_changed_here(&mut self, fid: Fid) {
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            node.is_changed_here = true;
+        }
+    }
+
+    /// Rises when something becomes known, or is forgotten, of an inode that this client has changed and does not know (any more): a
+    /// listing that was asked for before may say what was before.
+    pub(crate) fn unseen_count(&self) -> u64 {
+        self.unseen_count + self.nodes.changed_gone_count
+    }
+
     /// How much longer the kernel may rely on locks of this target; zero without contact.
     pub(crate) fn lease_left(&self, target: TargetId) -> Duration {
         let contact = self.connections.get(&target).and_then(|connection| connection.import.last_contact());

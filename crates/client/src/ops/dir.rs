@@ -20,6 +20,8 @@ const DOT_DOT: u64 = 2;
 const FIRST_ENTRY_COUNT: u32 = 512;
 const ENTRY_COUNT_GROWTH: u32 = 4;
 const ENTRY_COUNT: u32 = 4096;
+/// So many are worth waking another thread for.
+const BULK_ENTRY_COUNT: u32 = 1024;
 /// Of each stripe of a directory its part of these, but not fewer.
 const PART_ENTRY_COUNT_MIN: u32 = 64;
 /// A directory that is large, or that somebody else was about to change, is asked for as a whole again after so long.
@@ -216,7 +218,7 @@ impl State {
     fn is_unchanged_since(&self, parent: Fid, trust: Trust) -> bool {
         let directory = self.nodes.by_fid(parent);
         directory.is_some_and(|node| node.change_count == trust.change_count && node.changes_under_way == 0)
-            && self.unseen_count == trust.unseen_count
+            && self.unseen_count() == trust.unseen_count
     }
 
     /// The listing of a directory of which all is known, attributes too, under a lock on its children: nobody has to be asked for it
@@ -238,7 +240,7 @@ impl State {
             let (attr, symlink_target, xattrs) = (None, None, None);
             entries.push(DirEntry { name, fid, file_type, position, attr, symlink_target, xattrs });
         }
-        let (change_count, unseen_count) = (node.change_count, self.unseen_count);
+        let (change_count, unseen_count) = (node.change_count, self.unseen_count());
         let trust = Some(Trust { lock: whole.lock, change_count, unseen_count });
         Some(Entries { entries, is_end: true, trust })
     }
@@ -276,7 +278,7 @@ impl State {
             return;
         };
         // What this client has changed of an inode that it did not know is not in the listing, perhaps.
-        if self.nodes.by_fid(entry.fid).is_none() && self.unseen_count != asked.unseen_count {
+        if self.nodes.by_fid(entry.fid).is_none() && self.unseen_count() != asked.unseen_count {
             return;
         }
         let node = self.nodes.get_or_new(entry.fid);
@@ -438,7 +440,7 @@ async fn ask_entries(ctx: &Ctx, fid: Fid, after: u64, wanted: u32, why: Ask) -> 
             offered: if held.is_none() { state.offer(target) } else { None },
             subdirectories: if is_bulk { state.offer_many(target, entry_count_max) } else { None },
             change_count: state.nodes.by_fid(fid).map_or(0, |node| node.change_count),
-            unseen_count: state.unseen_count,
+            unseen_count: state.unseen_count(),
         }
     });
     let request = MdtRequest::Readdir {
@@ -451,7 +453,7 @@ async fn ask_entries(ctx: &Ctx, fid: Fid, after: u64, wanted: u32, why: Ask) -> 
         subdirectories: asked.subdirectories,
         is_whole_wanted,
     };
-    let kind = if why == Ask::Ahead { Kind::Ahead } else { Kind::Plain };
+    let kind = if why == Ask::Ahead && wanted >= BULK_ENTRY_COUNT { Kind::Ahead } else { Kind::Plain };
     let reply = ctx.mdt(fid, request, kind).await?;
     let MdtReply::Entries { entries, is_end, grants } = reply else {
         return Err(Status::ProtocolError);

@@ -572,3 +572,36 @@ fn what_was_listed_ahead_is_not_believed_after_a_change() {
         }
     }
 }
+
+/// The same of an inode that this mount has changed and knows no more: no lock goes back with its own change.
+#[test]
+fn what_was_listed_ahead_is_not_believed_of_what_was_changed_and_forgotten() {
+    let mut world = World::new(1, 1, 2);
+    world.directory_of(1200);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let dir = opened(&mut world, 1, node);
+    let (first, at) = read_some(&mut world, 1, dir, 0);
+    let (second, mut at) = read_some(&mut world, 1, dir, at);
+    world.pass(Duration::from_secs(1));
+    let is_to_come = |name: &String| !first.contains(name) && !second.contains(name);
+    let name = (0..1200).map(|number| format!("f{number}")).rfind(is_to_come).expect("there is more");
+    let file = world.lookup(1, node, &name).expect("it was made").node;
+    let set = SetattrCall { mode: Some(0o600), ..Default::default() };
+    world.call(1, Call::Setattr { node: file, set }).expect("changed");
+    world.input(1, Input::Forget(vec![(file, 1)]));
+    // What the kernel has forgotten is kept until so many others were.
+    let other = first.last().expect("it is not empty");
+    let known = world.lookup(1, node, other).expect("it was listed").node;
+    world.input(1, Input::Forget(vec![(known, 2)]));
+    for _ in 0..16_500 {
+        let other = world.lookup(1, node, other).expect("it was listed").node;
+        world.input(1, Input::Forget(vec![(other, 1)]));
+    }
+    let mut names = first.len() + second.len();
+    while names < 1200 {
+        let (more, last) = read_some(&mut world, 1, dir, at);
+        (names, at) = (names + more.len(), last);
+    }
+    let file = world.lookup(1, node, &name).expect("it was made").node;
+    assert_eq!(world.attr(1, file).permissions, 0o600);
+}
