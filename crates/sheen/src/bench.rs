@@ -42,7 +42,7 @@ pub enum What {
     Md(Options),
     /// Data: sequential and random, 1 MiB and 4 KiB, writes (with fsync) and reads
     Io(Options),
-    /// Data: 1 MiB after the other through the page cache and past it (O_DIRECT), writes with fsync
+    /// Data: 1 MiB after the other through the page cache (once more from there) and past it (O_DIRECT), writes with fsync
     Stream(Options),
     /// Blocks of 4 KiB at random past the page cache (O_DIRECT), 1, 4 and 16 at a time, writes with fsync
     Direct(Options),

@@ -103,6 +103,8 @@ pub enum Step {
     StreamIn {
         is_direct: bool,
     },
+    /// The same once more, out of the kernel's page cache.
+    StreamAgain,
     /// Blocks of 4 KiB at random past the page cache, so many at a time.
     Direct {
         is_write: bool,
@@ -152,6 +154,7 @@ const IO: &[Phase] = &[
 const STREAM: &[Phase] = &[
     data("write 1M", Step::StreamOut { is_direct: false }),
     data("read 1M", Step::StreamIn { is_direct: false }),
+    data("read 1M warm", Step::StreamAgain),
     data("write 1M direct", Step::StreamOut { is_direct: true }),
     data("read 1M direct", Step::StreamIn { is_direct: true }),
 ];

@@ -48,7 +48,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
     for (kind, amounts) in [
         (Kind::Md, vec![20; 9]),
         (Kind::Io, [vec![2 << 20; 4], vec![2 << 16; 2], vec![2 << 16; 2]].concat()),
-        (Kind::Stream, vec![2 << 20; 4]),
+        (Kind::Stream, vec![2 << 20; 5]),
         (Kind::Direct, vec![(2 << 20) / 4096 / 16; 6]),
         (Kind::Ls, vec![20; 2]),
         (Kind::Mmap, vec![2 << 20, 1 << 19, 2 << 12]),

@@ -112,6 +112,7 @@ impl Worker {
             | Step::CreateUnlink
             | Step::Write { .. }
             | Step::StreamOut { .. }
+            | Step::StreamAgain
             | Step::Direct { .. }
             | Step::List
             | Step::Map(_)
@@ -138,6 +139,7 @@ impl Worker {
             Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
             Step::StreamOut { is_direct } => self.stream_out(is_direct),
             Step::StreamIn { is_direct } => self.stream_in(is_direct),
+            Step::StreamAgain => self.stream_in(false),
             Step::Direct { is_write, depth } => self.direct(is_write, depth),
             Step::List => list(&self.dir),
             Step::Map(pattern) => self.map(pattern),
