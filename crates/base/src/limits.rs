@@ -66,8 +66,16 @@ pub const RESEND_MAX: Duration = Duration::from_secs(16);
 /// Connection attempts to a target that is not there.
 pub const RECONNECT_FIRST: Duration = Duration::from_millis(50);
 pub const RECONNECT_MAX: Duration = Duration::from_secs(2);
+/// Each process with mounts renews the leases of its clients at the management server this often, and each lease ends after this long. A
+/// target that recovers waits for nobody whose lease has ended, and whom it has not heard for as long.
+pub const LEASE_RENEWAL: Duration = Duration::from_secs(1);
+pub const LEASE: Duration = Duration::from_secs(3);
+/// A client that could not renew its lease for this long relies on no target that it has not heard for as long.
+pub const LEASE_TRUST: Duration = Duration::from_millis(2400);
 /// A restarted target gives its clients this long to come back; nothing that they say can extend it.
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
+/// No recovery takes longer than this: who has come back and is not done by then is given up too.
+pub const RECOVERY_HARD: Duration = Duration::from_secs(180);
 /// A target forgets a client of which it heard nothing for this long, even if it is in nobody's way.
 pub const SILENT_CLIENT_MAX: Duration = Duration::from_secs(300);
 /// Clients with something uncommitted ask this soon whether it is committed, and at once when they must wait for it.
@@ -84,6 +92,9 @@ const _: () = assert!(KERNEL_CACHE_LIFE.as_millis() * 10 <= SESSION_LEASE.as_mil
 const _: () =
     assert!(PLAIN_IN_FLIGHT_MAX + FLOCK_WAITS_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX);
 const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() * 2);
+const _: () = assert!(LEASE_TRUST.as_millis() * 10 <= LEASE.as_millis() * 8);
+// One renewal may be lost.
+const _: () = assert!(LEASE_RENEWAL.as_millis() * 2 < LEASE_TRUST.as_millis());
 const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());
 const _: () = assert!(CALLBACK_DEADLINE.as_millis() >= SESSION_LEASE.as_millis());
 const _: () = assert!(FUSE_IO_BYTES_MAX <= BULK_BYTES_MAX);

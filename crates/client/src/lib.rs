@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod machine;
+pub mod mgc;
 pub mod operator;
 pub mod stats;
 
@@ -20,6 +21,7 @@ mod dirty;
 mod ends;
 mod executor;
 mod handles;
+mod leases;
 mod locks;
 mod names;
 mod nodes;

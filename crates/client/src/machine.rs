@@ -7,8 +7,8 @@ use crate::operator::{Setting, TRIM_INTERVAL, state_word};
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
 use crate::{locks, ops, pages};
-use base::{ClientId, ClusterConfig, Endpoint, Machine, Now, Status, TargetId, Time, Transno};
-use rpc::{ImportOutput, ImportState};
+use base::{ClientId, ClusterConfig, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno};
+use rpc::{Import, ImportOutput, ImportState};
 use wire::{Callback, Frame};
 
 /// What a client is told at its start.
@@ -75,8 +75,12 @@ pub enum Input {
     Frame(Frame),
     /// The transport lost its connection to this target.
     ConnectionLost(TargetId),
+    /// The management server says that this target has started, as this incarnation.
+    TargetStarted(TargetId, Epoch),
     /// First, and whenever it has changed.
     Config(ClusterConfig),
+    /// The lease at the management server was renewed by a request of this time. Who never says so has none.
+    Lease(Time),
     Notified(NotifyId, NotifyResult),
     /// An operator changes something.
     Set(Setting),
@@ -268,8 +272,14 @@ impl Machine for Client {
                 }
             }),
             Input::Frame(frame) => self.ctx.with(|state| state.on_frame(frame)),
-            Input::ConnectionLost(target) => self.ctx.with(|state| state.on_connection_lost(target)),
+            Input::ConnectionLost(target) => {
+                self.ctx.with(|state| state.with_import(target, Import::on_connection_lost));
+            }
+            Input::TargetStarted(target, epoch) => self.ctx.with(|state| {
+                state.with_import(target, |import, now, out| import.on_target_started(now, epoch, out));
+            }),
             Input::Config(config) => self.ctx.with(|state| state.on_config(config)),
+            Input::Lease(at) => self.ctx.with(|state| state.on_lease(at)),
             Input::Notified(id, result) => self.ctx.with(|state| {
                 state.note_told(id);
                 if !state.end_drop(id)
@@ -407,14 +417,16 @@ impl State {
     }
 
     /// Looks at once whether the target was restarted, instead of when a request is overdue.
-    fn on_connection_lost(&mut self, target: TargetId) {
+    fn with_import(&mut self, target: TargetId, act: impl FnOnce(&mut Import, Now, &mut Vec<ImportOutput>)) {
         let Some(connection) = self.connections.get_mut(&target) else { return };
         let mut outputs = Vec::new();
-        connection.import.on_connection_lost(self.now, &mut outputs);
+        act(&mut connection.import, self.now, &mut outputs);
         self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
     }
 
     fn on_tick(&mut self) {
+        // It may have sessions ask for a sign of life sooner than they thought.
+        self.check_leases();
         let now = self.now;
         for (target, connection) in &mut self.connections {
             if connection.import.next_deadline().is_some_and(|deadline| deadline <= now.time) {
@@ -424,7 +436,6 @@ impl State {
             }
         }
         self.trim_idle_locks();
-        self.check_leases();
     }
 
     /// Acts on what sessions said.
@@ -450,8 +461,8 @@ impl State {
                 ImportOutput::Callback(Callback::ConfigChanged { version }) => {
                     self.event(Event::ConfigChanged { version });
                 }
-                // The session finds out for itself.
-                ImportOutput::Callback(Callback::Evicted { .. }) => {}
+                // The session finds out for itself; of targets that start, the management server tells.
+                ImportOutput::Callback(Callback::Evicted { .. } | Callback::TargetStarted { .. }) => {}
                 ImportOutput::State(state) => self.on_session_state(target, state),
             }
         }

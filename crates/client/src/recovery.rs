@@ -2,10 +2,9 @@
 
 use crate::machine::{Event, Notify};
 use crate::nodes::Node;
-use crate::state::{Connection, State};
-use base::{Extent, Fid, Status, TargetId, TargetKind, Time, limits};
+use crate::state::State;
+use base::{Extent, Fid, Status, TargetId, TargetKind, Time};
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use wire::{LockRequest, MdtRequest, OstRequest, Request};
 
 /// Locks in one replay request.
@@ -160,7 +159,7 @@ impl State {
     }
 
     /// The kernel forgets the pages of all files with objects on a target.
-    fn forget_pages(&mut self, target: TargetId) {
+    pub(crate) fn forget_pages(&mut self, target: TargetId) {
         let is_on = |node: &Node| {
             !node.pages.filled.is_empty()
                 && node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target))
@@ -178,64 +177,5 @@ impl State {
             connection.import.give_up_writes(now, mdt.index, &mut outputs);
             self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
         }
-    }
-
-    /// An MDT evicts a client that it has not heard for `SESSION_LEASE`, and no sooner counts it as a writer no more: it
-    /// believes sizes again, and after a restart takes objects away whose files are lost with the client. So a client
-    /// that has not heard an MDT for a little less writes nothing to its files, not even again what it has sent before.
-    /// (A frame that was sent before is expected to arrive, or to be lost, within the difference.)
-    pub(crate) fn note_silent_mdts(&mut self) {
-        let now = self.now;
-        let is_silent = |(target, connection): &(&TargetId, &Connection)| {
-            let contact = connection.import.last_contact();
-            target.kind == TargetKind::Mdt
-                && contact.is_some_and(|contact| now.time >= contact.after(limits::KERNEL_CACHE_LIFE))
-        };
-        let silent = self.connections.iter().filter(is_silent).map(|(target, _)| target.index);
-        // Both are in order. Every input comes here, and seldom has anything changed.
-        if silent.clone().eq(self.silent_mdts.iter().copied()) {
-            return;
-        }
-        let silent: BTreeSet<u16> = silent.collect();
-        for (target, connection) in &mut self.connections {
-            let mut outputs = Vec::new();
-            connection.import.hold_writes(now, silent.clone(), &mut outputs);
-            self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
-        }
-        self.silent_mdts = silent;
-        // Dropping them wakes who waits.
-        self.silence_waiters.clear();
-    }
-
-    /// Kernel caches of names and attributes end by themselves; pages do not: they go when their target was not heard for
-    /// so long that it may have given their locks to others (hazard 2.9).
-    pub(crate) fn check_leases(&mut self) {
-        let now = self.now.time;
-        let mut lost = Vec::new();
-        for (target, connection) in &mut self.connections {
-            let is_over = connection.locks.lock_count() > 0
-                && connection
-                    .import
-                    .last_contact()
-                    .is_some_and(|contact| now >= contact.after(limits::KERNEL_CACHE_LIFE));
-            if is_over && !connection.is_lease_lost {
-                lost.push(*target);
-            }
-            connection.is_lease_lost = is_over;
-        }
-        for target in lost {
-            self.forget_pages(target);
-        }
-    }
-
-    pub(crate) fn lease_deadline(&self) -> Option<Time> {
-        let waiting = |connection: &&crate::state::Connection| {
-            !connection.is_lease_lost && connection.locks.lock_count() > 0
-        };
-        self.connections
-            .values()
-            .filter(waiting)
-            .filter_map(|connection| Some(connection.import.last_contact()?.after(limits::KERNEL_CACHE_LIFE)))
-            .min()
     }
 }

@@ -7,6 +7,7 @@ use crate::ctx::Outcome;
 use crate::dirty::{DIRTY_BYTES_MAX, Dirty};
 use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
+use crate::leases::Lease;
 use crate::locks::Revocation;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
@@ -17,7 +18,7 @@ use crate::stats::{Stats, TargetStats};
 use crate::whole::Passages;
 use base::{
     ClusterConfig, Duration, Fid, LockId, Now, ObjectId, OpenHandle, Status, TargetId, TargetKind, Time,
-    Transno, limits,
+    Transno,
 };
 use bytes::Bytes;
 use ldlm::LockCache;
@@ -114,6 +115,7 @@ pub(crate) struct State {
     pub(crate) to_replay: BTreeSet<TargetId>,
     /// MDTs that were not heard for so long that they may have given up this client: nothing is written to their files.
     pub(crate) silent_mdts: BTreeSet<u16>,
+    pub(crate) lease: Lease,
     /// Who waits for one of them.
     pub(crate) silence_waiters: Vec<Sender<()>>,
     pub(crate) calls: BTreeMap<u64, CallState>,
@@ -183,6 +185,7 @@ impl State {
             reopening: BTreeMap::new(),
             to_replay: BTreeSet::new(),
             silent_mdts: BTreeSet::new(),
+            lease: Lease::default(),
             silence_waiters: Vec::new(),
             calls: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -315,13 +318,6 @@ impl State {
         self.unseen_count + self.nodes.changed_gone_count
     }
 
-    /// How much longer the kernel may rely on locks of this target; zero without contact.
-    pub(crate) fn lease_left(&self, target: TargetId) -> Duration {
-        let contact = self.connections.get(&target).and_then(|connection| connection.import.last_contact());
-        let Some(contact) = contact else { return Duration::ZERO };
-        contact.after(limits::KERNEL_CACHE_LIFE).since(self.now.time)
-    }
-
     /// Whether such a lock is held, not called back, and its target was heard lately.
     pub(crate) fn has_lock(&self, target: TargetId, resource: Resource, policy: LockPolicy) -> bool {
         self.connections
@@ -440,6 +436,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             OstRequest::Statfs => "ost_statfs",
             OstRequest::ListObjects { .. } => "ost_list",
             OstRequest::Advise { .. } => "ost_ladvise",
+            OstRequest::Fence(_) => "ost_fence",
         },
         Request::Mdt(request) => match request {
             MdtRequest::Lookup { .. } => "mds_lookup",

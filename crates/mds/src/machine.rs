@@ -7,6 +7,7 @@
 mod cross;
 mod data;
 mod deadlocks;
+mod fences;
 mod flow;
 mod peers;
 mod strays;
@@ -21,15 +22,17 @@ use crate::stats::Stats;
 use crate::tx::Tx;
 use crate::unheard::Unheard;
 use base::{
-    ClientId, ClusterConfig, Duration, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId, Time,
-    Transno, Version, WallTime,
+    ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId,
+    Time, Transno, Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
 use deadlocks::Searches;
+use fences::Fences;
 use flow::Flow;
 use ldlm::{Enqueued, LockOutput, LockSpace, OpId};
 use peers::Peers;
+use rpc::Import;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MetaStore, StoreError};
@@ -38,7 +41,7 @@ use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Toke
 use wire::lock::bits;
 use wire::mdt::{CLOSES_MAX, Statfs};
 use wire::{
-    Callback, Frame, FrameKind, LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource,
+    Callback, Frame, FrameKind, Life, LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource,
 };
 
 /// How an MDT is started.
@@ -66,6 +69,8 @@ pub enum Input {
     Tick,
     /// The transport lost its connection to this target.
     ConnectionLost(TargetId),
+    /// The management server says that this target has started, as this incarnation.
+    TargetStarted(TargetId, Epoch),
     /// An operator wants this client gone.
     Evict(ClientId),
     /// The process of this incarnation of a client has ended.
@@ -73,6 +78,10 @@ pub enum Input {
         client: ClientId,
         incarnation: u64,
     },
+    /// The lease of this client has ended.
+    Lapsed(Life),
+    /// An operator wants the absent to be waited for no longer.
+    AbortRecovery,
 }
 
 #[derive(Clone, Debug)]
@@ -153,6 +162,7 @@ pub struct Mds<M: MetaStore> {
     peers: Peers,
     cross: Cross,
     strays: Strays,
+    fences: Fences,
     stats: Stats,
     core_out: Vec<CoreOutput>,
     lock_out: Vec<LockOutput>,
@@ -205,6 +215,7 @@ impl<M: MetaStore> Mds<M> {
             grants: Grants::default(),
             cross: Cross::default(),
             strays: Strays::default(),
+            fences: Fences::default(),
             stats: Stats { since: now.wall, ..Stats::default() },
             core_out: Vec::new(),
             lock_out: Vec::new(),
@@ -298,6 +309,10 @@ impl<M: MetaStore> Mds<M> {
         self.core.set_recovery_window(window);
     }
 
+    pub fn set_recovery_hard(&mut self, limit: Duration) {
+        self.core.set_recovery_hard(limit);
+    }
+
     /// Locks of clients, granted and waiting.
     pub fn lock_count(&self) -> usize {
         self.locks.lock_count()
@@ -336,11 +351,16 @@ impl<M: MetaStore> Mds<M> {
             Input::Config(config) => self.on_config(now, config, out),
             Input::Durable => self.core.on_durable(now, &mut self.core_out),
             Input::Tick => self.on_tick(now, out),
-            Input::ConnectionLost(target) => self.on_connection_lost(now, target, out),
+            Input::ConnectionLost(target) => self.with_import(now, target, out, Import::on_connection_lost),
+            Input::TargetStarted(target, epoch) => self.with_import(now, target, out, |import, now, out| {
+                import.on_target_started(now, epoch, out);
+            }),
             Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut self.core_out);
             }
+            Input::Lapsed(life) => self.on_lapsed(now, life, out),
+            Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),
         }
     }
 

@@ -5,16 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+mod leases;
 mod pools;
 
-use base::{ClientId, ClusterConfig, Duration, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time};
+use base::{
+    ClientId, ClusterConfig, Duration, Epoch, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time,
+};
 use borsh::BorshDeserialize;
 use bytes::Bytes;
+use leases::Leases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
-use wire::{Frame, MgsReply, MgsRequest, PoolChange, Reply, Request};
+use wire::{Callback, Frame, MgsReply, MgsRequest, PoolChange, Reply, Request};
 
 /// File system name -> version byte and `ClusterConfig`.
 const CONFIGS: Table = 1;
@@ -96,6 +100,7 @@ pub struct Mgs<M: MetaStore> {
     core: Core<M>,
     configs: BTreeMap<String, ClusterConfig>,
     polls: Vec<Poll>,
+    leases: Leases,
     core_out: Vec<CoreOutput>,
 }
 
@@ -114,7 +119,8 @@ impl<M: MetaStore> Mgs<M> {
             has_external_data: false,
         };
         let core = Core::open(store, core_options)?;
-        Ok(Mgs { core, configs, polls: Vec::new(), core_out: Vec::new() })
+        let leases = Leases::new(options.now.time);
+        Ok(Mgs { core, configs, polls: Vec::new(), leases, core_out: Vec::new() })
     }
 
     pub fn core(&self) -> &Core<M> {
@@ -129,6 +135,11 @@ impl<M: MetaStore> Mgs<M> {
     /// All configurations, by file system.
     pub fn configs(&self) -> &BTreeMap<String, ClusterConfig> {
         &self.configs
+    }
+
+    /// Clients that have said lately that they live.
+    pub fn lease_count(&self, now: Time) -> usize {
+        self.leases.count(now)
     }
 
     fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
@@ -161,6 +172,18 @@ impl<M: MetaStore> Mgs<M> {
             MgsRequest::ListFilesystems => {
                 let names = self.configs.keys().cloned().collect();
                 self.answer(now, token, MgsReply::Filesystems(names));
+            }
+            MgsRequest::Renew { clients } => {
+                self.leases.renew(now.time, &clients);
+                self.core.reply(now, token, Ok((Reply::Done, Bytes::new())), &mut self.core_out);
+            }
+            MgsRequest::Started { fsname, target, epoch } => {
+                self.tell_started(token.client, &fsname, target, epoch);
+                self.core.reply(now, token, Ok((Reply::Done, Bytes::new())), &mut self.core_out);
+            }
+            MgsRequest::AskLapsed { clients } => {
+                let lapsed = self.leases.lapsed(now.time, clients);
+                self.answer(now, token, MgsReply::Lapsed(lapsed));
             }
         }
     }
@@ -224,6 +247,16 @@ impl<M: MetaStore> Mgs<M> {
         }
         if let Some(version) = self.change(now, token, config) {
             out.push(Output::Event(MgsEvent::Registered { fsname, target: id, version }));
+        }
+    }
+
+    /// Who waits for the target need not go on looking for it. (Those of another file system take no notice.)
+    fn tell_started(&mut self, by: ClientId, fsname: &str, target: TargetId, epoch: Epoch) {
+        let others: Vec<ClientId> =
+            self.core.clients().map(|(client, _)| client).filter(|client| *client != by).collect();
+        for client in others {
+            let callback = Callback::TargetStarted { fsname: fsname.to_owned(), target, epoch };
+            self.core.callback(client, callback, &mut self.core_out);
         }
     }
 
@@ -373,6 +406,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        self.leases.on_turn(now.time);
         match input {
             Input::Frame(frame) => self.core.on_frame(now, frame, &mut self.core_out),
             Input::Durable => self.core.on_durable(now, &mut self.core_out),
@@ -380,6 +414,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
             Input::Tick => {
                 self.core.on_tick(now, &mut self.core_out);
                 self.answer_polls(now, |poll| poll.until <= now.time);
+                self.leases.forget_old(now.time);
             }
         }
         self.settle(now, out);
@@ -387,7 +422,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
 
     fn next_deadline(&self) -> Option<Time> {
         let poll = self.polls.iter().map(|poll| poll.until).min();
-        [self.core.next_deadline(), poll].into_iter().flatten().min()
+        [self.core.next_deadline(), poll, self.leases.next_deadline()].into_iter().flatten().min()
     }
 
     fn check(&self) {

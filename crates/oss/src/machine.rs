@@ -15,7 +15,7 @@ use std::sync::Arc;
 use store::{Batch, MetaStore, ObjectStore, StoreError};
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::ost::ObjectAttr;
-use wire::{Callback, Frame, LockGrant, OstReply, Reply, Request};
+use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
 
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
 /// its MDT has evicted and that does not know it yet.
@@ -61,6 +61,10 @@ pub enum Input {
         client: ClientId,
         incarnation: u64,
     },
+    /// The lease of this client has ended.
+    Lapsed(Life),
+    /// An operator wants the absent to be waited for no longer.
+    AbortRecovery,
 }
 
 #[derive(Clone, Debug)]
@@ -194,6 +198,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 
     pub fn set_recovery_window(&mut self, window: Duration) {
         self.core.set_recovery_window(window);
+    }
+
+    pub fn set_recovery_hard(&mut self, limit: Duration) {
+        self.core.set_recovery_hard(limit);
     }
 
     fn settle(&mut self, now: Now, mut effects: Effects, out: &mut Vec<Output>) {
@@ -450,6 +458,8 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut effects.core);
             }
+            Input::Lapsed(life) => self.core.on_lapsed(now, life, &mut effects.core),
+            Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
         }
         self.settle(now, effects, out);
     }

@@ -3,6 +3,7 @@
 mod advise;
 mod change;
 mod destroy;
+mod fence;
 mod getattr;
 mod list;
 mod read;
@@ -45,7 +46,8 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         | OstRequest::Sync { .. }
         | OstRequest::Statfs
         | OstRequest::Advise { .. }
-        | OstRequest::ListObjects { .. } => Vec::new(),
+        | OstRequest::ListObjects { .. }
+        | OstRequest::Fence(_) => Vec::new(),
     }
 }
 
@@ -81,6 +83,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::Destroy { objects } => self.op_destroy(now, token, &objects, effects),
             OstRequest::Statfs => self.op_statfs(now, token, effects),
             OstRequest::ListObjects { after } => self.op_list(now, token, after, effects),
+            OstRequest::Fence(life) => self.op_fence(now, token, life, effects),
             OstRequest::Advise { object, extent, advice } => {
                 self.op_advise(now, token, object, (extent, advice), effects)
             }

@@ -239,6 +239,7 @@ pub struct Import {
     /// When a frame last came in, or a ping went out.
     last_sign: Time,
     is_ping_out: bool,
+    ping_interval: Duration,
     wall_offset_ns: i64,
 }
 
@@ -272,6 +273,7 @@ impl Import {
             last_contact: None,
             last_sign: Time::ZERO,
             is_ping_out: false,
+            ping_interval: limits::PING_INTERVAL,
             wall_offset_ns: 0,
         }
     }
@@ -324,6 +326,21 @@ impl Import {
     pub fn on_connection_lost(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         if matches!(self.state, ImportState::Active | ImportState::Replaying | ImportState::Disconnecting) {
             self.start_connecting(now, out);
+        }
+    }
+
+    /// The target has started as this incarnation. Who knows an earlier one connects now, whether or not it has noticed.
+    pub fn on_target_started(&mut self, now: Now, epoch: Epoch, out: &mut Vec<ImportOutput>) {
+        if self.target_epoch >= epoch {
+            return;
+        }
+        match (&mut self.connecting, self.state) {
+            (Some(connecting), _) => {
+                (connecting.wait, connecting.deadline) = (limits::RECONNECT_FIRST, now.time);
+                self.resend_connect(now, out);
+            }
+            (None, ImportState::Active | ImportState::Replaying) => self.start_connecting(now, out),
+            (None, _) => {}
         }
     }
 
@@ -400,6 +417,11 @@ impl Import {
             modifying: bounds.modifying.clamp(1, usize::from(limits::SLOT_COUNT)),
         };
         self.dispatch(now, out);
+    }
+
+    /// How long an idle session goes without a word.
+    pub fn set_ping_interval(&mut self, interval: Duration) {
+        self.ping_interval = interval;
     }
 
     /// From now on nothing is sent that changes data of files of these MDTs, not even again; what waited for an MDT that
@@ -841,7 +863,7 @@ impl Import {
         let interval = if self.is_retaining_too_much() && is_blocked {
             limits::COMMIT_PING_INTERVAL_BLOCKED
         } else if self.retained.is_empty() {
-            limits::PING_INTERVAL
+            self.ping_interval
         } else {
             limits::COMMIT_PING_INTERVAL
         };

@@ -51,7 +51,12 @@ pub fn claim(path: &Path, source: &str, given: Option<Identity>) -> Claim {
 
 /// The identities of mounts whose processes are gone.
 pub fn departed() -> Vec<Identity> {
-    departed_in(&dir())
+    known_in(&dir(), false)
+}
+
+/// Those of mounts whose processes live.
+pub fn living() -> Vec<Identity> {
+    known_in(&dir(), true)
 }
 
 fn dir() -> PathBuf {
@@ -78,18 +83,18 @@ fn claim_in(dir: &Path, path: &Path, source: &str, given: Option<Identity>) -> i
     Err(io::ErrorKind::QuotaExceeded.into())
 }
 
-fn departed_in(dir: &Path) -> Vec<Identity> {
-    let mut departed = Vec::new();
+fn known_in(dir: &Path, is_living: bool) -> Vec<Identity> {
+    let mut known = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let Ok(mut file) = File::options().read(true).write(true).open(entry.path()) else { continue };
         // What is read before the lock is found free is at most the incarnation that has died.
         if let Some(identity) = read(&mut file)
-            && sys::is_unlocked(&file).unwrap_or(false)
+            && sys::is_unlocked(&file).is_ok_and(|is_unlocked| is_unlocked != is_living)
         {
-            departed.push(identity);
+            known.push(identity);
         }
     }
-    departed
+    known
 }
 
 /// The identity that a file holds. A copy of such a file says nothing: the mount that wrote the original may live.

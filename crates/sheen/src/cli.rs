@@ -56,7 +56,14 @@ pub struct Sim {
     /// Seeds: A..B, or one
     #[arg(long, default_value = "0..100")]
     pub seeds: String,
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    /// A story instead of everything at random
+    #[arg(long, value_enum)]
+    pub scenario: Option<Scenario>,
+    /// Whom the scenario's restarted target waits for: those with a lease, or everybody for as long as they say
+    #[arg(long, value_enum, requires = "scenario", default_value = "lease")]
+    pub policy: Policy,
+    /// At most 16; 10,000 in a scenario
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub clients: u16,
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=8))]
     pub mdts: u16,
@@ -71,6 +78,18 @@ pub struct Sim {
     /// Show that each planted mistake is found (needs the build feature `planted-faults`)
     #[arg(long)]
     pub planted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// An MDT under load becomes slower and slower, dies, and is started again while 30 % of its clients vanish
+    SpotChurn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    Lease,
+    Lustre,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -265,6 +284,9 @@ pub struct Status {
 
 #[derive(Debug, Args)]
 pub struct Lctl {
+    /// The target that `abort_recovery` is about
+    #[arg(long, value_name = "TARGET")]
+    pub device: Option<String>,
     #[command(subcommand)]
     pub command: LctlCommand,
 }
@@ -309,6 +331,13 @@ pub enum LctlCommand {
         recursive: bool,
         #[arg(required = true)]
         patterns: Vec<String>,
+    },
+    /// Give up the clients that the recovery of a target waits for
+    #[command(name = "abort_recovery")]
+    AbortRecovery {
+        /// `sheen-MDT0000`, as in `sheen status`
+        #[arg(value_name = "TARGET")]
+        target: Option<String>,
     },
     /// Make a pool of OSTs
     #[command(name = "pool_new")]

@@ -1,12 +1,14 @@
 //! What `up` remembers of a cluster: `DIR/cluster.json`.
 
 use anyhow::{Context, Result, bail};
+use base::ClientId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use wire::Life;
 
 pub const FILE: &str = "cluster.json";
 /// Where it is written before it takes its place.
@@ -42,7 +44,7 @@ pub struct Cluster {
 }
 
 /// Who a mount is to its servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Identity {
     pub client: u128,
@@ -53,6 +55,10 @@ pub struct Identity {
 impl Identity {
     pub fn random() -> Identity {
         Identity { client: net::clock::random_u128(), incarnation: 1 }
+    }
+
+    pub fn life(self) -> Life {
+        Life { client: ClientId(self.client), incarnation: self.incarnation }
     }
 }
 

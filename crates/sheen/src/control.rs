@@ -20,6 +20,13 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 const DIR_BYTES_MAX: usize = 108 - 1 - "/4194304.sock".len();
 /// A process that says nothing for this long hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How a process is takes it no time to say: one that hangs must not hide the others for long.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A process is there and does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("it has said nothing for {} s; see its log", .0.as_secs())]
+struct Silent(Duration);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -51,6 +58,10 @@ pub enum Ask {
         /// With everything below what matches.
         #[serde(default)]
         is_recursive: bool,
+    },
+    /// Whom the recovery of this target waits for is given up.
+    AbortRecovery {
+        target: String,
     },
     ListPools,
     ChangePool {
@@ -142,6 +153,20 @@ pub struct TargetStatus {
     /// Filled by whoever asked; 0 when down.
     #[serde(default)]
     pub pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryStatus>,
+}
+
+/// A recovery under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryStatus {
+    /// Until whoever is missing is given up.
+    pub seconds_left: u64,
+    /// Clients that had a session before; those of them that are done.
+    pub client_count: usize,
+    pub done_count: usize,
+    /// The others: `UUID@NID`, or the target's name.
+    pub missing: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -293,7 +318,8 @@ fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
 /// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let patience = if *ask == Ask::Status { STATUS_TIMEOUT } else { ANSWER_TIMEOUT };
+    stream.set_read_timeout(Some(patience))?;
     write_line(&stream, ask)?;
     let mut lines = BufReader::new(&stream);
     let mut last_note = None;
@@ -301,7 +327,7 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
         let mut line = String::new();
         let read = lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
         if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
-            bail!("a process has said nothing for {} s; see its log", ANSWER_TIMEOUT.as_secs());
+            bail!(Silent(patience));
         }
         read?;
         let tell: Tell =
@@ -377,6 +403,7 @@ pub fn processes_in(dir: &Path) -> Vec<Process> {
             Err(_) if !sys::is_alive(pid) => {
                 let _ = fs::remove_file(&path);
             }
+            Err(error) if error.is::<Silent>() => say::note(format_args!("process {pid}: {error:#}")),
             Err(_) => {}
         }
     }

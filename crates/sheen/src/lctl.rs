@@ -15,7 +15,15 @@ const CONFIG_PATIENCE: Duration = Duration::from_secs(6);
 /// # Errors
 /// No process has such a parameter, or one refuses a value.
 pub fn run(arguments: &Lctl) -> Result<()> {
+    let device = arguments.device.as_ref();
+    if device.is_some() && !matches!(arguments.command, LctlCommand::AbortRecovery { target: None }) {
+        bail!("--device names the target of abort_recovery, and nothing else here");
+    }
     match &arguments.command {
+        LctlCommand::AbortRecovery { target } => match target.as_ref().or(device) {
+            Some(target) => abort_recovery(target),
+            None => bail!("say which target: lctl abort_recovery TARGET; see `sheen status`"),
+        },
         LctlCommand::GetParam { no_name, only_name, patterns } => {
             patterns.iter().try_for_each(|pattern| params::check_name(pattern))?;
             patterns.iter().try_for_each(|pattern| get(pattern, *no_name, *only_name))
@@ -103,6 +111,20 @@ fn set(setting: &Setting, is_permanent: bool, is_deleted: bool, is_quiet: bool) 
     if !is_quiet {
         for (name, value) in found {
             if is_deleted { println!("{name}") } else { println!("{name}={value}") }
+        }
+    }
+    Ok(())
+}
+
+fn abort_recovery(target: &str) -> Result<()> {
+    let found = ask_all(&Ask::AbortRecovery { target: target.to_owned() })?;
+    if found.is_empty() {
+        bail!("no server of this machine serves '{target}'; see `sheen status`");
+    }
+    for (name, given_up) in found {
+        match given_up.as_str() {
+            "0" => println!("{name} waits for nobody"),
+            count => println!("{name}: clients given up: {count}"),
         }
     }
     Ok(())

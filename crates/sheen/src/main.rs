@@ -4,7 +4,6 @@ mod alive;
 mod bench;
 mod cli;
 mod cluster;
-mod config_client;
 mod control;
 mod daemon;
 #[cfg(test)]

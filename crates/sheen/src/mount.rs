@@ -12,7 +12,7 @@ use crate::control::{Leave, Say};
 use crate::in_use;
 use crate::mount_table;
 use anyhow::{Context, Result, anyhow, bail};
-use base::{ClientId, ClusterConfig, Endpoint, FileType, TargetId};
+use base::{ClientId, ClusterConfig, Endpoint, Epoch, FileType, TargetId, Time};
 use client::{
     Answer, Call, Caller, Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output,
 };
@@ -27,6 +27,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use translate::Shape;
+use wire::Life;
 
 pub use translate::STATFS_BLOCK_BYTES;
 
@@ -172,6 +173,8 @@ impl Mount {
         let endpoint = Endpoint::Client(id);
         with.router.add_local(endpoint, owner.clone());
         let fsname = with.config.fsname.clone();
+        // It has asked for nothing yet that a target would have to know: its lease begins now.
+        owner.submit(Input::Lease(net::clock::now().time));
         owner.submit(Input::Config(with.config));
         let root = find_root(&owner, &shared, &with.subdir)?;
         assert!(shared.root.set(root).is_ok(), "the root is set once");
@@ -229,9 +232,24 @@ impl Mount {
         self.owner.submit(Input::Config(config));
     }
 
+    /// The lease of this mount was renewed.
+    pub fn on_lease(&self, at: Time) {
+        self.owner.submit(Input::Lease(at));
+    }
+
+    /// The mount as the management server knows it.
+    pub fn life(&self) -> Life {
+        self.claim.identity.life()
+    }
+
     /// The connection to a target has ended.
     pub fn on_connection_lost(&self, lost: TargetId) {
         self.owner.submit(Input::ConnectionLost(lost));
+    }
+
+    /// A target has just started.
+    pub fn on_target_started(&self, started: TargetId, epoch: Epoch) {
+        self.owner.submit(Input::TargetStarted(started, epoch));
     }
 
     /// Tells the mounts of a machine apart in parameter names.

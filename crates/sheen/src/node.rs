@@ -3,7 +3,6 @@
 use crate::alive;
 use crate::cli;
 use crate::cluster::Identity;
-use crate::config_client::{self, ConfigClient};
 use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
 use crate::listen;
@@ -19,7 +18,8 @@ use crate::sys;
 use crate::target_dir::{self, TargetDir};
 use crate::targets::{self, Target};
 use anyhow::{Context, Result, bail};
-use base::{ClientId, ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
+use base::{ClientId, ClusterConfig, Endpoint, Epoch, Status, TargetConfig, TargetId, TargetKind, Time};
+use client::mgc::{self, Mgc};
 use net::{Helpers, Owner, OwnerOptions, Router, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -28,12 +28,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use wire::MgsRequest;
+use wire::{Life, MgsRequest};
 
 /// How long a mount or a target waits for the management server at its start.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often a recovering server looks for clients that have died.
-const DEPARTED_INTERVAL: Duration = Duration::from_millis(200);
+/// A server tells its targets so often of a client that has died.
+const TELL_DEPARTED_COUNT: u32 = 5;
+/// How often it looks for such clients, and while a target recovers.
+const DEPARTED_INTERVAL: Duration = Duration::from_secs(1);
+const RECOVERING_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest wait between two attempts to mount is two to this power, in seconds.
 const RETRY_SHIFT_MAX: u32 = 5;
 /// More are hardly busy at a time: what they do for one target they do one after the other.
@@ -53,11 +56,13 @@ pub struct Node {
     address: String,
     cluster_dir: Option<PathBuf>,
     mgs_addresses: Vec<String>,
-    config_owner: OnceLock<Arc<Owner<ConfigClient>>>,
+    mgc: OnceLock<Arc<Owner<Mgc>>>,
     known: Mutex<Known>,
     /// What permanent parameters have been set to here, by name.
     pub applied_params: Mutex<BTreeMap<String, String>>,
     changed: Condvar,
+    /// Nothing is to be told to targets any more.
+    is_stopping: Mutex<bool>,
 }
 
 /// What the management server has said.
@@ -233,16 +238,29 @@ fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<V
     })
 }
 
-/// Tells targets that recover which clients of this machine are gone, those too that go while others are waited for.
+/// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
+/// their processes, of others, in a recovery, by their leases.
 fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
     let node = Arc::clone(node);
     std::thread::Builder::new().name("departed".into()).spawn(move || {
-        let recovering = || node.targets.iter().filter(|target| target.state() == "recovering");
-        while recovering().next().is_some() {
-            for departed in alive::departed() {
-                recovering().for_each(|target| target.on_departed(departed));
+        // How often each was told of: more than once, for what is in the sockets of the dead.
+        let mut told: BTreeMap<Identity, u32> = BTreeMap::new();
+        loop {
+            let is_stopping = lock(&node.is_stopping);
+            if *is_stopping {
+                return;
             }
-            std::thread::sleep(DEPARTED_INTERVAL);
+            let is_recovering = node.targets.iter().any(|target| target.state() == "recovering");
+            for departed in alive::departed() {
+                let count = told.entry(departed).or_default();
+                if is_recovering || *count < TELL_DEPARTED_COUNT {
+                    *count += 1;
+                    node.targets.iter().for_each(|target| target.on_departed(departed));
+                }
+            }
+            node.ask_lapsed();
+            drop(is_stopping);
+            std::thread::sleep(if is_recovering { RECOVERING_INTERVAL } else { DEPARTED_INTERVAL });
         }
     })?;
     Ok(())
@@ -313,10 +331,11 @@ impl Node {
             address,
             cluster_dir,
             mgs_addresses,
-            config_owner: OnceLock::new(),
+            mgc: OnceLock::new(),
             known: Mutex::default(),
             applied_params: Mutex::default(),
             changed: Condvar::new(),
+            is_stopping: Mutex::default(),
         });
         let told = Arc::downgrade(&node);
         node.router.on_lost(move |lost| {
@@ -327,11 +346,61 @@ impl Node {
             for mount in lock(&node.mounts).clone() {
                 mount.on_connection_lost(lost);
             }
-            if let Some(owner) = node.config_owner.get().filter(|_| lost == TargetId::MGT) {
-                owner.submit(config_client::Input::ConnectionLost);
+            if let Some(owner) = node.mgc.get().filter(|_| lost == TargetId::MGT) {
+                owner.submit(mgc::Input::ConnectionLost);
             }
         });
         node
+    }
+
+    /// Asks the management server about clients that recovering targets have not heard. It answers with those that are gone.
+    fn ask_lapsed(&self) {
+        let Some(mgc) = self.mgc.get() else { return };
+        let unheard: BTreeSet<Life> = self.targets.iter().flat_map(Target::unheard).collect();
+        if unheard.is_empty() {
+            return;
+        }
+        // Who lives on this machine is not given up for want of a processor.
+        let here: BTreeSet<Life> = alive::living().into_iter().map(Identity::life).collect();
+        let unheard: Vec<Life> = unheard.difference(&here).copied().collect();
+        mgc.submit(mgc::Input::AskLapsed(unheard));
+    }
+
+    /// The leases that this process keeps are those of its mounts.
+    fn keep_leases(&self) {
+        let lives = lock(&self.mounts).iter().map(|mount| mount.life()).collect();
+        if let Some(mgc) = self.mgc.get() {
+            mgc.submit(mgc::Input::Keep(lives));
+        }
+    }
+
+    fn on_renewed(&self, at: Time) {
+        for mount in lock(&self.mounts).clone() {
+            mount.on_lease(at);
+        }
+    }
+
+    fn on_lapsed(&self, lives: &[Life]) {
+        for target in &self.targets {
+            lives.iter().for_each(|life| target.on_lapsed(*life));
+        }
+    }
+
+    /// The addresses of a target are known from here on: whoever waits for it may come.
+    fn announce(&self, registered: TargetId) {
+        let target = self.targets.iter().find(|target| target.id == registered);
+        if let (Some(target), Some(mgc)) = (target, self.mgc.get()) {
+            mgc.submit(mgc::Input::Announce(target.id, target.epoch));
+        }
+    }
+
+    fn on_target_started(&self, started: TargetId, epoch: Epoch) {
+        for target in &self.targets {
+            target.on_target_started(started, epoch);
+        }
+        for mount in lock(&self.mounts).clone() {
+            mount.on_target_started(started, epoch);
+        }
     }
 
     fn mgs_nids(&self) -> Vec<String> {
@@ -341,20 +410,20 @@ impl Node {
     /// Opens the session with the management server.
     fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<TargetConfig>) {
         let id = ClientId(net::clock::random_u128());
-        let machine = ConfigClient::new(id, fsname, &self.own_nid(), registrations);
+        let machine = Mgc::new(id, fsname, &self.own_nid(), registrations);
         let node = Arc::clone(self);
         let owner = Owner::new(
             machine,
             OwnerOptions {
-                tick: || config_client::Input::Tick,
-                frame: config_client::Input::Frame,
+                tick: || mgc::Input::Tick,
+                frame: mgc::Input::Frame,
                 perform: Box::new(move |output| node.on_config_output(output)),
                 timer: Arc::clone(&self.timer),
             },
         );
         self.router.add_local(Endpoint::Client(id), owner.clone());
-        assert!(self.config_owner.set(Arc::clone(&owner)).is_ok(), "one session with the management server");
-        owner.submit(config_client::Input::Start);
+        assert!(self.mgc.set(Arc::clone(&owner)).is_ok(), "one session with the management server");
+        owner.submit(mgc::Input::Start);
     }
 
     /// What operators see of this process on servers.
@@ -362,13 +431,14 @@ impl Node {
         if self.address.is_empty() { "0@lo".to_owned() } else { nid::format_nid(&self.address) }
     }
 
-    fn on_config_output(&self, output: config_client::Output) {
-        use config_client::Output;
+    fn on_config_output(&self, output: mgc::Output) {
+        use mgc::Output;
         match output {
             Output::Send(frame) => self.router.send(frame),
             Output::Config(config) => self.on_config(config),
             Output::Registered(target) => {
                 tracing::info!(%target, "registered");
+                self.announce(target);
                 lock(&self.known).registered.insert(target);
             }
             Output::Refused { target, status } => {
@@ -385,6 +455,9 @@ impl Node {
                     let _ = waiting.send(result);
                 }
             }
+            Output::Renewed(at) => return self.on_renewed(at),
+            Output::Lapsed(lives) => return self.on_lapsed(&lives),
+            Output::Started(target, epoch) => return self.on_target_started(target, epoch),
         }
         self.changed.notify_all();
     }
@@ -474,6 +547,7 @@ impl Node {
         let mount = Mount::start(path, choices, with)?;
         tracing::info!(mount = %path.display(), transport = mount.transport, "mounted");
         lock(&self.mounts).push(mount);
+        self.keep_leases();
         let params = lock(&self.known).config.as_ref().map(|config| config.params.clone());
         params::apply(self, &params.unwrap_or_default());
         Ok(())
@@ -481,9 +555,9 @@ impl Node {
 
     /// A process that only mounts ends with its mount.
     fn on_mount_end(&self, path: &Path) {
-        let mut mounts = lock(&self.mounts);
-        mounts.retain(|mount| mount.path != path);
-        if mounts.is_empty() && self.targets.is_empty() {
+        lock(&self.mounts).retain(|mount| mount.path != path);
+        self.keep_leases();
+        if lock(&self.mounts).is_empty() && self.targets.is_empty() {
             sys::end_myself();
         }
     }
@@ -507,6 +581,7 @@ impl Node {
                 (true, false) => params::check(&pattern, &value, true)
                     .and_then(|()| self.set_permanent(&pattern, Some(value))),
             },
+            Ask::AbortRecovery { target } => Ok(self.abort_recovery(&target)),
             Ask::ListPools => return Tell { pools: pools::of(self), ..Tell::default() },
             Ask::ChangePool { name, action } => pools::change(self, &name, action).map(|()| Vec::new()),
         };
@@ -534,6 +609,7 @@ impl Node {
             nid: self.own_nid(),
             state: target.state().to_owned(),
             pid: 0,
+            recovery: target.recovery(),
         });
         let mounts = lock(&self.mounts);
         let mounts = mounts.iter().map(|mount| MountStatus {
@@ -551,8 +627,20 @@ impl Node {
             cluster_dir: self.cluster_dir.clone(),
             targets: targets.collect(),
             mounts: mounts.collect(),
-            config_version: self.config_owner.get().map(|_| self.config_version()),
+            config_version: self.mgc.get().map(|_| self.config_version()),
         }
+    }
+
+    /// The target, if it is here, and what has happened to its recovery.
+    fn abort_recovery(&self, name: &str) -> Vec<(String, String)> {
+        let is_meant =
+            |target: &&Target| params::target_name(target) == name || target.id.to_string() == name;
+        let abort = |target: &Target| {
+            let given_up = target.recovery().map_or(0, |recovery| recovery.missing.len());
+            target.abort_recovery();
+            (params::target_name(target), given_up.to_string())
+        };
+        self.targets.iter().filter(is_meant).map(abort).collect()
     }
 
     fn find_mount(&self, path: &Path) -> Option<Arc<Mount>> {
@@ -561,7 +649,7 @@ impl Node {
 
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
     fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
-        if self.config_owner.get().is_none() {
+        if self.mgc.get().is_none() {
             return Ok(Vec::new());
         }
         if value.is_none() {
@@ -584,7 +672,7 @@ impl Node {
         make_request: impl FnOnce(String) -> MgsRequest,
     ) -> Result<Result<(), Status>> {
         let fsname = self.config(|config| config.fsname.clone());
-        let (Some(owner), Some(fsname)) = (self.config_owner.get(), fsname) else {
+        let (Some(owner), Some(fsname)) = (self.mgc.get(), fsname) else {
             bail!("the management server has not been heard yet; see `sheen status`")
         };
         let (sender, receiver) = mpsc::channel();
@@ -595,7 +683,7 @@ impl Node {
             known.changes.insert(id, sender);
             id
         };
-        owner.submit(config_client::Input::Change { id, request: make_request(fsname) });
+        owner.submit(mgc::Input::Change { id, request: make_request(fsname) });
         let Ok(result) = receiver.recv_timeout(CHANGE_TIMEOUT) else {
             bail!("the management server does not answer; see `sheen status`")
         };
@@ -634,9 +722,10 @@ impl Node {
                 tracing::warn!("{error:#}");
             }
         }
-        if let Some(owner) = self.config_owner.get() {
-            owner.submit(config_client::Input::Disconnect);
+        if let Some(owner) = self.mgc.get() {
+            owner.submit(mgc::Input::Disconnect);
         }
+        *lock(&self.is_stopping) = true;
         // No machine looks into a store that is closed, because its time has come or somebody asks: who asked last hears nothing more
         // from here, and asks again.
         self.targets.iter().for_each(Target::leave);

@@ -19,6 +19,7 @@ mod write;
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
+pub use targets::name as target_name;
 use write::Write;
 
 /// Names with their values.
@@ -62,6 +63,7 @@ static CLASSES: &[&dyn AnyClass] = &[
     &targets::OST,
     &targets::OST_LOCKS,
     &targets::DISK,
+    &targets::OST_DISK,
     &targets::MDT_EXPORTS,
     &targets::OST_EXPORTS,
     &management::MGS,

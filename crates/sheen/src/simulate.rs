@@ -1,9 +1,13 @@
 //! `sheen sim`: the simulation, from the command line.
 
-use crate::cli::Sim;
+use crate::cli::{self, Scenario, Sim};
 use anyhow::{Context, bail};
 use sim::Options;
-use sim::command::Command;
+use sim::churn::{ChurnOptions, Policy};
+use sim::command::{self, Command};
+
+/// Who acts at random takes each of a few clients through everything; more would only meet less often.
+const CLIENT_COUNT_MAX: u16 = 16;
 
 /// # Errors
 /// If a seed fails, or something that a long run must contain never happened.
@@ -12,6 +16,21 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
     if from >= to {
         bail!("there is no seed in {}; write A..B with A below B", arguments.seeds);
     }
+    let thread_count = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(Scenario::SpotChurn) = arguments.scenario {
+        let policy = match arguments.policy {
+            cli::Policy::Lease => Policy::Ours,
+            cli::Policy::Lustre => Policy::Lustre,
+        };
+        let options = ChurnOptions { client_count: usize::from(arguments.clients), policy, trace_count: 0 };
+        if !command::run_churn(from, to, &options, thread_count) {
+            bail!("the simulation found something wrong");
+        }
+        return Ok(());
+    }
+    if arguments.clients > CLIENT_COUNT_MAX {
+        bail!("{} clients are for a scenario; write at most {CLIENT_COUNT_MAX}", arguments.clients);
+    }
     let options = Options {
         client_count: usize::from(arguments.clients),
         mdt_count: arguments.mdts,
@@ -19,7 +38,6 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
         steps: arguments.steps as usize,
         ..Options::default()
     };
-    let thread_count = std::thread::available_parallelism().map_or(1, usize::from);
     if arguments.planted {
         return run_planted(&options, thread_count);
     }

@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 /// The state of a target whose device failed: it runs and refuses everything.
 pub const FENCED: &str = "failed";
 
+/// Names of missing clients in one line.
+const MISSING_SHOWN_MAX: usize = 4;
+
 #[derive(Serialize)]
 struct Report {
     fsname: Option<String>,
@@ -47,13 +50,9 @@ pub fn status(arguments: &cli::Status) -> Result<()> {
         println!("nothing runs here; start a cluster: sheen up");
     }
     for target in &report.targets {
-        let name = if target.name == "MGS" {
-            "MGS".to_owned()
-        } else {
-            format!("{}-{}", target.fsname, target.name)
-        };
         println!(
-            "{name:<18} {:<11} {:>8}  {:<22} {}",
+            "{:<18} {:<11} {:>8}  {:<22} {}",
+            name_of(target),
             target.state,
             target.pid,
             target.nid,
@@ -73,11 +72,37 @@ pub fn status(arguments: &cli::Status) -> Result<()> {
     for target in report.targets.iter().filter(|target| target.state == FENCED) {
         println!("{}", fenced_line(target, report.dir.as_deref()));
     }
+    for line in report.targets.iter().filter_map(recovery_line) {
+        println!("{line}");
+    }
     if report.targets.iter().any(|target| target.state == "down") {
         let dir = report.dir.unwrap_or_default();
         println!("targets are down; start them: sheen up --dir {}", dir.display());
     }
     Ok(())
+}
+
+/// Whom a recovery waits for, and for how long at most.
+fn recovery_line(target: &TargetStatus) -> Option<String> {
+    let recovery = target.recovery.as_ref()?;
+    let shown: Vec<&str> = recovery.missing.iter().take(MISSING_SHOWN_MAX).map(String::as_str).collect();
+    let more = match recovery.missing.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "{0} recovers: {1} of {2} clients are done, {3} s left for {4}{more}; give them up: sheen lctl abort_recovery {0}",
+        name_of(target),
+        recovery.done_count,
+        recovery.client_count,
+        recovery.seconds_left,
+        shown.join(", "),
+    ))
+}
+
+/// As in parameters: `sheen-MDT0000`, `MGS`.
+fn name_of(target: &TargetStatus) -> String {
+    if target.name == "MGS" { "MGS".to_owned() } else { format!("{}-{}", target.fsname, target.name) }
 }
 
 /// What an operator does about a target whose device failed.
@@ -129,6 +154,7 @@ fn of_cluster(dir: &Path) -> Result<Report> {
                 nid: nid::format_nid(&server.address),
                 state: "down".to_owned(),
                 pid: 0,
+                recovery: None,
             }));
         }
     }

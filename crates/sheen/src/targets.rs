@@ -1,12 +1,13 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
 use crate::cluster::Identity;
+use crate::control::RecoveryStatus;
 use crate::memory;
 use crate::status;
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
 use base::limits::RECOVERY_WINDOW;
-use base::{ClientId, ClusterConfig, Duration, Endpoint, Machine, TargetId, TargetKind};
+use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
 use net::{Owner, OwnerOptions, Router, Timer};
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{MetaStore, ObjectStore, OnDurable};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
-use target::{CoreEvent, EvictReason};
-use wire::Frame;
+use target::{Core, CoreEvent, EvictReason, Missing};
+use wire::{Frame, Life};
 
 /// Callers of the management server hold nothing there, and register again when it has forgotten them: it need not wait
 /// for processes that may be gone for ever.
@@ -34,6 +35,8 @@ pub struct Target {
     pub id: TargetId,
     pub fsname: String,
     pub path: PathBuf,
+    /// Which incarnation of the target this is.
+    pub epoch: Epoch,
     pub served: Served,
     meta: Arc<MetaDisk>,
     objects: Option<Arc<ObjectDisk>>,
@@ -94,10 +97,12 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
     let mut objects = None;
+    let epoch;
     let served = match dir.id.kind {
         TargetKind::Mgt => {
             let options = MgsOptions { uuid: dir.uuid, now, recovery_window: MGS_RECOVERY_WINDOW };
             let machine = Mgs::open(Arc::clone(&meta), options).with_context(cannot)?;
+            epoch = machine.core().epoch();
             Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
         }
         TargetKind::Mdt => {
@@ -112,6 +117,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
                 root_owner: crate::sys::owner(),
             };
             let machine = Mds::open(Arc::clone(&meta), options).with_context(cannot)?;
+            epoch = machine.core().epoch();
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
         }
         TargetKind::Ost => {
@@ -120,6 +126,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
             let disk = Arc::clone(objects.insert(Arc::new(disk)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let machine = Oss::open(Arc::clone(&meta), disk, options).with_context(cannot)?;
+            epoch = machine.core().epoch();
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
         }
     };
@@ -127,6 +134,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
         id: dir.id,
         fsname: dir.fsname.clone(),
         path: dir.path.clone(),
+        epoch,
         served,
         meta,
         objects,
@@ -270,6 +278,24 @@ impl Target {
         if is_recovering { "recovering" } else { "active" }
     }
 
+    /// The recovery under way, if somebody is waited for.
+    pub fn recovery(&self) -> Option<RecoveryStatus> {
+        match &self.served {
+            Served::Mgs(_) => None,
+            Served::Mds(owner) => owner.with(|machine| recovery_of(machine.core())),
+            Served::Oss(owner) => owner.with(|machine| recovery_of(machine.core())),
+        }
+    }
+
+    /// Whoever is waited for is given up.
+    pub fn abort_recovery(&self) {
+        match &self.served {
+            Served::Mgs(_) => {}
+            Served::Mds(owner) => owner.submit(mds::Input::AbortRecovery),
+            Served::Oss(owner) => owner.submit(oss::Input::AbortRecovery),
+        }
+    }
+
     /// Only metadata targets call others.
     pub fn set_config(&self, config: &ClusterConfig) {
         if let Served::Mds(owner) = &self.served {
@@ -284,6 +310,13 @@ impl Target {
         }
     }
 
+    /// Another target has just started.
+    pub fn on_target_started(&self, started: TargetId, epoch: Epoch) {
+        if let Served::Mds(owner) = &self.served {
+            owner.submit(mds::Input::TargetStarted(started, epoch));
+        }
+    }
+
     /// The process of a client of this machine has ended. (The management server waits for nobody anyway.)
     pub fn on_departed(&self, departed: Identity) {
         let (client, incarnation) = (ClientId(departed.client), departed.incarnation);
@@ -291,6 +324,25 @@ impl Target {
             Served::Mgs(_) => {}
             Served::Mds(owner) => owner.submit(mds::Input::Departed { client, incarnation }),
             Served::Oss(owner) => owner.submit(oss::Input::Departed { client, incarnation }),
+        }
+    }
+
+    /// Whom a recovery waits for without having heard them. (The management server waits for nobody.)
+    pub fn unheard(&self) -> Vec<Life> {
+        let now = net::clock::now().time;
+        match &self.served {
+            Served::Mgs(_) => Vec::new(),
+            Served::Mds(owner) => owner.with(|machine| machine.core().unheard(now)),
+            Served::Oss(owner) => owner.with(|machine| machine.core().unheard(now)),
+        }
+    }
+
+    /// The lease of one of them has ended.
+    pub fn on_lapsed(&self, life: Life) {
+        match &self.served {
+            Served::Mgs(_) => {}
+            Served::Mds(owner) => owner.submit(mds::Input::Lapsed(life)),
+            Served::Oss(owner) => owner.submit(oss::Input::Lapsed(life)),
         }
     }
 
@@ -308,6 +360,24 @@ impl Target {
     }
 }
 
+fn recovery_of<M: MetaStore>(core: &Core<M>) -> Option<RecoveryStatus> {
+    let name = |missing: Missing<'_>| match missing.client.endpoint() {
+        Endpoint::Target(target) => target.to_string(),
+        Endpoint::Client(client) => format!("{client}@{}", missing.nid),
+    };
+    let missing: Vec<String> = core.missing().map(name).collect();
+    if !core.is_recovering() || missing.is_empty() {
+        return None;
+    }
+    let report = core.recovery_report(net::clock::now().time);
+    Some(RecoveryStatus {
+        seconds_left: report.time_left.as_secs(),
+        client_count: report.awaited_count,
+        done_count: report.completed_count,
+        missing,
+    })
+}
+
 fn log_core_event(target: TargetId, event: &CoreEvent) {
     match event {
         CoreEvent::Connected { client, nid } => tracing::info!(%target, %client, nid, "connected"),
@@ -317,6 +387,9 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         }
         CoreEvent::Evicted { client, why: EvictReason::Departed } => {
             tracing::info!(%target, %client, "its process has ended; it is not waited for");
+        }
+        CoreEvent::Evicted { client, why: EvictReason::Lapsed } => {
+            tracing::warn!(%target, %client, "its lease has ended; it is not waited for");
         }
         CoreEvent::Evicted { client, .. } if target == TargetId::MGT => {
             tracing::info!(%target, %client, "gone")

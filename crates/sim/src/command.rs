@@ -1,7 +1,13 @@
 //! `sheen sim`: what it prints and how it ends.
 
+use crate::churn::{self, ChurnOptions, Policy};
 use crate::sweep::{self, Report};
 use crate::{Options, Violation};
+
+/// A sweep ends after so many.
+const FAILURE_COUNT_MAX: usize = 5;
+/// The last events of a failing seed.
+const TRACE_COUNT: usize = 60;
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -27,13 +33,8 @@ impl Command {
 
     /// Runs all seeds and prints what happened. True when all is well.
     pub fn run(&self) -> bool {
-        let tell = |seed: u64, violation: &Violation| {
-            println!(
-                "seed {seed} fails: [{}] {} (step {})",
-                violation.checker, violation.what, violation.step
-            );
-        };
-        let report = sweep::sweep(self.from, self.to, &self.options, self.thread_count, 5, &tell);
+        let run = |seed: u64| crate::run(seed, &self.options);
+        let report = sweep::sweep(self.from, self.to, &run, self.thread_count, FAILURE_COUNT_MAX, &tell);
         print_counts(&report);
         if let Some((seed, _)) = report.failures.first() {
             self.print_minimal(*seed);
@@ -47,7 +48,7 @@ impl Command {
     }
 
     fn print_minimal(&self, seed: u64) {
-        let trace_count = if self.is_verbose { 100_000 } else { 60 };
+        let trace_count = if self.is_verbose { 100_000 } else { TRACE_COUNT };
         let (options, outcome) = sweep::shrink(seed, &self.options, trace_count);
         println!("\nseed {seed}, made small: {} steps, {:?}", options.steps, options.weather);
         for line in &outcome.trace {
@@ -57,6 +58,30 @@ impl Command {
             println!("[{checker}] {what} (step {step})");
         }
     }
+}
+
+/// Runs the seeds of `churn` and prints what happened. True when all is well.
+pub fn run_churn(from: u64, to: u64, options: &ChurnOptions, thread_count: usize) -> bool {
+    let run = |seed: u64| churn::run(seed, options);
+    let report = sweep::sweep(from, to, &run, thread_count, FAILURE_COUNT_MAX, &tell);
+    print_counts(&report);
+    if options.policy == Policy::Lustre {
+        let of = |name: &str| report.counts.get(name).copied().unwrap_or(0);
+        let ratio = of("hard timeout") as f64 / report.seed_count.max(1) as f64;
+        println!(
+            "hard timeouts: {:.1} % of the recoveries; living clients evicted: {}",
+            100.0 * ratio,
+            of("living client evicted")
+        );
+    }
+    let Some((seed, _)) = report.failures.first() else { return true };
+    let outcome = churn::run(*seed, &ChurnOptions { trace_count: TRACE_COUNT, ..options.clone() });
+    outcome.trace.iter().for_each(|line| println!("{line}"));
+    false
+}
+
+fn tell(seed: u64, violation: &Violation) {
+    println!("seed {seed} fails: [{}] {} (step {})", violation.checker, violation.what, violation.step);
 }
 
 /// Checkers that are expected to find a planted fault, by what they look at.
@@ -100,7 +125,8 @@ pub fn run_planted(seed_count: u64, options: &Options, thread_count: usize) -> b
     for fault in base::fault::Fault::ALL {
         base::fault::plant(Some(fault));
         let options = Options { blackout_one_in: blackout_one_in(fault, options), ..options.clone() };
-        let report = sweep::sweep(0, seed_count, &options, thread_count, 1, &|_, _| {});
+        let run = |seed: u64| crate::run(seed, &options);
+        let report = sweep::sweep(0, seed_count, &run, thread_count, 1, &|_, _| {});
         base::fault::plant(None);
         let found = report.failures.first();
         let is_found = found.is_some_and(|(_, violation)| finders(fault).contains(&violation.checker));

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod churn;
 pub mod command;
 pub mod model;
 mod mount;

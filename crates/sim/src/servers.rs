@@ -1,17 +1,23 @@
 //! Targets on simulated disks: what a machine room does to them.
 
-use base::{ClientId, ClusterConfig, Duration, Machine, Now, Rng, TargetId, TargetKind, Time};
+use base::{ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Rng, TargetId, TargetKind, Time};
+use client::mgc::{self, Mgc};
 use mds::{Mds, MdsEvent, MdsOptions};
+use mgs::{Mgs, MgsEvent, MgsOptions};
 use oss::{Oss, OssEvent, OssOptions};
 use std::sync::Arc;
 use store::memory::Kept;
 use store::{MemoryMeta, MemoryObjects};
 use target::CoreEvent;
-use wire::Frame;
+use wire::{Frame, Life};
 
 pub const FSNAME: &str = "sim";
+/// How often a server that recovers asks about leases.
+const ASK_INTERVAL: Duration = Duration::from_millis(200);
+const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
 pub enum Engine {
+    Mgs(Box<Mgs<MemoryMeta>>),
     Mdt(Box<Mds<MemoryMeta>>),
     Ost(Box<Oss<MemoryMeta, MemoryObjects>>),
 }
@@ -21,6 +27,14 @@ pub enum Effect {
     Send(Frame),
     Core(CoreEvent),
     Note(String),
+}
+
+/// In the names of server processes as callers of the management server.
+const CALLER_MARK: u128 = 1 << 121;
+
+/// A session with the management server that follows no configuration: that is handed in.
+pub fn new_mgc(caller: ClientId) -> Mgc {
+    Mgc::new(caller, FSNAME, "sim", Vec::new())
 }
 
 /// One target with its disks. The disks stay when the machine dies.
@@ -33,6 +47,15 @@ pub struct Server {
     /// A sync of the disks is on its way.
     pub is_syncing: bool,
     recovery_window: Duration,
+    /// Of the process, to the management server: one for each time that it was started.
+    mgc: Mgc,
+    start_count: u64,
+    ask_at: Time,
+    /// Whether it asks about leases.
+    pub asks: bool,
+    /// Its invariants are asserted after one of so many inputs: that takes the longer the more clients it has.
+    pub check_one_in: u64,
+    input_count: u64,
 }
 
 impl Server {
@@ -45,7 +68,26 @@ impl Server {
             deadline: None,
             is_syncing: false,
             recovery_window,
+            mgc: new_mgc(Server::caller(id, 0)),
+            start_count: 0,
+            ask_at: Time::ZERO,
+            asks: true,
+            check_one_in: 1,
+            input_count: 0,
         }
+    }
+
+    /// What the process of a target is called when it calls the management server.
+    fn caller(id: TargetId, start_count: u64) -> ClientId {
+        ClientId(CALLER_MARK | u128::from(start_count) << 32 | (id.kind as u128) << 16 | u128::from(id.index))
+    }
+
+    /// Whose process this is the name of.
+    pub fn of_caller(caller: ClientId) -> Option<TargetId> {
+        let kinds = [TargetKind::Mgt, TargetKind::Mdt, TargetKind::Ost];
+        let kind = kinds.into_iter().find(|kind| *kind as u128 == caller.0 >> 16 & 0xffff)?;
+        let is_caller = caller.0 & CALLER_MARK != 0;
+        is_caller.then_some(TargetId { kind, index: (caller.0 & 0xffff) as u16 })
     }
 
     pub fn uuid(id: TargetId) -> u128 {
@@ -77,20 +119,41 @@ impl Server {
                 let machine = Oss::open(Arc::clone(&self.meta), Arc::clone(&self.objects), options);
                 Engine::Ost(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
             }
-            TargetKind::Mgt => unreachable!("the configuration is handed in"),
+            TargetKind::Mgt => {
+                let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW };
+                let machine = Mgs::open(Arc::clone(&self.meta), options);
+                Engine::Mgs(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
+            }
+        };
+        let epoch = match &engine {
+            Engine::Mgs(machine) => machine.core().epoch(),
+            Engine::Mdt(machine) => machine.core().epoch(),
+            Engine::Ost(machine) => machine.core().epoch(),
         };
         self.engine = Some(engine);
+        self.start_count += 1;
+        self.mgc = new_mgc(Server::caller(self.id, self.start_count));
+        self.ask_at = now.time;
+        self.mgc(now, mgc::Input::Announce(self.id, epoch), out);
         if self.id.kind == TargetKind::Mdt {
             self.mds(now, mds::Input::Config(config.clone()), out);
         }
         self.settle();
     }
 
+    fn is_check_due(&mut self) -> bool {
+        self.input_count += 1;
+        self.input_count.is_multiple_of(self.check_one_in)
+    }
+
     fn mds(&mut self, now: Now, input: mds::Input, out: &mut Vec<Effect>) {
+        let is_checked = self.is_check_due();
         let Some(Engine::Mdt(machine)) = &mut self.engine else { return };
         let mut outputs = Vec::new();
         machine.handle(now, input, &mut outputs);
-        machine.check();
+        if is_checked {
+            machine.check();
+        }
         out.extend(outputs.into_iter().map(|output| match output {
             mds::Output::Send(frame) => Effect::Send(frame),
             mds::Output::Event(MdsEvent::Core(event)) => Effect::Core(event),
@@ -99,10 +162,13 @@ impl Server {
     }
 
     fn oss(&mut self, now: Now, input: oss::Input, out: &mut Vec<Effect>) {
+        let is_checked = self.is_check_due();
         let Some(Engine::Ost(machine)) = &mut self.engine else { return };
         let mut outputs = Vec::new();
         machine.handle(now, input, &mut outputs);
-        machine.check();
+        if is_checked {
+            machine.check();
+        }
         out.extend(outputs.into_iter().map(|output| match output {
             oss::Output::Send(frame) => Effect::Send(frame),
             oss::Output::Event(OssEvent::Core(event)) => Effect::Core(event),
@@ -110,27 +176,106 @@ impl Server {
         }));
     }
 
+    fn mgs(&mut self, now: Now, input: mgs::Input, out: &mut Vec<Effect>) {
+        let is_checked = self.is_check_due();
+        let Some(Engine::Mgs(machine)) = &mut self.engine else { return };
+        let mut outputs = Vec::new();
+        machine.handle(now, input, &mut outputs);
+        if is_checked {
+            machine.check();
+        }
+        out.extend(outputs.into_iter().map(|output| match output {
+            mgs::Output::Send(frame) => Effect::Send(frame),
+            mgs::Output::Event(MgsEvent::Core(event)) => Effect::Core(event),
+            mgs::Output::Event(event) => Effect::Note(format!("{event:?}")),
+        }));
+    }
+
+    pub fn set_recovery_hard(&mut self, limit: Duration) {
+        if let Some(Engine::Mdt(mds)) = &mut self.engine {
+            mds.set_recovery_hard(limit);
+        }
+        self.settle();
+    }
+
+    /// A window that is longer already stays.
+    pub fn extend_recovery_window(&mut self, window: Duration) {
+        if let Some(Engine::Mdt(mds)) = &mut self.engine
+            && mds.core().options().recovery_window < window
+        {
+            mds.set_recovery_window(window);
+        }
+        self.settle();
+    }
+
+    /// What the process has to do with the management server.
+    fn mgc(&mut self, now: Now, input: mgc::Input, out: &mut Vec<Effect>) {
+        let mut outputs = Vec::new();
+        self.mgc.handle(now, input, &mut outputs);
+        for output in outputs {
+            match output {
+                mgc::Output::Send(frame) => out.push(Effect::Send(frame)),
+                mgc::Output::Lapsed(lives) => {
+                    for life in lives {
+                        out.push(Effect::Note(format!("{life:?} has no lease")));
+                        self.mds(now, mds::Input::Lapsed(life), out);
+                        self.oss(now, oss::Input::Lapsed(life), out);
+                    }
+                }
+                mgc::Output::Started(target, epoch) => {
+                    self.mds(now, mds::Input::TargetStarted(target, epoch), out);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn unheard(&self, now: Now) -> Option<Vec<Life>> {
+        match &self.engine {
+            Some(Engine::Mdt(mds)) if mds.core().is_recovering() => Some(mds.core().unheard(now.time)),
+            Some(Engine::Ost(oss)) if oss.core().is_recovering() => Some(oss.core().unheard(now.time)),
+            _ => None,
+        }
+    }
+
+    /// As the process of a server does while a target recovers.
+    fn ask_lapsed(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.ask_at > now.time || !self.asks {
+            return;
+        }
+        self.ask_at = now.time.after(ASK_INTERVAL);
+        if let Some(unheard) = self.unheard(now) {
+            self.mgc(now, mgc::Input::AskLapsed(unheard), out);
+        }
+    }
+
     pub fn on_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<Effect>) {
         match self.id.kind {
+            _ if frame.dst != Endpoint::Target(self.id) => self.mgc(now, mgc::Input::Frame(frame), out),
+            TargetKind::Mgt => self.mgs(now, mgs::Input::Frame(frame), out),
             TargetKind::Mdt => self.mds(now, mds::Input::Frame(frame), out),
-            _ => self.oss(now, oss::Input::Frame(frame), out),
+            TargetKind::Ost => self.oss(now, oss::Input::Frame(frame), out),
         }
         self.settle();
     }
 
     pub fn on_tick(&mut self, now: Now, out: &mut Vec<Effect>) {
         match self.id.kind {
+            TargetKind::Mgt => self.mgs(now, mgs::Input::Tick, out),
             TargetKind::Mdt => self.mds(now, mds::Input::Tick, out),
-            _ => self.oss(now, oss::Input::Tick, out),
+            TargetKind::Ost => self.oss(now, oss::Input::Tick, out),
         }
+        self.mgc(now, mgc::Input::Tick, out);
+        self.ask_lapsed(now, out);
         self.settle();
     }
 
     /// Somebody at the controls wants this client gone.
     pub fn evict(&mut self, now: Now, client: ClientId, out: &mut Vec<Effect>) {
         match self.id.kind {
+            TargetKind::Mgt => self.mgs(now, mgs::Input::Evict(client), out),
             TargetKind::Mdt => self.mds(now, mds::Input::Evict(client), out),
-            _ => self.oss(now, oss::Input::Evict(client), out),
+            TargetKind::Ost => self.oss(now, oss::Input::Evict(client), out),
         }
         self.settle();
     }
@@ -159,18 +304,25 @@ impl Server {
 
     fn durable(&mut self, now: Now, out: &mut Vec<Effect>) {
         match self.id.kind {
+            TargetKind::Mgt => self.mgs(now, mgs::Input::Durable, out),
             TargetKind::Mdt => self.mds(now, mds::Input::Durable, out),
-            _ => self.oss(now, oss::Input::Durable, out),
+            TargetKind::Ost => self.oss(now, oss::Input::Durable, out),
         }
         self.settle();
     }
 
     fn settle(&mut self) {
-        self.deadline = match &self.engine {
-            Some(Engine::Mdt(machine)) => machine.next_deadline(),
-            Some(Engine::Ost(machine)) => machine.next_deadline(),
-            None => None,
+        let (engine, is_recovering) = match &self.engine {
+            Some(Engine::Mgs(machine)) => (machine.next_deadline(), false),
+            Some(Engine::Mdt(machine)) => (machine.next_deadline(), machine.core().is_recovering()),
+            Some(Engine::Ost(machine)) => (machine.next_deadline(), machine.core().is_recovering()),
+            None => {
+                self.deadline = None;
+                return;
+            }
         };
+        let ask = (is_recovering && self.asks).then_some(self.ask_at);
+        self.deadline = [engine, ask, self.mgc.next_deadline()].into_iter().flatten().min();
     }
 
     pub fn wants_sync(&self) -> bool {

@@ -19,6 +19,12 @@ pub struct Record {
 }
 
 impl Record {
+    pub fn mix(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            self.digest = (self.digest ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        }
+    }
+
     pub fn trace(&mut self, line: String, count_max: usize) {
         if self.trace.len() >= count_max {
             self.trace.pop_front();
@@ -81,7 +87,7 @@ pub struct Report {
 pub fn sweep(
     from: u64,
     to: u64,
-    options: &Options,
+    run: &(dyn Fn(u64) -> Outcome + Sync),
     thread_count: usize,
     failure_count_max: usize,
     on_failure: &(dyn Fn(u64, &Violation) + Sync),
@@ -98,7 +104,7 @@ pub fn sweep(
                     if seed >= to || failed.load(Ordering::Relaxed) >= failure_count_max as u64 {
                         return;
                     }
-                    let outcome = crate::run(seed, options);
+                    let outcome = run(seed);
                     if let Some(violation) = &outcome.violation {
                         on_failure(seed, violation);
                         failed.fetch_add(1, Ordering::Relaxed);
@@ -172,6 +178,7 @@ pub const EXPECTED: &[&str] = &[
     "replayed",
     "eviction",
     "evicted by an operator",
+    "lease ended",
     "notification",
     "rest",
     "storm",

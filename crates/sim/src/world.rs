@@ -7,7 +7,7 @@ mod network;
 
 use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
 use crate::mount::{Kernel, Port, Task};
-use crate::servers::{Effect, Engine, FSNAME, Server};
+use crate::servers::{Effect, Engine, FSNAME, Server, new_mgc};
 use crate::sweep::Shared;
 use crate::workload::{self, Workload};
 use crate::{Options, Violation};
@@ -15,12 +15,13 @@ use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Pool, Rng, TargetConfig, TargetId,
     TargetKind, Time, WallTime,
 };
+use client::mgc::{self, Mgc};
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use target::CoreEvent;
-use wire::Frame;
+use wire::{Frame, Life};
 
 /// A round that takes longer has got stuck: two recovery windows, and evictions in between.
 const ROUND_MAX: Duration = Duration::from_secs(900);
@@ -33,6 +34,9 @@ const SLOWNESS: u64 = 16;
 /// Between two beginnings, in times that a frame is on its way at most.
 const STORM_DELAYS_MAX: u64 = 4;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
+
+/// In the name of a client's machine as a caller of the management server.
+const MGC_MARK: u128 = 1 << 120;
 
 /// Something that happens later.
 #[derive(Debug)]
@@ -62,12 +66,21 @@ pub struct Mount {
     /// Which mount of this seat it is; notifications of an older one are void.
     generation: u64,
     pub machine: Client,
+    /// Keeps its lease.
+    mgc: Mgc,
     pub port: Port,
     deadline: Option<Time>,
     tasks: Vec<Running>,
     /// It was evicted, or died: what it did may be lost.
     pub is_doubtful: bool,
     pub is_drained: bool,
+}
+
+impl Mount {
+    fn note_deadline(&mut self) {
+        let deadlines = [self.machine.next_deadline(), self.mgc.next_deadline()];
+        self.deadline = deadlines.into_iter().flatten().min();
+    }
 }
 
 struct Running {
@@ -150,7 +163,8 @@ impl World {
         };
         let delay_ns_max = [50_000, 500_000, 5_000_000][rng.below(3) as usize];
         let slow = if rng.one_in(2) { rng.pick(&ids).copied().map(Endpoint::Target) } else { None };
-        let servers = ids.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
+        let all = [&[TargetId::MGT], ids.as_slice()].concat();
+        let servers = all.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
         let mut world = World {
             rng,
             now: Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) },
@@ -178,7 +192,7 @@ impl World {
             round: Vec::new(),
             next_client: 1,
         };
-        for id in ids {
+        for id in all {
             world.start(id);
         }
         for _ in 0..options.client_count {
@@ -232,10 +246,7 @@ impl World {
     }
 
     fn digest(&self, numbers: &[u64]) {
-        let mut shared = self.shared.borrow_mut();
-        for number in numbers {
-            shared.digest = (shared.digest ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        }
+        self.shared.borrow_mut().mix(numbers);
     }
 
     fn new_mount(&mut self) -> Mount {
@@ -258,6 +269,7 @@ impl World {
             id,
             generation: self.next_client as u64,
             machine,
+            mgc: new_mgc(ClientId(id.0 | MGC_MARK)),
             port,
             deadline: None,
             tasks: Vec::new(),
@@ -265,12 +277,23 @@ impl World {
             is_drained: false,
         };
         let mut out = Vec::new();
+        mount.machine.handle(self.now, Input::Lease(self.now.time), &mut out);
         mount.machine.handle(self.now, Input::Config(self.config.clone()), &mut out);
-        mount.deadline = mount.machine.next_deadline();
-        let seat = self.mounts.len();
+        let mut from_mgc = Vec::new();
+        mount.mgc.handle(
+            self.now,
+            mgc::Input::Keep(vec![Life { client: id, incarnation: 1 }]),
+            &mut from_mgc,
+        );
+        mount.note_deadline();
         for output in out {
             if let Output::Send(frame) = output {
-                self.post_frame(frame, seat);
+                self.post_frame(frame);
+            }
+        }
+        for output in from_mgc {
+            if let mgc::Output::Send(frame) = output {
+                self.post_frame(frame);
             }
         }
         mount

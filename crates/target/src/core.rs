@@ -15,9 +15,9 @@ use recovery::{Awaited, Recovery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
-use wire::{Callback, Frame, FrameKind, Reply, Request};
+use wire::{Callback, Frame, FrameKind, Life, Reply, Request};
 
-pub use recovery::RecoveryReport;
+pub use recovery::{Missing, RecoveryReport};
 
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
@@ -119,6 +119,13 @@ pub enum EvictReason {
     Silent,
     /// Its process is known to have ended.
     Departed,
+    /// In a recovery: its lease has ended, and the target has not heard it either.
+    Lapsed,
+}
+
+fn is_unheard(client: ClientId, export: &Export, now: Time) -> bool {
+    let is_mount = matches!(client.endpoint(), Endpoint::Client(_));
+    is_mount && export.awaited.is_some() && now.since(export.last_contact) >= limits::LEASE
 }
 
 /// What the target knows of one client.
@@ -208,6 +215,7 @@ pub struct Core<M: MetaStore> {
     open_at: Transno,
     is_open: bool,
     recovery: Option<Recovery>,
+    recovery_hard: Duration,
     last_recovery: RecoveryReport,
     next_serial: u64,
     exports: BTreeMap<ClientId, Export>,
@@ -262,6 +270,7 @@ impl<M: MetaStore> Core<M> {
             open_at: Transno::ZERO,
             is_open: false,
             recovery: None,
+            recovery_hard: limits::RECOVERY_HARD,
             last_recovery: RecoveryReport::default(),
             next_serial: state.next_serial,
             held_frames: VecDeque::new(),
@@ -458,6 +467,41 @@ impl<M: MetaStore> Core<M> {
         if self.exports.get(&client).is_some_and(is_meant) {
             self.drop_client(client, EvictReason::Departed, out);
             self.count_evicted();
+        }
+        self.settle(out);
+    }
+
+    /// Clients that a recovery waits for and that have not been heard for the time of a lease: if that has ended too, they are gone.
+    /// (Other targets have no lease. They come back.)
+    pub fn unheard(&self, now: Time) -> Vec<Life> {
+        let awaited = self.exports.iter().filter(|(client, export)| is_unheard(**client, export, now));
+        awaited.map(|(client, export)| Life { client: *client, incarnation: export.incarnation }).collect()
+    }
+
+    /// The management server has found that this client has no lease. In a recovery it is not waited for any longer, unless it was
+    /// heard meanwhile.
+    pub fn on_lapsed(&mut self, now: Now, life: Life, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        if self.is_lapsed(now.time, life) {
+            self.drop_client(life.client, EvictReason::Lapsed, out);
+            self.count_evicted();
+        }
+        self.settle(out);
+    }
+
+    /// Whether `on_lapsed` would give it up.
+    pub fn is_lapsed(&self, now: Time, life: Life) -> bool {
+        let export = self.exports.get(&life.client);
+        export.is_some_and(|export| {
+            export.incarnation <= life.incarnation && is_unheard(life.client, export, now)
+        })
+    }
+
+    /// Another target has given up this incarnation of a client: nothing that it sends is to be executed here any more.
+    pub fn fence(&mut self, now: Now, life: Life, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        if self.exports.get(&life.client).is_some_and(|export| export.incarnation <= life.incarnation) {
+            self.drop_client(life.client, EvictReason::Asked, out);
         }
         self.settle(out);
     }

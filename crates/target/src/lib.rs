@@ -10,5 +10,7 @@ pub mod core;
 pub mod grants;
 
 pub use crate::cancels::CancelQueue;
-pub use crate::core::{Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, RecoveryReport, Token, Work};
+pub use crate::core::{
+    Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Missing, RecoveryReport, Token, Work,
+};
 pub use crate::grants::Grants;

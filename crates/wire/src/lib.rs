@@ -19,7 +19,7 @@ pub use frame::{Frame, FrameKind, WireError, flags};
 pub use hint::{ComponentHint, LayoutHint};
 pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
 pub use mdt::{MdtReply, MdtRequest};
-pub use mgs::{MgsReply, MgsRequest, PoolChange};
+pub use mgs::{Life, MgsReply, MgsRequest, PoolChange};
 pub use ost::{OstReply, OstRequest};
 pub use peer::{PeerReply, PeerRequest};
 pub use session::{ConnectReply, ConnectRequest};
@@ -78,6 +78,8 @@ pub enum Callback {
     ConfigChanged { version: u64 } = 2,
     /// The session has ended on the server's side; whatever the client held is gone.
     Evicted { session: u64 } = 3,
+    /// From the MGS: this target has started, so whoever knows an earlier incarnation connects now (imperative recovery).
+    TargetStarted { fsname: String, target: base::TargetId, epoch: base::Epoch } = 4,
 }
 
 macro_rules! body {

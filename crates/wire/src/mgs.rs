@@ -1,6 +1,6 @@
 //! Requests to the management server.
 
-use base::{ClusterConfig, PoolName, TargetConfig};
+use base::{ClientId, ClusterConfig, Epoch, PoolName, TargetConfig, TargetId};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -18,6 +18,19 @@ pub enum MgsRequest {
     ListFilesystems = 4,
     /// `lctl pool_*`. -> Config
     ChangePool { fsname: String, name: PoolName, change: PoolChange } = 5,
+    /// From a process with mounts, each second: these live. -> Done
+    Renew { clients: Vec<Life> } = 6,
+    /// From the process of a target that recovers: which of these have no lease. -> Lapsed
+    AskLapsed { clients: Vec<Life> } = 7,
+    /// A target has started, as this incarnation: the MGS tells everybody of the file system at once (imperative recovery). -> Done
+    Started { fsname: String, target: TargetId, epoch: Epoch } = 8,
+}
+
+/// One incarnation of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
+pub struct Life {
+    pub client: ClientId,
+    pub incarnation: u64,
 }
 
 /// OSTs by index.
@@ -38,4 +51,5 @@ pub enum PoolChange {
 pub enum MgsReply {
     Config(ClusterConfig) = 1,
     Filesystems(Vec<String>) = 2,
+    Lapsed(Vec<Life>) = 3,
 }

@@ -2,6 +2,7 @@
 
 use crate::lock::LockGrant;
 use crate::mdt::Statfs;
+use crate::mgs::Life;
 use base::{Advice, Extent, Fid, LockId, ObjectId, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -59,6 +60,8 @@ pub enum OstRequest {
     ListObjects { after: Option<ObjectId> } = 9,
     /// At most `limits::ADVICE_BYTES_MAX` of it. -> Done
     Advise { object: ObjectId, extent: Extent, advice: Advice } = 10,
+    /// From an MDT that gives this client up: nothing that it has sent is executed from here on. Answered when that is durable. -> Done
+    Fence(Life) = 11,
 }
 
 impl OstRequest {

@@ -4,6 +4,7 @@ mod closes;
 mod coherence;
 mod ends;
 mod kernel;
+mod leases;
 mod listing;
 mod on_mdt;
 mod pages;

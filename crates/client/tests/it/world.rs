@@ -258,6 +258,22 @@ impl World {
         self.run();
     }
 
+    /// All servers hear from the management server that this mount has no lease.
+    pub fn lapse(&mut self, mount: usize) {
+        let life = wire::Life { client: self.mounts[mount].id, incarnation: 1 };
+        for index in 0..self.mdts.len() {
+            self.mdt_input(index, mds::Input::Lapsed(life));
+        }
+        for index in 0..self.osts.len() {
+            self.ost_input(index, oss::Input::Lapsed(life));
+        }
+        self.run();
+    }
+
+    pub fn is_recovering(&self, mdt: usize) -> bool {
+        self.mdts[mdt].machine.as_ref().is_some_and(|mds| mds.core().is_recovering())
+    }
+
     /// An OST throws a mount out.
     pub fn evict_from_ost(&mut self, mount: usize, ost: u16) {
         self.ost_input(usize::from(ost), oss::Input::Evict(self.mounts[mount].id));

@@ -437,8 +437,8 @@ impl<M: MetaStore> Mds<M> {
             | Call::PeekDirectory { op, .. } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
-            Call::Destroy { .. } | Call::List { .. } | Call::Tell => {
-                assert!(target.kind == TargetKind::Mdt, "destroys are answered elsewhere");
+            Call::Destroy { .. } | Call::List { .. } | Call::Fence { .. } | Call::Tell => {
+                assert!(target.kind == TargetKind::Mdt, "OSTs are answered elsewhere");
             }
         }
     }

@@ -94,9 +94,10 @@ impl<M: MetaStore> Mds<M> {
                 self.reply(now, token, Ok(Reply::Done));
                 Ok(())
             }
-            OstRequest::Destroy { .. } | OstRequest::Statfs | OstRequest::ListObjects { .. } => {
-                Err(Status::NotSupportedCall)
-            }
+            OstRequest::Destroy { .. }
+            | OstRequest::Statfs
+            | OstRequest::ListObjects { .. }
+            | OstRequest::Fence(_) => Err(Status::NotSupportedCall),
         };
         if let Err(status) = done {
             self.reply(now, token, Err(status));

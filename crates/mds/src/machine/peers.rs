@@ -12,7 +12,7 @@ use rpc::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket
 use std::collections::{BTreeMap, VecDeque};
 use store::{Batch, MetaStore};
 use wire::peer::{FlockWaitId, OperationId};
-use wire::{Frame, OstRequest, Request};
+use wire::{Frame, Life, OstRequest, Request};
 
 /// Rows of one destroy RPC, and RPCs to one OST at a time.
 const DESTROY_ROWS_MAX: usize = 128;
@@ -65,6 +65,11 @@ pub(super) enum Call {
     /// Who waits for whom, to find deadlocks.
     FlockWaits {
         wait: FlockWaitId,
+    },
+    /// A client that is given up.
+    Fence {
+        life: Life,
+        ost: u16,
     },
     /// Nobody waits for the answer.
     Tell,
@@ -217,7 +222,7 @@ impl<M: MetaStore> Mds<M> {
         Ok(())
     }
 
-    fn with_import(
+    pub(super) fn with_import(
         &mut self,
         now: Now,
         target: TargetId,
@@ -255,10 +260,6 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn on_peer_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<Output>) {
         let Endpoint::Target(target) = frame.src else { return };
         self.with_import(now, target, out, |import, now, outputs| import.on_frame(now, frame, outputs));
-    }
-
-    pub(super) fn on_connection_lost(&mut self, now: Now, target: TargetId, out: &mut Vec<Output>) {
-        self.with_import(now, target, out, |import, now, outputs| import.on_connection_lost(now, outputs));
     }
 
     pub(super) fn tick_peers(&mut self, now: Now, out: &mut Vec<Output>) {
@@ -311,6 +312,7 @@ impl<M: MetaStore> Mds<M> {
         match call {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
             Call::List { ost } => self.on_listed(now, ost, result, out),
+            Call::Fence { life, ost } => self.on_fenced(now, life, ost, result.map(drop)),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }
     }

@@ -107,6 +107,17 @@ fn a_holder_that_does_not_answer_is_evicted_and_its_bytes_stay_protected() {
 }
 
 #[test]
+fn no_client_has_another_one_given_up() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let lock = world.lock_and_write(a, object(1), 0, b"mine");
+    let fence = OstRequest::Fence(wire::Life { client: a, incarnation: 1 });
+    let ticket = world.submit_ost(b, fence, Kind::Plain);
+    assert_eq!(world.result(b, ticket).map(|result| result.err()), Some(Some(Status::NotPermitted)));
+    assert!(world.write(a, object(1), 0, b"still", lock).is_ok());
+}
+
+#[test]
 fn an_object_destroyed_while_somebody_waits_for_it_is_gone_for_him() {
     let mut world = World::new();
     let (a, b, mdt) = (world.client(1), world.client(2), world.client(3));

@@ -10,14 +10,14 @@ fn claim_it(dir: &Path) -> Claim {
 fn the_next_mount_is_the_same_client_with_a_higher_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     let first = claim_it(dir.path());
-    assert_eq!(departed_in(dir.path()), []);
+    assert_eq!(known_in(dir.path(), false), []);
     let died = first.identity;
     drop(first);
-    assert_eq!(departed_in(dir.path()), [died]);
+    assert_eq!(known_in(dir.path(), false), [died]);
     let second = claim_it(dir.path());
     assert_eq!(second.identity.client, died.client);
     assert_eq!(second.identity.incarnation, died.incarnation + 1);
-    assert_eq!(departed_in(dir.path()), []);
+    assert_eq!(known_in(dir.path(), false), []);
 }
 
 #[test]
@@ -26,9 +26,9 @@ fn two_mounts_that_live_are_two_clients() {
     let (first, second) = (claim_it(dir.path()), claim_it(dir.path()));
     assert_ne!(first.identity.client, second.identity.client);
     drop(first);
-    assert_eq!(departed_in(dir.path()).len(), 1);
+    assert_eq!(known_in(dir.path(), false).len(), 1);
     drop(second);
-    assert_eq!(departed_in(dir.path()).len(), 2);
+    assert_eq!(known_in(dir.path(), false).len(), 2);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_given_identity_is_kept() {
     let claim = claim_in(dir.path(), Path::new("/mnt"), "h@tcp:/fs", Some(given)).unwrap();
     assert_eq!(claim.identity, given);
     drop(claim);
-    assert_eq!(departed_in(dir.path()), [given]);
+    assert_eq!(known_in(dir.path(), false), [given]);
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn a_copy_and_a_damaged_file_name_nobody() {
     let original = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     fs::copy(&original, dir.path().join("copy")).unwrap();
     fs::write(dir.path().join("garbage"), b"\xff\xff 1:2:3").unwrap();
-    assert_eq!(departed_in(dir.path()), []);
+    assert_eq!(known_in(dir.path(), false), []);
     let known = living.identity;
     drop(living);
-    assert_eq!(departed_in(dir.path()), [known]);
+    assert_eq!(known_in(dir.path(), false), [known]);
     fs::write(&original, "damaged").unwrap();
     assert_ne!(claim_it(dir.path()).identity.client, known.client);
 }

@@ -64,7 +64,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("ldlm.namespaces.*.contended_locks", "a lock is never refused for contention"),
     ("ldlm.namespaces.*.early_lock_cancel", NO_CHOICE),
     ("ldlm.namespaces.*.lock_cache_policy", "the lock that was unused for longest goes first"),
-    ("{mdt,obdfilter}.*.recovery_time_hard", "there is one window; see recovery_time_soft"),
     ("mdt.*.identity_upcall", NO_UPCALL),
     ("mdt.*.identity_expire", NO_UPCALL),
     ("mdt.*.identity_flush", NO_UPCALL),
@@ -82,7 +81,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("obdfilter.*.tot_pending", NO_GRANT),
     ("osd-*.*.read_cache_enable", "data lie in the kernel's page cache"),
     ("osd-*.*.writethrough_cache_enable", "data lie in the kernel's page cache"),
-    ("osd-*.*.brw_stats", "see obdfilter.*.brw_stats"),
 ];
 
 /// The first one that the pattern may mean.

@@ -24,6 +24,9 @@ pub static MGS: Class<MgsOwner> = Class {
         read_only("num_exports", "Processes with a session on the management server.", |owner| {
             Some(owner.with(|mgs| mgs.core().clients().count().to_string()))
         }),
+        read_only("num_leases", "Mounts that have said within the last seconds that they live.", |owner| {
+            Some(owner.with(|mgs| mgs.lease_count(net::clock::now().time).to_string()))
+        }),
     ],
 };
 

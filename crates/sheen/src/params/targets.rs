@@ -79,6 +79,15 @@ pub static MDT: Class<Mdt> = Class {
                 mdt.owner.submit(mds::Input::Tick);
             })),
         },
+        Param {
+            name: "recovery_time_hard",
+            doc: "How long the recovery of an MDT takes at most, seconds: who is back and not done by then is given up too.",
+            read: |mdt| Some(mdt.owner.with(|mds| mds.core().recovery_hard().as_secs().to_string())),
+            write: Some(Write::Number(1..=RECOVERY_SECONDS_MAX, |mdt, seconds| {
+                mdt.owner.with(|mds| mds.set_recovery_hard(Duration::from_secs(seconds)));
+                mdt.owner.submit(mds::Input::Tick);
+            })),
+        },
         read_only("num_exports", "Clients with a session on an MDT.", |mdt| {
             Some(mdt.owner.with(|mds| mds.core().clients().count().to_string()))
         }),
@@ -193,6 +202,15 @@ pub static OST: Class<Ost> = Class {
                 ost.owner.submit(oss::Input::Tick);
             })),
         },
+        Param {
+            name: "recovery_time_hard",
+            doc: "How long the recovery of an OST takes at most, seconds: who is back and not done by then is given up too.",
+            read: |ost| Some(ost.owner.with(|oss| oss.core().recovery_hard().as_secs().to_string())),
+            write: Some(Write::Number(1..=RECOVERY_SECONDS_MAX, |ost, seconds| {
+                ost.owner.with(|oss| oss.set_recovery_hard(Duration::from_secs(seconds)));
+                ost.owner.submit(oss::Input::Tick);
+            })),
+        },
         read_only("tot_granted", "Bytes that clients may keep before the OST has them.", |ost| {
             Some(ost.owner.with(|oss| oss.granted_bytes()).to_string())
         }),
@@ -301,6 +319,17 @@ pub static DISK: Class<Disk> = Class {
             |disk| Some(cache_stats(&disk.rows.cache_use())),
         ),
     ],
+};
+
+pub static OST_DISK: Class<Ost> = Class {
+    path: "osd-local/*",
+    instances: |node| osts(node).into_iter().map(|ost| (format!("osd-local/{}", ost.name), ost)).collect(),
+    params: &[Param {
+        name: "brw_stats",
+        doc: "The same as `obdfilter.*.brw_stats`: each data request is one of the local file system.",
+        read: |ost| Some(ost.owner.with(|oss| brw_stats(oss.stats()))),
+        write: Some(Write::Clear(clear_ost)),
+    }],
 };
 
 /// A server of a tebibyte may give it half of that.

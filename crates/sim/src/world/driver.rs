@@ -34,6 +34,7 @@ impl World {
         }
         for seat in 0..self.mounts.len() {
             if is_due(self.mounts[seat].deadline, now) {
+                self.on_mgc(seat, mgc::Input::Tick);
                 self.on_client(seat, Input::Tick);
                 if is_due(self.mounts[seat].deadline, now) {
                     self.violate(
@@ -131,12 +132,17 @@ impl World {
 
     pub(super) fn on_effect(&mut self, id: TargetId, effect: Effect) {
         match effect {
-            Effect::Send(frame) => self.post_frame(frame, usize::MAX),
+            Effect::Send(frame) => self.post_frame(frame),
             Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
             Effect::Core(event) => {
                 self.trace(|| format!("{id}: {event:?}"));
                 match event {
-                    CoreEvent::Evicted { client, .. } => self.on_evicted(client),
+                    CoreEvent::Evicted { client, why } => {
+                        if why == target::EvictReason::Lapsed {
+                            self.count("lease ended");
+                        }
+                        self.on_evicted(client);
+                    }
                     CoreEvent::Executed { replay: Some(_), .. } => self.count("replayed"),
                     CoreEvent::Executed { .. } => self.count("executed"),
                     CoreEvent::RecoveryEnded { .. } => self.count("recovery"),
@@ -178,12 +184,29 @@ impl World {
                 inputs.push(Input::Call { id, call, caller });
             }
         }
-        self.mounts[seat].deadline = self.mounts[seat].machine.next_deadline();
+        self.mounts[seat].note_deadline();
+    }
+
+    /// The machine of a mount has to do with the management server.
+    pub fn on_mgc(&mut self, seat: usize, input: mgc::Input) {
+        let mut out = Vec::new();
+        self.mounts[seat].mgc.handle(self.now, input, &mut out);
+        for output in out {
+            match output {
+                mgc::Output::Send(frame) => self.post_frame(frame),
+                mgc::Output::Renewed(at) => self.on_client(seat, Input::Lease(at)),
+                mgc::Output::Started(target, epoch) => {
+                    self.on_client(seat, Input::TargetStarted(target, epoch));
+                }
+                _ => {}
+            }
+        }
+        self.mounts[seat].note_deadline();
     }
 
     pub(super) fn on_output(&mut self, seat: usize, output: Output) {
         match output {
-            Output::Send(frame) => self.post_frame(frame, seat),
+            Output::Send(frame) => self.post_frame(frame),
             Output::Reply { id, result } => {
                 self.trace(|| format!("client {seat}: call {id} -> {}", short(&format!("{result:?}"))));
                 self.mounts[seat].port.borrow_mut().on_reply(id, result);

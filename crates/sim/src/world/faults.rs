@@ -138,7 +138,7 @@ impl World {
     pub(super) fn are_osts_up(&self) -> bool {
         self.servers.values().all(|server| match &server.engine {
             Some(Engine::Ost(oss)) => !oss.core().is_recovering(),
-            Some(Engine::Mdt(_)) => true,
+            Some(Engine::Mdt(_) | Engine::Mgs(_)) => true,
             None => false,
         })
     }

@@ -4,7 +4,7 @@ use super::driver::short;
 use super::*;
 
 impl World {
-    pub(super) fn post_frame(&mut self, frame: Frame, _seat: usize) {
+    pub(super) fn post_frame(&mut self, frame: Frame) {
         self.digest(&[self.now.time.0, frame.xid.0, frame.transno.0, frame.body.len() as u64]);
         if self.is_cut(&frame) {
             return self.count("frame cut");
@@ -14,7 +14,7 @@ impl World {
             copies = if self.rng.one_in(2) { 0 } else { 2 };
             self.count(if copies == 0 { "frame lost" } else { "frame copied" });
         }
-        let is_slow = self.slow.is_some_and(|end| end == frame.src || end == frame.dst);
+        let is_slow = self.slow.is_some_and(|end| end == host(frame.src) || end == host(frame.dst));
         for _ in 0..copies {
             let mut delay = 5_000 + self.rng.below(self.delay_ns_max) * if is_slow { SLOWNESS } else { 1 };
             if self.loss_one_in > 0 && self.rng.one_in(100) {
@@ -37,17 +37,26 @@ impl World {
                 }
             }
             Endpoint::Client(id) => {
-                if let Some(seat) = self.mounts.iter().position(|mount| mount.id == id) {
-                    self.on_client(seat, Input::Frame(frame));
+                let host = host(frame.dst).client_id();
+                if let Some(seat) = self.mounts.iter().position(|mount| mount.id == host) {
+                    match id == host {
+                        true => self.on_client(seat, Input::Frame(frame)),
+                        false => self.on_mgc(seat, mgc::Input::Frame(frame)),
+                    }
+                } else if let Some(target) = Server::of_caller(id)
+                    && self.servers.get(&target).is_some_and(|server| server.engine.is_some())
+                {
+                    self.on_server(target, |server, now, _, out| server.on_frame(now, frame, out));
                 }
             }
         }
     }
 
     fn is_cut(&self, frame: &Frame) -> bool {
+        let (src, dst) = (host(frame.src), host(frame.dst));
         let is_between = |cut: &Cut| match *cut {
-            Cut::End(end) => end == frame.src || end == frame.dst,
-            Cut::Link(a, b) => (a, b) == (frame.src, frame.dst) || (b, a) == (frame.src, frame.dst),
+            Cut::End(end) => end == src || end == dst,
+            Cut::Link(a, b) => (a, b) == (src, dst) || (b, a) == (src, dst),
         };
         self.cut.iter().any(is_between)
     }
@@ -68,10 +77,13 @@ impl World {
             (_, false) => (Cut::Link(client, target), "link cut, short"),
             (_, true) => (self.cut_from_open_file().unwrap_or(Cut::Link(client, target)), "link cut, long"),
         };
-        let nanoseconds = if is_long { 100_000_000_000 } else { 0 } + self.rng.below(5_000_000_000);
+        // Who is cut off from all for longer than a lease lasts is not waited for by a target that recovers.
+        let nanoseconds_max = if cut == Cut::End(client) { 1_500_000_000 } else { 5_000_000_000 };
+        let nanoseconds = if is_long { 100_000_000_000 } else { 0 } + self.rng.below(nanoseconds_max);
         self.count(name);
         self.trace(|| format!("{cut:?} for {nanoseconds} ns"));
-        if is_long {
+        // Two cuts together may be one from all that matters.
+        if is_long || !self.cut.is_empty() {
             // Others may wait for what it holds until it is evicted.
             self.is_doubtful = true;
             self.lost_at = self.now.time;
@@ -99,6 +111,17 @@ impl World {
         };
         let mdt = *mdts.iter().find(is_its)?;
         Some((self.mounts[seat].id, mdt))
+    }
+}
+
+/// Whose machine it is that calls the management server.
+fn host(end: Endpoint) -> Endpoint {
+    match end {
+        Endpoint::Client(caller) => match Server::of_caller(caller) {
+            Some(target) => Endpoint::Target(target),
+            None => Endpoint::Client(ClientId(caller.0 & !MGC_MARK)),
+        },
+        target => target,
     }
 }
 

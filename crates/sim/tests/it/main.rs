@@ -1,5 +1,6 @@
 //! The simulation itself: it is repeatable, it passes, and it contains what it says.
 
+use sim::churn::{self, ChurnOptions, Policy};
 use sim::{Options, Weather, sweep};
 
 #[test]
@@ -15,9 +16,24 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn a_few_seeds_hold() {
-    let report = sweep::sweep(0, 40, &Options { steps: 100, ..Options::default() }, 2, 1, &|_, _| {});
+    let options = Options { steps: 100, ..Options::default() };
+    let report = sweep::sweep(0, 40, &|seed| sim::run(seed, &options), 2, 1, &|_, _| {});
     assert_eq!(report.failures, Vec::new());
     assert!(report.counts.get("power failure").is_some_and(|count| *count > 10), "{:?}", report.counts);
+}
+
+#[test]
+fn who_lives_goes_on_though_many_vanish_with_the_mdt() {
+    let options = ChurnOptions { client_count: 40, policy: Policy::Ours, trace_count: 0 };
+    let report = sweep::sweep(0, 10, &|seed| churn::run(seed, &options), 2, 1, &|_, _| {});
+    assert_eq!(report.failures, Vec::new());
+    for must in ["replayed", "client vanished", "power failure", "process killed"] {
+        assert!(report.counts.contains_key(must), "{must}: {:?}", report.counts);
+    }
+    // The same without leases, as Lustre waits.
+    let options = ChurnOptions { policy: Policy::Lustre, ..options };
+    let report = sweep::sweep(0, 3, &|seed| churn::run(seed, &options), 2, 1, &|_, _| {});
+    assert_eq!(report.counts.get("hard timeout"), Some(&3), "{:?}", report.counts);
 }
 
 #[test]
@@ -30,7 +46,8 @@ fn fair_weather_has_no_evictions_and_no_losses() {
         has_full_disks: false,
         has_evictions: false,
     };
-    let report = sweep::sweep(0, 10, &Options { weather, ..Options::default() }, 2, 1, &|_, _| {});
+    let options = Options { weather, ..Options::default() };
+    let report = sweep::sweep(0, 10, &|seed| sim::run(seed, &options), 2, 1, &|_, _| {});
     assert_eq!(report.failures, Vec::new());
     for evil in ["eviction", "frame lost", "power failure", "replayed"] {
         assert_eq!(report.counts.get(evil), None, "{evil}");

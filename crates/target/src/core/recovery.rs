@@ -6,7 +6,7 @@
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Token};
-use base::{ClientId, Duration, Status, Time, Transno, WallTime, Xid, limits};
+use base::{ClientId, Duration, Now, Status, Time, Transno, WallTime, Xid, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, Request};
@@ -16,11 +16,12 @@ use wire::{Frame, Request};
 pub(super) struct Recovery {
     /// Somebody had a session.
     pub is_needed: bool,
+    started: Time,
     /// When the window began.
     since: Time,
     pub deadline: Time,
     /// The window has passed, and who had not come back by then is gone. Those who had, and whose replays waited for
-    /// the absent, have the same time once more.
+    /// the absent, have the same time once more, but not beyond the hard limit.
     is_window_over: bool,
     /// The replay that the owner executes now.
     running: Option<(ClientId, Xid)>,
@@ -50,6 +51,15 @@ pub struct RecoveryReport {
     pub queued_count: usize,
     /// Until the absent are given up; zero when it is over.
     pub time_left: Duration,
+}
+
+/// A client that a recovery waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing<'a> {
+    pub client: ClientId,
+    pub nid: &'a str,
+    /// It is back, and its replays are not all done.
+    pub has_come: bool,
 }
 
 /// What is known of a client that is waited for.
@@ -101,8 +111,9 @@ impl<M: MetaStore> Core<M> {
         };
         self.recovery = Some(Recovery {
             is_needed,
+            started: self.now.time,
             since: self.now.time,
-            deadline: self.now.time.after(self.options.recovery_window),
+            deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard)),
             is_window_over: false,
             running: None,
             drained_at: None,
@@ -114,9 +125,45 @@ impl<M: MetaStore> Core<M> {
     /// An operator changes how long the absent are waited for, also in a recovery that is under way.
     pub fn set_recovery_window(&mut self, window: Duration) {
         self.options.recovery_window = window;
+        self.set_deadline();
+    }
+
+    /// How long a recovery takes at most, whoever has come back.
+    pub fn recovery_hard(&self) -> Duration {
+        self.recovery_hard
+    }
+
+    /// As `set_recovery_window`.
+    pub fn set_recovery_hard(&mut self, limit: Duration) {
+        self.recovery_hard = limit;
+        self.set_deadline();
+    }
+
+    fn set_deadline(&mut self) {
+        let (window, hard) = (self.options.recovery_window, self.recovery_hard);
         if let Some(recovery) = &mut self.recovery {
-            recovery.deadline = recovery.since.after(window);
+            recovery.deadline = recovery.since.after(window).min(recovery.started.after(hard));
         }
+    }
+
+    /// An operator wants no more waiting: who has not said that it is done loses its session. Nothing happens without a recovery.
+    pub fn abort_recovery(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
+        self.now = now;
+        let missing: Vec<ClientId> = self.missing().map(|missing| missing.client).collect();
+        for client in missing {
+            self.drop_client(client, EvictReason::Recovery, out);
+            self.count_evicted();
+        }
+        self.settle(out);
+    }
+
+    /// Clients that the recovery waits for.
+    pub fn missing(&self) -> impl Iterator<Item = Missing<'_>> {
+        let is_needed = self.recovery.as_ref().is_some_and(|recovery| recovery.is_needed);
+        self.exports.iter().filter(move |_| is_needed).filter_map(|(client, export)| {
+            let awaited = export.awaited.as_ref().filter(|awaited| awaited.done.is_none())?;
+            Some(Missing { client: *client, nid: &export.nid, has_come: awaited.is_known() })
+        })
     }
 
     pub fn recovery_report(&self, now: Time) -> RecoveryReport {
@@ -211,8 +258,8 @@ impl<M: MetaStore> Core<M> {
         if let Some(recovery) = &mut self.recovery {
             recovery.is_window_over = true;
             recovery.since = self.now.time;
-            recovery.deadline = self.now.time.after(self.options.recovery_window);
         }
+        self.set_deadline();
         for client in missing {
             self.drop_client(client, EvictReason::Recovery, out);
             self.count_evicted();

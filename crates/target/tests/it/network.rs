@@ -9,7 +9,7 @@ use store::{Batch, MemoryMeta, MetaStore};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput};
 use wire::mdt::Credentials;
 use wire::session::ConnectReply;
-use wire::{Frame, FrameKind, MdtRequest, Reply, Request};
+use wire::{Frame, FrameKind, Life, MdtRequest, Reply, Request};
 
 pub const TARGET: TargetId = TargetId::mdt(0);
 const ROWS: u8 = 1;
@@ -111,6 +111,24 @@ impl Cluster {
         let (now, mut out) = (self.now, Vec::new());
         if let Some(core) = &mut self.core {
             core.on_departed(now, client(caller), incarnation, &mut out);
+        }
+        self.on_core(out);
+    }
+
+    /// The target learns that this incarnation of a caller has no lease.
+    pub fn lapsed(&mut self, caller: usize, incarnation: u64) {
+        let (now, mut out) = (self.now, Vec::new());
+        if let Some(core) = &mut self.core {
+            core.on_lapsed(now, Life { client: client(caller), incarnation }, &mut out);
+        }
+        self.on_core(out);
+    }
+
+    /// An operator wants no more waiting.
+    pub fn abort_recovery(&mut self) {
+        let (now, mut out) = (self.now, Vec::new());
+        if let Some(core) = &mut self.core {
+            core.abort_recovery(now, &mut out);
         }
         self.on_core(out);
     }

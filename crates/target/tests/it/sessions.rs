@@ -137,6 +137,75 @@ fn a_client_that_is_known_to_have_died_is_not_waited_for() {
 }
 
 #[test]
+fn a_client_without_a_lease_is_given_up_when_it_was_not_heard_either() {
+    let mut cluster = Cluster::new(5, 3);
+    for caller in 0..3 {
+        cluster.submit(caller);
+    }
+    cluster.run_for(Duration::from_secs(2));
+    cluster.lapsed(1, 1);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 3, "nobody is given up but in a recovery");
+    cluster.crash();
+    cluster.start();
+    cluster.partitioned.extend([1, 2]);
+    cluster.run_for(Duration::from_millis(2500));
+    cluster.lapsed(1, 1);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 3, "too early");
+    cluster.run_for(Duration::from_secs(1));
+    let core = cluster.core.as_ref().unwrap();
+    assert_eq!(core.unheard(cluster.now.time).len(), 2, "the first one has come back");
+    cluster.lapsed(0, 1);
+    cluster.lapsed(1, 0);
+    cluster.lapsed(1, 1);
+    cluster.run_for(Duration::from_secs(1));
+    let core = cluster.core.as_ref().unwrap();
+    assert!(core.is_recovering(), "the third one may come");
+    assert_eq!(core.clients().count(), 2);
+    cluster.lapsed(2, 1);
+    cluster.run_for(Duration::from_secs(1));
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+    assert_eq!(cluster.callers[0].evictions, 0);
+}
+
+#[test]
+fn an_operator_ends_a_recovery() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.submit(0);
+    cluster.submit(1);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.abort_recovery();
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 2, "there is none to end");
+    cluster.crash();
+    cluster.start();
+    cluster.partitioned.insert(1);
+    cluster.run_for(Duration::from_secs(3));
+    let missing = |cluster: &Cluster| cluster.core.as_ref().unwrap().missing().count();
+    assert_eq!(missing(&cluster), 1);
+    cluster.abort_recovery();
+    cluster.run_for(Duration::from_secs(1));
+    let core = cluster.core.as_ref().unwrap();
+    assert!(!core.is_recovering());
+    assert_eq!((core.clients().count(), missing(&cluster)), (1, 0));
+    assert_eq!(cluster.callers[0].evictions, 0);
+}
+
+#[test]
+fn no_recovery_is_longer_than_its_hard_limit() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.submit(0);
+    cluster.submit(1);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.crash();
+    cluster.start();
+    cluster.core.as_mut().unwrap().set_recovery_hard(Duration::from_secs(20));
+    cluster.partitioned.insert(1);
+    cluster.run_for(Duration::from_secs(19));
+    assert!(cluster.core.as_ref().unwrap().is_recovering());
+    cluster.run_for(Duration::from_secs(2));
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+}
+
+#[test]
 fn an_evicted_client_learns_it_by_its_next_request() {
     let mut cluster = Cluster::new(2, 1);
     cluster.submit(0);

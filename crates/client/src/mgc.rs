@@ -1,14 +1,19 @@
-//! The process's session with the management server: registers targets, follows the configuration, changes
-//! it. A machine like the others; the process performs its outputs.
+//! The session of a process with the management server: registers targets, follows the configuration and changes it, keeps the leases
+//! of its mounts, and asks whose leases have ended. A machine like the others; the process performs its outputs.
 
-use base::{ClientId, ClusterConfig, Duration, Machine, Now, Status, TargetConfig, TargetId, Time};
+use base::limits::LEASE_RENEWAL;
+use base::{ClientId, ClusterConfig, Duration, Epoch, Machine, Now, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
 use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::BTreeMap;
-use wire::{Callback, Frame, MgsReply, MgsRequest, Reply, Request};
+use wire::{Callback, Frame, Life, MgsReply, MgsRequest, Reply, Request};
 
 /// A request that failed is sent again after this time.
 const RETRY: Duration = Duration::from_millis(250);
+/// Renewals without an answer at a time: each counts from when it was sent, so a new one is worth more than an old one that is sent again.
+const RENEWALS_MAX: usize = 3;
+/// Clients in one question.
+const LIVES_PER_REQUEST_MAX: usize = 16_384;
 
 pub enum Input {
     /// Register and fetch.
@@ -19,6 +24,12 @@ pub enum Input {
         id: u64,
         request: MgsRequest,
     },
+    /// The clients of this process, whose leases are renewed from now on.
+    Keep(Vec<Life>),
+    /// A target of this process serves, as this incarnation.
+    Announce(TargetId, Epoch),
+    /// Which of these have no lease? Nothing is asked while a question is under way.
+    AskLapsed(Vec<Life>),
     /// The transport lost its connection to the management server.
     ConnectionLost,
     Disconnect,
@@ -43,6 +54,12 @@ pub enum Output {
         id: u64,
         result: Result<u64, Status>,
     },
+    /// The leases of the clients of this process hold, counted from here.
+    Renewed(Time),
+    /// These clients have no lease.
+    Lapsed(Vec<Life>),
+    /// A target of the file system has started, as this incarnation.
+    Started(TargetId, Epoch),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +67,12 @@ enum Asked {
     Register(TargetConfig),
     Config,
     Change { id: u64 },
+    Renew { at: Time },
+    Lapsed,
+    Announce(TargetId, Epoch),
 }
 
-pub struct ConfigClient {
+pub struct Mgc {
     import: Import,
     fsname: String,
     registrations: Vec<TargetConfig>,
@@ -60,12 +80,15 @@ pub struct ConfigClient {
     /// What is asked again when its time comes.
     again: Vec<(Time, Asked)>,
     version: u64,
+    /// Clients of this process.
+    lives: Vec<Life>,
+    renew_at: Time,
     from_import: Vec<ImportOutput>,
 }
 
-impl ConfigClient {
+impl Mgc {
     /// `registrations`: the targets of this process.
-    pub fn new(client: ClientId, fsname: &str, nid: &str, registrations: Vec<TargetConfig>) -> ConfigClient {
+    pub fn new(client: ClientId, fsname: &str, nid: &str, registrations: Vec<TargetConfig>) -> Mgc {
         let options = ImportOptions {
             client,
             incarnation: 1,
@@ -74,13 +97,15 @@ impl ConfigClient {
             target: TargetId::MGT,
             target_uuid: 0,
         };
-        ConfigClient {
+        Mgc {
             import: Import::new(options),
             fsname: fsname.to_owned(),
             registrations,
             asked: BTreeMap::new(),
             again: Vec::new(),
             version: 0,
+            lives: Vec::new(),
+            renew_at: Time::ZERO,
             from_import: Vec::new(),
         }
     }
@@ -92,11 +117,38 @@ impl ConfigClient {
                 (MgsRequest::Register { fsname, target: target.clone() }, Kind::Modifying)
             }
             Asked::Config => (MgsRequest::GetConfig { fsname, known_version: self.version }, Kind::Plain),
-            Asked::Change { .. } => return,
+            Asked::Renew { .. } => (MgsRequest::Renew { clients: self.lives.clone() }, Kind::Plain),
+            Asked::Announce(target, epoch) => {
+                (MgsRequest::Started { fsname, target: *target, epoch: *epoch }, Kind::Plain)
+            }
+            Asked::Change { .. } | Asked::Lapsed => return,
         };
+        self.submit(now, request, kind, asked);
+    }
+
+    fn submit(&mut self, now: Now, request: MgsRequest, kind: Kind, asked: Asked) {
         let ticket =
             self.import.submit(now, Request::Mgs(request), Bytes::new(), kind, 0, &mut self.from_import);
         self.asked.insert(ticket, asked);
+    }
+
+    fn renew(&mut self, now: Now) {
+        if self.lives.is_empty() {
+            return;
+        }
+        self.renew_at = now.time.after(LEASE_RENEWAL);
+        let under_way = self.asked.values().filter(|asked| matches!(asked, Asked::Renew { .. })).count();
+        if under_way < RENEWALS_MAX {
+            self.ask(now, Asked::Renew { at: now.time });
+        }
+    }
+
+    fn ask_lapsed(&mut self, now: Now, mut clients: Vec<Life>) {
+        let is_under_way = self.asked.values().any(|asked| *asked == Asked::Lapsed);
+        if !is_under_way && !clients.is_empty() {
+            clients.truncate(LIVES_PER_REQUEST_MAX);
+            self.submit(now, MgsRequest::AskLapsed { clients }, Kind::Plain, Asked::Lapsed);
+        }
     }
 
     fn on_completed(&mut self, now: Now, asked: Asked, result: Result<Reply, Status>, out: &mut Vec<Output>) {
@@ -113,6 +165,25 @@ impl ConfigClient {
                     _ => self.ask(now, Asked::Config),
                 }
             }
+            (Asked::Renew { at }, Ok(Reply::Done)) => {
+                out.push(Output::Renewed(at));
+                if now.time >= at.after(LEASE_RENEWAL) {
+                    // It waited for a session: the lease would be over soon.
+                    self.renew(now);
+                }
+            }
+            (Asked::Lapsed, Ok(Reply::Mgs(MgsReply::Lapsed(lives)))) => {
+                if !lives.is_empty() {
+                    out.push(Output::Lapsed(lives));
+                }
+            }
+            // Asked again by themselves.
+            (Asked::Renew { .. } | Asked::Lapsed, _) => {}
+            // The MGS was restarted: others may wait for it to tell them.
+            (asked @ Asked::Announce(..), Err(Status::Evicted)) => {
+                self.again.push((now.time.after(RETRY), asked));
+            }
+            (Asked::Announce(..), _) => {}
             (Asked::Register(target), Err(status)) if is_final(status) => {
                 out.push(Output::Refused { target: target.id, status });
             }
@@ -149,6 +220,11 @@ impl ConfigClient {
                     }
                     // The long poll that is under way answers with the newer configuration.
                     ImportOutput::Callback(Callback::ConfigChanged { .. }) => {}
+                    ImportOutput::Callback(Callback::TargetStarted { fsname, target, epoch })
+                        if fsname == self.fsname =>
+                    {
+                        out.push(Output::Started(target, epoch));
+                    }
                     // It may have lost what it had answered: say everything again. Requests under way fail and are
                     // asked again by themselves.
                     ImportOutput::Evicted => {
@@ -169,7 +245,7 @@ fn is_final(status: Status) -> bool {
     matches!(status, Status::Exists | Status::WrongTarget | Status::Invalid | Status::VersionMismatch)
 }
 
-impl Machine for ConfigClient {
+impl Machine for Mgc {
     type Input = Input;
     type Output = Output;
 
@@ -182,15 +258,18 @@ impl Machine for ConfigClient {
                 self.ask(now, Asked::Config);
             }
             Input::Frame(frame) => self.import.on_frame(now, frame, &mut self.from_import),
-            Input::Change { id, request } => {
-                let (request, kind) = (Request::Mgs(request), Kind::Modifying);
-                let ticket = self.import.submit(now, request, Bytes::new(), kind, 0, &mut self.from_import);
-                self.asked.insert(ticket, Asked::Change { id });
+            Input::Change { id, request } => self.submit(now, request, Kind::Modifying, Asked::Change { id }),
+            Input::Keep(lives) => {
+                self.lives = lives;
+                self.renew(now);
             }
+            Input::Announce(target, epoch) => self.ask(now, Asked::Announce(target, epoch)),
+            Input::AskLapsed(clients) => self.ask_lapsed(now, clients),
             Input::ConnectionLost => self.import.on_connection_lost(now, &mut self.from_import),
             Input::Disconnect => {
                 self.again.clear();
                 self.asked.clear();
+                self.lives.clear();
                 self.import.disconnect(now, &mut self.from_import);
             }
             Input::Tick => {
@@ -201,6 +280,9 @@ impl Machine for ConfigClient {
                 for (_, asked) in due {
                     self.ask(now, asked);
                 }
+                if self.renew_at <= now.time {
+                    self.renew(now);
+                }
             }
         }
         self.settle(now, out);
@@ -208,6 +290,7 @@ impl Machine for ConfigClient {
 
     fn next_deadline(&self) -> Option<Time> {
         let again = self.again.iter().map(|(at, _)| *at).min();
-        [again, self.import.next_deadline()].into_iter().flatten().min()
+        let renewal = (!self.lives.is_empty()).then_some(self.renew_at);
+        [again, renewal, self.import.next_deadline()].into_iter().flatten().min()
     }
 }

@@ -1,0 +1,115 @@
+//! How long a client may rely on what its targets have granted.
+//!
+//! A target evicts nobody that it has heard within `SESSION_LEASE`, except in a recovery: then it does not wait for a client whose lease
+//! at the management server has ended and whom it has not heard for as long. So a client relies on a target that it has heard within
+//! `KERNEL_CACHE_LIFE`, if its lease was renewed, or that very target heard, within `LEASE_TRUST`. While the lease is late, all
+//! targets are asked for a sign of life as often as it would be renewed.
+
+use crate::state::{Connection, State};
+use base::limits::{KERNEL_CACHE_LIFE, LEASE_RENEWAL, LEASE_TRUST, PING_INTERVAL};
+use base::{Duration, TargetId, TargetKind, Time};
+use std::collections::BTreeSet;
+
+/// A renewal that has not come by then is late.
+const LATE_AFTER: Duration = Duration::from_millis(1500);
+
+const _: () = assert!(LEASE_RENEWAL.as_millis() < LATE_AFTER.as_millis());
+// A ping has the rest of the time for its way, there and back.
+const _: () = assert!(LATE_AFTER.as_millis() < LEASE_TRUST.as_millis());
+
+/// The lease at the management server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lease {
+    /// When it was last renewed; `None` for a client without one, which relies on its sessions alone.
+    renewed: Option<Time>,
+    is_late: bool,
+}
+
+impl Lease {
+    /// Until when a target that was last heard at `contact` may be relied on.
+    fn trusted_until(self, contact: Time) -> Time {
+        let by_session = contact.after(KERNEL_CACHE_LIFE);
+        let by_lease = self.renewed.map(|renewed| renewed.max(contact).after(LEASE_TRUST));
+        by_lease.map_or(by_session, |by_lease| by_lease.min(by_session))
+    }
+}
+
+impl State {
+    /// The lease was renewed with a request that was sent at `at`.
+    pub(crate) fn on_lease(&mut self, at: Time) {
+        self.lease.renewed = self.lease.renewed.max(Some(at));
+        self.check_leases();
+    }
+
+    /// How much longer the kernel may rely on locks of this target; zero when this client may not either.
+    pub(crate) fn lease_left(&self, target: TargetId) -> Duration {
+        let contact = self.connections.get(&target).and_then(|connection| connection.import.last_contact());
+        let Some(contact) = contact else { return Duration::ZERO };
+        if self.lease.trusted_until(contact) <= self.now.time {
+            return Duration::ZERO;
+        }
+        contact.after(KERNEL_CACHE_LIFE).since(self.now.time)
+    }
+
+    /// An MDT that may have given this client up counts it as a writer no more: it believes sizes again, and after a restart takes
+    /// objects away whose files are lost with the client. So nothing is written to the files of such an MDT, not even again what was
+    /// sent before. (A frame that was sent before is expected to arrive, or to be lost, within the difference; after a recovery
+    /// OSTs refuse it.)
+    pub(crate) fn note_silent_mdts(&mut self) {
+        let now = self.now;
+        let lease = self.lease;
+        let is_silent = |(target, connection): &(&TargetId, &Connection)| {
+            let contact = connection.import.last_contact();
+            target.kind == TargetKind::Mdt
+                && contact.is_some_and(|contact| now.time >= lease.trusted_until(contact))
+        };
+        let silent = self.connections.iter().filter(is_silent).map(|(target, _)| target.index);
+        // Both are in order. Every input comes here, and seldom has anything changed.
+        if silent.clone().eq(self.silent_mdts.iter().copied()) {
+            return;
+        }
+        let silent: BTreeSet<u16> = silent.collect();
+        for (target, connection) in &mut self.connections {
+            let mut outputs = Vec::new();
+            connection.import.hold_writes(now, silent.clone(), &mut outputs);
+            self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
+        }
+        self.silent_mdts = silent;
+        // Dropping them wakes who waits.
+        self.silence_waiters.clear();
+    }
+
+    /// What the kernel has of a target goes when that may have given the locks on it to others (hazard 2.9).
+    pub(crate) fn check_leases(&mut self) {
+        let now = self.now.time;
+        let lease = self.lease;
+        self.lease.is_late = lease.renewed.is_some_and(|renewed| now >= renewed.after(LATE_AFTER));
+        let ping_interval = if self.lease.is_late { LEASE_RENEWAL } else { PING_INTERVAL };
+        let mut lost = Vec::new();
+        for (target, connection) in &mut self.connections {
+            connection.import.set_ping_interval(ping_interval);
+            let contact = connection.import.last_contact();
+            let is_over = connection.locks.lock_count() > 0
+                && contact.is_some_and(|contact| now >= lease.trusted_until(contact));
+            if is_over && !connection.is_lease_lost {
+                lost.push(*target);
+            }
+            connection.is_lease_lost = is_over;
+        }
+        for target in lost {
+            self.forget_facts(target);
+            self.forget_pages(target);
+        }
+    }
+
+    pub(crate) fn lease_deadline(&self) -> Option<Time> {
+        let waiting =
+            |connection: &&Connection| !connection.is_lease_lost && connection.locks.lock_count() > 0;
+        let ends = self.connections.values().filter(waiting);
+        let ends = ends
+            .filter_map(|connection| Some(self.lease.trusted_until(connection.import.last_contact()?)))
+            .min();
+        let late = self.lease.renewed.filter(|_| !self.lease.is_late).map(|at| at.after(LATE_AFTER));
+        ends.into_iter().chain(late).min()
+    }
+}

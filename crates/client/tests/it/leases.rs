@@ -1,0 +1,132 @@
+//! Leases at the management server, and what a client does that has none.
+
+use crate::world::{TOP, World};
+use base::limits::{KERNEL_CACHE_LIFE, LEASE, LEASE_RENEWAL};
+use base::{Duration, TargetId};
+use client::{Event, Input, Notify};
+
+const MDT: TargetId = TargetId::mdt(0);
+const OST: TargetId = TargetId::ost(0);
+
+/// Lets time pass, and the lease of this mount be renewed.
+fn pass_with_lease(world: &mut World, mount: usize, wait: Duration) {
+    let end = world.now.time.after(wait);
+    while world.now.time < end {
+        world.input(mount, Input::Lease(world.now.time));
+        world.pass(LEASE_RENEWAL);
+    }
+}
+
+/// A mount with a name in the caches of its kernel.
+fn world_with_a_known_name() -> World {
+    let mut world = World::new(1, 1, 1);
+    let now = world.now.time;
+    world.input(0, Input::Lease(now));
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"so that it knows the OST"), Ok(24));
+    world.release(0, file);
+    world.lookup(0, TOP, "f").expect("it was made");
+    world.mounts[0].notified.clear();
+    world
+}
+
+fn has_forgotten(world: &World) -> bool {
+    world.mounts[0].notified.contains(&Notify::IncEpoch)
+}
+
+#[test]
+fn a_client_that_hears_its_targets_needs_no_lease() {
+    let mut world = world_with_a_known_name();
+    world.pass(Duration::from_secs(20));
+    assert!(!has_forgotten(&world));
+    let sent_count = world.mounts[0].sent_count;
+    world.pass(Duration::from_secs(10));
+    let pings = world.mounts[0].sent_count - sent_count;
+    assert!((18..=24).contains(&pings), "two targets are asked each second: {pings}");
+}
+
+#[test]
+fn a_client_that_hears_nobody_relies_on_nothing_for_long() {
+    let mut world = world_with_a_known_name();
+    world.mounts[0].is_cut_off = true;
+    world.pass(Duration::from_secs(2));
+    assert!(!has_forgotten(&world));
+    world.pass(LEASE - Duration::from_secs(2));
+    assert!(has_forgotten(&world), "before anybody can have given it up");
+}
+
+#[test]
+fn a_client_with_a_lease_rides_out_a_target_that_is_away() {
+    let mut world = world_with_a_known_name();
+    world.mounts[0].unreachable = Some(MDT);
+    pass_with_lease(&mut world, 0, KERNEL_CACHE_LIFE / 12 * 11);
+    assert!(!has_forgotten(&world));
+    pass_with_lease(&mut world, 0, Duration::from_secs(3));
+    assert!(has_forgotten(&world));
+}
+
+/// Two mounts; the second has a file open that it has written, and is cut off while the MDT restarts.
+fn world_with_an_absent_writer() -> (World, (u64, u64)) {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"there"), Ok(5));
+    assert_eq!(world.names(0, TOP), vec!["f"]);
+    world.pass(Duration::from_secs(2));
+    world.mounts[1].is_cut_off = true;
+    world.crash(MDT);
+    world.start(MDT);
+    (world, file)
+}
+
+#[test]
+fn a_recovery_waits_for_no_client_without_a_lease() {
+    let (mut world, file) = world_with_an_absent_writer();
+    world.pass(Duration::from_secs(2));
+    world.lapse(1);
+    assert!(world.is_recovering(0), "it was not unheard for long enough");
+    world.pass(Duration::from_secs(2));
+    world.lapse(1);
+    world.pass(Duration::from_secs(1));
+    assert!(!world.is_recovering(0));
+    assert_eq!(world.names(0, TOP), vec!["f"]);
+    // The absent comes back: it is told once, and then goes on.
+    world.mounts[1].is_cut_off = false;
+    world.pass(Duration::from_secs(5));
+    assert!(world.mounts[1].events.contains(&Event::Evicted(MDT)));
+    assert!(world.mounts[1].events.contains(&Event::Evicted(OST)), "no late write of its can arrive");
+    assert_eq!(world.write(1, file, 0, b"again"), Ok(5));
+    assert_eq!(world.attr(0, file.0).size_bytes, 5);
+}
+
+#[test]
+fn a_client_is_given_up_only_after_every_ost_knows_it() {
+    let (mut world, _) = world_with_an_absent_writer();
+    world.crash(OST);
+    world.pass(Duration::from_secs(4));
+    world.lapse(1);
+    world.pass(Duration::from_secs(5));
+    assert!(world.is_recovering(0), "the OST has not answered");
+    world.start(OST);
+    world.pass(Duration::from_secs(4));
+    // The OST waits for nobody without a lease either.
+    world.lapse(1);
+    world.pass(Duration::from_secs(3));
+    assert!(!world.is_recovering(0));
+}
+
+#[test]
+fn a_client_that_came_back_is_not_given_up_for_its_lease() {
+    let (mut world, file) = world_with_an_absent_writer();
+    world.mounts[0].is_cut_off = true;
+    world.mounts[1].is_cut_off = false;
+    world.input(1, Input::ConnectionLost(MDT));
+    world.pass(Duration::from_secs(4));
+    assert!(world.is_recovering(0), "the other one is waited for");
+    world.lapse(1);
+    world.lapse(0);
+    world.pass(Duration::from_secs(1));
+    assert!(!world.is_recovering(0));
+    let events = &world.mounts[1].events;
+    assert!(!events.iter().any(|event| matches!(event, Event::Evicted(_))), "{events:?}");
+    assert_eq!(world.write(1, file, 0, b"goes on"), Ok(7));
+}

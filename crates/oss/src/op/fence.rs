@@ -1,0 +1,29 @@
+//! A client that an MDT gives up is given up here first: what it has sent and has not arrived yet must not be executed any more.
+
+use crate::machine::{Effects, Oss};
+use base::{Endpoint, Now, Status, TargetKind};
+use store::{MetaStore, ObjectStore};
+use target::Token;
+use wire::{Life, Reply};
+
+impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
+    pub(super) fn op_fence(
+        &mut self,
+        now: Now,
+        token: Token,
+        life: Life,
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        let is_mdt = |caller| matches!(caller, Endpoint::Target(target) if target.kind == TargetKind::Mdt);
+        if !is_mdt(token.client.endpoint()) || is_mdt(life.client.endpoint()) {
+            return Err(Status::NotPermitted);
+        }
+        self.core.fence(now, life, &mut effects.core);
+        let up_to = self.core.last_transno();
+        if self.core.durable() < up_to {
+            self.objects.kick();
+        }
+        self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut effects.core);
+        Ok(())
+    }
+}

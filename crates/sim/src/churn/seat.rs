@@ -1,0 +1,206 @@
+//! One of many clients: its machine, its lease, and a process that makes and removes files in a directory of its own.
+
+use crate::servers::{FSNAME, new_mgc};
+use base::{ClientId, ClusterConfig, Machine, Now, Time};
+use client::mgc::{self, Mgc};
+use client::{Answer, Call, Caller, Client, ClientOptions, Input, NotifyResult, Output, ROOT_NODE};
+use std::collections::BTreeSet;
+use wire::{Frame, Life};
+
+const CLIENT_MARK: u128 = 0xc11e << 64;
+/// In the name under which its machine calls the management server.
+const MGC_MARK: u128 = 1 << 120;
+const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+const O_RDWR_EXCL: u32 = 0o202;
+/// One file in so many stays, and the first stays open.
+const KEPT_ONE_IN: u64 = 3;
+
+/// What the process is at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Mkdir,
+    Create(u64),
+    Release(u64, u64),
+    Unlink(u64),
+}
+
+pub(super) struct Seat {
+    pub id: ClientId,
+    machine: Client,
+    mgc: Option<Mgc>,
+    number: usize,
+    pub is_gone: bool,
+    /// What it sends to the MDT before is lost: it believes that this still works.
+    pub deaf_until: Time,
+    pub directory: Option<u64>,
+    /// Acknowledged.
+    pub names: BTreeSet<Vec<u8>>,
+    pub last_progress: Option<Time>,
+    /// Of the call that is not answered, or comes next.
+    step: Step,
+    is_calling: bool,
+    next_call: u64,
+}
+
+/// What came of an input.
+#[derive(Default)]
+pub(super) struct Said {
+    pub frames: Vec<Frame>,
+    pub has_progressed: bool,
+    pub failed: Option<i32>,
+}
+
+impl Seat {
+    pub fn new(now: Now, number: usize, config: &ClusterConfig, has_lease: bool) -> (Seat, Vec<Frame>) {
+        let id = ClientId(CLIENT_MARK + number as u128);
+        let options = ClientOptions {
+            incarnation: 1,
+            client: id,
+            fsname: FSNAME.into(),
+            nid: format!("client{number}"),
+            has_inc_epoch: true,
+            is_mmap_relaxed: false,
+            is_statfs_lazy: true,
+            has_kill_privileges: true,
+            is_write_back_early: false,
+        };
+        let mut seat = Seat {
+            id,
+            machine: Client::new(now, options),
+            mgc: has_lease.then(|| new_mgc(ClientId(id.0 | MGC_MARK))),
+            number,
+            is_gone: false,
+            deaf_until: Time::ZERO,
+            directory: None,
+            names: BTreeSet::new(),
+            last_progress: None,
+            step: Step::Mkdir,
+            is_calling: false,
+            next_call: 1,
+        };
+        let mut frames = Vec::new();
+        if has_lease {
+            frames.extend(seat.on_client(now, Input::Lease(now.time)).frames);
+            frames.extend(seat.on_mgc(now, mgc::Input::Keep(vec![Life { client: id, incarnation: 1 }])).0);
+        }
+        frames.extend(seat.on_client(now, Input::Config(config.clone())).frames);
+        (seat, frames)
+    }
+
+    /// Whose name this is, and whether its machine calls the management server under it.
+    pub fn of(caller: ClientId, seat_count: usize) -> Option<(usize, bool)> {
+        let number = (caller.0 & !MGC_MARK).checked_sub(CLIENT_MARK)?;
+        let number = usize::try_from(number).ok().filter(|number| *number < seat_count)?;
+        Some((number, caller.0 & MGC_MARK != 0))
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        let mgc = self.mgc.as_ref().and_then(Mgc::next_deadline);
+        let deadline = self.machine.next_deadline().into_iter().chain(mgc).min();
+        deadline.filter(|_| !self.is_gone)
+    }
+
+    /// The process calls, unless it waits for an answer.
+    pub fn next_call(&mut self) -> Option<Input> {
+        if self.is_gone || std::mem::replace(&mut self.is_calling, true) {
+            return None;
+        }
+        let parent = self.directory.unwrap_or(ROOT_NODE);
+        let call = match &self.step {
+            Step::Mkdir => {
+                let name = format!("client{}", self.number).into_bytes();
+                Call::Mkdir { parent, name, mode: 0o755, umask: 0 }
+            }
+            Step::Create(file) => {
+                Call::Create { parent, name: name(*file), mode: 0o644, umask: 0, flags: O_RDWR_EXCL }
+            }
+            Step::Release(node, fh) => Call::Release { node: *node, fh: *fh, flock_owner: None },
+            Step::Unlink(file) => Call::Unlink { parent, name: name(*file) },
+        };
+        let id = self.next_call;
+        self.next_call += 1;
+        Some(Input::Call { id, call, caller: CALLER })
+    }
+
+    /// A name that may be there or not: its call is not answered.
+    pub fn undecided(&self) -> Option<Vec<u8>> {
+        match self.step {
+            Step::Create(file) | Step::Unlink(file) if self.is_calling => Some(name(file)),
+            _ => None,
+        }
+    }
+
+    pub fn on_client(&mut self, now: Now, input: Input) -> Said {
+        let mut said = Said::default();
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let mut out = Vec::new();
+            self.machine.handle(now, input, &mut out);
+            for output in out {
+                match output {
+                    Output::Send(frame) => said.frames.push(frame),
+                    Output::Reply { result: Ok(answer), .. } => {
+                        self.is_calling = false;
+                        self.last_progress = Some(now.time);
+                        self.on_answer(answer);
+                        said.has_progressed = true;
+                    }
+                    Output::Reply { result: Err(errno), .. } => said.failed = Some(errno),
+                    Output::Notify(id, _) => inputs.push(Input::Notified(id, NotifyResult::Ok)),
+                    Output::NeedGroups { id, .. } => inputs.push(Input::Groups { id, groups: Vec::new() }),
+                    Output::Drained | Output::Event(_) => {}
+                }
+            }
+        }
+        said
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        let file = self.next_call;
+        self.step = match (self.step.clone(), answer) {
+            (Step::Mkdir, Answer::Entry(entry)) => {
+                self.directory = Some(entry.node);
+                Step::Create(file)
+            }
+            (Step::Create(made), Answer::Created { entry, fh, .. }) => {
+                self.names.insert(name(made));
+                if self.names.len() == 1 { Step::Create(file) } else { Step::Release(entry.node, fh) }
+            }
+            (Step::Release(..), _) => match self.names.last().and_then(|last| number(last)) {
+                Some(last) if !last.is_multiple_of(KEPT_ONE_IN) => Step::Unlink(last),
+                _ => Step::Create(file),
+            },
+            (Step::Unlink(removed), _) => {
+                self.names.remove(&name(removed));
+                Step::Create(file)
+            }
+            (step, answer) => panic!("{step:?} was answered {answer:?}"),
+        };
+    }
+
+    /// Frames to send, and what its client has to know.
+    pub fn on_mgc(&mut self, now: Now, input: mgc::Input) -> (Vec<Frame>, Vec<Input>) {
+        let (mut frames, mut inputs, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(mgc) = &mut self.mgc {
+            mgc.handle(now, input, &mut out);
+        }
+        for output in out {
+            match output {
+                mgc::Output::Send(frame) => frames.push(frame),
+                mgc::Output::Renewed(at) => inputs.push(Input::Lease(at)),
+                mgc::Output::Started(target, epoch) => inputs.push(Input::TargetStarted(target, epoch)),
+                _ => {}
+            }
+        }
+        (frames, inputs)
+    }
+}
+
+/// In order of their numbers.
+fn name(file: u64) -> Vec<u8> {
+    format!("f{file:08}").into_bytes()
+}
+
+fn number(name: &[u8]) -> Option<u64> {
+    std::str::from_utf8(name.get(1..)?).ok()?.parse().ok()
+}
