@@ -231,6 +231,28 @@ impl Cluster {
         Ok(point)
     }
 
+    /// A mount as on another machine: servers cannot see whether its process lives. With the process.
+    pub fn mount_elsewhere(&self, name: &str) -> Result<(PathBuf, i32)> {
+        let (point, source) = (self.point(name)?, self.source()?);
+        let options = format!("transport={}", self.transport);
+        let run = self.point(&format!("{name}.run"))?;
+        let sheen = |arguments: &[&str]| -> Result<String> {
+            let mut command = self.command();
+            command.env("SHEEN_RUN", &run).args(arguments);
+            let said = bounded::say(&mut command, &self.tag, COMMAND_LIMIT)?;
+            if !said.is_success() {
+                bail!("sheen {arguments:?}: {}: {}", said.end.describe(), said.all().trim_end());
+            }
+            Ok(said.output)
+        };
+        sheen(&["mount", &source, &point.to_string_lossy(), "-o", &options])?;
+        let mounts: Value = serde_json::from_str(&sheen(&["mounts", "--json"])?)?;
+        let pid = mounts.get(0).and_then(|mount| mount.get("pid")).and_then(Value::as_i64);
+        let pid =
+            pid.and_then(|pid| i32::try_from(pid).ok()).with_context(|| format!("no pid in {mounts}"))?;
+        Ok((point, pid))
+    }
+
     /// Unmounts as an operator does (through the helper, which flushes).
     pub fn unmount(&self, point: &Path) -> Result<()> {
         let said = self.say(Command::new("umount").arg(point))?;

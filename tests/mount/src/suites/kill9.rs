@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 
-use crate::case::{Bed, Case, Context, Suite, expect, skip};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, read, skip};
 use crate::cluster::{Cluster, Shape};
 use crate::load::{Stop, Unfailing};
 use crate::random::Random;
@@ -23,6 +23,8 @@ static CASES: &[Case] = &[
     Case { name: "all_servers", seconds: 300, run: all_servers },
     Case { name: "striped_directories", seconds: 300, run: striped_directories },
     Case { name: "everything", seconds: 300, run: everything },
+    Case { name: "elsewhere", seconds: 200, run: elsewhere },
+    Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
     Case { name: "under_fsx", seconds: 600, run: under_fsx },
     Case { name: "under_tar", seconds: 600, run: under_tar },
 ];
@@ -32,6 +34,8 @@ const TARGET_COUNT: u64 = 1 + (SHAPE.mdt_count + SHAPE.ost_count) as u64;
 const WORKER_COUNT: u64 = 3;
 /// Of striped directories: all MDTs.
 const STRIPE_COUNT: u32 = 3;
+/// Less than a recovery waits for those of whom nothing is known, and more than it takes on a loaded machine.
+const WITHIN_WINDOW: Duration = Duration::from_secs(45);
 /// For a program that is disturbed all the time; it bounds a hang only.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
 
@@ -213,6 +217,91 @@ fn everything(context: &Context) -> Result<()> {
         }
     }
     cluster.down().map(drop)
+}
+
+/// What is left of an MDT's recovery, when it is over before its window is.
+fn recovered(cluster: &Cluster) -> Result<String> {
+    let begun = Instant::now();
+    loop {
+        let status = cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0000.recovery_status"])?;
+        if status.contains("COMPLETE") {
+            return Ok(status);
+        }
+        expect(begun.elapsed() < WITHIN_WINDOW, &format!("it still recovers: {status}"))?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// A mount of another machine dies with an MDT, and one of yet another lives on: the recovery waits for the lease of the first only.
+fn elsewhere(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (dying, pid) = cluster.mount_elsewhere("dying")?;
+    let (living, _) = cluster.mount_elsewhere("living")?;
+    let leases = || cluster.sheen(&["lctl", "get_param", "-n", "mgs.MGS.num_leases"]);
+    expect_eq(leases()?.trim(), "3", "leases")?;
+    let open = fs::File::create(dying.join("theirs"))?;
+    fs::write(living.join("ours"), "there")?;
+    let mut victims = cluster.targets()?;
+    victims.retain(|(name, _)| name == "MDT0000");
+    expect_eq(victims.len(), 1, "MDTs of that name")?;
+    sys::kill(pid, libc::SIGKILL).context("kill the mount")?;
+    kill_and_restart(&cluster, &victims, &mut context.random())?;
+    let status = recovered(&cluster)?;
+    expect(status.contains("evicted_clients: 1\n"), &format!("who was given up: {status}"))?;
+    expect_bytes(&read(&living.join("ours"))?, b"there", "what the living one wrote")?;
+    for mount in [&living, &cluster.mount] {
+        fs::write(mount.join("after"), mount.to_string_lossy().as_bytes())?;
+    }
+    expect_eq(leases()?.trim(), "2", "leases")?;
+    // Its descriptor leads to nobody.
+    drop(open);
+    cluster.down().map(drop)
+}
+
+/// A mount that stands still holds up a recovery, and an operator ends that; the mount is told when it goes on.
+fn abort_recovery(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let still = cluster.mount_again("still")?;
+    // Each look at its process takes time while that stands still.
+    cluster.sheen(&["lctl", "set_param", "-P", "mdt.*.recovery_time_soft=300"])?;
+    fs::write(still.join("before"), "there")?;
+    let mounts = cluster.mounts()?;
+    let pid = mounts.iter().find(|(path, _)| *path == still.to_string_lossy()).map(|(_, pid)| *pid);
+    let pid = pid.context("no process of that mount")?;
+    let mut victims = cluster.targets()?;
+    victims.retain(|(name, _)| name == "MDT0000");
+    let target = "MDT0000";
+    let abort = |target: &str| cluster.sheen(&["lctl", "abort_recovery", target]);
+    expect(abort(target)?.contains("waits for nobody"), "there is nothing to end")?;
+    expect(abort("MDT0099").is_err(), "there is no such target")?;
+    sys::kill(pid, libc::SIGSTOP)?;
+    let (_, mdt) = victims.first().context("no such MDT")?;
+    sys::kill(*mdt, libc::SIGKILL)?;
+    // It ends when the recovery has.
+    let mut up = Program(cluster.up_command().stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
+    let ended = until_missing(&cluster, target).and_then(|()| abort(target));
+    sys::kill(pid, libc::SIGCONT)?;
+    expect(up.0.wait()?.success(), "sheen up after the recovery")?;
+    expect(ended?.contains("given up: 1"), "one is given up")?;
+    let status = recovered(&cluster)?;
+    expect(status.contains("evicted_clients: 1\n"), &format!("who was given up: {status}"))?;
+    expect_bytes(&read(&still.join("before"))?, b"there", "what it wrote")?;
+    fs::write(still.join("after"), "again")?;
+    cluster.down().map(drop)
+}
+
+/// Until nobody but the one that stands still is missing, and `status` says so.
+fn until_missing(cluster: &Cluster, target: &str) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let text = cluster.sheen(&["status", "--dir", &cluster.data.to_string_lossy()])?;
+        let line = text.lines().find(|line| line.contains(&format!("{target} recovers")));
+        if line.is_some_and(|line| line.contains("abort_recovery") && !line.contains(", MDT")) {
+            return Ok(());
+        }
+        expect(begun.elapsed() < 2 * WITHIN_WINDOW, &format!("nobody is missing: {text}"))?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Programs that work on the mount while servers die: the next begins when one has ended, and the last one is not disturbed to its
