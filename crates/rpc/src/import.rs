@@ -226,8 +226,8 @@ pub struct Import {
     plain_queue: VecDeque<Ticket>,
     plain_in_flight: usize,
     bounds: InFlightBounds,
-    /// What the target named when the session was made (`wire::session::features`).
-    target_features: u64,
+    /// What both ends named when the session was made (`wire::session::features`).
+    features: u64,
     has_checked_data: bool,
     /// MDTs whose files' data are not to be changed now.
     held: BTreeSet<u16>,
@@ -263,7 +263,7 @@ impl Import {
             plain_queue: VecDeque::new(),
             plain_in_flight: 0,
             bounds: InFlightBounds::default(),
-            target_features: 0,
+            features: 0,
             has_checked_data: true,
             held: BTreeSet::new(),
             slots: vec![None; DATA_SLOTS.end],
@@ -668,7 +668,7 @@ impl Import {
         frame.session = self.session;
         frame.xid = xid;
         frame.acked = self.acked();
-        if !self.has_checked_data && self.target_features & features::UNCHECKED_DATA != 0 {
+        if !self.has_checked_data && self.features & features::UNCHECKED_DATA != 0 {
             frame.flags |= flags::UNCHECKED_DATA;
         }
         frame

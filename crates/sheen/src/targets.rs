@@ -400,6 +400,9 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
             tracing::info!(%target, returned, evicted, "recovery ended");
         }
         CoreEvent::ProtocolError { client, what } => tracing::warn!(%target, %client, what, "protocol error"),
+        CoreEvent::UnknownRequest { client, opcode } => {
+            tracing::info!(%target, %client, %opcode, "a newer version asks for what this one does not know");
+        }
         CoreEvent::Executed { .. } => {}
     }
 }

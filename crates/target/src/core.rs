@@ -15,7 +15,7 @@ use recovery::{Awaited, Recovery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
-use wire::{Callback, Frame, FrameKind, Life, Reply, Request};
+use wire::{Callback, Frame, FrameKind, Life, Opcode, Reply, Request};
 
 pub use recovery::{Missing, RecoveryReport};
 
@@ -90,6 +90,11 @@ pub enum CoreEvent {
     ProtocolError {
         client: ClientId,
         what: &'static str,
+    },
+    /// A request of a newer version was answered with `NotSupported`.
+    UnknownRequest {
+        client: ClientId,
+        opcode: Opcode,
     },
     /// A transaction got its number.
     Executed {
@@ -242,7 +247,7 @@ impl<M: MetaStore> Core<M> {
     /// Reads what the target knows of its clients and raises its epoch. Frames are held until that is durable.
     ///
     /// # Errors
-    /// Those of the store; damaged rows are `CorruptRow`.
+    /// Those of the store; damaged rows are `CorruptRow`, those of a newer version `UnknownRow`.
     pub fn open(store: Arc<M>, options: CoreOptions) -> Result<Core<M>, StoreError> {
         let state = rows::read_state(store.as_ref())?;
         let mark = rows::read_mark(store.as_ref())?;

@@ -8,6 +8,7 @@
 //! 120 u32 CRC32C of the data   124 u32 CRC32C of header (bytes 0..124) and body
 //! ```
 
+use crate::Opcode;
 use base::{ClientId, Endpoint, Status, TargetId, TargetKind, Transno, Xid, limits};
 use bytes::{Buf, Bytes};
 
@@ -89,11 +90,16 @@ impl Frame {
 
     /// The header as it goes over the wire; body and data follow it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
+        self.header_before(0)
+    }
+
+    /// The header when so many bytes of it follow that only a newer version knows.
+    fn header_before(&self, more_bytes: usize) -> [u8; HEADER_BYTES] {
         assert!(self.body.len() <= limits::FRAME_BODY_BYTES_MAX);
         assert!(self.data.len() <= limits::BULK_BYTES_MAX);
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&MAGIC.to_le_bytes());
-        out.extend_from_slice(&(HEADER_BYTES as u16).to_le_bytes());
+        out.extend_from_slice(&((HEADER_BYTES + more_bytes) as u16).to_le_bytes());
         out.extend_from_slice(&[self.kind as u8, 0]);
         out.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.data.len() as u32).to_le_bytes());
@@ -117,7 +123,13 @@ impl Frame {
 
     /// All bytes in one buffer, for tests and fixtures.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = self.header().to_vec();
+        self.to_bytes_with(&[])
+    }
+
+    /// The same with more fields at the end of the header, as a newer version may send it.
+    pub fn to_bytes_with(&self, more_header: &[u8]) -> Vec<u8> {
+        let mut bytes = self.header_before(more_header.len()).to_vec();
+        bytes.extend_from_slice(more_header);
         bytes.extend_from_slice(&self.body);
         bytes.extend_from_slice(&self.data);
         bytes
@@ -248,6 +260,9 @@ pub enum WireError {
     Checksum,
     #[error("a message body cannot be read: {0}")]
     Body(String),
+    /// Of a newer version. The session goes on.
+    #[error("a request has the opcode {0}, which this version does not know")]
+    UnknownOpcode(Opcode),
 }
 
 #[cfg(test)]

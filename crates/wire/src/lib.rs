@@ -14,6 +14,7 @@ pub mod mgs;
 pub mod ost;
 pub mod peer;
 pub mod session;
+mod unknown;
 
 pub use frame::{Frame, FrameKind, WireError, flags};
 pub use hint::{ComponentHint, LayoutHint};
@@ -23,6 +24,7 @@ pub use mgs::{Life, MgsReply, MgsRequest, PoolChange};
 pub use ost::{OstReply, OstRequest};
 pub use peer::{PeerReply, PeerRequest};
 pub use session::{ConnectReply, ConnectRequest};
+pub use unknown::Opcode;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -83,7 +85,7 @@ pub enum Callback {
 }
 
 macro_rules! body {
-    ($name:ident) => {
+    ($name:ident, $why:path) => {
         impl $name {
             /// The bytes of this body.
             pub fn to_bytes(&self) -> bytes::Bytes {
@@ -95,13 +97,21 @@ macro_rules! body {
             }
 
             /// Reads a body; bytes behind it belong to a newer version and are ignored.
-            pub fn from_bytes(mut bytes: &[u8]) -> Result<$name, WireError> {
-                $name::deserialize_reader(&mut bytes).map_err(|error| WireError::Body(error.to_string()))
+            ///
+            /// # Errors
+            /// `Body`; for a request that only a newer version has, `UnknownOpcode`.
+            pub fn from_bytes(bytes: &[u8]) -> Result<$name, WireError> {
+                let read = $name::deserialize_reader(&mut &*bytes);
+                read.map_err(|error| $why(bytes, error))
             }
         }
     };
 }
 
-body!(Request);
-body!(Reply);
-body!(Callback);
+body!(Request, unknown::why_unreadable);
+body!(Reply, damaged);
+body!(Callback, damaged);
+
+fn damaged(_: &[u8], error: borsh::io::Error) -> WireError {
+    WireError::Body(error.to_string())
+}

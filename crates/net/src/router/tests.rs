@@ -105,6 +105,27 @@ fn frames_of_all_sizes_travel_over_tcp_in_their_order() {
     far.close();
 }
 
+#[test]
+fn headers_of_a_newer_version_are_skipped_on_a_connection() {
+    let far = Router::new();
+    let _server = echo(&far, OST);
+    let mut stream = TcpStream::connect(far.listen("127.0.0.1:0").unwrap()).unwrap();
+    // Those that are read together with others, and one that is read in a piece of its own.
+    let sizes = [0, 10, 4096, 1 << 20, 5];
+    for (at, size) in sizes.iter().enumerate() {
+        let more = vec![0xff; 1 + 37 * at];
+        stream.write_all(&request(at as u64 + 1, *size).to_bytes_with(&more)).unwrap();
+    }
+    for (at, size) in sizes.iter().enumerate() {
+        let wanted = request(at as u64 + 1, *size);
+        let mut bytes = vec![0; wanted.to_bytes().len()];
+        stream.read_exact(&mut bytes).unwrap();
+        let reply = Frame::from_bytes(bytes.into()).unwrap();
+        assert_eq!((reply.kind, reply.xid, reply.data), (FrameKind::Reply, wanted.xid, wanted.data));
+    }
+    far.close();
+}
+
 /// Hazard 8.2: connections are counted by processes and targets, not by cores or callers.
 #[test]
 fn a_process_has_one_connection_to_a_target_however_many_threads_and_callers_it_has() {

@@ -80,6 +80,9 @@ impl Import {
         let Ok(Reply::Connected(reply)) = Reply::from_bytes(&frame.body) else {
             return self.on_refused(now, Status::ProtocolError, out);
         };
+        if !(wire::VERSION_OLDEST..=wire::VERSION).contains(&reply.version) {
+            return self.on_refused(now, Status::VersionMismatch, out);
+        }
         if self.options.target_uuid != 0 && reply.target_uuid != self.options.target_uuid {
             return self.on_refused(now, Status::WrongTarget, out);
         }
@@ -90,7 +93,7 @@ impl Import {
         let had_session = self.session != 0;
         self.session = reply.session;
         self.target_epoch = reply.target_epoch;
-        self.target_features = reply.features;
+        self.features = reply.features & features::ALL;
         if had_session && reply.state == SessionState::New {
             // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
             self.on_evicted(out);

@@ -6,19 +6,21 @@ use base::{Status, StatusClass, Transno, limits};
 use bytes::Bytes;
 use store::MetaStore;
 use wire::mdt::FlockKind;
-use wire::{Frame, LockRequest, MdtRequest, PeerRequest, Reply, Request, flags};
+use wire::{Frame, LockRequest, MdtRequest, PeerRequest, Reply, Request, WireError, flags};
 
 impl<M: MetaStore> Core<M> {
     pub(super) fn on_request(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
-        let Ok(request) = Request::from_bytes(&frame.body) else {
-            let what = "a request cannot be read";
-            out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
-            return self.answer_refusal(&frame, Status::ProtocolError, out);
+        let request = match Request::from_bytes(&frame.body) {
+            Ok(Request::Connect(connect)) => return self.on_connect(&frame, connect, out),
+            Ok(request) => Ok(request),
+            Err(WireError::UnknownOpcode(opcode)) => Err(opcode),
+            Err(_) => {
+                let what = "a request cannot be read";
+                out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
+                return self.answer_refusal(&frame, Status::ProtocolError, out);
+            }
         };
-        if let Request::Connect(connect) = request {
-            return self.on_connect(&frame, connect, out);
-        }
         let now = self.now.time;
         let Some(export) = self.exports.get_mut(&client).filter(|export| export.session == frame.session)
         else {
@@ -30,6 +32,14 @@ impl<M: MetaStore> Core<M> {
         if frame.flags & flags::ASK != 0 {
             return self.on_question(&frame, out);
         }
+        let request = match request {
+            Ok(request) => request,
+            Err(opcode) => {
+                // The answer alone: whatever it is, it has changed nothing, and the session goes on.
+                out.push(CoreOutput::Event(CoreEvent::UnknownRequest { client, opcode }));
+                return self.answer_refusal(&frame, Status::NotSupported, out);
+            }
+        };
         if frame.flags & flags::REPLAY == 0 && !matches!(request, Request::ReplayDone) {
             // It never heard of its session before this incarnation, and has nothing to replay.
             export.awaited = None;

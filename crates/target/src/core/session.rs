@@ -48,43 +48,34 @@ impl<M: MetaStore> Core<M> {
         }
         let known = self.exports.get(&request.client);
         match known.map(|export| (export.session, export.incarnation)) {
-            None => self.connect_new(frame, request, out),
+            None => self.connect_new(frame, &request, out),
             Some((_, incarnation)) if request.incarnation < incarnation => {}
             Some((_, incarnation)) if request.incarnation > incarnation => {
                 self.drop_client(request.client, EvictReason::Restarted, out);
-                self.connect_new(frame, request, out);
+                self.connect_new(frame, &request, out);
             }
             // It never heard of the session that we made for it, and so did nothing in it. (A delayed copy of its
             // first connect looks the same; its answer is ignored.)
             Some((session, _)) if request.session == 0 => {
-                self.send_connected(frame, request.client, session, SessionState::New, Transno::ZERO, out);
+                self.send_connected(frame, &request, session, SessionState::New, Transno::ZERO, out);
             }
             Some((session, _)) if serial_of(request.session) != serial_of(session) => {
                 self.drop_client(request.client, EvictReason::Restarted, out);
-                self.connect_new(frame, request, out);
+                self.connect_new(frame, &request, out);
             }
             Some((session, _)) => {
                 let is_awaited =
                     self.exports.get(&request.client).is_some_and(|export| export.awaited.is_some());
                 if is_awaited {
                     self.restart_awaiting(request.client);
-                    self.send_connected(
-                        frame,
-                        request.client,
-                        session,
-                        SessionState::Replay,
-                        Transno::ZERO,
-                        out,
-                    );
-                } else {
-                    let state = SessionState::Resumed;
-                    self.send_connected(frame, request.client, session, state, Transno::ZERO, out);
                 }
+                let state = if is_awaited { SessionState::Replay } else { SessionState::Resumed };
+                self.send_connected(frame, &request, session, state, Transno::ZERO, out);
             }
         }
     }
 
-    fn connect_new(&mut self, frame: &Frame, request: ConnectRequest, out: &mut Vec<CoreOutput>) {
+    fn connect_new(&mut self, frame: &Frame, request: &ConnectRequest, out: &mut Vec<CoreOutput>) {
         let serial = self.next_serial;
         assert!(serial < 1 << SERIAL_BITS);
         self.next_serial += 1;
@@ -110,22 +101,23 @@ impl<M: MetaStore> Core<M> {
             is_connect_held: false,
         };
         self.exports.insert(request.client, export);
-        let event = CoreEvent::Connected { client: request.client, nid: request.nid };
+        let event = CoreEvent::Connected { client: request.client, nid: request.nid.clone() };
         out.push(CoreOutput::Event(event));
-        self.send_connected(frame, request.client, session, SessionState::New, transno, out);
+        self.send_connected(frame, request, session, SessionState::New, transno, out);
     }
 
     /// Answers when the row of the client is durable: otherwise a restart could forget a client that has been told
-    /// that it is known.
+    /// that it is known. Names what both ends can do: the lower version, and the features of both.
     fn send_connected(
         &mut self,
-        request: &Frame,
-        client: ClientId,
+        request_frame: &Frame,
+        request: &ConnectRequest,
         session: u64,
         state: SessionState,
         after: Transno,
         out: &mut Vec<CoreOutput>,
     ) {
+        let client = request.client;
         let Some(export) = self.exports.get_mut(&client) else { return };
         export.last_contact = self.now.time;
         if export.is_connect_held {
@@ -134,8 +126,8 @@ impl<M: MetaStore> Core<M> {
         let is_held = after > self.store.durable();
         export.is_connect_held = is_held;
         let reply = Reply::Connected(ConnectReply {
-            version: wire::VERSION,
-            features: features::ALL,
+            version: wire::VERSION.min(request.version),
+            features: features::ALL & request.features,
             session,
             state,
             target_epoch: self.epoch,
@@ -144,7 +136,7 @@ impl<M: MetaStore> Core<M> {
             server_time_ns: self.now.wall.0,
             lease_ms: limits::SESSION_LEASE.as_millis() as u32,
         });
-        let mut frame = self.reply_frame(client, session, request.xid, request.trace);
+        let mut frame = self.reply_frame(client, session, request_frame.xid, request_frame.trace);
         frame.body = reply.to_bytes();
         if is_held {
             let held = Held::Session { client, frame: Box::new(frame) };

@@ -4,3 +4,4 @@
 
 mod network;
 mod sessions;
+mod versions;

@@ -46,6 +46,8 @@ pub struct Cluster {
     pub is_plain: bool,
     /// Frames of either side by flags.
     pub flags_sent: BTreeMap<(FrameKind, u32), u64>,
+    /// The last one of each kind.
+    pub last_sent: BTreeMap<FrameKind, Frame>,
 }
 
 fn client(index: usize) -> ClientId {
@@ -89,6 +91,7 @@ impl Cluster {
             partitioned: BTreeSet::new(),
             is_plain: false,
             flags_sent: BTreeMap::new(),
+            last_sent: BTreeMap::new(),
         };
         cluster.start();
         cluster
@@ -149,6 +152,7 @@ impl Cluster {
         {
             frame.body = Reply::Connected(ConnectReply { features: 0, ..reply }).to_bytes();
         }
+        self.last_sent.insert(frame.kind, frame.clone());
         let copies = if self.loss_one_in == 0 {
             1
         } else if self.rng.one_in(self.loss_one_in) {

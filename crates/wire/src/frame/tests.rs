@@ -43,6 +43,19 @@ fn of_a_frame_with_unchecked_data_all_but_the_data_is_checked() {
 }
 
 #[test]
+fn a_longer_header_is_skipped_by_its_length_and_an_unknown_flag_is_kept() {
+    let frame = Frame { flags: 1 << 31, ..sample() };
+    for more in [&b"x"[..], &[0xff; 40], &[0; 4096 - HEADER_BYTES]] {
+        let bytes = frame.to_bytes_with(more);
+        assert_eq!(bytes.len(), frame.to_bytes().len() + more.len());
+        assert_eq!(Frame::byte_count(&bytes).unwrap(), Some(bytes.len()));
+        assert_eq!(Frame::from_bytes(bytes.into()).unwrap(), frame);
+    }
+    let too_long = frame.to_bytes_with(&[0; 4097 - HEADER_BYTES]);
+    assert!(matches!(Frame::byte_count(&too_long), Err(WireError::Length { .. })));
+}
+
+#[test]
 fn lengths_are_refused_before_anything_is_allocated() {
     let mut bytes = sample().to_bytes();
     bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
