@@ -21,6 +21,12 @@ pub enum StoreError {
     /// A checksum does not fit: the bytes are refused, never returned.
     #[error("row {key:02x?} of table {table} is damaged on disk; run a check of this target")]
     CorruptRow { table: Table, key: Vec<u8> },
+    /// Sound, and not to be taken for something else.
+    #[error(
+        "row {key:02x?} of table {table} has version {version}, which this version does not know: \
+         start this target with the version that wrote it"
+    )]
+    UnknownRow { table: Table, key: Vec<u8>, version: u8 },
     #[error("object {id} is damaged on disk at byte {offset_bytes}; restore the file that owns it")]
     CorruptObject { id: ObjectId, offset_bytes: u64 },
     #[error("the index of this target is damaged ({what}); run a check of this target")]
@@ -57,6 +63,7 @@ impl StoreError {
             | StoreError::ValueTooLong { .. }
             | StoreError::BatchTooLong { .. } => Status::Invalid,
             StoreError::CorruptRow { .. }
+            | StoreError::UnknownRow { .. }
             | StoreError::CorruptObject { .. }
             | StoreError::CorruptIndex { .. }
             | StoreError::Device { .. }

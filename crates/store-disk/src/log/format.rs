@@ -18,6 +18,9 @@
 //! | 56 | body_bytes | |
 //! | 60 | kind | 1 batch, 2 mark |
 //! | 62 | version | 1 |
+//!
+//! In every version with this magic, the checksum, the segment, the kind and the version stand where they do here. So a sound header
+//! of a newer version is told from bytes that are none, and is refused: what it stands for must not be lost.
 
 use base::{Epoch, Transno};
 use store::BATCH_BYTES_MAX;
@@ -45,6 +48,14 @@ pub(crate) struct Header {
     pub durable: Transno,
     pub body_crc: u32,
     pub body_bytes: usize,
+}
+
+/// A sound header of a kind or a version that only a newer program knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub segment: u64,
+    pub kind: u16,
+    pub version: u16,
 }
 
 /// Bytes that a group of this body takes in a segment.
@@ -79,7 +90,7 @@ impl Header {
     }
 
     /// `None` if these bytes are not a header that a log of this seed wrote.
-    pub fn decode(seed: u32, bytes: &[u8]) -> Option<Header> {
+    pub fn decode(seed: u32, bytes: &[u8]) -> Option<Result<Header, Unknown>> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
         if !bytes.starts_with(MAGIC) {
             return None;
@@ -87,27 +98,29 @@ impl Header {
         let u32_at = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let u64_at = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let u16_at = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        if u32_at(8)? != crc32c::crc32c_append(seed, bytes.get(CRC_FROM..)?) || u16_at(62)? != VERSION {
+        if u32_at(8)? != crc32c::crc32c_append(seed, bytes.get(CRC_FROM..)?) {
             return None;
         }
+        let (segment, kind, version) = (u64_at(16)?, u16_at(60)?, u16_at(62)?);
+        let kind = match (version, kind) {
+            (VERSION, 1) => Kind::Batch,
+            (VERSION, 2) => Kind::Mark,
+            _ => return Some(Err(Unknown { segment, kind, version })),
+        };
         let body_bytes = u32_at(56)? as usize;
         if body_bytes > BATCH_BYTES_MAX {
             return None;
         }
-        Some(Header {
-            kind: match u16_at(60)? {
-                1 => Kind::Batch,
-                2 => Kind::Mark,
-                _ => return None,
-            },
-            segment: u64_at(16)?,
+        Some(Ok(Header {
+            kind,
+            segment,
             epoch: Epoch(u64_at(24)?),
             transno: Transno(u64_at(32)?),
             previous: Transno(u64_at(40)?),
             durable: Transno(u64_at(48)?),
             body_crc: u32_at(12)?,
             body_bytes,
-        })
+        }))
     }
 }
 
@@ -123,20 +136,24 @@ pub(crate) fn push_group(seed: u32, buffer: &mut Vec<u8>, mut header: Header, bo
 
 /// The group at the start of `bytes`, if it is whole and sound.
 pub(crate) fn decode_group(seed: u32, bytes: &[u8]) -> Option<(Header, &[u8])> {
-    let header = Header::decode(seed, bytes)?;
+    let header = Header::decode(seed, bytes)?.ok()?;
     let body = bytes.get(HEADER_BYTES..HEADER_BYTES + header.body_bytes)?;
     (crc32c::crc32c(body) == header.body_crc).then_some((header, body))
 }
 
-/// All sound headers in `bytes`, which need not follow each other: what is left behind damage.
-pub(crate) fn find_headers(seed: u32, bytes: &[u8]) -> impl Iterator<Item = Header> + '_ {
+/// All sound headers in `bytes` and their offsets. They need not follow each other: what is left behind damage.
+pub(crate) fn find_headers(
+    seed: u32,
+    bytes: &[u8],
+) -> impl Iterator<Item = (usize, Result<Header, Unknown>)> + '_ {
     bytes.chunks_exact(ALIGN_BYTES).enumerate().filter_map(move |(index, chunk)| {
         if chunk != MAGIC {
             return None;
         }
-        Header::decode(seed, bytes.get(index * ALIGN_BYTES..)?)
+        let offset_bytes = index * ALIGN_BYTES;
+        Some((offset_bytes, Header::decode(seed, bytes.get(offset_bytes..)?)?))
     })
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,10 +2,11 @@
 //!
 //! Each batch names the one before it. Where that chain breaks, the log ends: a torn tail, which is cut off. Unless
 //! a sound header anywhere behind the break says that more than the prefix had been durable: then the break is
-//! damage, and the log is refused rather than losing what was promised.
+//! damage, and the log is refused rather than losing what was promised. A record that only a newer version knows is
+//! refused wherever it stands: whether it had to be replayed, or how much had been durable by then, it alone says.
 
 use super::Segment;
-use super::format::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, decode_group, find_headers};
+use super::format::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Unknown, decode_group, find_headers};
 use crate::device::{self, Syncing};
 use base::{Epoch, Transno};
 use std::fs::File;
@@ -33,6 +34,11 @@ pub enum ReplayError {
         "{path} is damaged: nobody knows how far the log of this target reached; restore it from its mirror or backup"
     )]
     NoteDamaged { path: PathBuf },
+    #[error(
+        "{path} has a record of kind {kind} and version {version} at byte {offset_bytes}, which this version does not know: \
+         start this target with the version that wrote it"
+    )]
+    UnknownRecord { path: PathBuf, offset_bytes: usize, kind: u16, version: u16 },
     #[error("transaction {transno} in the log is sound but not readable by this version: {source}")]
     Unreadable { transno: Transno, source: BatchDecodeError },
 }
@@ -104,10 +110,17 @@ pub(crate) fn replay(
             walked_epoch = header.epoch;
             end += header.group_bytes();
         }
-        for header in find_headers(covered.seed, bytes.get(end..).unwrap_or_default()) {
-            if header.segment == number {
-                found.torn = true;
-                note(&mut found, &mut evidence, &header);
+        for (at, header) in find_headers(covered.seed, bytes.get(end..).unwrap_or_default()) {
+            match header {
+                Ok(header) if header.segment == number => {
+                    found.torn = true;
+                    note(&mut found, &mut evidence, &header);
+                }
+                Err(unknown) if unknown.segment == number => {
+                    return Err(unknown_record(&segment.path, end + at, unknown));
+                }
+                // An earlier use of the segment left it.
+                Ok(_) | Err(_) => {}
             }
         }
         if end == 0 {
@@ -128,6 +141,11 @@ pub(crate) fn replay(
         erase(&segment, offset_bytes, syncing)?;
     }
     Ok(found)
+}
+
+fn unknown_record(path: &Path, offset_bytes: usize, record: Unknown) -> ReplayError {
+    let Unknown { kind, version, .. } = record;
+    ReplayError::UnknownRecord { path: path.to_path_buf(), offset_bytes, kind, version }
 }
 
 fn note(found: &mut Replayed, evidence: &mut Transno, header: &Header) {
@@ -152,23 +170,31 @@ fn candidates(
             return Err(ReplayError::NotASegment { path, byte_count });
         }
         let segment = Segment { file: Arc::new(file), path: path.clone(), number: 0 };
-        let first = read_first(&segment.file, covered.seed).map_err(read)?;
-        if let Some(header) = first.filter(|header| header.segment <= covered.segment) {
-            found.epoch = found.epoch.max(header.epoch);
-            found.free.push(segment);
-            continue;
-        }
-        match first {
-            Some(header) => {
+        match read_first(&segment.file, covered.seed).map_err(read)? {
+            Some(Ok(header)) if header.segment <= covered.segment => {
+                found.epoch = found.epoch.max(header.epoch);
+                found.free.push(segment);
+            }
+            Some(Ok(header)) => {
                 found.epoch = found.epoch.max(header.epoch);
                 found.segment = found.segment.max(header.segment);
                 candidates.push(Segment { number: header.segment, ..segment });
             }
+            Some(Err(unknown)) if unknown.segment > covered.segment => {
+                return Err(unknown_record(&path, 0, unknown));
+            }
+            Some(Err(_)) => found.free.push(segment),
             None => {
                 // Never used, or its first group is torn or damaged: only what it proves matters.
                 let bytes = read_all(&segment)?;
-                for header in find_headers(covered.seed, &bytes).filter(|h| h.segment > covered.segment) {
-                    note(found, evidence, &header);
+                for (at, header) in find_headers(covered.seed, &bytes) {
+                    match header {
+                        Ok(header) if header.segment > covered.segment => note(found, evidence, &header),
+                        Err(unknown) if unknown.segment > covered.segment => {
+                            return Err(unknown_record(&path, at, unknown));
+                        }
+                        Ok(_) | Err(_) => {}
+                    }
                 }
                 found.free.push(segment);
             }
@@ -204,7 +230,7 @@ fn read_all(segment: &Segment) -> Result<Vec<u8>, ReplayError> {
     Ok(bytes)
 }
 
-fn read_first(file: &File, seed: u32) -> io::Result<Option<Header>> {
+fn read_first(file: &File, seed: u32) -> io::Result<Option<Result<Header, Unknown>>> {
     let mut bytes = [0; HEADER_BYTES];
     device::read_full(file, &mut bytes, 0)?;
     Ok(Header::decode(seed, &bytes))
@@ -216,3 +242,6 @@ fn erase(segment: &Segment, offset_bytes: u64, syncing: Syncing) -> Result<(), R
     device::write_all(&segment.file, &[0; HEADER_BYTES], offset_bytes).map_err(|(_, error)| failed(error))?;
     syncing.sync_data(&segment.file).map_err(failed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ fn decode<T: BorshDeserialize>(table: Table, key: &[u8], value: &[u8]) -> Result
     let damaged = || StoreError::CorruptRow { table, key: key.to_vec() };
     let (version, rest) = value.split_first().ok_or_else(damaged)?;
     if *version != VERSION {
-        return Err(damaged());
+        return Err(StoreError::UnknownRow { table, key: key.to_vec(), version: *version });
     }
     T::try_from_slice(rest).map_err(|_| damaged())
 }
@@ -208,3 +208,6 @@ pub(super) fn is_any(value: &[u8]) -> bool {
         || decode::<Transno>(STATE, &[], value).is_ok()
         || is_key
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,26 @@ fn headers_are_found_behind_damage() {
     push_group(9, &mut bytes, header(), b"x");
     bytes.extend_from_slice(&[0; 16]);
     push_group(9, &mut bytes, Header { kind: Kind::Mark, ..header() }, b"");
-    let kinds: Vec<_> = find_headers(9, &bytes).map(|h| h.kind).collect();
-    assert_eq!(kinds, [Kind::Batch, Kind::Mark]);
+    let found: Vec<_> = find_headers(9, &bytes).map(|(at, header)| (at, header.unwrap().kind)).collect();
+    assert_eq!(found, [(24, Kind::Batch), (24 + 72 + 16, Kind::Mark)]);
+}
+
+/// What a newer version has written, with everything else as it is now.
+pub(crate) fn make_unknown(seed: u32, header: &mut [u8], kind: u16, version: u16) {
+    header[60..62].copy_from_slice(&kind.to_le_bytes());
+    header[62..64].copy_from_slice(&version.to_le_bytes());
+    let crc = crc32c::crc32c_append(seed, &header[CRC_FROM..HEADER_BYTES]);
+    header[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn a_header_of_a_newer_version_is_told_from_damage() {
+    let mut bytes = Vec::new();
+    push_group(9, &mut bytes, header(), b"body bytes");
+    for (kind, version) in [(3, 1), (1, 2), (0, 0), (9, 9)] {
+        make_unknown(9, &mut bytes, kind, version);
+        assert_eq!(Header::decode(9, &bytes), Some(Err(Unknown { segment: 3, kind, version })));
+        assert_eq!(Header::decode(8, &bytes), None, "another log's seed");
+        assert!(decode_group(9, &bytes).is_none());
+    }
 }
