@@ -13,6 +13,7 @@ mod read_ahead;
 mod recovery;
 mod short_writes;
 mod sizes;
+mod skew;
 mod small_files;
 mod striped;
 mod world;

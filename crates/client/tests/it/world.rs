@@ -1,9 +1,11 @@
 //! A cluster in one thread: clients, MDTs and OSTs as machines, a network that carries frames in order, and a kernel
 //! that does what it is told. Time moves only when nothing else can.
 
+use crate::skew::management::Management;
+use crate::skew::tap::Tap;
 use base::{
-    Attr, ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, TargetConfig, TargetId, Time, WallTime,
-    Xid,
+    Attr, ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Status, TargetConfig, TargetId, Time,
+    WallTime, Xid,
 };
 use bytes::Bytes;
 use client::{
@@ -15,7 +17,7 @@ use oss::{Oss, OssOptions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MemoryMeta, MemoryObjects, ObjectStore};
-use wire::{Frame, FrameKind, OstRequest, Request};
+use wire::{Frame, FrameKind, MgsReply, MgsRequest, OstRequest, Request};
 
 pub const O_RDONLY: u32 = 0;
 pub const O_WRONLY: u32 = 1;
@@ -95,6 +97,10 @@ pub struct World {
     mdts: Vec<MdtNode>,
     osts: Vec<OstNode>,
     pub mounts: Vec<Mount>,
+    /// An MGS, where it is asked something.
+    pub management: Option<Management>,
+    /// What looks at the frames between clients and targets.
+    pub tap: Tap,
     frames: VecDeque<Frame>,
     config: ClusterConfig,
     /// Stores become durable as soon as a target asks for it.
@@ -128,6 +134,8 @@ impl World {
             mdts: vec![],
             osts: vec![],
             mounts: vec![],
+            management: None,
+            tap: Tap::Open,
             frames: VecDeque::new(),
             config,
             is_syncing: true,
@@ -250,6 +258,38 @@ impl World {
                 self.osts[index].objects.crash(|_| store::memory::Kept::Nothing);
             }
         }
+    }
+
+    /// The process of an MDT is killed and started again: it has everything that it had written.
+    pub fn restart_mdt(&mut self, index: u16) {
+        self.tap.note_restart(self.now.time, TargetId::mdt(index));
+        let node = &mut self.mdts[usize::from(index)];
+        node.machine = None;
+        node.store.crash(node.store.unsynced_count());
+        self.start(TargetId::mdt(index));
+    }
+
+    /// Asks the MGS.
+    pub fn ask_mgs(&mut self, request: MgsRequest) -> Result<MgsReply, Status> {
+        let now = self.now;
+        let management = self.management.as_mut().expect("there is an MGS");
+        let (ticket, sent) = management.ask(now, request);
+        self.frames.extend(sent);
+        for _ in 0..100 {
+            self.run();
+            let answer = self.management.as_mut().and_then(|management| management.take_answer(ticket));
+            if let Some(answer) = answer {
+                return answer;
+            }
+            self.pass_a_little();
+        }
+        panic!("the MGS does not answer within ten seconds");
+    }
+
+    /// A frame arrives from somewhere else, and what follows from it happens.
+    pub fn hand_in(&mut self, frame: Frame) {
+        self.frames.push_back(frame);
+        self.run();
     }
 
     /// An MDT throws a mount out.
@@ -392,6 +432,11 @@ impl World {
     }
 
     fn deliver(&mut self, frame: Frame) {
+        let Some(frame) = self.tap.pass(self.now.time, frame, &mut self.frames) else { return };
+        let managed = self.management.as_mut().and_then(|management| management.on_frame(self.now, &frame));
+        if let Some(sent) = managed {
+            return self.frames.extend(sent);
+        }
         match frame.dst {
             Endpoint::Target(target) if target.kind == base::TargetKind::Mdt => {
                 self.mdt_input(usize::from(target.index), mds::Input::Frame(frame));
@@ -427,6 +472,10 @@ impl World {
         let mut has_synced = false;
         if !self.is_syncing {
             return false;
+        }
+        if let Some(sent) = self.management.as_mut().and_then(|it| it.sync_where_asked(self.now)) {
+            self.frames.extend(sent);
+            has_synced = true;
         }
         for index in 0..self.mdts.len() {
             if self.mdts[index].store.take_kick() {
@@ -485,6 +534,10 @@ impl World {
                 self.input(mount, Input::Tick);
             }
         }
+        if let Some(management) = &mut self.management {
+            self.frames.extend(management.on_tick(self.now));
+        }
+        self.tap.tick(self.now.time, &mut self.frames);
         self.run();
     }
 

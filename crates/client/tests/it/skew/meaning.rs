@@ -1,0 +1,87 @@
+//! What a frame says, without what may be another in each run or each version: sessions, epochs, clocks, leases, versions and features in a
+//! connect, transaction numbers (but whether there is one), what is committed, of objects too, traces, xids, and flags about the way.
+
+use base::{Endpoint, Epoch, Transno};
+use bytes::Bytes;
+use wire::session::features;
+use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, OstReply, Reply, Request, flags};
+
+/// Flags that are part of what is asked for.
+const SAID: u32 = flags::REPLAY | flags::ASK | flags::UNCHECKED_DATA;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Meaning {
+    pub src: Endpoint,
+    pub dst: Endpoint,
+    pub text: String,
+    pub data: Bytes,
+}
+
+impl Meaning {
+    pub fn of(frame: &Frame) -> Meaning {
+        let text = match frame.kind {
+            FrameKind::Request => request(frame),
+            FrameKind::Reply => reply(frame),
+            FrameKind::Callback => callback(frame),
+        };
+        Meaning { src: frame.src, dst: frame.dst, text, data: frame.data.clone() }
+    }
+}
+
+fn request(frame: &Frame) -> String {
+    let request = match Request::from_bytes(&frame.body) {
+        Ok(Request::Connect(connect)) => Request::Connect(ConnectRequest {
+            version: 0,
+            version_oldest: 0,
+            features: 0,
+            session: 0,
+            target_epoch: Epoch::ZERO,
+            ..connect
+        }),
+        Ok(request) => request,
+        Err(error) => return format!("request that cannot be read: {error}"),
+    };
+    let has_slot = frame.slot != Frame::NO_SLOT;
+    format!("request, flags {}, slot {has_slot}: {request:?}", frame.flags & SAID)
+}
+
+fn reply(frame: &Frame) -> String {
+    let has_changed = frame.transno.0 != 0;
+    if frame.body.is_empty() {
+        return format!("reply, {:?}, changed {has_changed}", frame.status);
+    }
+    let reply = match Reply::from_bytes(&frame.body) {
+        Ok(Reply::Connected(connected)) => Reply::Connected(ConnectReply {
+            // What both ends can do, as far as a session of that time could use it.
+            features: connected.features & features::ALL,
+            version: 0,
+            session: 0,
+            target_epoch: Epoch::ZERO,
+            server_time_ns: 0,
+            lease_ms: 0,
+            ..connected
+        }),
+        Ok(Reply::Ost(mut reply)) => {
+            // How much a crash could take back depends on when the disk was done.
+            match &mut reply {
+                OstReply::Attrs(attrs) => {
+                    attrs.iter_mut().flatten().for_each(|attr| attr.uncommitted = Transno::ZERO);
+                }
+                OstReply::Written { attr: Some(attr), .. } => attr.uncommitted = Transno::ZERO,
+                _ => {}
+            }
+            Reply::Ost(reply)
+        }
+        Ok(reply) => reply,
+        Err(error) => return format!("reply that cannot be read: {error}"),
+    };
+    format!("reply, {:?}, changed {has_changed}: {reply:?}", frame.status)
+}
+
+fn callback(frame: &Frame) -> String {
+    match Callback::from_bytes(&frame.body) {
+        Ok(Callback::Evicted { .. }) => "callback: evicted".to_owned(),
+        Ok(callback) => format!("callback: {callback:?}"),
+        Err(error) => format!("callback that cannot be read: {error}"),
+    }
+}

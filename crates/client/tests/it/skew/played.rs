@@ -1,0 +1,177 @@
+//! One end of a recording against the other end of today.
+
+use super::management::Management;
+use super::meaning::Meaning;
+use super::tap::Tap;
+use super::tape::{Tape, What};
+use crate::world::World;
+use base::{Endpoint, TargetKind, Time, Xid};
+use std::collections::BTreeMap;
+use wire::{Frame, FrameKind, Reply, Request};
+
+pub const MDT_COUNT: u16 = 2;
+pub const OST_COUNT: u16 = 2;
+
+/// Plays the clients of a recording to the servers of today. Returns what they answer otherwise than then, each in a line.
+///
+/// The frames arrive at the recorded times and in the recorded order; everything that follows from one happens before the next.
+/// What is said at which moment of this may differ, so what each client hears from each target is compared as a whole.
+pub fn play_clients(tape: &Tape) -> Vec<String> {
+    let mut world = World::new(MDT_COUNT, OST_COUNT, 0);
+    world.management = Some(Management::new(world.now));
+    world.tap = Tap::Clients(Vec::new());
+    let (mut sessions, mut heard) = (Sessions::default(), Vec::new());
+    for moment in &tape.moments {
+        while world.now.time < moment.time {
+            world.pass_a_little();
+        }
+        match &moment.what {
+            What::Restart(target) => {
+                assert_eq!(target.kind, TargetKind::Mdt, "only MDTs are restarted in recordings");
+                world.restart_mdt(target.index);
+            }
+            What::Frame(frame) if matches!(frame.dst, Endpoint::Target(_)) => {
+                world.hand_in(sessions.of_today(frame));
+            }
+            What::Frame(_) => {}
+        }
+        if let Tap::Clients(answers) = &mut world.tap {
+            for answer in answers.drain(..) {
+                sessions.learn(tape, &answer);
+                heard.push(answer);
+            }
+        }
+    }
+    differences(tape.frames().filter(|frame| frame.kind != FrameKind::Request), heard.iter())
+}
+
+/// Numbers of sessions that the servers of today have given instead of those of then.
+#[derive(Default)]
+struct Sessions {
+    of_today: BTreeMap<(Endpoint, Endpoint, u64), u64>,
+}
+
+impl Sessions {
+    fn learn(&mut self, tape: &Tape, answer: &Frame) {
+        let session_of = |frame: &Frame| match Reply::from_bytes(&frame.body) {
+            Ok(Reply::Connected(reply)) if frame.kind == FrameKind::Reply => Some(reply.session),
+            _ => None,
+        };
+        let Some(session) = session_of(answer) else { return };
+        let is_same = |then: &&Frame| {
+            then.kind == FrameKind::Reply
+                && (then.src, then.dst, then.xid) == (answer.src, answer.dst, answer.xid)
+        };
+        if let Some(then) = tape.frames().find(is_same).and_then(session_of) {
+            self.of_today.insert((answer.dst, answer.src, then), session);
+        }
+    }
+
+    fn of_today(&self, frame: &Frame) -> Frame {
+        let session = |then: u64| *self.of_today.get(&(frame.src, frame.dst, then)).unwrap_or(&then);
+        let mut frame = Frame { session: session(frame.session), ..frame.clone() };
+        if let Ok(Request::Connect(mut connect)) = Request::from_bytes(&frame.body) {
+            connect.session = session(connect.session);
+            frame.body = Request::Connect(connect).to_bytes();
+        }
+        frame
+    }
+}
+
+/// What each end says otherwise than then, whatever the order.
+fn differences<'a>(
+    then: impl Iterator<Item = &'a Frame>,
+    now: impl Iterator<Item = &'a Frame>,
+) -> Vec<String> {
+    // An answer is one to its request; a target may call back as often as it likes.
+    let key = |frame: &Frame| (Meaning::of(frame), (frame.kind == FrameKind::Reply).then_some(frame.xid));
+    let mut then: Vec<_> = then.map(key).collect();
+    let mut now: Vec<_> = now.map(key).collect();
+    for said in [&mut then, &mut now] {
+        said.sort();
+        said.dedup();
+    }
+    let line = |when: &str, (meaning, xid): &(Meaning, Option<Xid>)| {
+        let (src, dst, byte_count) = (meaning.src, meaning.dst, meaning.data.len());
+        format!("{when}: {src} to {dst}, {xid:?}, {byte_count} bytes of data: {}", meaning.text)
+    };
+    let gone = then.iter().filter(|said| now.binary_search(said).is_err()).map(|said| line("then", said));
+    let new = now.iter().filter(|said| then.binary_search(said).is_err()).map(|said| line("now", said));
+    gone.chain(new).collect()
+}
+
+/// The servers of a recording, for the clients of today.
+///
+/// A request is looked for among those of then that were not asked yet; its answer, and what else targets said, comes at its
+/// recorded time, but not before everything has been asked that had arrived before it.
+pub struct Servers {
+    tape: Tape,
+    is_asked: Vec<bool>,
+    /// Moments before this one have been said or asked.
+    next: usize,
+    /// Requests of today, by those of then.
+    xids: BTreeMap<(Endpoint, Endpoint, Xid), Xid>,
+    /// Requests that nobody asked then.
+    unexpected: Vec<String>,
+}
+
+impl Servers {
+    pub fn new(tape: Tape) -> Servers {
+        let is_asked = vec![false; tape.moments.len()];
+        Servers { tape, is_asked, next: 0, xids: BTreeMap::new(), unexpected: Vec::new() }
+    }
+
+    /// What the servers say when this arrives.
+    pub fn answer(&mut self, now: Time, frame: &Frame) -> Vec<Frame> {
+        let meaning = Meaning::of(frame);
+        let is_it = |(number, what): &(usize, &What)| match what {
+            What::Frame(then) => {
+                then.kind == FrameKind::Request
+                    && self.is_asked.get(*number) == Some(&false)
+                    && Meaning::of(then) == meaning
+            }
+            What::Restart(_) => false,
+        };
+        let whats = self.tape.moments.iter().map(|moment| &moment.what).enumerate();
+        let Some((number, What::Frame(then))) = whats.skip(self.next).find(is_it) else {
+            self.unexpected.push(format!("{} to {}: {}", meaning.src, meaning.dst, meaning.text));
+            return Vec::new();
+        };
+        self.xids.insert((then.src, then.dst, then.xid), frame.xid);
+        self.is_asked[number] = true;
+        self.say(now)
+    }
+
+    /// What they say by themselves, or have been about to say.
+    pub fn say(&mut self, now: Time) -> Vec<Frame> {
+        let mut said = Vec::new();
+        while let Some(moment) = self.tape.moments.get(self.next).filter(|moment| moment.time <= now) {
+            match &moment.what {
+                What::Restart(_) => {}
+                What::Frame(frame) if frame.kind == FrameKind::Request => {
+                    if !self.is_asked[self.next] {
+                        break;
+                    }
+                }
+                What::Frame(frame) => {
+                    let xid = self.xids.get(&(frame.dst, frame.src, frame.xid)).copied();
+                    said.push(Frame { xid: xid.unwrap_or(frame.xid), ..frame.clone() });
+                }
+            }
+            self.next += 1;
+        }
+        said
+    }
+
+    /// Requests of today that nobody asked then, and those of then that nobody asks today.
+    pub fn differences(&self) -> Vec<String> {
+        let unasked = self.tape.moments.iter().zip(&self.is_asked).filter(|(_, is_asked)| !**is_asked);
+        let unasked = unasked.filter_map(|(moment, _)| match &moment.what {
+            What::Frame(frame) if frame.kind == FrameKind::Request => {
+                Some(format!("then: {} to {}: {}", frame.src, frame.dst, Meaning::of(frame).text))
+            }
+            _ => None,
+        });
+        unasked.chain(self.unexpected.iter().map(|line| format!("now: {line}"))).collect()
+    }
+}

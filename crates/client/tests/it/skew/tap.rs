@@ -1,0 +1,65 @@
+//! What looks at the frames between clients and targets on their way: a recorder, one end of a recording, or a newer version.
+
+use super::newer;
+use super::played::Servers;
+use super::tape::{Moment, What};
+use base::{Endpoint, TargetId, Time};
+use std::collections::VecDeque;
+use wire::{Frame, FrameKind};
+
+pub enum Tap {
+    /// Everything goes on as it is.
+    Open,
+    /// The same, and is written down.
+    Recording(Vec<Moment>),
+    /// The servers of a recording answer instead of those that are here.
+    Servers(Box<Servers>),
+    /// The clients are those of a recording: what is for them is kept.
+    Clients(Vec<Frame>),
+    /// Each end finds that the other one is of the next version.
+    Newer,
+}
+
+impl Tap {
+    /// A frame on its way, as it goes on; what else goes on its way because of it.
+    pub fn pass(&mut self, now: Time, frame: Frame, under_way: &mut VecDeque<Frame>) -> Option<Frame> {
+        let is_for_client = matches!(frame.dst, Endpoint::Client(_));
+        if !is_for_client && matches!(frame.src, Endpoint::Target(_)) {
+            return Some(frame);
+        }
+        match self {
+            Tap::Recording(moments) => {
+                moments.push(Moment { time: now, what: What::Frame(frame.clone()) });
+                Some(frame)
+            }
+            Tap::Servers(servers) if !is_for_client => {
+                under_way.extend(servers.answer(now, &frame));
+                None
+            }
+            Tap::Clients(answers) if is_for_client => {
+                answers.push(frame);
+                None
+            }
+            Tap::Newer => {
+                if frame.kind == FrameKind::Reply {
+                    under_way.push_back(newer::unknown_callback(&frame));
+                }
+                Some(newer::seen_from_today(&frame))
+            }
+            Tap::Open | Tap::Servers(_) | Tap::Clients(_) => Some(frame),
+        }
+    }
+
+    /// It is later now.
+    pub fn tick(&mut self, now: Time, under_way: &mut VecDeque<Frame>) {
+        if let Tap::Servers(servers) = self {
+            under_way.extend(servers.say(now));
+        }
+    }
+
+    pub fn note_restart(&mut self, now: Time, target: TargetId) {
+        if let Tap::Recording(moments) = self {
+            moments.push(Moment { time: now, what: What::Restart(target) });
+        }
+    }
+}
