@@ -12,6 +12,7 @@ mod floor;
 mod pattern;
 mod place;
 mod plan;
+mod recovery;
 mod rounds;
 mod settings;
 mod tool;
@@ -26,6 +27,7 @@ use floor::{Floor, NullMount};
 use pattern::Pattern;
 use place::Place;
 use plan::{Act, Kind, Plan};
+use recovery::Recovery;
 use settings::Settings;
 use std::path::PathBuf;
 use std::process::Command;
@@ -54,12 +56,16 @@ pub enum What {
     Tree(Tree),
     /// Very many empty files, and what the MDTs need for them
     Fill(Fill),
+    /// How long mounts wait when servers and other mounts are killed, and whether anything is lost
+    Recovery(Recovery),
     #[command(hide = true)]
     Worker(worker::Task),
     #[command(hide = true)]
     Reader(beside::Stream),
     #[command(hide = true)]
     NullMount(floor::Serve),
+    #[command(hide = true)]
+    RecoveryLoad(recovery::load::Task),
 }
 
 /// What all measurements take.
@@ -174,6 +180,8 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Worker(task) => worker::run(task),
         What::Reader(stream) => beside::read(stream),
         What::NullMount(task) => floor::serve(task),
+        What::Recovery(options) => recovery::run(options),
+        What::RecoveryLoad(task) => recovery::load::run(task),
     }
 }
 

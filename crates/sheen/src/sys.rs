@@ -31,6 +31,12 @@ pub fn end_without_reader() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// Undoes `end_without_reader`, for a command that has much to clean up before it ends.
+pub fn outlive_readers() {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Waits for an end signal.
 pub fn wait_for_end() {
     let set = end_signals();

@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::cluster::{self, Cluster, Identity, Server, Shape};
 use crate::control::{self, Ask, Leave, MountStatus, Process};
-use crate::daemon;
+use crate::daemon::{self, Starting};
 use crate::listen;
 use crate::mount_table;
 use crate::nid;
@@ -270,7 +270,10 @@ fn lock_holder(path: &Path) -> String {
 }
 
 /// A mount whose process is gone answers nobody: free its place.
-fn free_dead_mount(mount: &Path) -> Result<()> {
+///
+/// # Errors
+/// It cannot be unmounted.
+pub fn free_dead_mount(mount: &Path) -> Result<()> {
     while let Some(mounted) = mount_table::mounted_on(mount) {
         let is_served = control::processes().iter().any(|process| has_mount(process, mount));
         if !mounted.is_sheen() || is_served {
@@ -355,9 +358,8 @@ fn start_servers(
         for at in 0..cluster.servers.len() {
             let server = &cluster.servers[at];
             if (at == 0) == is_first && found(server).is_none() {
-                let arguments = server_arguments(dir, cluster, server, listen, arguments);
-                let log = dir.join("log").join(format!("{}.log", server.name));
-                starting.push((at, daemon::start(&arguments, &log, Some(lock))?));
+                let arguments = server_arguments(dir, cluster, server, listen, arguments.no_sync_for_tests);
+                starting.push((at, daemon::start(&arguments, &server_log(dir, server), Some(lock))?));
             }
         }
         for (at, process) in starting {
@@ -368,6 +370,21 @@ fn start_servers(
         cluster.save(dir)?;
     }
     Ok(())
+}
+
+fn server_log(dir: &Path, server: &Server) -> PathBuf {
+    dir.join("log").join(format!("{}.log", server.name))
+}
+
+/// Begins to start a server that was killed, where it was: for whoever has killed it. Looks at nothing else.
+///
+/// # Errors
+/// It cannot be started at all.
+pub fn restart_server(dir: &Path, cluster: &Cluster, server: &Server) -> Result<Starting> {
+    let host = server.address.rsplit_once(':').map_or("", |(host, _)| host).to_owned();
+    let is_insecure_accepted = listen::check_host(Some(&host), false).is_err();
+    let listen = Listen { host, is_insecure_accepted };
+    daemon::start(&server_arguments(dir, cluster, server, &listen, false), &server_log(dir, server), None)
 }
 
 /// A process with a target whose device failed is as good as dead: it ends, so that it starts anew.
@@ -409,7 +426,7 @@ fn server_arguments(
     cluster: &Cluster,
     server: &Server,
     listen: &Listen,
-    up: &cli::Up,
+    has_no_sync: bool,
 ) -> Vec<OsString> {
     let host = &listen.host;
     let mut arguments: Vec<OsString> = vec!["serve".into()];
@@ -421,7 +438,7 @@ fn server_arguments(
     if listen.is_insecure_accepted {
         arguments.push("--insecure-network".into());
     }
-    if up.no_sync_for_tests {
+    if has_no_sync {
         arguments.push("--no-sync-for-tests".into());
     }
     let has_mgs = server.targets.iter().any(|target| target == "mgs");
@@ -443,22 +460,27 @@ fn identity_arguments(cluster: &Cluster) -> Vec<OsString> {
     }
 }
 
-/// The mount, unless a process has it already.
-fn start_mount(dir: &Path, cluster: &Cluster, lock: &File) -> Result<()> {
-    if is_mounted(dir, cluster) {
-        return Ok(());
-    }
+/// How a mount of a cluster that runs is started (`daemon::start`); it ends with the cluster.
+pub fn mount_arguments(dir: &Path, cluster: &Cluster, mount: &Path) -> Vec<OsString> {
     let source = format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname);
-    let mut arguments: Vec<OsString> = vec![
+    vec![
         "mount".into(),
         source.into(),
-        cluster.mount.clone().into(),
+        mount.into(),
         "--foreground".into(),
         "--transport".into(),
         cluster.transport.clone().into(),
         "--cluster-dir".into(),
         dir.into(),
-    ];
+    ]
+}
+
+/// The mount, unless a process has it already.
+fn start_mount(dir: &Path, cluster: &Cluster, lock: &File) -> Result<()> {
+    if is_mounted(dir, cluster) {
+        return Ok(());
+    }
+    let mut arguments = mount_arguments(dir, cluster, &cluster.mount);
     arguments.extend(identity_arguments(cluster));
     let started = daemon::start(&arguments, &dir.join("log/mount.log"), Some(lock))?;
     started.wait("the mount").context("the mount did not start")?;

@@ -281,7 +281,8 @@ fn read_sizes(text: &str) -> Vec<(u64, u64)> {
     table.map_while(row).collect()
 }
 
-fn params(pid: u32, pattern: &str) -> Vec<(String, String)> {
+/// Parameters of a process and their values; none of one that does not answer.
+pub fn params(pid: u32, pattern: &str) -> Vec<(String, String)> {
     let asked = control::ask_if_alive(pid, &Ask::GetParam { pattern: pattern.to_owned() });
     asked.ok().flatten().unwrap_or_default().params
 }

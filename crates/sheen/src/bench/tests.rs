@@ -25,7 +25,12 @@ fn common(words: &[&str]) -> Common {
         | What::Ls(options) => options.common,
         What::Mmap(options) => options.common,
         What::Tree(options) => options.common,
-        What::Fill(_) | What::Worker(_) | What::Reader(_) | What::NullMount(_) => {
+        What::Fill(_)
+        | What::Recovery(_)
+        | What::Worker(_)
+        | What::Reader(_)
+        | What::NullMount(_)
+        | What::RecoveryLoad(_) => {
             panic!("that measures nothing")
         }
     }

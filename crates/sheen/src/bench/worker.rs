@@ -59,7 +59,11 @@ pub fn run(task: &Task) -> Result<()> {
     Ok(())
 }
 
-fn say(line: &str) -> Result<()> {
+/// One line to whoever has started this process.
+///
+/// # Errors
+/// Nobody listens.
+pub fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()?;

@@ -1,5 +1,6 @@
 //! `kill -9` of servers under load, restart, and no call has failed.
 
+mod recovery;
 mod striped;
 
 use std::fs;
@@ -25,6 +26,7 @@ static CASES: &[Case] = &[
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
+    Case { name: "recovery_bench", seconds: 180, run: recovery::bench },
     Case { name: "under_fsx", seconds: 600, run: under_fsx },
     Case { name: "under_tar", seconds: 600, run: under_tar },
 ];
