@@ -85,6 +85,11 @@ pub(crate) fn open(path: &Path, create: bool) -> io::Result<File> {
         .open(path)
 }
 
+/// Opens for reading, never following a link that somebody put there.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(path)
+}
+
 fn offset(bytes: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
 }

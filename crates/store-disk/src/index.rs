@@ -4,13 +4,15 @@
 //! checksums of their own (`backend`), because redb trusts a page once the file is open.
 
 mod backend;
+mod shadow;
 
 use crate::device::{self, Syncing};
 use crate::log::replay::Covered;
 use crate::space::Ballast;
 use backend::{ChecksummedFile, Reads};
-use base::{Epoch, Transno};
-use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use base::{Epoch, Extent, Transno};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition};
+use shadow::Shadow;
 use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +47,9 @@ pub(crate) trait Base: Send + Sync {
     ) -> Result<bool, StoreError>;
 
     fn covered(&self) -> Covered;
+
+    /// Counts the bytes of all rows anew, and notes them. No checkpoint may run.
+    fn recount(&self) -> Result<(), StoreError>;
 
     /// About how many bytes of its file hold nothing, so that rows can come without the file growing.
     fn unused_bytes(&self) -> u64;
@@ -108,6 +113,8 @@ pub(crate) struct RedbBase {
     cache_bytes: AtomicUsize,
     /// It is open with another budget.
     is_resize_due: AtomicBool,
+    /// What redb writes stays in memory.
+    is_read_only: bool,
     syncing: Syncing,
     ballast: Arc<Ballast>,
     reads: Arc<Reads>,
@@ -127,30 +134,59 @@ impl RedbBase {
         ballast: Arc<Ballast>,
         seed_if_new: Option<u32>,
     ) -> Result<RedbBase, BaseError> {
-        let base = RedbBase {
+        RedbBase::new(path, cache_bytes, syncing, ballast, false).opened(seed_if_new)
+    }
+
+    /// Opens the base and changes nothing of its file, also when redb has to put it in order first.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_to_read(path: &Path, cache_bytes: usize) -> Result<RedbBase, BaseError> {
+        RedbBase::new(path, cache_bytes, Syncing::Skipped, Arc::new(Ballast::none()), true).opened(None)
+    }
+
+    fn new(
+        path: &Path,
+        cache_bytes: usize,
+        syncing: Syncing,
+        ballast: Arc<Ballast>,
+        is_read_only: bool,
+    ) -> RedbBase {
+        RedbBase {
             path: path.to_path_buf(),
             cache_bytes: AtomicUsize::new(cache_bytes),
             is_resize_due: AtomicBool::new(false),
+            is_read_only,
             syncing,
             ballast,
             reads: Arc::default(),
             opened: RwLock::new(None),
-        };
-        let opened = base.open_database(seed_if_new)?;
-        *base.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(opened);
-        Ok(base)
+        }
+    }
+
+    fn opened(self, seed_if_new: Option<u32>) -> Result<RedbBase, BaseError> {
+        let opened = self.open_database(seed_if_new)?;
+        *self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(opened);
+        Ok(self)
     }
 
     fn open_database(&self, seed_if_new: Option<u32>) -> Result<Opened, BaseError> {
         let io = |source| BaseError::Io { path: self.path.clone(), source };
-        let file = device::open(&self.path, seed_if_new.is_some()).map_err(io)?;
+        let file = match self.is_read_only {
+            true => device::open_to_read(&self.path),
+            false => device::open(&self.path, seed_if_new.is_some()),
+        };
+        let file = file.map_err(io)?;
         if seed_if_new.is_none() && file.metadata().map_err(io)?.len() == 0 {
             return Err(BaseError::Damaged { path: self.path.clone(), reason: "it is empty".to_string() });
         }
         let file =
             ChecksummedFile::new(file, self.syncing, self.ballast.clone(), self.reads.clone()).map_err(io)?;
         // redb asserts in places where it meets bytes that it did not write.
-        let opened = catch_unwind(AssertUnwindSafe(|| self.open_on(file, seed_if_new)));
+        let opened = catch_unwind(AssertUnwindSafe(|| match self.is_read_only {
+            true => self.open_on(Shadow::new(file)?, None),
+            false => self.open_on(file, seed_if_new),
+        }));
         let reason = match opened {
             Ok(Ok(opened)) => return Ok(opened),
             Ok(Err(error)) => error.to_string(),
@@ -159,7 +195,7 @@ impl RedbBase {
         Err(BaseError::Damaged { path: self.path.clone(), reason })
     }
 
-    fn open_on(&self, file: ChecksummedFile, seed_if_new: Option<u32>) -> Result<Opened, redb::Error> {
+    fn open_on(&self, file: impl StorageBackend, seed_if_new: Option<u32>) -> Result<Opened, redb::Error> {
         self.is_resize_due.store(false, Ordering::Relaxed);
         let cache_bytes = self.cache_bytes.load(Ordering::Relaxed);
         let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(file)?;
@@ -222,6 +258,27 @@ impl RedbBase {
         }
     }
 
+    /// Parts of its file that fail their checksums: all of them if it was closed in order, and else those that were read so far.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn damaged_parts(&self) -> std::io::Result<Vec<Extent>> {
+        let file = device::open_to_read(&self.path)?;
+        let file = ChecksummedFile::new(file, Syncing::Skipped, self.ballast.clone(), self.reads.clone())?;
+        if file.was_closed()? {
+            file.read_all()?;
+        }
+        Ok(self.reads.damaged())
+    }
+
+    /// What the base says of the bytes of its rows, and what they are.
+    ///
+    /// # Errors
+    /// As `Base::get`.
+    pub fn counted_bytes(&self) -> Result<(u64, u64), StoreError> {
+        self.with(|opened| Ok((opened.live_bytes, count_bytes(&opened.rows())?)))
+    }
+
     fn write_checkpoint(
         &self,
         opened: &Opened,
@@ -277,6 +334,15 @@ fn view(database: &Database) -> Result<(RowTable, Covered, u64), redb::Error> {
     let covered =
         covered.ok_or_else(|| redb::Error::Corrupted("the mark of the last checkpoint".to_string()))?;
     Ok((transaction.open_table(ROWS)?, covered, live_bytes))
+}
+
+fn count_bytes(rows: &RowTable) -> Result<u64, redb::Error> {
+    let mut byte_count = 0;
+    for row in rows.range::<&[u8]>(..)? {
+        let (key, sealed) = row?;
+        byte_count += (key.value().len() + sealed.value().len()) as u64;
+    }
+    Ok(byte_count)
 }
 
 pub(crate) fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
@@ -407,6 +473,22 @@ impl Base for RedbBase {
     fn covered(&self) -> Covered {
         let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         opened.as_ref().map(|opened| opened.covered).unwrap_or_default()
+    }
+
+    fn recount(&self) -> Result<(), StoreError> {
+        let live_bytes = self.with(|opened| {
+            let live_bytes = count_bytes(&opened.rows())?;
+            let mut transaction = opened.database.begin_write()?;
+            transaction.set_quick_repair(true);
+            transaction.open_table(COVERED)?.insert(LIVE_KEY, &live_bytes.to_le_bytes()[..])?;
+            transaction.commit()?;
+            Ok(live_bytes)
+        })?;
+        let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(opened) = guard.as_mut() {
+            opened.live_bytes = live_bytes;
+        }
+        Ok(())
     }
 
     fn set_cache_bytes(&self, cache_bytes: usize) {

@@ -8,6 +8,8 @@
 
 mod checkpoint;
 mod commit;
+mod reader;
+mod scan;
 
 use crate::cache::{Row, RowCache};
 use crate::device::{self, Syncing};
@@ -19,16 +21,16 @@ use crate::space::{Ballast, Demand, Gauge, space_after_reserve};
 use base::{Epoch, Transno};
 use checkpoint::Checkpointer;
 use commit::Committer;
+pub use reader::MetaReader;
+use scan::ScanPart;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::{Batch, KEY_BYTES_MAX, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
+use store::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
 
-/// Rows that a scan takes together; no lock is kept between the parts.
-const SCAN_PART_ROWS: usize = 256;
 /// From this many checkpoints' worth of log on, `apply` is delayed: 1 ms, then twice as long for each further one.
 const LATE_CHECKPOINT_COUNT: u64 = 4;
 const LATE_MS_MAX: u64 = 16;
@@ -354,6 +356,15 @@ impl MetaDisk {
         self.shared.checkpoint_all()
     }
 
+    /// Counts the bytes of all rows anew. For who puts the store in order: nobody else may use it, and no checkpoint may run.
+    ///
+    /// # Errors
+    /// If the base cannot be read or written.
+    pub fn recount(&self) -> Result<(), StoreError> {
+        self.checkpoint()?;
+        self.shared.base.recount()
+    }
+
     fn stop_threads(&self) {
         self.shared.committer.stop();
         self.shared.checkpointer.stop();
@@ -446,56 +457,11 @@ impl Shared {
         Ok(row)
     }
 
-    /// Rows of one part, and where the next part begins; `None` if this was the last.
     fn scan_part(&self, from: &[u8], to: &[u8], limit: usize) -> Result<ScanPart, StoreError> {
         // The overlay first: what leaves it meanwhile is in the base by then.
         let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner).range(from, to, limit);
-        let stored = self.base.range(from, to, limit)?;
-        let overlay_end =
-            (overlay.len() == limit).then(|| overlay.last().map(|(key, _)| key.to_vec())).flatten();
-        let stored_end = (stored.len() == limit).then(|| stored.last().map(|(key, _)| key.clone())).flatten();
-        // Beyond the earlier end of the two, one side is not known yet.
-        let end = match (overlay_end, stored_end) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        let is_known = |key: &[u8]| end.as_deref().is_none_or(|end| key <= end);
-        let mut overlay = overlay.into_iter().take_while(|(key, _)| is_known(key)).peekable();
-        let mut stored = stored.into_iter().take_while(|(key, _)| is_known(key)).peekable();
-        let mut rows = Vec::new();
-        loop {
-            let is_overlay = match (overlay.peek(), stored.peek()) {
-                (Some((a, _)), Some((b, _))) => {
-                    if **a == **b {
-                        stored.next();
-                        true
-                    } else {
-                        **a < **b
-                    }
-                }
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (None, None) => break,
-            };
-            if is_overlay {
-                if let Some((key, Some(value))) = overlay.next() {
-                    rows.push((key.into_vec(), value));
-                }
-            } else if let Some((key, value)) = stored.next() {
-                rows.push((key, Arc::from(value)));
-            }
-        }
-        let next = end.map(|mut key| {
-            key.push(0);
-            key
-        });
-        Ok(ScanPart { rows, next })
+        Ok(scan::merge(overlay, self.base.range(from, to, limit)?, limit))
     }
-}
-
-struct ScanPart {
-    rows: Vec<(Vec<u8>, Arc<[u8]>)>,
-    next: Option<Vec<u8>>,
 }
 
 impl MetaStore for MetaDisk {
@@ -547,26 +513,8 @@ impl MetaStore for MetaDisk {
         limit: usize,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
-        // A bound may be longer than any key: cut, it still lies where it did between the keys there are.
-        let full = |bound: &[u8]| {
-            let mut key = vec![table];
-            key.extend_from_slice(bound.get(..KEY_BYTES_MAX + 1).unwrap_or(bound));
-            key
-        };
-        let (mut from, to) = (full(from), full(to_exclusive));
-        let mut left = limit;
-        while left > 0 && from < to {
-            let part = self.shared.scan_part(&from, &to, left.min(SCAN_PART_ROWS))?;
-            for (key, value) in part.rows.iter().take(left) {
-                if !visit(key.get(1..).unwrap_or_default(), value) {
-                    return Ok(());
-                }
-            }
-            left = left.saturating_sub(part.rows.len());
-            let Some(next) = part.next else { break };
-            from = next;
-        }
-        Ok(())
+        let part = |from: &[u8], to: &[u8], limit| self.shared.scan_part(from, to, limit);
+        scan::in_parts(&part, table, from..to_exclusive, limit, visit)
     }
 
     fn pressure(&self) -> Pressure {

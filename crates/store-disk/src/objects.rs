@@ -68,6 +68,7 @@ pub(crate) struct Shared {
     /// Of the object directory, for syncfs(2) and its errors.
     root: File,
     syncing: Syncing,
+    is_read_only: bool,
     incarnation: u64,
     handles: Handles,
     changes: Changes,
@@ -98,26 +99,25 @@ impl ObjectDisk {
         let failed = |source| ObjectOpenError { path: directory.to_path_buf(), source };
         let syncing = if options.no_sync { Syncing::Skipped } else { Syncing::Real };
         make_directories(directory, syncing).map_err(failed)?;
-        let shared = Arc::new(Shared {
-            directory: directory.to_path_buf(),
-            root: File::open(directory).map_err(failed)?,
-            syncing,
-            incarnation: new_incarnation(),
-            handles: Handles::new(options.handle_count_max),
-            changes: Changes::new(options.sync_interval, options.settle_after),
-            durable: AtomicU64::new(0),
-            poison: OnceLock::new(),
-            opened: Instant::now(),
-            space_measured_ms: AtomicU64::new(0),
-            is_space_low: AtomicBool::new(true),
-            on_durable,
-        });
+        let shared = Arc::new(Shared::new(directory, options, syncing, on_durable, false).map_err(failed)?);
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("object-sync".to_string())
             .spawn(move || commit::run(&of_thread))
             .map_err(failed)?;
         Ok(ObjectDisk { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Opens the objects of a target that nobody serves, and changes nothing of them: what a crash left dirty is believed as it is,
+    /// and every change is refused.
+    ///
+    /// # Errors
+    /// If the directory cannot be used.
+    pub fn open_to_read(directory: &Path) -> Result<ObjectDisk, ObjectOpenError> {
+        let options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
+        let shared = Shared::new(directory, &options, Syncing::Skipped, Arc::new(|| ()), true)
+            .map_err(|source| ObjectOpenError { path: directory.to_path_buf(), source })?;
+        Ok(ObjectDisk { shared: Arc::new(shared), thread: Mutex::new(None) })
     }
 
     fn stop_thread(&self) {
@@ -179,6 +179,30 @@ fn id_of_name(name: &str) -> Option<ObjectId> {
 }
 
 impl Shared {
+    fn new(
+        directory: &Path,
+        options: &ObjectOptions,
+        syncing: Syncing,
+        on_durable: OnDurable,
+        is_read_only: bool,
+    ) -> io::Result<Shared> {
+        Ok(Shared {
+            directory: directory.to_path_buf(),
+            root: File::open(directory)?,
+            syncing,
+            is_read_only,
+            incarnation: new_incarnation(),
+            handles: Handles::new(options.handle_count_max),
+            changes: Changes::new(options.sync_interval, options.settle_after),
+            durable: AtomicU64::new(0),
+            poison: OnceLock::new(),
+            opened: Instant::now(),
+            space_measured_ms: AtomicU64::new(0),
+            is_space_low: AtomicBool::new(true),
+            on_durable,
+        })
+    }
+
     fn path(&self, id: &ObjectId) -> PathBuf {
         let mut path = self.directory.join(format!("{:02x}", directory_number(id)));
         path.push(file_name(id));
@@ -186,6 +210,9 @@ impl Shared {
     }
 
     fn check_sound(&self) -> Result<(), StoreError> {
+        if self.is_read_only {
+            return Err(StoreError::ReadOnly);
+        }
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
@@ -204,7 +231,7 @@ impl Shared {
 
     fn open_file(&self, id: &ObjectId, create: bool) -> Result<Option<File>, StoreError> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(create).mode(0o600);
+        options.read(true).write(!self.is_read_only).create_new(create).mode(0o600);
         match options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(self.path(id)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Ok(None),
@@ -218,11 +245,18 @@ impl Shared {
         }
     }
 
+    fn object(&self, id: &ObjectId, file: File) -> Result<file::ObjectFile, StoreError> {
+        match self.is_read_only {
+            true => file::ObjectFile::new_to_read(*id, file),
+            false => file::ObjectFile::new(*id, file, self.incarnation, self.syncing),
+        }
+    }
+
     /// The object, if there is one.
     fn handle(&self, id: &ObjectId) -> Result<Option<handles::Handle>, StoreError> {
         let opened = self.handles.get_or_open(id, || {
             let Some(file) = self.open_file(id, false)? else { return Ok(None) };
-            let object = file::ObjectFile::new(*id, file, self.incarnation, self.syncing)?;
+            let object = self.object(id, file)?;
             if object.is_to_be_synced() {
                 self.changes.note_unsettled(id);
             }
@@ -247,8 +281,7 @@ impl Shared {
             None => {
                 let opened = self.handles.get_or_open(id, || {
                     let file = self.open_file(id, true)?;
-                    file.map(|file| file::ObjectFile::new(*id, file, self.incarnation, self.syncing))
-                        .transpose()
+                    file.map(|file| self.object(id, file)).transpose()
                 });
                 let opened = opened.map_err(|error| self.fence(error));
                 (opened?.ok_or(StoreError::NoObject { id: *id })?, true)
@@ -282,7 +315,8 @@ impl Shared {
         let mut ids = Vec::new();
         for entry in std::fs::read_dir(self.directory.join(format!("{number:02x}")))? {
             let Some(id) = entry?.file_name().to_str().and_then(id_of_name) else { continue };
-            if after.is_none_or(|after| id > *after) {
+            // In another directory nobody finds it, and who asks for what is behind it would be led to its own.
+            if directory_number(&id) == number && after.is_none_or(|after| id > *after) {
                 ids.push(id);
             }
         }
@@ -400,7 +434,9 @@ impl ObjectStore for ObjectDisk {
 
     fn close(&self) {
         self.stop_thread();
-        self.shared.close();
+        if !self.shared.is_read_only {
+            self.shared.close();
+        }
     }
 }
 

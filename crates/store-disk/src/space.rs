@@ -58,6 +58,11 @@ impl Ballast {
         ballast
     }
 
+    /// None, for who writes nothing.
+    pub fn none() -> Ballast {
+        Ballast { path: PathBuf::new(), held: Mutex::new(None), byte_count: 0 }
+    }
+
     /// Takes the space again once there is room for it and for the reserve.
     pub fn retake(&self, space: &Space) {
         let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

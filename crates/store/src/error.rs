@@ -42,6 +42,8 @@ pub enum StoreError {
     /// Closed in order: what was accepted is durable, and nothing more is accepted.
     #[error("this target has ended")]
     Ended,
+    #[error("this target is open for reading only; nothing was changed")]
+    ReadOnly,
 }
 
 impl StoreError {
@@ -68,7 +70,8 @@ impl StoreError {
             | StoreError::CorruptIndex { .. }
             | StoreError::Device { .. }
             | StoreError::Poisoned { .. }
-            | StoreError::Ended => Status::Io,
+            | StoreError::Ended
+            | StoreError::ReadOnly => Status::Io,
         }
     }
 }

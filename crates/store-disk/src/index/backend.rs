@@ -7,13 +7,15 @@
 
 use crate::device::{self, Syncing};
 use crate::space::Ballast;
+use base::Extent;
 use redb::StorageBackend;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-const BLOCK_BYTES: u64 = 4096;
+pub(super) const BLOCK_BYTES: u64 = 4096;
 const GROUP_BLOCKS: u64 = 1024;
 const GROUP_BYTES: u64 = GROUP_BLOCKS * BLOCK_BYTES;
 /// With its block of checksums.
@@ -38,6 +40,20 @@ pub(super) struct ChecksummedFile {
 pub(crate) struct Reads {
     pub count: AtomicU64,
     pub byte_count: AtomicU64,
+    /// Blocks that were read and failed their checksums.
+    damaged: Mutex<BTreeSet<u64>>,
+}
+
+impl Reads {
+    /// Where they are in the file.
+    pub fn damaged(&self) -> Vec<Extent> {
+        let damaged = self.damaged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        damaged.iter().map(|block| Extent::at(stored_offset(block * BLOCK_BYTES), BLOCK_BYTES)).collect()
+    }
+
+    fn note_damaged(&self, block: u64) {
+        self.damaged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(block);
+    }
 }
 
 impl std::fmt::Debug for ChecksummedFile {
@@ -137,8 +153,30 @@ impl ChecksummedFile {
         if block == 0 || crc32c::crc32c(bytes) == self.checksum(block)? {
             Ok(())
         } else {
+            self.reads.note_damaged(block);
             Err(damaged(block))
         }
+    }
+
+    /// Whether redb had put everything in order when it wrote this file last (its documentation, "God byte": bit 1 says that it
+    /// had not). Otherwise blocks to which nothing leads may have been written without their checksums.
+    pub fn was_closed(&self) -> io::Result<bool> {
+        let mut header = [0; 10];
+        self.read_stored(0, &mut header)?;
+        Ok(header[9] & 2 == 0)
+    }
+
+    /// Reads all blocks, whether anything leads to them or not; those that fail are noted.
+    pub fn read_all(&self) -> io::Result<()> {
+        let block_count = self.len()?.div_ceil(BLOCK_BYTES);
+        for block in 0..block_count {
+            let mut bytes = [0; BLOCK_BYTES as usize];
+            match self.read_block(block, &mut bytes) {
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The full device is not the end while there is ballast.

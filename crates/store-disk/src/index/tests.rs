@@ -81,3 +81,47 @@ fn an_empty_or_foreign_file_is_refused() {
     std::fs::write(dir.path().join("base"), vec![0x5a; 100_000]).unwrap();
     assert!(matches!(open(dir.path(), None), Err(BaseError::Damaged { .. })));
 }
+
+#[test]
+fn a_wrong_count_of_bytes_is_seen_and_put_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = open(dir.path(), Some(9)).unwrap();
+    fill(&base, 500, 5);
+    let right = base.counted_bytes().unwrap();
+    assert_eq!(right, (500 * (4 + 100 + 4), 500 * (4 + 100 + 4)));
+    let plant = |opened: &Opened| {
+        let transaction = opened.database.begin_write()?;
+        transaction.open_table(COVERED)?.insert(LIVE_KEY, &7_u64.to_le_bytes()[..])?;
+        Ok(transaction.commit()?)
+    };
+    base.with(plant).unwrap();
+    drop(base);
+    let base = open(dir.path(), None).unwrap();
+    assert_eq!(base.counted_bytes().unwrap(), (7, right.1));
+    base.recount().unwrap();
+    assert_eq!(base.counted_bytes().unwrap(), right);
+    drop(base);
+    assert_eq!(open(dir.path(), None).unwrap().counted_bytes().unwrap(), right);
+}
+
+/// Also a base that was not closed, which redb has to put in order before it reads it.
+#[test]
+fn a_base_that_is_open_for_reading_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = open(dir.path(), Some(9)).unwrap();
+    fill(&base, 3000, 5);
+    let path = dir.path().join("base");
+    let unclosed = std::fs::read(&path).unwrap();
+    drop(base);
+    let closed = std::fs::read(&path).unwrap();
+    assert!(unclosed != closed, "an open base says so");
+    for before in [unclosed, closed] {
+        std::fs::write(&path, &before).unwrap();
+        let base = RedbBase::open_to_read(&path, 1 << 20).unwrap();
+        assert_eq!(base.get(&7_u32.to_be_bytes()).unwrap().unwrap(), [7; 100]);
+        assert_eq!(base.range(&[], &[0xff; 5], 9999).unwrap().len(), 3000);
+        assert_eq!(base.damaged_parts().unwrap(), []);
+        drop(base);
+        assert!(std::fs::read(&path).unwrap() == before);
+    }
+}

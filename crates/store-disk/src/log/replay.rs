@@ -78,6 +78,38 @@ pub(crate) fn replay(
     syncing: Syncing,
     visit: &mut dyn FnMut(Transno, &Batch),
 ) -> Result<Replayed, ReplayError> {
+    let open = |path: &Path| device::open(path, false);
+    let (found, to_erase) = walk(directory, covered, reached, &open, visit)?;
+    for (segment, offset_bytes) in to_erase {
+        erase(&segment, offset_bytes, syncing)?;
+    }
+    Ok(found)
+}
+
+/// The same for who only looks: a torn tail stays where it is.
+///
+/// # Errors
+/// See [`ReplayError`].
+pub(crate) fn look(
+    directory: &Path,
+    covered: Covered,
+    reached: Transno,
+    visit: &mut dyn FnMut(Transno, &Batch),
+) -> Result<Replayed, ReplayError> {
+    walk(directory, covered, reached, &device::open_to_read, visit).map(|(found, _)| found)
+}
+
+/// Segments, and from which offset on each has nothing that belongs to the log.
+type Tails = Vec<(Segment, u64)>;
+type OpenSegment<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
+
+fn walk(
+    directory: &Path,
+    covered: Covered,
+    reached: Transno,
+    open: OpenSegment<'_>,
+    visit: &mut dyn FnMut(Transno, &Batch),
+) -> Result<(Replayed, Tails), ReplayError> {
     let mut found = Replayed {
         last: covered.applied,
         epoch: covered.epoch,
@@ -88,7 +120,7 @@ pub(crate) fn replay(
     };
     let mut evidence = reached;
     let mut to_erase = Vec::new();
-    let candidates = candidates(directory, covered, &mut found, &mut evidence)?;
+    let candidates = candidates(directory, covered, open, &mut found, &mut evidence)?;
     let mut walked_epoch = Epoch(0);
     for segment in candidates {
         let number = segment.number;
@@ -137,10 +169,7 @@ pub(crate) fn replay(
     if evidence > found.last {
         return Err(ReplayError::Damaged { last: found.last, durable: evidence });
     }
-    for (segment, offset_bytes) in to_erase {
-        erase(&segment, offset_bytes, syncing)?;
-    }
-    Ok(found)
+    Ok((found, to_erase))
 }
 
 fn unknown_record(path: &Path, offset_bytes: usize, record: Unknown) -> ReplayError {
@@ -158,13 +187,14 @@ fn note(found: &mut Replayed, evidence: &mut Transno, header: &Header) {
 fn candidates(
     directory: &Path,
     covered: Covered,
+    open: OpenSegment<'_>,
     found: &mut Replayed,
     evidence: &mut Transno,
 ) -> Result<Vec<Segment>, ReplayError> {
     let mut candidates = Vec::new();
     for path in segment_paths(directory)? {
         let read = |source| ReplayError::Read { path: path.clone(), source };
-        let file = device::open(&path, false).map_err(read)?;
+        let file = open(&path).map_err(read)?;
         let byte_count = file.metadata().map_err(read)?.len();
         if byte_count > SEGMENT_BYTES_MAX {
             return Err(ReplayError::NotASegment { path, byte_count });

@@ -66,6 +66,7 @@ pub(super) struct ObjectFile {
     file: File,
     incarnation: u64,
     syncing: Syncing,
+    is_read_only: bool,
     inner: Mutex<Inner>,
 }
 
@@ -100,6 +101,25 @@ impl ObjectFile {
         incarnation: u64,
         syncing: Syncing,
     ) -> Result<ObjectFile, StoreError> {
+        ObjectFile::open(id, file, incarnation, syncing, false)
+    }
+
+    /// The same for who changes nothing: what a crash left dirty is believed, and gets no checksums.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn new_to_read(id: ObjectId, file: File) -> Result<ObjectFile, StoreError> {
+        // No incarnation is 0.
+        ObjectFile::open(id, file, 0, Syncing::Skipped, true)
+    }
+
+    fn open(
+        id: ObjectId,
+        file: File,
+        incarnation: u64,
+        syncing: Syncing,
+        is_read_only: bool,
+    ) -> Result<ObjectFile, StoreError> {
         let inner = Inner {
             size_bytes: 0,
             groups: BTreeMap::new(),
@@ -110,7 +130,7 @@ impl ObjectFile {
             change_count: 0,
             synced_count: 0,
         };
-        let object = ObjectFile { id, file, incarnation, syncing, inner: Mutex::new(inner) };
+        let object = ObjectFile { id, file, incarnation, syncing, is_read_only, inner: Mutex::new(inner) };
         object.read_state()?;
         Ok(object)
     }
@@ -192,7 +212,7 @@ impl ObjectFile {
             }
             Some(State::Dirty { dirty_from, incarnation }) => {
                 inner.announced = Announced::From(dirty_from);
-                if incarnation == self.incarnation {
+                if incarnation == self.incarnation && !self.is_read_only {
                     return Ok(());
                 }
                 inner.lenient_from = block_floor(dirty_from);
@@ -205,6 +225,9 @@ impl ObjectFile {
 
     /// After a crash: what was not settled is believed and gets checksums that fit.
     fn read_through(&self, inner: &mut Inner) -> Result<(), StoreError> {
+        if self.is_read_only {
+            return Ok(());
+        }
         let extent = Extent::new(inner.lenient_from, inner.size_bytes);
         if extent.byte_count() > READ_THROUGH_BYTES_MAX {
             // Its length can be settled all the same.
@@ -428,7 +451,9 @@ impl ObjectFile {
             if offset_bytes < inner.lenient_from {
                 return Err(StoreError::CorruptObject { id: self.id, offset_bytes });
             }
-            self.set_checksums(inner, number, &[found])?;
+            if !self.is_read_only {
+                self.set_checksums(inner, number, &[found])?;
+            }
         }
         Ok(bytes)
     }

@@ -322,6 +322,11 @@ fn foreign_files_are_not_objects() {
     std::fs::write(directory.join("lost+found"), b"").unwrap();
     std::fs::write(directory.join("zz".repeat(24)), b"").unwrap();
     assert_eq!(store.list(None, 99).unwrap(), [object(1)]);
+    // Nor is an object's file in a directory where nobody looks for it.
+    let elsewhere = if directory.ends_with("ff") { "00" } else { "ff" };
+    let file = directory.join("00".repeat(24));
+    std::fs::write(directory.with_file_name(elsewhere).join(file.file_name().unwrap()), b"").unwrap();
+    assert_eq!(store.list(None, 99).unwrap(), [object(1)]);
 }
 
 #[test]
