@@ -5,7 +5,7 @@
 
 use crate::rows;
 use crate::tx::Tx;
-use base::{Extent, Layout, ObjectId, Status, Transno, WallTime};
+use base::{Extent, Fid, Layout, ObjectId, Status, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -27,11 +27,24 @@ pub struct Head {
     pub transno: Transno,
 }
 
-fn head_key(object: &ObjectId) -> Vec<u8> {
+/// An object on an MDT is the only stripe of its component.
+pub fn head_key(object: &ObjectId) -> Vec<u8> {
     [&object.fid.key()[..], &object.component.to_be_bytes()].concat()
 }
 
-fn chunk_key(object: &ObjectId, chunk: u64) -> Vec<u8> {
+/// The object of a head's key, or of the beginning of a chunk's.
+pub fn split_head_key(key: &[u8]) -> Option<ObjectId> {
+    let component = u32::from_be_bytes(key.get(16..20)?.try_into().ok()?);
+    Some(ObjectId { fid: Fid::from_key(key)?, component, stripe: 0 })
+}
+
+/// The object of a chunk's key, and which of its chunks it is.
+pub fn split_chunk_key(key: &[u8]) -> Option<(ObjectId, u64)> {
+    let chunk = u32::from_be_bytes(key.get(20..)?.try_into().ok()?);
+    Some((split_head_key(key)?, u64::from(chunk)))
+}
+
+pub fn chunk_key(object: &ObjectId, chunk: u64) -> Vec<u8> {
     // An object on an MDT is far shorter than that many chunks.
     [&head_key(object)[..], &(chunk as u32).to_be_bytes()].concat()
 }

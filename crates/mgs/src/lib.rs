@@ -21,7 +21,7 @@ use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
 use wire::{Callback, Frame, MgsReply, MgsRequest, PoolChange, Reply, Request};
 
 /// File system name -> version byte and `ClusterConfig`.
-const CONFIGS: Table = 1;
+pub const CONFIGS: Table = 1;
 const ROW_VERSION: u8 = 1;
 
 /// `GetConfig` is answered after this, changed or not.

@@ -43,7 +43,12 @@ pub struct Born {
 
 /// Appends a row to a batch.
 pub fn put<T: BorshSerialize>(batch: &mut Batch, table: Table, key: &[u8], row: &T) {
-    batch.put(table, key, &encode(VERSION, row));
+    batch.put(table, key, &encode_row(row));
+}
+
+/// The value of a row.
+pub fn encode_row<T: BorshSerialize>(row: &T) -> Vec<u8> {
+    encode(VERSION, row)
 }
 
 fn encode<T: BorshSerialize>(version: u8, row: &T) -> Vec<u8> {

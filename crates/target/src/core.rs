@@ -2,6 +2,7 @@
 
 #[doc(hidden)]
 pub mod decoders;
+pub mod inspect;
 mod recovery;
 mod requests;
 mod rows;

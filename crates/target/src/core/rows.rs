@@ -10,15 +10,17 @@ use wire::mdt::Entry;
 use wire::{MdtReply, Reply};
 
 /// Key: client. Who has a session.
-const CLIENTS: Table = 253;
+pub(super) const CLIENTS: Table = 253;
 /// Key: client, slot. Last reply of each slot.
-const SLOTS: Table = 254;
+pub(super) const SLOTS: Table = 254;
 /// Key: epoch. What the mark said when that incarnation began: of the one before it, everything up to there was durable.
-const LAST_MARKS: Table = 252;
+pub(super) const LAST_MARKS: Table = 252;
 /// Single rows.
-const STATE: Table = 255;
-const STATE_KEY: &[u8] = b"state";
-const MARK_KEY: &[u8] = b"mark";
+pub(super) const STATE: Table = 255;
+pub(super) const STATE_KEY: &[u8] = b"state";
+pub(super) const MARK_KEY: &[u8] = b"mark";
+/// Client and slot.
+pub(super) const SLOT_KEY_BYTES: usize = 18;
 const VERSION: u8 = 1;
 
 #[derive(Debug, Default, BorshSerialize, BorshDeserialize)]
@@ -39,21 +41,21 @@ pub(super) struct ClientRow {
 }
 
 #[derive(Debug, BorshSerialize, BorshDeserialize)]
-struct SlotRow {
+pub(super) struct SlotRow {
     xid: Xid,
     transno: Transno,
     /// Without locks: they do not survive a restart.
     reply: Vec<u8>,
 }
 
-fn encode<T: BorshSerialize>(row: &T) -> Vec<u8> {
+pub(super) fn encode<T: BorshSerialize>(row: &T) -> Vec<u8> {
     let mut bytes = vec![VERSION];
     let result = row.serialize(&mut bytes);
     assert!(result.is_ok(), "a row is written to memory");
     bytes
 }
 
-fn decode<T: BorshDeserialize>(table: Table, key: &[u8], value: &[u8]) -> Result<T, StoreError> {
+pub(super) fn decode<T: BorshDeserialize>(table: Table, key: &[u8], value: &[u8]) -> Result<T, StoreError> {
     let damaged = || StoreError::CorruptRow { table, key: key.to_vec() };
     let (version, rest) = value.split_first().ok_or_else(damaged)?;
     if *version != VERSION {
@@ -98,8 +100,8 @@ pub(super) fn read_last_mark<M: MetaStore>(store: &M, of: Epoch) -> Result<Trans
     found
 }
 
-fn slot_key(client: ClientId, slot: u16) -> [u8; 18] {
-    let mut key = [0; 18];
+fn slot_key(client: ClientId, slot: u16) -> [u8; SLOT_KEY_BYTES] {
+    let mut key = [0; SLOT_KEY_BYTES];
     key[..16].copy_from_slice(&client.0.to_be_bytes());
     key[16..].copy_from_slice(&slot.to_be_bytes());
     key
@@ -177,7 +179,7 @@ pub(super) fn read_exports<M: MetaStore>(
     Ok(exports)
 }
 
-fn client_of(table: Table, key: &[u8]) -> Result<ClientId, StoreError> {
+pub(super) fn client_of(table: Table, key: &[u8]) -> Result<ClientId, StoreError> {
     let id = key.get(..16).and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
     id.map(ClientId).ok_or_else(|| StoreError::CorruptRow { table, key: key.to_vec() })
 }
