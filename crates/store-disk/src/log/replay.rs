@@ -26,10 +26,10 @@ pub enum ReplayError {
     #[error("{path} is {byte_count} bytes long, which no log segment is")]
     NotASegment { path: PathBuf, byte_count: u64 },
     #[error(
-        "the log is damaged behind transaction {last}, although it had been durable up to {durable}: \
-         restore this target from its mirror or backup"
+        "the log is damaged behind transaction {last}, where it breaks off at byte {offset_bytes} of {path}, although it \
+         had been durable up to {durable}: restore this target from its mirror or backup"
     )]
-    Damaged { last: Transno, durable: Transno },
+    Damaged { last: Transno, durable: Transno, path: PathBuf, offset_bytes: u64 },
     #[error(
         "{path} is damaged: nobody knows how far the log of this target reached; restore it from its mirror or backup"
     )]
@@ -122,6 +122,7 @@ fn walk(
     let mut to_erase = Vec::new();
     let candidates = candidates(directory, covered, open, &mut found, &mut evidence)?;
     let mut walked_epoch = Epoch(0);
+    let mut broken_off = (directory.to_path_buf(), 0);
     for segment in candidates {
         let number = segment.number;
         let bytes = read_all(&segment)?;
@@ -163,11 +164,13 @@ fn walk(
             if end + HEADER_BYTES <= bytes.len() {
                 to_erase.push((segment.clone(), end as u64));
             }
+            broken_off = (segment.path.clone(), end as u64);
             found.live.push(segment);
         }
     }
     if evidence > found.last {
-        return Err(ReplayError::Damaged { last: found.last, durable: evidence });
+        let (path, offset_bytes) = broken_off;
+        return Err(ReplayError::Damaged { last: found.last, durable: evidence, path, offset_bytes });
     }
     Ok((found, to_erase))
 }
