@@ -20,12 +20,13 @@ const LAYERS: &[(&str, u32)] = &[
     ("mds", 4),
     ("oss", 4),
     ("fuse", 4),
+    ("fsck", 5),
     // The simulator drives every machine, and the binary carries it as `sheen sim`.
-    ("sim", 5),
-    ("sheen", 6),
+    ("sim", 6),
+    ("sheen", 7),
     // Tools: they stand beside the product and start it as a user would.
-    ("mount-suites", 6),
-    ("xtask", 7),
+    ("mount-suites", 7),
+    ("xtask", 8),
 ];
 
 fn layer(name: &str) -> Option<u32> {

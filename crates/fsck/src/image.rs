@@ -1,0 +1,177 @@
+//! The rows of all targets in memory: about a kilobyte for each file.
+
+use base::{ClientId, ClusterConfig, Endpoint, Epoch, Fid, Layout, ObjectId, Transno};
+use mds::data::Head;
+use mds::rows::{Dentry, Inode, KnownTargets};
+use oss::rows::Born;
+use std::collections::{BTreeMap, BTreeSet};
+use store::ObjectStat;
+
+/// Where a dentry is: its directory, its position there, its name.
+pub(crate) type Place = (Fid, u64, Vec<u8>);
+
+#[derive(Default)]
+pub(crate) struct Image {
+    pub mdts: BTreeMap<u16, Mdt>,
+    pub osts: BTreeMap<u16, Ost>,
+    pub config: Option<ClusterConfig>,
+    /// What operations over several MDTs, which are not executed everywhere, are about.
+    pub moving: BTreeSet<Fid>,
+    pub pending_count: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Mdt {
+    /// All of its rows could be read.
+    pub is_whole: bool,
+    pub inodes: BTreeMap<Fid, Inode>,
+    /// Inodes whose rows are damaged: they are there, and nothing is known of them.
+    pub unknown: BTreeSet<Fid>,
+    /// `None` where the row is damaged.
+    pub dentries: BTreeMap<Place, Option<Dentry>>,
+    /// Directory and name of each link of an inode.
+    pub links: BTreeMap<Fid, BTreeSet<(Fid, Vec<u8>)>>,
+    pub xattrs: BTreeMap<Fid, Xattrs>,
+    pub orphans: BTreeSet<Fid>,
+    /// Stripes by OST, FID and component.
+    pub destroys: BTreeMap<(u16, Fid, u32), Vec<u32>>,
+    /// `None` where the row is damaged.
+    pub heads: BTreeMap<ObjectId, Option<Head>>,
+    /// Bytes of each chunk.
+    pub chunks: BTreeMap<ObjectId, BTreeMap<u64, u64>>,
+    pub known: KnownTargets,
+    /// Files of incarnations before this one are still to be compared with their objects.
+    pub strays_before: Option<Epoch>,
+    pub sessions: Sessions,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Xattrs {
+    pub count: u32,
+    pub name_bytes: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Ost {
+    /// All of its rows could be read, and its objects listed.
+    pub is_whole: bool,
+    pub objects: BTreeMap<ObjectId, ObjectStat>,
+    /// Objects that are there and cannot be used, and from which byte on.
+    pub cut: BTreeMap<ObjectId, u64>,
+    pub born: BTreeMap<ObjectId, Born>,
+    pub tombstones: BTreeSet<ObjectId>,
+    pub sessions: Sessions,
+}
+
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// All of their rows could be read.
+    pub is_whole: bool,
+    /// `None` for a target that was never served.
+    pub epoch: Option<Epoch>,
+    /// The last transaction.
+    pub applied: Transno,
+    pub mark: Transno,
+    pub last_marks: BTreeMap<Epoch, Transno>,
+    pub clients: BTreeSet<ClientId>,
+    /// Keys of slots, by client.
+    pub slots: BTreeMap<ClientId, Vec<Vec<u8>>>,
+}
+
+impl Sessions {
+    /// Whether a mount may come back and say again what was not durable.
+    pub fn awaits_mounts(&self) -> bool {
+        self.clients.iter().any(|client| matches!(client.endpoint(), Endpoint::Client(_)))
+    }
+
+    /// Of an OST: whether it is known of a transaction that it was durable, as the next incarnation would know it.
+    pub fn was_durable(&self, transno: Transno) -> bool {
+        let noted = self.last_marks.range(transno.epoch().next()..).next().map(|(_, mark)| *mark);
+        transno <= noted.unwrap_or(self.mark)
+    }
+}
+
+impl Mdt {
+    pub fn has(&self, fid: Fid) -> bool {
+        self.inodes.contains_key(&fid) || self.unknown.contains(&fid)
+    }
+
+    /// Whether its files may be out of step with their objects, rightly: a mount may still say what is missing, or the MDT has
+    /// noted that it has to compare them.
+    pub fn is_settling(&self, fid: Fid) -> bool {
+        self.sessions.awaits_mounts() || self.strays_before.is_some() && epoch_of(fid) < self.strays_before
+    }
+}
+
+pub(crate) fn epoch_of(fid: Fid) -> Option<Epoch> {
+    mds::fids::Fids::epoch_of(fid)
+}
+
+/// What is known of the file that an object belongs to.
+pub(crate) enum Owner<'a> {
+    /// Nothing, or nothing that may be relied on.
+    Unknown,
+    Nobody,
+    /// The object has no place in its layout.
+    Elsewhere,
+    /// The object is one of this layout.
+    File(&'a Layout),
+}
+
+impl Image {
+    pub fn is_moving(&self, fid: Fid) -> bool {
+        self.moving.contains(&fid)
+    }
+
+    /// The MDT that a FID belongs to; `None` if there is no such one.
+    pub fn mdt_of(&self, fid: Fid) -> Option<&Mdt> {
+        self.mdts.get(&fid.mdt_index()?)
+    }
+
+    /// Whether it is certain what an MDT has under a FID; so it is for FIDs that no MDT can have.
+    pub fn is_certain(&self, fid: Fid) -> bool {
+        !self.is_moving(fid) && self.mdt_of(fid).is_none_or(|mdt| mdt.is_whole)
+    }
+
+    pub fn inode(&self, fid: Fid) -> Option<&Inode> {
+        self.mdt_of(fid)?.inodes.get(&fid)
+    }
+
+    pub fn has(&self, fid: Fid) -> bool {
+        self.mdt_of(fid).is_some_and(|mdt| mdt.has(fid))
+    }
+
+    /// Whether names anywhere are all known.
+    pub fn are_names_whole(&self) -> bool {
+        self.mdts.values().all(|mdt| mdt.is_whole)
+    }
+
+    pub fn owner(&self, ost: u16, object: &ObjectId) -> Owner<'_> {
+        let fid = object.fid;
+        let Some(mdt) = self.mdt_of(fid) else {
+            return if self.are_names_whole() { Owner::Nobody } else { Owner::Unknown };
+        };
+        if !mdt.is_whole || mdt.is_settling(fid) || self.is_moving(fid) || mdt.unknown.contains(&fid) {
+            return Owner::Unknown;
+        }
+        let Some(inode) = mdt.inodes.get(&fid) else { return Owner::Nobody };
+        let layout = inode.layout.as_ref().filter(|layout| layout.is_valid());
+        // Of a layout that cannot be nothing is known; that is said elsewhere.
+        let Some(layout) = layout else {
+            return if inode.layout.is_some() { Owner::Unknown } else { Owner::Elsewhere };
+        };
+        match layout.stripe_of(*object).and_then(|stripe| layout.stripe(stripe)) {
+            Some(stripe) if stripe.ost == ost => Owner::File(layout),
+            _ => Owner::Elsewhere,
+        }
+    }
+
+    /// Whether the MDT of an object's file has noted that the object is to be destroyed.
+    pub fn is_destroy_queued(&self, ost: u16, object: &ObjectId) -> bool {
+        let queued = |mdt: &Mdt| {
+            let stripes = mdt.destroys.get(&(ost, object.fid, object.component));
+            stripes.is_some_and(|stripes| stripes.contains(&object.stripe))
+        };
+        self.mdt_of(object.fid).is_some_and(queued)
+    }
+}

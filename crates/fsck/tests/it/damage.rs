@@ -1,0 +1,429 @@
+//! Each kind of damage is planted, found as what it is and as nothing else, and repaired where that is safe.
+
+use crate::world::{
+    DIRECTORY, FAR, FILE, REMOTE, SMALL, STRIPE, STRIPED, SYMLINK, UNIT, WIDE, World, attr, delete, fid,
+    lines, put,
+};
+use base::{Extent, Fid, FileType, ObjectId, TargetId, Version, WallTime};
+use fsck::{Kind, LOST_AND_FOUND, Repair};
+use mds::data::{self, Head};
+use mds::rows::{self, Dentry, Destroy, Inode};
+use oss::rows::{self as ost_rows, TombstoneRow};
+use std::collections::BTreeSet;
+use store::{MetaStore, ObjectStore};
+use target::core::inspect;
+
+/// What becomes of planted damage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Repaired,
+    Left,
+}
+use End::{Left, Repaired};
+
+struct Planted {
+    kind: Kind,
+    plant: fn(&World),
+    end: End,
+}
+
+const fn planted(kind: Kind, end: End, plant: fn(&World)) -> Planted {
+    Planted { kind, plant, end }
+}
+
+/// Of the file `/d/f`.
+fn object(stripe: u32) -> ObjectId {
+    ObjectId { fid: fid(0, FILE), component: 1, stripe }
+}
+
+fn stray(oid: u32) -> ObjectId {
+    ObjectId { fid: fid(0, oid), component: 1, stripe: 0 }
+}
+
+fn tombstone(world: &World, ost: usize, object: ObjectId) {
+    let row = ost_rows::encode_row(&TombstoneRow { destroyed_at: WallTime(5) });
+    put(&*world.osts[ost].0, ost_rows::TOMBSTONES, &object.key(), &row);
+}
+
+fn mdt0(world: &World) -> &dyn MetaStore {
+    &*world.mdts[0]
+}
+
+/// The key of a dentry at another place than its name's.
+fn misplaced_key(parent: Fid, name: &[u8]) -> Vec<u8> {
+    [&rows::position_key(parent, 77)[..], name].concat()
+}
+
+const PLANTED: &[Planted] = &[
+    planted(Kind::RowDamaged, Left, |world| assert!(world.mdts[0].rot(rows::INODES, &fid(0, WIDE).key()))),
+    planted(Kind::RowDamaged, Left, |world| {
+        put(mdt0(world), rows::INODES, &fid(0, WIDE).key(), b"\x01nonsense")
+    }),
+    planted(Kind::RowDamaged, Left, |world| {
+        let key = rows::dentry_key(fid(0, DIRECTORY), b"f");
+        assert!(world.mdts[0].rot(rows::DENTRIES, &key));
+    }),
+    planted(Kind::RowDamaged, Left, |world| put(mdt0(world), rows::DENTRIES, b"short", b"\x01")),
+    planted(Kind::RowDamaged, Left, |world| {
+        let key = object(0).key();
+        put(&*world.osts[0].0, ost_rows::OBJECTS, &key, b"\x09");
+    }),
+    planted(Kind::RowDamaged, Left, |world| {
+        put(&*world.mgt, mgs::CONFIGS, crate::world::FSNAME.as_bytes(), b"\x01nonsense");
+    }),
+    planted(Kind::EpochBehind, Repaired, |world| {
+        let (table, key) = inspect::state_key();
+        let row = world.mdts[0].get(table, &key).unwrap().unwrap();
+        put(mdt0(world), table, &key, &inspect::with_epoch(&row, base::Epoch(0)).unwrap());
+    }),
+    planted(Kind::SlotWithoutClient, Repaired, |world| {
+        // Version, xid, transaction, and an empty reply.
+        let row = [&[1][..], &[0; 8], &[0; 8], &[0; 4]].concat();
+        put(mdt0(world), inspect::SLOT_TABLE, &[3; 18], &row);
+    }),
+    planted(Kind::ConfigUuidWrong, Left, |world| {
+        let mut config = world.config();
+        config.targets[1].uuid += 1;
+        world.put_config(&config);
+    }),
+    planted(Kind::PoolOstUnknown, Left, |world| {
+        let mut config = world.config();
+        config.pools[0].osts.push(40);
+        world.put_config(&config);
+    }),
+    planted(Kind::DentryWithoutDirectory, Repaired, |world| {
+        world.put_dentry(fid(0, 900), b"f", fid(0, FILE), FileType::Regular);
+        world.put_link(fid(0, FILE), fid(0, 900), b"f");
+        world.edit(fid(0, FILE), |inode| inode.attr.link_count += 1);
+    }),
+    planted(Kind::DentryWithoutInode, Repaired, |world| {
+        world.put_dentry(fid(0, DIRECTORY), b"ghost", fid(0, 901), FileType::Regular);
+    }),
+    planted(Kind::DentryWithoutInode, Repaired, |world| {
+        world.put_dentry(fid(0, DIRECTORY), b"remote ghost", fid(1, 901), FileType::Directory);
+        world.edit(fid(0, DIRECTORY), |inode| inode.attr.link_count += 1);
+    }),
+    planted(Kind::DentryTypeWrong, Repaired, |world| {
+        world.put_dentry(Fid::ROOT, b"l", fid(0, SYMLINK), FileType::Directory);
+    }),
+    planted(Kind::DentryMisplaced, Repaired, |world| {
+        let parent = fid(0, DIRECTORY);
+        delete(mdt0(world), rows::DENTRIES, &rows::dentry_key(parent, b"f"));
+        let dentry = Dentry { fid: fid(0, FILE), file_type: FileType::Regular };
+        put(mdt0(world), rows::DENTRIES, &misplaced_key(parent, b"f"), &rows::encode(&dentry));
+    }),
+    planted(Kind::DentryMisplaced, Left, |world| {
+        let dentry = Dentry { fid: fid(0, FILE), file_type: FileType::Regular };
+        put(mdt0(world), rows::DENTRIES, &misplaced_key(Fid::ROOT, b"a/b"), &rows::encode(&dentry));
+        world.put_link(fid(0, FILE), Fid::ROOT, b"a/b");
+        world.edit(fid(0, FILE), |inode| inode.attr.link_count += 1);
+    }),
+    planted(Kind::DentryInWrongStripe, Left, |world| {
+        let (home, name) = world.striped_name();
+        let other = if home == fid(0, STRIPED) { fid(1, STRIPE) } else { fid(0, STRIPED) };
+        let child = fid(0, 100);
+        delete(world.mdt(home), rows::DENTRIES, &rows::dentry_key(home, name));
+        delete(mdt0(world), rows::LINKS, &rows::link_key(child, home, name));
+        world.put_dentry(other, name, child, FileType::Fifo);
+        world.put_link(child, other, name);
+    }),
+    planted(Kind::DirectoryLinkedTwice, Repaired, |world| {
+        world.put_dentry(Fid::ROOT, b"again", fid(1, REMOTE), FileType::Directory);
+    }),
+    planted(Kind::DirectoryUnreachable, Left, |world| {
+        for (oid, name, below) in [(80, b"a", 81), (81, b"b", 80)] {
+            let mut inode = Inode::new(attr(fid(0, oid), FileType::Directory));
+            inode.attr.link_count = 3;
+            world.put_inode(&inode);
+            world.put_dentry(fid(0, oid), name, fid(0, below), FileType::Directory);
+            world.put_link(fid(0, below), fid(0, oid), name);
+        }
+    }),
+    planted(Kind::LinkMissing, Repaired, |world| {
+        delete(mdt0(world), rows::LINKS, &rows::link_key(fid(0, FILE), Fid::ROOT, b"hard"));
+    }),
+    planted(Kind::LinkMissing, Repaired, |world| {
+        let key = rows::link_key(fid(1, FAR), fid(0, DIRECTORY), b"far too");
+        delete(&*world.mdts[1], rows::LINKS, &key);
+    }),
+    planted(Kind::LinkMissing, Repaired, |world| {
+        delete(&*world.mdts[1], rows::LINKS, &rows::link_key(fid(1, STRIPE), fid(0, STRIPED), b""));
+    }),
+    planted(Kind::LinkWithoutInode, Repaired, |world| world.put_link(fid(0, 902), Fid::ROOT, b"nobody")),
+    planted(Kind::LinkWithoutDentry, Repaired, |world| world.put_link(fid(0, FILE), Fid::ROOT, b"never")),
+    planted(Kind::LinkWithoutDentry, Repaired, |world| {
+        delete(mdt0(world), rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"d"));
+    }),
+    planted(Kind::LinkWithoutDentry, Repaired, |world| {
+        delete(mdt0(world), rows::DENTRIES, &rows::dentry_key(fid(0, DIRECTORY), b"far too"));
+    }),
+    planted(Kind::LinkCountWrong, Repaired, |world| {
+        world.edit(fid(0, FILE), |inode| inode.attr.link_count = 1)
+    }),
+    planted(Kind::LinkCountWrong, Repaired, |world| {
+        world.edit(fid(1, FAR), |inode| inode.attr.link_count = 9)
+    }),
+    planted(Kind::LinkCountWrong, Repaired, |world| world.edit(Fid::ROOT, |inode| inode.attr.link_count = 2)),
+    planted(Kind::InodeWithoutName, Repaired, |world| {
+        let mut inode = Inode::new(attr(fid(1, 903), FileType::Fifo));
+        inode.attr.link_count = 1;
+        world.put_inode(&inode);
+    }),
+    planted(Kind::InodeWithoutName, Repaired, |world| {
+        world.put_inode(&Inode::new(attr(fid(1, 904), FileType::Directory)));
+        let mut inside = Inode::new(attr(fid(1, 905), FileType::Fifo));
+        inside.attr.link_count = 0;
+        world.add(fid(1, 904), b"inside", inside);
+        world.put_link(fid(1, 904), fid(0, 999), b"of a directory that is gone");
+    }),
+    planted(Kind::InodeOnWrongTarget, Left, |world| {
+        let mut inode = Inode::new(attr(fid(1, 906), FileType::Fifo));
+        inode.attr.link_count = 1;
+        put(mdt0(world), rows::INODES, &fid(1, 906).key(), &rows::encode(&inode));
+    }),
+    planted(Kind::InodeMalformed, Left, |world| {
+        world.edit(fid(0, SYMLINK), |inode| inode.symlink_target = None);
+    }),
+    planted(Kind::OrphanWithoutInode, Repaired, |world| {
+        put(mdt0(world), rows::ORPHANS, &fid(0, 907).key(), b"")
+    }),
+    planted(Kind::OrphanWithName, Repaired, |world| {
+        put(mdt0(world), rows::ORPHANS, &fid(0, WIDE).key(), b"")
+    }),
+    planted(Kind::XattrCountWrong, Repaired, |world| world.edit(fid(0, FILE), |inode| inode.xattr_count = 0)),
+    planted(Kind::XattrCountWrong, Repaired, |world| {
+        put(mdt0(world), rows::XATTRS, &rows::xattr_key(fid(0, WIDE), b"user.b"), b"value");
+    }),
+    planted(Kind::XattrWithoutInode, Repaired, |world| {
+        for name in [b"user.a", b"user.b"] {
+            put(mdt0(world), rows::XATTRS, &rows::xattr_key(fid(0, 908), name), b"value");
+        }
+    }),
+    planted(Kind::StripeMissing, Left, |world| {
+        let empty = fid(1, 909);
+        world.edit(fid(0, STRIPED), |inode| inode.stripes.push(empty));
+        // Three stripes would have the names elsewhere.
+        for (mdt, parent) in [(0, fid(0, STRIPED)), (1, fid(1, STRIPE))] {
+            for number in 0..8 {
+                let name = format!("n{number}");
+                delete(&*world.mdts[mdt], rows::DENTRIES, &rows::dentry_key(parent, name.as_bytes()));
+                delete(
+                    mdt0(world),
+                    rows::LINKS,
+                    &rows::link_key(fid(0, 100 + number), parent, name.as_bytes()),
+                );
+                delete(mdt0(world), rows::INODES, &fid(0, 100 + number).key());
+            }
+        }
+    }),
+    planted(Kind::StripeWithoutMaster, Left, |world| {
+        world.put_inode(&Inode::new(attr(fid(1, 910), FileType::Directory)));
+        world.put_link(fid(1, 910), fid(0, DIRECTORY), b"");
+    }),
+    planted(Kind::StripeDiffers, Repaired, |world| {
+        world.edit(fid(1, STRIPE), |inode| inode.attr.permissions = 0o777);
+    }),
+    planted(Kind::LayoutInvalid, Left, |world| {
+        world.edit(fid(0, WIDE), |inode| inode.layout.as_mut().unwrap().components[0].stripe_size_bytes = 5);
+    }),
+    planted(Kind::LayoutOstUnknown, Left, |world| {
+        world.edit(fid(0, 920), |inode| inode.layout.as_mut().unwrap().components[0].osts = vec![33]);
+    }),
+    planted(Kind::SizeWrong, Repaired, |world| {
+        world.edit(fid(0, FILE), |inode| inode.attr.size_bytes = 4999)
+    }),
+    planted(Kind::SizeWrong, Repaired, |world| world.edit(fid(0, SMALL), |inode| inode.attr.size_bytes = 1)),
+    planted(Kind::SizeWrong, Repaired, |world| {
+        let last = ObjectId { fid: fid(0, WIDE), component: 1, stripe: 1 };
+        world.osts[1].1.truncate(&last, 0).unwrap();
+    }),
+    planted(Kind::MdtDataWithoutInode, Repaired, |world| {
+        let head = Head { size_bytes: 3, stored_bytes: 3, ..Head::default() };
+        put(mdt0(world), rows::DATA_HEADS, &data::head_key(&stray(911)), &rows::encode(&head));
+        put(mdt0(world), rows::DATA, &data::chunk_key(&stray(911), 0), b"abc");
+    }),
+    planted(Kind::MdtDataWithoutInode, Left, |world| {
+        delete(mdt0(world), rows::DATA_HEADS, &data::head_key(&stray(SMALL)));
+    }),
+    planted(Kind::MdtDataWrong, Repaired, |world| {
+        let key = data::head_key(&stray(SMALL));
+        let head: Head = rows::decode(&world.mdts[0].get(rows::DATA_HEADS, &key).unwrap().unwrap()).unwrap();
+        put(mdt0(world), rows::DATA_HEADS, &key, &rows::encode(&Head { stored_bytes: 1, ..head }));
+    }),
+    planted(Kind::MdtDataWrong, Left, |world| {
+        put(mdt0(world), rows::DATA, &data::chunk_key(&stray(SMALL), 5), b"behind the end");
+    }),
+    planted(Kind::DestroyOfLiveObject, Repaired, |world| {
+        let row = rows::encode(&Destroy { stripes: vec![0] });
+        put(mdt0(world), rows::DESTROYS, &rows::destroy_key(0, fid(0, FILE), 1), &row);
+    }),
+    planted(Kind::ObjectWithoutInode, Repaired, |world| world.put_object(1, stray(912), 100)),
+    planted(Kind::ObjectWithoutInode, Repaired, |world| {
+        let of_no_mdt = ObjectId { fid: Fid { seq: 3, oid: 1, ver: 0 }, component: 1, stripe: 0 };
+        world.put_object(0, of_no_mdt, 100);
+    }),
+    planted(Kind::ObjectNotInLayout, Left, |world| world.put_object(0, object(5), 100)),
+    planted(Kind::ObjectNotInLayout, Left, |world| world.put_object(1, object(0), 100)),
+    planted(Kind::ObjectMissing, Left, |world| {
+        world.osts[0].1.destroy(&object(0)).unwrap();
+    }),
+    planted(Kind::ObjectMissing, Left, |world| world.osts[0].1.empty(&object(0))),
+    planted(Kind::ObjectWithTombstone, Repaired, |world| {
+        world.osts[1].1.write(&stray(913), 0, b"back").unwrap();
+        tombstone(world, 1, stray(913));
+    }),
+    planted(Kind::TombstoneOfLiveObject, Repaired, |world| tombstone(world, 0, object(0))),
+    planted(Kind::TombstoneOfLiveObject, Left, |world| {
+        world.osts[0].1.destroy(&object(0)).unwrap();
+        tombstone(world, 0, object(0));
+    }),
+    planted(Kind::DataDamaged, Left, |world| assert!(world.osts[0].1.rot(&object(0), 4100))),
+];
+
+/// Those that need a disk: `disks.rs`, and the tests of the command and of the base.
+const ON_DISKS: [Kind; 6] = [
+    Kind::SuperblockDamaged,
+    Kind::IndexDamaged,
+    Kind::LogDamaged,
+    Kind::SpaceCounterWrong,
+    Kind::ObjectCut,
+    Kind::ObjectUnreadable,
+];
+
+fn world() -> World {
+    let world = World::new();
+    // Without data, for what is done to its layout.
+    world.add_file(Fid::ROOT, b"empty", fid(0, 920), &[0], 0);
+    world.osts[0].1.destroy(&stray(920)).unwrap();
+    delete(&*world.osts[0].0, ost_rows::BORN, &stray(920).key());
+    world
+}
+
+#[test]
+fn each_kind_is_found_as_what_it_is_and_repaired_where_that_is_safe() {
+    for (number, Planted { kind, plant, end }) in PLANTED.iter().enumerate() {
+        let world = world();
+        assert!(world.check().is_clean());
+        plant(&world);
+        let what = format!("number {number}, {kind}");
+        let report = world.check();
+        let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!(kinds, [*kind], "{what}:\n{}", lines(&report));
+        let finding = &report.findings[0];
+        assert_eq!(finding.to_string().lines().count(), 1, "{what}: {finding}");
+        assert_eq!(finding.repair.is_safe(), *end == Repaired, "{what}: {finding}");
+        let before = store_contents(&world);
+        let repaired = world.repair(&report);
+        let after = world.check();
+        match end {
+            Repaired => assert!(repaired > 0 && after.is_clean(), "{what}:\n{}", lines(&after)),
+            Left => {
+                assert!(repaired == 0 && after.findings == report.findings, "{what}:\n{}", lines(&after));
+                assert!(before == store_contents(&world), "{what}: something was changed");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_kind_is_without_its_damage() {
+    let planted: BTreeSet<Kind> = PLANTED.iter().map(|planted| planted.kind).chain(ON_DISKS).collect();
+    assert_eq!(planted.into_iter().collect::<Vec<_>>(), Kind::ALL);
+}
+
+type Rows = std::collections::BTreeMap<(u8, Vec<u8>), Vec<u8>>;
+
+fn store_contents(world: &World) -> Vec<Rows> {
+    let metas = world.mdts.iter().chain(world.osts.iter().map(|(meta, _)| meta));
+    metas.map(|meta| meta.rows()).collect()
+}
+
+/// The words of the table in the documents are those of the program.
+#[test]
+fn every_kind_is_explained() {
+    let document = include_str!("../../../../docs/operating/fsck.md");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    // Options have a table of their own.
+    let explained: BTreeSet<&str> = rows.filter(|name| !name.starts_with('-')).collect();
+    let kinds: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(explained, kinds);
+}
+
+#[test]
+fn what_is_found_has_its_path_and_its_bytes() {
+    let world = world();
+    let wide = ObjectId { fid: fid(0, WIDE), component: 1, stripe: 1 };
+    assert!(world.osts[1].1.rot(&wide, UNIT + 5) && world.osts[1].1.rot(&wide, 4096));
+    let report = world.check();
+    let found: Vec<(&str, &str)> =
+        report.findings.iter().map(|finding| (&finding.subject[..], &finding.what[..])).collect();
+    let subject = format!("/d/wide (object {wide})");
+    let (first, last) = (Extent::at(UNIT + 4096, 4096), Extent::new(3 * UNIT, 3 * UNIT + 100));
+    assert_eq!(found.len(), 2, "{}", lines(&report));
+    for ((called, what), range) in found.into_iter().zip([first, last]) {
+        assert_eq!(called, subject);
+        assert!(what.starts_with(&format!("bytes {range} of the file")), "{what}");
+    }
+}
+
+#[test]
+fn what_has_lost_its_name_is_in_lost_and_found() {
+    let world = world();
+    let (file, directory) = (fid(1, 903), fid(1, 904));
+    world.put_inode(&Inode::new(attr(file, FileType::Fifo)));
+    world.put_inode(&Inode::new(attr(directory, FileType::Directory)));
+    let links = world.inode(Fid::ROOT).unwrap().attr.link_count;
+    assert_eq!(world.repair(&world.check()), 2);
+    let lost_and_found = world.inode(LOST_AND_FOUND).unwrap();
+    assert_eq!((lost_and_found.attr.permissions, lost_and_found.attr.link_count), (0o700, 3));
+    assert_eq!(world.inode(Fid::ROOT).unwrap().attr.link_count, links + 1);
+    for (lost, file_type) in [(file, FileType::Fifo), (directory, FileType::Directory)] {
+        let key = rows::dentry_key(LOST_AND_FOUND, lost.to_string().as_bytes());
+        let dentry: Dentry =
+            rows::decode(&world.mdts[0].get(rows::DENTRIES, &key).unwrap().unwrap()).unwrap();
+        assert_eq!(dentry, Dentry { fid: lost, file_type });
+    }
+    assert_eq!(world.inode(file).unwrap().attr.link_count, 1);
+    // The next one finds it there; its version rises.
+    let version = world.inode(LOST_AND_FOUND).unwrap().attr.version;
+    world.put_inode(&Inode::new(attr(fid(0, 905), FileType::Directory)));
+    assert_eq!(world.repair(&world.check()), 1);
+    assert!(world.inode(LOST_AND_FOUND).unwrap().attr.version > version.max(Version(1)));
+    assert!(world.check().is_clean());
+    // A file in its place: nothing is done.
+    let world = self::world();
+    world.name(Fid::ROOT, b"lost+found", fid(0, FILE));
+    world.put_inode(&Inode::new(attr(file, FileType::Fifo)));
+    let report = world.check();
+    assert!(matches!(report.findings[..], [ref only] if matches!(only.repair, Repair::Not(_))));
+    assert_eq!(world.repair(&report), 0);
+}
+
+/// Damage of many kinds at once: what can be repaired is, whatever else is wrong, and what is left is what cannot.
+#[test]
+fn a_repair_goes_on_until_nothing_is_left_to_do() {
+    let world = world();
+    let mut left = Vec::new();
+    // Those that are about different things.
+    let chosen = [Kind::DentryWithoutInode, Kind::InodeWithoutName, Kind::XattrWithoutInode, Kind::SizeWrong];
+    let chosen =
+        chosen.iter().chain(&[Kind::ObjectWithoutInode, Kind::ObjectNotInLayout, Kind::StripeDiffers]);
+    for kind in chosen {
+        let planted = PLANTED.iter().find(|planted| planted.kind == *kind).unwrap();
+        (planted.plant)(&world);
+        left.extend((planted.end == Left).then_some(*kind));
+    }
+    // A directory that goes with its only name, and what is in it.
+    world.add(fid(0, DIRECTORY), b"deep", Inode::new(attr(fid(0, 930), FileType::Directory)));
+    let mut inside = Inode::new(attr(fid(0, 931), FileType::Fifo));
+    inside.attr.link_count = 0;
+    world.add(fid(0, 930), b"inside", inside);
+    delete(mdt0(&world), rows::INODES, &fid(0, 930).key());
+    assert!(world.repair(&world.check()) > 8);
+    let report = world.check();
+    let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, left, "{}", lines(&report));
+    assert!(report.findings.iter().all(|finding| finding.target != TargetId::mdt(1)));
+    let key = rows::dentry_key(LOST_AND_FOUND, fid(0, 931).to_string().as_bytes());
+    assert!(world.mdts[0].get(rows::DENTRIES, &key).unwrap().is_some());
+}

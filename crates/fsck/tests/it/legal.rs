@@ -1,0 +1,158 @@
+//! What is undone and legal, and what may not be relied on, is no damage.
+
+use crate::world::{FILE, REMOTE, World, attr, delete, fid, lines, put};
+use base::{ClientId, Endpoint, Fid, FileType, Layout, ObjectId, TargetId, WallTime};
+use mds::rows::{self, Asker, Decision, Destroy, Inode, Prepare};
+use oss::rows::{self as ost_rows, TombstoneRow};
+use store::{Batch, MetaStore, ObjectStore};
+use wire::peer::{OperationId, Part};
+
+fn assert_clean(world: &World, what: &str) {
+    let report = world.check();
+    assert!(report.is_clean(), "{what}:\n{}", lines(&report));
+}
+
+#[test]
+fn a_sound_file_system_is_clean() {
+    let world = World::new();
+    let report = world.check();
+    assert!(report.is_clean(), "{}", lines(&report));
+    assert_eq!((report.inode_count, report.object_count, report.pending_count), (18, 4, 0));
+    assert!(report.read_bytes > 3 * crate::world::UNIT && report.awaiting.is_empty());
+    assert_eq!(world.repair(&report), 0);
+}
+
+#[test]
+fn what_is_undone_is_no_damage() {
+    let world = World::new();
+    // Unlinked and still open.
+    let open = fid(0, 50);
+    world.add_file(Fid::ROOT, b"open", open, &[0], 100);
+    delete(&*world.mdts[0], rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"open"));
+    delete(&*world.mdts[0], rows::LINKS, &rows::link_key(open, Fid::ROOT, b"open"));
+    put(&*world.mdts[0], rows::ORPHANS, &open.key(), b"");
+    world.edit(open, |inode| inode.attr.link_count = 0);
+    assert_clean(&world, "an orphan");
+    // Unlinked, and its OST has not been told yet.
+    let gone = ObjectId { fid: fid(0, 51), component: 1, stripe: 0 };
+    world.put_object(1, gone, 100);
+    let destroy = rows::encode(&Destroy { stripes: vec![0] });
+    put(&*world.mdts[0], rows::DESTROYS, &rows::destroy_key(1, gone.fid, 1), &destroy);
+    assert_clean(&world, "a destroy that is queued");
+    // Told, and the answer is on its way; a power failure has brought the file back.
+    let tombstone = ost_rows::encode_row(&TombstoneRow { destroyed_at: WallTime(5) });
+    put(&*world.osts[1].0, ost_rows::TOMBSTONES, &gone.key(), &tombstone);
+    assert_clean(&world, "a tombstone with a destroy that is queued");
+    world.osts[1].1.destroy(&gone).unwrap();
+    delete(&*world.mdts[0], rows::DESTROYS, &rows::destroy_key(1, gone.fid, 1));
+    assert_clean(&world, "a tombstone");
+    // Written, and its size not yet told.
+    let written = ObjectId { fid: fid(0, FILE), component: 1, stripe: 0 };
+    world.osts[0].1.write(&written, 9000, b"more").unwrap();
+    world.edit(fid(0, FILE), |inode| inode.attr.is_size_known = false);
+    assert_clean(&world, "a size that is not known");
+    // An object of which nobody knows that it was durable went with a power failure.
+    let young = Layout::plain(fid(0, 52), 1, 65536, vec![0]);
+    let mut inode = Inode::new(attr(fid(0, 52), FileType::Regular));
+    (inode.layout, inode.attr.is_size_known) = (Some(young.clone()), false);
+    world.add(Fid::ROOT, b"young", inode);
+    let mut batch = Batch::new();
+    let (meta, _) = &world.osts[0];
+    ost_rows::put_born(&mut batch, &young.object(0), meta.applied());
+    meta.apply(meta.applied().next(), &batch).unwrap();
+    assert_clean(&world, "an object that was not durable");
+}
+
+/// MDT0000 has decided, and MDT0001 has yet to hear of it.
+#[test]
+fn operations_that_are_under_way_are_left_alone() {
+    let world = World::new();
+    let id = OperationId { mdt_index: 0, epoch: 1, number: 1 };
+    let made = fid(1, 60);
+    let parts = vec![
+        Part::MakeDirectory {
+            attr: attr(made, FileType::Directory),
+            parent: Fid::ROOT,
+            name: b"made".to_vec(),
+            xattrs: Vec::new(),
+            default_layout: None,
+        },
+        Part::RemoveDirectory { fid: fid(1, REMOTE), must_own: false },
+    ];
+    world.put_dentry(Fid::ROOT, b"made", made, FileType::Directory);
+    world.edit(Fid::ROOT, |root| root.attr.link_count += 1);
+    let before = world.check();
+    assert_eq!(before.findings.len(), 1, "{}", lines(&before));
+    let prepare = Prepare { parts, asker: Asker::default() };
+    put(&*world.mdts[1], rows::PREPARES, &rows::operation_key(id), &rows::encode(&prepare));
+    let decision = rows::encode(&Decision { participants: vec![1] });
+    put(&*world.mdts[0], rows::DECISIONS, &rows::operation_key(id), &decision);
+    let report = world.check();
+    assert!(report.is_clean(), "{}", lines(&report));
+    assert_eq!(report.pending_count, 1);
+    // So it is when a name has gone and its inode has not heard of it.
+    delete(&*world.mdts[0], rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"r"));
+    world.edit(Fid::ROOT, |root| root.attr.link_count -= 1);
+    assert_clean(&world, "a removal that is under way");
+}
+
+/// A mount that has not said goodbye may say again what a crash took back.
+#[test]
+fn what_a_replay_may_bring_back_is_no_damage() {
+    let world = World::new();
+    let object = ObjectId { fid: fid(0, 70), component: 1, stripe: 0 };
+    world.put_object(0, object, 10);
+    world.osts[0].1.write(&ObjectId { fid: fid(0, FILE), ..object }, 7000, b"more").unwrap();
+    let report = world.check();
+    assert_eq!(report.findings.len(), 2, "{}", lines(&report));
+    let client = ClientId(5 << 70);
+    assert!(matches!(client.endpoint(), Endpoint::Client(_)));
+    let core_table = target::core::inspect::TABLES[1];
+    // Version, incarnation, number of the session, and an empty NID.
+    let session = [&[1][..], &[0; 8], &[0; 8], &[0; 4]].concat();
+    put(&*world.mdts[0], core_table, &client.0.to_be_bytes(), &session);
+    let report = world.check();
+    assert!(report.is_clean(), "{}", lines(&report));
+    assert_eq!(report.awaiting, [TargetId::mdt(0)]);
+    // Another MDT is one that calls, and has nothing to say again.
+    let world = World::new();
+    let peer = Endpoint::Target(TargetId::mdt(1)).client_id();
+    put(&*world.mdts[0], core_table, &peer.0.to_be_bytes(), &session);
+    assert_eq!(world.check().awaiting, []);
+}
+
+/// The MDT has noted that it will compare them.
+#[test]
+fn what_an_mdt_will_look_at_is_no_damage() {
+    let world = World::new();
+    let object = ObjectId { fid: fid(0, 70), component: 1, stripe: 0 };
+    world.put_object(0, object, 10);
+    put(&*world.mdts[0], rows::STATE, rows::STRAYS_KEY, &rows::encode(&base::Epoch(2)));
+    assert_clean(&world, "files of an incarnation that are to be compared");
+    put(&*world.mdts[0], rows::STATE, rows::STRAYS_KEY, &rows::encode(&base::Epoch(1)));
+    assert_eq!(world.check().findings.len(), 1, "this one is of a later incarnation");
+}
+
+/// Nothing is concluded from a target that cannot be read: neither that its files are gone, nor that its names are.
+#[test]
+fn a_target_that_cannot_be_read_makes_no_damage_elsewhere() {
+    let world = World::new();
+    for id in [TargetId::mdt(0), TargetId::mdt(1), TargetId::ost(0), TargetId::MGT] {
+        let mut targets = world.targets();
+        for target in targets.iter_mut().filter(|target| target.id == id) {
+            (target.meta, target.objects) = (None, None);
+        }
+        let report = fsck::check(&targets, &crate::world::options(), &mut |_, _| {});
+        assert!(report.is_clean(), "without {id}:\n{}", lines(&report));
+    }
+}
+
+#[test]
+fn a_target_that_is_not_given_is_missed() {
+    let world = World::new();
+    let all = fsck::expected(&world.targets(), crate::world::FSNAME);
+    let ids = [TargetId::mdt(0), TargetId::mdt(1), TargetId::ost(0), TargetId::ost(1)];
+    assert_eq!(all.into_iter().collect::<Vec<_>>(), ids);
+    let one = &world.targets()[1..2];
+    assert_eq!(fsck::expected(one, crate::world::FSNAME).len(), 4, "an MDT knows the others");
+}
