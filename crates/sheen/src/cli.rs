@@ -47,8 +47,27 @@ pub enum Command {
     Lctl(Lctl),
     /// Measure any directory: names, data, listings
     Bench(crate::bench::Bench),
+    /// Check a file system that nobody serves, and repair it
+    Fsck(Fsck),
     /// Simulate whole clusters with losses, crashes and partitions, and judge them
     Sim(Sim),
+}
+
+/// Exit status: 0 clean, 1 repaired, 4 damage left (5: both), 8 not checked, 16 wrong usage
+#[derive(Debug, Args)]
+pub struct Fsck {
+    /// The directories of all targets of a file system, or that of a cluster (`--dir` of `up`)
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Do what can be done without losing anything, after it was said
+    #[arg(long)]
+    pub repair: bool,
+    /// Read all objects against their checksums too
+    #[arg(long)]
+    pub data: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

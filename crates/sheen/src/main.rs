@@ -6,6 +6,7 @@ mod cli;
 mod cluster;
 mod control;
 mod daemon;
+mod fsck;
 #[cfg(test)]
 mod fuzz;
 mod helpers;
@@ -49,7 +50,8 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => {
             let line = cli::no_text(&arguments).map_or_else(|| usage_line(&error), |line| one_line(&line));
             say::note(line);
-            return ExitCode::from(2);
+            let is_fsck = arguments.get(1).is_some_and(|word| word == "fsck");
+            return ExitCode::from(if is_fsck { fsck::USAGE } else { 2 });
         }
         Err(help) => {
             // Nobody to tell when standard output is closed.
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
         sys::end_without_reader();
     }
     match run(&cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             say::note(one_line(&format!("{error:#}")));
             ExitCode::FAILURE
@@ -77,8 +79,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<()> {
-    match command {
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let done = match command {
         Command::Up(arguments) => up::up(arguments),
         Command::Down(arguments) => up::down(arguments),
         Command::Serve(arguments) => node::serve(arguments),
@@ -93,7 +95,10 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Lctl(arguments) => lctl::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => simulate::run(arguments),
-    }
+        // Its statuses are those of fsck(8).
+        Command::Fsck(arguments) => return Ok(fsck::fsck(arguments)),
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// What clap says in several lines, in one.

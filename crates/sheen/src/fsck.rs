@@ -1,0 +1,201 @@
+//! `fsck`: checks a file system that nobody serves, and repairs it. What is damage, and what is done about it, is in the
+//! crate of the same name; here its stores are opened, and what is found is said.
+
+mod output;
+mod stores;
+
+use crate::cli;
+use crate::cluster::{self, Cluster};
+use crate::say;
+use crate::target_dir::{self, TargetDir};
+use anyhow::{Context, Result, bail};
+use base::{TargetId, TargetKind};
+use fsck::{Finding, Kind, Repair, Report};
+use output::{Outcome, Progress};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use store_disk::DirectoryError;
+use stores::Stores;
+
+/// Statuses of fsck(8).
+const REPAIRED: u8 = 1;
+const UNCORRECTED: u8 = 4;
+const OPERATIONAL: u8 = 8;
+pub const USAGE: u8 = 16;
+
+/// Says what is found, one line each. The status is that of fsck(8).
+pub fn fsck(arguments: &cli::Fsck) -> ExitCode {
+    match run(arguments, &output::print) {
+        Ok(outcome) => ExitCode::from(status(&outcome)),
+        Err(error) => {
+            say::note(crate::one_line(&format!("{error:#}")));
+            ExitCode::from(OPERATIONAL)
+        }
+    }
+}
+
+fn status(outcome: &Outcome) -> u8 {
+    let repaired = if outcome.repaired_count > 0 { REPAIRED } else { 0 };
+    let left = if outcome.left().is_clean() { 0 } else { UNCORRECTED };
+    repaired | left
+}
+
+/// The directories of a file system, locked.
+struct System {
+    fsname: String,
+    targets: Vec<TargetDir>,
+    /// What is damaged so that not even the target is known.
+    nameless: Vec<Finding>,
+}
+
+/// Says what it finds, and what it has done, with `say`.
+fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcome> {
+    let system = lock(&directories(&arguments.dirs)?)?;
+    let options = fsck::Options { fsname: system.fsname.clone(), reads_data: arguments.data };
+    let mut progress = Progress::new(arguments.json);
+    let found = check(&system, &options, &mut progress)?;
+    let mut outcome = Outcome { found, repaired_count: 0, after: None };
+    if !arguments.json {
+        say(&outcome.found_text(&system.targets))?;
+    }
+    if arguments.repair && outcome.found.findings.iter().any(|finding| finding.repair.is_safe()) {
+        check_may_repair(&system, &outcome.found)?;
+        outcome.repaired_count = repair(&system, &options, &outcome.found, &mut progress)?;
+        // What counts is what is on the disk now.
+        outcome.after = Some(check(&system, &options, &mut progress)?);
+    }
+    if arguments.json {
+        say(&outcome.json(&system.targets)?)?;
+    } else {
+        say(&outcome.end_text(arguments.repair))?;
+    }
+    Ok(outcome)
+}
+
+/// The directories of targets: those that are given, and those of clusters that are.
+fn directories(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut directories = Vec::new();
+    for dir in given {
+        if !dir.join(cluster::FILE).exists() {
+            directories.push(dir.clone());
+            continue;
+        }
+        let cluster =
+            Cluster::load(dir)?.with_context(|| format!("there is no cluster in {}", dir.display()))?;
+        let names = cluster.servers.iter().flat_map(|server| &server.targets);
+        directories.extend(names.map(|name| dir.join(name)));
+    }
+    Ok(directories)
+}
+
+fn lock(directories: &[PathBuf]) -> Result<System> {
+    let (mut targets, mut nameless): (Vec<TargetDir>, _) = (Vec::new(), Vec::new());
+    for path in directories {
+        let dir = match target_dir::open(path) {
+            Ok(dir) => dir,
+            Err(error) => match error.downcast_ref::<DirectoryError>() {
+                Some(DirectoryError::Damaged { reason, .. }) => {
+                    nameless.push(damaged_superblock(path, reason));
+                    continue;
+                }
+                Some(DirectoryError::Running { .. }) => {
+                    return Err(error)
+                        .context("a file system is checked when nobody serves it; `sheen down` first");
+                }
+                _ => return Err(error),
+            },
+        };
+        if let Some(other) = targets.iter().find(|other| other.id == dir.id) {
+            bail!(
+                "{} and {} are both {}; name each target once",
+                other.path.display(),
+                path.display(),
+                dir.id
+            );
+        }
+        targets.push(dir);
+    }
+    targets.sort_by_key(|dir| dir.id);
+    let mut names = targets.iter().filter(|dir| dir.id.kind != TargetKind::Mgt).map(|dir| &dir.fsname);
+    let fsname = names.next().cloned().unwrap_or_default();
+    if let Some(other) = names.find(|name| **name != fsname) {
+        bail!("these are targets of '{fsname}' and of '{other}'; name those of one file system");
+    }
+    if fsname.is_empty() && nameless.is_empty() {
+        bail!("there is no MDT and no OST among these; name all targets of a file system");
+    }
+    Ok(System { fsname, targets, nameless })
+}
+
+fn damaged_superblock(path: &Path, reason: &str) -> Finding {
+    let repair = Repair::Not("restore it from a backup");
+    let subject = path.join("target.json").display().to_string();
+    // Which target it is stands in this very file.
+    Finding::new(Kind::SuperblockDamaged, TargetId::MGT, subject, crate::one_line(reason), repair)
+}
+
+/// Reads everything; nothing is changed.
+fn check(system: &System, options: &fsck::Options, progress: &mut Progress) -> Result<Report> {
+    let stores = Stores::open_to_read(&system.targets)?;
+    let mut targets = stores.targets();
+    let known: BTreeSet<TargetId> = system.targets.iter().map(|dir| dir.id).collect();
+    let missing: BTreeSet<TargetId> =
+        fsck::expected(&targets, &options.fsname).difference(&known).copied().collect();
+    if system.nameless.is_empty()
+        && let Some(first) = missing.first()
+    {
+        bail!(
+            "{first} belongs to '{}' and is not given; name the directories of all its targets",
+            options.fsname
+        );
+    }
+    // One of them is the one whose name cannot be read.
+    targets.extend(missing.into_iter().map(|id| fsck::Target { id, uuid: None, meta: None, objects: None }));
+    let mut report = fsck::check(&targets, options, &mut |step, count| progress.note(step, count));
+    progress.end();
+    report.findings.extend(system.nameless.iter().cloned());
+    report.findings.extend(stores.findings()?);
+    Ok(report)
+}
+
+fn check_may_repair(system: &System, found: &Report) -> Result<()> {
+    if let Some(target) = found.awaiting.first() {
+        bail!(
+            "nothing is repaired: mounts may still come back to {target} and say what is missing; start the servers, \
+             unmount, stop them, and check again"
+        );
+    }
+    let is_unreadable = |kind: Kind| {
+        matches!(kind, Kind::SuperblockDamaged | Kind::IndexDamaged | Kind::LogDamaged | Kind::RowDamaged)
+    };
+    if let Some(finding) = found.findings.iter().find(|finding| is_unreadable(finding.kind)) {
+        bail!(
+            "nothing is repaired while {} of {} is not readable: restore that first",
+            finding.subject,
+            system.fsname
+        );
+    }
+    Ok(())
+}
+
+fn repair(system: &System, options: &fsck::Options, found: &Report, progress: &mut Progress) -> Result<u64> {
+    let stores = Stores::open_to_repair(&system.targets)?;
+    let is_counter = |finding: &&Finding| finding.kind == Kind::SpaceCounterWrong;
+    let mut repaired_count = 0;
+    for finding in found.findings.iter().filter(is_counter) {
+        stores.recount(finding.target)?;
+        repaired_count += 1;
+    }
+    let now = net::clock::now().wall;
+    let mut watch = |step, count| progress.note(step, count);
+    // Data are not read again in between.
+    let options = fsck::Options { reads_data: false, ..options.clone() };
+    let repaired = fsck::repair_all(&stores.targets(), &options, found, now, &mut watch);
+    stores.close();
+    progress.end();
+    Ok(repaired_count + repaired?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! What `fsck` says.
+
+use crate::target_dir::TargetDir;
+use anyhow::{Context, Result};
+use fsck::{Finding, Repair, Report};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often the line on a terminal changes.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a run has found and done.
+pub struct Outcome {
+    pub found: Report,
+    pub repaired_count: u64,
+    /// Of a second check, after a repair.
+    pub after: Option<Report>,
+}
+
+#[derive(Serialize)]
+struct JsonFinding<'a> {
+    kind: &'static str,
+    target: String,
+    subject: &'a str,
+    what: &'a str,
+    /// What `--repair` does, or why it does nothing.
+    repair: Option<&'a str>,
+    no_repair: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    targets: Vec<String>,
+    inode_count: u64,
+    name_count: u64,
+    object_count: u64,
+    read_bytes: u64,
+    pending_operation_count: u64,
+    awaiting_mounts: Vec<String>,
+    findings: Vec<JsonFinding<'a>>,
+    left_out_count: u64,
+    repaired_count: u64,
+    /// After a repair; otherwise what was found.
+    uncorrected: Vec<JsonFinding<'a>>,
+}
+
+impl<'a> JsonFinding<'a> {
+    fn new(finding: &'a Finding) -> JsonFinding<'a> {
+        let (repair, no_repair) = match &finding.repair {
+            Repair::Safe(fix) => (Some(&fix.what[..]), None),
+            Repair::Not(why) => (None, Some(*why)),
+        };
+        JsonFinding {
+            kind: finding.kind.name(),
+            target: finding.target.to_string(),
+            subject: &finding.subject,
+            what: &finding.what,
+            repair,
+            no_repair,
+        }
+    }
+}
+
+impl Outcome {
+    /// What is wrong at the end.
+    pub fn left(&self) -> &Report {
+        self.after.as_ref().unwrap_or(&self.found)
+    }
+
+    /// One line for each finding; with `--repair` that is what will be done.
+    pub fn found_text(&self, targets: &[TargetDir]) -> String {
+        let Report { inode_count, name_count, object_count, read_bytes, pending_count, awaiting, .. } =
+            &self.found;
+        let mut lines = findings_text(&self.found);
+        lines.push_str(&format!(
+            "{} targets, {inode_count} inodes, {name_count} names, {object_count} objects",
+            targets.len()
+        ));
+        if *read_bytes > 0 {
+            lines.push_str(&format!(", {read_bytes} bytes read"));
+        }
+        lines.push('\n');
+        if *pending_count > 0 {
+            lines.push_str(&format!("{pending_count} operations over several MDTs are under way\n"));
+        }
+        for target in awaiting {
+            lines.push_str(&format!(
+                "mounts may come back to {target}: what they may still say is not looked at\n"
+            ));
+        }
+        lines
+    }
+
+    /// What was done, and what is left.
+    pub fn end_text(&self, is_repair: bool) -> String {
+        let left = self.left();
+        let count = left.findings.len() as u64 + left.left_out;
+        let mut text = String::new();
+        if let Some(after) = &self.after {
+            text.push_str(&format!("{} repaired\n", self.repaired_count));
+            text.push_str(&findings_text(after));
+        }
+        match count {
+            0 => text.push_str("clean\n"),
+            _ if is_repair => text.push_str(&format!("{count} left\n")),
+            _ => text.push_str(&format!("{count} found; nothing was changed\n")),
+        }
+        text
+    }
+
+    /// All of it for programs.
+    ///
+    /// # Errors
+    /// Those of the encoder.
+    pub fn json(&self, targets: &[TargetDir]) -> Result<String> {
+        let json = Json {
+            targets: targets.iter().map(|dir| dir.id.to_string()).collect(),
+            inode_count: self.found.inode_count,
+            name_count: self.found.name_count,
+            object_count: self.found.object_count,
+            read_bytes: self.found.read_bytes,
+            pending_operation_count: self.found.pending_count,
+            awaiting_mounts: self.found.awaiting.iter().map(ToString::to_string).collect(),
+            findings: self.found.findings.iter().map(JsonFinding::new).collect(),
+            left_out_count: self.left().left_out,
+            repaired_count: self.repaired_count,
+            uncorrected: self.left().findings.iter().map(JsonFinding::new).collect(),
+        };
+        Ok(serde_json::to_string(&json)? + "\n")
+    }
+}
+
+fn findings_text(report: &Report) -> String {
+    let mut text: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
+    if report.left_out > 0 {
+        text.push_str(&format!("and {} more\n", report.left_out));
+    }
+    text
+}
+
+/// A reader that is gone does not end the work.
+///
+/// # Errors
+/// Standard output cannot be written for another reason.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("standard output cannot be written")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A line on a terminal that says how far the check is.
+pub struct Progress {
+    is_shown: bool,
+    step: &'static str,
+    begun: Instant,
+    shown: Instant,
+}
+
+impl Progress {
+    pub fn new(is_json: bool) -> Progress {
+        let is_shown = !is_json && io::stderr().is_terminal();
+        Progress { is_shown, step: "", begun: Instant::now(), shown: Instant::now() }
+    }
+
+    pub fn note(&mut self, step: &'static str, count: u64) {
+        if !self.is_shown {
+            return;
+        }
+        if self.step != step {
+            (self.step, self.begun) = (step, Instant::now());
+        } else if self.shown.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        self.shown = Instant::now();
+        let rate = count as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
+        // Nobody may look.
+        let _ = write!(io::stderr(), "\r\x1b[K{step}: {count} ({rate:.0}/s)");
+    }
+
+    pub fn end(&mut self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

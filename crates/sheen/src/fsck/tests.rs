@@ -1,0 +1,384 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use base::limits::RECOVERY_WINDOW;
+use base::{Attr, Fid, FileType, Version};
+use mds::rows::{self, Dentry, Inode};
+use mds::{Mds, MdsOptions};
+use oss::{Oss, OssOptions};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use store::{Batch, MetaStore, ObjectStore};
+use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
+
+const FSNAME: &str = "little";
+/// So many rows that their pages have branches.
+const NAME_COUNT: u32 = 400;
+
+/// The directories of an MDT and an OST that were served, and ended in order.
+struct Little {
+    dir: tempfile::TempDir,
+}
+
+impl Little {
+    fn new() -> Little {
+        let dir = tempfile::tempdir().unwrap();
+        let little = Little { dir };
+        for id in [TargetId::mdt(0), TargetId::ost(0)] {
+            target_dir::make(&little.path(id), id, FSNAME, &["127.0.0.1:7988".to_owned()]).unwrap();
+        }
+        little.serve();
+        little
+    }
+
+    fn path(&self, id: TargetId) -> PathBuf {
+        self.dir.path().join(id.to_string())
+    }
+
+    fn index(&self) -> PathBuf {
+        self.path(TargetId::mdt(0)).join("meta/index")
+    }
+
+    fn serve(&self) {
+        let options = Options { no_sync: true, ..Options::default() };
+        let now = net::clock::now();
+        let meta_of = |id| {
+            let path = self.path(id).join("meta");
+            fs::create_dir_all(&path).unwrap();
+            Arc::new(MetaDisk::open_or_create(&path, &options, Arc::new(|| ())).unwrap())
+        };
+        let mdt = meta_of(TargetId::mdt(0));
+        let mds_options = MdsOptions {
+            index: 0,
+            uuid: 1,
+            fsname: FSNAME.into(),
+            nid: "here".into(),
+            now,
+            device: 1,
+            recovery_window: RECOVERY_WINDOW,
+            root_owner: (0, 0),
+        };
+        drop(Mds::open(Arc::clone(&mdt), mds_options).unwrap());
+        add_names(&mdt);
+        mdt.checkpoint().unwrap();
+        // Something for the log alone.
+        add_name(&*mdt, NAME_COUNT);
+        mdt.close();
+        let ost = meta_of(TargetId::ost(0));
+        let object_options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
+        let objects =
+            ObjectDisk::open(&self.path(TargetId::ost(0)).join("objects"), &object_options, Arc::new(|| ()));
+        let objects = Arc::new(objects.unwrap());
+        drop(
+            Oss::open(Arc::clone(&ost), Arc::clone(&objects), OssOptions::new(0, 2, FSNAME, 1, now)).unwrap(),
+        );
+        objects.close();
+        ost.close();
+    }
+
+    fn run_with(&self, change: impl FnOnce(&mut cli::Fsck)) -> Result<Outcome> {
+        let dirs = [TargetId::mdt(0), TargetId::ost(0)].map(|id| self.path(id)).to_vec();
+        let mut arguments = cli::Fsck { dirs, repair: false, data: true, json: true };
+        change(&mut arguments);
+        super::run(&arguments, &|_| Ok(()))
+    }
+
+    fn run(&self) -> Result<Outcome> {
+        self.run_with(|_| ())
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> =
+            self.run().unwrap().found.findings.iter().map(|finding| finding.kind).collect();
+        kinds.dedup();
+        kinds
+    }
+
+    /// Every file but `lock`, which names the process that has the target.
+    fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let (mut waiting, mut found) = (vec![self.dir.path().to_path_buf()], BTreeMap::new());
+        while let Some(directory) = waiting.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    waiting.push(path);
+                } else if !path.ends_with("lock") {
+                    found.insert(path.clone(), fs::read(&path).unwrap());
+                }
+            }
+        }
+        found
+    }
+}
+
+fn number_fid(number: u32) -> Fid {
+    Fid { seq: Fid::sequence(0, 1 << 14), oid: number + 1, ver: 0 }
+}
+
+fn put_name(batch: &mut Batch, root: &Attr, number: u32) {
+    let (fid, name) = (number_fid(number), format!("name {number}"));
+    let (file_type, version) = (FileType::Fifo, Version(1));
+    let inode = Inode::new(Attr { fid, file_type, link_count: 1, version, ..root.clone() });
+    batch.put(rows::INODES, &fid.key(), &rows::encode(&inode));
+    let dentry = rows::encode(&Dentry { fid, file_type });
+    batch.put(rows::DENTRIES, &rows::dentry_key(Fid::ROOT, name.as_bytes()), &dentry);
+    batch.put(rows::LINKS, &rows::link_key(fid, Fid::ROOT, name.as_bytes()), b"");
+}
+
+fn root_of(store: &dyn MetaStore) -> Attr {
+    let row = store.get(rows::INODES, &Fid::ROOT.key()).unwrap().unwrap();
+    rows::decode::<Inode>(&row).unwrap().attr
+}
+
+fn add_name(store: &dyn MetaStore, number: u32) {
+    let mut batch = Batch::new();
+    put_name(&mut batch, &root_of(store), number);
+    store.apply(store.applied().next(), &batch).unwrap();
+}
+
+fn add_names(store: &MetaDisk) {
+    let (mut batch, root) = (Batch::new(), root_of(store));
+    (0..NAME_COUNT).for_each(|number| put_name(&mut batch, &root, number));
+    store.apply(store.applied().next(), &batch).unwrap();
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_clean_file_system_is_clean_and_nothing_is_changed() {
+    let little = Little::new();
+    let before = little.contents();
+    let outcome = little.run().unwrap();
+    assert!(outcome.found.is_clean(), "{:?}", outcome.found.findings);
+    assert_eq!(outcome.found.inode_count, u64::from(NAME_COUNT) + 2);
+    assert_eq!(status(&outcome), 0);
+    // With nothing to repair nothing is opened for it.
+    assert_eq!(status(&little.run_with(|arguments| arguments.repair = true).unwrap()), 0);
+    assert!(little.contents() == before, "a check has changed something");
+}
+
+/// A single bit in every block of the base: it is found, and neither a panic nor a row that nobody wrote.
+#[test]
+fn a_flipped_bit_in_any_block_of_the_base_is_found() {
+    const BLOCK: usize = 4096;
+    let little = Little::new();
+    let index = little.index();
+    let sound = fs::read(&index).unwrap();
+    let block_count = sound.len() / BLOCK;
+    assert!(block_count > 100, "{block_count} blocks");
+    // Block 0 has the checksums of those behind it, block 1 is redb's own header.
+    for block in (0..block_count).filter(|block| *block != 1) {
+        // Of the checksums those that are of a block: the first is of redb's header, and is not looked at.
+        let within = if block == 0 { 4 + 9 } else { block * 37 % BLOCK };
+        let mut bytes = sound.clone();
+        bytes[block * BLOCK + within] ^= 1 << (block % 8);
+        fs::write(&index, &bytes).unwrap();
+        assert_eq!(little.kinds(), [Kind::IndexDamaged], "block {block}");
+    }
+    // redb's header, of which parts mean nothing: whatever it says, no other rows are shown.
+    for at in BLOCK..BLOCK + 320 {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&index, &bytes).unwrap();
+        let found = little.run().unwrap().found;
+        let kinds: BTreeSet<Kind> = found.findings.iter().map(|finding| finding.kind).collect();
+        let is_damage = |kind: &Kind| matches!(kind, Kind::IndexDamaged | Kind::LogDamaged);
+        assert!(kinds.iter().all(is_damage), "byte {at}: {:?}", found.findings);
+        assert!(!kinds.is_empty() || found.inode_count == u64::from(NAME_COUNT) + 2, "byte {at}");
+    }
+    fs::write(&index, &sound).unwrap();
+    assert_eq!(status(&little.run().unwrap()), 0);
+}
+
+#[test]
+fn a_base_that_was_cut_is_found_and_nothing_is_repaired() {
+    let little = Little::new();
+    let index = little.index();
+    let sound = fs::read(&index).unwrap();
+    for length in [0, 1, 4096, 8192, sound.len() / 2, sound.len() - 4096, sound.len() - 1] {
+        fs::write(&index, &sound[..length]).unwrap();
+        let before = little.contents();
+        let outcome = little.run().unwrap();
+        assert_eq!(status(&outcome), UNCORRECTED, "{length} bytes");
+        assert!(
+            outcome.found.findings.iter().all(|finding| finding.kind == Kind::IndexDamaged),
+            "{length} bytes"
+        );
+        assert_eq!(status(&little.run_with(|arguments| arguments.repair = true).unwrap()), UNCORRECTED);
+        assert!(little.contents() == before, "{length} bytes");
+    }
+    fs::remove_file(&index).unwrap();
+    assert_eq!(little.kinds(), [Kind::IndexDamaged]);
+}
+
+/// The only log segment of the MDT that has anything behind what the base has, with its bytes.
+fn last_segment(little: &Little) -> (PathBuf, Vec<u8>) {
+    let log = little.path(TargetId::mdt(0)).join("meta/log");
+    let paths = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+    let used = paths.map(|path| (path.clone(), fs::read(&path).unwrap()));
+    let last_name = format!("name {}", NAME_COUNT + 1);
+    used.filter(|(_, bytes)| contains(bytes, last_name.as_bytes()))
+        .max_by_key(|(path, _)| path.clone())
+        .unwrap()
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[test]
+fn a_log_that_was_durable_is_missed() {
+    let little = Little::new();
+    let meta = little.path(TargetId::mdt(0)).join("meta");
+    let options = Options { no_sync: false, ..Options::default() };
+    let disk = MetaDisk::open(&meta, &options, Arc::new(|| ())).unwrap();
+    add_name(&disk, NAME_COUNT + 1);
+    disk.close();
+    drop(disk);
+    let (path, sound) = last_segment(&little);
+    for byte_count in [0, 100] {
+        edit(&path, |bytes| bytes[byte_count..].fill(0));
+        let before = little.contents();
+        let found = little.run().unwrap().found;
+        assert!(
+            matches!(found.findings[..], [ref only] if only.kind == Kind::LogDamaged),
+            "{:?}",
+            found.findings
+        );
+        let what = &found.findings[0].what;
+        assert!(what.contains("breaks off at byte") && what.contains("had been durable up to"), "{what}");
+        assert!(little.contents() == before, "a check has changed something");
+        fs::write(&path, &sound).unwrap();
+    }
+    assert_eq!(status(&little.run().unwrap()), 0);
+}
+
+/// What a crash has left half-written was promised to nobody; it stays where it is until a server cuts it off.
+#[test]
+fn a_torn_tail_is_no_damage_and_stays() {
+    let little = Little::new();
+    let meta = little.path(TargetId::mdt(0)).join("meta");
+    let sync_interval = std::time::Duration::from_secs(3600);
+    let options = Options { no_sync: true, sync_interval, ..Options::default() };
+    let disk = MetaDisk::open(&meta, &options, Arc::new(|| ())).unwrap();
+    add_name(&disk, NAME_COUNT + 1);
+    drop(disk);
+    let inode_count = || little.run().unwrap().found.inode_count;
+    assert_eq!(inode_count(), u64::from(NAME_COUNT) + 3);
+    let (path, _) = last_segment(&little);
+    edit(&path, |bytes| {
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        bytes[end - 20..].fill(0);
+    });
+    let before = little.contents();
+    assert_eq!(inode_count(), u64::from(NAME_COUNT) + 2);
+    assert_eq!(status(&little.run().unwrap()), 0);
+    assert!(little.contents() == before, "a check has cut the log");
+}
+
+#[test]
+fn a_damaged_superblock_is_found_and_its_target_is_not_missed() {
+    let little = Little::new();
+    for id in [TargetId::mdt(0), TargetId::ost(0)] {
+        let path = little.path(id).join("target.json");
+        let sound = fs::read(&path).unwrap();
+        edit(&path, |bytes| bytes[30] ^= 1);
+        assert_eq!(little.kinds(), [Kind::SuperblockDamaged]);
+        fs::write(&path, sound).unwrap();
+    }
+}
+
+#[test]
+fn damage_is_repaired_and_the_status_says_so() {
+    let little = Little::new();
+    let meta = little.path(TargetId::mdt(0)).join("meta");
+    let options = Options { no_sync: true, ..Options::default() };
+    let disk = MetaDisk::open(&meta, &options, Arc::new(|| ())).unwrap();
+    let mut batch = Batch::new();
+    batch.delete(rows::INODES, &number_fid(3).key());
+    disk.apply(disk.applied().next(), &batch).unwrap();
+    disk.close();
+    drop(disk);
+    let before = little.contents();
+    assert_eq!(little.kinds(), [Kind::DentryWithoutInode, Kind::LinkWithoutInode]);
+    assert_eq!(status(&little.run().unwrap()), UNCORRECTED);
+    assert!(little.contents() == before, "a dry run has changed something");
+    let outcome = little.run_with(|arguments| arguments.repair = true).unwrap();
+    assert_eq!((status(&outcome), outcome.repaired_count), (REPAIRED, 2), "{:?}", outcome.left().findings);
+    assert_eq!(status(&little.run().unwrap()), 0);
+    // The server that comes next takes it as it is.
+    little.serve();
+    assert_eq!(status(&little.run().unwrap()), 0);
+}
+
+#[test]
+fn what_is_not_one_whole_file_system_is_refused_in_one_line() {
+    let little = Little::new();
+    let held = target_dir::open(&little.path(TargetId::ost(0))).unwrap();
+    let refused = |change: &dyn Fn(&mut cli::Fsck)| {
+        let error = little.run_with(change).err().map(|error| format!("{error:#}")).unwrap_or_default();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    let error = refused(&|_| ());
+    assert!(error.contains("sheen down") && error.contains("already running as pid"), "{error}");
+    drop(held);
+    let (mdt, ost) = (little.path(TargetId::mdt(0)), little.path(TargetId::ost(0)));
+    let error = refused(&|arguments| arguments.dirs.push(ost.clone()));
+    assert!(error.contains("already running as pid"), "one directory twice: {error}");
+    let error = refused(&|arguments| arguments.dirs.push(little.dir.path().join("nowhere")));
+    assert!(error.contains("nowhere"), "{error}");
+    let error = refused(&|arguments| arguments.dirs.push(little.dir.path().to_path_buf()));
+    assert!(error.contains("is not a target"), "{error}");
+    let other = little.dir.path().join("other");
+    target_dir::make(&other, TargetId::ost(1), "another", &["127.0.0.1:7988".to_owned()]).unwrap();
+    let error = refused(&|arguments| arguments.dirs.push(other.clone()));
+    assert!(error.contains("'little' and of 'another'"), "{error}");
+    let copy = little.dir.path().join("copy");
+    target_dir::make(&copy, TargetId::ost(0), FSNAME, &["127.0.0.1:7988".to_owned()]).unwrap();
+    let error = refused(&|arguments| arguments.dirs.push(copy.clone()));
+    assert!(error.contains("are both OST0000"), "{error}");
+    let known = rows::KnownTargets { osts: vec![0], mdt_count: 2 };
+    let options = Options { no_sync: true, ..Options::default() };
+    let disk = MetaDisk::open(&mdt.join("meta"), &options, Arc::new(|| ())).unwrap();
+    let mut batch = Batch::new();
+    batch.put(rows::STATE, rows::KNOWN_TARGETS_KEY, &rows::encode(&known));
+    disk.apply(disk.applied().next(), &batch).unwrap();
+    disk.close();
+    drop(disk);
+    let error = refused(&|_| ());
+    assert!(error.contains("MDT0001 belongs to 'little' and is not given"), "{error}");
+}
+
+/// Of a format that this program does not know nothing is looked at.
+#[test]
+fn another_format_is_refused() {
+    let little = Little::new();
+    let path = little.path(TargetId::ost(0)).join("target.json");
+    edit(&path, |bytes| {
+        let text = String::from_utf8(bytes.clone())
+            .unwrap()
+            .replace("\"format_version\": 1", "\"format_version\": 0");
+        *bytes = text.into_bytes();
+    });
+    let error = format!("{:#}", little.run().err().unwrap());
+    assert!(error.contains("has format 0, this program reads 1"), "{error}");
+}
+
+#[test]
+fn targets_that_were_never_served_are_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let ids = [TargetId::mdt(0), TargetId::ost(0)];
+    let dirs: Vec<PathBuf> = ids.iter().map(|id| dir.path().join(id.to_string())).collect();
+    for (id, path) in ids.iter().zip(&dirs) {
+        target_dir::make(path, *id, FSNAME, &["127.0.0.1:7988".to_owned()]).unwrap();
+    }
+    let arguments = cli::Fsck { dirs, repair: true, data: true, json: true };
+    let outcome = run(&arguments, &|_| Ok(())).unwrap();
+    assert!(outcome.found.is_clean(), "{:?}", outcome.found.findings);
+}
