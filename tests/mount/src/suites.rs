@@ -8,6 +8,7 @@ pub mod badinput;
 pub mod bigdir;
 pub mod coherence;
 pub mod enospc;
+pub mod fsck;
 pub mod fsx;
 pub mod kill9;
 pub mod memory;
@@ -26,6 +27,7 @@ pub const ALL: &[&Suite] = &[
     &badinput::SUITE,
     &params::SUITE,
     &mounting::SUITE,
+    &fsck::SUITE,
     &posix::SUITE,
     &bigdir::SUITE,
     &memory::SUITE,

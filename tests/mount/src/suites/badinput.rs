@@ -105,7 +105,7 @@ fn text(path: &Path) -> String {
 fn unknown_options(context: &Context) -> Result<()> {
     let cluster = idle(context)?;
     let words = &["--no-such-option"];
-    for command in ["up", "down", "serve", "mkfs", "mount", "umount", "mounts", "status", "sync"] {
+    for command in ["up", "down", "serve", "mkfs", "mount", "umount", "mounts", "status", "sync", "fsck"] {
         refuse(&cluster, &[command, "--no-such-option"], words, Some(&context.work))?;
     }
     refuse(&cluster, &["lfs", "df", "--no-such-option"], words, Some(&context.work))?;
@@ -124,7 +124,8 @@ fn missing_directories(context: &Context) -> Result<()> {
     refuse(&cluster, &["mount", "127.0.0.1:1@tcp:/F", &nowhere], &["nowhere"], Some(&context.work))?;
     refuse(&cluster, &["umount", &nowhere], &["nowhere"], Some(&context.work))?;
     refuse(&cluster, &["lfs", "df", &nowhere], &["nowhere"], Some(&context.work))?;
-    refuse(&cluster, &["sync", &nowhere], &["nowhere"], Some(&context.work))
+    refuse(&cluster, &["sync", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["fsck", &nowhere], &["nowhere"], Some(&context.work))
 }
 
 /// A process that is killed with the case.

@@ -1,0 +1,312 @@
+//! `sheen fsck` over clusters that have lived: with files of every kind, and servers that were killed under load, nothing is wrong;
+//! with damage in their directories, that is found.
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::Value;
+
+use crate::bounded::{End, Said};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, write};
+use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
+use crate::load::{Stop, Unfailing};
+use crate::random::Random;
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "fsck", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "clean_after_kills_under_load", seconds: 240, run: after_kills },
+    Case { name: "clean_where_everything_died", seconds: 240, run: where_everything_died },
+    Case { name: "damage_in_directories", seconds: 180, run: damage },
+];
+
+const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
+const WORKER_COUNT: usize = 2;
+/// Bytes of a block, and of the checksums before the first one of an object.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Runs a check, which must end with this status; -> what it said.
+fn fsck(cluster: &Cluster, options: &[&str], status: i32) -> Result<Said> {
+    let data = cluster.data.to_string_lossy();
+    let arguments = [&["fsck", &data][..], options].concat();
+    let said = cluster.try_sheen(&arguments, COMMAND_LIMIT)?;
+    let found = match &said.end {
+        End::Exited(status) => status.code(),
+        End::TimedOut { .. } => None,
+    };
+    let words = arguments.join(" ");
+    expect(
+        found == Some(status),
+        &format!("{words}: {}, not {status}: {}", said.end.describe(), said.all()),
+    )?;
+    expect(!said.all().contains("panicked"), &format!("{words}: {}", said.all()))?;
+    Ok(said)
+}
+
+fn number(json: &Value, name: &str) -> Result<u64> {
+    json.get(name).and_then(Value::as_u64).with_context(|| format!("no {name} in {json}"))
+}
+
+/// One of everything, in a directory of the mount.
+fn make_everything(context: &Context, cluster: &Cluster, place: &Path) -> Result<()> {
+    fs::create_dir(place)?;
+    let (remote, striped) = (place.join("remote"), place.join("striped"));
+    context.mkdir_on(1, &remote)?;
+    cluster.sheen(&["lfs", "mkdir", "-c", "2", &striped.to_string_lossy()])?;
+    for index in 0..20 {
+        write(&striped.join(format!("file{index}")), &vec![index; 3000])?;
+        fs::create_dir(striped.join(format!("directory{index}")))?;
+    }
+    fs::rename(striped.join("file3"), striped.join("renamed"))?;
+    fs::rename(striped.join("directory3"), remote.join("moved"))?;
+    write(&place.join("empty"), b"")?;
+    write(&place.join("plain"), &vec![7; 300_000])?;
+    let wide = place.join("wide");
+    context.set_stripes(&wide, 2, "64K")?;
+    write(&wide, &vec![8; 1_000_000])?;
+    fs::hard_link(&wide, remote.join("far name"))?;
+    fs::hard_link(place.join("plain"), place.join("second name"))?;
+    let holes = fs::File::create(place.join("holes"))?;
+    holes.write_all_at(b"behind a hole", 3_000_000)?;
+    holes.set_len(5_000_000)?;
+    let cut = fs::File::create(place.join("cut"))?;
+    cut.write_all_at(&[9; 200_000], 0)?;
+    cut.set_len(70_001)?;
+    fs::create_dir(place.join("small"))?;
+    let small = place.join("small").to_string_lossy().into_owned();
+    cluster.sheen(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", &small])?;
+    for (index, byte_count) in [0, 1, 20_000, 65_536, 200_000].into_iter().enumerate() {
+        write(&place.join("small").join(format!("file{index}")), &vec![3; byte_count])?;
+    }
+    symlink("nowhere", place.join("symlink"))?;
+    sys::mknod(&place.join("fifo"), libc::S_IFIFO | 0o600, 0)?;
+    sys::mknod(&place.join("device"), libc::S_IFCHR | 0o600, 0x103)?;
+    for (name, value) in [("user.one", &b"value"[..]), ("user.large", &[1; 9000]), ("trusted.two", b"")] {
+        sys::set_xattr(&place.join("plain"), name, value, 0)?;
+    }
+    sys::remove_xattr(&place.join("plain"), "user.one")?;
+    for index in 0..10 {
+        write(&place.join(format!("gone{index}")), &vec![1; 10_000])?;
+        fs::remove_file(place.join(format!("gone{index}")))?;
+    }
+    Ok(())
+}
+
+fn start(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    let cluster = Cluster::new(&context.options, &context.work, SHAPE)?;
+    cluster.up()?;
+    Ok(cluster)
+}
+
+/// Works in the mount while `disturb` runs; nothing may fail.
+fn under_load(context: &Context, cluster: &Cluster, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stop = Stop::default();
+    let mut random = context.random();
+    let new_worker = |index| Unfailing::new(cluster.mount.join(format!("worker{index}")));
+    let mut workers = (0..WORKER_COUNT).map(new_worker).collect::<Result<Vec<Unfailing>>>()?;
+    std::thread::scope(|scope| -> Result<()> {
+        let mut threads = Vec::new();
+        for worker in &mut workers {
+            let (stop, mut random) = (&stop, Random::new(random.number()));
+            threads.push(scope.spawn(move || worker.work(stop, &mut random)));
+        }
+        std::thread::sleep(Duration::from_millis(700));
+        let disturbed = disturb();
+        std::thread::sleep(Duration::from_millis(500));
+        stop.now();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a worker panicked"))?.context("a call failed")?;
+        }
+        disturbed
+    })?;
+    workers.iter().try_for_each(Unfailing::check)
+}
+
+/// Whoever kills them has the restart ready: see `up_in_waiting`.
+fn kill_servers(cluster: &Cluster) -> Result<()> {
+    let (targets, up) = (cluster.targets()?, cluster.up_in_waiting()?);
+    for (name, pid) in targets {
+        sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
+    }
+    up.go()
+}
+
+fn after_kills(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    make_everything(context, &cluster, &cluster.mount.join("everything"))?;
+    let said = fsck(&cluster, &[], 8)?;
+    expect(
+        said.output.is_empty() && said.errors.lines().count() == 1 && said.errors.contains("sheen down"),
+        &format!("a cluster that runs is refused in one line: {}", said.all()),
+    )?;
+    let open = fs::File::create(cluster.mount.join("open"))?;
+    under_load(context, &cluster, || {
+        open.write_all_at(&[5; 50_000], 0)?;
+        fs::remove_file(cluster.mount.join("open"))?;
+        kill_servers(&cluster)
+    })?;
+    make_everything(context, &cluster, &cluster.mount.join("more"))?;
+    fs::remove_dir_all(cluster.mount.join("everything"))?;
+    drop(open);
+    cluster.down()?;
+    let before = meta_files(&cluster)?;
+    let said = fsck(&cluster, &["--data", "--json"], 0)?;
+    let json: Value = serde_json::from_str(&said.output)?;
+    expect_eq(json.get("findings"), Some(&Value::Array(Vec::new())), "findings")?;
+    expect_eq(json.get("awaiting_mounts"), Some(&Value::Array(Vec::new())), "mounts that are awaited")?;
+    expect(number(&json, "inode_count")? > 60, &format!("inodes in {json}"))?;
+    expect(number(&json, "read_bytes")? > 1_000_000, &format!("bytes in {json}"))?;
+    let said = fsck(&cluster, &["--repair"], 0)?;
+    expect(said.output.ends_with("clean\n"), &said.output)?;
+    expect(meta_files(&cluster)? == before, "a check has changed something")?;
+    // What was checked is what is there.
+    cluster.up()?;
+    expect(names(&cluster.mount)?.contains(&"more".to_owned()), "the directory is there")?;
+    cluster.down().map(drop)
+}
+
+/// Bytes of bases and logs.
+fn meta_files(cluster: &Cluster) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for target in names(&cluster.data)? {
+        let meta = cluster.data.join(target).join("meta");
+        let log = meta.join("log");
+        for directory in [meta, log].into_iter().filter(|directory| directory.is_dir()) {
+            for path in fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path())) {
+                let path = path?;
+                if path.is_file() {
+                    found.push((path.clone(), fs::read(path)?));
+                }
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Servers and mount are killed under load and not restarted: what is undone is no damage, whatever it is. Nor is anything wrong when
+/// the next servers have recovered from it.
+fn where_everything_died(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    make_everything(context, &cluster, &cluster.mount.join("everything"))?;
+    let stop = Stop::default();
+    std::thread::scope(|scope| -> Result<()> {
+        for index in 0..WORKER_COUNT {
+            let (stop, mut random) = (&stop, Random::new(context.seed + index as u64));
+            let mut worker = Unfailing::new(cluster.mount.join(format!("worker{index}")))?;
+            // It is cut off in the middle, so its calls fail.
+            scope.spawn(move || drop(worker.work(stop, &mut random)));
+        }
+        std::thread::sleep(Duration::from_millis(900));
+        let processes: Vec<(String, i32)> = cluster.targets()?.into_iter().chain(cluster.mounts()?).collect();
+        stop.now();
+        for (name, pid) in processes {
+            sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
+        }
+        Ok(())
+    })?;
+    cluster.release();
+    let said = fsck(&cluster, &[], 0)?;
+    expect(
+        said.output.contains("mounts may come back"),
+        &format!("who is awaited is said: {}", said.output),
+    )?;
+    cluster.up()?;
+    make_everything(context, &cluster, &cluster.mount.join("more"))?;
+    cluster.down()?;
+    fsck(&cluster, &["--data"], 0).map(drop)
+}
+
+/// The only file of an object in whose first bytes this is.
+fn object_with(cluster: &Cluster, bytes: &[u8]) -> Result<PathBuf> {
+    for target in names(&cluster.data)?.iter().filter(|name| name.starts_with("ost")) {
+        let objects = cluster.data.join(target).join("objects");
+        for directory in names(&objects)? {
+            for name in names(&objects.join(&directory))? {
+                let path = objects.join(&directory).join(name);
+                let stored = fs::read(&path)?;
+                if stored.get(BLOCK_BYTES as usize..).is_some_and(|data| data.starts_with(bytes)) {
+                    return Ok(path);
+                }
+            }
+        }
+    }
+    Err(anyhow!("no object begins with {:?}", bytes.get(..8)))
+}
+
+fn flip(path: &Path, at: u64) -> Result<()> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    file.write_all_at(&[byte[0] ^ 16], at)?;
+    Ok(())
+}
+
+fn damage(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let place = cluster.mount.join("place");
+    fs::create_dir(&place)?;
+    write(&place.join("file"), &[0x5a; 20_000])?;
+    write(&place.join("other"), &[0x6b; 20_000])?;
+    cluster.down()?;
+    fsck(&cluster, &["--data"], 0)?;
+    let object = object_with(&cluster, &[0x5a; 5000])?;
+    // An object of a file that never was: wherever an OST looks for it.
+    let name = object.file_name().context("a name")?.to_string_lossy().into_owned();
+    let stray = format!("{}00ffff{}", &name[..18], &name[24..]);
+    for directory in fs::read_dir(object.ancestors().nth(2).context("objects")?)? {
+        fs::copy(&object, directory?.path().join(&stray))?;
+    }
+    let said = fsck(&cluster, &[], 4)?;
+    expect(said.output.starts_with("object-without-inode OST"), &said.output)?;
+    fsck(&cluster, &["--repair"], 1)?;
+    fsck(&cluster, &["--data", "--repair"], 0)?;
+    // Bit rot in data: told with its file and its bytes.
+    flip(&object, BLOCK_BYTES + 2 * BLOCK_BYTES + 99)?;
+    fsck(&cluster, &[], 0)?;
+    let said = fsck(&cluster, &["--data", "--repair"], 4)?;
+    let words = "/place/file (object ";
+    expect(said.output.starts_with("data-damaged OST") && said.output.contains(words), &said.output)?;
+    expect(said.output.contains("bytes [8192, 12288) of the file"), &said.output)?;
+    flip(&object, BLOCK_BYTES + 2 * BLOCK_BYTES + 99)?;
+    // An object that goes, and one that is cut.
+    let aside = context.work.join("aside");
+    fs::rename(&object, &aside)?;
+    let said = fsck(&cluster, &[], 4)?;
+    expect(said.output.starts_with("object-missing OST"), &said.output)?;
+    fs::copy(&aside, &object)?;
+    fs::OpenOptions::new().write(true).open(&object)?.set_len(9000)?;
+    let said = fsck(&cluster, &[], 4)?;
+    expect(said.output.starts_with("object-cut OST"), &said.output)?;
+    fs::copy(&aside, &object)?;
+    damaged_base(&cluster)?;
+    fsck(&cluster, &["--data"], 0)?;
+    cluster.up()?;
+    expect_eq(fs::read(place.join("file"))?, vec![0x5a; 20_000], "the file")?;
+    cluster.down().map(drop)
+}
+
+/// A bit in the base of an MDT, and a base that is cut.
+fn damaged_base(cluster: &Cluster) -> Result<()> {
+    let index = cluster.data.join("mdt0000/meta/index");
+    let sound = fs::read(&index)?;
+    for block in [2, 5, 20, sound.len() as u64 / BLOCK_BYTES - 1] {
+        flip(&index, block * BLOCK_BYTES + 7)?;
+        let said = fsck(cluster, &["--data"], 4)?;
+        let words = format!("bytes [{}, {})", block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);
+        expect(said.output.contains("index-damaged MDT0000"), &said.output)?;
+        expect(said.output.contains(&words) || !said.output.contains("bytes ["), &said.output)?;
+        fs::write(&index, &sound)?;
+    }
+    fs::OpenOptions::new().write(true).open(&index)?.set_len(sound.len() as u64 / 2)?;
+    let said = fsck(cluster, &["--repair"], 4)?;
+    expect(said.output.starts_with("index-damaged MDT0000"), &said.all())?;
+    fs::write(&index, &sound)?;
+    Ok(())
+}
