@@ -1,4 +1,4 @@
-//! The rows of all targets in memory: about a kilobyte for each file.
+//! The rows of all targets, in memory.
 
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, Fid, Layout, ObjectId, Transno};
 use mds::data::Head;
