@@ -365,7 +365,7 @@ fn recovery_of<M: MetaStore>(core: &Core<M>) -> Option<RecoveryStatus> {
         Endpoint::Target(target) => target.to_string(),
         Endpoint::Client(client) => format!("{client}@{}", missing.nid),
     };
-    let missing: Vec<String> = core.missing().map(name).collect();
+    let missing: Vec<String> = core.missing().into_iter().map(name).collect();
     if !core.is_recovering() || missing.is_empty() {
         return None;
     }

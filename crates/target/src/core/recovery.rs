@@ -58,8 +58,6 @@ pub struct RecoveryReport {
 pub struct Missing<'a> {
     pub client: ClientId,
     pub nid: &'a str,
-    /// It is back, and its replays are not all done.
-    pub has_come: bool,
 }
 
 /// What is known of a client that is waited for.
@@ -146,10 +144,16 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    /// An operator wants no more waiting: who has not said that it is done loses its session. Nothing happens without a recovery.
+    /// An operator wants no more waiting for those who are missing: they lose their sessions. Nothing happens without a recovery.
     pub fn abort_recovery(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
         self.now = now;
-        let missing: Vec<ClientId> = self.missing().map(|missing| missing.client).collect();
+        let missing: Vec<ClientId> = self.missing().iter().map(|missing| missing.client).collect();
+        if let Some(recovery) = &mut self.recovery {
+            // Those who have come finish now.
+            recovery.is_window_over = true;
+            recovery.since = now.time;
+        }
+        self.set_deadline();
         for client in missing {
             self.drop_client(client, EvictReason::Recovery, out);
             self.count_evicted();
@@ -157,13 +161,18 @@ impl<M: MetaStore> Core<M> {
         self.settle(out);
     }
 
-    /// Clients that the recovery waits for.
-    pub fn missing(&self) -> impl Iterator<Item = Missing<'_>> {
-        let is_needed = self.recovery.as_ref().is_some_and(|recovery| recovery.is_needed);
-        self.exports.iter().filter(move |_| is_needed).filter_map(|(client, export)| {
+    /// Clients that hold up the recovery: those who have not come, and when all have, those who are not done.
+    pub fn missing(&self) -> Vec<Missing<'_>> {
+        if self.recovery.as_ref().is_none_or(|recovery| !recovery.is_needed) {
+            return Vec::new();
+        }
+        let unfinished = self.exports.iter().filter_map(|(client, export)| {
             let awaited = export.awaited.as_ref().filter(|awaited| awaited.done.is_none())?;
-            Some(Missing { client: *client, nid: &export.nid, has_come: awaited.is_known() })
-        })
+            Some((awaited.is_known(), Missing { client: *client, nid: &export.nid }))
+        });
+        let (come, absent): (Vec<_>, Vec<_>) = unfinished.partition(|(has_come, _)| *has_come);
+        let holding_up = if absent.is_empty() { come } else { absent };
+        holding_up.into_iter().map(|(_, missing)| missing).collect()
     }
 
     pub fn recovery_report(&self, now: Time) -> RecoveryReport {

@@ -148,6 +148,7 @@ fn a_client_without_a_lease_is_given_up_when_it_was_not_heard_either() {
     cluster.crash();
     cluster.start();
     cluster.partitioned.extend([1, 2]);
+    cluster.submit(0);
     cluster.run_for(Duration::from_millis(2500));
     cluster.lapsed(1, 1);
     assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 3, "too early");
@@ -178,8 +179,9 @@ fn an_operator_ends_a_recovery() {
     cluster.crash();
     cluster.start();
     cluster.partitioned.insert(1);
+    cluster.submit(0);
     cluster.run_for(Duration::from_secs(3));
-    let missing = |cluster: &Cluster| cluster.core.as_ref().unwrap().missing().count();
+    let missing = |cluster: &Cluster| cluster.core.as_ref().unwrap().missing().len();
     assert_eq!(missing(&cluster), 1);
     cluster.abort_recovery();
     cluster.run_for(Duration::from_secs(1));
