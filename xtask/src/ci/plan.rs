@@ -66,6 +66,8 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("realinput", 900, 0, true),
 ];
 
+/// Many clients, a third of which vanish with an MDT.
+const CHURN: &[&str] = &["sim", "--scenario", "spot-churn", "--clients", "1000", "--seeds", "0..200"];
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;
 
@@ -173,6 +175,7 @@ fn steps() -> Vec<Step> {
         },
         step("build", 1500, Kind::Build),
         Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
+        Step { needs: &["build"], ..step("churn", 480, Kind::Sheen(CHURN)) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;
