@@ -2,8 +2,11 @@
 //!
 //! A target evicts nobody that it has heard within `SESSION_LEASE`, except in a recovery: then it does not wait for a client whose lease
 //! at the management server has ended and whom it has not heard for as long. So a client relies on a target that it has heard within
-//! `KERNEL_CACHE_LIFE`, if its lease was renewed, or that very target heard, within `LEASE_TRUST`. While the lease is late, all
-//! targets are asked for a sign of life as often as it would be renewed.
+//! `KERNEL_CACHE_LIFE`, if its lease was renewed without a gap since, or that very target heard, within `LEASE_TRUST`. While the lease is
+//! late, and after a gap, targets are asked for a sign of life as often as it would be renewed.
+//!
+//! An OST also ends the sessions of whom a recovering MDT gives up, and may have heard him: he learns of it from the OST, or relies on
+//! it for `LEASE_TRUST` more.
 
 use crate::state::{Connection, State};
 use base::limits::{KERNEL_CACHE_LIFE, LEASE_RENEWAL, LEASE_TRUST, PING_INTERVAL};
@@ -22,6 +25,8 @@ const _: () = assert!(LATE_AFTER.as_millis() < LEASE_TRUST.as_millis());
 pub(crate) struct Lease {
     /// When it was last renewed; `None` for a client without one, which relies on its sessions alone.
     renewed: Option<Time>,
+    /// It has not ended since then: what was granted before may have been given to others, until its target is heard again.
+    since: Time,
     is_late: bool,
 }
 
@@ -29,7 +34,11 @@ impl Lease {
     /// Until when a target that was last heard at `contact` may be relied on.
     fn trusted_until(self, contact: Time) -> Time {
         let by_session = contact.after(KERNEL_CACHE_LIFE);
-        let by_lease = self.renewed.map(|renewed| renewed.max(contact).after(LEASE_TRUST));
+        let is_vouched_for = contact >= self.since;
+        let by_lease = self.renewed.map(|renewed| {
+            let last = if is_vouched_for { renewed.max(contact) } else { contact };
+            last.after(LEASE_TRUST)
+        });
         by_lease.map_or(by_session, |by_lease| by_lease.min(by_session))
     }
 }
@@ -37,7 +46,13 @@ impl Lease {
 impl State {
     /// The lease was renewed with a request that was sent at `at`.
     pub(crate) fn on_lease(&mut self, at: Time) {
+        // First what has ended, perhaps while this process did not run.
+        self.check_leases();
+        if self.lease.renewed.is_none_or(|renewed| at >= renewed.after(LEASE_TRUST)) {
+            self.lease.since = at;
+        }
         self.lease.renewed = self.lease.renewed.max(Some(at));
+        self.note_silent_mdts();
         self.check_leases();
     }
 
@@ -84,11 +99,12 @@ impl State {
         let now = self.now.time;
         let lease = self.lease;
         self.lease.is_late = lease.renewed.is_some_and(|renewed| now >= renewed.after(LATE_AFTER));
-        let ping_interval = if self.lease.is_late { LEASE_RENEWAL } else { PING_INTERVAL };
+        let is_late = self.lease.is_late;
         let mut lost = Vec::new();
         for (target, connection) in &mut self.connections {
-            connection.import.set_ping_interval(ping_interval);
             let contact = connection.import.last_contact();
+            let is_wanted = is_late || contact.is_some_and(|contact| contact < lease.since);
+            connection.import.set_ping_interval(if is_wanted { LEASE_RENEWAL } else { PING_INTERVAL });
             let is_over = connection.locks.lock_count() > 0
                 && contact.is_some_and(|contact| now >= lease.trusted_until(contact));
             if is_over && !connection.is_lease_lost {

@@ -56,8 +56,11 @@ pub enum Output {
     },
     /// The leases of the clients of this process hold, counted from here.
     Renewed(Time),
-    /// These clients have no lease.
-    Lapsed(Vec<Life>),
+    /// These clients had no lease at this time or later.
+    Lapsed {
+        at: Time,
+        lives: Vec<Life>,
+    },
     /// A target of the file system has started, as this incarnation.
     Started(TargetId, Epoch),
 }
@@ -68,7 +71,7 @@ enum Asked {
     Config,
     Change { id: u64 },
     Renew { at: Time },
-    Lapsed,
+    Lapsed { at: Time },
     Announce(TargetId, Epoch),
 }
 
@@ -121,7 +124,7 @@ impl Mgc {
             Asked::Announce(target, epoch) => {
                 (MgsRequest::Started { fsname, target: *target, epoch: *epoch }, Kind::Plain)
             }
-            Asked::Change { .. } | Asked::Lapsed => return,
+            Asked::Change { .. } | Asked::Lapsed { .. } => return,
         };
         self.submit(now, request, kind, asked);
     }
@@ -144,10 +147,10 @@ impl Mgc {
     }
 
     fn ask_lapsed(&mut self, now: Now, mut clients: Vec<Life>) {
-        let is_under_way = self.asked.values().any(|asked| *asked == Asked::Lapsed);
+        let is_under_way = self.asked.values().any(|asked| matches!(asked, Asked::Lapsed { .. }));
         if !is_under_way && !clients.is_empty() {
             clients.truncate(LIVES_PER_REQUEST_MAX);
-            self.submit(now, MgsRequest::AskLapsed { clients }, Kind::Plain, Asked::Lapsed);
+            self.submit(now, MgsRequest::AskLapsed { clients }, Kind::Plain, Asked::Lapsed { at: now.time });
         }
     }
 
@@ -172,13 +175,13 @@ impl Mgc {
                     self.renew(now);
                 }
             }
-            (Asked::Lapsed, Ok(Reply::Mgs(MgsReply::Lapsed(lives)))) => {
+            (Asked::Lapsed { at }, Ok(Reply::Mgs(MgsReply::Lapsed(lives)))) => {
                 if !lives.is_empty() {
-                    out.push(Output::Lapsed(lives));
+                    out.push(Output::Lapsed { at, lives });
                 }
             }
             // Asked again by themselves.
-            (Asked::Renew { .. } | Asked::Lapsed, _) => {}
+            (Asked::Renew { .. } | Asked::Lapsed { .. }, _) => {}
             // The MGS was restarted: others may wait for it to tell them.
             (asked @ Asked::Announce(..), Err(Status::Evicted)) => {
                 self.again.push((now.time.after(RETRY), asked));

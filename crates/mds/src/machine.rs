@@ -78,8 +78,11 @@ pub enum Input {
         client: ClientId,
         incarnation: u64,
     },
-    /// The lease of this client has ended.
-    Lapsed(Life),
+    /// The management server, asked at `at`, knows no lease of this client.
+    Lapsed {
+        at: Time,
+        life: Life,
+    },
     /// An operator wants the absent to be waited for no longer.
     AbortRecovery,
 }
@@ -359,7 +362,7 @@ impl<M: MetaStore> Mds<M> {
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut self.core_out);
             }
-            Input::Lapsed(life) => self.on_lapsed(now, life, out),
+            Input::Lapsed { at, life } => self.on_lapsed(now, at, life, out),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),
         }
     }
@@ -407,6 +410,7 @@ impl<M: MetaStore> Mds<M> {
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, out),
             CoreOutput::RecoveryEnded => {
+                self.fences.clear();
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);
                 self.strays.begin(now.time, &self.known_targets.osts);

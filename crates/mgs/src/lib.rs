@@ -178,6 +178,10 @@ impl<M: MetaStore> Mgs<M> {
                 self.core.reply(now, token, Ok((Reply::Done, Bytes::new())), &mut self.core_out);
             }
             MgsRequest::Started { fsname, target, epoch } => {
+                let config = self.configs.get(&fsname);
+                if config.is_none_or(|config| config.targets.iter().all(|known| known.id != target)) {
+                    return self.refuse(now, token, Status::NotFound);
+                }
                 self.tell_started(token.client, &fsname, target, epoch);
                 self.core.reply(now, token, Ok((Reply::Done, Bytes::new())), &mut self.core_out);
             }

@@ -61,8 +61,11 @@ pub enum Input {
         client: ClientId,
         incarnation: u64,
     },
-    /// The lease of this client has ended.
-    Lapsed(Life),
+    /// The management server, asked at `at`, knows no lease of this client.
+    Lapsed {
+        at: Time,
+        life: Life,
+    },
     /// An operator wants the absent to be waited for no longer.
     AbortRecovery,
 }
@@ -458,7 +461,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut effects.core);
             }
-            Input::Lapsed(life) => self.core.on_lapsed(now, life, &mut effects.core),
+            Input::Lapsed { at, life } => self.core.on_lapsed(now, at, life, &mut effects.core),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
         }
         self.settle(now, effects, out);

@@ -212,6 +212,8 @@ pub struct Import {
     state: ImportState,
     session: u64,
     target_epoch: Epoch,
+    /// That the management server has told of.
+    announced_epoch: Epoch,
     connecting: Option<Connecting>,
     replay: Replay,
     next_xid: Xid,
@@ -250,6 +252,7 @@ impl Import {
             state: ImportState::Idle,
             session: 0,
             target_epoch: Epoch::ZERO,
+            announced_epoch: Epoch::ZERO,
             connecting: None,
             replay: Replay::default(),
             next_xid: Xid(1),
@@ -331,9 +334,11 @@ impl Import {
 
     /// The target has started as this incarnation. Who knows an earlier one connects now, whether or not it has noticed.
     pub fn on_target_started(&mut self, now: Now, epoch: Epoch, out: &mut Vec<ImportOutput>) {
-        if self.target_epoch >= epoch {
+        // Once for each.
+        if self.target_epoch.max(self.announced_epoch) >= epoch {
             return;
         }
+        self.announced_epoch = epoch;
         match (&mut self.connecting, self.state) {
             (Some(connecting), _) => {
                 (connecting.wait, connecting.deadline) = (limits::RECONNECT_FIRST, now.time);

@@ -351,7 +351,7 @@ pub enum LctlCommand {
         #[arg(required = true)]
         patterns: Vec<String>,
     },
-    /// Give up the clients that the recovery of a target waits for
+    /// Give up the clients that the recovery of a target waits for (in its first 30 s only those that are dead)
     #[command(name = "abort_recovery")]
     AbortRecovery {
         /// `sheen-MDT0000`, as in `sheen status`

@@ -251,7 +251,9 @@ fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
                 return;
             }
             let is_recovering = node.targets.iter().any(|target| target.state() == "recovering");
-            for departed in alive::departed() {
+            let gone = alive::departed();
+            told.retain(|known, _| gone.contains(known));
+            for departed in gone {
                 let count = told.entry(departed).or_default();
                 if is_recovering || *count < TELL_DEPARTED_COUNT {
                     *count += 1;
@@ -343,7 +345,8 @@ impl Node {
             for target in &node.targets {
                 target.on_connection_lost(lost);
             }
-            for mount in lock(&node.mounts).clone() {
+            let mounts = lock(&node.mounts).clone();
+            for mount in mounts {
                 mount.on_connection_lost(lost);
             }
             if let Some(owner) = node.mgc.get().filter(|_| lost == TargetId::MGT) {
@@ -375,14 +378,15 @@ impl Node {
     }
 
     fn on_renewed(&self, at: Time) {
-        for mount in lock(&self.mounts).clone() {
+        let mounts = lock(&self.mounts).clone();
+        for mount in mounts {
             mount.on_lease(at);
         }
     }
 
-    fn on_lapsed(&self, lives: &[Life]) {
+    fn on_lapsed(&self, at: Time, lives: &[Life]) {
         for target in &self.targets {
-            lives.iter().for_each(|life| target.on_lapsed(*life));
+            lives.iter().for_each(|life| target.on_lapsed(at, *life));
         }
     }
 
@@ -398,7 +402,8 @@ impl Node {
         for target in &self.targets {
             target.on_target_started(started, epoch);
         }
-        for mount in lock(&self.mounts).clone() {
+        let mounts = lock(&self.mounts).clone();
+        for mount in mounts {
             mount.on_target_started(started, epoch);
         }
     }
@@ -456,7 +461,7 @@ impl Node {
                 }
             }
             Output::Renewed(at) => return self.on_renewed(at),
-            Output::Lapsed(lives) => return self.on_lapsed(&lives),
+            Output::Lapsed { at, lives } => return self.on_lapsed(at, &lives),
             Output::Started(target, epoch) => return self.on_target_started(target, epoch),
         }
         self.changed.notify_all();

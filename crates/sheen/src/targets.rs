@@ -7,7 +7,7 @@ use crate::status;
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
 use base::limits::RECOVERY_WINDOW;
-use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind};
+use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind, Time};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
 use net::{Owner, OwnerOptions, Router, Timer};
@@ -338,11 +338,11 @@ impl Target {
     }
 
     /// The lease of one of them has ended.
-    pub fn on_lapsed(&self, life: Life) {
+    pub fn on_lapsed(&self, at: Time, life: Life) {
         match &self.served {
             Served::Mgs(_) => {}
-            Served::Mds(owner) => owner.submit(mds::Input::Lapsed(life)),
-            Served::Oss(owner) => owner.submit(oss::Input::Lapsed(life)),
+            Served::Mds(owner) => owner.submit(mds::Input::Lapsed { at, life }),
+            Served::Oss(owner) => owner.submit(oss::Input::Lapsed { at, life }),
         }
     }
 

@@ -164,7 +164,7 @@ impl Churn {
         self.run_for(SLOWING);
         let durable = self.kill_mdt();
         let is_lustre = self.options.policy == Policy::Lustre;
-        let patience = if is_lustre { HARD * 2 } else { RECOVERY_MAX * 2 };
+        let patience = if is_lustre { HARD + OUTAGE_MIN + OUTAGE_SPREAD } else { RECOVERY_MAX * 2 };
         let until = self.now.time.after(patience);
         while !self.is_over() && self.step(until) && !self.is_broken() {}
         self.count_recovery();
@@ -297,7 +297,8 @@ impl Churn {
             && let Some(server) = self.servers.get_mut(&id)
         {
             server.asks = false;
-            server.set_recovery_hard(HARD);
+            // Its end is judged here.
+            server.set_recovery_hard(HARD * 4);
         }
     }
 

@@ -1,6 +1,9 @@
 //! Targets on simulated disks: what a machine room does to them.
 
-use base::{ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Rng, TargetId, TargetKind, Time};
+use base::{
+    ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Rng, TargetConfig, TargetId,
+    TargetKind, Time,
+};
 use client::mgc::{self, Mgc};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
@@ -32,9 +35,9 @@ pub enum Effect {
 /// In the names of server processes as callers of the management server.
 const CALLER_MARK: u128 = 1 << 121;
 
-/// A session with the management server that follows no configuration: that is handed in.
-pub fn new_mgc(caller: ClientId) -> Mgc {
-    Mgc::new(caller, FSNAME, "sim", Vec::new())
+/// A session with the management server. What it says of the configuration is not followed: that is handed in.
+pub fn new_mgc(caller: ClientId, registrations: Vec<TargetConfig>) -> Mgc {
+    Mgc::new(caller, FSNAME, "sim", registrations)
 }
 
 /// One target with its disks. The disks stay when the machine dies.
@@ -49,6 +52,7 @@ pub struct Server {
     recovery_window: Duration,
     /// Of the process, to the management server: one for each time that it was started.
     mgc: Mgc,
+    epoch: Epoch,
     start_count: u64,
     ask_at: Time,
     /// Whether it asks about leases.
@@ -68,7 +72,8 @@ impl Server {
             deadline: None,
             is_syncing: false,
             recovery_window,
-            mgc: new_mgc(Server::caller(id, 0)),
+            mgc: new_mgc(Server::caller(id, 0), Vec::new()),
+            epoch: Epoch::ZERO,
             start_count: 0,
             ask_at: Time::ZERO,
             asks: true,
@@ -125,16 +130,20 @@ impl Server {
                 Engine::Mgs(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
             }
         };
-        let epoch = match &engine {
+        self.epoch = match &engine {
             Engine::Mgs(machine) => machine.core().epoch(),
             Engine::Mdt(machine) => machine.core().epoch(),
             Engine::Ost(machine) => machine.core().epoch(),
         };
         self.engine = Some(engine);
         self.start_count += 1;
-        self.mgc = new_mgc(Server::caller(self.id, self.start_count));
         self.ask_at = now.time;
-        self.mgc(now, mgc::Input::Announce(self.id, epoch), out);
+        if self.id.kind == TargetKind::Mgt {
+            return self.settle();
+        }
+        let registration = TargetConfig { id: self.id, uuid, nids: vec!["sim".into()], is_active: true };
+        self.mgc = new_mgc(Server::caller(self.id, self.start_count), vec![registration]);
+        self.mgc(now, mgc::Input::Start, out);
         if self.id.kind == TargetKind::Mdt {
             self.mds(now, mds::Input::Config(config.clone()), out);
         }
@@ -215,12 +224,15 @@ impl Server {
         for output in outputs {
             match output {
                 mgc::Output::Send(frame) => out.push(Effect::Send(frame)),
-                mgc::Output::Lapsed(lives) => {
+                mgc::Output::Lapsed { at, lives } => {
                     for life in lives {
                         out.push(Effect::Note(format!("{life:?} has no lease")));
-                        self.mds(now, mds::Input::Lapsed(life), out);
-                        self.oss(now, oss::Input::Lapsed(life), out);
+                        self.mds(now, mds::Input::Lapsed { at, life }, out);
+                        self.oss(now, oss::Input::Lapsed { at, life }, out);
                     }
+                }
+                mgc::Output::Registered(target) => {
+                    self.mgc(now, mgc::Input::Announce(target, self.epoch), out);
                 }
                 mgc::Output::Started(target, epoch) => {
                     self.mds(now, mds::Input::TargetStarted(target, epoch), out);

@@ -269,7 +269,7 @@ impl World {
             id,
             generation: self.next_client as u64,
             machine,
-            mgc: new_mgc(ClientId(id.0 | MGC_MARK)),
+            mgc: new_mgc(ClientId(id.0 | MGC_MARK), Vec::new()),
             port,
             deadline: None,
             tasks: Vec::new(),

@@ -131,7 +131,8 @@ pub enum EvictReason {
 
 fn is_unheard(client: ClientId, export: &Export, now: Time) -> bool {
     let is_mount = matches!(client.endpoint(), Endpoint::Client(_));
-    is_mount && export.awaited.is_some() && now.since(export.last_contact) >= limits::LEASE
+    let patience = export.awaited.as_ref().and_then(Awaited::patience);
+    is_mount && patience.is_some_and(|patience| now.since(export.last_contact) >= patience)
 }
 
 /// What the target knows of one client.
@@ -452,7 +453,7 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        let recovery = self.recovery.as_ref().filter(|recovery| recovery.end_at.is_none());
+        let recovery = self.recovery.as_ref().filter(|recovery| recovery.drained_at.is_none());
         let window = recovery.map(|recovery| recovery.deadline);
         let silence = (!self.exports.is_empty()).then_some(self.next_silence_check);
         [self.kick_at, window, silence].into_iter().flatten().min()
@@ -484,11 +485,11 @@ impl<M: MetaStore> Core<M> {
         awaited.map(|(client, export)| Life { client: *client, incarnation: export.incarnation }).collect()
     }
 
-    /// The management server has found that this client has no lease. In a recovery it is not waited for any longer, unless it was
-    /// heard meanwhile.
-    pub fn on_lapsed(&mut self, now: Now, life: Life, out: &mut Vec<CoreOutput>) {
+    /// The management server, asked at `at`, has found that this client has no lease. In a recovery it is not waited for any longer, if it
+    /// had not been heard then for as long, nor was since.
+    pub fn on_lapsed(&mut self, now: Now, at: Time, life: Life, out: &mut Vec<CoreOutput>) {
         self.now = now;
-        if self.is_lapsed(now.time, life) {
+        if self.is_lapsed(at, life) {
             self.drop_client(life.client, EvictReason::Lapsed, out);
             self.count_evicted();
         }
@@ -496,10 +497,10 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// Whether `on_lapsed` would give it up.
-    pub fn is_lapsed(&self, now: Time, life: Life) -> bool {
+    pub fn is_lapsed(&self, at: Time, life: Life) -> bool {
         let export = self.exports.get(&life.client);
         export.is_some_and(|export| {
-            export.incarnation <= life.incarnation && is_unheard(life.client, export, now)
+            export.incarnation <= life.incarnation && is_unheard(life.client, export, at)
         })
     }
 

@@ -130,3 +130,55 @@ fn a_client_that_came_back_is_not_given_up_for_its_lease() {
     assert!(!events.iter().any(|event| matches!(event, Event::Evicted(_))), "{events:?}");
     assert_eq!(world.write(1, file, 0, b"goes on"), Ok(7));
 }
+
+#[test]
+fn a_lease_that_is_renewed_after_its_end_vouches_for_nothing_from_before() {
+    let mut world = world_with_a_known_name();
+    world.mounts[0].is_cut_off = true;
+    world.pass(Duration::from_secs(4));
+    assert!(has_forgotten(&world));
+    // The management server is back, the MDT is not: it may have given this client up.
+    let file = world.begin(
+        0,
+        client::Call::Create { parent: TOP, name: b"g".into(), mode: 0o644, umask: 0, flags: 0o102 },
+    );
+    let now = world.now.time;
+    world.input(0, Input::Lease(now));
+    world.pass(Duration::from_secs(1));
+    assert!(!world.is_answered(0, file));
+    let sent_count = world.mounts[0].sent_count;
+    world.mounts[0].is_cut_off = false;
+    world.finish(0, file).expect("it is heard again");
+    assert!(world.mounts[0].sent_count > sent_count);
+}
+
+/// Nothing ran on the client for a while, and the answer about its lease is the first that it hears.
+#[test]
+fn a_lease_that_comes_after_a_pause_comes_too_late() {
+    let mut world = world_with_a_known_name();
+    world.now.time = world.now.time.after(Duration::from_secs(5));
+    let now = world.now.time;
+    world.input(0, Input::Lease(now));
+    assert!(has_forgotten(&world));
+}
+
+#[test]
+fn who_was_heard_after_the_question_is_not_given_up() {
+    let (mut world, file) = world_with_an_absent_writer();
+    world.mounts[0].is_cut_off = true;
+    world.pass(Duration::from_secs(4));
+    world.crash(OST);
+    world.lapse(1);
+    // The OST has not answered about the fence when the client comes back.
+    world.mounts[1].is_cut_off = false;
+    world.input(1, Input::ConnectionLost(MDT));
+    world.pass(Duration::from_secs(1));
+    world.start(OST);
+    world.pass(Duration::from_secs(8));
+    world.lapse(0);
+    world.pass(Duration::from_secs(3));
+    assert!(!world.is_recovering(0));
+    let events = &world.mounts[1].events;
+    assert!(!events.contains(&Event::Evicted(MDT)), "{events:?}");
+    assert_eq!(world.write(1, file, 0, b"goes on"), Ok(7));
+}

@@ -301,11 +301,12 @@ impl World {
     /// All servers hear from the management server that this mount has no lease.
     pub fn lapse(&mut self, mount: usize) {
         let life = wire::Life { client: self.mounts[mount].id, incarnation: 1 };
+        let at = self.now.time;
         for index in 0..self.mdts.len() {
-            self.mdt_input(index, mds::Input::Lapsed(life));
+            self.mdt_input(index, mds::Input::Lapsed { at, life });
         }
         for index in 0..self.osts.len() {
-            self.ost_input(index, oss::Input::Lapsed(life));
+            self.ost_input(index, oss::Input::Lapsed { at, life });
         }
         self.run();
     }

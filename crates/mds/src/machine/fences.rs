@@ -1,36 +1,66 @@
 //! Clients whose leases have ended, in a recovery: before they are given up, each OST makes sure that nothing more comes of them.
 //!
 //! Otherwise data that such a client has sent could reach a file after this MDT has believed its size, or after others have read and
-//! written it. A client whose lease has ended sends nothing new (`client::recovery::note_silent_mdts`); what is on its way meets
-//! an OST that does not know its session any more.
+//! written it. A client whose lease has ended sends nothing new (`client::leases`); what is on its way meets an OST that does not know
+//! its session any more.
 
 use super::peers::Call;
 use super::{Mds, Output};
-use base::{Now, Status, TargetId, TargetKind};
+use base::{Duration, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use store::MetaStore;
 use wire::{Life, OstRequest, Request};
 
-/// Who is being given up, and the OSTs that have not answered.
+/// After an OST could not.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Somebody who is being given up.
+#[derive(Debug)]
+struct Fence {
+    /// He had no lease then. If he was heard since, he is not given up.
+    at: Time,
+    /// OSTs that have not answered.
+    waiting: BTreeSet<u16>,
+    /// Those of them that could not, and when they are asked again.
+    failed: BTreeMap<u16, Time>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    waiting: BTreeMap<Life, BTreeSet<u16>>,
+    under_way: BTreeMap<Life, Fence>,
+}
+
+impl Fences {
+    pub fn clear(&mut self) {
+        self.under_way.clear();
+    }
 }
 
 impl<M: MetaStore> Mds<M> {
     /// The process says so again and again while this client is waited for.
-    pub(super) fn on_lapsed(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
-        if !self.core.is_lapsed(now.time, life) || self.fences.waiting.contains_key(&life) {
-            return;
-        }
-        if self.config.version == 0 {
-            // Which OSTs there are is not known yet.
+    pub(super) fn on_lapsed(&mut self, now: Now, at: Time, life: Life, out: &mut Vec<Output>) {
+        // Version 0: which OSTs there are is not known yet.
+        if !self.core.is_lapsed(at, life) || self.config.version == 0 {
             return;
         }
         let active = self.config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active);
         let osts: BTreeSet<u16> = active.map(|ost| ost.id.index).collect();
-        self.fences.waiting.insert(life, osts.clone());
-        for ost in osts {
+        let to_ask: Vec<u16> = match self.fences.under_way.get_mut(&life) {
+            None => {
+                let fence = Fence { at, waiting: osts.clone(), failed: BTreeMap::new() };
+                self.fences.under_way.insert(life, fence);
+                osts.into_iter().collect()
+            }
+            Some(fence) => {
+                // One that is taken out of use gets nothing any more.
+                fence.waiting.retain(|ost| osts.contains(ost));
+                let due = fence.failed.iter().filter(|(_, again)| **again <= now.time);
+                let due: Vec<u16> = due.map(|(ost, _)| *ost).filter(|ost| osts.contains(ost)).collect();
+                fence.failed.retain(|ost, _| !due.contains(ost));
+                due
+            }
+        };
+        for ost in to_ask {
             let request = Request::Ost(OstRequest::Fence(life));
             self.call(now, TargetId::ost(ost), request, Call::Fence { life, ost }, out);
         }
@@ -38,21 +68,19 @@ impl<M: MetaStore> Mds<M> {
     }
 
     pub(super) fn on_fenced(&mut self, now: Now, life: Life, ost: u16, result: Result<(), Status>) {
-        if result.is_err() {
-            // The next word about its lease begins anew.
-            self.fences.waiting.remove(&life);
-            return;
-        }
-        if let Some(waiting) = self.fences.waiting.get_mut(&life) {
-            waiting.remove(&ost);
+        let Some(fence) = self.fences.under_way.get_mut(&life) else { return };
+        match result {
+            Ok(()) => drop(fence.waiting.remove(&ost)),
+            Err(_) => drop(fence.failed.insert(ost, now.time.after(AGAIN_AFTER))),
         }
         self.give_up_fenced(now, life);
     }
 
     fn give_up_fenced(&mut self, now: Now, life: Life) {
-        if self.fences.waiting.get(&life).is_some_and(BTreeSet::is_empty) {
-            self.fences.waiting.remove(&life);
-            self.core.on_lapsed(now, life, &mut self.core_out);
+        if self.fences.under_way.get(&life).is_some_and(|fence| fence.waiting.is_empty())
+            && let Some(fence) = self.fences.under_way.remove(&life)
+        {
+            self.core.on_lapsed(now, fence.at, life, &mut self.core_out);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What must hold after the recovery.
 
-use super::{Churn, HARD, MDT, Policy, RECOVERY_MAX};
+use super::{Churn, HARD, MDT, RECOVERY_MAX};
 use mds::rows;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,15 @@ impl Churn {
     }
 
     pub(super) fn count_recovery(&mut self) {
-        let (Some(restarted), Some(recovered)) = (self.restarted, self.recovered) else {
+        let took =
+            self.restarted.zip(self.recovered).map(|(restarted, recovered)| recovered.since(restarted));
+        let Some(took) = took.filter(|took| *took < HARD) else {
             self.must_not("recovery", || "the MDT has not recovered".to_owned());
-            return self.count("no end of the recovery");
+            // Whoever has not finished by then is evicted, and nobody has who waited for the absent.
+            self.count("hard timeout");
+            let living = self.seats.iter().filter(|seat| !seat.is_gone);
+            return living.for_each(|_| self.count("living client evicted"));
         };
-        let took = recovered.since(restarted);
         self.count(match took.as_secs() {
             0..1 => "recovery below 1 s",
             1..5 => "recovery of 1 to 5 s",
@@ -35,9 +39,6 @@ impl Churn {
             10..100 => "recovery of 10 to 100 s",
             _ => "recovery of 100 s or more",
         });
-        if self.options.policy == Policy::Lustre && took >= HARD {
-            self.count("hard timeout");
-        }
         if took >= RECOVERY_MAX {
             self.must_not("recovery", || format!("the recovery took {} s", took.as_secs()));
         }

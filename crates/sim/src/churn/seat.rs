@@ -67,7 +67,7 @@ impl Seat {
         let mut seat = Seat {
             id,
             machine: Client::new(now, options),
-            mgc: has_lease.then(|| new_mgc(ClientId(id.0 | MGC_MARK))),
+            mgc: has_lease.then(|| new_mgc(ClientId(id.0 | MGC_MARK), Vec::new())),
             number,
             is_gone: false,
             deaf_until: Time::ZERO,

@@ -26,7 +26,7 @@ pub(super) struct Recovery {
     /// The replay that the owner executes now.
     running: Option<(ClientId, Xid)>,
     /// All have replayed; what must be durable before the end is written.
-    drained_at: Option<Transno>,
+    pub drained_at: Option<Transno>,
     /// The row that ends it.
     pub end_at: Option<Transno>,
     evicted: usize,
@@ -88,6 +88,14 @@ impl Awaited {
         (queued.frame.last_committed == self.replayed_to).then_some((*transno, queued))
     }
 
+    /// For how long the client may be silent before its lease matters; `None` when it is done, and waits for others. One that has come
+    /// and waits for answers says the same again only from time to time.
+    pub fn patience(&self) -> Option<Duration> {
+        let has_come = self.is_replayed || !self.queue.is_empty() || !self.held.is_empty();
+        let waiting = if has_come { limits::RESEND_MAX } else { Duration::ZERO };
+        self.done.is_none().then_some(limits::LEASE + waiting)
+    }
+
     fn is_known(&self) -> bool {
         self.is_replayed || self.done.is_some() || self.next().is_some()
     }
@@ -111,7 +119,7 @@ impl<M: MetaStore> Core<M> {
             is_needed,
             started: self.now.time,
             since: self.now.time,
-            deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard)),
+            deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard / 2)),
             is_window_over: false,
             running: None,
             drained_at: None,
@@ -140,7 +148,9 @@ impl<M: MetaStore> Core<M> {
     fn set_deadline(&mut self) {
         let (window, hard) = (self.options.recovery_window, self.recovery_hard);
         if let Some(recovery) = &mut self.recovery {
-            recovery.deadline = recovery.since.after(window).min(recovery.started.after(hard));
+            // Who has come gets a part of the time too, however it is set.
+            let limit = if recovery.is_window_over { hard } else { hard / 2 };
+            recovery.deadline = recovery.since.after(window).min(recovery.started.after(limit));
         }
     }
 

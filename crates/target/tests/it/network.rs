@@ -122,7 +122,7 @@ impl Cluster {
     pub fn lapsed(&mut self, caller: usize, incarnation: u64) {
         let (now, mut out) = (self.now, Vec::new());
         if let Some(core) = &mut self.core {
-            core.on_lapsed(now, Life { client: client(caller), incarnation }, &mut out);
+            core.on_lapsed(now, now.time, Life { client: client(caller), incarnation }, &mut out);
         }
         self.on_core(out);
     }

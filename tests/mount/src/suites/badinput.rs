@@ -527,7 +527,7 @@ fn newcomer(context: &Context) -> Result<()> {
         (&["lctl", "get_param", "llite.*.stats"], "sheen up"),
         (&["bench", "md", &new], "new"),
         (&["sim", "--seeds", "5..1"], "no seed"),
-        (&["sim", "--clients", "0"], "1..=16"),
+        (&["sim", "--clients", "0"], "1..=10000"),
         (&["status", "--dir", &new], "no cluster"),
     ];
     for (arguments, word) in commands {
