@@ -85,6 +85,17 @@ pub(crate) fn open(path: &Path, create: bool) -> io::Result<File> {
         .open(path)
 }
 
+/// Creates a file that is not there yet.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW)
+        .mode(0o600)
+        .open(path)
+}
+
 /// Opens for reading, never following a link that somebody put there.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(path)

@@ -278,24 +278,26 @@ pub(crate) fn create_segment(
     ballast: &Ballast,
     fill: bool,
 ) -> Result<Segment, AppendError> {
-    let path = free_path(directory);
-    let create = || -> io::Result<File> {
-        let file = device::open(&path, true)?;
+    let (file, path) = match create_file(directory) {
+        Ok(created) => created,
+        Err(error) if device::errno(&error) == libc::ENOSPC => return Err(AppendError::NoSpace),
+        Err(error) => return Err(AppendError::Failed(error)),
+    };
+    let prepare = || -> io::Result<()> {
         device::allocate(&file, 0, 0, segment_bytes)?;
         for offset_bytes in (0..if fill { segment_bytes } else { 0 }).step_by(ZEROS.len()) {
             let piece = ZEROS.get(..(segment_bytes - offset_bytes).min(ZEROS.len() as u64) as usize);
             device::write_all(&file, piece.unwrap_or_default(), offset_bytes).map_err(|(_, error)| error)?;
         }
         syncing.sync_all(&file)?;
-        syncing.sync_directory(directory)?;
-        Ok(file)
+        syncing.sync_directory(directory)
     };
-    let mut created = create();
-    if matches!(&created, Err(error) if device::errno(error) == libc::ENOSPC) && ballast.release() {
-        created = create();
+    let mut prepared = prepare();
+    if matches!(&prepared, Err(error) if device::errno(error) == libc::ENOSPC) && ballast.release() {
+        prepared = prepare();
     }
-    match created {
-        Ok(file) => Ok(Segment { file: Arc::new(file), path, number: 0 }),
+    match prepared {
+        Ok(()) => Ok(Segment { file: Arc::new(file), path, number: 0 }),
         Err(error) => {
             // Half a segment would only hold space that somebody needs.
             let _ = std::fs::remove_file(&path);
@@ -308,6 +310,17 @@ pub(crate) fn create_segment(
     }
 }
 
+/// A file that nobody has: who prepares a spare segment does so beside who needs one at once, and neither may write into the other's.
+fn create_file(directory: &Path) -> io::Result<(File, PathBuf)> {
+    loop {
+        let path = free_path(directory);
+        match device::create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (file, path)),
+        }
+    }
+}
+
 /// Names are reused; which segment a file is says its content.
 fn free_path(directory: &Path) -> PathBuf {
     (0_u32..)
@@ -315,3 +328,6 @@ fn free_path(directory: &Path) -> PathBuf {
         .find(|path| !path.exists())
         .expect("no directory holds four thousand million segments")
 }
+
+#[cfg(test)]
+mod tests;
