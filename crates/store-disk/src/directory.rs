@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Version of everything in a target's directory.
 pub const FORMAT_VERSION: u32 = 1;
@@ -18,6 +19,9 @@ const SUPERBLOCK_NAME: &str = "target.json";
 /// Where it is written before it takes its place.
 const ASIDE_NAME: &str = "target.json.new";
 const LOCK_NAME: &str = "lock";
+/// A target that is served by another process is refused after so many looks.
+const LOCK_TRIES: u32 = 20;
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a target's directory says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -294,10 +298,21 @@ pub(crate) fn parse_superblock(path: &Path, text: &[u8]) -> Result<Superblock, D
     Ok(stored.superblock)
 }
 
+/// Waits a moment: who has just let go may have forked, and his child holds a copy of the lock until it executes something.
+fn try_lock(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES {
+        if device::try_lock(file)? {
+            return Ok(true);
+        }
+        std::thread::sleep(LOCK_INTERVAL);
+    }
+    device::try_lock(file)
+}
+
 fn lock(path: &Path) -> Result<File, DirectoryError> {
     let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
     let file = device::open(&path.join(LOCK_NAME), true).map_err(io)?;
-    if !device::try_lock(&file).map_err(io)? {
+    if !try_lock(&file).map_err(io)? {
         let mut pid = String::new();
         let _ = (&file).take(32).read_to_string(&mut pid);
         let pid = if pid.trim().is_empty() { "unknown".to_string() } else { pid.trim().to_string() };

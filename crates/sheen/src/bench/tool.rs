@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
@@ -97,7 +98,9 @@ impl Paths {
     /// # Errors
     /// Nothing can be made there.
     pub fn new(work: &Path, tree: PathBuf) -> Result<Paths> {
-        let aside = std::env::temp_dir().join(format!("sheen-bench-{}.tar", std::process::id()));
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let aside = std::env::temp_dir().join(format!("sheen-bench-{}-{number}.tar", std::process::id()));
         let below = |name: &str| work.join(name);
         let paths = Paths {
             tree,
