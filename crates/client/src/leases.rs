@@ -1,11 +1,12 @@
 //! How long a client may rely on what its targets have granted.
 //!
-//! A target evicts nobody that it has heard within `SESSION_LEASE`, except in a recovery: then it does not wait for a client whose lease
-//! at the management server has ended and whom it has not heard for as long. So a client relies on a target that it has heard within
+//! A target evicts nobody that it has heard within `SESSION_LEASE`, except when it waits for him, in a recovery or because others want a
+//! lock that he has: then it does not wait for a client whose lease at the management server has ended and whom it has not heard for as
+//! long. So a client relies on a target that it has heard within
 //! `KERNEL_CACHE_LIFE`, if its lease was renewed without a gap since, or that very target heard, within `LEASE_TRUST`. While the lease is
 //! late, and after a gap, targets are asked for a sign of life as often as it would be renewed.
 //!
-//! An OST also ends the sessions of whom a recovering MDT gives up, and may have heard him: he learns of it from the OST, or relies on
+//! An OST also ends the sessions of whom an MDT gives up for his lease, and may have heard him: he learns of it from the OST, or relies on
 //! it for `LEASE_TRUST` more.
 
 use crate::state::{Connection, State};

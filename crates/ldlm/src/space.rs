@@ -101,6 +101,7 @@ pub struct LockSpace {
     /// When to repeat which callback.
     timers: BTreeSet<(Time, ClientId, LockId)>,
     heard: BTreeMap<ClientId, Time>,
+    timeout_count: u64,
 }
 
 impl LockSpace {
@@ -320,6 +321,20 @@ impl LockSpace {
         })
     }
 
+    /// Whether a client was asked for a lock that is in somebody's way, and has not given it back.
+    pub fn has_called_back(&self) -> bool {
+        !self.timers.is_empty()
+    }
+
+    /// Clients that were asked for a lock so long ago, and have not given it back.
+    pub fn asked_for(&self, now: Time, wait: Duration) -> BTreeSet<ClientId> {
+        let is_overdue = |(_, holder, lock): &&(Time, ClientId, LockId)| {
+            let state = self.entry_of(*holder, *lock).map(|entry| entry.state);
+            matches!(state, Some(State::CalledBack { since, .. }) if now.since(since) >= wait)
+        };
+        self.timers.iter().filter(is_overdue).map(|(_, holder, _)| *holder).collect()
+    }
+
     /// Any sign of life of a client.
     pub fn heard_from(&mut self, now: Time, holder: ClientId) {
         if self.lock_counts.contains_key(&holder) {
@@ -363,6 +378,7 @@ impl LockSpace {
         let is_silent = waited_ns >= deadline_ns && now.since(heard).as_nanos() >= deadline_ns;
         if is_silent || waited_ns >= deadline_ns * u128::from(deadlines_max) {
             if evicted.insert(holder) {
+                self.timeout_count += 1;
                 out.push(LockOutput::Evict(holder));
             }
         } else {
@@ -377,6 +393,11 @@ impl LockSpace {
     /// Locks of clients, granted and waiting.
     pub fn lock_count(&self) -> usize {
         self.locks.len()
+    }
+
+    /// How often a client was to be evicted because it did not give a lock back in time.
+    pub fn timeout_count(&self) -> u64 {
+        self.timeout_count
     }
 
     pub fn lock_count_of(&self, holder: ClientId) -> usize {

@@ -8,7 +8,7 @@ pub mod deadlock;
 
 use base::{ClientId, Extent, Fid, Status, WallTime};
 use deadlock::{Search, Step, Waits};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::mdt::{FileLock, FlockKind};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
@@ -188,6 +188,25 @@ impl<T> Flocks<T> {
             self.serve(fid, granted);
         }
         assert!(!self.counts.contains_key(&client), "a dropped client has no advisory locks");
+    }
+
+    /// Clients whose locks others wait for.
+    pub fn in_the_way(&self) -> BTreeSet<ClientId> {
+        let mut holders = BTreeSet::new();
+        for file in self.files.values().filter(|file| !file.waiting.is_empty()) {
+            for held in &file.held {
+                let is_in_way = || file.waiting.iter().any(|waiting| held.conflicts(&waiting.wanted));
+                if !holders.contains(&held.client) && is_in_way() {
+                    holders.insert(held.client);
+                }
+            }
+        }
+        holders
+    }
+
+    /// Whether somebody waits.
+    pub fn has_waiting(&self) -> bool {
+        self.files.values().any(|file| !file.waiting.is_empty())
     }
 
     /// Files with locks.

@@ -6,7 +6,7 @@ use crate::locks::waiting_of;
 use crate::op;
 use crate::rows;
 use crate::stats::OssStats;
-use base::limits::{RECOVERY_WINDOW, SYNC_INTERVAL};
+use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL};
 use base::{ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
@@ -166,6 +166,17 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 
     pub fn locks(&self) -> &LockSpace {
         &self.locks
+    }
+
+    /// Clients that are waited for here, in a recovery or by others for their locks, and have not been heard for long: has their lease
+    /// ended?
+    pub fn unheard(&self, now: Time) -> Vec<Life> {
+        self.core.unheard(now, &self.locks.asked_for(now, LEASE))
+    }
+
+    /// Whether somebody waits for what a client has to give back, so that `unheard` may have somebody to tell.
+    pub fn is_kept_waiting(&self) -> bool {
+        self.core.is_recovering() || self.locks.has_called_back()
     }
 
     pub fn objects(&self) -> &Arc<O> {
@@ -461,7 +472,10 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut effects.core);
             }
-            Input::Lapsed { at, life } => self.core.on_lapsed(now, at, life, &mut effects.core),
+            Input::Lapsed { at, life } => {
+                let is_holder = self.locks.asked_for(now.time, LEASE).contains(&life.client);
+                self.core.on_lapsed(now, at, life, is_holder, &mut effects.core);
+            }
             Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
         }
         self.settle(now, effects, out);

@@ -239,7 +239,7 @@ fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<V
 }
 
 /// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
-/// their processes, of others, in a recovery, by their leases.
+/// their processes, of others, when somebody waits for them, by their leases.
 fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
     let node = Arc::clone(node);
     std::thread::Builder::new().name("departed".into()).spawn(move || {
@@ -356,7 +356,7 @@ impl Node {
         node
     }
 
-    /// Asks the management server about clients that recovering targets have not heard. It answers with those that are gone.
+    /// Asks the management server about clients that targets wait for and have not heard. It answers with those that are gone.
     fn ask_lapsed(&self) {
         let Some(mgc) = self.mgc.get() else { return };
         let unheard: BTreeSet<Life> = self.targets.iter().flat_map(Target::unheard).collect();

@@ -327,13 +327,13 @@ impl Target {
         }
     }
 
-    /// Whom a recovery waits for without having heard them. (The management server waits for nobody.)
+    /// Who is waited for, in a recovery or for locks, and has not been heard. (The management server waits for nobody.)
     pub fn unheard(&self) -> Vec<Life> {
         let now = net::clock::now().time;
         match &self.served {
             Served::Mgs(_) => Vec::new(),
-            Served::Mds(owner) => owner.with(|machine| machine.core().unheard(now)),
-            Served::Oss(owner) => owner.with(|machine| machine.core().unheard(now)),
+            Served::Mds(owner) => owner.with(|machine| machine.unheard(now)),
+            Served::Oss(owner) => owner.with(|machine| machine.unheard(now)),
         }
     }
 

@@ -15,8 +15,9 @@ use target::CoreEvent;
 use wire::{Frame, Life};
 
 pub const FSNAME: &str = "sim";
-/// How often a server that recovers asks about leases.
-const ASK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a server asks about leases while a target recovers, and else.
+const ASK_INTERVAL_RECOVERING: Duration = Duration::from_millis(200);
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
 pub enum Engine {
@@ -242,23 +243,39 @@ impl Server {
         }
     }
 
-    fn unheard(&self, now: Now) -> Option<Vec<Life>> {
+    pub fn is_recovering(&self) -> bool {
         match &self.engine {
-            Some(Engine::Mdt(mds)) if mds.core().is_recovering() => Some(mds.core().unheard(now.time)),
-            Some(Engine::Ost(oss)) if oss.core().is_recovering() => Some(oss.core().unheard(now.time)),
-            _ => None,
+            Some(Engine::Mdt(mds)) => mds.core().is_recovering(),
+            Some(Engine::Ost(oss)) => oss.core().is_recovering(),
+            Some(Engine::Mgs(_)) | None => false,
         }
     }
 
-    /// As the process of a server does while a target recovers.
+    fn is_kept_waiting(&self) -> bool {
+        match &self.engine {
+            Some(Engine::Mdt(mds)) => mds.is_kept_waiting(),
+            Some(Engine::Ost(oss)) => oss.is_kept_waiting(),
+            Some(Engine::Mgs(_)) | None => false,
+        }
+    }
+
+    fn unheard(&self, now: Now) -> Vec<Life> {
+        match &self.engine {
+            Some(Engine::Mdt(mds)) => mds.unheard(now.time),
+            Some(Engine::Ost(oss)) => oss.unheard(now.time),
+            Some(Engine::Mgs(_)) | None => Vec::new(),
+        }
+    }
+
+    /// As the process of a server does.
     fn ask_lapsed(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.ask_at > now.time || !self.asks {
             return;
         }
-        self.ask_at = now.time.after(ASK_INTERVAL);
-        if let Some(unheard) = self.unheard(now) {
-            self.mgc(now, mgc::Input::AskLapsed(unheard), out);
-        }
+        let interval = if self.is_recovering() { ASK_INTERVAL_RECOVERING } else { ASK_INTERVAL };
+        self.ask_at = now.time.after(interval);
+        let unheard = self.unheard(now);
+        self.mgc(now, mgc::Input::AskLapsed(unheard), out);
     }
 
     pub fn on_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<Effect>) {
@@ -324,16 +341,16 @@ impl Server {
     }
 
     fn settle(&mut self) {
-        let (engine, is_recovering) = match &self.engine {
-            Some(Engine::Mgs(machine)) => (machine.next_deadline(), false),
-            Some(Engine::Mdt(machine)) => (machine.next_deadline(), machine.core().is_recovering()),
-            Some(Engine::Ost(machine)) => (machine.next_deadline(), machine.core().is_recovering()),
+        let engine = match &self.engine {
+            Some(Engine::Mgs(machine)) => machine.next_deadline(),
+            Some(Engine::Mdt(machine)) => machine.next_deadline(),
+            Some(Engine::Ost(machine)) => machine.next_deadline(),
             None => {
                 self.deadline = None;
                 return;
             }
         };
-        let ask = (is_recovering && self.asks).then_some(self.ask_at);
+        let ask = (self.asks && self.is_kept_waiting()).then_some(self.ask_at);
         self.deadline = [engine, ask, self.mgc.next_deadline()].into_iter().flatten().min();
     }
 

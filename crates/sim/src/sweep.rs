@@ -179,6 +179,7 @@ pub const EXPECTED: &[&str] = &[
     "eviction",
     "evicted by an operator",
     "lease ended",
+    "holder without a lease",
     "notification",
     "rest",
     "storm",

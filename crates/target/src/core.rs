@@ -125,15 +125,12 @@ pub enum EvictReason {
     Silent,
     /// Its process is known to have ended.
     Departed,
-    /// In a recovery: its lease has ended, and the target has not heard it either.
+    /// Somebody waits for it, a recovery or others for its locks; its lease has ended, and the target has not heard it either.
     Lapsed,
 }
 
-fn is_unheard(client: ClientId, export: &Export, now: Time) -> bool {
-    let is_mount = matches!(client.endpoint(), Endpoint::Client(_));
-    let patience = export.awaited.as_ref().and_then(Awaited::patience);
-    is_mount && patience.is_some_and(|patience| now.since(export.last_contact) >= patience)
-}
+/// For how long a client whose locks others wait for may be silent before its lease matters. Its word may be lost once, and is said again.
+const HOLDER_SILENT_MAX: Duration = limits::LEASE.saturating_add(limits::RESEND_FIRST);
 
 /// What the target knows of one client.
 #[derive(Debug)]
@@ -478,18 +475,31 @@ impl<M: MetaStore> Core<M> {
         self.settle(out);
     }
 
-    /// Clients that a recovery waits for and that have not been heard for the time of a lease: if that has ended too, they are gone.
+    /// Clients that are waited for and have not been heard for longer than a lease lasts: if theirs has ended too, they are gone. A
+    /// recovery waits for those who have not come; after it the owner says whom others wait for (`holders`).
     /// (Other targets have no lease. They come back.)
-    pub fn unheard(&self, now: Time) -> Vec<Life> {
-        let awaited = self.exports.iter().filter(|(client, export)| is_unheard(**client, export, now));
-        awaited.map(|(client, export)| Life { client: *client, incarnation: export.incarnation }).collect()
+    pub fn unheard(&self, now: Time, holders: &BTreeSet<ClientId>) -> Vec<Life> {
+        let is_unheard = |(client, export): &(&ClientId, &Export)| {
+            self.is_unheard(**client, export, now, holders.contains(*client))
+        };
+        let unheard = self.exports.iter().filter(is_unheard);
+        unheard.map(|(client, export)| Life { client: *client, incarnation: export.incarnation }).collect()
     }
 
-    /// The management server, asked at `at`, has found that this client has no lease. In a recovery it is not waited for any longer, if it
-    /// had not been heard then for as long, nor was since.
-    pub fn on_lapsed(&mut self, now: Now, at: Time, life: Life, out: &mut Vec<CoreOutput>) {
+    fn is_unheard(&self, client: ClientId, export: &Export, now: Time, is_holder: bool) -> bool {
+        let patience = match &export.awaited {
+            Some(awaited) => awaited.patience(),
+            None => (is_holder && self.recovery.is_none()).then_some(HOLDER_SILENT_MAX),
+        };
+        let is_mount = matches!(client.endpoint(), Endpoint::Client(_));
+        is_mount && patience.is_some_and(|patience| now.since(export.last_contact) >= patience)
+    }
+
+    /// The management server, asked at `at`, has found that this client has no lease. It is not waited for any longer, if it
+    /// had not been heard then for as long, nor was since; `is_holder`: others wait for its locks.
+    pub fn on_lapsed(&mut self, now: Now, at: Time, life: Life, is_holder: bool, out: &mut Vec<CoreOutput>) {
         self.now = now;
-        if self.is_lapsed(at, life) {
+        if self.is_lapsed(at, life, is_holder) {
             self.drop_client(life.client, EvictReason::Lapsed, out);
             self.count_evicted();
         }
@@ -497,10 +507,10 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// Whether `on_lapsed` would give it up.
-    pub fn is_lapsed(&self, at: Time, life: Life) -> bool {
+    pub fn is_lapsed(&self, at: Time, life: Life, is_holder: bool) -> bool {
         let export = self.exports.get(&life.client);
         export.is_some_and(|export| {
-            export.incarnation <= life.incarnation && is_unheard(life.client, export, at)
+            export.incarnation <= life.incarnation && self.is_unheard(life.client, export, at, is_holder)
         })
     }
 

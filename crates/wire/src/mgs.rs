@@ -20,7 +20,7 @@ pub enum MgsRequest {
     ChangePool { fsname: String, name: PoolName, change: PoolChange } = 5,
     /// From a process with mounts, each second: these live. -> Done
     Renew { clients: Vec<Life> } = 6,
-    /// From the process of a target that recovers: which of these have no lease. -> Lapsed
+    /// From the process of a target that waits for these clients, and has not heard them: which of them have no lease. -> Lapsed
     AskLapsed { clients: Vec<Life> } = 7,
     /// A target has started, as this incarnation: the MGS tells everybody of the file system at once (imperative recovery). -> Done
     Started { fsname: String, target: TargetId, epoch: Epoch } = 8,

@@ -9,7 +9,7 @@ const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
 
 /// Lets time pass, and the lease of this mount be renewed.
-fn pass_with_lease(world: &mut World, mount: usize, wait: Duration) {
+pub fn pass_with_lease(world: &mut World, mount: usize, wait: Duration) {
     let end = world.now.time.after(wait);
     while world.now.time < end {
         world.input(mount, Input::Lease(world.now.time));

@@ -3,6 +3,7 @@
 mod closes;
 mod coherence;
 mod ends;
+mod holders;
 mod kernel;
 mod leases;
 mod listing;

@@ -190,6 +190,30 @@ fn a_silent_holder_is_evicted_and_a_talking_one_gets_longer() {
         }
     }
     assert_eq!(evicted, [(30, A), (120, B)]);
+    assert_eq!(space.timeout_count(), 2);
+    space.check();
+}
+
+#[test]
+fn who_was_asked_for_a_lock_and_when_is_known_until_it_is_back() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    for holder in [A, B, C] {
+        space.enqueue(at(0), read_name(holder, 1), &mut out);
+    }
+    assert!(!space.has_called_back());
+    space.claim(at(10), OpId(1), Some(C), change_name(), &mut out);
+    assert!(space.has_called_back());
+    let three = Duration::from_secs(3);
+    // Asking again does not count.
+    space.on_tick(at(12), &mut out);
+    assert_eq!(space.asked_for(at(12), three), BTreeSet::new());
+    assert_eq!(space.asked_for(at(13), three), BTreeSet::from([A, B]), "the third is not in the way");
+    space.begin_cancel(at(13), A, &[LockId(1)]);
+    assert_eq!(space.asked_for(at(13), three), BTreeSet::from([B]));
+    space.drop_holder(at(13), B, &mut out);
+    assert!(!space.has_called_back());
+    assert_eq!(space.asked_for(at(60), three), BTreeSet::new());
     space.check();
 }
 

@@ -1,5 +1,6 @@
 use super::{Flocks, Locked};
 use base::{ClientId, Extent, Fid, Rng, Status, WallTime};
+use std::collections::BTreeSet;
 use wire::mdt::{FileLock, FlockKind};
 use wire::peer::FlockWaitId;
 
@@ -7,6 +8,7 @@ const FID: Fid = Fid { seq: 1, oid: 1, ver: 0 };
 const OTHER: Fid = Fid { seq: 1, oid: 2, ver: 0 };
 const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);
+const C: ClientId = ClientId(3);
 
 fn posix(kind: FlockKind, start: u64, end: u64) -> FileLock {
     FileLock { owner: 7, pid: 70, is_flock: false, kind, extent: Extent::new(start, end) }
@@ -51,6 +53,21 @@ fn a_waiter_is_served_when_the_range_is_free() {
     assert_eq!(take(&mut locks, FID, B, posix(FlockKind::Read, 50, 60), 2), (Locked::Wait(wait(1)), vec![]));
     let (_, granted) = take(&mut locks, FID, A, posix(FlockKind::Unlock, 50, 100), 3);
     assert_eq!(granted, [2]);
+}
+
+#[test]
+fn only_those_are_in_the_way_for_whom_somebody_waits() {
+    let mut locks = Flocks::new(0);
+    take(&mut locks, FID, A, posix(FlockKind::Write, 0, 100), 1);
+    take(&mut locks, OTHER, B, posix(FlockKind::Write, 0, 100), 2);
+    assert!(!locks.has_waiting());
+    take(&mut locks, FID, B, posix(FlockKind::Write, 100, 200), 3);
+    take(&mut locks, FID, C, posix(FlockKind::Read, 50, 60), 4);
+    assert!(locks.has_waiting());
+    assert_eq!(locks.in_the_way(), BTreeSet::from([A]));
+    locks.drop_client(A, &mut Vec::new());
+    assert!(!locks.has_waiting());
+    assert_eq!(locks.in_the_way(), BTreeSet::new());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Clients whose leases have ended, in a recovery: before they are given up, each OST makes sure that nothing more comes of them.
+//! Clients that are waited for, in a recovery or by others for their locks, and whose leases have ended: before they are given up, each
+//! OST makes sure that nothing more comes of them.
 //!
 //! Otherwise data that such a client has sent could reach a file after this MDT has believed its size, or after others have read and
 //! written it. A client whose lease has ended sends nothing new (`client::leases`); what is on its way meets an OST that does not know
@@ -6,7 +7,8 @@
 
 use super::peers::Call;
 use super::{Mds, Output};
-use base::{Duration, Now, Status, TargetId, TargetKind, Time};
+use base::limits::LEASE;
+use base::{ClientId, Duration, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use store::MetaStore;
 use wire::{Life, OstRequest, Request};
@@ -37,10 +39,28 @@ impl Fences {
 }
 
 impl<M: MetaStore> Mds<M> {
+    /// Clients that are waited for here and have not been heard for long: has their lease ended?
+    pub fn unheard(&self, now: Time) -> Vec<Life> {
+        self.core.unheard(now, &self.holders(now))
+    }
+
+    /// Whether somebody waits for what a client has to give back, so that `unheard` may have somebody to tell.
+    pub fn is_kept_waiting(&self) -> bool {
+        self.core.is_recovering() || self.locks.has_called_back() || self.flocks.has_waiting()
+    }
+
+    /// Clients that keep others waiting.
+    fn holders(&self, now: Time) -> BTreeSet<ClientId> {
+        let mut holders = self.locks.asked_for(now, LEASE);
+        holders.extend(self.flocks.in_the_way());
+        holders
+    }
+
     /// The process says so again and again while this client is waited for.
     pub(super) fn on_lapsed(&mut self, now: Now, at: Time, life: Life, out: &mut Vec<Output>) {
+        let is_holder = self.holders(now.time).contains(&life.client);
         // Version 0: which OSTs there are is not known yet.
-        if !self.core.is_lapsed(at, life) || self.config.version == 0 {
+        if !self.core.is_lapsed(at, life, is_holder) || self.config.version == 0 {
             return;
         }
         let active = self.config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active);
@@ -80,7 +100,8 @@ impl<M: MetaStore> Mds<M> {
         if self.fences.under_way.get(&life).is_some_and(|fence| fence.waiting.is_empty())
             && let Some(fence) = self.fences.under_way.remove(&life)
         {
-            self.core.on_lapsed(now, fence.at, life, &mut self.core_out);
+            // It was waited for when the OSTs were asked.
+            self.core.on_lapsed(now, fence.at, life, true, &mut self.core_out);
         }
     }
 }

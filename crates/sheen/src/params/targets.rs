@@ -171,6 +171,11 @@ pub static MDT_LOCKS: Class<Mdt> = Class {
         read_only("resource_count", "Names and inodes that they are about.", |mdt| {
             Some(mdt.owner.with(|mds| mds.locks().resource_count().to_string()))
         }),
+        read_only(
+            "lock_timeouts",
+            "Clients that an MDT has dropped since its start because they did not give a lock back in time.",
+            |mdt| Some(mdt.owner.with(|mds| mds.locks().timeout_count().to_string())),
+        ),
     ],
 };
 
@@ -266,6 +271,11 @@ pub static OST_LOCKS: Class<Ost> = Class {
         read_only("resource_count", "Objects that they are about.", |ost| {
             Some(ost.owner.with(|oss| oss.locks().resource_count().to_string()))
         }),
+        read_only(
+            "lock_timeouts",
+            "Clients that an OST has dropped since its start because they did not give a lock back in time.",
+            |ost| Some(ost.owner.with(|oss| oss.locks().timeout_count().to_string())),
+        ),
     ],
 };
 

@@ -139,7 +139,8 @@ impl World {
                 match event {
                     CoreEvent::Evicted { client, why } => {
                         if why == target::EvictReason::Lapsed {
-                            self.count("lease ended");
+                            let is_recovering = self.servers.get(&id).is_some_and(Server::is_recovering);
+                            self.count(if is_recovering { "lease ended" } else { "holder without a lease" });
                         }
                         self.on_evicted(client);
                     }

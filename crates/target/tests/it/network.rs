@@ -118,13 +118,29 @@ impl Cluster {
         self.on_core(out);
     }
 
-    /// The target learns that this incarnation of a caller has no lease.
+    /// The target learns that this incarnation of a caller has no lease. Nobody waits for its locks.
     pub fn lapsed(&mut self, caller: usize, incarnation: u64) {
+        self.on_lapsed(caller, incarnation, false);
+    }
+
+    /// As `lapsed`, and others wait for its locks.
+    pub fn holder_lapsed(&mut self, caller: usize) {
+        self.on_lapsed(caller, 1, true);
+    }
+
+    fn on_lapsed(&mut self, caller: usize, incarnation: u64, is_holder: bool) {
         let (now, mut out) = (self.now, Vec::new());
         if let Some(core) = &mut self.core {
-            core.on_lapsed(now, now.time, Life { client: client(caller), incarnation }, &mut out);
+            let life = Life { client: client(caller), incarnation };
+            core.on_lapsed(now, now.time, life, is_holder, &mut out);
         }
         self.on_core(out);
+    }
+
+    /// Whom the target would ask the management server about, if others wait for the locks of these.
+    pub fn unheard(&self, holders: &[usize]) -> usize {
+        let holders = holders.iter().map(|holder| client(*holder)).collect();
+        self.core.as_ref().unwrap().unheard(self.now.time, &holders).len()
     }
 
     /// An operator wants no more waiting.

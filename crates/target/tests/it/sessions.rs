@@ -1,7 +1,7 @@
 //! What sessions promise.
 
 use crate::network::Cluster;
-use base::limits::UNSYNCED_TRANSACTIONS_MAX;
+use base::limits::{LEASE, PING_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{Duration, Status};
 use rpc::{ImportState, Kind};
 use wire::{FrameKind, MdtRequest, Request, flags};
@@ -144,7 +144,7 @@ fn a_client_without_a_lease_is_given_up_when_it_was_not_heard_either() {
     }
     cluster.run_for(Duration::from_secs(2));
     cluster.lapsed(1, 1);
-    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 3, "nobody is given up but in a recovery");
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 3, "nobody waits for it");
     cluster.crash();
     cluster.start();
     cluster.partitioned.extend([1, 2]);
@@ -153,8 +153,7 @@ fn a_client_without_a_lease_is_given_up_when_it_was_not_heard_either() {
     cluster.lapsed(1, 1);
     assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 3, "too early");
     cluster.run_for(Duration::from_secs(1));
-    let core = cluster.core.as_ref().unwrap();
-    assert_eq!(core.unheard(cluster.now.time).len(), 2, "the first one has come back");
+    assert_eq!(cluster.unheard(&[]), 2, "the first one has come back");
     cluster.lapsed(0, 1);
     cluster.lapsed(1, 0);
     cluster.lapsed(1, 1);
@@ -166,6 +165,48 @@ fn a_client_without_a_lease_is_given_up_when_it_was_not_heard_either() {
     cluster.run_for(Duration::from_secs(1));
     assert!(!cluster.core.as_ref().unwrap().is_recovering());
     assert_eq!(cluster.callers[0].evictions, 0);
+}
+
+#[test]
+fn a_holder_without_a_lease_is_given_up_when_it_was_not_heard_either() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.submit(0);
+    cluster.submit(1);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.partitioned.insert(1);
+    cluster.run_for(LEASE);
+    cluster.holder_lapsed(1);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 2, "what it says may be lost once");
+    cluster.run_for(PING_INTERVAL);
+    assert_eq!(cluster.unheard(&[]), 0, "nobody waits for anybody");
+    assert_eq!(cluster.unheard(&[0, 1]), 1, "the first one pings");
+    cluster.lapsed(1, 1);
+    cluster.holder_lapsed(0);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 2);
+    cluster.holder_lapsed(1);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 1);
+    cluster.partitioned.clear();
+    cluster.run_for(Duration::from_secs(10));
+    assert_eq!((cluster.callers[0].evictions, cluster.callers[1].evictions), (0, 1), "it is told");
+}
+
+/// A recovery looks at those who have not come, and at nobody else.
+#[test]
+fn who_has_come_back_is_no_holder_while_the_target_recovers() {
+    let mut cluster = Cluster::new(5, 2);
+    cluster.submit(0);
+    cluster.submit(1);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.crash();
+    cluster.start();
+    cluster.partitioned.insert(1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(5));
+    cluster.partitioned.insert(0);
+    cluster.run_for(Duration::from_secs(10));
+    assert_eq!(cluster.unheard(&[0]), 1, "the first one is done");
+    cluster.holder_lapsed(0);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 2);
 }
 
 #[test]

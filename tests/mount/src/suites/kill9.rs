@@ -4,6 +4,7 @@ mod recovery;
 mod striped;
 
 use std::fs;
+use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ static CASES: &[Case] = &[
     Case { name: "striped_directories", seconds: 300, run: striped_directories },
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
+    Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
     Case { name: "recovery_bench", seconds: 180, run: recovery::bench },
     Case { name: "under_fsx", seconds: 600, run: under_fsx },
@@ -255,6 +257,29 @@ fn elsewhere(context: &Context) -> Result<()> {
         fs::write(mount.join("after"), mount.to_string_lossy().as_bytes())?;
     }
     expect_eq(leases()?.trim(), "2", "leases")?;
+    // Its descriptor leads to nobody.
+    drop(open);
+    cluster.down().map(drop)
+}
+
+/// A mount of another machine dies and has locks that others wait for: they wait for its lease, and no callback has to be due.
+fn holder_elsewhere(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (dying, pid) = cluster.mount_elsewhere("dying")?;
+    let (living, _) = cluster.mount_elsewhere("living")?;
+    let mut open = fs::File::create(dying.join("theirs"))?;
+    open.write_all(b"written")?;
+    open.sync_all()?;
+    // Kept back, under a lock that an open elsewhere calls back.
+    open.write_all(b", and more")?;
+    sys::kill(pid, libc::SIGKILL).context("kill the mount")?;
+    let found = read(&living.join("theirs"))?;
+    expect(found.starts_with(b"written"), &format!("what it had synced: {found:?}"))?;
+    fs::remove_file(living.join("theirs"))?;
+    let get = |name: &str| cluster.sheen(&["lctl", "get_param", "-n", name]);
+    let (given_up, late) = (get("mdt.*.eviction_count")?, get("ldlm.namespaces.*.lock_timeouts")?);
+    expect(given_up.lines().any(|count| count == "1"), &format!("who was given up by MDTs: {given_up}"))?;
+    expect(late.lines().all(|count| count == "0"), &format!("callbacks that were due: {late}"))?;
     // Its descriptor leads to nobody.
     drop(open);
     cluster.down().map(drop)
