@@ -49,8 +49,10 @@ impl State {
     pub(crate) fn on_lease(&mut self, at: Time) {
         // First what has ended, perhaps while this process did not run.
         self.check_leases();
-        if self.lease.renewed.is_none_or(|renewed| at >= renewed.after(LEASE_TRUST)) {
-            self.lease.since = at;
+        // Also where the request was sent before the end: it may have come to the management server after it.
+        let now = self.now.time;
+        if self.lease.renewed.is_none_or(|renewed| now >= renewed.after(LEASE_TRUST)) {
+            self.lease.since = now;
         }
         self.lease.renewed = self.lease.renewed.max(Some(at));
         self.note_silent_mdts();

@@ -1,7 +1,7 @@
 //! The session of a process with the management server: registers targets, follows the configuration and changes it, keeps the leases
 //! of its mounts, and asks whose leases have ended. A machine like the others; the process performs its outputs.
 
-use base::limits::LEASE_RENEWAL;
+use base::limits::{LEASE, LEASE_RENEWAL, LEASE_TRUST};
 use base::{ClientId, ClusterConfig, Duration, Epoch, Machine, Now, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
 use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
@@ -10,10 +10,8 @@ use wire::{Callback, Frame, Life, MgsReply, MgsRequest, Reply, Request};
 
 /// A request that failed is sent again after this time.
 const RETRY: Duration = Duration::from_millis(250);
-/// Renewals without an answer at a time: each counts from when it was sent, so a new one is worth more than an old one that is sent again.
-const RENEWALS_MAX: usize = 3;
-/// Clients in one question.
-const LIVES_PER_REQUEST_MAX: usize = 16_384;
+/// Clients in one question; the next one is about those behind them.
+pub const LIVES_PER_REQUEST_MAX: usize = 16_384;
 
 pub enum Input {
     /// Register and fetch.
@@ -56,6 +54,8 @@ pub enum Output {
     },
     /// The leases of the clients of this process hold, counted from here.
     Renewed(Time),
+    /// Nothing comes from the management server, which is asked each second: what its connection takes may be lost.
+    Unheard,
     /// These clients had no lease at this time or later.
     Lapsed {
         at: Time,
@@ -86,6 +86,10 @@ pub struct Mgc {
     /// Clients of this process.
     lives: Vec<Life>,
     renew_at: Time,
+    /// When something came from the management server, or `Unheard` was put out.
+    heard: Time,
+    /// The last one that was asked about.
+    asked_up_to: Option<Life>,
     from_import: Vec<ImportOutput>,
 }
 
@@ -109,6 +113,8 @@ impl Mgc {
             version: 0,
             lives: Vec::new(),
             renew_at: Time::ZERO,
+            heard: Time::ZERO,
+            asked_up_to: None,
             from_import: Vec::new(),
         }
     }
@@ -135,23 +141,38 @@ impl Mgc {
         self.asked.insert(ticket, asked);
     }
 
-    fn renew(&mut self, now: Now) {
+    /// Each second, whatever became of the last one: each counts from when it was sent, so what is sent again is worth little.
+    fn renew(&mut self, now: Now, out: &mut Vec<Output>) {
         if self.lives.is_empty() {
             return;
         }
         self.renew_at = now.time.after(LEASE_RENEWAL);
-        let under_way = self.asked.values().filter(|asked| matches!(asked, Asked::Renew { .. })).count();
-        if under_way < RENEWALS_MAX {
-            self.ask(now, Asked::Renew { at: now.time });
+        // Its answer would vouch for nothing.
+        let is_worthless =
+            |asked: &Asked| matches!(asked, Asked::Renew { at } if now.time >= at.after(LEASE_TRUST));
+        let worthless = self.asked.iter().filter(|(_, asked)| is_worthless(asked)).map(|(ticket, _)| *ticket);
+        for ticket in worthless.collect::<Vec<Ticket>>() {
+            self.asked.remove(&ticket);
+            self.import.withdraw(ticket);
+        }
+        self.ask(now, Asked::Renew { at: now.time });
+        if now.time >= self.heard.after(LEASE) {
+            self.heard = now.time;
+            out.push(Output::Unheard);
         }
     }
 
     fn ask_lapsed(&mut self, now: Now, mut clients: Vec<Life>) {
         let is_under_way = self.asked.values().any(|asked| matches!(asked, Asked::Lapsed { .. }));
-        if !is_under_way && !clients.is_empty() {
-            clients.truncate(LIVES_PER_REQUEST_MAX);
-            self.submit(now, MgsRequest::AskLapsed { clients }, Kind::Plain, Asked::Lapsed { at: now.time });
+        if is_under_way || clients.is_empty() {
+            return;
         }
+        clients.sort_unstable();
+        let done = clients.partition_point(|life| Some(*life) <= self.asked_up_to);
+        clients.rotate_left(done);
+        clients.truncate(LIVES_PER_REQUEST_MAX);
+        self.asked_up_to = clients.last().copied();
+        self.submit(now, MgsRequest::AskLapsed { clients }, Kind::Plain, Asked::Lapsed { at: now.time });
     }
 
     fn on_completed(&mut self, now: Now, asked: Asked, result: Result<Reply, Status>, out: &mut Vec<Output>) {
@@ -168,13 +189,7 @@ impl Mgc {
                     _ => self.ask(now, Asked::Config),
                 }
             }
-            (Asked::Renew { at }, Ok(Reply::Done)) => {
-                out.push(Output::Renewed(at));
-                if now.time >= at.after(LEASE_RENEWAL) {
-                    // It waited for a session: the lease would be over soon.
-                    self.renew(now);
-                }
-            }
+            (Asked::Renew { at }, Ok(Reply::Done)) => out.push(Output::Renewed(at)),
             (Asked::Lapsed { at }, Ok(Reply::Mgs(MgsReply::Lapsed(lives)))) => {
                 if !lives.is_empty() {
                     out.push(Output::Lapsed { at, lives });
@@ -260,11 +275,17 @@ impl Machine for Mgc {
                 }
                 self.ask(now, Asked::Config);
             }
-            Input::Frame(frame) => self.import.on_frame(now, frame, &mut self.from_import),
+            Input::Frame(frame) => {
+                self.heard = now.time;
+                self.import.on_frame(now, frame, &mut self.from_import);
+            }
             Input::Change { id, request } => self.submit(now, request, Kind::Modifying, Asked::Change { id }),
             Input::Keep(lives) => {
+                if self.lives.is_empty() {
+                    self.heard = now.time;
+                }
                 self.lives = lives;
-                self.renew(now);
+                self.renew(now, out);
             }
             Input::Announce(target, epoch) => self.ask(now, Asked::Announce(target, epoch)),
             Input::AskLapsed(clients) => self.ask_lapsed(now, clients),
@@ -284,7 +305,7 @@ impl Machine for Mgc {
                     self.ask(now, asked);
                 }
                 if self.renew_at <= now.time {
-                    self.renew(now);
+                    self.renew(now, out);
                 }
             }
         }

@@ -231,6 +231,20 @@ impl Router {
         route.link = Link::Down { not_before: clock::now().time.after(RETRY) };
     }
 
+    /// A target that should be heard is not: its connection is given up, and what is sent next goes over a new one, to the next of its
+    /// addresses.
+    pub fn drop_connection(&self, target: TargetId) {
+        let mut routes = lock(&self.routes);
+        let Some(route) = routes.get_mut(&target) else { return };
+        let Link::Up(connection) = &route.link else { return };
+        tracing::debug!(%target, peer = connection.peer(), "nothing comes from it");
+        connection.close();
+        route.next_address = route.next_address.wrapping_add(1);
+        route.link = Link::Down { not_before: Time::ZERO };
+        drop(routes);
+        self.tell_lost(&[target]);
+    }
+
     /// Listens on an address (port 0: a free one) and serves whoever connects.
     ///
     /// # Errors
@@ -340,8 +354,12 @@ impl Router {
                 lost.push(*target);
             }
         }
+        self.tell_lost(&lost);
+    }
+
+    fn tell_lost(&self, lost: &[TargetId]) {
         if let Some(tell) = self.on_lost.get().filter(|_| !self.is_closed.load(Ordering::Acquire)) {
-            lost.into_iter().for_each(tell);
+            lost.iter().copied().for_each(tell);
         }
     }
 

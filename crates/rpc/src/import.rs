@@ -382,6 +382,13 @@ impl Import {
         }
     }
 
+    /// The caller has asked anew what this asked, which changes nothing: it need not be executed, and is not sent again.
+    pub fn withdraw(&mut self, ticket: Ticket) {
+        let Some(pending) = self.pending.get(&ticket) else { return };
+        assert!(!pending.kind.is_modifying(), "what a request changed is replayed");
+        self.remove(ticket);
+    }
+
     /// Ends the session; requests still outstanding are completed with `NotConnected`. The target answers when
     /// everything that this caller did is durable, so `Disconnected` means that nothing can be lost.
     pub fn disconnect(&mut self, now: Now, out: &mut Vec<ImportOutput>) {

@@ -461,6 +461,7 @@ impl Node {
                 }
             }
             Output::Renewed(at) => return self.on_renewed(at),
+            Output::Unheard => return self.router.drop_connection(TargetId::MGT),
             Output::Lapsed { at, lives } => return self.on_lapsed(at, &lives),
             Output::Started(target, epoch) => return self.on_target_started(target, epoch),
         }

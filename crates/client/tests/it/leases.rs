@@ -1,9 +1,9 @@
 //! Leases at the management server, and what a client does that has none.
 
-use crate::world::{TOP, World};
+use crate::world::{TOP, World, write_call};
 use base::limits::{KERNEL_CACHE_LIFE, LEASE, LEASE_RENEWAL};
 use base::{Duration, TargetId};
-use client::{Event, Input, Notify};
+use client::{Answer, Event, Input, Notify};
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
@@ -150,6 +150,27 @@ fn a_lease_that_is_renewed_after_its_end_vouches_for_nothing_from_before() {
     world.mounts[0].is_cut_off = false;
     world.finish(0, file).expect("it is heard again");
     assert!(world.mounts[0].sent_count > sent_count);
+}
+
+/// The management server may have got the request after the lease had ended.
+#[test]
+fn an_answer_that_comes_after_the_end_of_the_lease_vouches_for_nothing_from_before() {
+    let mut world = World::new(1, 1, 1);
+    let now = world.now.time;
+    world.input(0, Input::Lease(now));
+    let file = world.create(0, TOP, "f");
+    for offset in [0, 5] {
+        assert_eq!(world.write(0, file, offset, b"there"), Ok(5));
+    }
+    world.mounts[0].is_cut_off = true;
+    world.pass(Duration::from_secs(2));
+    let sent = world.now.time;
+    world.pass(Duration::from_secs(2));
+    world.input(0, Input::Lease(sent));
+    let write = world.begin(0, write_call(file, 10, b"again"));
+    assert!(!world.is_answered(0, write), "its MDT may have given it up");
+    world.mounts[0].is_cut_off = false;
+    assert_eq!(world.finish(0, write), Ok(Answer::Written(5)));
 }
 
 /// Nothing ran on the client for a while, and the answer about its lease is the first that it hears.

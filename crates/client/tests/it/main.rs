@@ -7,6 +7,7 @@ mod holders;
 mod kernel;
 mod leases;
 mod listing;
+mod mgc;
 mod on_mdt;
 mod pages;
 mod posix;

@@ -195,6 +195,27 @@ fn a_server_that_comes_back_is_found_again() {
 }
 
 #[test]
+fn a_connection_that_is_given_up_is_made_anew_and_its_sessions_are_told() {
+    let (near, far) = (Router::new(), Router::new());
+    let replies = echo(&near, CLIENT);
+    let _server = echo(&far, OST);
+    let (told, lost) = mpsc::channel();
+    near.on_lost(move |target| told.send(target).unwrap());
+    near.drop_connection(TargetId::ost(0));
+    let address = far.listen("127.0.0.1:0").unwrap().to_string();
+    near.set_addresses(TargetId::ost(0), vec![address]);
+    near.drop_connection(TargetId::ost(0));
+    insist(&near, &replies, &request(1, 10));
+    assert!(lost.try_recv().is_err(), "there was none");
+    near.drop_connection(TargetId::ost(0));
+    assert_eq!(lost.recv_timeout(Duration::from_secs(20)).unwrap(), TargetId::ost(0));
+    assert_eq!(insist(&near, &replies, &request(2, 10)).xid, Xid(2));
+    near.close();
+    far.close();
+    assert!(lost.try_recv().is_err(), "it is told once");
+}
+
+#[test]
 fn a_peer_that_sends_garbage_loses_its_connection_and_nobody_else() {
     let (near, far) = (Router::new(), Router::new());
     let replies = echo(&near, CLIENT);

@@ -1,0 +1,138 @@
+//! A process and the management server: its leases, and whose it asks about.
+
+use crate::skew::management::Management;
+use base::limits::LEASE;
+use base::{ClientId, Duration, Machine, Now, Time, WallTime};
+use client::mgc::{Input, LIVES_PER_REQUEST_MAX, Mgc, Output};
+use std::collections::BTreeSet;
+use wire::{Frame, Life, MgsRequest, Request};
+
+const STEP: Duration = Duration::from_millis(100);
+
+struct Process {
+    now: Now,
+    mgc: Mgc,
+    mgs: Management,
+    /// Nothing arrives, either way.
+    is_cut_off: bool,
+    renewals_sent: usize,
+    renewed: Vec<Time>,
+    lapsed: Vec<Vec<Life>>,
+    unheard_count: usize,
+}
+
+impl Process {
+    fn new() -> Process {
+        let now = Now { time: Time(1_000_000_000), wall: WallTime(0) };
+        Process {
+            now,
+            mgc: Mgc::new(ClientId(77), "test", "here", Vec::new()),
+            mgs: Management::new(now),
+            is_cut_off: false,
+            renewals_sent: 0,
+            renewed: Vec::new(),
+            lapsed: Vec::new(),
+            unheard_count: 0,
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        let mut out = Vec::new();
+        self.mgc.handle(self.now, input, &mut out);
+        for output in out {
+            match output {
+                Output::Send(frame) => self.carry(&frame),
+                Output::Renewed(at) => self.renewed.push(at),
+                Output::Lapsed { lives, .. } => self.lapsed.push(lives),
+                Output::Unheard => self.unheard_count += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn carry(&mut self, frame: &Frame) {
+        let request = Request::from_bytes(&frame.body);
+        self.renewals_sent += usize::from(matches!(request, Ok(Request::Mgs(MgsRequest::Renew { .. }))));
+        if !self.is_cut_off {
+            let answers = self.mgs.on_frame(self.now, frame);
+            self.take(answers.unwrap_or_default());
+        }
+    }
+
+    fn take(&mut self, answers: Vec<Frame>) {
+        let synced = self.mgs.sync_where_asked(self.now).unwrap_or_default();
+        if !self.is_cut_off {
+            answers.into_iter().chain(synced).for_each(|frame| self.input(Input::Frame(frame)));
+        }
+    }
+
+    fn pass(&mut self, wait: Duration) {
+        let end = self.now.time.after(wait);
+        while self.now.time < end {
+            self.now.time = self.now.time.after(STEP);
+            let sent = self.mgs.on_tick(self.now);
+            self.take(sent);
+            if self.mgc.next_deadline().is_some_and(|deadline| deadline <= self.now.time) {
+                self.input(Input::Tick);
+            }
+        }
+    }
+}
+
+fn life(number: u128) -> Life {
+    Life { client: ClientId(number), incarnation: 1 }
+}
+
+#[test]
+fn renewals_that_are_lost_hold_up_no_later_one() {
+    let mut process = Process::new();
+    process.input(Input::Keep(vec![life(1)]));
+    process.pass(Duration::from_secs(5));
+    assert!((4..=6).contains(&process.renewed.len()), "{:?}", process.renewed);
+    process.is_cut_off = true;
+    process.renewals_sent = 0;
+    process.pass(Duration::from_secs(20));
+    // Twenty new ones, each sent again once while its answer would be worth something.
+    assert!((20..=41).contains(&process.renewals_sent), "{}", process.renewals_sent);
+    let healed = process.now.time;
+    process.is_cut_off = false;
+    process.pass(Duration::from_secs(1));
+    assert!(process.renewed.last().is_some_and(|at| *at >= healed), "{:?}", process.renewed);
+}
+
+#[test]
+fn a_management_server_that_says_nothing_is_noticed_time_and_again() {
+    let mut process = Process::new();
+    process.pass(LEASE * 10);
+    process.input(Input::Keep(vec![life(1)]));
+    process.pass(LEASE * 10);
+    assert_eq!(process.unheard_count, 0);
+    process.is_cut_off = true;
+    process.pass(LEASE * 10);
+    assert!((8..=10).contains(&process.unheard_count), "{}", process.unheard_count);
+    process.is_cut_off = false;
+    process.pass(LEASE);
+    process.unheard_count = 0;
+    process.pass(LEASE * 10);
+    // Who keeps no lease asks nothing each second.
+    process.input(Input::Keep(Vec::new()));
+    process.is_cut_off = true;
+    process.pass(LEASE * 10);
+    assert_eq!(process.unheard_count, 0);
+}
+
+#[test]
+fn of_very_many_clients_all_are_asked_about_in_turn() {
+    let mut process = Process::new();
+    let all: Vec<Life> = (0..LIVES_PER_REQUEST_MAX as u128 * 5 / 2).map(life).collect();
+    // Nobody is known to be gone right after a start.
+    process.pass(LEASE);
+    for _ in 0..3 {
+        process.input(Input::AskLapsed(all.clone()));
+        process.pass(STEP);
+    }
+    let counts: Vec<usize> = process.lapsed.iter().map(Vec::len).collect();
+    assert_eq!(counts, [LIVES_PER_REQUEST_MAX; 3]);
+    let told: BTreeSet<Life> = process.lapsed.concat().into_iter().collect();
+    assert_eq!(told.len(), all.len());
+}
