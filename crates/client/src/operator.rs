@@ -4,8 +4,8 @@ use crate::ahead::{ReadAheadBounds, ReadAheadStats};
 use crate::machine::Client;
 use crate::state::{Connection, State};
 use crate::stats::{Stats, TargetStats};
-use base::{Duration, TargetId, Transno, WallTime, limits};
-use rpc::{ImportState, InFlightBounds};
+use base::{Duration, TargetId, Time, Transno, WallTime, limits};
+use rpc::{ImportState, InFlightBounds, TimeoutBounds, TimeoutReport};
 use std::collections::VecDeque;
 
 /// States of a session that are remembered, as in Lustre.
@@ -41,6 +41,8 @@ pub enum Setting {
     ClearListingStats,
     ReadAhead(ReadAheadBounds),
     ClearReadAheadStats,
+    /// When answers of targets are late.
+    Timeouts(TimeoutBounds),
     Target(TargetId, TargetSetting),
 }
 
@@ -93,6 +95,7 @@ pub struct TargetStatus {
     pub last_committed: Transno,
     pub eviction_count: u64,
     pub bounds: InFlightBounds,
+    pub timeouts: TimeoutReport,
     pub has_checked_data: bool,
     pub idle_locks: IdleLockBounds,
     /// Bytes that writes may leave here before the OST has them, as an operator and as the OST have it.
@@ -151,8 +154,13 @@ impl Client {
         self.with_state(|state| {
             let connection = state.connections.get(&target)?;
             let nids = state.config.as_ref().and_then(|config| Some(config.target(target)?.nids.clone()));
-            Some(status_of(connection, nids.unwrap_or_default(), state.dirty.byte_count(target)))
+            let dirty_bytes = state.dirty.byte_count(target);
+            Some(status_of(connection, state.now.time, nids.unwrap_or_default(), dirty_bytes))
         })
+    }
+
+    pub fn timeouts(&self) -> TimeoutBounds {
+        self.with_state(|state| state.timeouts)
     }
 
     pub fn bulk(&self) -> Bulk {
@@ -173,7 +181,7 @@ impl Client {
     }
 }
 
-fn status_of(connection: &Connection, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
+fn status_of(connection: &Connection, now: Time, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
     TargetStatus {
         stats: connection.stats.clone(),
         state: state_word(connection.import.state()),
@@ -186,6 +194,7 @@ fn status_of(connection: &Connection, nids: Vec<String>, dirty_bytes: u64) -> Ta
         last_committed: connection.import.last_committed(),
         eviction_count: connection.eviction_count,
         bounds: connection.import.bounds(),
+        timeouts: connection.import.timeouts(now),
         has_checked_data: connection.import.has_checked_data(),
         idle_locks: connection.idle_locks,
         dirty_bytes_max: connection.dirty_bytes_max,
@@ -210,6 +219,10 @@ impl State {
             Setting::ClearListingStats => self.stats.listings = Default::default(),
             Setting::ReadAhead(bounds) => self.ahead.bounds = bounds,
             Setting::ClearReadAheadStats => self.ahead.stats = Default::default(),
+            Setting::Timeouts(bounds) => {
+                self.timeouts = bounds;
+                self.connections.values_mut().for_each(|it| it.import.set_timeouts(bounds));
+            }
             Setting::Target(target, setting) => self.on_target_setting(target, setting),
         }
     }

@@ -22,7 +22,7 @@ use base::{
 };
 use bytes::Bytes;
 use ldlm::LockCache;
-use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
+use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket, TimeoutBounds};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -93,6 +93,8 @@ pub(crate) struct State {
     pub(crate) config: Option<ClusterConfig>,
     pub(crate) config_waiters: Vec<Sender<()>>,
     pub(crate) connections: BTreeMap<TargetId, Connection>,
+    /// Of all of them.
+    pub(crate) timeouts: TimeoutBounds,
     pub(crate) nodes: Nodes,
     pub(crate) names: Names,
     /// Rises when data of a file begin or end to change.
@@ -171,6 +173,7 @@ impl State {
             config: None,
             config_waiters: Vec::new(),
             connections: BTreeMap::new(),
+            timeouts: TimeoutBounds::default(),
             nodes: Nodes::new(),
             names: Names::default(),
             data_change_count: 0,
@@ -250,6 +253,7 @@ impl State {
                 stats: TargetStats { since: self.now.wall, ..TargetStats::default() },
             });
             connection.is_active = target.is_active;
+            connection.import.set_timeouts(self.timeouts);
         }
         self.config = Some(config);
         // Dropping them wakes who waits.

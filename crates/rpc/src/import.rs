@@ -3,6 +3,7 @@
 mod connect;
 mod replay;
 
+use crate::estimate::{Estimate, TimeoutBounds, TimeoutReport};
 use base::limits;
 use base::{
     ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, TargetKind, Time, Transno, Xid,
@@ -12,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use wire::mdt::DirStriping;
 use wire::{
-    Callback, ComponentHint, Frame, FrameKind, LayoutHint, MdtReply, MdtRequest, Reply, Request, flags,
-    session::features,
+    Callback, ComponentHint, Frame, FrameKind, LayoutHint, LockRequest, MdtReply, MdtRequest, MgsRequest,
+    Reply, Request, flags, session::features,
 };
 
 const DATA_SLOTS: Range<usize> =
@@ -154,6 +155,9 @@ struct Pending {
     xid: Option<Xid>,
     slot: u16,
     first_sent: Time,
+    /// First in this session; `None` while no answer can come, or one that says little of the target.
+    awaited_since: Option<Time>,
+    is_resent: bool,
     /// In `timers` while it is set.
     deadline: Option<Time>,
     wait: Duration,
@@ -242,6 +246,7 @@ pub struct Import {
     last_sign: Time,
     is_ping_out: bool,
     ping_interval: Duration,
+    estimate: Estimate,
     wall_offset_ns: i64,
 }
 
@@ -277,6 +282,7 @@ impl Import {
             last_sign: Time::ZERO,
             is_ping_out: false,
             ping_interval: limits::PING_INTERVAL,
+            estimate: Estimate::default(),
             wall_offset_ns: 0,
         }
     }
@@ -436,6 +442,16 @@ impl Import {
         self.ping_interval = interval;
     }
 
+    /// When answers are late from now on.
+    pub fn set_timeouts(&mut self, bounds: TimeoutBounds) {
+        self.estimate.set_bounds(bounds);
+    }
+
+    /// How long the target takes to answer.
+    pub fn timeouts(&self, now: Time) -> TimeoutReport {
+        self.estimate.report(now)
+    }
+
     /// From now on nothing is sent that changes data of files of these MDTs, not even again; what waited for an MDT that
     /// is not among them any more goes at once.
     pub fn hold_writes(&mut self, now: Now, mdts: BTreeSet<u16>, out: &mut Vec<ImportOutput>) {
@@ -450,10 +466,7 @@ impl Import {
         let freed: Vec<Ticket> =
             sent.filter(|(_, pending)| is_freed(pending)).map(|(ticket, _)| ticket).collect();
         for ticket in freed {
-            if let Some(pending) = self.pending.get_mut(&ticket) {
-                pending.wait = limits::RESEND_FIRST;
-            }
-            self.send(now, ticket, 0, out);
+            self.send_anew(now, ticket, 0, out);
         }
     }
 
@@ -571,6 +584,8 @@ impl Import {
             xid: None,
             slot: Frame::NO_SLOT,
             first_sent: Time::ZERO,
+            awaited_since: None,
+            is_resent: false,
             deadline: None,
             wait: limits::RESEND_FIRST,
         };
@@ -584,12 +599,12 @@ impl Import {
             return;
         }
         while let Some(ticket) = self.reserved_queue.pop_front() {
-            self.send(now, ticket, 0, out);
+            self.send_anew(now, ticket, 0, out);
         }
         while self.plain_in_flight < self.bounds.plain
             && let Some(ticket) = self.plain_queue.pop_front()
         {
-            self.send(now, ticket, 0, out);
+            self.send_anew(now, ticket, 0, out);
         }
         while !self.is_retaining_too_much()
             && let Some(ticket) = self.modifying_queue.front().copied()
@@ -615,7 +630,7 @@ impl Import {
         if let (Some(pending), Some(owner)) = (self.pending.get_mut(&ticket), self.slots.get_mut(slot)) {
             pending.slot = slot as u16;
             *owner = Some(ticket);
-            self.send(now, ticket, 0, out);
+            self.send_anew(now, ticket, 0, out);
         }
     }
 
@@ -627,6 +642,26 @@ impl Import {
 
     fn is_retaining_too_much(&self) -> bool {
         self.retained.len() >= limits::REPLAY_REQUESTS_MAX || self.retained_bytes >= limits::REPLAY_BYTES_MAX
+    }
+
+    /// How long a request waits before it is sent again. What gives something back is wanted by others, and what tells that this caller
+    /// lives is wanted soon: they do not wait for a target that has become slow. The others do so for a while: what was lost on its way
+    /// may hold up others too.
+    fn first_wait(&self, now: Now, kind: Kind) -> Duration {
+        match kind {
+            Kind::Reserved => limits::RESEND_FIRST,
+            _ => self.estimate.late_after(now.time).min(limits::RESEND_MAX),
+        }
+    }
+
+    /// Sends a request as if for the first time.
+    fn send_anew(&mut self, now: Now, ticket: Ticket, more_flags: u32, out: &mut Vec<ImportOutput>) {
+        let Some(kind) = self.pending.get(&ticket).map(|pending| pending.kind) else { return };
+        let wait = self.first_wait(now, kind);
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            (pending.wait, pending.awaited_since, pending.is_resent) = (wait, None, false);
+        }
+        self.send(now, ticket, more_flags, out);
     }
 
     /// Sends a request, for the first time or again, and sets its timer.
@@ -662,6 +697,12 @@ impl Import {
         let is_question = frame_flags & flags::ASK != 0;
         if !is_question && writes_for(&pending.request).is_some_and(|mdt| self.held.contains(&mdt)) {
             return;
+        }
+        // Pings are answered at once, however slow everything else is.
+        let is_callers = matches!(pending.purpose, Purpose::Caller | Purpose::Forgotten);
+        if is_callers && !is_question && !waits_for_others(&pending.request) {
+            pending.is_resent = pending.awaited_since.is_some();
+            pending.awaited_since.get_or_insert(now.time);
         }
         let data = if is_question { Bytes::new() } else { pending.data.clone() };
         let (body, slot, trace) = (pending.request.to_bytes(), pending.slot, pending.trace);
@@ -701,6 +742,9 @@ impl Import {
             ImportState::Replaying => matches!(pending.purpose, Purpose::OwnerReplay | Purpose::ReplayDone),
             _ => false,
         };
+        if let Some(since) = pending.awaited_since {
+            self.estimate.on_late(now.time, since);
+        }
         let is_asked = pending.xid.is_some_and(|xid| self.replay.asked.contains(&xid));
         if is_sendable || is_asked {
             pending.wait = (pending.wait * 2).min(limits::RESEND_MAX);
@@ -765,6 +809,7 @@ impl Import {
         }
         if frame.status.class() == StatusClass::Retry {
             // Not refused for long: look again soon, and less and less often.
+            pending.awaited_since = None;
             pending.wait = (pending.wait / 8).max(limits::RECONNECT_FIRST);
             let deadline = now.time.after(pending.wait);
             if let Some(old) = pending.deadline.replace(deadline) {
@@ -772,6 +817,9 @@ impl Import {
             }
             self.timers.insert((deadline, ticket));
             return;
+        }
+        if let Some(since) = pending.awaited_since {
+            self.estimate.on_answer(now.time, since, pending.is_resent);
         }
         let result = match frame.status {
             Status::Ok => match Reply::from_bytes(&frame.body) {
@@ -903,6 +951,16 @@ impl Import {
     }
 }
 
+/// Whether its answer may wait for as long as somebody else likes, so that it says nothing of the target.
+fn waits_for_others(request: &Request) -> bool {
+    match request {
+        Request::Lock(LockRequest::Enqueue { can_wait, .. }) => *can_wait,
+        Request::Mdt(MdtRequest::Flock { can_wait, .. }) => *can_wait,
+        Request::Mgs(MgsRequest::GetConfig { .. }) => true,
+        _ => false,
+    }
+}
+
 /// The MDT of the file whose data a request changes.
 fn writes_for(request: &Request) -> Option<u16> {
     match request {
@@ -954,3 +1012,6 @@ fn hint_of(layout: &base::Layout) -> LayoutHint {
     };
     LayoutHint { components: layout.components.iter().map(hint_of).collect() }
 }
+
+#[cfg(test)]
+mod tests;

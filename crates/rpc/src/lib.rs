@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+mod estimate;
 pub mod import;
 
+pub use estimate::{TimeoutBounds, TimeoutReport};
 pub use import::{Answer, Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};

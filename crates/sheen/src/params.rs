@@ -53,6 +53,7 @@ struct Class<T: 'static> {
 /// All classes, in the order of the documentation.
 static CLASSES: &[&dyn AnyClass] = &[
     &global::CLASS,
+    &global::TIMEOUTS,
     &mounts::CLASS,
     &sessions::OSC,
     &sessions::MDC,

@@ -33,6 +33,8 @@ const SERVICE_MAX: Duration = Duration::from_secs(600);
 const DOUBLINGS: u32 = 20;
 /// By so much its disk is worse than its answers.
 const DISK_AHEAD: u32 = 8;
+/// Answers that take so long are slow.
+const SLOW: Duration = Duration::from_millis(500);
 /// Clients of a hundred that vanish.
 const VANISHING: u64 = 30;
 /// No recovery may take longer.
@@ -178,6 +180,11 @@ impl Churn {
     /// The MDT dies; what is durable of it is returned. A part of the clients vanish before it is back.
     fn kill_mdt(&mut self) -> BTreeMap<u64, BTreeSet<Vec<u8>>> {
         self.slowing_since = None;
+        for seat in &self.seats {
+            if seat.expects(MDT) >= SLOW {
+                self.count("client expects slow answers");
+            }
+        }
         // What it has not sent dies with it.
         self.wire.retain(|_, event| match event {
             Event::Deliver(frame) => frame.src != Endpoint::Target(MDT) && frame.dst != Endpoint::Target(MDT),

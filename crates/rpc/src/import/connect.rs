@@ -24,6 +24,7 @@ impl Import {
     fn drop_session_requests(&mut self) {
         self.replay = Replay::default();
         self.is_ping_out = false;
+        self.pending.values_mut().for_each(|pending| pending.awaited_since = None);
         let is_of_session =
             |purpose| matches!(purpose, Purpose::Ping | Purpose::OwnerReplay | Purpose::ReplayDone);
         let of_session = self.pending.iter().filter(|(_, pending)| is_of_session(pending.purpose));
@@ -92,6 +93,9 @@ impl Import {
         self.wall_offset_ns = reply.server_time_ns.saturating_sub(now.wall.0);
         let had_session = self.session != 0;
         self.session = reply.session;
+        if self.target_epoch != reply.target_epoch {
+            self.estimate.forget();
+        }
         self.target_epoch = reply.target_epoch;
         self.features = reply.features & features::ALL;
         if had_session && reply.state == SessionState::New {
@@ -130,10 +134,7 @@ impl Import {
         self.set_state(state, out);
         let sent: Vec<Ticket> = self.by_xid.values().copied().collect();
         for ticket in sent {
-            if let Some(pending) = self.pending.get_mut(&ticket) {
-                pending.wait = limits::RESEND_FIRST;
-            }
-            self.send(now, ticket, 0, out);
+            self.send_anew(now, ticket, 0, out);
         }
         if let Some(ticket) =
             leaving.filter(|ticket| self.pending.get(ticket).is_some_and(|p| p.xid.is_none()))

@@ -5,7 +5,8 @@ use super::glob;
 const NO_READ_AHEAD: &str = "what is fetched ahead needs no threads";
 const NO_STATAHEAD: &str = "a listing brings names and attributes together; see llite.*.statahead_max";
 const NO_ADAPTIVE: &str =
-    "timeouts are fixed and nothing that a client says changes them; see docs/recovery.md";
+    "what servers wait for is fixed, and nothing that a client says changes it; see docs/recovery.md";
+const NO_EARLY_REPLY: &str = "a request that is late is sent again; no session ends for it";
 const NO_GRANT: &str =
     "what clients keep has room in the reserve; a grant is renewed with each write and ends with the session";
 const NO_POOL: &str = "servers ask for single locks back; clients bound unused ones with lru_size";
@@ -18,11 +19,8 @@ const NO_CHOICE: &str = "it is always on";
 pub static ABSENT: &[(&str, &str)] = &[
     ("timeout", NO_ADAPTIVE),
     ("ldlm_timeout", NO_ADAPTIVE),
-    ("at_min", NO_ADAPTIVE),
-    ("at_max", NO_ADAPTIVE),
-    ("at_history", NO_ADAPTIVE),
-    ("at_early_margin", NO_ADAPTIVE),
-    ("at_extra", NO_ADAPTIVE),
+    ("at_early_margin", NO_EARLY_REPLY),
+    ("at_extra", NO_EARLY_REPLY),
     ("ping_interval", NO_ADAPTIVE),
     ("jobid_var", NO_JOBS),
     ("jobid_name", NO_JOBS),
@@ -50,7 +48,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("osc.*.resend_count", "a request is sent again until it is answered"),
     ("osc.*.idle_timeout", "sessions are kept: each has the mount's locks"),
     ("{osc,mdc}.*.connect_flags", "all features of this version are always on"),
-    ("{osc,mdc}.*.timeouts", NO_ADAPTIVE),
     ("mdc.*.batch_stats", "each request carries one operation"),
     ("lmv.*.qos_maxage", "a new directory is placed by its parent, or by `lfs mkdir -i`"),
     ("lov.*.stripecount", "the MDT places files; see lod.*.stripecount"),

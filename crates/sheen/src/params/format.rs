@@ -1,8 +1,9 @@
 //! Lustre's text formats, which other people's parsers read.
 
-use base::{ClusterConfig, TargetId, TargetKind, WallTime};
+use base::{ClusterConfig, Duration, Now, TargetId, TargetKind, Time, WallTime};
 use client::TargetStatus;
 use client::stats::{Counter, Histogram, TargetStats};
+use rpc::TimeoutReport;
 use std::fmt::Write;
 use store::MetaStore;
 use target::{Core, RecoveryReport};
@@ -117,6 +118,31 @@ pub fn import(fsname: &str, target: TargetId, status: &TargetStatus) -> String {
     let _ = writeln!(out, "    transactions:");
     let _ = writeln!(out, "       kept_for_replay: {}", status.retained_count);
     let _ = writeln!(out, "       peer_committed: {}", status.last_committed.0);
+    out
+}
+
+/// `osc.*.timeouts`: whole seconds, as Lustre counts them.
+pub fn timeouts(now: Now, report: &TimeoutReport) -> String {
+    let when = |at: Time| {
+        let ago = now.time.since(at).as_secs();
+        let (days, hours, minutes) = (ago / 86_400, ago / 3600 % 24, ago / 60 % 60);
+        let at = now.wall.seconds().saturating_sub_unsigned(ago);
+        (at, format!("{days}d{hours}h{minutes:02}m{:02}s ago", ago % 60))
+    };
+    let seconds = |took: Duration| took.as_secs() + u64::from(took.subsec_nanos() > 0);
+    let mut out = String::new();
+    if let Some((at, ago)) = report.last_answer.map(when) {
+        let _ = writeln!(out, "last reply : {at}, {ago}");
+    }
+    let (current, worst) = (seconds(report.current), seconds(report.worst));
+    let _ = write!(out, "{:<11}: cur {current:>3}  worst {worst:>3}", "service");
+    if let Some((at, ago)) = report.worst_at.map(when) {
+        let _ = write!(out, " (at {at}, {ago})");
+    }
+    for part in report.parts {
+        let _ = write!(out, " {:>3}", seconds(part));
+    }
+    out.push('\n');
     out
 }
 

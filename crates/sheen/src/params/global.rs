@@ -1,7 +1,15 @@
-//! What a process has once.
+//! What a process has once, and what its mounts have in common.
 
-use super::{Class, Param, Write, read_only};
+use super::{Class, Param, Write, mounts, read_only};
+use crate::mount::Mount;
 use crate::node::Node;
+use base::Duration;
+use client::Setting;
+use rpc::TimeoutBounds;
+use std::sync::Arc;
+
+/// Of `at_min`, `at_max` and `at_history`: an hour.
+const TIMEOUT_SECONDS_MAX: u64 = 3600;
 
 /// Gathered when it is asked for.
 pub struct Process {
@@ -37,6 +45,61 @@ pub static CLASS: Class<Process> = Class {
                 apply: |_, value| crate::logging::set_filter(value),
                 is_lasting: true,
             }),
+        },
+    ],
+};
+
+/// What the mounts of a process expect of targets.
+pub struct Timeouts {
+    mounts: Vec<Arc<Mount>>,
+}
+
+impl Timeouts {
+    /// All have the same.
+    fn seconds(&self, of: fn(&TimeoutBounds) -> Duration) -> Option<String> {
+        let bounds = self.mounts.first()?.with_client(|client| client.timeouts());
+        Some(of(&bounds).as_secs().to_string())
+    }
+
+    fn change(&self, change: impl Fn(&mut TimeoutBounds)) {
+        for mount in &self.mounts {
+            let mut bounds = mount.with_client(|client| client.timeouts());
+            change(&mut bounds);
+            mount.set(Setting::Timeouts(bounds));
+        }
+    }
+}
+
+pub static TIMEOUTS: Class<Timeouts> = Class {
+    path: "",
+    instances: |node| {
+        let mounts = mounts::all(node);
+        if mounts.is_empty() { Vec::new() } else { vec![(String::new(), Timeouts { mounts })] }
+    },
+    params: &[
+        Param {
+            name: "at_min",
+            doc: "The least that an answer of a target is expected to take, seconds; a request is late after five quarters of what is expected, and 2 s.",
+            read: |timeouts| timeouts.seconds(|bounds| bounds.min),
+            write: Some(Write::Number(0..=TIMEOUT_SECONDS_MAX, |timeouts, seconds| {
+                timeouts.change(|bounds| bounds.min = Duration::from_secs(seconds));
+            })),
+        },
+        Param {
+            name: "at_max",
+            doc: "The most that it is expected to take, seconds; 0: nothing is estimated. A late request is sent again, after 16 s at the latest.",
+            read: |timeouts| timeouts.seconds(|bounds| bounds.max),
+            write: Some(Write::Number(0..=TIMEOUT_SECONDS_MAX, |timeouts, seconds| {
+                timeouts.change(|bounds| bounds.max = Duration::from_secs(seconds));
+            })),
+        },
+        Param {
+            name: "at_history",
+            doc: "For how long a slow answer is expected again, seconds.",
+            read: |timeouts| timeouts.seconds(|bounds| bounds.history),
+            write: Some(Write::Number(4..=TIMEOUT_SECONDS_MAX, |timeouts, seconds| {
+                timeouts.change(|bounds| bounds.history = Duration::from_secs(seconds));
+            })),
         },
     ],
 };

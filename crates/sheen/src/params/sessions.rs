@@ -62,6 +62,11 @@ const IMPORT: Param<Session> =
     read_only("import", "The session with one target: where it is, what is on the way.", |session| {
         Some(format::import(&session.mount.fsname, session.target, &session.status()?))
     });
+const TIMEOUTS: Param<Session> = read_only(
+    "timeouts",
+    "How long one target takes to answer, seconds: what is expected, the longest, and the longest of each quarter of `at_history`.",
+    |session| Some(format::timeouts(net::clock::now(), &session.status()?.timeouts)),
+);
 const ACTIVE: Param<Session> = Param {
     name: "active",
     doc: "Whether a mount uses the target (1), or answers EIO for what is there (0).",
@@ -92,6 +97,7 @@ pub static OSC: Class<Session> = Class {
         STATS,
         STATE,
         IMPORT,
+        TIMEOUTS,
         ACTIVE,
         RPCS_IN_FLIGHT,
         MODIFYING_IN_FLIGHT,
@@ -136,6 +142,7 @@ pub static MDC: Class<Session> = Class {
         STATS,
         STATE,
         IMPORT,
+        TIMEOUTS,
         ACTIVE,
         RPCS_IN_FLIGHT,
         MODIFYING_IN_FLIGHT,

@@ -1,7 +1,7 @@
 //! One of many clients: its machine, its lease, and a process that makes and removes files in a directory of its own.
 
 use crate::servers::{FSNAME, new_mgc};
-use base::{ClientId, ClusterConfig, Machine, Now, Time};
+use base::{ClientId, ClusterConfig, Duration, Machine, Now, TargetId, Time};
 use client::mgc::{self, Mgc};
 use client::{Answer, Call, Caller, Client, ClientOptions, Input, NotifyResult, Output, ROOT_NODE};
 use std::collections::BTreeSet;
@@ -98,6 +98,11 @@ impl Seat {
         let mgc = self.mgc.as_ref().and_then(Mgc::next_deadline);
         let deadline = self.machine.next_deadline().into_iter().chain(mgc).min();
         deadline.filter(|_| !self.is_gone)
+    }
+
+    /// How long it expects an answer of the target to take.
+    pub fn expects(&self, target: TargetId) -> Duration {
+        self.machine.target_status(target).map_or(Duration::ZERO, |status| status.timeouts.current)
     }
 
     /// The process calls, unless it waits for an answer.

@@ -32,3 +32,21 @@ fn a_table_ends_when_both_sides_are_complete() {
 fn buckets_have_binary_units() {
     assert_eq!([0, 9, 10, 20].map(bucket_name), ["1", "512", "1K", "1M"]);
 }
+
+#[test]
+fn timeouts_are_whole_seconds_with_the_time_of_the_longest() {
+    let now = Now { time: Time(200_000_000_000_000), wall: WallTime::from_parts(1_700_000_000, 5) };
+    let ago = |seconds: u64| Some(Time(now.time.0 - seconds * 1_000_000_000));
+    let report = TimeoutReport {
+        last_answer: ago(3),
+        current: Duration::from_millis(33_001),
+        worst: Duration::from_secs(40),
+        worst_at: ago(86_400 + 3600 + 61),
+        parts: [1, 0, 33_001, 2000].map(Duration::from_millis),
+    };
+    let text = timeouts(now, &report);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "last reply : 1699999997, 0d0h00m03s ago");
+    assert_eq!(lines[1], "service    : cur  34  worst  40 (at 1699909939, 1d1h01m01s ago)   1   0  34   2");
+    assert_eq!(timeouts(now, &TimeoutReport::default()), "service    : cur   0  worst   0   0   0   0   0\n");
+}

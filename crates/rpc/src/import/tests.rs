@@ -1,0 +1,144 @@
+//! When an import sends again.
+
+use super::*;
+use base::WallTime;
+use wire::session::SessionState;
+use wire::{ConnectReply, OstRequest};
+
+const TARGET: TargetId = TargetId::ost(0);
+
+struct Caller {
+    import: Import,
+    now: Now,
+    sent: Vec<Frame>,
+}
+
+impl Caller {
+    /// With a session.
+    fn new() -> Caller {
+        let options = ImportOptions {
+            client: ClientId(1),
+            incarnation: 1,
+            fsname: "t".into(),
+            nid: "caller".into(),
+            target: TARGET,
+            target_uuid: 0,
+        };
+        let now = Now { time: Time(1_000_000_000), wall: WallTime(0) };
+        let mut caller = Caller { import: Import::new(options), now, sent: Vec::new() };
+        caller.act(|import, now, out| import.connect(now, out));
+        caller.connected(1);
+        caller
+    }
+
+    fn act<R>(&mut self, act: impl FnOnce(&mut Import, Now, &mut Vec<ImportOutput>) -> R) -> R {
+        let mut out = Vec::new();
+        let result = act(&mut self.import, self.now, &mut out);
+        self.import.check();
+        self.sent.extend(out.into_iter().filter_map(|output| match output {
+            ImportOutput::Send(frame) => Some(frame),
+            _ => None,
+        }));
+        result
+    }
+
+    /// The target answers the last connect as this incarnation.
+    fn connected(&mut self, epoch: u64) {
+        let reply = Reply::Connected(ConnectReply {
+            version: wire::VERSION,
+            features: features::ALL,
+            session: epoch << 8 | 1,
+            state: if self.import.session == 0 { SessionState::New } else { SessionState::Resumed },
+            target_epoch: Epoch(epoch),
+            target_uuid: 0,
+            slot_count: limits::SLOT_COUNT,
+            server_time_ns: 0,
+            lease_ms: 0,
+        });
+        let connect = self.sent.pop().expect("it connects");
+        self.reply(&connect, &reply);
+    }
+
+    fn reply(&mut self, to: &Frame, reply: &Reply) {
+        let mut frame = Frame::new(FrameKind::Reply, to.dst, to.src);
+        (frame.session, frame.xid, frame.body) = (self.import.session, to.xid, reply.to_bytes());
+        self.act(|import, now, out| import.on_frame(now, frame, out));
+    }
+
+    fn submit(&mut self, kind: Kind) -> Frame {
+        let request = Request::Ost(OstRequest::Statfs);
+        self.act(|import, now, out| import.submit(now, request, Bytes::new(), kind, 0, out));
+        self.sent.pop().expect("it is sent at once")
+    }
+
+    /// Requests of this xid that are sent while so long passes.
+    fn resends(&mut self, of: &Frame, wait: Duration) -> usize {
+        self.sent.clear();
+        let end = self.now.time.after(wait);
+        while self.now.time < end {
+            self.now.time = self.now.time.after(Duration::from_millis(100));
+            self.act(|import, now, out| import.on_tick(now, out));
+        }
+        self.sent.iter().filter(|frame| frame.xid == of.xid).count()
+    }
+
+    /// A request that the target answers when it has been sent so long ago.
+    fn answered_after(&mut self, wait: Duration) -> usize {
+        let frame = self.submit(Kind::Plain);
+        let resends = self.resends(&frame, wait);
+        self.reply(&frame, &Reply::Done);
+        resends
+    }
+}
+
+#[test]
+fn a_slow_target_is_asked_again_less_and_less_often() {
+    let mut caller = Caller::new();
+    let slow = Duration::from_secs(10);
+    assert_eq!(caller.answered_after(slow), 2, "after two and after six seconds");
+    assert_eq!(caller.answered_after(slow), 0);
+    assert_eq!(caller.answered_after(slow), 0);
+    assert_eq!(caller.import.timeouts(caller.now.time).current, slow);
+    // What others wait for is sent again as if it were lost.
+    let cancel = caller.submit(Kind::Reserved);
+    assert_eq!(caller.resends(&cancel, Duration::from_secs(3)), 1);
+}
+
+#[test]
+fn a_request_to_the_slowest_target_is_sent_again_all_the_same() {
+    let mut caller = Caller::new();
+    let never = caller.submit(Kind::Plain);
+    caller.resends(&never, Duration::from_secs(590));
+    assert!(caller.import.timeouts(caller.now.time).current >= Duration::from_secs(570));
+    let late = caller.submit(Kind::Plain);
+    assert_eq!(caller.resends(&late, limits::RESEND_MAX * 3), 3);
+}
+
+#[test]
+fn what_was_expected_of_a_target_ends_with_its_incarnation() {
+    let mut caller = Caller::new();
+    caller.answered_after(Duration::from_millis(1500));
+    assert_eq!(caller.import.timeouts(caller.now.time).current, Duration::from_millis(1500));
+    // The same one, after a lost connection.
+    for (epoch, expected) in [(1, 1500), (2, 0)] {
+        caller.act(|import, now, out| import.on_connection_lost(now, out));
+        caller.connected(epoch);
+        let current = caller.import.timeouts(caller.now.time).current;
+        assert_eq!(current, Duration::from_millis(expected), "incarnation {epoch}");
+    }
+}
+
+#[test]
+fn what_is_withdrawn_is_not_sent_again() {
+    let mut caller = Caller::new();
+    let request = Request::Ost(OstRequest::Statfs);
+    let ticket =
+        caller.act(|import, now, out| import.submit(now, request, Bytes::new(), Kind::Plain, 0, out));
+    let frame = caller.sent.pop().expect("it is sent at once");
+    caller.act(|import, _, _| import.withdraw(ticket));
+    assert_eq!(caller.resends(&frame, Duration::from_secs(60)), 0);
+    assert_eq!(caller.import.outstanding(), 0);
+    caller.reply(&frame, &Reply::Done);
+    // It has its answer, as far as the target is concerned.
+    assert_eq!(caller.submit(Kind::Plain).acked, frame.xid);
+}
