@@ -29,10 +29,12 @@ pub enum Fault {
     KeptBackTooLong = 11,
     /// A client believes what it has read ahead after its lock has gone, or after a write of its own.
     WindowBelievedTooLong = 12,
+    /// A participant executes its part before the coordinator's record is durable.
+    PartBeforeDurable = 13,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 12] = [
+    pub const ALL: [Fault; 13] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -45,6 +47,7 @@ impl Fault {
         Fault::TombstoneIgnored,
         Fault::KeptBackTooLong,
         Fault::WindowBelievedTooLong,
+        Fault::PartBeforeDurable,
     ];
 }
 

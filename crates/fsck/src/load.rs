@@ -5,12 +5,12 @@ use crate::image::{Image, Mdt, Ost, Sessions};
 use crate::{Target, Watch};
 use base::{Fid, ObjectId, Status, TargetId, TargetKind};
 use mds::data;
-use mds::rows::{self as mdt_rows, Decision, Destroy, Inode, Prepare};
+use mds::rows::{self as mdt_rows, Decision, Destroy, Inode, Prepare, Streamed};
 use oss::rows::{self as ost_rows, ObjectRow, TombstoneRow};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{KEY_BYTES_MAX, MetaStore, ObjectStore, StoreError, Table, Whence};
 use target::core::inspect::{self, SessionRow};
-use wire::peer::Part;
+use wire::peer::{OperationId, Part};
 
 /// How often somebody who watches is told, in items.
 const WATCH_INTERVAL: u64 = 4096;
@@ -266,6 +266,18 @@ impl Loader<'_, '_> {
             mdt_rows::split_operation_key(key).ok_or(Status::Corrupt)?;
             decoded(value, mdt_rows::decode::<Decision>).map(drop)
         });
+        let streamed = self.table(mdt_rows::STREAMED, "streamed part", |key, value| {
+            let read = mdt_rows::split_streamed_key(key).ok_or(Status::Corrupt);
+            let read = read.and_then(|_| decoded(value, mdt_rows::decode::<Streamed>));
+            match &read {
+                Ok(Some(streamed)) => {
+                    image.pending_count += 1;
+                    image.moving.extend(streamed.parts.iter().flat_map(fids_of));
+                }
+                _ => is_known = false,
+            }
+            read.map(drop)
+        });
         let state = self.table(mdt_rows::STATE, "state", |key, value| {
             match key {
                 mdt_rows::KNOWN_TARGETS_KEY => {
@@ -279,11 +291,17 @@ impl Loader<'_, '_> {
                         return Err(Status::Corrupt);
                     }
                 },
+                key if key.starts_with(mdt_rows::EXECUTED_PREFIX) => {
+                    let _: Option<OperationId> = decoded(value, mdt_rows::decode::<OperationId>)?;
+                }
+                key if key.starts_with(mdt_rows::GIVEN_PREFIX) => {
+                    let _: Option<u16> = decoded(value, mdt_rows::decode::<u16>)?;
+                }
                 _ => return Err(Status::Corrupt),
             }
             Ok(())
         });
-        destroys && prepares && decisions && state && is_known
+        destroys && prepares && decisions && streamed && state && is_known
     }
 
     fn load_data(&mut self, mdt: &mut Mdt) -> bool {

@@ -11,6 +11,7 @@ mod fences;
 mod flow;
 mod peers;
 mod strays;
+mod streams;
 
 use crate::fids::Fids;
 use crate::flock::{Flocks, Locked};
@@ -37,6 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MetaStore, StoreError};
 use strays::Strays;
+use streams::Streams;
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::lock::bits;
 use wire::mdt::{CLOSES_MAX, Statfs};
@@ -164,6 +166,9 @@ pub struct Mds<M: MetaStore> {
     grants: Grants,
     peers: Peers,
     cross: Cross,
+    streams: Streams,
+    /// Every change that others on another MDT depend on is made durable on both before its caller is answered.
+    is_remote_sync: bool,
     strays: Strays,
     fences: Fences,
     stats: Stats,
@@ -217,6 +222,8 @@ impl<M: MetaStore> Mds<M> {
             cancels: CancelQueue::default(),
             grants: Grants::default(),
             cross: Cross::default(),
+            streams: Streams::default(),
+            is_remote_sync: false,
             strays: Strays::default(),
             fences: Fences::default(),
             stats: Stats { since: now.wall, ..Stats::default() },
@@ -230,6 +237,8 @@ impl<M: MetaStore> Mds<M> {
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
         mds.load_strays().map_err(|status| mds.open_error(status))?;
         mds.load_operations().map_err(|status| mds.open_error(status))?;
+        mds.load_streams().map_err(|status| mds.open_error(status))?;
+        mds.begin_taking_back();
         Ok(mds)
     }
 
@@ -335,6 +344,7 @@ impl<M: MetaStore> Mds<M> {
         self.flows.is_empty()
             && self.data_work.is_empty()
             && self.cross.is_empty()
+            && self.streams.is_empty()
             && self.peers.has_destroyed_all()
     }
 
@@ -718,6 +728,7 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.locks.next_deadline(),
             self.peers.next_deadline(),
             self.cross.next_deadline(),
+            self.streams.next_deadline(),
             self.strays.next_deadline(),
             self.opens.next_deadline(),
             self.timers.first().map(|(due, _)| *due),

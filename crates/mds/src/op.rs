@@ -119,13 +119,13 @@ pub struct Remote {
     pub peeked: BTreeMap<(Fid, Vec<u8>), Peeked>,
     /// The rename lock is held, and the answers to these `Stop::Walk` (directory, moved) are no.
     pub walked: BTreeSet<(Fid, Fid)>,
-    /// Given by the MDT that made the directory.
-    pub made_fid: Option<Fid>,
     /// Inodes of other MDTs, as they were prepared.
     pub types: BTreeMap<Fid, FileType>,
     /// For directories that the operation makes, by MDT.
     pub fids: BTreeMap<u16, Fid>,
     pub directories: BTreeMap<Fid, PeekedDirectory>,
+    /// Directories of this MDT that are not there, and that no other MDT is about to make.
+    pub absent: BTreeSet<Fid>,
 }
 
 /// Everything that an operation may look at.

@@ -27,6 +27,9 @@ pub const PREPARES: Table = 7;
 /// Operation -> `Decision`: our operations that other MDTs have not yet executed.
 pub const DECISIONS: Table = 8;
 
+/// Participant, operation -> `Streamed`: parts that the participant has not executed durably yet, in the order of its stream.
+pub const STREAMED: Table = 12;
+
 /// Under `KNOWN_TARGETS_KEY`: what the last configuration said.
 pub const STATE: Table = 9;
 pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
@@ -34,6 +37,10 @@ pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
 pub const POOLS_KEY: &[u8] = b"pools";
 /// The epoch up to which the objects have to be compared with the inodes.
 pub const STRAYS_KEY: &[u8] = b"strays";
+/// With the index of an MDT behind it -> `OperationId`: how far its stream was executed here.
+pub const EXECUTED_PREFIX: &[u8] = b"executed";
+/// With a sequence behind it -> index of the MDT that makes directories with its FIDs.
+pub const GIVEN_PREFIX: &[u8] = b"given";
 /// FID, component -> `data::Head`: data of files that this MDT has.
 pub const DATA_HEADS: Table = 10;
 /// FID, component, chunk -> bytes as they are.
@@ -158,6 +165,14 @@ pub struct Decision {
     pub participants: Vec<u16>,
 }
 
+/// Parts for one participant.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Streamed {
+    /// The operation before it in the same stream.
+    pub previous: OperationId,
+    pub parts: Vec<Part>,
+}
+
 /// The value of a row.
 pub fn encode<T: BorshSerialize>(row: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(160);
@@ -230,6 +245,24 @@ pub fn split_operation_key(key: &[u8]) -> Option<OperationId> {
         epoch: u64::from_be_bytes(key.get(2..10)?.try_into().ok()?),
         number: u64::from_be_bytes(key.get(10..18)?.try_into().ok()?),
     })
+}
+
+/// Key of a `Streamed` row.
+pub fn streamed_key(participant: u16, id: OperationId) -> Vec<u8> {
+    [&participant.to_be_bytes()[..], &operation_key(id)].concat()
+}
+
+pub fn split_streamed_key(key: &[u8]) -> Option<(u16, OperationId)> {
+    let participant = u16::from_be_bytes(key.get(..2)?.try_into().ok()?);
+    Some((participant, split_operation_key(key.get(2..)?)?))
+}
+
+pub fn executed_key(coordinator: u16) -> Vec<u8> {
+    [EXECUTED_PREFIX, &coordinator.to_be_bytes()].concat()
+}
+
+pub fn given_key(sequence: u64) -> Vec<u8> {
+    [GIVEN_PREFIX, &sequence.to_be_bytes()].concat()
 }
 
 /// The first key behind all that begin with `prefix`, which is no row of `0xff` only.

@@ -501,6 +501,11 @@ impl Import {
         self.last_committed
     }
 
+    /// What both ends can do, as far as is known (`wire::session::features`); nothing before the first session.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
     /// When a request was sent that the target has answered since: leases count from here. `None` before that.
     pub fn last_contact(&self) -> Option<Time> {
         self.last_contact
@@ -595,11 +600,13 @@ impl Import {
 
     /// The fixed tail of every input: sends what may be sent now.
     fn dispatch(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        if self.state == ImportState::Active || self.may_pass_recovery() {
+            while let Some(ticket) = self.reserved_queue.pop_front() {
+                self.send_anew(now, ticket, 0, out);
+            }
+        }
         if self.state != ImportState::Active {
             return;
-        }
-        while let Some(ticket) = self.reserved_queue.pop_front() {
-            self.send_anew(now, ticket, 0, out);
         }
         while self.plain_in_flight < self.bounds.plain
             && let Some(ticket) = self.plain_queue.pop_front()
@@ -620,6 +627,12 @@ impl Import {
             self.data_queue.pop_front();
             self.send_in_slot(now, ticket, slot, out);
         }
+    }
+
+    /// Other targets replay nothing. What they have to say may decide whether replays of clients can go on.
+    fn may_pass_recovery(&self) -> bool {
+        let is_target = matches!(self.options.client.endpoint(), Endpoint::Target(_));
+        is_target && self.state == ImportState::Replaying && self.replay.is_owner_asked
     }
 
     fn free_slot(&self, slots: Range<usize>) -> Option<usize> {
@@ -734,12 +747,15 @@ impl Import {
     }
 
     fn on_timer(&mut self, now: Now, ticket: Ticket, out: &mut Vec<ImportOutput>) {
+        let passes_recovery = self.may_pass_recovery();
         let Some(pending) = self.pending.get_mut(&ticket) else { return };
         pending.deadline = None;
         let is_sendable = match self.state {
             ImportState::Active => true,
             ImportState::Disconnecting => pending.purpose == Purpose::Disconnect,
-            ImportState::Replaying => matches!(pending.purpose, Purpose::OwnerReplay | Purpose::ReplayDone),
+            ImportState::Replaying => {
+                matches!(pending.purpose, Purpose::OwnerReplay | Purpose::ReplayDone) || passes_recovery
+            }
             _ => false,
         };
         if let Some(since) = pending.awaited_since {
@@ -970,7 +986,7 @@ fn writes_for(request: &Request) -> Option<u16> {
 }
 
 /// What the target chose must be the same when the request is executed again.
-fn fill_for_replay(request: &mut Request, reply: &Reply) {
+pub fn fill_for_replay(request: &mut Request, reply: &Reply) {
     let (entry, made) = match reply {
         Reply::Mdt(MdtReply::Entry(entry) | MdtReply::WithData { entry, .. }) => (entry, None),
         Reply::Mdt(MdtReply::Striped { entry, stripes }) => (entry, Some(stripes)),

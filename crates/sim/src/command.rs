@@ -100,6 +100,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
         // What is executed twice may also make again what was removed, of which nobody knows then.
         Fault::DuplicateExecuted => &["model", "tree", "objects"],
+        // A directory that nothing leads to, or what was made in it.
+        Fault::PartBeforeDurable => &["model", "tree", "objects", "assertion"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken
@@ -113,7 +115,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
 #[cfg(feature = "planted-faults")]
 fn blackout_one_in(fault: base::fault::Fault, options: &Options) -> u64 {
     match fault {
-        base::fault::Fault::DestroyBeforeDurable => 3,
+        base::fault::Fault::DestroyBeforeDurable | base::fault::Fault::PartBeforeDurable => 3,
         _ => options.blackout_one_in,
     }
 }

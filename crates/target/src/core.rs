@@ -3,6 +3,7 @@
 #[doc(hidden)]
 pub mod decoders;
 pub mod inspect;
+mod kept;
 mod recovery;
 mod requests;
 mod rows;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
 use wire::{Callback, Frame, FrameKind, Life, Opcode, Reply, Request};
 
+pub use kept::Kept;
 pub use recovery::{Missing, RecoveryReport};
 
 #[derive(Clone, Debug)]
@@ -407,6 +409,21 @@ impl<M: MetaStore> Core<M> {
         self.settle(out);
     }
 
+    /// As `reply_when_durable`, but nobody waits for this: it leaves with the next sync.
+    pub fn reply_when_synced(
+        &mut self,
+        now: Now,
+        token: Token,
+        up_to: Transno,
+        reply: Reply,
+        out: &mut Vec<CoreOutput>,
+    ) {
+        self.now = now;
+        let held = Held::Work { token, transno: Transno::ZERO, body: reply.to_bytes() };
+        self.held_for_all.entry(up_to).or_default().push(held);
+        self.settle(out);
+    }
+
     /// A callback to a client, if it is connected.
     pub fn callback(&self, client: ClientId, callback: Callback, out: &mut Vec<CoreOutput>) {
         let Some(export) = self.exports.get(&client) else { return };
@@ -469,8 +486,7 @@ impl<M: MetaStore> Core<M> {
         self.now = now;
         let is_meant = |export: &Export| export.incarnation <= incarnation;
         if self.exports.get(&client).is_some_and(is_meant) {
-            self.drop_client(client, EvictReason::Departed, out);
-            self.count_evicted();
+            self.give_up(client, EvictReason::Departed, out);
         }
         self.settle(out);
     }
@@ -500,8 +516,7 @@ impl<M: MetaStore> Core<M> {
     pub fn on_lapsed(&mut self, now: Now, at: Time, life: Life, is_holder: bool, out: &mut Vec<CoreOutput>) {
         self.now = now;
         if self.is_lapsed(at, life, is_holder) {
-            self.drop_client(life.client, EvictReason::Lapsed, out);
-            self.count_evicted();
+            self.give_up(life.client, EvictReason::Lapsed, out);
         }
         self.settle(out);
     }

@@ -11,6 +11,6 @@ pub mod grants;
 
 pub use crate::cancels::CancelQueue;
 pub use crate::core::{
-    Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Missing, RecoveryReport, Token, Work,
+    Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Kept, Missing, RecoveryReport, Token, Work,
 };
 pub use crate::grants::Grants;

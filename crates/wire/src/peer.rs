@@ -3,9 +3,13 @@
 //! The coordinator is the MDT of the (target's) parent. It prepares the other parties, whose prepare is a durable
 //! record of their own ("frozen by `id`"), then logs the whole operation: that record is the only commit point. When
 //! it is durable, the decisions go out. A participant that restarts asks about what it finds prepared.
+//!
+//! Parts that can neither fail nor wait, because they make directories with FIDs that the participant has given for that,
+//! need no prepare. They travel in a *stream*: held by the participant from the commit on, and executed, in order, when the
+//! coordinator's record is durable.
 
-use crate::mdt::{DirStriping, LayoutHint};
-use base::{Attr, ClientId, Fid, FileType, WallTime};
+use crate::mdt::{DirStriping, LayoutHint, MdtRequest};
+use base::{Attr, ClientId, Fid, FileType, Transno, WallTime, Xid};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Names an operation for ever: coordinator, its incarnation, a counter.
@@ -68,6 +72,28 @@ pub enum Part {
     /// `SetParent` from one stripe of a directory to another: what is moved keeps its parent, as everybody sees it.
     SetStripe { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8>, must_own: bool } =
         10,
+}
+
+/// Parts of one operation for one participant, at their place in the stream.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Item {
+    pub id: OperationId,
+    /// The item before it in the same stream; `OperationId::before_all` for the first.
+    pub previous: OperationId,
+    pub parts: Vec<Part>,
+    /// `None` once the coordinator's record is durable.
+    pub witness: Option<Box<Witness>>,
+}
+
+/// The operation itself, as its client would replay it: so a coordinator that has lost its record, and the client too, gets it back
+/// from the participant.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Witness {
+    pub client: ClientId,
+    pub slot: u16,
+    pub xid: Xid,
+    pub transno: Transno,
+    pub request: MdtRequest,
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -133,6 +159,41 @@ pub enum PeerRequest {
         epoch: u64,
         is_replay: bool,
     } = 11,
+    /// FIDs for directories that the caller will make, for whose rows there is room. -> NewFids
+    NewFids {
+        count: u32,
+    } = 12,
+    /// The next items of the caller's stream, to be kept in memory. `epoch` of the caller.
+    Hold {
+        epoch: u64,
+        items: Vec<Item>,
+    } = 13,
+    /// The caller's record is durable up to this item. Answered when all of them are executed, durably. -> Behind, if there
+    /// are items that this MDT has not got.
+    Release {
+        epoch: u64,
+        up_to: OperationId,
+    } = 14,
+    /// A restarted caller wants back what is held for its former incarnations. -> HeldBack
+    TakeBack {
+        epoch: u64,
+    } = 15,
+    /// The caller has recovered: what is held for former incarnations, and was not sent again, is void.
+    Forget {
+        epoch: u64,
+    } = 16,
+    /// Whether a directory with this FID is on its way, which the caller has given and does not know. -> Coming
+    IsComing {
+        fid: Fid,
+        is_replay: bool,
+    } = 17,
+}
+
+impl OperationId {
+    /// Where a coordinator's stream begins.
+    pub fn before_all(mdt_index: u16) -> OperationId {
+        OperationId { mdt_index, epoch: 0, number: 0 }
+    }
 }
 
 /// Who holds fcntl(2) locks or waits for them: a process, as its client names it.
@@ -188,4 +249,19 @@ pub enum PeerReply {
         stripes: Vec<Fid>,
         master: Option<Fid>,
     } = 7,
+    /// This one and those that follow it in its sequence.
+    NewFids {
+        first: Fid,
+        count: u32,
+    } = 8,
+    /// What was executed so far.
+    Behind {
+        executed: OperationId,
+    } = 9,
+    HeldBack {
+        witnesses: Vec<Witness>,
+    } = 10,
+    Coming {
+        is_coming: bool,
+    } = 11,
 }

@@ -7,8 +7,10 @@ use borsh::{BorshDeserialize, BorshSerialize};
 pub mod features {
     /// Data may travel without a checksum (`flags::UNCHECKED_DATA`).
     pub const UNCHECKED_DATA: u64 = 1;
+    /// Parts of operations over several MDTs may come in streams (`wire::peer`).
+    pub const STREAMS: u64 = 2;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA;
+    pub const ALL: u64 = UNCHECKED_DATA | STREAMS;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

@@ -2,7 +2,7 @@
 
 use crate::world::{FILE, REMOTE, World, attr, delete, fid, lines, put};
 use base::{ClientId, Endpoint, Fid, FileType, Layout, ObjectId, TargetId, WallTime};
-use mds::rows::{self, Asker, Decision, Destroy, Inode, Prepare};
+use mds::rows::{self, Asker, Decision, Destroy, Inode, Prepare, Streamed};
 use oss::rows::{self as ost_rows, TombstoneRow};
 use store::{Batch, MetaStore, ObjectStore};
 use wire::peer::{OperationId, Part};
@@ -94,6 +94,31 @@ fn operations_that_are_under_way_are_left_alone() {
     delete(&*world.mdts[0], rows::DENTRIES, &rows::dentry_key(Fid::ROOT, b"r"));
     world.edit(Fid::ROOT, |root| root.attr.link_count -= 1);
     assert_clean(&world, "a removal that is under way");
+}
+
+/// A directory whose name is there, and whose participant has not executed its part yet.
+#[test]
+fn a_directory_that_is_on_its_way_is_no_damage() {
+    let world = World::new();
+    let made = fid(1, 80);
+    let id = OperationId { mdt_index: 0, epoch: 3, number: 9 };
+    let parts = vec![Part::MakeDirectory {
+        attr: attr(made, FileType::Directory),
+        parent: Fid::ROOT,
+        name: b"made".to_vec(),
+        xattrs: Vec::new(),
+        default_layout: None,
+    }];
+    world.put_dentry(Fid::ROOT, b"made", made, FileType::Directory);
+    world.edit(Fid::ROOT, |root| root.attr.link_count += 1);
+    assert_eq!(world.check().findings.len(), 1);
+    let row = Streamed { previous: OperationId::before_all(0), parts };
+    put(&*world.mdts[0], rows::STREAMED, &rows::streamed_key(1, id), &rows::encode(&row));
+    put(&*world.mdts[1], rows::STATE, &rows::executed_key(0), &rows::encode(&OperationId::before_all(0)));
+    put(&*world.mdts[1], rows::STATE, &rows::given_key(made.seq), &rows::encode(&0u16));
+    let report = world.check();
+    assert!(report.is_clean(), "{}", lines(&report));
+    assert_eq!(report.pending_count, 1);
 }
 
 /// A mount that has not said goodbye may say again what a crash took back.

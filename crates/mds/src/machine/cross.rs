@@ -25,6 +25,7 @@ use store::{Batch, MetaStore};
 use target::Token;
 use wire::mdt::Credentials;
 use wire::peer::{OperationId, Part};
+use wire::session::features;
 use wire::{LockMode, LockPolicy, MdtRequest, PeerReply, PeerRequest, Reply, Request, Resource};
 
 /// A participant asks about an operation that has been undecided for so long.
@@ -210,7 +211,7 @@ fn asker_of(request: &Request) -> Asker {
 
 /// The coordinator's side.
 impl<M: MetaStore> Mds<M> {
-    fn new_operation(&mut self) -> OperationId {
+    pub(super) fn new_operation(&mut self) -> OperationId {
         self.cross.next_number += 1;
         OperationId {
             mdt_index: self.options.index,
@@ -244,6 +245,9 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         if mdt != self.options.index {
+            if self.peers.features_of(TargetId::mdt(mdt)) & features::STREAMS != 0 {
+                return self.need_given_fid(now, op, flow, mdt, out);
+            }
             let request = Request::Peer(PeerRequest::NewFid);
             return self.ask_mdt(now, op, flow, Some(mdt), request, Call::NewFid { op, mdt }, out);
         }
@@ -437,6 +441,11 @@ impl<M: MetaStore> Mds<M> {
             | Call::PeekDirectory { op, .. } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
+            Call::TakeBack { mdt } => self.on_taken_back(mdt, result),
+            Call::Hold { mdt } => self.on_held(now, mdt, result),
+            Call::Release { mdt, up_to } => self.on_released(now, mdt, up_to, result, out),
+            Call::NewFids { mdt } => self.on_fids_given(now, mdt, result, out),
+            Call::IsComing { op, fid } => self.on_coming(now, op, fid, result, out),
             Call::Destroy { .. } | Call::List { .. } | Call::Fence { .. } | Call::Tell => {
                 assert!(target.kind == TargetKind::Mdt, "OSTs are answered elsewhere");
             }
@@ -450,10 +459,7 @@ impl<M: MetaStore> Mds<M> {
             return;
         }
         match result {
-            Ok(Reply::Peer(PeerReply::Prepared { fid, attrs })) => {
-                if fid.is_some() {
-                    flow.remote.made_fid = fid;
-                }
+            Ok(Reply::Peer(PeerReply::Prepared { attrs, fid: _ })) => {
                 flow.remote.types.extend(attrs.iter().map(|attr| (attr.fid, attr.file_type)));
             }
             Ok(_) => settling.refusal = Some(Status::ProtocolError),
@@ -657,7 +663,13 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         // Who waited before the restart asks again, and searches then.
         PeerRequest::FlockWaits { .. } => false,
         // A replay names its FIDs.
-        PeerRequest::NewFid => false,
+        PeerRequest::NewFid | PeerRequest::NewFids { .. } => false,
+        // Streams are only about what is in rows.
+        PeerRequest::Hold { .. }
+        | PeerRequest::Release { .. }
+        | PeerRequest::TakeBack { .. }
+        | PeerRequest::Forget { .. }
+        | PeerRequest::IsComing { .. } => true,
     }
 }
 

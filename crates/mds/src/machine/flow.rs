@@ -1,6 +1,7 @@
 //! Flows: requests that run as operations, from arrival to answer.
 
 use super::cross::{RenameHold, Settling, Walk};
+use super::streams::mdt_of;
 use super::{Mds, MdsEvent, Output};
 use crate::op::{self, Cx, Effect, Outcome, Remote, Stop, part};
 use crate::rows;
@@ -210,6 +211,9 @@ impl<M: MetaStore> Mds<M> {
         if self.cross.is_frozen(&run.touched) && !self.may_look(flow, &run.touched) {
             return self.park(now, op, flow, &run, out);
         }
+        if let Some(step) = self.await_stream(now, op, flow, &run, out) {
+            return step;
+        }
         if let Some(step) = self.confirm(now, op, flow, &run, out) {
             return step;
         }
@@ -295,6 +299,35 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
+    /// The operation looked at a directory that another MDT has made here, and that has not come to life: it waits until it has, or
+    /// is known not to.
+    fn await_stream(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        run: &Run,
+        out: &mut Vec<Output>,
+    ) -> Option<Step> {
+        let held = self.streams.held_among(&run.touched, restarted_asker(flow));
+        if !held.is_empty() {
+            self.want_held(now, &held, out);
+            if is_prepare(&flow.request) {
+                // Whoever waits here may be waited for there.
+                return Some(self.fail(now, op, flow, part::GIVE_WAY, out));
+            }
+            self.release_claims(now, op, flow);
+            flow.stage = Stage::Frozen;
+            self.parked.insert(op);
+            return Some(Step::Waits);
+        }
+        match self.perhaps_coming(flow, &run.touched, &run.changed) {
+            Ok(None) => None,
+            Ok(Some(looked_for)) => Some(self.ask_whether_coming(now, op, flow, looked_for, out)),
+            Err(status) => Some(self.fail(now, op, flow, status, out)),
+        }
+    }
+
     /// The operation looked at something that another MDT's operation holds: it waits for the decision.
     fn park(&mut self, now: Now, op: OpId, flow: &mut Flow, run: &Run, out: &mut Vec<Output>) -> Step {
         if let Request::Peer(PeerRequest::Prepare { id, .. }) = &flow.request {
@@ -345,7 +378,8 @@ impl<M: MetaStore> Mds<M> {
         if is_prepare(&flow.request) {
             return self.finish_prepare(now, op, flow, run, out);
         }
-        if !run.parts.is_empty() && !self.is_settled(flow, &run.parts) {
+        let is_streamed = !run.parts.is_empty() && self.is_streamable(flow, &run.parts);
+        if !run.parts.is_empty() && !is_streamed && !self.is_settled(flow, &run.parts) {
             return self.settle_parts(now, op, flow, run.parts, out);
         }
         self.commit(now, op, flow, run, out)
@@ -468,8 +502,19 @@ impl<M: MetaStore> Mds<M> {
         let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
         let mut batch = run.batch;
         let decision = self.put_decision(flow, &mut batch);
-        match self.core.commit(now, flow.token, batch, reply, data, &mut self.core_out) {
+        let is_streamed = decision.is_none() && !run.parts.is_empty();
+        let streaming = is_streamed.then(|| (self.put_streamed(run.parts, &mut batch), reply.clone()));
+        let committed = match decision.is_some() && self.is_remote_sync {
+            true => {
+                self.core.commit_then_reply_when_durable(now, flow.token, batch, reply, &mut self.core_out)
+            }
+            false => self.core.commit(now, flow.token, batch, reply, data, &mut self.core_out),
+        };
+        match committed {
             Ok(transno) => {
+                if let Some((streaming, reply)) = streaming {
+                    self.stream(transno, streaming, (&flow.token, &flow.request, &reply), out);
+                }
                 self.apply_effects(now, flow, &run.outcome);
                 self.note_closing_data(flow, transno);
                 self.end_cancelled(now, flow);
@@ -555,6 +600,7 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn end(&mut self, now: Now, op: OpId, flow: &mut Flow) {
         self.clear_timer(op, flow);
         self.parked.remove(&op);
+        self.stop_waiting_for_fids(op);
         self.unheard_waiters.remove(&op);
         self.release_claims(now, op, flow);
         self.release_rename(now, flow);
@@ -612,7 +658,7 @@ impl<M: MetaStore> Mds<M> {
             )
         };
         let flows = self.flows.iter().map(flow_line);
-        flows.chain(self.cross.under_way()).collect()
+        flows.chain(self.cross.under_way()).chain(self.streams.under_way()).collect()
     }
 
     /// Asserts that every waiting flow is where its waker looks.
@@ -626,6 +672,20 @@ impl<M: MetaStore> Mds<M> {
         }
         assert!(self.parked.iter().all(|op| self.flows.contains_key(op)));
     }
+}
+
+/// Another MDT that asks for an operation, and as which incarnation.
+fn restarted_asker(flow: &Flow) -> Option<(u16, u64)> {
+    let epoch = match &flow.request {
+        Request::Peer(PeerRequest::Prepare { id, .. }) => id.epoch,
+        Request::Peer(
+            PeerRequest::PeekName { epoch, .. }
+            | PeerRequest::PeekParent { epoch, .. }
+            | PeerRequest::PeekDirectory { epoch, .. },
+        ) => *epoch,
+        _ => return None,
+    };
+    Some((mdt_of(flow.token.client)?, epoch))
 }
 
 pub(super) fn is_prepare(request: &Request) -> bool {

@@ -62,6 +62,27 @@ pub(super) enum Call {
     Ask {
         id: OperationId,
     },
+    /// Items of a stream.
+    Hold {
+        mdt: u16,
+    },
+    /// They may be executed.
+    Release {
+        mdt: u16,
+        up_to: OperationId,
+    },
+    NewFids {
+        mdt: u16,
+    },
+    /// What is held for this MDT.
+    TakeBack {
+        mdt: u16,
+    },
+    /// A directory that somebody looks for.
+    IsComing {
+        op: OpId,
+        fid: Fid,
+    },
     /// Who waits for whom, to find deadlocks.
     FlockWaits {
         wait: FlockWaitId,
@@ -121,6 +142,17 @@ impl Peers {
     pub fn with_session(&self) -> impl Iterator<Item = TargetId> {
         let is_active = |import: &Import| import.state() == ImportState::Active;
         self.imports.iter().filter(move |(_, import)| is_active(import)).map(|(target, _)| *target)
+    }
+
+    /// What a target can do, as far as is known.
+    pub fn features_of(&self, target: TargetId) -> u64 {
+        self.imports.get(&target).map_or(0, Import::features)
+    }
+
+    /// The other MDTs.
+    pub fn mdts(&self) -> impl Iterator<Item = u16> {
+        let is_mdt = |target: &&TargetId| target.kind == TargetKind::Mdt;
+        self.imports.keys().filter(is_mdt).map(|target| target.index)
     }
 
     /// Rows with objects to destroy were written.
@@ -284,12 +316,17 @@ impl<M: MetaStore> Mds<M> {
                 if target == TargetId::mdt(0) {
                     self.on_rename_locks_lost();
                 }
+                self.on_target_restarted(target);
                 self.with_import(now, target, out, |import, now, outputs| {
                     import.replay_now(now, Vec::new(), outputs);
                 });
             }
-            ImportOutput::Evicted if target == TargetId::mdt(0) => self.on_rename_locks_lost(),
-            ImportOutput::Evicted => {}
+            ImportOutput::Evicted => {
+                if target == TargetId::mdt(0) {
+                    self.on_rename_locks_lost();
+                }
+                self.on_target_restarted(target);
+            }
             ImportOutput::State(ImportState::Refused(status)) => {
                 out.push(Output::Event(MdsEvent::PeerRefused { target, status }));
             }
@@ -348,6 +385,13 @@ impl<M: MetaStore> Mds<M> {
         }
         self.send_destroys(now, out);
         self.send_decisions(now, out);
+        self.send_streams(now, out);
+    }
+
+    fn on_target_restarted(&mut self, target: TargetId) {
+        if target.kind == TargetKind::Mdt {
+            self.on_participant_restarted(target.index);
+        }
     }
 
     fn send_destroys(&mut self, now: Now, out: &mut Vec<Output>) {

@@ -9,7 +9,7 @@ use base::limits::{LINK_COUNT_MAX, SYMLINK_BYTES_MAX};
 use base::names::check_name;
 use base::{Attr, Fid, FileType, Status};
 use wire::MdtReply;
-use wire::mdt::{CreateRequest, DirStriping, NewNode};
+use wire::mdt::{CreateRequest, DirStriping, Entry, NewNode};
 use wire::peer::Part;
 
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -84,7 +84,8 @@ fn make_directory(
     match mdts[..] {
         [only] if only == cx.mdt_index => make_local(cx, request, parent, inode, xattrs),
         [only] if inode.default_striping.is_none() => {
-            make_remote_directory(cx, request, parent, inode, xattrs, only)
+            let fid = if is_made { made } else { stripes::new_fids(cx, &mdts)? };
+            make_remote_directory(cx, request, parent, inode, xattrs, (only, fid))
         }
         _ => {
             let fids = if is_made { made } else { stripes::new_fids(cx, &mdts)? };
@@ -165,13 +166,12 @@ fn make_remote_directory(
     mut parent: Inode,
     mut inode: Inode,
     xattrs: Xattrs,
-    mdt_index: u16,
+    (mdt_index, fids): (u16, Vec<Fid>),
 ) -> Result<MdtReply, Stop> {
-    if usize::from(mdt_index) >= cx.mdt_count {
-        return Err(Status::NoDevice.into());
-    }
-    inode.attr.fid = request.fid.filter(|_| cx.is_replay).unwrap_or_default();
-    let fid = cx.remote.made_fid.unwrap_or(inode.attr.fid);
+    let fid = *fids.first().ok_or(Status::Invalid)?;
+    inode.attr.fid = fid;
+    // What its MDT says later counts for more.
+    let attr = Attr { version: base::Version(0), ..inode.attr.clone() };
     let part = Part::MakeDirectory {
         attr: inode.attr,
         parent: request.parent,
@@ -184,7 +184,7 @@ fn make_remote_directory(
     cx.add_name(&mut parent, &request.name, dentry);
     cx.tx.put_inode(&parent);
     cx.want_name(request.want, request.parent, &request.name);
-    let mut entry = remote_entry(dentry);
+    let mut entry = Entry { attr: Some(attr), ..remote_entry(dentry) };
     entry.parent_attr = Some(parent.attr);
     entry.was_created = true;
     Ok(entry_reply(entry))

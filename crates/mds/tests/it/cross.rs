@@ -173,11 +173,30 @@ fn refusals_of_the_other_mdt_leave_nothing_behind() {
     assert_eq!(world.rename((Fid::ROOT, "e"), (Fid::ROOT, "d"), 0), Err(Status::NotEmpty));
     assert_eq!(world.lookup(0, Fid::ROOT, "e"), Some(empty));
     world.servers[1].store.set_full(true);
-    let mut request = new(Fid::ROOT, "x", NewNode::Directory);
-    request.mdt_index = Some(1);
-    assert_eq!(world.create(request), Err(Status::NoSpace));
+    let file = world.lookup(0, dir, "f").expect("it was made");
+    assert_eq!(world.link(file, Fid::ROOT, "l").unwrap_err(), Status::NoSpace);
     world.servers[1].store.set_full(false);
     world.pass_seconds(3);
+    world.check_consistent();
+}
+
+/// A full MDT gives no FIDs to make directories with; for those that it has given there is room.
+#[test]
+fn a_full_mdt_makes_no_directories_but_those_that_it_has_promised() {
+    let mut world = World::new(2, 1);
+    world.getattr(0, Fid::ROOT).unwrap();
+    world.servers[1].store.set_full(true);
+    let mut request = new(Fid::ROOT, "x", NewNode::Directory);
+    request.mdt_index = Some(1);
+    assert_eq!(world.create(request.clone()), Err(Status::NoSpace));
+    world.servers[1].store.set_full(false);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.servers[1].store.set_full(true);
+    let made = fid_of(&world.create(request).unwrap());
+    world.pass_seconds(3);
+    assert_eq!(world.getattr(0, made).map(|attr| attr.fid), Ok(made));
+    assert_eq!(world.getattr(0, dir).map(|attr| attr.fid), Ok(dir));
+    world.servers[1].store.set_full(false);
     world.check_consistent();
 }
 
@@ -250,8 +269,11 @@ fn a_coordinator_that_lost_its_record_and_its_client_undoes_the_prepare() {
     let mut world = World::new(2, 2);
     world.getattr(0, Fid::ROOT).unwrap();
     world.getattr(1, Fid::ROOT).unwrap();
-    world.servers[0].is_synced = false;
     let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.getattr(1, dir).unwrap();
+    world.pass_seconds(3);
+    world.servers[0].is_synced = false;
+    world.rmdir(Fid::ROOT, "d").unwrap();
     let dead = Endpoint::Client(world.clients[0].id);
     for mdt in [0, 1] {
         world.cut.insert((dead, Endpoint::Target(TargetId::mdt(mdt))));
@@ -260,9 +282,67 @@ fn a_coordinator_that_lost_its_record_and_its_client_undoes_the_prepare() {
     world.crash(0, 0);
     world.pass_seconds(70);
     let lookup = MdtRequest::Lookup { parent: Fid::ROOT, name: b"d".to_vec(), want: Default::default() };
-    assert!(matches!(world.ask(1, 0, lookup), Ok(MdtReply::Absent { .. })));
-    assert_eq!(world.getattr(1, dir), Err(Status::Stale));
+    let found = world.ask(1, 0, lookup).unwrap();
+    assert_eq!(fid_of(&found), dir);
+    let of = world.start(1, 1, MdtRequest::Create(new(dir, "f", NewNode::Regular)));
+    assert!(world.result(1, of).unwrap().is_ok(), "nothing is frozen");
     world.check_consistent();
+}
+
+/// A participant has what its coordinator and their client have both lost, and gives it back; if it is lost as well, nothing is left.
+#[test]
+fn the_participant_brings_back_what_coordinator_and_client_have_lost() {
+    for is_participant_lost in [false, true] {
+        let mut world = World::new(2, 2);
+        world.getattr(0, Fid::ROOT).unwrap();
+        world.getattr(1, Fid::ROOT).unwrap();
+        let before = mkdir_on(&mut world, Fid::ROOT, "before", 1);
+        world.getattr(1, before).unwrap();
+        // Each has FIDs of the other then.
+        mkdir_on(&mut world, before, "first", 0);
+        world.pass_seconds(3);
+        world.servers[0].is_synced = false;
+        let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        let striped = MdtRequest::MakeStriped {
+            create: new(before, "s", NewNode::Directory),
+            striping: wire::mdt::DirStriping { stripe_count: 2, mdts: vec![] },
+            stripes: Vec::new(),
+        };
+        let looking = world.start(1, 1, MdtRequest::Getattr { fid: dir, want: Default::default() });
+        world.pass_seconds(2);
+        assert_eq!(world.result(1, looking), None, "it is not durable where it was made");
+        let making = world.start(0, 1, striped);
+        let made = world.result(0, making).unwrap().unwrap();
+        let dead = Endpoint::Client(world.clients[0].id);
+        for mdt in [0, 1] {
+            world.cut.insert((dead, Endpoint::Target(TargetId::mdt(mdt))));
+        }
+        if is_participant_lost {
+            world.set_silent(0, true);
+            world.crash(1, 0);
+            world.set_silent(0, false);
+            world.cut.insert((dead, Endpoint::Target(TargetId::mdt(0))));
+        }
+        world.crash(0, 0);
+        world.servers[0].is_synced = true;
+        world.pass_seconds(70);
+        let lookup = MdtRequest::Lookup { parent: Fid::ROOT, name: b"d".to_vec(), want: Default::default() };
+        let found = world.ask(1, 0, lookup).unwrap();
+        let attr = world.result(1, looking).unwrap();
+        if is_participant_lost {
+            assert!(matches!(found, MdtReply::Absent { .. }));
+            assert_eq!(attr, Err(Status::Stale));
+        } else {
+            assert_eq!((fid_of(&found), fid_of(&attr.unwrap())), (dir, dir));
+            assert_eq!(world.servers[0].mds.core().recovery_report(world.now.time).stood_in_count, 1);
+        }
+        // That one MDT0001 has made, durably, and MDT0000 gets its part again.
+        let lookup = MdtRequest::Lookup { parent: before, name: b"s".to_vec(), want: Default::default() };
+        assert_eq!(fid_of(&world.ask(1, 1, lookup).unwrap()), fid_of(&made));
+        let other = world.start(1, 0, MdtRequest::Create(new(Fid::ROOT, "d2", NewNode::Directory)));
+        assert!(world.result(1, other).unwrap().is_ok());
+        world.check_consistent();
+    }
 }
 
 #[test]
@@ -310,9 +390,14 @@ fn nothing_is_built_on_what_a_coordinator_can_still_lose() {
             world.cut.extend(mdts.collect::<Vec<_>>());
         }
         if is_lost {
-            for mdt in [2, 0, 1] {
+            // MDT0000 does not get again what it has kept for MDT0002.
+            world.set_silent(2, true);
+            for mdt in [0, 1, 2] {
                 world.crash(mdt, 0);
             }
+            world.set_silent(2, false);
+            let dead = Endpoint::Client(world.clients[0].id);
+            world.cut.insert((dead, Endpoint::Target(TargetId::mdt(2))));
         }
         world.servers[2].is_synced = true;
         world.pass_seconds(if is_lost { 90 } else { 3 });

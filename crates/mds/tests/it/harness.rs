@@ -626,7 +626,9 @@ impl World {
                         let (parent, name) = rows::split_link_key(&key).unwrap();
                         links.insert((Fid::from_key(&key).unwrap(), parent, name.to_vec()));
                     }
-                    rows::PREPARES | rows::DECISIONS => panic!("an operation was left undecided"),
+                    rows::PREPARES | rows::DECISIONS | rows::STREAMED => {
+                        panic!("an operation was left undecided")
+                    }
                     rows::DESTROYS => panic!("objects were not destroyed"),
                     _ => {}
                 }

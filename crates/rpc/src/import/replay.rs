@@ -125,6 +125,15 @@ impl Import {
         }
         let ticket = self.add(Purpose::ReplayDone, Kind::Reserved, Request::ReplayDone, Bytes::new(), 0);
         self.send(now, ticket, 0, out);
+        if self.may_pass_recovery() {
+            let is_callers = |ticket: &Ticket| {
+                self.pending.get(ticket).is_some_and(|pending| pending.purpose == Purpose::Caller)
+            };
+            let unanswered: Vec<Ticket> = self.by_xid.values().copied().filter(is_callers).collect();
+            for ticket in unanswered {
+                self.send(now, ticket, 0, out);
+            }
+        }
     }
 
     /// `ReplayDone` is answered only when everything replayed is durable, so its `last_committed` has dropped all

@@ -227,6 +227,7 @@ fn read_mdt_key(key: &[u8]) -> bool {
         mds::rows::split_link_key(key).is_some(),
         mds::rows::split_destroy_key(key).is_some(),
         mds::rows::split_operation_key(key).is_some(),
+        mds::rows::split_streamed_key(key).is_some(),
         Fid::from_key(key).is_some(),
         ObjectId::from_key(key).is_some(),
     ];
@@ -234,13 +235,14 @@ fn read_mdt_key(key: &[u8]) -> bool {
 }
 
 fn read_mdt_row(bytes: &[u8]) -> bool {
-    use mds::rows::{Decision, Dentry, Destroy, Inode, KnownTargets, Prepare, decode};
+    use mds::rows::{Decision, Dentry, Destroy, Inode, KnownTargets, Prepare, Streamed, decode};
     decode::<Inode>(bytes).is_ok()
         || decode::<Dentry>(bytes).is_ok()
         || decode::<Destroy>(bytes).is_ok()
         || decode::<KnownTargets>(bytes).is_ok()
         || decode::<Prepare>(bytes).is_ok()
         || decode::<Decision>(bytes).is_ok()
+        || decode::<Streamed>(bytes).is_ok()
 }
 
 /// A file, a directory with a default layout, a symbolic link.
@@ -288,13 +290,15 @@ fn inodes() -> Vec<mds::rows::Inode> {
 }
 
 fn mdt_rows() -> Vec<Vec<u8>> {
-    use mds::rows::{Decision, Dentry, Destroy, KnownTargets, encode};
+    use mds::rows::{Decision, Dentry, Destroy, KnownTargets, Streamed, encode};
+    let previous = wire::peer::OperationId::before_all(1);
     let mut rows: Vec<Vec<u8>> = inodes().iter().map(encode).collect();
     rows.extend([
         encode(&Dentry { fid: Fid::ROOT, file_type: FileType::Directory }),
         encode(&Destroy { stripes: vec![1, 2] }),
         encode(&KnownTargets { osts: vec![0, 1], mdt_count: 2 }),
         encode(&Decision { participants: vec![1] }),
+        encode(&Streamed { previous, parts: Vec::new() }),
     ]);
     let version = rows.first().and_then(|row| row.first()).copied().unwrap_or_default();
     rows.extend(by_tags::<mds::rows::Prepare>(&[version]).into_iter().take(20));

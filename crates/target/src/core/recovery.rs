@@ -3,6 +3,7 @@
 //!
 //! A crash in between starts it again from the same base: the row of the state says so until the end.
 
+use super::kept::KeptElsewhere;
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Token};
@@ -30,6 +31,7 @@ pub(super) struct Recovery {
     /// The row that ends it.
     pub end_at: Option<Transno>,
     evicted: usize,
+    pub kept: KeptElsewhere,
 }
 
 /// The recovery after the last start, for `recovery_status`.
@@ -47,6 +49,8 @@ pub struct RecoveryReport {
     pub evicted_count: usize,
     /// Requests that were executed again.
     pub replayed_count: u64,
+    /// Of those, requests of clients that are gone, which another target had kept.
+    pub stood_in_count: u64,
     /// Requests that wait for their turn to be executed again.
     pub queued_count: usize,
     /// Until the absent are given up; zero when it is over.
@@ -73,19 +77,31 @@ pub(super) struct Awaited {
     held: Vec<Queued>,
     /// Its `ReplayDone`.
     done: Option<Box<Frame>>,
+    /// The client is gone, and its replays are those that another target has kept.
+    pub is_stood_in: bool,
 }
 
 #[derive(Debug)]
-struct Queued {
-    frame: Frame,
-    request: Request,
+pub(super) struct Queued {
+    pub frame: Frame,
+    pub request: Request,
 }
 
 impl Awaited {
     /// The next replay in this client's order, if it has arrived.
     fn next(&self) -> Option<(Transno, &Queued)> {
         let (transno, queued) = self.queue.first_key_value()?;
-        (queued.frame.last_committed == self.replayed_to).then_some((*transno, queued))
+        let is_next = self.is_stood_in || queued.frame.last_committed == self.replayed_to;
+        is_next.then_some((*transno, queued))
+    }
+
+    pub fn stand_in(&mut self, queue: BTreeMap<Transno, Queued>) {
+        *self = Awaited { queue, replayed_to: self.replayed_to, is_stood_in: true, ..Awaited::default() };
+    }
+
+    /// Nothing more comes of it.
+    fn is_done(&self) -> bool {
+        self.done.is_some() || (self.is_stood_in && self.queue.is_empty())
     }
 
     /// For how long the client may be silent before its lease matters; `None` when it is done, and waits for others. One that has come
@@ -93,11 +109,11 @@ impl Awaited {
     pub fn patience(&self) -> Option<Duration> {
         let has_come = self.is_replayed || !self.queue.is_empty() || !self.held.is_empty();
         let waiting = if has_come { limits::RESEND_MAX } else { Duration::ZERO };
-        self.done.is_none().then_some(limits::LEASE + waiting)
+        (self.done.is_none() && !self.is_stood_in).then_some(limits::LEASE + waiting)
     }
 
     fn is_known(&self) -> bool {
-        self.is_replayed || self.done.is_some() || self.next().is_some()
+        self.is_replayed || self.is_stood_in || self.done.is_some() || self.next().is_some()
     }
 }
 
@@ -125,6 +141,7 @@ impl<M: MetaStore> Core<M> {
             drained_at: None,
             end_at: None,
             evicted: 0,
+            kept: KeptElsewhere::default(),
         });
     }
 
@@ -164,9 +181,9 @@ impl<M: MetaStore> Core<M> {
             recovery.since = now.time;
         }
         self.set_deadline();
+        self.stop_awaiting_kept();
         for client in missing {
-            self.drop_client(client, EvictReason::Recovery, out);
-            self.count_evicted();
+            self.give_up(client, EvictReason::Recovery, out);
         }
         self.settle(out);
     }
@@ -177,7 +194,7 @@ impl<M: MetaStore> Core<M> {
             return Vec::new();
         }
         let unfinished = self.exports.iter().filter_map(|(client, export)| {
-            let awaited = export.awaited.as_ref().filter(|awaited| awaited.done.is_none())?;
+            let awaited = export.awaited.as_ref().filter(|awaited| !awaited.is_done())?;
             Some((awaited.is_known(), Missing { client: *client, nid: &export.nid }))
         });
         let (come, absent): (Vec<_>, Vec<_>) = unfinished.partition(|(has_come, _)| *has_come);
@@ -190,7 +207,7 @@ impl<M: MetaStore> Core<M> {
         let awaited = || self.exports.values().filter_map(|export| export.awaited.as_ref());
         RecoveryReport {
             returned_count: awaited().filter(|awaited| awaited.is_known()).count(),
-            completed_count: awaited().filter(|awaited| awaited.done.is_some()).count(),
+            completed_count: awaited().filter(|awaited| awaited.is_done()).count(),
             evicted_count: recovery.evicted,
             queued_count: awaited().map(|awaited| awaited.queue.len()).sum(),
             time_left: recovery.deadline.since(now),
@@ -207,6 +224,7 @@ impl<M: MetaStore> Core<M> {
 
     /// The client connects (again) and starts its replays from the beginning.
     pub(super) fn restart_awaiting(&mut self, client: ClientId) {
+        self.note_alive(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         if let Some(awaited) = &mut export.awaited {
             awaited.done = None;
@@ -221,7 +239,7 @@ impl<M: MetaStore> Core<M> {
         let Some(export) = self.exports.get_mut(&client) else { return };
         let acked = export.acked;
         // Not awaited: it has said that it is done, so this is a late copy.
-        let Some(awaited) = &mut export.awaited else { return };
+        let Some(awaited) = export.awaited.as_mut().filter(|awaited| !awaited.is_stood_in) else { return };
         if frame.transno == Transno::ZERO {
             if frame.xid > acked {
                 awaited.is_replayed = true;
@@ -245,6 +263,7 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn on_replay_done(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
         let Some(export) = self.exports.get_mut(&frame.src.client_id()) else { return };
         match &mut export.awaited {
+            Some(awaited) if awaited.is_stood_in => {}
             Some(awaited) => awaited.done = Some(Box::new(frame)),
             None => self.answer_done(&frame, out),
         }
@@ -257,7 +276,7 @@ impl<M: MetaStore> Core<M> {
         }
         self.evict_missing(out);
         self.run_next_replay(out);
-        self.try_drain();
+        self.try_drain(out);
         self.try_end(out);
     }
 
@@ -269,7 +288,7 @@ impl<M: MetaStore> Core<M> {
         let is_window_over = recovery.is_window_over;
         let is_missing = |awaited: &Awaited| match is_window_over {
             false => !awaited.is_known(),
-            true => awaited.done.is_none(),
+            true => !awaited.is_done(),
         };
         let missing =
             self.exports.iter().filter(|(_, export)| export.awaited.as_ref().is_some_and(is_missing));
@@ -279,9 +298,16 @@ impl<M: MetaStore> Core<M> {
             recovery.since = self.now.time;
         }
         self.set_deadline();
+        self.stop_awaiting_kept();
         for client in missing {
-            self.drop_client(client, EvictReason::Recovery, out);
-            self.count_evicted();
+            match is_window_over {
+                false => self.give_up(client, EvictReason::Recovery, out),
+                // What stands in for it too has had its time.
+                true => {
+                    self.drop_client(client, EvictReason::Recovery, out);
+                    self.count_evicted();
+                }
+            }
         }
     }
 
@@ -354,15 +380,16 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// All have said that they are done: what they replayed must be durable.
-    fn try_drain(&mut self) {
+    fn try_drain(&mut self, out: &mut Vec<CoreOutput>) {
         let is_done = self.is_open
-            && self
-                .exports
-                .values()
-                .all(|export| export.awaited.as_ref().is_none_or(|awaited| awaited.done.is_some()));
+            && self.exports.values().all(|export| export.awaited.as_ref().is_none_or(Awaited::is_done));
+        let is_drained = |recovery: &Recovery| recovery.running.is_some() || recovery.drained_at.is_some();
+        if !is_done || self.recovery.as_ref().is_none_or(is_drained) {
+            return;
+        }
+        self.drop_stood_in(out);
         let transno = self.transno;
-        let Some(recovery) = &mut self.recovery else { return };
-        if is_done && recovery.running.is_none() && recovery.drained_at.is_none() {
+        if let Some(recovery) = &mut self.recovery {
             recovery.drained_at = Some(transno);
             if recovery.is_needed {
                 self.kick();

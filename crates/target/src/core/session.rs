@@ -46,13 +46,20 @@ impl<M: MetaStore> Core<M> {
         if let Some(status) = refusal {
             return self.answer_refusal(frame, status, out);
         }
+        if self.is_stood_in(request.client) {
+            // It was given up, and comes after all; it asks again when what stands in for it is done.
+            return;
+        }
         let known = self.exports.get(&request.client);
         match known.map(|export| (export.session, export.incarnation)) {
             None => self.connect_new(frame, &request, out),
             Some((_, incarnation)) if request.incarnation < incarnation => {}
             Some((_, incarnation)) if request.incarnation > incarnation => {
-                self.drop_client(request.client, EvictReason::Restarted, out);
-                self.connect_new(frame, &request, out);
+                self.give_up(request.client, EvictReason::Restarted, out);
+                // Else it waits until what stands in for the former one is done.
+                if !self.exports.contains_key(&request.client) {
+                    self.connect_new(frame, &request, out);
+                }
             }
             // It never heard of the session that we made for it, and so did nothing in it. (A delayed copy of its
             // first connect looks the same; its answer is ignored.)

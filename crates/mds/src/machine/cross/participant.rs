@@ -1,6 +1,7 @@
 //! The participant's side: what other MDTs have prepared here, and the rename lock.
 
 use super::*;
+use crate::machine::streams::mdt_of;
 use bytes::Bytes;
 
 impl<M: MetaStore> Mds<M> {
@@ -11,7 +12,7 @@ impl<M: MetaStore> Mds<M> {
         request: PeerRequest,
         out: &mut Vec<Output>,
     ) {
-        let Endpoint::Target(TargetId { kind: TargetKind::Mdt, .. }) = token.client.endpoint() else {
+        let Some(peer) = mdt_of(token.client) else {
             return self.reply(now, token, Err(Status::NotPermitted));
         };
         if self.core.is_recovering() && !passes_recovery(&request) {
@@ -48,6 +49,14 @@ impl<M: MetaStore> Mds<M> {
             PeerRequest::UnlockRename { id } => {
                 self.unlock_rename(now, id);
                 self.reply(now, token, Ok(Reply::Done));
+            }
+            PeerRequest::NewFids { count } => self.give_fids(now, token, peer, count),
+            PeerRequest::Hold { epoch, items } => self.hold(now, token, peer, epoch, items),
+            PeerRequest::Release { up_to, epoch: _ } => self.release(now, token, peer, up_to, out),
+            PeerRequest::TakeBack { epoch } => self.give_back(now, token, peer, epoch),
+            PeerRequest::Forget { epoch } => self.forget_held(now, token, peer, epoch),
+            PeerRequest::IsComing { fid, is_replay } => {
+                self.answer_is_coming(now, token, peer, fid, is_replay);
             }
             PeerRequest::FlockWaits { owners } => self.answer_flock_waits(now, token, owners),
             PeerRequest::RefuseFlock { wait } => {
@@ -180,6 +189,11 @@ impl<M: MetaStore> Mds<M> {
             self.sweep_orphans(now, &fids.collect::<Vec<_>>(), out);
         }
         self.locks.release(now.time, prepared.op, &mut self.lock_out);
+        self.wake_parked();
+    }
+
+    /// Something is not frozen any more.
+    pub(in crate::machine) fn wake_parked(&mut self) {
         for op in std::mem::take(&mut self.parked) {
             self.wake(op);
         }

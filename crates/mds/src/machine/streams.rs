@@ -1,0 +1,485 @@
+//! Streams: parts of operations over several MDTs that can neither fail nor wait.
+//!
+//! A directory that is made on another MDT has a FID which that MDT has given beforehand, with room for its rows. So there is
+//! nothing to prepare: the coordinator's transaction, with a row for each participant, is the commit point, and its client is
+//! answered at once. The parts travel at once too, *held*: the participant keeps them in memory, and whoever looks at what they
+//! make waits. When the coordinator's row is durable they are released, executed in order, and when that is durable as
+//! well the row goes. So no server acts on what another may lose, and nobody waits for a disk who does not use the directory.
+
+mod incoming;
+mod taken_back;
+
+use super::flow::{Flow, Stage, Step};
+use super::peers::Call;
+use super::{Mds, MdsEvent, Output};
+use crate::op::part;
+use crate::rows::{self, Streamed};
+use base::fault::{Fault, planted};
+use base::{Duration, Fid, Now, Status, TargetId, Time, Transno};
+use incoming::Incoming;
+pub(super) use incoming::mdt_of;
+use ldlm::OpId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::{Batch, MetaStore};
+use taken_back::TakenBack;
+use target::Token;
+use wire::peer::{Item, OperationId, Part, Witness};
+use wire::session::features;
+use wire::{PeerReply, PeerRequest, Reply, Request};
+
+/// Items of one message.
+const ITEMS_MAX: usize = 128;
+/// Messages to one participant whose items are durable there only later.
+const RELEASES_MAX: usize = 4;
+/// What a participant could not take is sent again after this.
+const SEND_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// FIDs that are asked for at a time, and how few of them are left when more are.
+const FIDS_WANTED: u32 = 256;
+const FIDS_LOW: usize = 64;
+
+/// An item that its participant has perhaps not executed durably.
+#[derive(Debug)]
+struct Outstanding {
+    transno: Transno,
+    previous: OperationId,
+    parts: Vec<Part>,
+    witness: Option<Box<Witness>>,
+}
+
+/// The stream to one participant.
+#[derive(Debug)]
+struct Outgoing {
+    items: BTreeMap<OperationId, Outstanding>,
+    /// Directories that they make.
+    made: BTreeMap<Fid, OperationId>,
+    /// The latest item, outstanding or not.
+    last: OperationId,
+    /// How far the participant has got them, or will have when it answers.
+    sent_to: Option<OperationId>,
+    is_sending: bool,
+    released_to: Option<OperationId>,
+    releases: usize,
+    /// Not before this.
+    send_at: Option<Time>,
+}
+
+impl Outgoing {
+    fn new(coordinator: u16) -> Outgoing {
+        Outgoing {
+            items: BTreeMap::new(),
+            made: BTreeMap::new(),
+            last: OperationId::before_all(coordinator),
+            sent_to: None,
+            is_sending: false,
+            released_to: None,
+            releases: 0,
+            send_at: None,
+        }
+    }
+
+    fn push(&mut self, id: OperationId, item: Outstanding) {
+        self.made.extend(made_by(&item.parts).map(|fid| (fid, id)));
+        self.last = id;
+        self.items.insert(id, item);
+    }
+
+    /// The participant may have lost what it held.
+    fn start_over(&mut self) {
+        self.sent_to = None;
+        self.released_to = None;
+    }
+
+    fn unsent(&self) -> impl Iterator<Item = (&OperationId, &Outstanding)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = self.sent_to.map_or(Unbounded, Excluded);
+        self.items.range((from, Unbounded))
+    }
+
+    /// The last item whose record is durable and that has been sent.
+    fn releasable(&self, durable: Transno) -> Option<OperationId> {
+        let sent = self.items.range(..=self.sent_to?);
+        let mark = sent.rev().find(|(_, item)| item.transno <= durable).map(|(id, _)| *id)?;
+        (self.released_to.is_none_or(|to| to < mark)).then_some(mark)
+    }
+}
+
+/// FIDs that another MDT has given.
+#[derive(Debug, Default)]
+struct Pool {
+    fids: VecDeque<Fid>,
+    is_asked: bool,
+    /// Operations that cannot go on without one.
+    waiting: BTreeSet<OpId>,
+}
+
+/// Parts of a transaction that is about to be applied.
+pub(super) struct Streaming {
+    id: OperationId,
+    parts: BTreeMap<u16, Vec<Part>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    outgoing: BTreeMap<u16, Outgoing>,
+    incoming: BTreeMap<u16, Incoming>,
+    /// Directories that are held, and by which item of whose stream.
+    held: BTreeMap<Fid, OperationId>,
+    pools: BTreeMap<u16, Pool>,
+    taken_back: TakenBack,
+    /// MDTs that know that this one has recovered.
+    told_recovered: BTreeSet<u16>,
+}
+
+impl Streams {
+    /// Whether everything is executed everywhere.
+    pub fn is_empty(&self) -> bool {
+        self.outgoing.values().all(|outgoing| outgoing.items.is_empty()) && self.held.is_empty()
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        let used = self.outgoing.values().filter(|outgoing| !outgoing.items.is_empty());
+        let sends = used.filter_map(|outgoing| outgoing.send_at);
+        sends.chain(self.taken_back.deadline()).min()
+    }
+
+    /// One line for each stream with something in it.
+    pub fn under_way(&self) -> impl Iterator<Item = String> {
+        let is_used = |(_, outgoing): &(&u16, &Outgoing)| !outgoing.items.is_empty();
+        let out = self.outgoing.iter().filter(is_used);
+        let out = out.map(|(mdt, outgoing)| format!("stream to MDT{mdt:04x}: {outgoing:?}"));
+        out.chain(self.held.iter().map(|(fid, id)| format!("held {fid}: {id:?}")))
+    }
+}
+
+fn made_by(parts: &[Part]) -> impl Iterator<Item = Fid> {
+    parts.iter().filter_map(|part| match part {
+        Part::MakeDirectory { attr, .. } | Part::MakeStripe { attr, .. } => Some(attr.fid),
+        _ => None,
+    })
+}
+
+impl<M: MetaStore> Mds<M> {
+    /// Whether an operation with these parts needs no prepare.
+    pub(super) fn is_streamable(&self, flow: &Flow, parts: &[(u16, Part)]) -> bool {
+        let is_sure = |(mdt, part): &(u16, Part)| {
+            matches!(part, Part::MakeDirectory { .. } | Part::MakeStripe { .. })
+                && self.peers.features_of(TargetId::mdt(*mdt)) & features::STREAMS != 0
+        };
+        !self.is_remote_sync && flow.settling.is_none() && parts.iter().all(is_sure)
+    }
+
+    /// Adds the rows that keep the parts until they are executed.
+    pub(super) fn put_streamed(&mut self, parts: Vec<(u16, Part)>, batch: &mut Batch) -> Streaming {
+        let id = self.new_operation();
+        let mut of_mdt: BTreeMap<u16, Vec<Part>> = BTreeMap::new();
+        for (mdt, part) in parts {
+            of_mdt.entry(mdt).or_default().push(part);
+        }
+        for (mdt, parts) in &of_mdt {
+            let row = Streamed { previous: self.last_streamed(*mdt), parts: parts.clone() };
+            batch.put(rows::STREAMED, &rows::streamed_key(*mdt, id), &rows::encode(&row));
+        }
+        Streaming { id, parts: of_mdt }
+    }
+
+    fn last_streamed(&self, mdt: u16) -> OperationId {
+        let start = OperationId::before_all(self.options.index);
+        self.streams.outgoing.get(&mdt).map_or(start, |outgoing| outgoing.last)
+    }
+
+    /// The transaction was applied.
+    pub(super) fn stream(
+        &mut self,
+        transno: Transno,
+        streaming: Streaming,
+        (token, request, reply): (&Token, &Request, &Reply),
+        out: &mut Vec<Output>,
+    ) {
+        let mut request = request.clone();
+        rpc::import::fill_for_replay(&mut request, reply);
+        let Request::Mdt(request) = request else { return };
+        // Of a replay the number counts that it had before, which says where it belongs.
+        let original = token.replay.filter(|transno| *transno != Transno::ZERO);
+        let witness = Witness {
+            client: token.client,
+            slot: token.slot,
+            xid: token.xid,
+            transno: original.unwrap_or(transno),
+            request,
+        };
+        let Streaming { id, parts } = streaming;
+        for (mdt, parts) in parts {
+            let witness = Some(Box::new(witness.clone()));
+            let index = self.options.index;
+            let outgoing = self.streams.outgoing.entry(mdt).or_insert_with(|| Outgoing::new(index));
+            let previous = outgoing.last;
+            outgoing.push(id, Outstanding { transno, previous, parts, witness });
+        }
+        self.stats.cross_mdt += 1;
+        out.push(Output::Event(MdsEvent::Decided { id, is_commit: true }));
+    }
+
+    /// Sends what is new, and says what has become durable.
+    pub(super) fn send_streams(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.take_back(now, out);
+        let durable = match planted(Fault::PartBeforeDurable) {
+            true => self.core.last_transno(),
+            false => self.core.durable(),
+        };
+        let mdts: Vec<u16> = self.streams.outgoing.keys().copied().collect();
+        for mdt in mdts {
+            self.send_stream(now, mdt, durable, out);
+        }
+        self.tell_recovered(now, out);
+    }
+
+    /// What is held for former incarnations, and was not sent again by the end of the recovery, is void.
+    fn tell_recovered(&mut self, now: Now, out: &mut Vec<Output>) {
+        if self.core.is_recovering() || self.streams.told_recovered.len() == self.peers.mdts().count() {
+            return;
+        }
+        let epoch = self.core.epoch().0;
+        let mdts: Vec<u16> = self.peers.mdts().collect();
+        for mdt in mdts {
+            if self.streams.told_recovered.insert(mdt) {
+                let request = Request::Peer(PeerRequest::Forget { epoch });
+                self.call(now, TargetId::mdt(mdt), request, Call::Tell, out);
+            }
+        }
+    }
+
+    fn send_stream(&mut self, now: Now, mdt: u16, durable: Transno, out: &mut Vec<Output>) {
+        let epoch = self.core.epoch().0;
+        let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
+        if outgoing.items.is_empty() || outgoing.send_at.is_some_and(|at| at > now.time) {
+            return;
+        }
+        outgoing.send_at = None;
+        let mut requests = Vec::new();
+        if !outgoing.is_sending {
+            let unsent = outgoing.unsent().take(ITEMS_MAX);
+            let items: Vec<Item> = unsent.map(|(id, item)| item_of(*id, item, durable)).collect();
+            if let Some(last) = items.last() {
+                outgoing.sent_to = Some(last.id);
+                outgoing.is_sending = true;
+                requests.push((PeerRequest::Hold { epoch, items }, Call::Hold { mdt }));
+            }
+        }
+        if outgoing.releases < RELEASES_MAX
+            && let Some(up_to) = outgoing.releasable(durable)
+        {
+            outgoing.released_to = Some(up_to);
+            outgoing.releases += 1;
+            requests.push((PeerRequest::Release { epoch, up_to }, Call::Release { mdt, up_to }));
+        }
+        for (request, call) in requests {
+            if !self.call(now, TargetId::mdt(mdt), Request::Peer(request), call, out) {
+                // The configuration has not come yet.
+                self.stream_again(now, mdt);
+            }
+        }
+    }
+
+    /// Everything is sent again, after a while.
+    fn stream_again(&mut self, now: Now, mdt: u16) {
+        if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
+            outgoing.start_over();
+            outgoing.is_sending = false;
+            outgoing.send_at = Some(now.time.after(SEND_AGAIN_AFTER));
+        }
+    }
+
+    /// The participant was restarted, or has forgotten this MDT.
+    pub(super) fn on_participant_restarted(&mut self, mdt: u16) {
+        if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
+            outgoing.start_over();
+        }
+    }
+
+    pub(super) fn on_held(&mut self, now: Now, mdt: u16, result: Result<Reply, Status>) {
+        match result {
+            Ok(Reply::Done) => {
+                if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
+                    outgoing.is_sending = false;
+                }
+            }
+            _ => self.stream_again(now, mdt),
+        }
+    }
+
+    pub(super) fn on_released(
+        &mut self,
+        now: Now,
+        mdt: u16,
+        up_to: OperationId,
+        result: Result<Reply, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
+        outgoing.releases -= 1;
+        match result {
+            Ok(Reply::Done) => self.forget_streamed(mdt, up_to, out),
+            // It has lost what it held, and lacks items.
+            Ok(_) | Err(_) => self.stream_again(now, mdt),
+        }
+    }
+
+    /// The participant has executed these, durably.
+    fn forget_streamed(&mut self, mdt: u16, up_to: OperationId, out: &mut Vec<Output>) {
+        let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
+        let ids: Vec<OperationId> = outgoing.items.range(..=up_to).map(|(id, _)| *id).collect();
+        let mut batch = Batch::new();
+        for id in &ids {
+            batch.delete(rows::STREAMED, &rows::streamed_key(mdt, *id));
+            for fid in outgoing.items.remove(id).iter().flat_map(|item| made_by(&item.parts)) {
+                outgoing.made.remove(&fid);
+            }
+        }
+        if ids.is_empty() {
+            return;
+        }
+        // If they stay, the next incarnation sends them again, which changes nothing.
+        if let Err(error) = self.core.apply_internal(batch) {
+            let (what, status) = ("parts were not forgotten", error.status());
+            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+        }
+    }
+
+    /// A participant wants to know whether a directory is on its way to it: somebody waits for it.
+    pub(super) fn answer_is_coming(&mut self, now: Now, token: Token, mdt: u16, fid: Fid, is_replay: bool) {
+        let found = self.streams.outgoing.get(&mdt).and_then(|outgoing| {
+            let id = outgoing.made.get(&fid)?;
+            outgoing.items.get(id).map(|item| item.transno)
+        });
+        if found.is_none() && self.core.is_recovering() && !is_replay {
+            // A client may still replay it. (No replay of others can be built on what is not durable here.)
+            return self.reply(now, token, Err(part::GIVE_WAY));
+        }
+        if found.is_some_and(|transno| transno > self.core.durable()) {
+            self.core.store().kick();
+        }
+        let is_coming = found.is_some();
+        self.reply(now, token, Ok(Reply::Peer(PeerReply::Coming { is_coming })));
+    }
+
+    /// A FID of another MDT for a directory that an operation makes, which was given or is asked for.
+    pub(super) fn need_given_fid(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        mdt: u16,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let pool = self.streams.pools.entry(mdt).or_default();
+        let fid = pool.fids.pop_front();
+        if fid.is_none() {
+            pool.waiting.insert(op);
+        }
+        let is_known = self.ask_for_fids(now, mdt, out);
+        if let Some(fid) = fid {
+            flow.remote.fids.insert(mdt, fid);
+            flow.stage = Stage::Running;
+            self.runnable.push_back(op);
+            return Step::Waits;
+        }
+        if !is_known {
+            return self.fail(now, op, flow, Status::NoDevice, out);
+        }
+        flow.stage = Stage::Asking;
+        Step::Waits
+    }
+
+    /// Asks for more FIDs when few are left. False: the MDT is not known.
+    fn ask_for_fids(&mut self, now: Now, mdt: u16, out: &mut Vec<Output>) -> bool {
+        let pool = self.streams.pools.entry(mdt).or_default();
+        if pool.is_asked || pool.fids.len() >= FIDS_LOW {
+            return true;
+        }
+        pool.is_asked = true;
+        let request = Request::Peer(PeerRequest::NewFids { count: FIDS_WANTED });
+        let is_known = self.call(now, TargetId::mdt(mdt), request, Call::NewFids { mdt }, out);
+        if !is_known && let Some(pool) = self.streams.pools.get_mut(&mdt) {
+            pool.is_asked = false;
+        }
+        is_known
+    }
+
+    pub(super) fn on_fids_given(
+        &mut self,
+        now: Now,
+        mdt: u16,
+        result: Result<Reply, Status>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(pool) = self.streams.pools.get_mut(&mdt) else { return };
+        pool.is_asked = false;
+        let waiting = std::mem::take(&mut pool.waiting);
+        let refusal = match result {
+            Ok(Reply::Peer(PeerReply::NewFids { first, count }))
+                if first.mdt_index() == Some(mdt) && count <= FIDS_WANTED =>
+            {
+                let oids = first.oid..first.oid.saturating_add(count).min(Fid::OIDS_PER_SEQ);
+                pool.fids.extend(oids.map(|oid| Fid { oid, ..first }));
+                None
+            }
+            Ok(_) => Some(Status::ProtocolError),
+            Err(status) => Some(status),
+        };
+        for op in waiting {
+            let Some(mut flow) = self.flows.remove(&op) else { continue };
+            let step = match refusal {
+                Some(part::GIVE_WAY) => self.back_off(now, op, &mut flow, out),
+                Some(status) => self.fail(now, op, &mut flow, status, out),
+                None => {
+                    flow.stage = Stage::Running;
+                    self.runnable.push_back(op);
+                    Step::Waits
+                }
+            };
+            if step == Step::Waits {
+                self.flows.insert(op, flow);
+            }
+        }
+    }
+
+    /// The operation is over: it needs no FID.
+    pub(super) fn stop_waiting_for_fids(&mut self, op: OpId) {
+        for pool in self.streams.pools.values_mut() {
+            pool.waiting.remove(&op);
+        }
+    }
+
+    /// Reads back what earlier incarnations have streamed, executed and given.
+    pub(super) fn load_streams(&mut self) -> Result<(), Status> {
+        let index = self.options.index;
+        let transno = self.core.last_transno();
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        let streamed = tx.scan(rows::STREAMED, &[], &end, usize::MAX)?;
+        let executed = tx.scan_prefix(rows::STATE, rows::EXECUTED_PREFIX, usize::MAX)?;
+        let given = tx.scan_prefix(rows::STATE, rows::GIVEN_PREFIX, usize::MAX)?;
+        for (key, value) in streamed {
+            let (mdt, id) = rows::split_streamed_key(&key).ok_or(Status::Corrupt)?;
+            let Streamed { previous, parts } = rows::decode(&value)?;
+            let outgoing = self.streams.outgoing.entry(mdt).or_insert_with(|| Outgoing::new(index));
+            outgoing.push(id, Outstanding { transno, previous, parts, witness: None });
+        }
+        for (key, value) in executed {
+            let mdt = key.get(rows::EXECUTED_PREFIX.len()..).and_then(|key| key.try_into().ok());
+            let mdt = mdt.map(u16::from_be_bytes).ok_or(Status::Corrupt)?;
+            self.streams.incoming.insert(mdt, Incoming::new(rows::decode(&value)?));
+        }
+        for (key, value) in given {
+            let seq = key.get(rows::GIVEN_PREFIX.len()..).and_then(|key| key.try_into().ok());
+            let seq = seq.map(u64::from_be_bytes).ok_or(Status::Corrupt)?;
+            self.fids.note_given(seq, rows::decode(&value)?);
+        }
+        Ok(())
+    }
+}
+
+fn item_of(id: OperationId, item: &Outstanding, durable: Transno) -> Item {
+    let witness = item.witness.clone().filter(|_| item.transno > durable);
+    Item { id, previous: item.previous, parts: item.parts.clone(), witness }
+}
