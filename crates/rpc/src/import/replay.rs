@@ -131,7 +131,7 @@ impl Import {
             };
             let unanswered: Vec<Ticket> = self.by_xid.values().copied().filter(is_callers).collect();
             for ticket in unanswered {
-                self.send(now, ticket, 0, out);
+                self.send_anew(now, ticket, 0, out);
             }
         }
     }

@@ -1,10 +1,12 @@
 //! What a frame says, without what may be another in each run or each version: sessions, epochs, clocks, leases, versions and features in a
-//! connect, transaction numbers (but whether there is one), what is committed, of objects too, traces, xids, and flags about the way.
+//! connect, transaction numbers (but whether there is one) and the versions that follow from them, what is committed, of objects too, traces, xids, and flags about the way.
 
-use base::{Endpoint, Epoch, Transno};
+use base::{Endpoint, Epoch, Transno, Version};
 use bytes::Bytes;
 use wire::session::features;
-use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, OstReply, Reply, Request, flags};
+use wire::{
+    Callback, ConnectReply, ConnectRequest, Frame, FrameKind, MdtReply, OstReply, Reply, Request, flags,
+};
 
 /// Flags that are part of what is asked for.
 const SAID: u32 = flags::REPLAY | flags::ASK | flags::UNCHECKED_DATA;
@@ -72,10 +74,22 @@ fn reply(frame: &Frame) -> String {
             }
             Reply::Ost(reply)
         }
+        Ok(Reply::Mdt(MdtReply::Entry(mut entry))) => {
+            // Of a directory on another MDT, later versions tell more; any answer of that MDT counts for more.
+            entry.attr = entry.attr.filter(|attr| attr.version != Version(0));
+            Reply::Mdt(MdtReply::Entry(entry))
+        }
         Ok(reply) => reply,
         Err(error) => return format!("reply that cannot be read: {error}"),
     };
-    format!("reply, {:?}, changed {has_changed}: {reply:?}", frame.status)
+    without_versions(&format!("reply, {:?}, changed {has_changed}: {reply:?}", frame.status))
+}
+
+/// They are numbers of transactions.
+fn without_versions(text: &str) -> String {
+    let mut parts = text.split("Version(");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + "Version(" + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 fn callback(frame: &Frame) -> String {

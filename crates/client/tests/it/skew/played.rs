@@ -5,9 +5,10 @@ use super::meaning::Meaning;
 use super::tap::Tap;
 use super::tape::{Tape, What};
 use crate::world::World;
-use base::{Endpoint, TargetKind, Time, Xid};
+use base::{Endpoint, Fid, TargetKind, Time, Xid};
+use bytes::Bytes;
 use std::collections::BTreeMap;
-use wire::{Frame, FrameKind, Reply, Request};
+use wire::{Frame, FrameKind, MdtReply, Reply, Request};
 
 pub const MDT_COUNT: u16 = 2;
 pub const OST_COUNT: u16 = 2;
@@ -20,7 +21,7 @@ pub fn play_clients(tape: &Tape) -> Vec<String> {
     let mut world = World::new(MDT_COUNT, OST_COUNT, 0);
     world.management = Some(Management::new(world.now));
     world.tap = Tap::Clients(Vec::new());
-    let (mut sessions, mut heard) = (Sessions::default(), Vec::new());
+    let (mut numbers, mut heard) = (Numbers::default(), Vec::new());
     for moment in &tape.moments {
         while world.now.time < moment.time {
             world.pass_a_little();
@@ -31,51 +32,92 @@ pub fn play_clients(tape: &Tape) -> Vec<String> {
                 world.restart_mdt(target.index);
             }
             What::Frame(frame) if matches!(frame.dst, Endpoint::Target(_)) => {
-                world.hand_in(sessions.of_today(frame));
+                world.hand_in(numbers.of_today(frame));
             }
             What::Frame(_) => {}
         }
         if let Tap::Clients(answers) = &mut world.tap {
             for answer in answers.drain(..) {
-                sessions.learn(tape, &answer);
+                numbers.learn(tape, &answer);
                 heard.push(answer);
             }
         }
     }
+    let heard: Vec<Frame> = heard.iter().map(|answer| numbers.of_then(answer)).collect();
     differences(tape.frames().filter(|frame| frame.kind != FrameKind::Request), heard.iter())
 }
 
-/// Numbers of sessions that the servers of today have given instead of those of then.
+/// Numbers of sessions, and FIDs, that the servers of today have given instead of those of then.
 #[derive(Default)]
-struct Sessions {
-    of_today: BTreeMap<(Endpoint, Endpoint, u64), u64>,
+struct Numbers {
+    sessions: BTreeMap<(Endpoint, Endpoint, u64), u64>,
+    fids: BTreeMap<Fid, Fid>,
 }
 
-impl Sessions {
+impl Numbers {
     fn learn(&mut self, tape: &Tape, answer: &Frame) {
-        let session_of = |frame: &Frame| match Reply::from_bytes(&frame.body) {
-            Ok(Reply::Connected(reply)) if frame.kind == FrameKind::Reply => Some(reply.session),
-            _ => None,
-        };
-        let Some(session) = session_of(answer) else { return };
+        let reply_of =
+            |frame: &Frame| Reply::from_bytes(&frame.body).ok().filter(|_| frame.kind == FrameKind::Reply);
         let is_same = |then: &&Frame| {
             then.kind == FrameKind::Reply
                 && (then.src, then.dst, then.xid) == (answer.src, answer.dst, answer.xid)
         };
-        if let Some(then) = tape.frames().find(is_same).and_then(session_of) {
-            self.of_today.insert((answer.dst, answer.src, then), session);
+        let then = tape.frames().find(is_same).and_then(reply_of);
+        match then.zip(reply_of(answer)) {
+            Some((Reply::Connected(then), Reply::Connected(now))) => {
+                self.sessions.insert((answer.dst, answer.src, then.session), now.session);
+            }
+            Some((then, now)) => self.fids.extend(fids_of(&then).into_iter().zip(fids_of(&now))),
+            None => {}
         }
     }
 
     fn of_today(&self, frame: &Frame) -> Frame {
-        let session = |then: u64| *self.of_today.get(&(frame.src, frame.dst, then)).unwrap_or(&then);
+        let session = |then: u64| *self.sessions.get(&(frame.src, frame.dst, then)).unwrap_or(&then);
         let mut frame = Frame { session: session(frame.session), ..frame.clone() };
         if let Ok(Request::Connect(mut connect)) = Request::from_bytes(&frame.body) {
             connect.session = session(connect.session);
             frame.body = Request::Connect(connect).to_bytes();
         }
+        frame.body = with_other_fids(&frame.body, &self.fids);
         frame
     }
+
+    fn of_then(&self, answer: &Frame) -> Frame {
+        let fids = self.fids.iter().map(|(then, now)| (*now, *then)).collect();
+        Frame { body: with_other_fids(&answer.body, &fids), ..answer.clone() }
+    }
+}
+
+/// What an answer says that was made or found.
+fn fids_of(reply: &Reply) -> Vec<Fid> {
+    match reply {
+        Reply::Mdt(MdtReply::Entry(entry) | MdtReply::WithData { entry, .. }) => vec![entry.fid],
+        Reply::Mdt(MdtReply::Striped { stripes, .. }) => stripes.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// The bytes with each FID replaced that is to be another.
+fn with_other_fids(bytes: &Bytes, fids: &BTreeMap<Fid, Fid>) -> Bytes {
+    let encoded = |fid: &Fid| borsh::to_vec(fid).expect("memory takes all");
+    let others: BTreeMap<Vec<u8>, Vec<u8>> =
+        fids.iter().filter(|(a, b)| a != b).map(|(a, b)| (encoded(a), encoded(b))).collect();
+    let length = encoded(&Fid::ROOT).len();
+    let (mut replaced, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        match bytes.get(at..at + length).and_then(|fid| others.get(fid)) {
+            Some(other) => {
+                replaced.extend_from_slice(other);
+                at += length;
+            }
+            None => {
+                replaced.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    replaced.into()
 }
 
 /// What each end says otherwise than then, whatever the order.
