@@ -11,6 +11,7 @@
 
 pub mod churn;
 pub mod command;
+mod frames;
 pub mod model;
 mod mount;
 mod quiet;

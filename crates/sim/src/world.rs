@@ -5,6 +5,7 @@ mod faults;
 mod judge;
 mod network;
 
+use crate::frames::MGC_MARK;
 use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
 use crate::mount::{Kernel, Port, Task};
 use crate::servers::{Effect, Engine, FSNAME, Server, new_mgc};
@@ -34,9 +35,6 @@ const SLOWNESS: u64 = 16;
 /// Between two beginnings, in times that a frame is on its way at most.
 const STORM_DELAYS_MAX: u64 = 4;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
-
-/// In the name of a client's machine as a caller of the management server.
-const MGC_MARK: u128 = 1 << 120;
 
 /// Something that happens later.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! One of many clients: its machine, its lease, and a process that makes and removes files in a directory of its own.
 
+use crate::frames::MGC_MARK;
 use crate::servers::{FSNAME, new_mgc};
 use base::{ClientId, ClusterConfig, Duration, Machine, Now, TargetId, Time};
 use client::mgc::{self, Mgc};
@@ -8,8 +9,6 @@ use std::collections::BTreeSet;
 use wire::{Frame, Life};
 
 const CLIENT_MARK: u128 = 0xc11e << 64;
-/// In the name under which its machine calls the management server.
-const MGC_MARK: u128 = 1 << 120;
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 const O_RDWR_EXCL: u32 = 0o202;
 /// One file in so many stays, and the first stays open.

@@ -1,6 +1,7 @@
 //! The driver: time goes on to whatever happens next, and machines, disks, kernels and processes do their part.
 
 use super::*;
+use crate::frames::short;
 
 impl World {
     pub(super) fn post(&mut self, after: Duration, event: Event) {
@@ -331,12 +332,4 @@ impl World {
 
 fn is_due(deadline: Option<Time>, now: Now) -> bool {
     deadline.is_some_and(|deadline| deadline <= now.time)
-}
-
-pub fn short(text: &str) -> String {
-    if text.len() <= 300 {
-        text.to_string()
-    } else {
-        format!("{}…", text.chars().take(300).collect::<String>())
-    }
 }

@@ -1,7 +1,7 @@
 //! The network: frames are lost, copied, delayed, and cut off.
 
-use super::driver::short;
 use super::*;
+use crate::frames::{describe, host};
 
 impl World {
     pub(super) fn post_frame(&mut self, frame: Frame) {
@@ -112,40 +112,4 @@ impl World {
         let mdt = *mdts.iter().find(is_its)?;
         Some((self.mounts[seat].id, mdt))
     }
-}
-
-/// Whose machine it is that calls the management server.
-fn host(end: Endpoint) -> Endpoint {
-    match end {
-        Endpoint::Client(caller) => match Server::of_caller(caller) {
-            Some(target) => Endpoint::Target(target),
-            None => Endpoint::Client(ClientId(caller.0 & !MGC_MARK)),
-        },
-        target => target,
-    }
-}
-
-fn describe(frame: &Frame) -> String {
-    let body = match frame.kind {
-        wire::FrameKind::Request => wire::Request::from_bytes(&frame.body).map(|body| format!("{body:?}")),
-        wire::FrameKind::Reply if frame.body.is_empty() => Ok(frame.status.to_string()),
-        wire::FrameKind::Reply => wire::Reply::from_bytes(&frame.body).map(|body| format!("{body:?}")),
-        wire::FrameKind::Callback => wire::Callback::from_bytes(&frame.body).map(|body| format!("{body:?}")),
-    };
-    let end = |end: Endpoint| match end {
-        Endpoint::Target(id) => id.to_string(),
-        Endpoint::Client(id) => format!("c{}", id.0 & 0xffff),
-    };
-    let body = body.unwrap_or_else(|error| error.to_string());
-    format!(
-        "{} -> {} xid {} slot {} t {} lc {} f{} {}",
-        end(frame.src),
-        end(frame.dst),
-        frame.xid,
-        frame.slot as i16,
-        frame.transno,
-        frame.last_committed,
-        frame.flags,
-        short(&body)
-    )
 }
