@@ -97,12 +97,36 @@ pub struct Sim {
     /// Show that each planted mistake is found (needs the build feature `planted-faults`)
     #[arg(long)]
     pub planted: bool,
+    #[command(flatten)]
+    pub table: CrashTable,
+}
+
+/// Which cases of a scenario are run: all, but where something is named.
+#[derive(Debug, Args)]
+pub struct CrashTable {
+    /// Only this operation
+    #[arg(long, requires = "scenario", value_name = "NAME")]
+    pub op: Option<String>,
+    /// Broken off only after so many frames have arrived and syncs have ended
+    #[arg(long, requires = "scenario", value_name = "K")]
+    pub at: Option<u64>,
+    /// Only with these gone: client, mdt0, mdt1, mdt2, with commas between them, or nobody
+    #[arg(long, requires = "scenario", value_name = "MACHINES")]
+    pub down: Option<sim::crash_table::Down>,
+    /// Only with disks of MDTs that sync after each write, or when nothing else can go on (never), or those of one MDT after each write (mdt0 …)
+    #[arg(long, requires = "scenario", value_name = "WHEN")]
+    pub sync: Option<sim::crash_table::Syncs>,
+    /// Only machines that die by power, by power with half of the log that was not synced (torn), or as a process
+    #[arg(long, requires = "scenario", value_name = "HOW")]
+    pub death: Option<sim::crash_table::Death>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
     /// An MDT under load becomes slower and slower, dies, and is started again while 30 % of its clients vanish
     SpotChurn,
+    /// Each operation over several MDTs, broken off at each place with each set of machines gone
+    CrashTable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

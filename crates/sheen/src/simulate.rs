@@ -1,10 +1,11 @@
 //! `sheen sim`: the simulation, from the command line.
 
-use crate::cli::{self, Scenario, Sim};
+use crate::cli::{self, CrashTable, Scenario, Sim};
 use anyhow::{Context, bail};
 use sim::Options;
 use sim::churn::{ChurnOptions, Policy};
 use sim::command::{self, Command};
+use sim::crash_table::{self, Down, Filter, Request, STORIES, Story, Syncs};
 
 /// Who acts at random takes each of a few clients through everything; more would only meet less often.
 const CLIENT_COUNT_MAX: u16 = 16;
@@ -17,17 +18,53 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
         bail!("there is no seed in {}; write A..B with A below B", arguments.seeds);
     }
     let thread_count = std::thread::available_parallelism().map_or(1, usize::from);
-    if let Some(Scenario::SpotChurn) = arguments.scenario {
-        let policy = match arguments.policy {
-            cli::Policy::Lease => Policy::Ours,
-            cli::Policy::Lustre => Policy::Lustre,
-        };
-        let options = ChurnOptions { client_count: usize::from(arguments.clients), policy, trace_count: 0 };
-        if !command::run_churn(from, to, &options, thread_count) {
-            bail!("the simulation found something wrong");
-        }
-        return Ok(());
+    match arguments.scenario {
+        Some(Scenario::SpotChurn) => run_spot_churn(arguments, (from, to), thread_count),
+        Some(Scenario::CrashTable) => run_crash_table(arguments, thread_count),
+        None => run_seeds(arguments, (from, to), thread_count),
     }
+}
+
+fn run_spot_churn(arguments: &Sim, (from, to): (u64, u64), thread_count: usize) -> anyhow::Result<()> {
+    let policy = match arguments.policy {
+        cli::Policy::Lease => Policy::Ours,
+        cli::Policy::Lustre => Policy::Lustre,
+    };
+    let options = ChurnOptions { client_count: usize::from(arguments.clients), policy, trace_count: 0 };
+    if !command::run_churn(from, to, &options, thread_count) {
+        bail!("the simulation found something wrong");
+    }
+    Ok(())
+}
+
+fn run_crash_table(arguments: &Sim, thread_count: usize) -> anyhow::Result<()> {
+    let (mdt_count, CrashTable { op, at, down, sync, death }) = (arguments.mdts, &arguments.table);
+    if !(2..=3).contains(&mdt_count) {
+        bail!("the crash table is of 2 or 3 MDTs, and not of {mdt_count}; write --mdts 2 or --mdts 3");
+    }
+    let is_within = |down: &Down| down.is_within(mdt_count);
+    let is_one_of_them = |syncs: &Syncs| Syncs::all(mdt_count).any(|known| known == *syncs);
+    if !down.as_ref().is_none_or(is_within) || !sync.as_ref().is_none_or(is_one_of_them) {
+        bail!("there is no such MDT among {mdt_count}; write --mdts 3, or name another");
+    }
+    let story = match op {
+        None => None,
+        Some(name) => {
+            let names = || STORIES.iter().map(|story| story.name).collect::<Vec<_>>().join(", ");
+            Some(
+                Story::named(name)
+                    .with_context(|| format!("there is no operation {name:?}; there are {}", names()))?,
+            )
+        }
+    };
+    let filter = Filter { syncs: *sync, death: *death, at: *at, down: *down };
+    if !crash_table::print(&Request { mdt_count, story, filter, thread_count }) {
+        bail!("a case of the crash table fails, or there is none");
+    }
+    Ok(())
+}
+
+fn run_seeds(arguments: &Sim, (from, to): (u64, u64), thread_count: usize) -> anyhow::Result<()> {
     if arguments.clients > CLIENT_COUNT_MAX {
         bail!("{} clients are for a scenario; write at most {CLIENT_COUNT_MAX}", arguments.clients);
     }
@@ -54,7 +91,8 @@ fn run_planted(options: &Options, thread_count: usize) -> anyhow::Result<()> {
     /// Each mistake must show within so many seeds. The rarest shows in one of some hundreds: somebody writes to a file that
     /// somebody else has removed, and its object is gone before the data come.
     const SEED_COUNT: u64 = 1000;
-    if sim::command::run_planted(SEED_COUNT, options, thread_count) {
+    let is_found = sim::command::run_planted(SEED_COUNT, options, thread_count);
+    if crash_table::print_planted(thread_count) && is_found {
         Ok(())
     } else {
         bail!("a planted mistake was not found")

@@ -10,7 +10,10 @@
 #![forbid(unsafe_code)]
 
 pub mod churn;
+mod clockwork;
 pub mod command;
+pub mod crash_table;
+mod damage;
 mod frames;
 pub mod model;
 mod mount;

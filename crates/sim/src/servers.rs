@@ -331,6 +331,16 @@ impl Server {
         }
     }
 
+    /// The disks finish a sync of everything.
+    pub fn sync_all(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.is_syncing = false;
+        if self.engine.is_some() {
+            self.objects.sync();
+            self.meta.sync();
+            self.durable(now, out);
+        }
+    }
+
     fn durable(&mut self, now: Now, out: &mut Vec<Effect>) {
         match self.id.kind {
             TargetKind::Mgt => self.mgs(now, mgs::Input::Durable, out),
@@ -361,9 +371,7 @@ impl Server {
 
     /// The machine loses power: of what was not synced, some is there.
     pub fn crash(&mut self, rng: &mut Rng) {
-        self.engine = None;
-        self.deadline = None;
-        self.is_syncing = false;
+        self.stop();
         let unsynced = self.meta.unsynced_count() as u64;
         let kept = rng.below(unsynced + 1) as usize;
         self.meta.crash(kept);
@@ -374,13 +382,39 @@ impl Server {
         });
     }
 
+    /// The machine loses power; of the rows that were not synced, so many batches are there, and of the data nothing.
+    pub fn lose_power(&mut self, kept_count: usize) {
+        self.stop();
+        self.meta.crash(kept_count);
+        self.objects.crash(|_| Kept::Nothing);
+    }
+
     /// The process dies, its disks keep everything that it wrote.
     pub fn kill(&mut self) {
-        self.engine = None;
-        self.deadline = None;
-        self.is_syncing = false;
+        self.stop();
         let all = self.meta.unsynced_count();
         self.meta.crash(all);
         self.objects.crash(|_| Kept::Whole);
+    }
+
+    fn stop(&mut self) {
+        self.engine = None;
+        self.deadline = None;
+        self.is_syncing = false;
+    }
+
+    /// It serves, has nothing under way, and everything is durable.
+    pub fn is_at_rest(&self) -> bool {
+        let is_quiet = match &self.engine {
+            Some(Engine::Mgs(_)) => true,
+            Some(Engine::Mdt(mds)) => !mds.core().is_recovering() && mds.is_quiet(),
+            Some(Engine::Ost(oss)) => !oss.core().is_recovering(),
+            None => false,
+        };
+        is_quiet && !self.has_unsynced()
+    }
+
+    pub fn has_unsynced(&self) -> bool {
+        self.meta.unsynced_count() > 0 || self.objects.unsynced_count() > 0
     }
 }

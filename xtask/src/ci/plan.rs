@@ -68,6 +68,11 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
 
 /// Many clients, a third of which vanish with an MDT.
 const CHURN: &[&str] = &["sim", "--scenario", "spot-churn", "--clients", "1000", "--seeds", "0..200"];
+/// Operations over two and three MDTs, broken off everywhere. The whole of both, which leaves out `--sync` and `--death`, takes about a
+/// quarter of an hour on two cores.
+const CRASH_TABLE: &[&str] = &["sim", "--scenario", "crash-table", "--mdts", "2", "--sync", "never"];
+const CRASH_TABLE_3: &[&str] =
+    &["sim", "--scenario", "crash-table", "--mdts", "3", "--sync", "never", "--death", "power"];
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;
 
@@ -176,6 +181,8 @@ fn steps() -> Vec<Step> {
         step("build", 1500, Kind::Build),
         Step { needs: &["build"], ..step("sim", 480, Kind::Sheen(&["sim", "--seeds", "0..2000"])) },
         Step { needs: &["build"], ..step("churn", 480, Kind::Sheen(CHURN)) },
+        Step { needs: &["build"], ..step("crash-table", 480, Kind::Sheen(CRASH_TABLE)) },
+        Step { needs: &["build"], ..step("crash-table-3", 480, Kind::Sheen(CRASH_TABLE_3)) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;

@@ -1,6 +1,7 @@
 //! The simulation itself: it is repeatable, it passes, and it contains what it says.
 
 use sim::churn::{self, ChurnOptions, Policy};
+use sim::crash_table::{Death, Filter, STORIES, Story, Syncs, plan, run_story};
 use sim::{Options, Weather, sweep};
 
 #[test]
@@ -37,6 +38,44 @@ fn who_lives_goes_on_though_many_vanish_with_the_mdt() {
     let options = ChurnOptions { policy: Policy::Lustre, ..options };
     let report = sweep::sweep(0, 3, &|seed| churn::run(seed, &options), 2, 1, &|_, _| {});
     assert_eq!(report.counts.get("hard timeout"), Some(&3), "{:?}", report.counts);
+}
+
+fn table_of(name: &str, filter: &Filter) -> sim::crash_table::Row {
+    let story = Story::named(name).expect("is a story");
+    run_story(story, 2, filter, 2, 1, &|case, violation| println!("{case}: {violation:?}"))
+}
+
+#[test]
+fn operations_over_two_mdts_that_are_broken_off_anywhere_are_there_wholly_or_not_at_all() {
+    for name in ["mkdir-on", "rename-directory-over", "unlink-last"] {
+        let filter = Filter { syncs: Some(Syncs::Never), death: Some(Death::Power), ..Filter::default() };
+        let row = table_of(name, &filter);
+        assert_eq!(row.failures, Vec::new(), "{name}");
+        let (events, _) = row.event_counts.expect("the control has run");
+        assert_eq!(row.case_count, 7 * (events + 1), "{name}: every set of three at every place");
+        assert!(row.kept_count > 0 && row.lost_count > 0, "{name}: {row:?}");
+    }
+}
+
+#[test]
+fn a_case_is_the_same_each_time() {
+    let filter = Filter { at: Some(20), ..Filter::default() };
+    let (first, second) = (table_of("rename-file", &filter), table_of("rename-file", &filter));
+    assert_eq!((first.digest, first.case_count), (second.digest, second.case_count));
+    let other = table_of("rename-file", &Filter { at: Some(21), ..filter });
+    assert_ne!(first.digest, other.digest);
+}
+
+#[test]
+fn every_operation_of_the_table_works_where_nothing_happens() {
+    for (story, mdt_count) in STORIES.iter().flat_map(|story| [(story, 2), (story, 3)]) {
+        let filter = Filter { at: Some(0), ..Filter::default() };
+        let plan = plan(story, mdt_count, &filter).expect("the control holds");
+        let sets = (1 << (mdt_count + 1)) - 1;
+        let syncs = 2 + usize::from(mdt_count);
+        assert_eq!(plan.cases.len(), sets * syncs * Death::ALL.len(), "{}", story.name);
+        assert!(plan.event_counts.is_some_and(|(_, fewest)| fewest > 10), "{}", story.name);
+    }
 }
 
 #[test]

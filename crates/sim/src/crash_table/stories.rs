@@ -1,0 +1,325 @@
+//! What is operated on what. In each story three operations depend on each other in their order, so that of the three only
+//! the first few can be there; a last call makes all of it durable.
+//!
+//! Directories `m0`, `m1` … are there before, each on the MDT of its number.
+
+use crate::model::{Op, Path};
+use base::names::stripe_of;
+
+/// Of what an exchange is asked for.
+const EXCHANGE: u32 = 2;
+/// Of a file that stays open to be synced.
+const SLOT: usize = 0;
+
+/// An operation in the middle of two others.
+#[derive(Debug)]
+pub struct Story {
+    pub name: &'static str,
+    build: fn(u16) -> Script,
+}
+
+/// Names are distinct.
+impl PartialEq for Story {
+    fn eq(&self, other: &Story) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Story {}
+
+/// The calls of a story.
+pub(crate) struct Script {
+    /// What is there before, and durable.
+    pub setup: Vec<Op>,
+    /// One before, the operation, one after, and the one that makes them durable.
+    pub steps: [Op; 4],
+}
+
+impl Story {
+    pub fn named(name: &str) -> Option<&'static Story> {
+        STORIES.iter().find(|story| story.name == name)
+    }
+
+    pub(crate) fn script(&self, mdt_count: u16) -> Script {
+        let mut script = (self.build)(mdt_count);
+        let homes = (0..mdt_count).map(|index| mkdir_on(&format!("m{index}"), index));
+        script.setup = homes.chain(script.setup).collect();
+        script
+    }
+}
+
+/// Every operation of the table. `far`: the last MDT, which with three MDTs is neither that of the old nor of the new parent.
+pub const STORIES: &[Story] = &[
+    Story {
+        name: "mkdir",
+        build: |_| Script {
+            setup: Vec::new(),
+            steps: [mkdir("m1/a"), mkdir("m1/a/b"), open("m1/a/b/f"), fsync()],
+        },
+    },
+    Story {
+        name: "mkdir-on",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir("m0/a"), mkdir_on("m0/a/b", far(mdt_count)), open("m0/a/b/f"), fsync()],
+        },
+    },
+    Story {
+        // What comes before is on another MDT, too, and is on its way still.
+        name: "mkdir-on-below",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir_on("m0/a", 1), mkdir_on("m0/a/b", 2 % mdt_count), open("m0/a/b/f"), fsync()],
+        },
+    },
+    Story {
+        name: "mkdir-striped",
+        build: |mdt_count| {
+            let inside = format!("m0/a/b/{}", in_stripe("f", mdt_count - 1, mdt_count));
+            Script {
+                setup: Vec::new(),
+                steps: [mkdir("m0/a"), mkdir_over("m0/a/b", mdt_count), open(&inside), fsync()],
+            }
+        },
+    },
+    Story {
+        name: "rmdir",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir_on("m0/a", far(mdt_count)), rmdir("m0/a"), open("m0/a"), fsync()],
+        },
+    },
+    Story {
+        name: "rmdir-striped",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir_over("m0/a", mdt_count), rmdir("m0/a"), open("m0/a"), fsync()],
+        },
+    },
+    Story {
+        name: "rename-file",
+        build: |_| Script {
+            setup: Vec::new(),
+            steps: [create("m0/f"), rename("m0/f", "m1/g"), link("m1/g", "m1/h"), Op::SyncAll],
+        },
+    },
+    Story {
+        // Both files are of the far MDT.
+        name: "rename-file-over",
+        build: |mdt_count| {
+            let far = format!("m{}", far(mdt_count));
+            Script {
+                setup: vec![
+                    create(&format!("{far}/old")),
+                    link(&format!("{far}/old"), "m1/g"),
+                    create(&format!("{far}/new")),
+                ],
+                steps: [
+                    link(&format!("{far}/new"), "m0/f"),
+                    rename("m0/f", "m1/g"),
+                    link("m1/g", "m0/f"),
+                    Op::SyncAll,
+                ],
+            }
+        },
+    },
+    Story {
+        name: "rename-directory",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir_on("m0/d", far(mdt_count)), rename("m0/d", "m1/e"), open("m1/e/f"), fsync()],
+        },
+    },
+    Story {
+        name: "rename-directory-over",
+        build: |mdt_count| Script {
+            setup: vec![mkdir_on("m1/e", far(mdt_count))],
+            steps: [mkdir("m0/d"), rename("m0/d", "m1/e"), open("m1/e/f"), fsync()],
+        },
+    },
+    Story {
+        name: "rename-striped",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir_over("m0/d", mdt_count), rename("m0/d", "m1/e"), open("m1/e/f"), fsync()],
+        },
+    },
+    Story {
+        // From one stripe of a directory to another one.
+        name: "rename-in-stripes",
+        build: |mdt_count| {
+            let (from, to) = (in_stripe("f", 0, mdt_count), in_stripe("g", mdt_count - 1, mdt_count));
+            let (from, to) = (format!("s/{from}"), format!("s/{to}"));
+            Script {
+                setup: vec![mkdir_over("s", mdt_count)],
+                steps: [create(&from), rename(&from, &to), link(&to, "m0/h"), Op::SyncAll],
+            }
+        },
+    },
+    Story {
+        name: "rename-exchange",
+        build: |mdt_count| Script {
+            setup: vec![mkdir_on("m1/e", far(mdt_count))],
+            steps: [
+                create("m0/f"),
+                Op::Rename { from: path("m0/f"), to: path("m1/e"), flags: EXCHANGE },
+                open("m0/f/g"),
+                fsync(),
+            ],
+        },
+    },
+    Story {
+        name: "link",
+        build: |mdt_count| {
+            let name = format!("m{}/f", far(mdt_count));
+            Script {
+                setup: Vec::new(),
+                steps: [create(&name), link(&name, "m0/g"), rename("m0/g", "m1/h"), Op::SyncAll],
+            }
+        },
+    },
+    Story {
+        name: "unlink",
+        build: |mdt_count| {
+            let name = format!("m{}/f", far(mdt_count));
+            Script {
+                setup: vec![create(&name)],
+                steps: [link(&name, "m0/g"), unlink("m0/g"), mkdir_on("m0/g", 1), Op::SyncAll],
+            }
+        },
+    },
+    Story {
+        // The last name of a file of another MDT: its objects go with it.
+        name: "unlink-last",
+        build: |mdt_count| {
+            let name = format!("m{}/f", far(mdt_count));
+            Script {
+                setup: vec![create(&name)],
+                steps: [rename(&name, "m0/g"), unlink("m0/g"), open("m0/g"), fsync()],
+            }
+        },
+    },
+    Story {
+        name: "setattr-striped",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir_over("m0/s", mdt_count), chmod("m0/s", 0o711), rename("m0/s", "m1/s"), Op::SyncAll],
+        },
+    },
+    Story {
+        // What new directories in it are like.
+        name: "setdirstripe-striped",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [
+                mkdir_over("m0/s", mdt_count),
+                Op::Setdirstripe { path: path("m0/s"), stripe_count: mdt_count },
+                rename("m0/s", "m1/s"),
+                Op::SyncAll,
+            ],
+        },
+    },
+];
+
+fn far(mdt_count: u16) -> u16 {
+    mdt_count - 1
+}
+
+/// A name that begins with this and belongs to one stripe of so many.
+fn in_stripe(prefix: &str, stripe: u16, stripe_count: u16) -> String {
+    let stripes: Vec<u16> = (0..stripe_count).collect();
+    let is_there = |name: &String| stripe_of(&stripes, name.as_bytes()) == Some(stripe);
+    let name = (0..).map(|number: u32| format!("{prefix}{number}")).find(is_there);
+    name.unwrap_or_else(|| unreachable!("each stripe has names"))
+}
+
+pub(crate) fn path(text: &str) -> Path {
+    text.split('/').map(str::to_string).collect()
+}
+
+fn mkdir(at: &str) -> Op {
+    Op::Mkdir { path: path(at), mdt_index: None, stripe_count: 1 }
+}
+
+pub(crate) fn mkdir_on(at: &str, index: u16) -> Op {
+    Op::Mkdir { path: path(at), mdt_index: Some(index), stripe_count: 1 }
+}
+
+fn mkdir_over(at: &str, stripe_count: u16) -> Op {
+    Op::Mkdir { path: path(at), mdt_index: None, stripe_count }
+}
+
+pub(crate) fn create(at: &str) -> Op {
+    Op::Create { path: path(at), is_exclusive: true, slot: None }
+}
+
+fn open(at: &str) -> Op {
+    Op::Create { path: path(at), is_exclusive: true, slot: Some(SLOT) }
+}
+
+fn fsync() -> Op {
+    Op::Fsync { slot: SLOT }
+}
+
+pub(crate) fn rename(from: &str, to: &str) -> Op {
+    Op::Rename { from: path(from), to: path(to), flags: 0 }
+}
+
+fn link(from: &str, to: &str) -> Op {
+    Op::Link { from: path(from), to: path(to) }
+}
+
+fn unlink(at: &str) -> Op {
+    Op::Unlink { path: path(at) }
+}
+
+fn rmdir(at: &str) -> Op {
+    Op::Rmdir { path: path(at) }
+}
+
+fn chmod(at: &str, permissions: u32) -> Op {
+    Op::Chmod { path: path(at), permissions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash_table::tree;
+    use crate::model::Model;
+
+    #[test]
+    fn every_operation_of_a_story_changes_something_and_needs_the_one_before() {
+        for (story, mdt_count) in STORIES.iter().flat_map(|story| [(story, 2), (story, 3)]) {
+            let script = story.script(mdt_count);
+            let states = tree::states(&script);
+            assert_eq!(states.len(), 5, "{}", story.name);
+            // What a directory hands on to new ones shows in no tree of names.
+            let shows = |step: &Op| !matches!(step, Op::Setdirstripe { .. });
+            for (index, step) in script.steps.iter().enumerate().take(3).filter(|(_, step)| shows(step)) {
+                assert_ne!(states[index], states[index + 1], "{}: {step:?}", story.name);
+            }
+            // The order of what is said of one directory does not show in whether it can be said.
+            let is_possible_alone = |index: usize| match story.name {
+                "setattr-striped" | "setdirstripe-striped" | "rename-directory-over" => index == 2,
+                _ => false,
+            };
+            for index in (1..3).filter(|index| !is_possible_alone(*index)) {
+                let mut model = Model::new();
+                for op in script.setup.iter().chain(script.steps.iter().take(index - 1)) {
+                    model.apply(0, op).expect("is possible");
+                }
+                let step = &script.steps[index];
+                assert!(model.apply(0, step).is_err(), "{}: {step:?} needs nothing", story.name);
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_distinct() {
+        for story in STORIES {
+            let same = STORIES.iter().filter(|other| *other == story);
+            assert_eq!(same.count(), 1, "{}", story.name);
+        }
+        assert_eq!(Story::named("nothing"), None);
+    }
+}
