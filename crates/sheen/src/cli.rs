@@ -99,12 +99,18 @@ pub struct Sim {
     pub planted: bool,
     #[command(flatten)]
     pub table: CrashTable,
+    /// Orders of frames that are run of each contest of renames; half of them at random where there are more
+    #[arg(long, requires = "scenario", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
+    pub orders: u64,
+    /// Only this order: the place of each frame among those that could arrive next
+    #[arg(long, requires = "op", value_name = "N,N…", value_delimiter = ',')]
+    pub schedule: Option<Vec<usize>>,
 }
 
 /// Which cases of a scenario are run: all, but where something is named.
 #[derive(Debug, Args)]
 pub struct CrashTable {
-    /// Only this operation
+    /// Only this operation, or these renames
     #[arg(long, requires = "scenario", value_name = "NAME")]
     pub op: Option<String>,
     /// Broken off only after so many frames have arrived and syncs have ended
@@ -127,6 +133,8 @@ pub enum Scenario {
     SpotChurn,
     /// Each operation over several MDTs, broken off at each place with each set of machines gone
     CrashTable,
+    /// Renames that get in each other's way over three MDTs, in all orders in which their frames can arrive
+    RenameDeadlock,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -6,6 +6,7 @@ use sim::Options;
 use sim::churn::{ChurnOptions, Policy};
 use sim::command::{self, Command};
 use sim::crash_table::{self, Down, Filter, Request, STORIES, Story, Syncs};
+use sim::rename_deadlock::{self, CONTESTS, Contest};
 
 /// Who acts at random takes each of a few clients through everything; more would only meet less often.
 const CLIENT_COUNT_MAX: u16 = 16;
@@ -21,6 +22,7 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
     match arguments.scenario {
         Some(Scenario::SpotChurn) => run_spot_churn(arguments, (from, to), thread_count),
         Some(Scenario::CrashTable) => run_crash_table(arguments, thread_count),
+        Some(Scenario::RenameDeadlock) => run_rename_deadlock(arguments, from, thread_count),
         None => run_seeds(arguments, (from, to), thread_count),
     }
 }
@@ -60,6 +62,28 @@ fn run_crash_table(arguments: &Sim, thread_count: usize) -> anyhow::Result<()> {
     let filter = Filter { syncs: *sync, death: *death, at: *at, down: *down };
     if !crash_table::print(&Request { mdt_count, story, filter, thread_count }) {
         bail!("a case of the crash table fails, or there is none");
+    }
+    Ok(())
+}
+
+fn run_rename_deadlock(arguments: &Sim, seed: u64, thread_count: usize) -> anyhow::Result<()> {
+    let contest = match &arguments.table.op {
+        None => None,
+        Some(name) => {
+            let names = || CONTESTS.iter().map(|contest| contest.name).collect::<Vec<_>>().join(", ");
+            let contest = Contest::named(name);
+            Some(contest.with_context(|| format!("there is no contest {name:?}; there are {}", names()))?)
+        }
+    };
+    let request = rename_deadlock::Request {
+        contest,
+        schedule_count_max: arguments.orders,
+        seed,
+        places: arguments.schedule.clone(),
+        thread_count,
+    };
+    if !rename_deadlock::print(&request) {
+        bail!("an order of frames leads to something wrong");
     }
     Ok(())
 }

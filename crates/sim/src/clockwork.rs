@@ -1,6 +1,6 @@
 //! A cluster in which nothing is left to chance: frames take the same time, those between two ends arrive in their order, none is
 //! lost while both ends live, and disks sync when they are told to. What was run can be run again and broken off at any
-//! place.
+//! place, or gone on with in another order.
 
 mod seat;
 
@@ -51,6 +51,19 @@ fn is_of_mgs(frame: &Frame) -> bool {
     [frame.src, frame.dst].contains(&Endpoint::Target(TargetId::MGT))
 }
 
+/// Names an event that has not happened yet.
+pub(crate) type EventKey = (Time, u64);
+
+/// Sender and receiver of frames.
+pub(crate) type Channel = (Endpoint, Endpoint);
+
+/// A frame that could arrive next: it is the first in its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub key: EventKey,
+    pub channel: Channel,
+}
+
 /// A client's transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Executed {
@@ -73,7 +86,7 @@ pub(crate) struct Clockwork {
     pub servers: BTreeMap<TargetId, Server>,
     pub seats: Vec<Seat>,
     config: ClusterConfig,
-    wire: BTreeMap<(Time, u64), Event>,
+    wire: BTreeMap<EventKey, Event>,
     posted: u64,
     /// Targets whose disks sync at once.
     pub prompt: BTreeSet<TargetId>,
@@ -204,6 +217,40 @@ impl Clockwork {
             }
         }
         false
+    }
+
+    /// Frames of which each could be the next to arrive, in the order in which they were sent.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        let mut arrivals: Vec<Arrival> = Vec::new();
+        for (key, event) in &self.wire {
+            if let Event::Deliver(frame) = event
+                && event.is_counted()
+            {
+                let channel = (host(frame.src), host(frame.dst));
+                if !arrivals.iter().any(|before| before.channel == channel) {
+                    arrivals.push(Arrival { key: *key, channel });
+                }
+            }
+        }
+        arrivals
+    }
+
+    /// The first event that is there already and is no choice: what the management server says, and syncs of prompt disks.
+    pub fn settle_next(&mut self) -> bool {
+        let is_settled = |event: &Event| match event {
+            Event::Deliver(frame) => is_of_mgs(frame),
+            Event::Sync(id) => self.prompt.contains(id),
+            Event::Start(_) | Event::Notify(..) => true,
+        };
+        let is_near = |key: &EventKey| key.0 <= self.now.time.after(DELAY);
+        let next = self.wire.iter().find(|(key, event)| is_near(key) && is_settled(event));
+        next.map(|(key, _)| *key).is_some_and(|key| self.take(key))
+    }
+
+    /// Has this event happen now, whatever else comes before it, and without any time passing.
+    pub fn take(&mut self, key: EventKey) -> bool {
+        let event = self.wire.remove(&key);
+        event.map(|event| self.on_event(event)).is_some()
     }
 
     fn on_event(&mut self, event: Event) {

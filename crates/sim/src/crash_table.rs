@@ -12,7 +12,7 @@ mod down;
 mod print;
 mod stories;
 mod table;
-mod tree;
+pub(crate) mod tree;
 
 use crate::model::Op;
 pub use case::run;

@@ -18,6 +18,7 @@ mod frames;
 pub mod model;
 mod mount;
 mod quiet;
+pub mod rename_deadlock;
 mod servers;
 pub mod sweep;
 mod workload;

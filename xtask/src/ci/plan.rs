@@ -73,6 +73,8 @@ const CHURN: &[&str] = &["sim", "--scenario", "spot-churn", "--clients", "1000",
 const CRASH_TABLE: &[&str] = &["sim", "--scenario", "crash-table", "--mdts", "2", "--sync", "never"];
 const CRASH_TABLE_3: &[&str] =
     &["sim", "--scenario", "crash-table", "--mdts", "3", "--sync", "never", "--death", "power"];
+/// Renames against each other.
+const RENAME_DEADLOCK: &[&str] = &["sim", "--scenario", "rename-deadlock", "--orders", "1000"];
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;
 
@@ -183,6 +185,7 @@ fn steps() -> Vec<Step> {
         Step { needs: &["build"], ..step("churn", 480, Kind::Sheen(CHURN)) },
         Step { needs: &["build"], ..step("crash-table", 480, Kind::Sheen(CRASH_TABLE)) },
         Step { needs: &["build"], ..step("crash-table-3", 480, Kind::Sheen(CRASH_TABLE_3)) },
+        Step { needs: &["build"], ..step("rename-deadlock", 480, Kind::Sheen(RENAME_DEADLOCK)) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;

@@ -2,6 +2,7 @@
 
 use sim::churn::{self, ChurnOptions, Policy};
 use sim::crash_table::{Death, Filter, STORIES, Story, Syncs, plan, run_story};
+use sim::rename_deadlock::{CONTESTS, Contest, explore, repeat};
 use sim::{Options, Weather, sweep};
 
 #[test]
@@ -76,6 +77,31 @@ fn every_operation_of_the_table_works_where_nothing_happens() {
         assert_eq!(plan.cases.len(), sets * syncs * Death::ALL.len(), "{}", story.name);
         assert!(plan.event_counts.is_some_and(|(_, fewest)| fewest > 10), "{}", story.name);
     }
+}
+
+#[test]
+fn renames_that_get_in_each_others_way_end_in_every_order_of_their_frames() {
+    for contest in CONTESTS {
+        let seen = explore(contest, 30, 1);
+        assert_eq!(seen.failure, None, "{}", contest.name);
+        assert!(
+            seen.schedule_count > 15 && seen.random_count > 0 && !seen.is_complete,
+            "{}: {seen:?}",
+            contest.name
+        );
+    }
+}
+
+#[test]
+fn an_order_of_frames_is_the_same_each_time() {
+    let contest = Contest::named("swap").expect("is a contest");
+    let digest = |places: &[usize]| {
+        let outcome = repeat(contest, places, 0);
+        assert_eq!(outcome.violation, None);
+        outcome.digest
+    };
+    assert_eq!(digest(&[1, 0, 1]), digest(&[1, 0, 1]));
+    assert_ne!(digest(&[1, 0, 1]), digest(&[0]));
 }
 
 #[test]
