@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
+use crate::renames;
 use crate::sys::{self, LockKind, LockMode};
 
 /// How long an answer that must come at once may take.
@@ -181,6 +182,9 @@ fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Va
         files.insert(key, sys::open(Path::new(text("path")), number("flags") as i32, 0o644)?);
         return Ok(Value::Null);
     }
+    if text("op") == "renames" {
+        return move_about(request);
+    }
     let file = files.get(&key).ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
     match text("op") {
         "close" => drop(files.remove(&key)),
@@ -200,4 +204,18 @@ fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Va
         _ => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
     }
     Ok(Value::Null)
+}
+
+fn move_about(request: &Value) -> io::Result<Value> {
+    let number = |name: &str| request.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let root = request.get("root").and_then(Value::as_str).unwrap_or_default();
+    let homes = request.get("homes").cloned().unwrap_or_default();
+    let homes: Vec<String> = serde_json::from_value(homes)?;
+    let lasts = Duration::from_secs(number("seconds"));
+    let moves = renames::work(Path::new(root), &homes, number("mover"), number("seed"), lasts);
+    let moves = moves.map_err(|failed| {
+        eprintln!("{failed}");
+        failed.source
+    })?;
+    Ok(json!({"moved": moves.moved, "refused": moves.refused}))
 }

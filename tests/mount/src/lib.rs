@@ -10,6 +10,7 @@ pub mod forest;
 pub mod load;
 pub mod options;
 pub mod random;
+pub mod renames;
 pub mod runner;
 pub mod suites;
 pub mod sweep;

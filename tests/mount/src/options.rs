@@ -56,6 +56,9 @@ pub struct Options {
     /// Operations or rounds per case instead of the usual number.
     #[arg(long)]
     pub count: Option<u64>,
+    /// Seconds for which the processes of a case go on, where that is not a number of operations.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: Option<u64>,
     /// The seed of random cases.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

@@ -7,6 +7,7 @@ use crate::case::Suite;
 pub mod badinput;
 pub mod bigdir;
 pub mod coherence;
+pub mod dne;
 pub mod enospc;
 pub mod fsck;
 pub mod fsx;
@@ -36,6 +37,7 @@ pub const ALL: &[&Suite] = &[
     &two_mounts::SUITE,
     &coherence::SUITE,
     &kill9::SUITE,
+    &dne::SUITE,
     &powercut::SUITE,
     &enospc::SUITE,
     &realinput::SUITE,

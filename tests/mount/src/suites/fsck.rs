@@ -31,7 +31,7 @@ const WORKER_COUNT: usize = 2;
 const BLOCK_BYTES: u64 = 4096;
 
 /// Runs a check, which must end with this status; -> what it said.
-fn fsck(cluster: &Cluster, options: &[&str], status: i32) -> Result<Said> {
+pub fn fsck(cluster: &Cluster, options: &[&str], status: i32) -> Result<Said> {
     let data = cluster.data.to_string_lossy();
     let arguments = [&["fsck", &data][..], options].concat();
     let said = cluster.try_sheen(&arguments, COMMAND_LIMIT)?;

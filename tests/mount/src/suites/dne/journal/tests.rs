@@ -1,0 +1,45 @@
+use super::*;
+
+fn journal(names: &[(&str, Node)]) -> Journal {
+    let mut journal = Journal::new(PathBuf::new(), 0);
+    journal.names = names.iter().map(|(name, node)| ((*name).to_owned(), *node)).collect();
+    journal
+}
+
+fn keys(names: Option<Names>) -> Option<Vec<String>> {
+    names.map(|names| names.into_keys().collect())
+}
+
+#[test]
+fn what_is_refused_is_not_called() {
+    let journal =
+        journal(&[("m0/d0.0", Node::Directory), ("m0/d0.0/f1", Node::File(1)), ("m1/d1.0", Node::Directory)]);
+    let name = |text: &str| text.to_owned();
+    assert!(journal.after(&Step::Rmdir(name("m0/d0.0"))).is_none(), "it is not empty");
+    assert!(journal.after(&Step::Mkdir(name("m0/d0.0"))).is_none());
+    assert!(journal.after(&Step::Rename(name("m1/d1.0"), name("m0/d0.0"))).is_none(), "it is not empty");
+    assert!(journal.after(&Step::Link(name("m0/f9.0"), name("m0/f1.0"))).is_none());
+    let moved = journal.after(&Step::Rename(name("m0/d0.0"), name("m1/d1.0")));
+    assert_eq!(keys(moved), Some(vec![name("m1/d1.0"), name("m1/d1.0/f1")]));
+}
+
+#[test]
+fn half_of_a_rename_is_neither_before_it_nor_after_it() {
+    let before = journal(&[("m0/f0.0", Node::File(3)), ("m1/f1.0", Node::File(4))]);
+    let after = before.after(&Step::Rename("m0/f0.0".to_owned(), "m1/f1.0".to_owned())).expect("is possible");
+    let found = |names: &[(&str, u64, u64)]| {
+        let entry =
+            |(name, ino, link_count): &(&str, u64, u64)| ((*name).to_owned(), (*ino, false, *link_count));
+        names.iter().map(entry).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(difference(&found(&[("m0/f0.0", 70, 1), ("m1/f1.0", 80, 1)]), &before.names), None);
+    assert_eq!(difference(&found(&[("m1/f1.0", 70, 1)]), &after), None);
+    for half in [&[("m0/f0.0", 70, 1), ("m1/f1.0", 70, 1)][..], &[("m0/f0.0", 70, 1)], &[("m1/f1.0", 70, 2)]]
+    {
+        let half = found(half);
+        assert!(
+            difference(&half, &before.names).is_some() && difference(&half, &after).is_some(),
+            "{half:?}"
+        );
+    }
+}
