@@ -73,6 +73,7 @@ impl Suite {
             Some(Duration::from_millis(rounds.demanded(options)?.saturating_mul(rounds.round_millis_max)))
         });
         let limit = Duration::from_secs(case.seconds).max(demanded.unwrap_or_default());
+        let limit = limit + Duration::from_secs(options.seconds.unwrap_or_default());
         limit * u32::try_from(options.patience.max(1)).unwrap_or(u32::MAX)
     }
 }

@@ -313,6 +313,9 @@ fn case_command(
     if let Some(count) = options.count {
         command.args(["--count", &count.to_string()]);
     }
+    if let Some(seconds) = options.seconds {
+        command.args(["--seconds", &seconds.to_string()]);
+    }
     if options.thorough {
         command.arg("--thorough");
     }
