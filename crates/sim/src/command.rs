@@ -93,7 +93,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         // The name is back after a power failure, its objects are not.
         Fault::DestroyBeforeDurable => &["model", "tree", "fsync"],
         Fault::TombstoneIgnored => &["objects"],
-        Fault::PrepareForgotten => &["model", "objects", "tree", "assertion", "progress"],
+        // What was to be removed stays, and nothing leads to it.
+        Fault::PrepareForgotten => &["model", "objects", "tree", "rows", "assertion", "progress"],
         // What it left out, a create say, is missed by the next replay.
         Fault::ReplaySkipped => &["model", "tree", "replay"],
         // A file whose creation was not replayed for that is gone, and its objects are there.
@@ -101,7 +102,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         // What is executed twice may also make again what was removed, of which nobody knows then.
         Fault::DuplicateExecuted => &["model", "tree", "objects"],
         // A directory that nothing leads to, or what was made in it.
-        Fault::PartBeforeDurable => &["model", "tree", "objects", "assertion"],
+        Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

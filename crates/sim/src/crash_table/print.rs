@@ -74,7 +74,9 @@ fn tell(case: &Case, violation: &Violation) {
 pub fn print_planted(thread_count: usize) -> bool {
     use base::fault::{Fault, plant};
     let mut is_well = true;
-    for fault in [Fault::PrepareForgotten, Fault::ReplaySkipped, Fault::CommitReportedEarly] {
+    let faults =
+        [Fault::PrepareForgotten, Fault::PartBeforeDurable, Fault::ReplaySkipped, Fault::CommitReportedEarly];
+    for fault in faults {
         plant(Some(fault));
         let rows =
             STORIES.iter().map(|story| run_story(story, 2, &Filter::default(), thread_count, 1, &|_, _| {}));
