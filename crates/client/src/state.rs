@@ -342,11 +342,10 @@ impl State {
 
     /// Time of a write as the servers' clocks have it; rises strictly, so that stamps tell the later write.
     pub(crate) fn stamp(&mut self) -> base::WallTime {
-        let offset = self
-            .connections
-            .get(&TargetId::mdt(0))
-            .map_or(0, |connection| connection.import.wall_offset_ns());
-        self.last_stamp = (self.now.wall.0.saturating_add(offset)).max(self.last_stamp.saturating_add(1));
+        let connection = self.connections.get(&TargetId::mdt(0));
+        let theirs = connection.and_then(|connection| connection.import.target_wall(self.now.time));
+        let now = theirs.unwrap_or(self.now.wall);
+        self.last_stamp = now.0.max(self.last_stamp.saturating_add(1));
         base::WallTime(self.last_stamp)
     }
 

@@ -7,7 +7,9 @@ use crate::op;
 use crate::rows;
 use crate::stats::OssStats;
 use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL};
-use base::{ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno};
+use base::{
+    ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, WallTime,
+};
 use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
 use std::collections::BTreeMap;
@@ -396,18 +398,26 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.core.on_tick(now, &mut effects.core);
     }
 
+    /// The calendar as it was at the start and has gone on since: what is done to it meanwhile ends nothing early.
+    pub(crate) fn steady_wall(&self, now: Now) -> WallTime {
+        let started = self.options.now;
+        let passed_ns = i64::try_from(now.time.since(started.time).as_nanos()).unwrap_or(i64::MAX);
+        WallTime(started.wall.0.saturating_add(passed_ns))
+    }
+
     /// Looks at some tombstones, from where it stopped the last time. Damaged ones stay.
     fn forget_old_tombstones(&mut self, now: Now) {
         let mut batch = Batch::new();
         let mut seen_count = 0;
         let from = std::mem::take(&mut self.tombstone_cursor);
         let mut cursor = Vec::new();
+        let wall = self.steady_wall(now);
         let life_ns = i64::try_from(TOMBSTONE_LIFE.as_nanos()).unwrap_or(i64::MAX);
         let mut visit = |key: &[u8], value: &[u8]| {
             seen_count += 1;
             cursor = key.iter().copied().chain([0]).collect();
             let row = rows::decode::<rows::TombstoneRow>(value);
-            if row.is_ok_and(|row| row.destroyed_at.0.saturating_add(life_ns) < now.wall.0) {
+            if row.is_ok_and(|row| row.destroyed_at.0.saturating_add(life_ns) < wall.0) {
                 batch.delete(rows::TOMBSTONES, key);
             }
             true

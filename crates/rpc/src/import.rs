@@ -6,7 +6,8 @@ mod replay;
 use crate::estimate::{Estimate, TimeoutBounds, TimeoutReport};
 use base::limits;
 use base::{
-    ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, TargetKind, Time, Transno, Xid,
+    ClientId, Duration, Endpoint, Epoch, Now, Status, StatusClass, TargetId, TargetKind, Time, Transno,
+    WallTime, Xid,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -247,7 +248,8 @@ pub struct Import {
     is_ping_out: bool,
     ping_interval: Duration,
     estimate: Estimate,
-    wall_offset_ns: i64,
+    /// Calendar time of the target less the monotonic time here: what is done to the calendar here does not show.
+    wall_offset_ns: Option<i64>,
 }
 
 impl Import {
@@ -283,7 +285,7 @@ impl Import {
             is_ping_out: false,
             ping_interval: limits::PING_INTERVAL,
             estimate: Estimate::default(),
-            wall_offset_ns: 0,
+            wall_offset_ns: None,
         }
     }
 
@@ -536,9 +538,10 @@ impl Import {
         self.pending.values().filter(|pending| pending.purpose == Purpose::Caller).count()
     }
 
-    /// Time of the target minus time here, nanoseconds, as learnt at connect.
-    pub fn wall_offset_ns(&self) -> i64 {
-        self.wall_offset_ns
+    /// Calendar time of the target, as learnt when the session was made or made again; `None` before that.
+    pub fn target_wall(&self, now: Time) -> Option<WallTime> {
+        let now_ns = i64::try_from(now.0).unwrap_or(i64::MAX);
+        Some(WallTime(self.wall_offset_ns?.saturating_add(now_ns)))
     }
 
     /// Asserts the invariants.

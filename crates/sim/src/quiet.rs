@@ -273,6 +273,10 @@ impl World {
         }
         wrong
             .extend(inodes.keys().filter(|fid| !named.contains(fid)).map(|fid| format!("{fid} has no name")));
+        let latest = self.latest_wall();
+        let is_of_nobody = |inode: &&Inode| inode.attr.mtime.max(inode.attr.ctime) > latest;
+        let of_nobody = inodes.values().filter(is_of_nobody);
+        wrong.extend(of_nobody.map(|inode| format!("{} has a time of no MDT's clock", inode.attr.fid)));
         if !wrong.is_empty() {
             self.violate("rows", wrong.join(", "));
         }

@@ -180,6 +180,7 @@ pub const EXPECTED: &[&str] = &[
     "evicted by an operator",
     "lease ended",
     "holder without a lease",
+    "clock set",
     "notification",
     "rest",
     "storm",

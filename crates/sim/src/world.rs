@@ -1,5 +1,6 @@
 //! The world: what a run consists of, and its rounds. What happens in it is said in a file each.
 
+mod clocks;
 mod driver;
 mod faults;
 mod judge;
@@ -18,6 +19,7 @@ use base::{
 };
 use client::mgc::{self, Mgc};
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
+use clocks::Clocks;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -97,6 +99,7 @@ struct Done {
 pub struct World {
     pub rng: Rng,
     pub now: Now,
+    clocks: Clocks,
     pub options: Options,
     shared: Shared,
     wire: BTreeMap<(Time, u64), Event>,
@@ -166,6 +169,7 @@ impl World {
         let mut world = World {
             rng,
             now: Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) },
+            clocks: Clocks::new(seed),
             options: options.clone(),
             shared,
             wire: BTreeMap::new(),
@@ -301,6 +305,7 @@ impl World {
         self.round.clear();
         self.was_full = self.full.clone();
         self.plan_faults();
+        self.plan_clocks();
         self.was_full.extend(&self.full);
         let mut busy_slots = Vec::new();
         let mut planned = std::mem::take(&mut self.planned);

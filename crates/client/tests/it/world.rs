@@ -69,6 +69,8 @@ pub struct Mount {
     /// Its writes name a lock that their OST does not know.
     pub has_wrong_locks: bool,
     pub groups: Vec<u32>,
+    /// By how much its clock is ahead.
+    pub ahead_ns: i64,
     pub has_drained: bool,
     pub sent_count: u64,
 }
@@ -209,6 +211,7 @@ impl World {
             write_xids: BTreeSet::new(),
             has_wrong_locks: false,
             groups: vec![],
+            ahead_ns: 0,
             has_drained: false,
             sent_count: 0,
         });
@@ -315,6 +318,12 @@ impl World {
         self.mdts[mdt].machine.as_ref().is_some_and(|mds| mds.core().is_recovering())
     }
 
+    /// The clocks of all servers are set, those of clients are not.
+    pub fn set_server_clocks(&mut self, by_ns: i64) {
+        self.now.wall.0 += by_ns;
+        self.mounts.iter_mut().for_each(|mount| mount.ahead_ns -= by_ns);
+    }
+
     /// An OST throws a mount out.
     pub fn evict_from_ost(&mut self, mount: usize, ost: u16) {
         self.ost_input(usize::from(ost), oss::Input::Evict(self.mounts[mount].id));
@@ -350,7 +359,8 @@ impl World {
     }
 
     pub fn input(&mut self, mount: usize, input: Input) {
-        let now = self.now;
+        let mut now = self.now;
+        now.wall.0 += self.mounts[mount].ahead_ns;
         let mut out = vec![];
         self.mounts[mount].machine.handle(now, input, &mut out);
         if self.is_checking {

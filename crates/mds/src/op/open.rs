@@ -5,7 +5,7 @@ use crate::access::{self, EXECUTE, READ, WRITE};
 use crate::data::Object;
 use crate::rows::{self, Inode};
 use base::fault::{Fault, planted};
-use base::{Extent, Fid, FileType, Layout, OpenHandle, Status, Transno, WallTime};
+use base::{Duration, Extent, Fid, FileType, Layout, OpenHandle, Status, Transno, WallTime};
 use wire::MdtReply;
 use wire::lock::LockWant;
 use wire::mdt::{ClosingData, Credentials, Entry, OpenArgs};
@@ -141,7 +141,7 @@ pub fn close(cx: &mut Cx, fid: Fid, closing: Closing) -> Result<MdtReply, Stop> 
             inode.attr.size_bytes = inode.attr.size_bytes.max(written.end_bytes);
             inode.attr.block_count =
                 inode.attr.block_count.saturating_add(written.blocks).saturating_sub(written.former_blocks);
-            take_stamp(&mut inode, written.stamp, written.stamp);
+            take_stamp(cx.now, &mut inode, written.stamp, written.stamp);
         }
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
@@ -179,13 +179,19 @@ fn write_closing(cx: &mut Cx, inode: &Inode, data: ClosingData) -> Result<Writte
     Ok(Written { end_bytes: extent.end, former_blocks, blocks, stamp: head.stamp })
 }
 
-/// Data were changed at `stamp`.
-fn take_stamp(inode: &mut Inode, mtime: WallTime, stamp: WallTime) {
+/// Stamps of clients may be ahead by so much: they rise, also where no time passes.
+const AHEAD_MAX: Duration = Duration::from_secs(1);
+
+/// Data were changed at `stamp`. A time that this MDT's clock does not reach for long is not believed: the clock was set back since the
+/// client has learnt the time here.
+fn take_stamp(now: WallTime, inode: &mut Inode, mtime: WallTime, stamp: WallTime) {
+    let latest = WallTime(now.0.saturating_add(AHEAD_MAX.as_nanos() as i64));
+    let believed = |time: WallTime| if time > latest { now } else { time };
     if stamp > inode.attr.mtime_stamp {
-        inode.attr.mtime = mtime;
+        inode.attr.mtime = believed(mtime);
         inode.attr.mtime_stamp = stamp;
     }
-    inode.attr.ctime = inode.attr.ctime.max(stamp);
+    inode.attr.ctime = inode.attr.ctime.max(believed(stamp));
 }
 
 /// What the objects of a file say.
@@ -214,7 +220,7 @@ pub fn report_size(cx: &mut Cx, fid: Fid, reported: Reported) -> Result<MdtReply
         inode.attr.size_bytes = reported.size_bytes;
         inode.attr.block_count = reported.block_count;
         inode.attr.is_size_known = true;
-        take_stamp(&mut inode, reported.mtime, reported.stamp);
+        take_stamp(cx.now, &mut inode, reported.mtime, reported.stamp);
         inode.attr.version = cx.version;
         cx.tx.put_inode(&inode);
     }

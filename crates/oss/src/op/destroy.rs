@@ -32,11 +32,12 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             return Err(Status::Invalid);
         }
         let mut batch = Batch::new();
+        let destroyed_at = self.steady_wall(now);
         for object in objects {
             self.objects.destroy(object).map_err(|error| self.store_status(*object, &error))?;
             batch.delete(rows::OBJECTS, &object.key());
             batch.delete(rows::BORN, &object.key());
-            rows::put(&mut batch, rows::TOMBSTONES, &object.key(), &TombstoneRow { destroyed_at: now.wall });
+            rows::put(&mut batch, rows::TOMBSTONES, &object.key(), &TombstoneRow { destroyed_at });
         }
         self.stats.destroy_count += objects.len() as u64;
         // The core has answered an error itself.

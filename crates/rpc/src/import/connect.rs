@@ -90,7 +90,8 @@ impl Import {
         self.connecting = None;
         self.last_contact = self.last_contact.max(Some(connecting.since));
         self.last_sign = now.time;
-        self.wall_offset_ns = reply.server_time_ns.saturating_sub(now.wall.0);
+        let now_ns = i64::try_from(now.time.0).unwrap_or(i64::MAX);
+        self.wall_offset_ns = Some(reply.server_time_ns.saturating_sub(now_ns));
         let had_session = self.session != 0;
         self.session = reply.session;
         if self.target_epoch != reply.target_epoch {

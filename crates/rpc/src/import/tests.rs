@@ -1,7 +1,6 @@
 //! When an import sends again.
 
 use super::*;
-use base::WallTime;
 use wire::session::SessionState;
 use wire::{ConnectReply, OstRequest};
 

@@ -115,7 +115,7 @@ impl World {
         id: TargetId,
         act: impl FnOnce(&mut Server, Now, &mut Rng, &mut Vec<Effect>),
     ) {
-        let now = self.now;
+        let now = self.clocks.of_server(self.now, id);
         let mut rng = self.rng.fork();
         let Some(server) = self.servers.get_mut(&id) else { return };
         let mut effects = Vec::new();
@@ -169,7 +169,7 @@ impl World {
     }
 
     pub fn on_client(&mut self, seat: usize, input: Input) {
-        let now = self.now;
+        let now = self.clocks.of_seat(self.now, seat);
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let mount = &mut self.mounts[seat];

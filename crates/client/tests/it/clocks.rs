@@ -1,0 +1,119 @@
+//! Clocks that are set while everything runs: file times are the servers', and nothing else is a matter of the calendar.
+
+use crate::world::{TOP, World};
+use base::limits::{LEASE_RENEWAL, RECOVERY_WINDOW};
+use base::{Duration, TargetId, WallTime};
+use client::{Event, Input};
+
+const MDT: TargetId = TargetId::mdt(0);
+const OST: TargetId = TargetId::ost(0);
+const HOURS_NS: i64 = 5 * 3600 * 1_000_000_000;
+
+/// Makes a file, writes and closes it; the times at the MDT before and after, and those that it has then.
+fn times_of_a_file(world: &mut World, name: &str) -> (WallTime, [WallTime; 2], WallTime) {
+    let before = world.now.wall;
+    world.pass(Duration::from_secs(1));
+    let file = world.create(0, TOP, name);
+    assert_eq!(world.write(0, file, 0, b"of today"), Ok(8));
+    world.pass(Duration::from_secs(1));
+    world.release(0, file);
+    // Its size is reported when the data are durable.
+    world.pass(Duration::from_secs(5));
+    let attr = world.attr(0, file.0);
+    assert_eq!((attr.size_bytes, attr.is_size_known), (8, true));
+    (before, [attr.mtime, attr.ctime], world.now.wall)
+}
+
+fn check_times(world: &mut World, name: &str) {
+    let (before, times, after) = times_of_a_file(world, name);
+    for time in times {
+        assert!(before <= time && time <= after, "{name}: {time:?} is not from {before:?} to {after:?}");
+    }
+}
+
+fn is_evicted(world: &World) -> bool {
+    world.mounts.iter().any(|mount| mount.events.iter().any(|event| matches!(event, Event::Evicted(_))))
+}
+
+#[test]
+fn a_clients_clock_that_is_set_does_not_show_in_file_times() {
+    let mut world = World::new(1, 1, 1);
+    check_times(&mut world, "as it was");
+    for (name, by_ns) in [("ahead", HOURS_NS), ("back", -2 * HOURS_NS), ("back again", -HOURS_NS)] {
+        world.mounts[0].ahead_ns += by_ns;
+        check_times(&mut world, name);
+    }
+    // A session that is made while it is wrong.
+    world.crash(MDT);
+    world.start(MDT);
+    world.input(0, Input::ConnectionLost(MDT));
+    check_times(&mut world, "with a new session");
+    assert!(!is_evicted(&world));
+}
+
+#[test]
+fn no_file_is_newer_than_its_servers_clock() {
+    let mut world = World::new(1, 1, 1);
+    world.create(0, TOP, "before");
+    world.set_server_clocks(-HOURS_NS);
+    let (_, times, after) = times_of_a_file(&mut world, "after");
+    // What the client knows of the server's clock is older than that.
+    assert!(times.into_iter().all(|time| time <= after), "{times:?}, {after:?}");
+}
+
+#[test]
+fn servers_may_have_another_time_after_a_restart() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "theirs");
+    for (round, by_ns) in [HOURS_NS, -2 * HOURS_NS].into_iter().enumerate() {
+        world.sync();
+        for target in [MDT, OST] {
+            world.crash(target);
+        }
+        world.set_server_clocks(by_ns);
+        for target in [MDT, OST] {
+            world.start(target);
+            (0..2).for_each(|mount| world.input(mount, Input::ConnectionLost(target)));
+        }
+        world.pass(RECOVERY_WINDOW / 10);
+        assert!(!world.is_recovering(0), "nobody is missing");
+        let offset = 6 * round as u64;
+        assert_eq!(world.write(1, file, offset, b"go on "), Ok(6));
+        if by_ns > 0 {
+            check_times(&mut world, "in the future");
+        } else {
+            let (_, times, after) = times_of_a_file(&mut world, "in the past");
+            assert!(times.into_iter().all(|time| time <= after), "{times:?}, {after:?}");
+        }
+    }
+    assert_eq!(world.attr(1, file.0).size_bytes, 12);
+    assert!(!is_evicted(&world));
+}
+
+/// Sessions, leases, locks, grants and syncs: none of them looks at the calendar.
+#[test]
+fn nothing_ends_early_or_late_for_a_clock_that_is_set() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"there"), Ok(5));
+    world.lookup(0, TOP, "f").expect("it was made");
+    let counts = |world: &World| world.mounts.iter().map(|mount| mount.notified.len()).sum::<usize>();
+    let sent = |world: &World| world.mounts.iter().map(|mount| mount.sent_count).sum::<u64>();
+    let run = |world: &mut World, by_ns: i64| {
+        let (notified, before) = (counts(world), sent(world));
+        for second in 0..60 {
+            let by_ns = if second % 2 == 0 { by_ns } else { -by_ns };
+            world.set_server_clocks(by_ns);
+            world.mounts[second % 2].ahead_ns -= 3 * by_ns;
+            let now = world.now.time;
+            (0..2).for_each(|mount| world.input(mount, Input::Lease(now)));
+            world.pass(LEASE_RENEWAL);
+        }
+        (counts(world) - notified, sent(world) - before)
+    };
+    // The first time some locks go back unasked.
+    run(&mut world, 0);
+    let at_rest = run(&mut world, 0);
+    assert_eq!(run(&mut world, HOURS_NS), at_rest);
+    assert!(!is_evicted(&world));
+}
