@@ -106,7 +106,11 @@ fn other_versions_and_features_are_refused() {
     drop(TargetDirectory::create(dir.path(), odd, &[]).unwrap());
     let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains("needs the feature holograms"), "{error}");
-    std::fs::write(dir.path().join("target.json"), b"{\"format_version\": 2, \"new\": []}").unwrap();
-    let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("has format 2, this program reads 1"), "{error}");
+    for (version, more) in [(2, ", \"new\": []"), (0, "")] {
+        let other = format!("{{\"format_version\": {version}{more}}}");
+        std::fs::write(dir.path().join("target.json"), &other).unwrap();
+        let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("has format {version}, this program reads 1")), "{error}");
+        assert_eq!(std::fs::read_to_string(dir.path().join("target.json")).unwrap(), other);
+    }
 }

@@ -120,9 +120,9 @@ fn walk(
     };
     let mut evidence = reached;
     let mut to_erase = Vec::new();
-    let candidates = candidates(directory, covered, open, &mut found, &mut evidence)?;
+    let (candidates, unread) = candidates(directory, covered, open, &mut found, &mut evidence)?;
     let mut walked_epoch = Epoch(0);
-    let mut broken_off = (directory.to_path_buf(), 0);
+    let mut broken_off = None;
     for segment in candidates {
         let number = segment.number;
         let bytes = read_all(&segment)?;
@@ -157,6 +157,7 @@ fn walk(
             }
         }
         if end == 0 {
+            broken_off.get_or_insert_with(|| (segment.path.clone(), 0));
             // Not part of the chain. Emptied, so that the next replay does not meet it.
             to_erase.push((segment.clone(), 0));
             found.free.push(Segment { number: 0, ..segment });
@@ -164,12 +165,13 @@ fn walk(
             if end + HEADER_BYTES <= bytes.len() {
                 to_erase.push((segment.clone(), end as u64));
             }
-            broken_off = (segment.path.clone(), end as u64);
+            broken_off = Some((segment.path.clone(), end as u64));
             found.live.push(segment);
         }
     }
     if evidence > found.last {
-        let (path, offset_bytes) = broken_off;
+        let begins = || (unread.unwrap_or_else(|| directory.to_path_buf()), 0);
+        let (path, offset_bytes) = broken_off.unwrap_or_else(begins);
         return Err(ReplayError::Damaged { last: found.last, durable: evidence, path, offset_bytes });
     }
     Ok((found, to_erase))
@@ -186,15 +188,16 @@ fn note(found: &mut Replayed, evidence: &mut Transno, header: &Header) {
     *evidence = (*evidence).max(header.durable);
 }
 
-/// The segments that may hold what the base does not have, in their order.
+/// The segments that may hold what the base does not have, in their order; and a used one whose first group cannot be read.
 fn candidates(
     directory: &Path,
     covered: Covered,
     open: OpenSegment<'_>,
     found: &mut Replayed,
     evidence: &mut Transno,
-) -> Result<Vec<Segment>, ReplayError> {
+) -> Result<(Vec<Segment>, Option<PathBuf>), ReplayError> {
     let mut candidates = Vec::new();
+    let mut unread = None;
     for path in segment_paths(directory)? {
         let read = |source| ReplayError::Read { path: path.clone(), source };
         let file = open(&path).map_err(read)?;
@@ -220,6 +223,9 @@ fn candidates(
             None => {
                 // Never used, or its first group is torn or damaged: only what it proves matters.
                 let bytes = read_all(&segment)?;
+                if bytes.iter().any(|byte| *byte != 0) {
+                    unread.get_or_insert_with(|| path.clone());
+                }
                 for (at, header) in find_headers(covered.seed, &bytes) {
                     match header {
                         Ok(header) if header.segment > covered.segment => note(found, evidence, &header),
@@ -234,7 +240,7 @@ fn candidates(
         }
     }
     candidates.sort_by_key(|segment| segment.number);
-    Ok(candidates)
+    Ok((candidates, unread))
 }
 
 fn segment_paths(directory: &Path) -> Result<Vec<PathBuf>, ReplayError> {

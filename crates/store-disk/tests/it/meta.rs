@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::conformance::meta::MetaHarness;
 use store::{Batch, MetaStore, StoreError};
-use store_disk::{MetaDisk, OpenError, Options, Recovered};
+use store_disk::{MetaDisk, OpenError, Options, Recovered, ReplayError};
 
 fn options() -> Options {
     Options {
@@ -284,6 +284,37 @@ fn a_bit_flipped_anywhere_never_loses_what_was_durable() {
         }
         assert!(refused > 0 && opened > 0, "{refused} refused, {opened} opened");
     }
+}
+
+/// Wherever a durable record is damaged: the file, and the byte at which the last whole record before it ends.
+#[test]
+fn a_damaged_log_is_refused_with_the_place_where_it_breaks_off_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = dir.path().join("sound");
+    small_log(&sound, 0, 8, true);
+    let (path, bytes) = used_segment(&sound);
+    let name = Path::new("log").join(path.file_name().unwrap());
+    let end = bytes.iter().rposition(|b| *b != 0).unwrap() + 1;
+    let mut places = std::collections::BTreeSet::new();
+    let damaged = dir.path().join("damaged");
+    for at in 0..end {
+        copy_store(&sound, &damaged);
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        std::fs::write(damaged.join(&name), &flipped).unwrap();
+        if let Err(error) = open(&damaged) {
+            let OpenError::Log(ReplayError::Damaged { path, offset_bytes, .. }) = &error else {
+                panic!("flip at {at}: {error}");
+            };
+            assert_eq!(*path, damaged.join(&name), "flip at {at}");
+            assert!(*offset_bytes <= at as u64, "flip at {at}: it breaks off at {offset_bytes}");
+            assert!(error.to_string().contains(&format!("at byte {offset_bytes} of {}", path.display())));
+            assert_eq!(std::fs::read(damaged.join(&name)).unwrap(), flipped, "flip at {at}");
+            places.insert(*offset_bytes);
+        }
+        std::fs::remove_dir_all(&damaged).unwrap();
+    }
+    assert_eq!(places.len(), 8, "one for each record: {places:?}");
 }
 
 #[test]

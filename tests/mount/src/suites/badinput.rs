@@ -15,6 +15,7 @@ use crate::case::{
 };
 use crate::cluster::{Cluster, Shape};
 use crate::disk::LoopDisk;
+use crate::sys;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "badinput", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -30,6 +31,7 @@ static CASES: &[Case] = &[
     Case { name: "mount_point_in_use", seconds: 90, run: mount_point_in_use },
     Case { name: "version_mismatch", seconds: 60, run: version_mismatch },
     Case { name: "damaged_configuration", seconds: 60, run: damaged_configuration },
+    Case { name: "damaged_log", seconds: 90, run: damaged_log },
     Case { name: "damaged_objects", seconds: 90, run: damaged_objects },
     Case { name: "network_without_saying_so", seconds: 60, run: open_network },
     Case { name: "random_bytes_on_sockets", seconds: 90, run: random_bytes },
@@ -309,6 +311,41 @@ fn damaged_configuration(context: &Context) -> Result<()> {
     fs::write(&superblock, &original)?;
     cluster.up()?;
     cluster.down().map(drop)
+}
+
+/// A log that is damaged where it had been durable is refused, with the file and the byte, and left as it is; what was never whole behind
+/// its end is cut off.
+fn damaged_log(context: &Context) -> Result<()> {
+    let cluster = idle(context)?;
+    let target = context.work.join("mgs");
+    cluster.sheen(&["mkfs", "--mgs", &text(&target)])?;
+    let serves = || -> Result<()> {
+        let port = free_port()?;
+        let arguments = ["--listen", &format!("127.0.0.1:{port}"), &text(&target)];
+        let mut server = serve(&cluster, &arguments, &context.work.join("log"))?;
+        wait_until(LIMIT, "the server listens", || Ok(is_open(port)))?;
+        // In order, so that all of it is known to be durable.
+        sys::kill(server.0.id() as i32, libc::SIGTERM)?;
+        wait_until(LIMIT, "the server ends", || Ok(server.0.try_wait()?.is_some()))
+    };
+    serves()?;
+    let log = target.join("meta/log");
+    let is_used = |bytes: &Vec<u8>| bytes.iter().any(|byte| *byte != 0);
+    let used = snapshot(&log).into_iter().find(|(_, bytes)| is_used(bytes));
+    let (file, sound) = used.context("a segment of the log that was used")?;
+    // Its header, and what it holds.
+    for at in [10, 70] {
+        let mut damaged = sound.clone();
+        damaged[at] ^= 1;
+        fs::write(&file, &damaged)?;
+        let place = format!("at byte 0 of {}", text(&file));
+        refuse(&cluster, &["serve", &text(&target)], &[&place], Some(&log))?;
+    }
+    let mut torn = sound;
+    let end = torn.iter().rposition(|byte| *byte != 0).context("the end of the log")? + 1;
+    torn[end..end + 600].copy_from_slice(&context.random().bytes(600));
+    fs::write(&file, &torn)?;
+    serves()
 }
 
 /// The object file that holds what was written.
