@@ -18,6 +18,7 @@ static CASES: &[Case] = &[
     Case { name: "every_parameter_has_a_value", seconds: 90, run: every_parameter },
     Case { name: "counters_start_anew", seconds: 90, run: counters },
     Case { name: "locks_are_bounded", seconds: 90, run: locks },
+    Case { name: "answers_are_expected_as_told", seconds: 90, run: timeouts },
     Case { name: "targets_are_switched_off", seconds: 90, run: active },
     Case { name: "the_kernel_reads_ahead_as_told", seconds: 90, run: read_ahead },
     Case { name: "mapped_pages_come_without_what_is_between_them", seconds: 120, run: mapped_pages },
@@ -128,6 +129,32 @@ fn locks(context: &Context) -> Result<()> {
     set(&cluster, "ldlm.namespaces.*.lru_max_age=100")?;
     wait_until(LIMIT, "no unused lock is left", || Ok(number(&cluster, unused)? == 0))?;
     expect_eq(read(&cluster.mount.join("file7"))?.len(), 0, "a file is read all the same")
+}
+
+/// Adaptive timeouts: what a mount expects of a target follows its answers, within the bounds.
+fn timeouts(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    write(&cluster.mount.join("file"), b"so that it asks")?;
+    let expected = || -> Result<String> {
+        let text = value(&cluster, "mdc.*MDT0000*.timeouts")?;
+        expect(text.starts_with("last reply : "), &format!("it was heard: {text}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("service    : cur"));
+        let word = line.and_then(|line| line.split_whitespace().next());
+        word.map(str::to_owned).with_context(|| format!("no estimate: {text}"))
+    };
+    let bounds = || ["at_min", "at_max", "at_history"].map(|name| number(&cluster, name).unwrap_or(u64::MAX));
+    expect_eq(bounds(), [0, 600, 600], "the bounds at first")?;
+    set(&cluster, "at_min=700")?;
+    expect_eq(expected()?.as_str(), "600", "no more than the highest")?;
+    set(&cluster, "at_min=7")?;
+    expect_eq(expected()?.as_str(), "7", "no less than the lowest")?;
+    set(&cluster, "at_max=0")?;
+    expect_eq(expected()?.as_str(), "0", "nothing is expected")?;
+    expect(set(&cluster, "at_history=3").is_err(), "a history of four parts")?;
+    set(&cluster, "at_history=40")?;
+    expect_eq(bounds(), [7, 0, 40], "the bounds as set")?;
+    read(&cluster.mount.join("file"))?;
+    cluster.down().map(drop)
 }
 
 fn active(context: &Context) -> Result<()> {
