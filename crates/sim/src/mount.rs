@@ -603,8 +603,10 @@ async fn create(
             port.borrow_mut().handles.insert(slot, (node, fh));
         }
         None => {
-            call(port, Call::Flush { node, fh, lock_owner: 1 }).await?;
+            // As the kernel does, whatever close(2) says.
+            let flushed = call(port, Call::Flush { node, fh, lock_owner: 1 }).await;
             call(port, Call::Release { node, fh, flock_owner: None }).await?;
+            flushed?;
         }
     }
     Ok(Outcome::Node(node))

@@ -34,6 +34,12 @@ enum Node {
 
 type Names = BTreeMap<String, Node>;
 
+/// By name: the inode, whether it is a directory, and its links.
+type Found = BTreeMap<String, (u64, bool, u64)>;
+
+/// One operation can be on its way, so the third walk finds what the second has found.
+const WALK_COUNT_MAX: usize = 3;
+
 /// The names of one round, and the call on its way.
 pub struct Journal {
     root: PathBuf,
@@ -152,7 +158,7 @@ impl Journal {
 
     /// Through this mount there is what was answered, and what was not answered wholly or not at all.
     pub fn check(&self, root: &Path) -> Result<()> {
-        let found = self.found(root)?;
+        let found = self.settled(root)?;
         let after = self.unanswered.as_ref().and_then(|step| self.after(step));
         let before = difference(&found, &self.names);
         let Some(wrong) = before else { return Ok(()) };
@@ -163,20 +169,41 @@ impl Journal {
         }
     }
 
+    /// What two walks in a row have found. An operation of a client that is gone may still be on its way between MDTs and be executed
+    /// beside a walk, which then sees one of its names before it and another after it, as it would beside any rename.
+    fn settled(&self, root: &Path) -> Result<Found> {
+        let mut before = self.found(root)?;
+        for _ in 0..WALK_COUNT_MAX {
+            let found = self.found(root)?;
+            if found == before {
+                return Ok(found);
+            }
+            before = found;
+        }
+        bail!("names change under {} although nobody changes them", root.display())
+    }
+
     /// By name: the inode, and whether it is a directory; with as many links as a file says that it has.
-    fn found(&self, root: &Path) -> Result<BTreeMap<String, (u64, bool, u64)>> {
-        let mut found = BTreeMap::new();
+    fn found(&self, root: &Path) -> Result<Found> {
+        let mut found = Found::new();
         let mut todo = vec!["m0".to_owned(), "m1".to_owned()];
         while let Some(directory) = todo.pop() {
             let path = root.join(&directory);
-            for entry in fs::read_dir(&path).with_context(|| format!("list {}", path.display()))? {
+            // What was renamed between two calls is found elsewhere, or by the next walk.
+            let Some(entries) =
+                there(fs::read_dir(&path)).with_context(|| format!("list {}", path.display()))?
+            else {
+                continue;
+            };
+            for entry in entries {
                 let name = entry?.file_name().to_string_lossy().into_owned();
                 let is_ours = directory.contains('/') || name.ends_with(&format!(".{}", self.round));
                 if !is_ours {
                     continue;
                 }
-                let stat = fs::symlink_metadata(path.join(&name))
+                let stat = there(fs::symlink_metadata(path.join(&name)))
                     .with_context(|| format!("stat {directory}/{name}"))?;
+                let Some(stat) = stat else { continue };
                 let name = format!("{directory}/{name}");
                 if stat.is_dir() {
                     todo.push(name.clone());
@@ -188,8 +215,16 @@ impl Journal {
     }
 }
 
+/// `None` for what is not there.
+fn there<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// What is wrong, if something is: names, kinds, which names are one file, and how many it says that it has.
-fn difference(found: &BTreeMap<String, (u64, bool, u64)>, expected: &Names) -> Option<String> {
+fn difference(found: &Found, expected: &Names) -> Option<String> {
     let (there, wanted): (BTreeSet<&String>, BTreeSet<&String>) =
         (found.keys().collect(), expected.keys().collect());
     if there != wanted {
