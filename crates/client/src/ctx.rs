@@ -82,6 +82,9 @@ impl Ctx {
         let opened = opened_by(&request);
         let changes_before = self.with(|state| state.data_change_count);
         let mut answer = self.request(target, Request::Mdt(request), data, kind).await?;
+        if let Reply::Mdt(reply) = answer.reply {
+            answer.reply = Reply::Mdt(reply.without_met());
+        }
         if is_modifying {
             self.with(|state| {
                 state.note_change(target, fid, answer.transno);

@@ -10,6 +10,30 @@ use wire::{LockRequest, MdtRequest, OstRequest, Request};
 /// Locks in one replay request.
 const REPLAY_LOCK_COUNT: usize = 512;
 
+/// The file that a request changes, or whose name: whoever has it open is told when that is lost.
+fn changed_by(request: &Request) -> Option<Fid> {
+    match request {
+        Request::Ost(OstRequest::Write { object, .. } | OstRequest::Change { object, .. }) => {
+            Some(object.fid)
+        }
+        Request::Mdt(
+            MdtRequest::Setattr { fid, .. }
+            | MdtRequest::Setxattr { fid, .. }
+            | MdtRequest::Removexattr { fid, .. }
+            | MdtRequest::SetLayout { fid, .. }
+            | MdtRequest::Link { fid, .. }
+            | MdtRequest::Open { fid, .. }
+            | MdtRequest::Reopen { fid, .. }
+            | MdtRequest::Close { fid, data: Some(_), .. },
+        ) => Some(*fid),
+        Request::Mdt(MdtRequest::Create(create) | MdtRequest::MakeStriped { create, .. }) => create.fid,
+        Request::Mdt(MdtRequest::RemoveAgain { met, .. } | MdtRequest::RenameAgain { met, .. }) => {
+            Some(met.fid)
+        }
+        _ => None,
+    }
+}
+
 impl State {
     /// Everything that a restarted target cannot know: open files, advisory locks, locks.
     pub(crate) fn replays(&self, target: TargetId) -> Vec<(Request, Bytes)> {
@@ -81,17 +105,11 @@ impl State {
 
     /// A replay was refused: it was acknowledged, and is lost.
     pub(crate) fn on_replay_failed(&mut self, target: TargetId, request: &Request, status: Status) {
-        let object = match request {
-            Request::Ost(OstRequest::Write { object, .. } | OstRequest::Change { object, .. }) => {
-                Some(*object)
-            }
-            _ => None,
-        };
-        if let Some(object) = object {
-            self.fail_handles(object.fid, Status::Io);
-        }
         if status == Status::Stale && self.is_closing(request) {
             return;
+        }
+        if let Some(fid) = changed_by(request) {
+            self.fail_handles(fid, Status::Io);
         }
         self.event(Event::ReplayRefused { target, status });
     }

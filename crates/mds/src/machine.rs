@@ -287,6 +287,7 @@ impl<M: MetaStore> Mds<M> {
             is_recovering: self.core.is_recovering(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
+            met: None,
             remote,
             data: Bytes::new(),
             goes_at_once: false,
@@ -520,7 +521,10 @@ impl<M: MetaStore> Mds<M> {
                 let result = self.flocks.replay(fid, token.client, &locks);
                 self.reply(now, token, result.map(|()| Reply::Done));
             }
-            request => self.start_flow(now, token, Request::Mdt(request), data),
+            request => {
+                let (request, met) = request.split_met();
+                self.start_flow(now, token, Request::Mdt(request), met, data);
+            }
         }
     }
 

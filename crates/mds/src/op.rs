@@ -30,7 +30,7 @@ use base::{ClientId, Extent, Fid, FileType, Layout, OpenHandle, Status, Version,
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
-use wire::mdt::{Entry, OpenArgs};
+use wire::mdt::{Entry, Met, OpenArgs};
 use wire::peer::Part;
 use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
@@ -147,6 +147,8 @@ pub struct Cx<'a> {
     pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
+    /// Of a replay that takes names away: what they led to when it was executed first. Nothing, if its client does not say so.
+    pub met: Option<Met>,
     pub remote: &'a Remote,
     /// What came with the request.
     pub data: Bytes,
@@ -267,6 +269,15 @@ impl Cx<'_> {
             return Ok(());
         }
         self.destroy(inode)
+    }
+
+    /// A replay meets what it had met: with other clients may be lost what they had done to these names before it.
+    ///
+    /// # Errors
+    /// `VersionConflict`
+    pub fn check_met(&self, met: Met) -> Result<(), Status> {
+        let is_same = self.met.is_none_or(|before| before == met);
+        if is_same { Ok(()) } else { Err(Status::VersionConflict) }
     }
 
     /// What a caller asks for by name has to be there. A replay asks for what was there.
@@ -540,7 +551,9 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         | MdtRequest::Flock { .. }
         | MdtRequest::FlockCancel { .. }
         | MdtRequest::Getlk { .. }
-        | MdtRequest::ReplayFlocks { .. } => Err(Stop::Status(Status::ProtocolError)),
+        | MdtRequest::ReplayFlocks { .. }
+        | MdtRequest::RemoveAgain { .. }
+        | MdtRequest::RenameAgain { .. } => Err(Stop::Status(Status::ProtocolError)),
     }
 }
 

@@ -68,10 +68,15 @@ pub fn name_of(request: &MdtRequest) -> &'static str {
             NewNode::Regular | NewNode::Symlink { .. } | NewNode::Device { .. } => "mknod",
         },
         MdtRequest::MakeStriped { .. } => "mkdir",
-        MdtRequest::Unlink { .. } => "unlink",
-        MdtRequest::Rmdir { .. } => "rmdir",
-        MdtRequest::Rename { parent, new_parent, .. } if parent == new_parent => "samedir_rename",
-        MdtRequest::Rename { .. } => "crossdir_rename",
+        MdtRequest::Unlink { .. } | MdtRequest::RemoveAgain { is_directory: false, .. } => "unlink",
+        MdtRequest::Rmdir { .. } | MdtRequest::RemoveAgain { .. } => "rmdir",
+        MdtRequest::Rename { parent, new_parent, .. }
+        | MdtRequest::RenameAgain { parent, new_parent, .. }
+            if parent == new_parent =>
+        {
+            "samedir_rename"
+        }
+        MdtRequest::Rename { .. } | MdtRequest::RenameAgain { .. } => "crossdir_rename",
         MdtRequest::Link { .. } => "link",
         MdtRequest::Open { .. } | MdtRequest::Reopen { .. } => "open",
         MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "close",

@@ -11,6 +11,8 @@ use wire::Life;
 /// Without a turn for so long this process did not run: leases that would have been renewed may have ended. With what a renewal is late
 /// at most, it is less than a lease.
 const PAUSE_MAX: Duration = Duration::from_millis(1500);
+/// Whoever waits for longer than this for a session is one who may live and cannot say so.
+pub(crate) const DEAF_MAX: Duration = Duration::from_millis(500);
 /// A lease that ended so long ago is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Leases in memory; above it nobody is known to be gone.
@@ -37,9 +39,10 @@ impl Leases {
         Leases { held: BTreeMap::new(), since: now, last_turn: now }
     }
 
-    /// With every input, and at `next_deadline`.
-    pub fn on_turn(&mut self, now: Time) {
-        if now.since(self.last_turn) > PAUSE_MAX {
+    /// With every input, and at `next_deadline`. `is_deaf`: callers have sessions only after a recovery or a slow disk, and can renew
+    /// nothing before that.
+    pub fn on_turn(&mut self, now: Time, is_deaf: bool) {
+        if is_deaf || now.since(self.last_turn) > PAUSE_MAX {
             self.since = now;
         }
         self.last_turn = now;

@@ -410,7 +410,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
-        self.leases.on_turn(now.time);
+        self.leases.on_turn(now.time, self.core.is_slow_to_listen(now.time, leases::DEAF_MAX));
         match input {
             Input::Frame(frame) => self.core.on_frame(now, frame, &mut self.core_out),
             Input::Durable => self.core.on_durable(now, &mut self.core_out),

@@ -12,7 +12,8 @@ use base::{
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
-use wire::mdt::DirStriping;
+use wire::lock::LockWant;
+use wire::mdt::{CreateRequest, DirStriping, Met};
 use wire::{
     Callback, ComponentHint, Frame, FrameKind, LayoutHint, LockRequest, MdtReply, MdtRequest, MgsRequest,
     Reply, Request, flags, session::features,
@@ -991,6 +992,7 @@ fn writes_for(request: &Request) -> Option<u16> {
 /// What the target chose must be the same when the request is executed again.
 pub fn fill_for_replay(request: &mut Request, reply: &Reply) {
     let (entry, made) = match reply {
+        Reply::Mdt(MdtReply::RemovedMet { met, .. }) => return put_met(request, *met),
         Reply::Mdt(MdtReply::Entry(entry) | MdtReply::WithData { entry, .. }) => (entry, None),
         Reply::Mdt(MdtReply::Striped { entry, stripes }) => (entry, Some(stripes)),
         _ => return,
@@ -998,6 +1000,13 @@ pub fn fill_for_replay(request: &mut Request, reply: &Reply) {
     // Its objects may have data by then: they stay where they are.
     let hint = entry.layout.as_ref().map(hint_of);
     match request {
+        Request::Mdt(MdtRequest::Create(CreateRequest { open: Some(open), creds, .. }))
+            if !entry.was_created && entry.attr.is_some() =>
+        {
+            // What was there is not made by a replay, and no other one is opened.
+            let (fid, open, creds, want) = (entry.fid, *open, creds.clone(), LockWant::default());
+            *request = Request::Mdt(MdtRequest::Open { fid, open, creds, want, closes: Vec::new() });
+        }
         Request::Mdt(MdtRequest::Create(create)) => {
             create.fid = Some(entry.fid);
             create.layout = hint.or(create.layout.take());
@@ -1016,6 +1025,13 @@ pub fn fill_for_replay(request: &mut Request, reply: &Reply) {
             *layout = hint.unwrap_or_else(|| layout.clone());
         }
         _ => {}
+    }
+}
+
+fn put_met(request: &mut Request, met: Met) {
+    if let Request::Mdt(changing) = request {
+        let taken = std::mem::replace(changing, MdtRequest::Statfs);
+        *changing = taken.with_met(met);
     }
 }
 

@@ -399,6 +399,9 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         CoreEvent::RecoveryEnded { returned, evicted } => {
             tracing::info!(%target, returned, evicted, "recovery ended");
         }
+        CoreEvent::ReplayRefused { client, transno, status } => {
+            tracing::warn!(%target, %client, %transno, %status, "something that was acknowledged is lost");
+        }
         CoreEvent::ProtocolError { client, what } => tracing::warn!(%target, %client, what, "protocol error"),
         CoreEvent::UnknownRequest { client, opcode } => {
             tracing::info!(%target, %client, %opcode, "a newer version asks for what this one does not know");

@@ -5,6 +5,7 @@ mod driver;
 mod faults;
 mod judge;
 mod network;
+mod replays;
 
 use crate::frames::MGC_MARK;
 use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
@@ -20,6 +21,7 @@ use base::{
 use client::mgc::{self, Mgc};
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
 use clocks::Clocks;
+use replays::Replays;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -110,6 +112,8 @@ pub struct World {
     cut: BTreeSet<Cut>,
     loss_one_in: u64,
     delay_ns_max: u64,
+    /// How long disks take to sync, at most. With slow ones much is built on what power can take back.
+    sync_ns_max: u64,
     /// A target whose answers take long: what was asked of it meets what others say in between.
     slow: Option<Endpoint>,
     /// One of `candidates`, for choosing operations.
@@ -133,6 +137,7 @@ pub struct World {
     started: usize,
     round: Vec<Done>,
     next_client: u128,
+    replays: Replays,
 }
 
 impl World {
@@ -163,6 +168,7 @@ impl World {
             (true, _) => 25,
         };
         let delay_ns_max = [50_000, 500_000, 5_000_000][rng.below(3) as usize];
+        let sync_ns_max = if rng.one_in(4) { 2_000_000_000 } else { 30_000_000 };
         let slow = if rng.one_in(2) { rng.pick(&ids).copied().map(Endpoint::Target) } else { None };
         let all = [&[TargetId::MGT], ids.as_slice()].concat();
         let servers = all.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
@@ -180,6 +186,7 @@ impl World {
             cut: BTreeSet::new(),
             loss_one_in,
             delay_ns_max,
+            sync_ns_max,
             slow,
             model: Model::new(),
             candidates: vec![Model::new()],
@@ -193,6 +200,7 @@ impl World {
             started: 0,
             round: Vec::new(),
             next_client: 1,
+            replays: Replays::default(),
         };
         for id in all {
             world.start(id);

@@ -89,6 +89,13 @@ pub enum CoreEvent {
         returned: usize,
         evicted: usize,
     },
+    /// What a client had been told is not executed again: it depends on something that is lost. The client is told, and keeps its
+    /// session.
+    ReplayRefused {
+        client: ClientId,
+        transno: Transno,
+        status: Status,
+    },
     /// A frame that makes no sense was dropped.
     ProtocolError {
         client: ClientId,
@@ -138,6 +145,8 @@ const HOLDER_SILENT_MAX: Duration = limits::LEASE.saturating_add(limits::RESEND_
 #[derive(Debug)]
 struct Export {
     session: u64,
+    /// The serial of the session that the client believed in when this one was made; 0: none, or not known any more.
+    replaced: u64,
     incarnation: u64,
     nid: String,
     /// The client has got every reply up to this.
@@ -146,6 +155,8 @@ struct Export {
     /// Requests without a slot that are being executed.
     in_progress: BTreeSet<Xid>,
     last_contact: Time,
+    /// What both ends can do (`wire::session::features`); nothing before the client connects to this incarnation.
+    features: u64,
     /// Of the newest request.
     has_checked_data: bool,
     /// Present while the target waits for this client's replays.
@@ -191,7 +202,7 @@ enum Held {
     /// Ends a piece of work.
     Work { token: Token, transno: Transno, body: Bytes },
     /// Answers a connect or disconnect.
-    Session { client: ClientId, frame: Box<Frame> },
+    Session { client: ClientId, since: Time, frame: Box<Frame> },
 }
 
 /// Sessions of one target.
@@ -467,8 +478,8 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        let recovery = self.recovery.as_ref().filter(|recovery| recovery.drained_at.is_none());
-        let window = recovery.map(|recovery| recovery.deadline);
+        let window = self.recovery.as_ref().filter(|_| self.is_somebody_awaited());
+        let window = window.map(|recovery| recovery.deadline);
         let silence = (!self.exports.is_empty()).then_some(self.next_silence_check);
         [self.kick_at, window, silence].into_iter().flatten().min()
     }
@@ -607,6 +618,18 @@ impl<M: MetaStore> Core<M> {
         work.xid <= export.acked || is_reused()
     }
 
+    /// Whether callers have waited for longer than this for the disk, or for the end of a recovery, before they could say anything.
+    pub fn is_slow_to_listen(&self, now: Time, patience: Duration) -> bool {
+        let is_old =
+            |held: &Held| matches!(held, Held::Session { since, .. } if now.since(*since) > patience);
+        self.recovery.is_some() || self.held_for_rows.values().flatten().any(is_old)
+    }
+
+    /// What this client and this target can both do (`wire::session::features`).
+    pub fn features_of(&self, client: ClientId) -> u64 {
+        self.exports.get(&client).map_or(0, |export| export.features)
+    }
+
     /// When a frame of this client came last.
     pub fn last_contact(&self, client: ClientId) -> Option<Time> {
         self.exports.get(&client).map(|export| export.last_contact)
@@ -675,6 +698,7 @@ impl<M: MetaStore> Core<M> {
                 return;
             }
             self.is_open = true;
+            self.begin_window();
             self.announce_recovery(out);
             for frame in std::mem::take(&mut self.held_frames) {
                 self.on_request(frame, out);
@@ -737,7 +761,7 @@ impl<M: MetaStore> Core<M> {
                 Held::Work { token, transno, body } => {
                     self.finish(token, Status::Ok, transno, body, Bytes::new(), out);
                 }
-                Held::Session { client, mut frame } => {
+                Held::Session { client, since: _, mut frame } => {
                     if let Some(export) = self.exports.get_mut(&client) {
                         export.is_connect_held = false;
                     }

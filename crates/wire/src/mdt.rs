@@ -206,6 +206,61 @@ pub enum MdtRequest {
     GetDefaultStriping { fid: Fid } = 30,
     /// Handles that were only read through, `CLOSES_MAX` at most. What is closed already is no error. -> Done
     Closes { handles: Vec<(Fid, OpenHandle)> } = 31,
+    /// A replay of `Unlink` or `Rmdir`: `VersionConflict` unless the name leads where it had led.
+    RemoveAgain { parent: Fid, name: Vec<u8>, is_directory: bool, creds: Credentials, met: Met } = 32,
+    /// A replay of `Rename`: `VersionConflict` unless both names lead where they had led.
+    RenameAgain {
+        parent: Fid,
+        name: Vec<u8>,
+        new_parent: Fid,
+        new_name: Vec<u8>,
+        flags: u32,
+        creds: Credentials,
+        met: Met,
+    } = 33,
+}
+
+/// What the names that an operation takes away had led to. A FID is never given a second time, so it is the version of a name: who
+/// finds another one there finds what the operation has not met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Met {
+    pub fid: Fid,
+    /// Of a rename, under the new name; `None`: nothing.
+    pub replaced: Option<Fid>,
+}
+
+impl MdtRequest {
+    /// A replay as what it was at first, and what it had met then, if it says so.
+    pub fn split_met(self) -> (MdtRequest, Option<Met>) {
+        match self {
+            MdtRequest::RemoveAgain { parent, name, is_directory: false, creds, met } => {
+                (MdtRequest::Unlink { parent, name, creds }, Some(met))
+            }
+            MdtRequest::RemoveAgain { parent, name, is_directory: true, creds, met } => {
+                (MdtRequest::Rmdir { parent, name, creds }, Some(met))
+            }
+            MdtRequest::RenameAgain { parent, name, new_parent, new_name, flags, creds, met } => {
+                (MdtRequest::Rename { parent, name, new_parent, new_name, flags, creds }, Some(met))
+            }
+            request => (request, None),
+        }
+    }
+
+    /// As its replay is to be asked for.
+    pub fn with_met(self, met: Met) -> MdtRequest {
+        match self {
+            MdtRequest::Unlink { parent, name, creds } => {
+                MdtRequest::RemoveAgain { parent, name, is_directory: false, creds, met }
+            }
+            MdtRequest::Rmdir { parent, name, creds } => {
+                MdtRequest::RemoveAgain { parent, name, is_directory: true, creds, met }
+            }
+            MdtRequest::Rename { parent, name, new_parent, new_name, flags, creds } => {
+                MdtRequest::RenameAgain { parent, name, new_parent, new_name, flags, creds, met }
+            }
+            request => request,
+        }
+    }
 }
 
 /// Description of an inode, with the locks that came along.
@@ -278,6 +333,9 @@ pub enum MdtReply {
         new_parent_attr: Option<Attr>,
         child: Option<Box<Entry>>,
         replaced: Option<Box<Entry>>,
+        /// Not written with this: `RemovedMet` brings it.
+        #[borsh(skip)]
+        met: Option<Met>,
     } = 3,
     /// `wants_size`: this was the last writer; take the size from the objects and send `ReportSize`. `attr`: of a file that was open
     /// for writing, when nothing is wanted.
@@ -313,4 +371,34 @@ pub enum MdtReply {
         grant_bytes: u64,
         has_bytes: bool,
     } = 14,
+    /// A `Removed` to who replays with what it had met.
+    RemovedMet {
+        parent_attr: Option<Attr>,
+        new_parent_attr: Option<Attr>,
+        child: Option<Box<Entry>>,
+        replaced: Option<Box<Entry>>,
+        met: Met,
+    } = 15,
+}
+
+impl MdtReply {
+    /// As it is sent, to who understands it.
+    pub fn with_met(self) -> MdtReply {
+        match self {
+            MdtReply::Removed { parent_attr, new_parent_attr, child, replaced, met: Some(met) } => {
+                MdtReply::RemovedMet { parent_attr, new_parent_attr, child, replaced, met }
+            }
+            reply => reply,
+        }
+    }
+
+    /// As its receiver uses it.
+    pub fn without_met(self) -> MdtReply {
+        match self {
+            MdtReply::RemovedMet { parent_attr, new_parent_attr, child, replaced, met } => {
+                MdtReply::Removed { parent_attr, new_parent_attr, child, replaced, met: Some(met) }
+            }
+            reply => reply,
+        }
+    }
 }

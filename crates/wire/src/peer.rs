@@ -261,7 +261,8 @@ pub enum PeerReply {
     HeldBack {
         witnesses: Vec<Witness>,
     } = 10,
+    /// The item that makes the directory, if its execution is not known to be durable.
     Coming {
-        is_coming: bool,
+        item: Option<OperationId>,
     } = 11,
 }

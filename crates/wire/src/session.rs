@@ -9,8 +9,10 @@ pub mod features {
     pub const UNCHECKED_DATA: u64 = 1;
     /// Parts of operations over several MDTs may come in streams (`wire::peer`).
     pub const STREAMS: u64 = 2;
+    /// What takes names away says what they led to (`mdt::Met`), and a replay names it again.
+    pub const MET: u64 = 4;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA | STREAMS;
+    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

@@ -425,7 +425,7 @@ pub(crate) async fn rename(
         })
         .await;
     changing.end();
-    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry } =
+    let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry, .. } =
         result.map_err(gone)?
     else {
         return Err(Status::ProtocolError);

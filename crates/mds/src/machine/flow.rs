@@ -15,7 +15,9 @@ use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
 use wire::lock::bits;
+use wire::mdt::Met;
 use wire::peer::{OperationId, Part};
+use wire::session::features;
 use wire::{
     LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request, Resource,
 };
@@ -51,6 +53,8 @@ pub(super) enum Stage {
 pub(super) struct Flow {
     pub token: Token,
     pub request: Request,
+    /// Of a replay: what it had met when it was executed first.
+    pub met: Option<Met>,
     /// That came with it.
     pub data: Bytes,
     pub started: Time,
@@ -98,11 +102,19 @@ pub(super) enum Step {
 }
 
 impl<M: MetaStore> Mds<M> {
-    pub(super) fn start_flow(&mut self, now: Now, token: Token, request: Request, data: Bytes) {
+    pub(super) fn start_flow(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: Request,
+        met: Option<Met>,
+        data: Bytes,
+    ) {
         let op = self.new_op();
         let flow = Flow {
             token,
             request,
+            met,
             data,
             started: now.time,
             stage: Stage::Running,
@@ -393,6 +405,7 @@ impl<M: MetaStore> Mds<M> {
         cx.client = flow.token.client;
         cx.data = flow.data.clone();
         cx.goes_at_once = flow.goes_at_once;
+        cx.met = flow.met;
         cx.is_replay = flow.token.replay.is_some_and(|transno| transno != Transno::ZERO);
         let result = match &flow.request {
             Request::Mdt(request) => op::run(&mut cx, request).map(Reply::Mdt),
@@ -494,12 +507,23 @@ impl<M: MetaStore> Mds<M> {
         Step::Ended
     }
 
+    /// Who replays with it is told what the operation has met.
+    fn with_met(&self, flow: &Flow, reply: Reply) -> Reply {
+        match reply {
+            Reply::Mdt(reply) if self.core.features_of(flow.token.client) & features::MET != 0 => {
+                Reply::Mdt(reply.with_met())
+            }
+            reply => reply,
+        }
+    }
+
     fn commit(&mut self, now: Now, op: OpId, flow: &mut Flow, run: Run, out: &mut Vec<Output>) -> Step {
         let Ok(mut reply) = run.result else { return Step::Ended };
         let grants = self.grant(op, flow, &run.outcome);
         let locks: Vec<_> = grants.iter().map(|grant| grant.lock).collect();
         put_grants(&mut reply, grants);
         let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
+        let reply = self.with_met(flow, reply);
         let mut batch = run.batch;
         let decision = self.put_decision(flow, &mut batch);
         let is_streamed = decision.is_none() && !run.parts.is_empty();

@@ -349,17 +349,17 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn answer_is_coming(&mut self, now: Now, token: Token, mdt: u16, fid: Fid, is_replay: bool) {
         let found = self.streams.outgoing.get(&mdt).and_then(|outgoing| {
             let id = outgoing.made.get(&fid)?;
-            outgoing.items.get(id).map(|item| item.transno)
+            outgoing.items.get(id).map(|item| (*id, item.transno))
         });
         if found.is_none() && self.core.is_recovering() && !is_replay {
             // A client may still replay it. (No replay of others can be built on what is not durable here.)
             return self.reply(now, token, Err(part::GIVE_WAY));
         }
-        if found.is_some_and(|transno| transno > self.core.durable()) {
+        if found.is_some_and(|(_, transno)| transno > self.core.durable()) {
             self.core.store().kick();
         }
-        let is_coming = found.is_some();
-        self.reply(now, token, Ok(Reply::Peer(PeerReply::Coming { is_coming })));
+        let item = found.map(|(id, _)| id);
+        self.reply(now, token, Ok(Reply::Peer(PeerReply::Coming { item })));
     }
 
     /// A FID of another MDT for a directory that an operation makes, which was given or is asked for.

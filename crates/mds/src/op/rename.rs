@@ -7,7 +7,7 @@ use base::names::check_name;
 use base::{Attr, Fid, FileType, Status};
 use part::execute;
 use wire::MdtReply;
-use wire::mdt::{Credentials, Entry};
+use wire::mdt::{Credentials, Entry, Met};
 use wire::peer::Part;
 
 pub const NOREPLACE: u32 = 1;
@@ -28,6 +28,12 @@ struct Found {
     target: Option<Dentry>,
 }
 
+impl Found {
+    fn met(&self) -> Met {
+        Met { fid: self.source.fid, replaced: self.target.map(|target| target.fid) }
+    }
+}
+
 /// # Errors
 /// As renameat2(2).
 pub fn run(cx: &mut Cx, from: Place, to: Place, flags: u32, creds: &Credentials) -> Result<MdtReply, Stop> {
@@ -37,6 +43,7 @@ pub fn run(cx: &mut Cx, from: Place, to: Place, flags: u32, creds: &Credentials)
         return Err(Status::Invalid.into());
     }
     let found = find(cx, from, to, creds)?;
+    cx.check_met(found.met())?;
     match found.target {
         Some(_) if flags & NOREPLACE != 0 => return Err(Status::Exists.into()),
         None if flags & EXCHANGE != 0 => return Err(Status::NotFound.into()),
@@ -96,6 +103,7 @@ fn nothing(cx: &Cx, from: Place, found: &Found) -> Result<MdtReply, Status> {
         new_parent_attr: Some(found.to.attr.clone()),
         child: None,
         replaced: None,
+        met: None,
     })
 }
 
@@ -139,7 +147,7 @@ fn replace(
         }
         None => None,
     };
-    reply(cx, from, to, source, replaced)
+    reply(cx, from, to, found, replaced)
 }
 
 /// The inode whose name was taken by another one.
@@ -186,7 +194,7 @@ fn exchange(
     let must_own = access::needs_ownership_in(&found.to.attr, creds);
     execute(cx, set_parent(target, to, from, must_own, has_new_parent), creds)?;
     let replaced = local_entry(cx, target.fid)?;
-    reply(cx, from, to, source, replaced)
+    reply(cx, from, to, found, replaced)
 }
 
 fn put_name(place: Place, old: Option<Dentry>, new: Dentry) -> Part {
@@ -226,10 +234,10 @@ fn reply(
     cx: &mut Cx,
     from: Place,
     to: Place,
-    source: Dentry,
+    found: &Found,
     replaced: Option<Box<Entry>>,
 ) -> Result<MdtReply, Stop> {
-    let child = local_entry(cx, source.fid)?;
+    let child = local_entry(cx, found.source.fid)?;
     let attr_of = |fid: Fid| -> Result<Option<Attr>, Status> {
         if cx.is_local(fid) { Ok(cx.tx.inode(fid)?.map(|inode| inode.attr)) } else { Ok(None) }
     };
@@ -238,6 +246,7 @@ fn reply(
         new_parent_attr: attr_of(to.parent)?,
         child,
         replaced,
+        met: Some(found.met()),
     })
 }
 

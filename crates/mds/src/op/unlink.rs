@@ -6,7 +6,7 @@ use crate::rows::{Dentry, Inode};
 use base::names::check_name;
 use base::{Fid, FileType, Status};
 use wire::MdtReply;
-use wire::mdt::Credentials;
+use wire::mdt::{Credentials, Met};
 use wire::peer::Part;
 
 /// # Errors
@@ -14,6 +14,7 @@ use wire::peer::Part;
 pub fn unlink(cx: &mut Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Result<MdtReply, Stop> {
     let (mut directory, dentry) = find(cx, parent, name, creds)?;
     let must_own = access::needs_ownership_in(&directory.attr, creds);
+    let met = check_met(cx, dentry)?;
     if dentry.file_type == FileType::Directory {
         return Err(Status::IsDirectory.into());
     }
@@ -26,7 +27,7 @@ pub fn unlink(cx: &mut Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Res
         None
     };
     cx.remove_name(&mut directory, name, dentry);
-    Ok(finish(cx, directory, child))
+    Ok(finish(cx, directory, child, met))
 }
 
 /// # Errors
@@ -34,12 +35,13 @@ pub fn unlink(cx: &mut Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Res
 pub fn rmdir(cx: &mut Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Result<MdtReply, Stop> {
     let (mut directory, dentry) = find(cx, parent, name, creds)?;
     let must_own = access::needs_ownership_in(&directory.attr, creds);
+    let met = check_met(cx, dentry)?;
     if dentry.file_type != FileType::Directory {
         return Err(Status::NotDirectory.into());
     }
     let child = stripes::remove(cx, dentry.fid, must_own, creds)?.map(Box::new);
     cx.remove_name(&mut directory, name, dentry);
-    Ok(finish(cx, directory, child))
+    Ok(finish(cx, directory, child, met))
 }
 
 /// The directory, in which the caller may remove entries, and the entry.
@@ -52,7 +54,18 @@ fn find(cx: &Cx, parent: Fid, name: &[u8], creds: &Credentials) -> Result<(Inode
     Ok((directory, dentry))
 }
 
-fn finish(cx: &mut Cx, directory: Inode, child: Option<Box<wire::mdt::Entry>>) -> MdtReply {
+fn check_met(cx: &Cx, dentry: Dentry) -> Result<Met, Status> {
+    let met = Met { fid: dentry.fid, replaced: None };
+    cx.check_met(met).map(|()| met)
+}
+
+fn finish(cx: &mut Cx, directory: Inode, child: Option<Box<wire::mdt::Entry>>, met: Met) -> MdtReply {
     cx.tx.put_inode(&directory);
-    MdtReply::Removed { parent_attr: Some(directory.attr), new_parent_attr: None, child, replaced: None }
+    MdtReply::Removed {
+        parent_attr: Some(directory.attr),
+        new_parent_attr: None,
+        child,
+        replaced: None,
+        met: Some(met),
+    }
 }

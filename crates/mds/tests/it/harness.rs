@@ -35,6 +35,8 @@ pub struct Client {
     /// What is said after a restart of a target.
     pub reopens: BTreeMap<TargetId, Vec<Request>>,
     pub evictions: usize,
+    /// Replays that the MDTs have refused.
+    pub refused: Vec<Status>,
     next_id: u64,
 }
 
@@ -159,6 +161,7 @@ impl World {
             is_polite: true,
             reopens: BTreeMap::new(),
             evictions: 0,
+            refused: Vec::new(),
             next_id: 1,
         });
     }
@@ -312,6 +315,7 @@ impl World {
                     self.on_import(index, target, out);
                 }
                 ImportOutput::Evicted => client.evictions += 1,
+                ImportOutput::ReplayFailed { status, .. } => client.refused.push(status),
                 ImportOutput::Callback(Callback::Blocking { lock, resource }) => {
                     client.callbacks.push((target, lock, resource));
                     if client.is_polite {

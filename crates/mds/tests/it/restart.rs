@@ -1,10 +1,10 @@
 //! Crashes of one MDT: replays, opens, orphans, numbers.
 
-use crate::harness::{World, entry_of, fid_of, new};
+use crate::harness::{self, World, entry_of, fid_of, new, user};
 use base::{Endpoint, Fid, ObjectId, Status, TargetId, WallTime};
 use std::collections::BTreeSet;
 use wire::lock::LockWant;
-use wire::mdt::{LayoutHint, NewNode};
+use wire::mdt::{CreateRequest, LayoutHint, NewNode};
 use wire::ost::ListedObject;
 use wire::{ComponentHint, MdtReply, MdtRequest, Request};
 
@@ -148,6 +148,106 @@ fn who_comes_back_is_not_refused_for_what_another_has_lost() {
     assert_eq!(world.lookup(1, dir, "a"), None);
     assert_eq!(world.clients[1].evictions, 0);
     world.check_consistent();
+}
+
+/// What A has done to names is lost with A and the MDT, and what B has done after it to the same names is replayed.
+/// `depends`: B's requests, whose effects on what was there before A's would be others.
+fn lose_what_was_built_on(lost: &[MdtRequest], depends: &[MdtRequest]) -> World {
+    let mut world = World::new(1, 2);
+    for name in ["x", "y"] {
+        world.mkfile(Fid::ROOT, name);
+    }
+    world.mkdir(Fid::ROOT, "d");
+    world.pass_seconds(3);
+    world.getattr(1, Fid::ROOT).unwrap();
+    world.servers[0].is_synced = false;
+    for (client, requests) in [(0, lost), (1, depends)] {
+        for request in requests {
+            // Known to be heard: B is shown it.
+            let of = world.start(client, 0, request.clone());
+            world.pass(base::Duration::from_millis(100));
+            world.result(client, of).expect("an answer").expect("executed");
+            world.getattr(client, Fid::ROOT).unwrap();
+        }
+    }
+    let dead = [Endpoint::Client(world.clients[0].id), Endpoint::Target(TargetId::mdt(0))];
+    world.cut.extend([(dead[0], dead[1]), (dead[1], dead[0])]);
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    world.pass_seconds(70);
+    assert_eq!(world.clients[1].evictions, 0);
+    world.check_consistent();
+    world
+}
+
+fn unlink_of(name: &str) -> MdtRequest {
+    MdtRequest::Unlink { parent: Fid::ROOT, name: name.as_bytes().to_vec(), creds: user(0) }
+}
+
+/// A moves the file x away and makes another x, which B removes: B's request is not replayed on the x that was there before.
+#[test]
+fn a_replay_removes_no_other_file_than_it_had_removed() {
+    let lost = [
+        harness::rename((Fid::ROOT, "x"), (Fid::ROOT, "z"), 0),
+        MdtRequest::Create(new(Fid::ROOT, "x", NewNode::Regular)),
+    ];
+    let mut world = lose_what_was_built_on(&lost, &[unlink_of("x")]);
+    assert!(world.lookup(1, Fid::ROOT, "x").is_some(), "a file that nobody has removed");
+    assert_eq!(world.clients[1].refused, [base::Status::VersionConflict]);
+}
+
+#[test]
+fn a_replay_removes_no_other_directory_than_it_had_removed() {
+    let lost = [
+        harness::rename((Fid::ROOT, "d"), (Fid::ROOT, "e"), 0),
+        MdtRequest::Create(new(Fid::ROOT, "d", NewNode::Directory)),
+    ];
+    let rmdir = MdtRequest::Rmdir { parent: Fid::ROOT, name: b"d".to_vec(), creds: user(0) };
+    let mut world = lose_what_was_built_on(&lost, &[rmdir]);
+    assert!(world.lookup(1, Fid::ROOT, "d").is_some(), "a directory that nobody has removed");
+    assert_eq!(world.clients[1].refused, [base::Status::VersionConflict]);
+}
+
+/// B renames what A has put in the place of x, or over what A has put in the place of y.
+#[test]
+fn a_replay_renames_nothing_else_and_over_nothing_else_than_it_had() {
+    let rename = harness::rename((Fid::ROOT, "x"), (Fid::ROOT, "y"), 0);
+    for moved in ["x", "y"] {
+        let lost = [
+            harness::rename((Fid::ROOT, moved), (Fid::ROOT, "z"), 0),
+            MdtRequest::Create(new(Fid::ROOT, moved, NewNode::Regular)),
+        ];
+        let mut world = lose_what_was_built_on(&lost, std::slice::from_ref(&rename));
+        let found = ["x", "y"].map(|name| world.lookup(1, Fid::ROOT, name));
+        assert!(found.iter().all(Option::is_some), "{moved}: {found:?}");
+        assert_eq!(world.clients[1].refused, [base::Status::VersionConflict]);
+    }
+    // What is not there any more is not renamed over either.
+    let lost = [MdtRequest::Create(new(Fid::ROOT, "w", NewNode::Regular))];
+    let over = harness::rename((Fid::ROOT, "x"), (Fid::ROOT, "w"), 0);
+    let mut world = lose_what_was_built_on(&lost, &[over]);
+    assert!(world.lookup(1, Fid::ROOT, "x").is_some());
+    assert_eq!(world.clients[1].refused, [base::Status::VersionConflict]);
+}
+
+/// B has opened with O_CREAT the file that A has made: a replay makes no such file anew, and opens no other one of that name.
+#[test]
+fn a_replay_opens_no_other_file_than_it_had_opened() {
+    for is_replaced in [false, true] {
+        let name = if is_replaced { "x" } else { "w" };
+        let mut lost = vec![MdtRequest::Create(new(Fid::ROOT, name, NewNode::Regular))];
+        if is_replaced {
+            lost.insert(0, unlink_of(name));
+        }
+        let open = base::OpenHandle(77);
+        let args = wire::mdt::OpenArgs { handle: open, read: true, write: true, execute: false };
+        let opening =
+            CreateRequest { open: Some(args), is_exclusive: false, ..new(Fid::ROOT, name, NewNode::Regular) };
+        let mut world = lose_what_was_built_on(&lost, &[MdtRequest::Create(opening)]);
+        assert_eq!(world.lookup(1, Fid::ROOT, name).is_some(), is_replaced);
+        assert_eq!(world.clients[1].refused, [base::Status::Stale]);
+        assert_eq!(world.servers[0].mds.open_count(), 0);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn life(client: u128, incarnation: u64) -> Life {
 /// Runs from `from` to `to`, and these renew each second.
 fn run(leases: &mut Leases, from: u64, to: u64, clients: &[Life]) {
     for milliseconds in (from..=to).step_by(1000) {
-        leases.on_turn(at(milliseconds));
+        leases.on_turn(at(milliseconds), false);
         leases.renew(at(milliseconds), clients);
     }
 }
@@ -40,7 +40,7 @@ fn time_in_which_the_server_did_not_run_does_not_count() {
     let mut leases = Leases::new(at(0));
     run(&mut leases, 0, 5000, &[life(1, 1)]);
     // Five seconds without a turn, and then the question comes before the renewals that have piled up.
-    leases.on_turn(at(10_000));
+    leases.on_turn(at(10_000), false);
     assert_eq!(leases.lapsed(at(10_000), vec![life(1, 1)]), vec![]);
     run(&mut leases, 11_000, 13_000, &[]);
     assert_eq!(leases.lapsed(at(13_000), vec![life(1, 1)]), vec![life(1, 1)]);
@@ -64,4 +64,18 @@ fn old_leases_are_forgotten_and_nothing_ticks_for_nobody() {
     assert_eq!(leases.next_deadline(), Some(at(1000)));
     leases.forget_old(at(63_000));
     assert_eq!(leases.next_deadline(), None);
+}
+
+#[test]
+fn time_in_which_nobody_could_renew_does_not_count() {
+    let mut leases = Leases::new(at(0));
+    // The disk holds up sessions, and a lease ends that its owner could not renew.
+    leases.renew(at(0), &[life(1, 1)]);
+    for milliseconds in (500..=5000).step_by(500) {
+        leases.on_turn(at(milliseconds), true);
+        assert_eq!(leases.lapsed(at(milliseconds), vec![life(1, 1)]), vec![]);
+    }
+    leases.on_turn(at(5500), false);
+    assert_eq!(leases.lapsed(at(7999), vec![life(1, 1)]), vec![]);
+    assert_eq!(leases.lapsed(at(8000), vec![life(1, 1)]), vec![life(1, 1)]);
 }

@@ -6,6 +6,7 @@ use super::{Import, ImportOutput, ImportState, InFlightReplay, Kind, Purpose, Re
 use base::fault::{Fault, planted};
 use base::{Duration, Now, Status, StatusClass, Xid, limits};
 use bytes::Bytes;
+use wire::session::features;
 use wire::{Frame, Request, flags};
 
 impl Import {
@@ -85,7 +86,13 @@ impl Import {
         // The replay before this one, so that the target notices when one is missing.
         frame.last_committed = replay.previous;
         frame.trace = retained.trace;
-        frame.body = retained.request.to_bytes();
+        frame.body = match &retained.request {
+            // An older incarnation of the program may have taken over.
+            Request::Mdt(request) if self.features & features::MET == 0 => {
+                Request::Mdt(request.clone().split_met().0).to_bytes()
+            }
+            request => request.to_bytes(),
+        };
         frame.data = retained.data.clone();
         out.push(ImportOutput::Send(frame));
     }

@@ -9,7 +9,7 @@ use base::{
 };
 use bytes::Bytes;
 use client::{Call, Caller, Client, ClientOptions, Input, NotifyResult, Output, SetattrCall};
-use wire::mdt::Entry;
+use wire::mdt::{Entry, Met};
 use wire::session::SessionState;
 use wire::{
     Callback, ConnectReply, Frame, FrameKind, LockGrant, LockMode, LockPolicy, MdtReply, OstReply, Reply,
@@ -118,6 +118,14 @@ fn replies() -> Vec<Vec<u8>> {
             new_parent_attr: None,
             child: Some(boxed(FILE, FileType::Regular)),
             replaced: Some(boxed(FILE, FileType::Regular)),
+            met: None,
+        }),
+        Reply::Mdt(MdtReply::RemovedMet {
+            parent_attr: None,
+            new_parent_attr: None,
+            child: None,
+            replaced: None,
+            met: Met { fid: FILE, replaced: Some(Fid::ROOT) },
         }),
         Reply::Mdt(MdtReply::Closed { wants_size: Some(1), attr: None }),
         Reply::Mdt(MdtReply::Bytes(b"bytes".to_vec())),

@@ -227,7 +227,7 @@ pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
     let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
     let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);
     let _ = writeln!(out, "last_transno: {}", core.last_transno().0);
-    out.push_str("VBR: DISABLED\nIR: ENABLED\n");
+    out.push_str("VBR: ENABLED\nIR: ENABLED\n");
     out
 }
 

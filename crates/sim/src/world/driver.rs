@@ -123,7 +123,7 @@ impl World {
         let wants_sync = server.engine.is_some() && server.wants_sync() && !server.is_syncing;
         server.is_syncing |= wants_sync;
         if wants_sync {
-            let takes = 100_000 + self.rng.below(30_000_000);
+            let takes = 100_000 + self.rng.below(self.sync_ns_max);
             self.post(Duration::from_nanos(takes), Event::Sync(id));
         }
         for effect in effects {
@@ -148,6 +148,7 @@ impl World {
                     CoreEvent::Executed { replay: Some(_), .. } => self.count("replayed"),
                     CoreEvent::Executed { .. } => self.count("executed"),
                     CoreEvent::RecoveryEnded { .. } => self.count("recovery"),
+                    CoreEvent::ReplayRefused { .. } => self.count("replay refused"),
                     CoreEvent::ProtocolError { client, what } => {
                         self.violate("protocol", format!("{id}: {what}, by {client}"));
                     }

@@ -6,6 +6,11 @@ use crate::frames::{describe, host};
 impl World {
     pub(super) fn post_frame(&mut self, frame: Frame) {
         self.digest(&[self.now.time.0, frame.xid.0, frame.transno.0, frame.body.len() as u64]);
+        if let Some((before, now)) = self.replays.see(&frame) {
+            let what =
+                format!("{} has replayed on {now:?} what it had done to {before:?}", frame.src.client_id());
+            self.violate("replay", what);
+        }
         if self.is_cut(&frame) {
             return self.count("frame cut");
         }

@@ -49,7 +49,9 @@ pub struct RecoveryReport {
     pub evicted_count: usize,
     /// Requests that were executed again.
     pub replayed_count: u64,
-    /// Of those, requests of clients that are gone, which another target had kept.
+    /// Requests that depended on something that was lost.
+    pub refused_count: u64,
+    /// Of those that were executed, requests of clients that are gone, which another target had kept.
     pub stood_in_count: u64,
     /// Requests that wait for their turn to be executed again.
     pub queued_count: usize,
@@ -143,6 +145,14 @@ impl<M: MetaStore> Core<M> {
             evicted: 0,
             kept: KeptElsewhere::default(),
         });
+    }
+
+    /// The target listens from now on: nobody could come before.
+    pub(super) fn begin_window(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            (recovery.started, recovery.since) = (self.now.time, self.now.time);
+        }
+        self.set_deadline();
     }
 
     /// An operator changes how long the absent are waited for, also in a recovery that is under way.
@@ -280,6 +290,15 @@ impl<M: MetaStore> Core<M> {
         self.try_end(out);
     }
 
+    /// Whether the end of the window would mean anything: a recovery that waits for its own disk has nobody to give up.
+    pub(super) fn is_somebody_awaited(&self) -> bool {
+        let is_drained = self.recovery.as_ref().is_none_or(|recovery| recovery.drained_at.is_some());
+        let is_awaited = |awaited: &Awaited| !awaited.is_done();
+        self.is_open
+            && !is_drained
+            && self.exports.values().any(|export| export.awaited.as_ref().is_some_and(is_awaited))
+    }
+
     fn evict_missing(&mut self, out: &mut Vec<CoreOutput>) {
         let Some(recovery) = &self.recovery else { return };
         if recovery.drained_at.is_some() || self.now.time < recovery.deadline {
@@ -362,7 +381,13 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    pub(super) fn on_replay_finished(&mut self, token: Token, _out: &mut Vec<CoreOutput>) {
+    pub(super) fn on_replay_finished(&mut self, token: Token, status: Status, out: &mut Vec<CoreOutput>) {
+        if let Some(transno) = token.replay.filter(|transno| *transno != Transno::ZERO)
+            && status != Status::Ok
+        {
+            self.last_recovery.refused_count += 1;
+            out.push(CoreOutput::Event(CoreEvent::ReplayRefused { client: token.client, transno, status }));
+        }
         if let Some(recovery) = &mut self.recovery
             && recovery.running == Some((token.client, token.xid))
         {

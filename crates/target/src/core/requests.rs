@@ -180,7 +180,7 @@ impl<M: MetaStore> Core<M> {
         frame.data = data;
         out.push(CoreOutput::Send(frame));
         if token.replay.is_some() {
-            self.on_replay_finished(token, out);
+            self.on_replay_finished(token, status, out);
         }
     }
 

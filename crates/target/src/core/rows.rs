@@ -136,7 +136,9 @@ fn without_grants(mut reply: Reply) -> Reply {
             return Reply::Mdt(MdtReply::Entry(Box::new(Entry { grants: Vec::new(), ..(**entry).clone() })));
         }
         Reply::Mdt(MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. }) => grants.clear(),
-        Reply::Mdt(MdtReply::Removed { child: Some(child), .. }) => child.grants.clear(),
+        Reply::Mdt(
+            MdtReply::Removed { child: Some(child), .. } | MdtReply::RemovedMet { child: Some(child), .. },
+        ) => child.grants.clear(),
         _ => {}
     }
     reply
@@ -152,6 +154,7 @@ pub(super) fn read_exports<M: MetaStore>(
         let row: ClientRow = decode(CLIENTS, &key, &value)?;
         let client = client_of(CLIENTS, &key)?;
         let export = Export {
+            replaced: 0,
             session: row.serial,
             incarnation: row.incarnation,
             nid: row.nid,
@@ -159,6 +162,7 @@ pub(super) fn read_exports<M: MetaStore>(
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
             last_contact: now,
+            features: 0,
             has_checked_data: true,
             awaited: None,
             is_connect_held: false,

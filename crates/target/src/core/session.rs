@@ -61,9 +61,10 @@ impl<M: MetaStore> Core<M> {
                     self.connect_new(frame, &request, out);
                 }
             }
-            // It never heard of the session that we made for it, and so did nothing in it. (A delayed copy of its
-            // first connect looks the same; its answer is ignored.)
-            Some((session, _)) if request.session == 0 => {
+            // It has not heard of the session that we made for it, and so did nothing in it: the disk takes longer than it waits for an
+            // answer, and who gave it another session each time would never be done. (A delayed copy of its connect looks the
+            // same; its answer is ignored.)
+            Some((session, _)) if request.session == 0 || self.is_replaced(&request) => {
                 self.send_connected(frame, &request, session, SessionState::New, Transno::ZERO, out);
             }
             Some((session, _)) if serial_of(request.session) != serial_of(session) => {
@@ -82,6 +83,12 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
+    /// The client believes in the session before the one that it has.
+    fn is_replaced(&self, request: &ConnectRequest) -> bool {
+        let serial = serial_of(request.session);
+        self.exports.get(&request.client).is_some_and(|export| serial != 0 && export.replaced == serial)
+    }
+
     fn connect_new(&mut self, frame: &Frame, request: &ConnectRequest, out: &mut Vec<CoreOutput>) {
         let serial = self.next_serial;
         assert!(serial < 1 << SERIAL_BITS);
@@ -97,12 +104,14 @@ impl<M: MetaStore> Core<M> {
         let session = session_number(self.epoch, serial);
         let export = Export {
             session,
+            replaced: serial_of(request.session),
             incarnation: request.incarnation,
             nid: request.nid.clone(),
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
             last_contact: self.now.time,
+            features: 0,
             has_checked_data: true,
             awaited: None,
             is_connect_held: false,
@@ -127,6 +136,7 @@ impl<M: MetaStore> Core<M> {
         let client = request.client;
         let Some(export) = self.exports.get_mut(&client) else { return };
         export.last_contact = self.now.time;
+        export.features = features::ALL & request.features;
         if export.is_connect_held {
             return;
         }
@@ -134,7 +144,7 @@ impl<M: MetaStore> Core<M> {
         export.is_connect_held = is_held;
         let reply = Reply::Connected(ConnectReply {
             version: wire::VERSION.min(request.version),
-            features: features::ALL & request.features,
+            features: export.features,
             session,
             state,
             target_epoch: self.epoch,
@@ -146,7 +156,7 @@ impl<M: MetaStore> Core<M> {
         let mut frame = self.reply_frame(client, session, request_frame.xid, request_frame.trace);
         frame.body = reply.to_bytes();
         if is_held {
-            let held = Held::Session { client, frame: Box::new(frame) };
+            let held = Held::Session { client, since: self.now.time, frame: Box::new(frame) };
             self.held_for_rows.entry(after).or_default().push(held);
             self.kick();
         } else {
@@ -161,7 +171,7 @@ impl<M: MetaStore> Core<M> {
         reply.body = Reply::Done.to_bytes();
         let Some(transno) = self.forget_client(client, out) else { return };
         out.push(CoreOutput::Event(CoreEvent::Disconnected { client }));
-        let held = Held::Session { client, frame: Box::new(reply) };
+        let held = Held::Session { client, since: self.now.time, frame: Box::new(reply) };
         self.held_for_all.entry(transno).or_default().push(held);
         self.kick();
     }

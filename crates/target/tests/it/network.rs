@@ -42,6 +42,10 @@ pub struct Cluster {
     pub executed: u64,
     pub crashes: u64,
     pub partitioned: BTreeSet<usize>,
+    /// It syncs nothing for now.
+    pub is_disk_slow: bool,
+    /// That the target has made.
+    pub session_count: u64,
     /// The target names no features.
     pub is_plain: bool,
     /// Frames of either side by flags.
@@ -89,6 +93,8 @@ impl Cluster {
             executed: 0,
             crashes: 0,
             partitioned: BTreeSet::new(),
+            is_disk_slow: false,
+            session_count: 0,
             is_plain: false,
             flags_sent: BTreeMap::new(),
             last_sent: BTreeMap::new(),
@@ -254,6 +260,7 @@ impl Cluster {
                     CoreOutput::Send(frame) => self.post(frame),
                     CoreOutput::Execute(work) => self.execute(*work, &mut more),
                     CoreOutput::Event(CoreEvent::Executed { .. }) => self.executed += 1,
+                    CoreOutput::Event(CoreEvent::Connected { .. }) => self.session_count += 1,
                     CoreOutput::Evicted(_) | CoreOutput::RecoveryEnded | CoreOutput::Event(_) => {}
                 }
             }
@@ -353,6 +360,9 @@ impl Cluster {
 
     /// The disk catches up, wholly or in part.
     pub fn sync(&mut self, is_kicked: bool) {
+        if self.is_disk_slow {
+            return;
+        }
         if is_kicked {
             self.store.sync();
         } else {

@@ -265,6 +265,29 @@ fn an_evicted_client_learns_it_by_its_next_request() {
     assert_eq!(cluster.callers[0].failed.get(&operation), Some(&Status::Evicted));
 }
 
+/// The disk takes longer than a caller waits for an answer: it asks for a session again and again, and gets one, not another one each
+/// time, of which it would hear when there is the next one already.
+#[test]
+fn who_asks_again_for_a_session_gets_the_one_that_was_made() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(1));
+    let client = cluster.callers[0].import.options().client;
+    let (now, mut out) = (cluster.now, Vec::new());
+    cluster.core.as_mut().unwrap().evict(now, client, &mut out);
+    cluster.on_core(out);
+    cluster.is_disk_slow = true;
+    cluster.run_for(Duration::from_secs(3));
+    cluster.is_disk_slow = false;
+    cluster.sync(true);
+    cluster.run_for(Duration::from_secs(1));
+    let operation = cluster.submit(0);
+    cluster.run_for(Duration::from_secs(3));
+    assert!(cluster.callers[0].done.contains_key(&operation));
+    assert_eq!(cluster.session_count, 2, "the one that was lost, and the next");
+    assert_eq!(cluster.callers[0].evictions, 1);
+}
+
 #[test]
 fn sync_is_answered_when_it_is_durable() {
     let mut cluster = Cluster::new(3, 1);

@@ -26,11 +26,12 @@ impl<M: MetaStore> Mds<M> {
             | PeerRequest::PeekName { .. }
             | PeerRequest::PeekParent { .. }
             | PeerRequest::PeekDirectory { .. } => {
-                self.start_flow(now, token, Request::Peer(request), Bytes::new());
+                self.start_flow(now, token, Request::Peer(request), None, Bytes::new());
             }
+            // Its directory may come in a stream all the same: who asks like this does not know yet what this MDT can do.
             PeerRequest::NewFid => {
-                let reply = self.fids.allocate().map(|fid| Reply::Peer(PeerReply::NewFid { fid }));
-                self.reply(now, token, reply);
+                let one = |first, _| PeerReply::NewFid { fid: first };
+                self.give_fids(now, token, peer, 1, one);
             }
             PeerRequest::Decide { id, is_commit } => {
                 if !is_commit {
@@ -50,7 +51,10 @@ impl<M: MetaStore> Mds<M> {
                 self.unlock_rename(now, id);
                 self.reply(now, token, Ok(Reply::Done));
             }
-            PeerRequest::NewFids { count } => self.give_fids(now, token, peer, count),
+            PeerRequest::NewFids { count } => {
+                let several = |first, count| PeerReply::NewFids { first, count };
+                self.give_fids(now, token, peer, count, several);
+            }
             PeerRequest::Hold { epoch, items } => self.hold(now, token, peer, epoch, items),
             PeerRequest::Release { up_to, epoch: _ } => self.release(now, token, peer, up_to, out),
             PeerRequest::TakeBack { epoch } => self.give_back(now, token, peer, epoch),

@@ -84,6 +84,10 @@ impl Streams {
         inodes.filter(|fid| self.held.get(fid).is_some_and(|id| !is_void(id))).collect()
     }
 
+    fn is_executed(&self, id: OperationId) -> bool {
+        self.incoming.get(&id.mdt_index).is_some_and(|incoming| id <= incoming.executed)
+    }
+
     fn unhold(&mut self, id: OperationId, parts: &[Part]) {
         for fid in made_by(parts) {
             if self.held.get(&fid) == Some(&id) {
@@ -109,7 +113,15 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    pub(in crate::machine) fn give_fids(&mut self, now: Now, token: Token, user: u16, count: u32) {
+    /// `say`: the answer, of the first FID and how many there are.
+    pub(in crate::machine) fn give_fids(
+        &mut self,
+        now: Now,
+        token: Token,
+        user: u16,
+        count: u32,
+        say: impl FnOnce(Fid, u32) -> PeerReply,
+    ) {
         if self.core.store().pressure().is_consuming_refused() {
             return self.reply(now, token, Err(Status::NoSpace));
         }
@@ -117,7 +129,7 @@ impl<M: MetaStore> Mds<M> {
             Ok(given) => given,
             Err(status) => return self.reply(now, token, Err(status)),
         };
-        let reply = Reply::Peer(PeerReply::NewFids { first, count });
+        let reply = Reply::Peer(say(first, count));
         if !is_new_sequence {
             return self.reply(now, token, Ok(reply));
         }
@@ -303,7 +315,10 @@ impl<M: MetaStore> Mds<M> {
         let tx = crate::tx::Tx::new(&**self.core.store());
         let is_here = !matches!(tx.inode(fid), Ok(None));
         let step = match result {
-            Ok(Reply::Peer(PeerReply::Coming { is_coming: true })) if !is_here => {
+            // One that was executed here may have been removed since, before its coordinator knows of either.
+            Ok(Reply::Peer(PeerReply::Coming { item: Some(id) }))
+                if !is_here && !self.streams.is_executed(id) =>
+            {
                 if super::super::flow::is_prepare(&flow.request) {
                     // Whoever waits here may be waited for there.
                     self.fail(now, op, &mut flow, part::GIVE_WAY, out)
