@@ -17,5 +17,5 @@ pub use device::Syncing;
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
 pub use index::BaseError;
 pub use log::replay::ReplayError;
-pub use meta::{CacheUse, MetaDisk, MetaReader, OpenError, Options, Recovered};
+pub use meta::{CacheUse, MetaDisk, MetaReader, OpenError, Options, Recovered, SyncUse};
 pub use objects::{ObjectDisk, ObjectOpenError, ObjectOptions};

@@ -20,7 +20,7 @@ use crate::overlay::{FullKey, Overlay};
 use crate::space::{Ballast, Demand, Gauge, space_after_reserve};
 use base::{Epoch, Transno};
 use checkpoint::Checkpointer;
-use commit::Committer;
+use commit::{Cause, Committer};
 pub use reader::MetaReader;
 use scan::ScanPart;
 use std::io::Read;
@@ -96,6 +96,15 @@ pub struct CacheUse {
     /// Reads of the base's file, from the device or the kernel's page cache.
     pub base_read_count: u64,
     pub base_read_bytes: u64,
+}
+
+/// How often the device had to sync the log. Counted since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncUse {
+    pub sync_count: u64,
+    /// Those that somebody waited for (`MetaStore::kick`). The others keep what is undurable within bounds: one each
+    /// `Options::sync_interval` while anything is applied, and those of checkpoints.
+    pub awaited_sync_count: u64,
 }
 
 impl Options {
@@ -343,6 +352,11 @@ impl MetaDisk {
         }
     }
 
+    pub fn sync_use(&self) -> SyncUse {
+        let (sync_count, awaited_sync_count) = self.shared.committer.sync_counts();
+        SyncUse { sync_count, awaited_sync_count }
+    }
+
     pub fn recovered(&self) -> Recovered {
         self.recovered
     }
@@ -497,7 +511,11 @@ impl MetaStore for MetaDisk {
     }
 
     fn kick(&self) {
-        self.shared.committer.kick();
+        self.shared.committer.kick(Cause::Awaited);
+    }
+
+    fn kick_unawaited(&self) {
+        self.shared.committer.kick(Cause::Routine);
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

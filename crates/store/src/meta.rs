@@ -75,8 +75,14 @@ pub trait MetaStore: Send + Sync {
     /// Everything at or below this survives a power failure. Monotonic, never above `applied()`.
     fn durable(&self) -> Transno;
 
-    /// Asks for a sync of everything applied so far, without waiting.
+    /// Asks for a sync of everything applied so far, for somebody who waits for it; without waiting here.
     fn kick(&self);
+
+    /// The same for nobody: so that not too much stays undurable for too long. A store that counts its syncs counts the two
+    /// apart.
+    fn kick_unawaited(&self) {
+        self.kick();
+    }
 
     /// The value of one row.
     ///

@@ -470,7 +470,7 @@ impl<M: MetaStore> Core<M> {
     pub fn on_tick(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
         self.now = now;
         if self.kick_at.is_some_and(|at| at <= now.time) {
-            self.kick();
+            self.kick_unawaited();
             self.kick_at = Some(now.time.after(limits::SYNC_INTERVAL));
         }
         self.evict_silent(out);
@@ -659,7 +659,7 @@ impl<M: MetaStore> Core<M> {
             self.kick_at = Some(self.now.time.after(limits::SYNC_INTERVAL));
         }
         if transno.0.saturating_sub(self.kicked_to.0) >= limits::UNSYNCED_TRANSACTIONS_MAX {
-            self.kick();
+            self.kick_unawaited();
         }
         Ok(())
     }
@@ -803,8 +803,19 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
+    /// Somebody waits until what was applied is durable.
     fn kick(&mut self) {
         self.store.kick();
+        self.note_kicked();
+    }
+
+    /// Not too much stays undurable for too long.
+    fn kick_unawaited(&mut self) {
+        self.store.kick_unawaited();
+        self.note_kicked();
+    }
+
+    fn note_kicked(&mut self) {
         self.is_kicked = true;
         self.kicked_to = self.transno;
     }

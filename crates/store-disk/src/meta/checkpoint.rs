@@ -4,6 +4,7 @@
 //! and only then dropped from memory and its segments given back. If the base has no room, the generation stays
 //! and is tried again: everything in it is safe in the log.
 
+use super::commit::Cause;
 use super::{Shared, lock};
 use crate::device;
 use crate::log::replay::Covered;
@@ -188,7 +189,7 @@ impl Shared {
         // The parts of a checkpoint may become durable one by one: then the log must already have the whole.
         let (superseded, applied) = self.superseded();
         let is_durable = || self.durable.load(Ordering::Acquire) >= applied.0;
-        self.committer.kick();
+        self.committer.kick(Cause::Routine);
         let is_waited = self.committer.wait_until(|| is_durable() || self.poison.get().is_some());
         self.check_sound()?;
         if !is_waited {

@@ -3,7 +3,7 @@
 
 use super::{Shared, lock};
 use crate::device;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::StoreError;
@@ -11,6 +11,8 @@ use store::StoreError;
 #[derive(Default)]
 struct Wanted {
     kicked: bool,
+    /// Somebody waits for what the kick asks for.
+    is_awaited: bool,
     stopped: bool,
     /// When the oldest batch that no round has taken was applied.
     oldest: Option<Instant>,
@@ -25,6 +27,18 @@ pub(super) struct Committer {
     round_ended: Condvar,
     /// Something was applied since the last round began; spares `apply` the lock.
     has_applied: AtomicBool,
+    /// Rounds that had the device sync, and those of them that somebody waited for.
+    sync_count: AtomicU64,
+    awaited_sync_count: AtomicU64,
+}
+
+/// Why a round began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Somebody waits for it.
+    Awaited,
+    /// Nothing stays undurable for longer than the interval, or beyond a bound.
+    Routine,
 }
 
 impl Committer {
@@ -35,6 +49,8 @@ impl Committer {
             wake: Condvar::new(),
             round_ended: Condvar::new(),
             has_applied: AtomicBool::new(false),
+            sync_count: AtomicU64::new(0),
+            awaited_sync_count: AtomicU64::new(0),
         }
     }
 
@@ -45,8 +61,9 @@ impl Committer {
         }
     }
 
-    pub fn kick(&self) {
+    pub fn kick(&self, cause: Cause) {
         let mut wanted = lock(&self.wanted);
+        wanted.is_awaited |= cause == Cause::Awaited;
         if !wanted.kicked {
             wanted.kicked = true;
             self.wake.notify_one();
@@ -77,19 +94,32 @@ impl Committer {
         true
     }
 
-    /// Waits for work; false to stop.
-    fn wait_for_work(&self) -> bool {
+    /// All since the store was opened, and those that somebody waited for.
+    pub fn sync_counts(&self) -> (u64, u64) {
+        (self.sync_count.load(Ordering::Relaxed), self.awaited_sync_count.load(Ordering::Relaxed))
+    }
+
+    fn note_synced(&self, cause: Cause) {
+        self.sync_count.fetch_add(1, Ordering::Relaxed);
+        if cause == Cause::Awaited {
+            self.awaited_sync_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for work; `None` to stop.
+    fn wait_for_work(&self) -> Option<Cause> {
         let mut wanted = lock(&self.wanted);
         loop {
             if wanted.stopped {
-                return false;
+                return None;
             }
             let due_in = wanted.oldest.map(|since| self.interval.saturating_sub(since.elapsed()));
             if wanted.kicked || due_in == Some(Duration::ZERO) {
                 wanted.kicked = false;
                 wanted.oldest = None;
                 self.has_applied.store(false, Ordering::Release);
-                return true;
+                let is_awaited = std::mem::take(&mut wanted.is_awaited);
+                return Some(if is_awaited { Cause::Awaited } else { Cause::Routine });
             }
             wanted = match due_in {
                 Some(due_in) => {
@@ -103,16 +133,16 @@ impl Committer {
 
 /// The thread.
 pub(super) fn run(shared: &Shared) {
-    while shared.committer.wait_for_work() {
+    while let Some(cause) = shared.committer.wait_for_work() {
         // The error is in the store's poison; nothing is tried again.
-        let _ = shared.sync_round();
+        let _ = shared.sync_round(cause);
         shared.committer.announce();
     }
 }
 
 impl Shared {
     /// Makes everything applied so far durable, and says so.
-    pub(super) fn sync_round(&self) -> Result<(), StoreError> {
+    pub(super) fn sync_round(&self, cause: Cause) -> Result<(), StoreError> {
         self.check_sound()?;
         let (applied, appended_bytes, files) = {
             let mut log = lock(&self.log);
@@ -126,6 +156,7 @@ impl Shared {
                 .sync_data(file)
                 .map_err(|error| self.poison("sync its log", device::errno(&error)))?;
         }
+        self.committer.note_synced(cause);
         assert!(applied.0 >= self.durable.load(Ordering::Acquire), "the durable mark never goes back");
         self.durable.store(applied.0, Ordering::Release);
         self.synced_bytes.store(appended_bytes, Ordering::Relaxed);
@@ -139,7 +170,7 @@ impl Shared {
 
     /// Final sync, with a durable mark behind the last batch so that its loss would be noticed.
     pub(super) fn close(&self) {
-        let _ = self.sync_round();
+        let _ = self.sync_round(Cause::Routine);
         if self.check_sound().is_err() {
             return;
         }

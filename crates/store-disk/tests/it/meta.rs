@@ -465,6 +465,24 @@ fn budgets_change_while_rows_are_read_and_written() {
 }
 
 #[test]
+fn syncs_that_somebody_waits_for_are_counted_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = create(dir.path());
+    let before = store.sync_use();
+    put(&store, 1, b"a", b"kept for nobody");
+    store.kick_unawaited();
+    wait_for("a sync", || store.durable() == store.applied());
+    let routine = store.sync_use();
+    assert_eq!(routine.awaited_sync_count, before.awaited_sync_count);
+    assert_eq!(routine.sync_count, before.sync_count + 1);
+    put(&store, 2, b"b", b"somebody waits");
+    settle(&store);
+    let awaited = store.sync_use();
+    assert_eq!(awaited.awaited_sync_count, before.awaited_sync_count + 1);
+    assert_eq!(awaited.sync_count, before.sync_count + 2);
+}
+
+#[test]
 fn readers_see_whole_rows_while_checkpoints_run() {
     let dir = tempfile::tempdir().unwrap();
     let store = create(dir.path());
