@@ -318,6 +318,16 @@ impl<M: MetaStore> Mds<M> {
         self.stats.clear(now.wall);
     }
 
+    /// Whether every operation over several MDTs is durable before it is answered.
+    pub fn is_remote_sync(&self) -> bool {
+        self.is_remote_sync
+    }
+
+    /// Of operations that begin from now on.
+    pub fn set_remote_sync(&mut self, is_on: bool) {
+        self.is_remote_sync = is_on;
+    }
+
     pub fn set_recovery_window(&mut self, window: Duration) {
         self.core.set_recovery_window(window);
     }

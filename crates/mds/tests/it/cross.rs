@@ -34,6 +34,33 @@ fn a_directory_on_another_mdt_is_made_used_and_removed() {
 }
 
 #[test]
+fn a_directory_on_another_mdt_waits_for_disks_only_where_that_is_asked_for() {
+    let mut world = World::new(2, 1);
+    mkdir_on(&mut world, Fid::ROOT, "first", 1);
+    world.pass_seconds(3);
+    world.servers[0].is_synced = false;
+    // Answered from memory.
+    mkdir_on(&mut world, Fid::ROOT, "streamed", 1);
+    world.servers[0].is_synced = true;
+    world.pass_seconds(3);
+    assert!(!world.servers[0].mds.is_remote_sync());
+    world.servers[0].mds.set_remote_sync(true);
+    for silent in [0, 1] {
+        world.servers[silent].is_synced = false;
+        let mut request = new(Fid::ROOT, &format!("synced{silent}"), NewNode::Directory);
+        request.mdt_index = Some(1);
+        let made = world.start(0, 0, MdtRequest::Create(request));
+        world.pass_seconds(3);
+        assert_eq!(world.result(0, made), None, "MDT {silent} is not durable");
+        world.servers[silent].is_synced = true;
+        world.pass_seconds(3);
+        let reply = world.result(0, made).expect("an answer").expect("it is made");
+        assert_eq!(fid_of(&reply).mdt_index(), Some(1));
+    }
+    world.check_consistent();
+}
+
+#[test]
 fn links_and_unlinks_reach_the_other_mdt() {
     let mut world = World::new(2, 1);
     let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{MetaStore, ObjectStore, Space};
-use store_disk::{CacheUse, MetaDisk};
+use store_disk::{CacheUse, MetaDisk, SyncUse};
 use target::Core;
 
 /// `fsname-MDT0000`; the management server has no file system.
@@ -87,6 +87,13 @@ pub static MDT: Class<Mdt> = Class {
                 mdt.owner.with(|mds| mds.set_recovery_hard(Duration::from_secs(seconds)));
                 mdt.owner.submit(mds::Input::Tick);
             })),
+        },
+        Param {
+            name: "enable_dne_remote_sync",
+            doc: "Whether an operation over several MDTs is prepared on all of them, and durable, before it is answered (1), as Lustre has it. \
+                  With 0 it is as safe, and directories of other MDTs need no wait.",
+            read: |mdt| Some(u8::from(mdt.owner.with(|mds| mds.is_remote_sync())).to_string()),
+            write: Some(Write::Switch(|mdt, is_on| mdt.owner.with(|mds| mds.set_remote_sync(is_on)))),
         },
         read_only("num_exports", "Clients with a session on an MDT.", |mdt| {
             Some(mdt.owner.with(|mds| mds.core().clients().count().to_string()))
@@ -328,6 +335,12 @@ pub static DISK: Class<Disk> = Class {
              page cache.",
             |disk| Some(cache_stats(&disk.rows.cache_use())),
         ),
+        read_only(
+            "sync_stats",
+            "How often the device has synced the log of a target since its start, how often for somebody who waited, and up to which transaction \
+             the target's rows are there (applied) and durable.",
+            |disk| Some(sync_stats(&disk.rows)),
+        ),
     ],
 };
 
@@ -353,6 +366,18 @@ fn cache_stats(usage: &CacheUse) -> String {
         ("misses", usage.miss_count),
         ("base_reads", usage.base_read_count),
         ("base_read_bytes", usage.base_read_bytes),
+    ];
+    let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:<25} {value}")).collect();
+    lines.join("\n")
+}
+
+fn sync_stats(rows: &MetaDisk) -> String {
+    let SyncUse { sync_count, awaited_sync_count } = rows.sync_use();
+    let rows = [
+        ("syncs", sync_count),
+        ("awaited_syncs", awaited_sync_count),
+        ("applied", rows.applied().0),
+        ("durable", rows.durable().0),
     ];
     let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:<25} {value}")).collect();
     lines.join("\n")
