@@ -6,6 +6,7 @@
 
 mod beside;
 mod cost;
+mod dne;
 mod figures;
 mod fill;
 mod floor;
@@ -21,6 +22,7 @@ mod worker;
 use crate::say;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use dne::Dne;
 use figures::Report;
 use fill::Fill;
 use floor::{Floor, NullMount};
@@ -56,6 +58,8 @@ pub enum What {
     Tree(Tree),
     /// Very many empty files, and what the MDTs need for them
     Fill(Fill),
+    /// Directories on their parent's MDT and on another one: rates, costs, and syncs of the MDTs' devices
+    Dne(Dne),
     /// How long mounts wait when servers and other mounts are killed, and whether anything is lost
     Recovery(Recovery),
     #[command(hide = true)]
@@ -180,6 +184,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Worker(task) => worker::run(task),
         What::Reader(stream) => beside::read(stream),
         What::NullMount(task) => floor::serve(task),
+        What::Dne(options) => dne::run(options),
         What::Recovery(options) => recovery::run(options),
         What::RecoveryLoad(task) => recovery::load::run(task),
     }
@@ -234,16 +239,20 @@ fn or_usual<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
 
 impl Plan {
     fn new(kind: Kind, common: &Common) -> Plan {
+        Plan { remount: common.remount.clone(), ..Plan::of(kind, common.rounds) }
+    }
+
+    fn of(kind: Kind, rounds: u32) -> Plan {
         Plan {
             kind,
             procs: Vec::new(),
-            rounds: common.rounds,
+            rounds,
             file_count: 0,
             directory_count: 0,
             file_bytes: 0,
             mib: 0,
             beside_proc_count: 0,
-            remount: common.remount.clone(),
+            remount: None,
             is_cold: false,
             is_mixed: false,
             is_shared: false,

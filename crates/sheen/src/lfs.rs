@@ -5,6 +5,8 @@ mod directories;
 mod layout_text;
 pub mod stripes;
 
+pub use directories::DirectoryMaker;
+
 use crate::ioctl::{self, Ask, Tell};
 use crate::pools;
 use crate::sys;

@@ -114,9 +114,29 @@ impl Daemons {
             counts.base_read_count += value(&text, "base_reads");
             counts.base_read_bytes += value(&text, "base_read_bytes");
         }
+        for text in self.mdt_syncs() {
+            counts.mdt_sync_count += value(&text, "syncs");
+            counts.mdt_awaited_sync_count += value(&text, "awaited_syncs");
+        }
         counts.mdt_device_bytes = self.device_bytes("MDT");
         counts.ost_device_bytes = self.device_bytes("OST");
         Some(counts)
+    }
+
+    /// `sync_stats` of all MDTs on this machine.
+    fn mdt_syncs(&self) -> Vec<String> {
+        let pattern = format!("osd-local.{}-MDT*.sync_stats", self.fsname);
+        let found = self.pids().into_iter().flat_map(|pid| params(pid, &pattern));
+        found.map(|(_, text)| text).collect()
+    }
+
+    /// The last transaction of each MDT on this machine; `None` while one of them has some that are not durable.
+    pub fn settled_mdts(&self) -> Option<Vec<u64>> {
+        let settled = |text: &String| {
+            let applied = value(text, "applied");
+            (value(text, "durable") == applied).then_some(applied)
+        };
+        self.mdt_syncs().iter().map(settled).collect()
     }
 
     fn cache_pattern(&self) -> String {
@@ -148,6 +168,9 @@ pub struct Counts {
     /// Fetched from devices for all that the processes of MDTs did, and of OSTs: data too, and what a process has of both is in both.
     pub mdt_device_bytes: u64,
     pub ost_device_bytes: u64,
+    /// Syncs of their devices by MDTs, and those that somebody waited for.
+    pub mdt_sync_count: u64,
+    pub mdt_awaited_sync_count: u64,
 }
 
 impl Counts {
@@ -167,6 +190,8 @@ impl Counts {
             (&mut self.base_read_bytes, before.base_read_bytes),
             (&mut self.mdt_device_bytes, before.mdt_device_bytes),
             (&mut self.ost_device_bytes, before.ost_device_bytes),
+            (&mut self.mdt_sync_count, before.mdt_sync_count),
+            (&mut self.mdt_awaited_sync_count, before.mdt_awaited_sync_count),
         ] {
             *after = after.saturating_sub(before);
         }

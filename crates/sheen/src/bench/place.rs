@@ -132,7 +132,7 @@ impl Place {
                 self.fill_streams(plan)?;
                 self.fill_tree(plan)?;
             }
-            Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small => return Ok(()),
+            Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small | Kind::Dne => return Ok(()),
         }
         sys::write_pages(&self.work).with_context(|| format!("cannot sync {}", self.work.display()))
     }

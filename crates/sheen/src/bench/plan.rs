@@ -45,6 +45,8 @@ pub enum Kind {
     Beside,
     /// A tree that is copied, by tools.
     Move,
+    /// Directories on their parent's MDT and on another one.
+    Dne,
 }
 
 /// One phase of a round.
@@ -88,6 +90,8 @@ pub enum Step {
     Rmdir,
     /// Create, close, unlink, and then the next one.
     CreateUnlink,
+    /// `lfs mkdir -i`.
+    MkdirOn(Home),
     Write {
         block_bytes: u64,
         is_random: bool,
@@ -118,6 +122,28 @@ pub enum Step {
     ReadFile {
         is_cold: bool,
     },
+}
+
+/// On which MDT a directory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// That of its parent.
+    Local,
+    /// Another one.
+    Remote,
+    /// Another one, with `mdt.*.enable_dne_remote_sync=1`.
+    RemoteSync,
+}
+
+impl Home {
+    /// Where a worker makes such directories.
+    pub fn parent(self) -> &'static str {
+        match self {
+            Home::Local => "local",
+            Home::Remote => "remote",
+            Home::RemoteSync => "sync",
+        }
+    }
 }
 
 const fn names(name: &'static str, step: Step) -> Phase {
@@ -221,6 +247,13 @@ const MOVES: &[Phase] = &[
     tool("tar in", Tool::TarIn, false),
 ];
 
+const DNE: &[Phase] = &[
+    names("mkdir(2)", Step::Mkdir),
+    names("local", Step::MkdirOn(Home::Local)),
+    names("remote", Step::MkdirOn(Home::Remote)),
+    names("remote, sync", Step::MkdirOn(Home::RemoteSync)),
+];
+
 impl Kind {
     pub fn word(self) -> &'static str {
         match self {
@@ -234,6 +267,7 @@ impl Kind {
             Kind::Walk => "walk",
             Kind::Beside => "beside",
             Kind::Move => "move",
+            Kind::Dne => "dne",
         }
     }
 
@@ -249,6 +283,7 @@ impl Kind {
             Kind::Walk => WALKS,
             Kind::Beside => BESIDE,
             Kind::Move => MOVES,
+            Kind::Dne => DNE,
         }
     }
 
@@ -256,7 +291,7 @@ impl Kind {
     pub fn has_fixture(self) -> bool {
         match self {
             Kind::Ls | Kind::Mmap | Kind::Walk | Kind::Beside | Kind::Move => true,
-            Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small => false,
+            Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small | Kind::Dne => false,
         }
     }
 }
@@ -330,6 +365,7 @@ impl Plan {
                 format!("{} files of each process in one directory", self.file_count)
             }
             Kind::Md | Kind::Ls | Kind::Small => format!("{} files", self.file_count),
+            Kind::Dne => format!("{} directories of each process", self.file_count),
             Kind::Walk | Kind::Move => self.tree(),
             Kind::Beside => {
                 let tree = self.tree();

@@ -2,6 +2,7 @@
 
 use super::beside::{Readers, ShareMeter, Shares};
 use super::cost::{Cost, Meter};
+use super::dne;
 use super::make_cold;
 use super::place::Place;
 use super::plan::{Act, Kind, Phase, Plan, Step, Unit};
@@ -9,7 +10,7 @@ use super::tool::{self, Paths};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All rounds of one phase with one number of processes.
 pub struct Samples {
@@ -28,6 +29,8 @@ pub struct Sample {
     /// `None` when nobody can be asked.
     pub cost: Option<Cost>,
     pub shares: Shares,
+    /// How long `cost` was counted: longer than the phase where what servers put off belongs to it.
+    pub counted: Duration,
 }
 
 /// Does all rounds, one place after the other in each, so that what the machine does besides hits both.
@@ -68,9 +71,14 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
 fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
     match plan.kind {
         Kind::Walk | Kind::Beside | Kind::Move => tool_round(plan, place),
-        Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Ls | Kind::Mmap | Kind::Small => {
-            round(plan, procs, place)
-        }
+        Kind::Md
+        | Kind::Io
+        | Kind::Stream
+        | Kind::Direct
+        | Kind::Ls
+        | Kind::Mmap
+        | Kind::Small
+        | Kind::Dne => round(plan, procs, place),
     }
 }
 
@@ -91,6 +99,8 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
             workers.iter_mut().map(Worker::expect_done).sum()
         })?);
     }
+    // First all of them, for what they still do they do side by side.
+    workers.iter_mut().for_each(Worker::dismiss);
     for worker in workers {
         worker.end()?;
     }
@@ -131,15 +141,23 @@ fn measure(
     if let Act::Tool { tool, .. } = phase.act {
         tool.warm_program()?;
     }
-    let settings = place.apply_settings()?;
+    let settings = (place.apply_settings()?, dne::apply_settings(phase.act, place)?);
+    let is_settled = plan.kind == Kind::Dne;
+    if is_settled {
+        dne::settle(place)?;
+    }
     let meter = Meter::start(place.daemons());
-    let shares = ShareMeter::start(readers)?;
+    let (started, shares) = (Instant::now(), ShareMeter::start(readers)?);
     let amount = perform()?;
     let shares = shares.stop()?;
+    if is_settled {
+        dne::settle(place)?;
+    }
+    let counted = started.elapsed();
     let operation_count = phase.operation_count(amount);
     let cost = meter.and_then(|meter| meter.stop(operation_count, plan.rpc_unit_count(operation_count)));
     drop(settings);
-    Ok(Sample { rate: rate(phase.unit, amount, shares.elapsed), cost, shares })
+    Ok(Sample { rate: rate(phase.unit, amount, shares.elapsed), cost, shares, counted })
 }
 
 pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
@@ -208,8 +226,12 @@ impl Worker {
         amount.and_then(|amount| amount.parse().ok()).with_context(|| format!("a worker said {line:?}"))
     }
 
-    fn end(mut self) -> Result<()> {
+    /// It has nothing more to wait for.
+    fn dismiss(&mut self) {
         self.input = None;
+    }
+
+    fn end(mut self) -> Result<()> {
         let status = self.child.wait()?;
         if !status.success() {
             bail!("a worker failed at its end ({status})");

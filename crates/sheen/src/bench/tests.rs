@@ -26,6 +26,7 @@ fn common(words: &[&str]) -> Common {
         What::Mmap(options) => options.common,
         What::Tree(options) => options.common,
         What::Fill(_)
+        | What::Dne(_)
         | What::Recovery(_)
         | What::Worker(_)
         | What::Reader(_)

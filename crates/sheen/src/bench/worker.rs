@@ -3,7 +3,8 @@
 
 use super::pattern::{PAGE_BYTES, Pattern};
 use super::place::{Place, mapped_block};
-use super::plan::{BLOCK, Kind, Step, steps};
+use super::plan::{BLOCK, Home, Kind, Step, steps};
+use crate::lfs::DirectoryMaker;
 use crate::sys;
 use anyhow::{Context, Result, ensure};
 use base::Rng;
@@ -56,6 +57,10 @@ pub fn run(task: &Task) -> Result<()> {
         let amount = worker.perform(step).with_context(|| format!("{} failed", phase.name))?;
         say(&format!("done {amount} {}", started.elapsed().as_nanos()))?;
     }
+    // What it removes is not to be counted with the last phase, which may be counted for longer than it lasts.
+    if task.kind == Kind::Dne && lines.next().is_none() {
+        worker.finish()?;
+    }
     Ok(())
 }
 
@@ -77,6 +82,8 @@ pub struct Worker {
     size_bytes: u64,
     rng: Rng,
     block: Vec<u8>,
+    /// Where directories on named MDTs are made next.
+    maker: Option<DirectoryMaker>,
 }
 
 impl Worker {
@@ -86,13 +93,18 @@ impl Worker {
             task.dir.clone()
         } else {
             let dir = task.dir.join(format!("p{}", task.index));
-            fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            let made = match task.kind {
+                // The MDT chooses where an ordinary one is placed.
+                Kind::Dne => mkdir_beside(&dir),
+                _ => fs::create_dir(&dir).map_err(Into::into),
+            };
+            made.with_context(|| format!("cannot make {}", dir.display()))?;
             dir
         };
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block })
+        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block, maker: None })
     }
 
     /// What must not be measured.
@@ -122,6 +134,11 @@ impl Worker {
             | Step::Map(_)
             | Step::WriteFile
             | Step::ReadFile { .. } => {}
+            Step::MkdirOn(home) => {
+                let parent = self.dir.join(home.parent());
+                mkdir_beside(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
+                self.maker = Some(DirectoryMaker::new(&parent)?);
+            }
         }
         Ok(())
     }
@@ -139,6 +156,7 @@ impl Worker {
             Step::Rmdir => self.for_each("d", |path| fs::remove_dir(path)),
             Step::CreateUnlink => self
                 .for_each("c", |path| File::create_new(path).map(drop).and_then(|()| fs::remove_file(path))),
+            Step::MkdirOn(home) => self.mkdir_on(home),
             Step::Write { block_bytes, is_random } => self.write(block_bytes, is_random),
             Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
             Step::StreamOut { is_direct } => self.stream_out(is_direct),
@@ -150,6 +168,22 @@ impl Worker {
             Step::WriteFile => self.for_each("s", |path| self.write_file(path)),
             Step::ReadFile { .. } => self.for_each("s", |path| self.read_file(path)),
         }
+    }
+
+    /// All workers remove their directories side by side, since each that is on another MDT waits for a disk.
+    fn finish(&self) -> Result<()> {
+        fs::remove_dir_all(&self.dir).with_context(|| format!("cannot remove {}", self.dir.display()))
+    }
+
+    /// As many directories as there are to be files, as `lfs mkdir -i` makes them.
+    fn mkdir_on(&self, home: Home) -> Result<u64> {
+        let parent = self.maker.as_ref().context("it was prepared")?;
+        let mdt_index = match home {
+            Home::Local => parent.other_mdt_index(0),
+            Home::Remote | Home::RemoteSync => parent.other_mdt_index(1),
+        };
+        (0..self.file_count).try_for_each(|number| parent.mkdir(&format!("d{number}"), mdt_index))?;
+        Ok(u64::from(self.file_count))
     }
 
     fn for_each(&self, prefix: &str, operation: impl Fn(&Path) -> std::io::Result<()>) -> Result<u64> {
@@ -269,6 +303,13 @@ impl Worker {
         }
         Ok(offsets.len() as u64 * block_bytes)
     }
+}
+
+/// A directory on its parent's MDT.
+fn mkdir_beside(path: &Path) -> Result<()> {
+    let (parent, name) = (path.parent().context("it has a parent")?, path.file_name().context("it has a name")?);
+    let maker = DirectoryMaker::new(parent)?;
+    maker.mkdir(&name.to_string_lossy(), maker.other_mdt_index(0))
 }
 
 fn drop_cached(path: &Path) -> Result<()> {

@@ -8,7 +8,7 @@ use base::limits::DIRECTORY_STRIPES_MAX;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use wire::mdt::DirStriping;
 
@@ -87,6 +87,46 @@ fn mkdir(path: &Path, striping: &DirStriping, mode: u32, umask: u32) -> Result<(
         _ => Ask::MkdirStriped { name, mode, umask, striping: striping.clone() },
     };
     ask(&parent, path, &request).map(drop).map_err(|error| with_mdts(error, striping))
+}
+
+/// A directory in which many are made, each on an MDT that is named.
+pub struct DirectoryMaker {
+    path: PathBuf,
+    parent: File,
+    mdt_index: u16,
+    mdt_count: u16,
+}
+
+impl DirectoryMaker {
+    /// # Errors
+    /// It is on no mount of ours.
+    pub fn new(path: &Path) -> Result<DirectoryMaker> {
+        let parent = open(path)?;
+        let Tell::DirStripes { stripes, .. } = ask(&parent, path, &Ask::Getdirstripe)? else {
+            return Err(unexpected(path));
+        };
+        let Tell::Targets(targets) = ask(&parent, path, &Ask::Df)? else { return Err(unexpected(path)) };
+        let mdt_count = targets.iter().filter(|(name, _)| name.starts_with("MDT")).count() as u16;
+        let mdt_index = stripes.first().and_then(|stripe| stripe.mdt_index());
+        let mdt_index = mdt_index.with_context(|| format!("{} is on no MDT", path.display()))?;
+        Ok(DirectoryMaker { path: path.to_owned(), parent, mdt_index, mdt_count })
+    }
+
+    /// The MDT that comes so many after that of the directory itself.
+    pub fn other_mdt_index(&self, distance: u16) -> u16 {
+        (self.mdt_index + distance) % self.mdt_count.max(1)
+    }
+
+    pub fn mdt_count(&self) -> u16 {
+        self.mdt_count
+    }
+
+    /// # Errors
+    /// It is there already, or cannot be made.
+    pub fn mkdir(&self, name: &str, mdt_index: u16) -> Result<()> {
+        let request = Ask::MkdirOn { name: name.into(), mode: 0o755, umask: 0, mdt_index };
+        ask(&self.parent, &self.path.join(name), &request).map(drop)
+    }
 }
 
 fn set_default(path: &Path, striping: Option<&DirStriping>) -> Result<()> {

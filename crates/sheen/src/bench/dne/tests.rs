@@ -1,0 +1,43 @@
+use super::*;
+use crate::bench::beside::Shares;
+use crate::bench::cost::{Cost, Counts};
+
+fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
+    let counts = Counts { mdt_sync_count: 2, mdt_awaited_sync_count: awaited_sync_count, ..Counts::default() };
+    let cost = Cost {
+        operation_count: 10,
+        rpc_unit_count: 10,
+        client_cpu: Duration::from_micros(cpu_us * 4),
+        server_cpu: Some(Duration::from_micros(cpu_us * 6)),
+        is_client_serving: false,
+        counts: Some(counts),
+    };
+    let shares = Shares { elapsed: Duration::from_secs(1), tool_cpu: Duration::ZERO, streams: None };
+    Sample { rate, cost: Some(cost), shares, counted: Duration::from_secs(3) }
+}
+
+fn samples(home: Home, of_place: Vec<Sample>) -> Samples {
+    let act = Act::Step(Step::MkdirOn(home));
+    let phase = *Kind::Dne.phases().iter().find(|phase| phase.act == act).expect("a phase");
+    Samples { phase, procs: 4, needed_bytes: None, of_place, of_other: Vec::new() }
+}
+
+#[test]
+fn rates_and_costs_are_those_of_local_ones_of_the_same_round() {
+    let all = [
+        samples(Home::Local, vec![sample(100.0, 50, 0), sample(200.0, 40, 0), sample(400.0, 10, 0)]),
+        samples(Home::Remote, vec![sample(90.0, 60, 0), sample(100.0, 60, 0), sample(400.0, 20, 0)]),
+        samples(Home::RemoteSync, vec![sample(10.0, 100, 7), sample(10.0, 100, 8), sample(10.0, 100, 9)]),
+    ];
+    let compared = Compared::of_all(&all);
+    let median = |ratio: &Option<Summary>| ratio.as_ref().map(|ratio| (ratio.median * 1000.0).round());
+    let row = |each: &Compared| {
+        (median(&each.of_local), median(&each.cpu_of_local), each.sync_count, each.awaited_sync_count)
+    };
+    assert_eq!(
+        compared.iter().map(row).collect::<Vec<_>>(),
+        [(None, None, 6, 0), (Some(900.0), Some(1500.0), 6, 0), (Some(50.0), Some(2500.0), 6, 24)]
+    );
+    assert_eq!(compared.iter().map(|each| each.operation_count).collect::<Vec<_>>(), [30, 30, 30]);
+    assert!(to_text(&compared).contains("0.90 (60 %)"), "{}", to_text(&compared));
+}
