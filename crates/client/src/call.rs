@@ -1,6 +1,6 @@
 //! The calls that a mount makes: the operations of FUSE one to one, with node ids of the kernel, and those of `lfs`.
 
-use base::{Advice, Attr, Duration, Extent, Fid, FileType, Layout, Pool, SetTime, TargetId};
+use base::{Advice, Attr, Duration, Extent, Fid, FileType, Layout, Pool, SetTime, Status, TargetId};
 use bytes::Bytes;
 use wire::mdt::{DirStriping, FileLock, LayoutHint, Statfs};
 
@@ -161,6 +161,8 @@ pub enum Call {
     DfTargets,
     /// -> Pools
     ListPools,
+    /// Whether each target answers, grants a lock and reads (`sheen health`); answered within seconds. -> Probes
+    ProbeTargets,
 }
 
 /// A name and what it leads to. Timeouts of zero: the kernel asks each time.
@@ -198,6 +200,55 @@ pub struct TargetSpace {
     pub target: TargetId,
     /// `None`: it does not answer.
     pub space: Option<Statfs>,
+}
+
+/// What became of one step of a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeStep {
+    /// A step before it did not succeed.
+    #[default]
+    NotTried,
+    Took(Duration),
+    Failed(Status),
+    /// Not answered in time.
+    Silent,
+}
+
+/// How one target does, seen from this mount.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetProbe {
+    pub target: TargetId,
+    /// False: an operator has switched it off, and nothing was asked.
+    pub is_used: bool,
+    /// Lustre's word for the state of the session.
+    pub state: &'static str,
+    pub nids: Vec<String>,
+    /// By how much the target's clock was ahead of ours when the session was made, in nanoseconds; `None` before that.
+    pub clock_ahead_ns: Option<i64>,
+    pub space: Option<Statfs>,
+    /// A request that changes nothing.
+    pub answer: ProbeStep,
+    pub lock: ProbeStep,
+    /// Rows of an MDT, data of an OST.
+    pub read: ProbeStep,
+}
+
+impl TargetProbe {
+    /// Nothing is known yet.
+    pub fn new(target: TargetId) -> TargetProbe {
+        let step = ProbeStep::NotTried;
+        TargetProbe {
+            target,
+            is_used: true,
+            state: "NEW",
+            nids: Vec::new(),
+            clock_ahead_ns: None,
+            space: None,
+            answer: step,
+            lock: step,
+            read: step,
+        }
+    }
 }
 
 /// Result of a call that succeeded.
@@ -241,4 +292,5 @@ pub enum Answer {
     Fid(Fid),
     Targets(Vec<TargetSpace>),
     Pools(Vec<Pool>),
+    Probes(Vec<TargetProbe>),
 }

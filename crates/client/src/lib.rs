@@ -35,8 +35,8 @@ mod whole;
 
 pub use ahead::{ReadAheadBounds, ReadAheadStats};
 pub use call::{
-    Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ROOT_NODE, SetattrCall,
-    TargetSpace,
+    Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ProbeStep, ROOT_NODE,
+    SetattrCall, TargetProbe, TargetSpace,
 };
 pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
 pub use operator::{Bulk, IdleLockBounds, Setting, TargetSetting, TargetStatus};

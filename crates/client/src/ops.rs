@@ -9,6 +9,7 @@ pub(crate) mod flock;
 pub(crate) mod io;
 pub(crate) mod names;
 pub(crate) mod open;
+pub(crate) mod probe;
 pub(crate) mod seek;
 pub(crate) mod space;
 pub(crate) mod sync;
@@ -134,6 +135,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::NodeFid { node } => inode_of(ctx, node).map(Answer::Fid),
         Call::DfTargets => space::df_targets(ctx).await,
         Call::ListPools => space::pools(ctx),
+        Call::ProbeTargets => probe::probe_targets(ctx).await,
     }
 }
 
@@ -205,5 +207,6 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::NodeFid { .. } => ("path2fid", vec![], true),
         Call::DfTargets => ("df", vec![], true),
         Call::ListPools => ("pool_list", vec![], true),
+        Call::ProbeTargets => ("health", vec![], true),
     }
 }

@@ -1,6 +1,7 @@
 //! The state that all operations share.
 
 use crate::ahead::Ahead;
+use crate::call::TargetProbe;
 use crate::cancels::Cancels;
 use crate::closes::Closes;
 use crate::ctx::Outcome;
@@ -153,6 +154,8 @@ pub(crate) struct State {
     pub(crate) to_revive: Vec<u64>,
     /// Extent locks that are being asked for; others who need the like wait for the answer.
     pub(crate) enqueues: BTreeMap<(ObjectId, LockMode), Vec<Sender<()>>>,
+    /// Targets that are probed now, with what is known already.
+    pub(crate) probes: BTreeMap<TargetId, TargetProbe>,
     pub(crate) last_stamp: i64,
     pub(crate) last_trace: u64,
     pub(crate) is_draining: bool,
@@ -210,6 +213,7 @@ impl State {
             cancels: BTreeMap::new(),
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),
+            probes: BTreeMap::new(),
             last_stamp: 0,
             last_trace: 0,
             is_draining: false,

@@ -12,6 +12,7 @@ mod mgc;
 mod on_mdt;
 mod pages;
 mod posix;
+mod probes;
 mod read_ahead;
 mod recovery;
 mod short_writes;
