@@ -36,6 +36,8 @@ pub enum Command {
     Mounts(Output),
     /// Show targets and mounts
     Status(Status),
+    /// Look whether a mount and all that it needs are well: green, yellow or red
+    Health(crate::health::Health),
     /// Make everything durable that was done through a mount
     Sync {
         /// The mount, or any path in it

@@ -42,6 +42,11 @@ pub enum Ask {
         mount: PathBuf,
         leave: Leave,
     },
+    /// How the targets of a mount do, seen from there.
+    Probe {
+        #[serde(with = "path_words")]
+        mount: PathBuf,
+    },
     /// Parameters that match a glob.
     GetParam {
         pattern: String,
@@ -118,6 +123,8 @@ pub struct Tell {
     pub params: Vec<(String, String)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolStatus>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<TargetHealth>,
 }
 
 impl Tell {
@@ -155,6 +162,38 @@ pub struct TargetStatus {
     pub pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryStatus>,
+}
+
+/// How one target does, seen from a mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetHealth {
+    pub target: String,
+    /// False: switched off for this mount, and not asked.
+    pub is_used: bool,
+    /// Of the session, in Lustre's words.
+    pub state: String,
+    pub nids: Vec<String>,
+    /// When the session was made.
+    pub clock_ahead_ms: Option<i64>,
+    pub answer: StepHealth,
+    pub lock: StepHealth,
+    pub read: StepHealth,
+    /// 0 when it has not answered.
+    pub bytes_total: u64,
+    pub bytes_available: u64,
+    pub inodes_total: u64,
+    pub inodes_free: u64,
+    /// Targets with the same number share their space.
+    pub device: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepHealth {
+    NotTried,
+    TookUs(u64),
+    Failed(String),
+    Silent,
 }
 
 /// A recovery under way.
@@ -318,7 +357,8 @@ fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
 /// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
     let stream = UnixStream::connect(socket)?;
-    let patience = if *ask == Ask::Status { STATUS_TIMEOUT } else { ANSWER_TIMEOUT };
+    let is_quick = matches!(ask, Ask::Status | Ask::Probe { .. });
+    let patience = if is_quick { STATUS_TIMEOUT } else { ANSWER_TIMEOUT };
     stream.set_read_timeout(Some(patience))?;
     write_line(&stream, ask)?;
     let mut lines = BufReader::new(&stream);

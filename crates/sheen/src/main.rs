@@ -9,6 +9,7 @@ mod daemon;
 mod fsck;
 #[cfg(test)]
 mod fuzz;
+mod health;
 mod helpers;
 mod in_use;
 mod ioctl;
@@ -50,8 +51,11 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => {
             let line = cli::no_text(&arguments).map_or_else(|| usage_line(&error), |line| one_line(&line));
             say::note(line);
-            let is_fsck = arguments.get(1).is_some_and(|word| word == "fsck");
-            return ExitCode::from(if is_fsck { fsck::USAGE } else { 2 });
+            return ExitCode::from(match arguments.get(1).and_then(|word| word.to_str()) {
+                Some("fsck") => fsck::USAGE,
+                Some("health") => health::USAGE,
+                _ => 2,
+            });
         }
         Err(help) => {
             // Nobody to tell when standard output is closed.
@@ -95,6 +99,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Lctl(arguments) => lctl::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => simulate::run(arguments),
+        Command::Health(arguments) => return Ok(health::health(arguments)),
         // Its statuses are those of fsck(8).
         Command::Fsck(arguments) => return Ok(fsck::fsck(arguments)),
     };

@@ -283,6 +283,18 @@ impl Mount {
         }
     }
 
+    /// How each target does, seen from here; takes seconds at most.
+    ///
+    /// # Errors
+    /// The mount is about to end.
+    pub fn probe(&self) -> Result<Vec<client::TargetProbe>> {
+        match call(&self.owner, &self.shared, Call::ProbeTargets)? {
+            Ok(Answer::Probes(probes)) => Ok(probes),
+            Ok(_) => bail!("the mount {} is of another version", self.path.display()),
+            Err(errno) => bail!("{}: {}", self.path.display(), io::Error::from_raw_os_error(errno)),
+        }
+    }
+
     /// Whether statfs(2) answers from what is known of a target that does not answer.
     pub fn is_statfs_lazy(&self) -> bool {
         self.owner.with(|client| client.is_statfs_lazy())

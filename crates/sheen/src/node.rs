@@ -5,6 +5,7 @@ use crate::cli;
 use crate::cluster::Identity;
 use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
+use crate::health;
 use crate::listen;
 use crate::logging;
 use crate::mount::options::{self, Choices};
@@ -578,6 +579,16 @@ impl Node {
             // One that is not there any more was unmounted in the meantime, by an unmount whose caller was killed, say.
             Ask::Unmount { mount, leave } => {
                 self.find_mount(&mount).map_or(Ok(()), |mount| mount.unmount(leave, say)).map(|()| Vec::new())
+            }
+            Ask::Probe { mount } => {
+                let probes = self.find_mount(&mount).map(|mount| mount.probe());
+                return match probes {
+                    Some(Ok(probes)) => Tell { health: health::of_probes(probes), ..Tell::default() },
+                    Some(Err(error)) => Tell::error(format!("{error:#}")),
+                    None => {
+                        Tell::error(format!("{} is not mounted by this process any more", mount.display()))
+                    }
+                };
             }
             Ask::GetParam { pattern } => Ok(params::get(self, &pattern)),
             Ask::ListParam { pattern, is_recursive } => Ok(params::list(self, &pattern, is_recursive)),

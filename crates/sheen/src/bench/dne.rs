@@ -78,7 +78,8 @@ fn check(place: &Place) -> Result<()> {
         bail!("{dir}: its file system has one MDT, so no directory is on another; see `sheen up --mdts`");
     }
     let daemons = place.daemons();
-    let daemons = daemons.with_context(|| format!("{dir}: its mount belongs to somebody else; be that user"))?;
+    let daemons =
+        daemons.with_context(|| format!("{dir}: its mount belongs to somebody else; be that user"))?;
     let here = daemons.targets().iter().filter(|target| target.name.starts_with("MDT")).count();
     if here < usize::from(maker.mdt_count()) {
         bail!("{dir}: {here} of {} MDTs are served by processes that can be asked here", maker.mdt_count());
@@ -121,7 +122,9 @@ pub fn settle(place: &Place) -> Result<()> {
         std::thread::sleep(LOOK_INTERVAL);
     }
     let seconds = REST_TIMEOUT.as_secs();
-    say::note(format_args!("the MDTs have not come to rest in {seconds} s: somebody else's work is in these figures"));
+    say::note(format_args!(
+        "the MDTs have not come to rest in {seconds} s: somebody else's work is in these figures"
+    ));
     Ok(())
 }
 
@@ -186,7 +189,10 @@ impl Compared {
             cpu_us: Summary::of(&all.iter().map(cpu_us).collect::<Option<Vec<f64>>>()?)?,
             cpu_of_local: ratios(&cpu_us),
             counted_seconds: all.iter().map(|sample| sample.counted.as_secs_f64()).sum(),
-            operation_count: all.iter().filter_map(|sample| Some(sample.cost.as_ref()?.operation_count)).sum(),
+            operation_count: all
+                .iter()
+                .filter_map(|sample| Some(sample.cost.as_ref()?.operation_count))
+                .sum(),
             sync_count: counts().map(|counts| counts.mdt_sync_count).sum(),
             awaited_sync_count: counts().map(|counts| counts.mdt_awaited_sync_count).sum(),
         })

@@ -307,7 +307,8 @@ impl Worker {
 
 /// A directory on its parent's MDT.
 fn mkdir_beside(path: &Path) -> Result<()> {
-    let (parent, name) = (path.parent().context("it has a parent")?, path.file_name().context("it has a name")?);
+    let (parent, name) =
+        (path.parent().context("it has a parent")?, path.file_name().context("it has a name")?);
     let maker = DirectoryMaker::new(parent)?;
     maker.mkdir(&name.to_string_lossy(), maker.other_mdt_index(0))
 }

@@ -3,7 +3,8 @@ use crate::bench::beside::Shares;
 use crate::bench::cost::{Cost, Counts};
 
 fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
-    let counts = Counts { mdt_sync_count: 2, mdt_awaited_sync_count: awaited_sync_count, ..Counts::default() };
+    let counts =
+        Counts { mdt_sync_count: 2, mdt_awaited_sync_count: awaited_sync_count, ..Counts::default() };
     let cost = Cost {
         operation_count: 10,
         rpc_unit_count: 10,

@@ -1,0 +1,236 @@
+//! `sheen health MOUNT`: whether a mount and all that it needs are well, and what to do where they are not.
+//!
+//! Nothing here touches the mounted directory: a mount whose MDT is dead would keep whoever does. The kernel's table says what is
+//! mounted, and the process of the mount asks the targets (`Ask::Probe`), each for seconds at most.
+
+mod judge;
+
+use crate::control::{self, Ask, MountStatus, TargetHealth};
+use crate::mount_table::{self, Mounted};
+use crate::nid;
+use crate::say;
+use crate::sys;
+use clap::Args;
+use serde::Serialize;
+use std::fmt::Write;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit status of wrong usage: 0, 1 and 2 are green, yellow and red.
+pub const USAGE: u8 = 3;
+/// A management server that does not accept a connection in this time is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Exit status: 0 all is green, 1 something is yellow, 2 something is red, 3 wrong usage
+#[derive(Debug, Args)]
+pub struct Health {
+    /// The mount, or any path in it
+    pub mount: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Green,
+    /// It works, and somebody should look at it.
+    Yellow,
+    /// Something does not work.
+    Red,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Green => "green",
+            Level::Yellow => "yellow",
+            Level::Red => "red",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub level: Level,
+    /// `mount`, `OST0003`.
+    pub subject: String,
+    pub found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub todo: Option<String>,
+}
+
+impl Check {
+    pub fn green(subject: &str, found: impl Into<String>) -> Check {
+        Check { level: Level::Green, subject: subject.to_owned(), found: found.into(), todo: None }
+    }
+
+    pub fn bad(level: Level, subject: &str, found: impl Into<String>, todo: impl Into<String>) -> Check {
+        let (found, todo) = (found.into(), Some(todo.into()));
+        Check { level, subject: subject.to_owned(), found, todo }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    level: Level,
+    #[serde(with = "crate::path_words")]
+    mount: PathBuf,
+    checks: Vec<Check>,
+    /// As the mount sees them.
+    targets: Vec<TargetHealth>,
+}
+
+/// The command; its status is the worst that was found.
+pub fn health(arguments: &Health) -> ExitCode {
+    let report = look(&arguments.mount);
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&report).map(|text| text + "\n").unwrap_or_default(),
+        false => to_text(&report),
+    };
+    if let Err(error) = say::outcome(&text) {
+        say::note(format_args!("{error:#}"));
+    }
+    ExitCode::from(report.level as u8)
+}
+
+fn to_text(report: &Report) -> String {
+    let mut text = String::new();
+    for check in &report.checks {
+        // Writing to memory cannot fail.
+        let _ = write!(text, "{:<6} {:<9} {}", check.level.word(), check.subject, check.found);
+        let _ = match &check.todo {
+            Some(todo) => writeln!(text, "; {todo}"),
+            None => writeln!(text),
+        };
+    }
+    let _ = writeln!(text, "{:<6} {}", report.level.word(), report.mount.display());
+    text
+}
+
+fn look(path: &Path) -> Report {
+    let (mut checks, mut targets) = (Vec::new(), Vec::new());
+    let mounted = find(path);
+    let mount = mounted.as_ref().map_or_else(|| path.to_owned(), |mounted| mounted.path.clone());
+    match mounted {
+        Some(mounted) => targets = look_at_mount(&mounted, &mut checks),
+        None => checks.push(Check::bad(
+            Level::Red,
+            "mount",
+            format!("{} is on no SheenFS mount", path.display()),
+            format!("mount it: sheen mount NID:/FSNAME {}; see `sheen mounts`", path.display()),
+        )),
+    }
+    let level = checks.iter().map(|check| check.level).max().unwrap_or(Level::Red);
+    Report { level, mount, checks, targets }
+}
+
+/// The mount of ours that a path is in. Only the path itself is asked about, then its directory, whose name may be a symbolic link.
+fn find(path: &Path) -> Option<Mounted> {
+    let path = std::path::absolute(path).ok()?;
+    let is_ours = |path: &Path| mount_table::above(path).filter(Mounted::is_sheen);
+    if let Some(mounted) = is_ours(&path) {
+        return Some(mounted);
+    }
+    let parent = path.parent()?.canonicalize().ok()?;
+    is_ours(&parent.join(path.file_name()?)).or_else(|| is_ours(&path.canonicalize().ok()?))
+}
+
+fn look_at_mount(mounted: &Mounted, checks: &mut Vec<Check>) -> Vec<TargetHealth> {
+    let Some((socket, status)) = process_of(mounted) else {
+        let path = mounted.path.display();
+        checks.push(Check::bad(
+            Level::Red,
+            "mount",
+            format!("{path} is mounted, and no process that can be asked here serves it"),
+            format!(
+                "ask as the user who mounted it; if its process is gone: umount -l {path}, and mount it again"
+            ),
+        ));
+        return Vec::new();
+    };
+    let mut options = mounted.flags();
+    options.extend(status.options.iter().cloned());
+    checks.push(Check::green(
+        "mount",
+        format!("{} of {} by process {}", mounted.path.display(), status.source, status.pid),
+    ));
+    checks.push(Check::green("options", options.join(",")));
+    checks.push(version(&socket));
+    checks.push(management(&status.mgs_nids));
+    let ask = Ask::Probe { mount: mounted.path.clone() };
+    match control::ask(&socket, &ask) {
+        Ok(tell) => {
+            checks.extend(tell.health.iter().map(judge::target));
+            checks.extend(judge::space(&tell.health));
+            tell.health
+        }
+        Err(error) => {
+            let todo = format!("see its log; mount it again if it hangs (process {})", status.pid);
+            checks.push(Check::bad(
+                Level::Red,
+                "targets",
+                format!("the mount cannot be asked: {error:#}"),
+                todo,
+            ));
+            Vec::new()
+        }
+    }
+}
+
+/// The control socket of the process behind a mount, and what it says of it.
+fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
+    let mut dirs = vec![control::run_dir()];
+    if sys::uid() == 0 && mounted.user() != 0 {
+        dirs.extend(control::run_dirs_of(mounted.user()));
+    }
+    dirs.into_iter().find_map(|dir| {
+        let mounts = control::processes_in(&dir).into_iter().flat_map(|process| process.mounts);
+        let mount = mounts.into_iter().find(|mount| mount.path == mounted.path && !mount.is_detached)?;
+        Some((dir.join(format!("{}.sock", mount.pid)), mount))
+    })
+}
+
+fn version(socket: &Path) -> Check {
+    let ours = env!("CARGO_PKG_VERSION");
+    let asked = control::ask(socket, &Ask::GetParam { pattern: "version".to_owned() });
+    let theirs = asked.ok().and_then(|tell| Some(tell.params.first()?.1.trim().to_owned()));
+    let theirs = theirs.as_deref().and_then(|text| text.strip_prefix("sheen: ")).unwrap_or("unknown");
+    let protocol = format!("protocol {}", wire::VERSION);
+    if theirs == ours {
+        return Check::green("version", format!("{theirs}, {protocol}"));
+    }
+    let todo = "mount it again to run the new one".to_owned();
+    Check::bad(Level::Yellow, "version", format!("the mount runs {theirs}, this program is {ours}"), todo)
+}
+
+/// Mounts go on without it, so that it is never red.
+fn management(addresses: &[String]) -> Check {
+    let is_there = |address: &&String| {
+        let socket = nid::parse_nid(address).ok().and_then(|address| address.to_socket_addrs().ok()?.next());
+        socket.is_some_and(|socket| TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT).is_ok())
+    };
+    match addresses.iter().find(is_there) {
+        Some(address) => Check::green("MGS", format!("listens on {address}")),
+        None if addresses.is_empty() => Check::green("MGS", "in the process of the mount"),
+        None => Check::bad(
+            Level::Yellow,
+            "MGS",
+            format!("does not listen on {}; what is mounted goes on", addresses.join(", ")),
+            "start it (sheen up, or sheen serve DIR): new mounts and restarted servers need it",
+        ),
+    }
+}
+
+/// What a mount has found, for whoever asks its process.
+pub fn of_probes(probes: Vec<client::TargetProbe>) -> Vec<TargetHealth> {
+    probes.into_iter().map(judge::describe).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! What is green, yellow and red of what a mount says about its targets.
+
+use super::{Check, Level};
+use crate::control::{StepHealth, TargetHealth};
+use crate::nid;
+use client::{ProbeStep, TargetProbe};
+use std::collections::BTreeSet;
+
+/// Slower than this is no disk at work: something is overloaded or in the way.
+const SLOW_US: u64 = 1_000_000;
+/// Of space and inodes, in percent that are left.
+const LOW_PERCENT: u64 = 10;
+const FULL_PERCENT: u64 = 1;
+/// File times come from servers, so that a wrong clock breaks nothing; logs of two machines do not fit together any more.
+const SKEW_MS_MAX: i64 = 1000;
+
+/// In words that travel.
+pub fn describe(probe: TargetProbe) -> TargetHealth {
+    let step = |step: ProbeStep| match step {
+        ProbeStep::NotTried => StepHealth::NotTried,
+        ProbeStep::Took(took) => StepHealth::TookUs(u64::try_from(took.as_micros()).unwrap_or(u64::MAX)),
+        ProbeStep::Failed(status) => StepHealth::Failed(status.to_string()),
+        ProbeStep::Silent => StepHealth::Silent,
+    };
+    let space = probe.space.unwrap_or_default();
+    TargetHealth {
+        target: probe.target.to_string(),
+        is_used: probe.is_used,
+        state: probe.state.to_owned(),
+        nids: probe.nids.iter().map(|address| nid::format_nid(address)).collect(),
+        clock_ahead_ms: probe.clock_ahead_ns.map(|ahead| ahead / 1_000_000),
+        answer: step(probe.answer),
+        lock: step(probe.lock),
+        read: step(probe.read),
+        bytes_total: space.bytes_total,
+        bytes_available: space.bytes_available,
+        inodes_total: space.inodes_total,
+        inodes_free: space.inodes_free,
+        device: space.device,
+    }
+}
+
+/// One line for one target: the worst that there is to say.
+pub fn target(health: &TargetHealth) -> Check {
+    let name = &health.target;
+    if !health.is_used {
+        let todo = format!("use it again: sheen lctl set_param '{}.*{name}*.active=1'", class(name));
+        return Check::bad(Level::Yellow, name, "is switched off for this mount", todo);
+    }
+    let steps = [("answer", &health.answer), ("grant a lock", &health.lock), ("read", &health.read)];
+    for (what, step) in steps {
+        match step {
+            StepHealth::Silent => return silent(health, what),
+            StepHealth::Failed(status) => {
+                let todo = "see its log and `sheen status`";
+                return Check::bad(Level::Red, name, format!("does not {what}: {status}"), todo);
+            }
+            StepHealth::TookUs(_) | StepHealth::NotTried => {}
+        }
+    }
+    let took = |step: &StepHealth| match step {
+        StepHealth::TookUs(us) => *us,
+        StepHealth::NotTried | StepHealth::Failed(_) | StepHealth::Silent => 0,
+    };
+    let [answer, lock, read] = [&health.answer, &health.lock, &health.read].map(took);
+    let shown = |us: u64| format!("{}.{:02} ms", us / 1000, us % 1000 / 10);
+    let round_trips =
+        format!("answers in {}, locks in {}, reads in {}", shown(answer), shown(lock), shown(read));
+    if answer.max(lock).max(read) > SLOW_US {
+        let todo = format!("look at the load and the disk of its server, {}", place(health));
+        return Check::bad(Level::Yellow, name, round_trips, todo);
+    }
+    let clock = health.clock_ahead_ms.unwrap_or_default();
+    if clock.abs() > SKEW_MS_MAX {
+        let found = format!("{round_trips}; its clock was {clock} ms ahead of ours when we connected");
+        return Check::bad(
+            Level::Yellow,
+            name,
+            found,
+            "set the clocks (NTP), and mount again to look once more",
+        );
+    }
+    room(health, &round_trips)
+}
+
+fn class(name: &str) -> &'static str {
+    if name.starts_with("MDT") { "mdc" } else { "osc" }
+}
+
+fn place(health: &TargetHealth) -> String {
+    health.nids.first().cloned().unwrap_or_else(|| "which no configuration names".to_owned())
+}
+
+/// A target that recovers answers later by itself.
+fn silent(health: &TargetHealth, what: &str) -> Check {
+    let (name, place) = (&health.target, place(health));
+    if health.state == "REPLAY" {
+        let todo = "wait for it; `sheen status` says for whom it waits";
+        return Check::bad(Level::Yellow, name, format!("recovers on {place} and does not {what} yet"), todo);
+    }
+    let found = format!("does not {what} within 3 s on {place} (session {})", health.state);
+    Check::bad(Level::Red, name, found, "start it (sheen up, or sheen serve DIR), or see its log there")
+}
+
+/// Inodes count where names are made, bytes where data lie.
+fn room(health: &TargetHealth, round_trips: &str) -> Check {
+    let name = &health.target;
+    let percent = |left: u64, total: u64| {
+        if total == 0 {
+            100
+        } else {
+            u64::try_from(u128::from(left) * 100 / u128::from(total)).unwrap_or(100)
+        }
+    };
+    let bytes = percent(health.bytes_available, health.bytes_total);
+    let inodes = percent(health.inodes_free, health.inodes_total);
+    let (left, of) = if inodes < bytes { (inodes, "inodes") } else { (bytes, "space") };
+    let found = format!("{round_trips}; {left} % of its {of} left");
+    let todo = "remove files, or add targets; see `sheen lfs df`";
+    match left {
+        ..=FULL_PERCENT => Check::bad(Level::Red, name, found, todo),
+        ..=LOW_PERCENT => Check::bad(Level::Yellow, name, found, todo),
+        _ => Check::green(name, found),
+    }
+}
+
+/// What all targets together have for files. `None` while one is missing: its line says so.
+pub fn space(targets: &[TargetHealth]) -> Option<Check> {
+    let sum = |kind: &str, of: fn(&TargetHealth) -> u64| {
+        let mut seen = BTreeSet::new();
+        let of_kind = targets.iter().filter(|health| health.target.starts_with(kind));
+        of_kind.filter(|health| seen.insert(health.device)).map(of).fold(0, u64::saturating_add)
+    };
+    let is_whole = targets.iter().all(|health| matches!(health.answer, StepHealth::TookUs(_)));
+    let gib = sum("OST", |health| health.bytes_available) >> 30;
+    let inodes = sum("MDT", |health| health.inodes_free);
+    let found = format!("{gib} GiB on all OSTs and {inodes} inodes on all MDTs are left");
+    (is_whole && !targets.is_empty()).then(|| Check::green("space", found))
+}

@@ -1,0 +1,88 @@
+use super::judge;
+use super::*;
+use crate::control::StepHealth;
+
+fn sound(name: &str) -> TargetHealth {
+    TargetHealth {
+        target: name.to_owned(),
+        is_used: true,
+        state: "FULL".to_owned(),
+        nids: vec!["10.0.0.7:7988@tcp".to_owned()],
+        clock_ahead_ms: Some(-3),
+        answer: StepHealth::TookUs(150),
+        lock: StepHealth::TookUs(1250),
+        read: StepHealth::TookUs(90),
+        bytes_total: 100 << 30,
+        bytes_available: 60 << 30,
+        inodes_total: 1000,
+        inodes_free: 900,
+        device: 1,
+    }
+}
+
+fn line(health: &TargetHealth) -> (Level, String) {
+    let check = judge::target(health);
+    (check.level, format!("{} {}; {}", check.subject, check.found, check.todo.unwrap_or_default()))
+}
+
+#[test]
+fn a_sound_target_is_green_with_its_times_and_room() {
+    let (level, text) = line(&sound("OST0001"));
+    assert_eq!(level, Level::Green);
+    assert_eq!(
+        text,
+        "OST0001 answers in 0.15 ms, locks in 1.25 ms, reads in 0.09 ms; 60 % of its space left; "
+    );
+}
+
+#[test]
+fn the_worst_that_there_is_decides_and_says_what_to_do() {
+    let silent = TargetHealth { answer: StepHealth::Silent, state: "CONNECTING".into(), ..sound("OST0001") };
+    let recovering = TargetHealth { state: "REPLAY".into(), ..silent.clone() };
+    let refusing = TargetHealth { lock: StepHealth::Failed("I/O error".into()), ..sound("MDT0000") };
+    let off = TargetHealth { is_used: false, ..sound("OST0002") };
+    let slow = TargetHealth { read: StepHealth::TookUs(4_000_000), ..sound("OST0002") };
+    let late = TargetHealth { clock_ahead_ms: Some(-90_000), ..sound("OST0002") };
+    let low = TargetHealth { bytes_available: 9 << 30, ..sound("OST0002") };
+    let full = TargetHealth { inodes_free: 5, ..sound("MDT0001") };
+    for (health, wanted, words) in [
+        (
+            silent,
+            Level::Red,
+            "does not answer within 3 s on 10.0.0.7:7988@tcp (session CONNECTING); start it",
+        ),
+        (recovering, Level::Yellow, "recovers on 10.0.0.7:7988@tcp and does not answer yet; wait for it"),
+        (refusing, Level::Red, "does not grant a lock: I/O error; see its log"),
+        (off, Level::Yellow, "sheen lctl set_param 'osc.*OST0002*.active=1'"),
+        (slow, Level::Yellow, "reads in 4000.00 ms; look at the load"),
+        (late, Level::Yellow, "-90000 ms ahead of ours"),
+        (low, Level::Yellow, "9 % of its space left; remove files"),
+        (full, Level::Red, "0 % of its inodes left; remove files"),
+    ] {
+        let (level, text) = line(&health);
+        assert_eq!(level, wanted, "{text}");
+        assert!(text.starts_with(&health.target) && text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn what_is_on_no_mount_is_red_in_one_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let report = look(dir.path());
+    assert_eq!((report.level, report.checks.len()), (Level::Red, 1));
+    assert!(
+        to_text(&report).contains("is on no SheenFS mount; mount it: sheen mount"),
+        "{}",
+        to_text(&report)
+    );
+}
+
+#[test]
+fn the_space_of_all_is_told_only_when_all_have_told_theirs() {
+    let other_disk = TargetHealth { device: 2, ..sound("OST0002") };
+    let whole = [sound("MDT0000"), sound("OST0000"), sound("OST0001"), other_disk];
+    let said = judge::space(&whole).map(|check| check.found).unwrap_or_default();
+    assert!(said.starts_with("120 GiB on all OSTs and 900 inodes"), "{said}");
+    let part = [sound("MDT0000"), TargetHealth { answer: StepHealth::Silent, ..sound("OST0000") }];
+    assert_eq!(judge::space(&part), None);
+}
