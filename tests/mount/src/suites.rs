@@ -14,6 +14,7 @@ pub mod fsx;
 pub mod kill9;
 pub mod memory;
 pub mod mounting;
+pub mod operate;
 pub mod params;
 pub mod pjdfstest;
 pub mod posix;
@@ -27,6 +28,7 @@ pub const ALL: &[&Suite] = &[
     &smoke::SUITE,
     &badinput::SUITE,
     &params::SUITE,
+    &operate::SUITE,
     &mounting::SUITE,
     &fsck::SUITE,
     &posix::SUITE,

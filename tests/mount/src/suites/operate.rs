@@ -1,0 +1,123 @@
+//! What operators look with: `sheen health` and the benches that compare. Times are not looked at, only what is counted and said.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::bounded::{End, Said};
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names};
+use crate::cluster::{Cluster, Shape};
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "operate", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "health_has_three_colours", seconds: 120, run: health },
+    Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
+];
+
+/// Well above what it takes with dead targets, and well below what a human would call hanging.
+const HEALTH_LIMIT: Duration = Duration::from_secs(30);
+
+fn running(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    let cluster =
+        Cluster::new(&context.options, &context.work, Shape { mdt_count: 2, ost_count: 2, is_split: true })?;
+    cluster.up()?;
+    Ok(cluster)
+}
+
+fn status_of(said: &Said) -> Option<i32> {
+    match &said.end {
+        End::Exited(status) => status.code(),
+        End::TimedOut { .. } => None,
+    }
+}
+
+/// The report about a path, which must come with this exit status.
+fn health_of(cluster: &Cluster, path: &Path, status: i32) -> Result<Value> {
+    let path = path.to_string_lossy();
+    let said = cluster.try_sheen(&["health", &path, "--json"], HEALTH_LIMIT)?;
+    expect_eq(status_of(&said), Some(status), &format!("sheen health {path}: {}", said.all()))?;
+    serde_json::from_str(&said.output).with_context(|| format!("it says {}", said.output))
+}
+
+/// The checks that are of this colour.
+fn of_level(report: &Value, level: &str) -> Vec<String> {
+    let checks = report["checks"].as_array().cloned().unwrap_or_default();
+    let is_wanted = |check: &&Value| check["level"] == level;
+    let text = |check: &Value| check["subject"].as_str().unwrap_or_default().to_owned();
+    checks.iter().filter(is_wanted).map(text).collect()
+}
+
+fn health(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let report = health_of(&cluster, &cluster.mount, 0)?;
+    expect_eq(report["level"].as_str(), Some("green"), "a new cluster")?;
+    let green = ["mount", "options", "version", "MGS", "MDT0000", "MDT0001", "OST0000", "OST0001", "space"];
+    expect_eq(of_level(&report, "green"), green, "what was looked at")?;
+    for target in report["targets"].as_array().context("targets")? {
+        for step in ["answer", "lock", "read"] {
+            expect(target[step]["took_us"].is_u64(), &format!("{step}: {target}"))?;
+        }
+    }
+    expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
+    let read_only = cluster.mount_with("readonly", "ro")?;
+    let said = cluster.sheen(&["health", &read_only.to_string_lossy()])?;
+    expect(said.lines().all(|line| line.starts_with("green ")), &said)?;
+    expect(said.contains("ro,"), &said)?;
+
+    cluster.sheen(&["lctl", "set_param", "osc.*OST0001*.active=0"])?;
+    let report = health_of(&cluster, &cluster.mount, 1)?;
+    expect_eq(of_level(&report, "yellow"), ["OST0001"], "an OST that is switched off")?;
+    cluster.sheen(&["lctl", "set_param", "osc.*OST0001*.active=1"])?;
+
+    // Stopped, not ended: its connections stay, and nobody answers.
+    let targets = cluster.targets()?;
+    let pid = |name: &str| targets.iter().find(|(known, _)| known == name).map(|(_, pid)| *pid);
+    let ost = pid("OST0000").context("OST0000 runs")?;
+    sys::kill(ost, libc::SIGSTOP)?;
+    let report = health_of(&cluster, &cluster.mount, 2);
+    sys::kill(ost, libc::SIGCONT)?;
+    expect_eq(of_level(&report?, "red"), ["OST0000"], "an OST that is stopped")?;
+    for name in ["MDT0000", "OST0001"] {
+        sys::kill(pid(name).context("it runs")?, libc::SIGKILL)?;
+    }
+    let report = health_of(&cluster, &cluster.mount, 2)?;
+    expect_eq(of_level(&report, "red"), ["MDT0000", "OST0001"], "targets that are gone")?;
+    cluster.up()?;
+
+    let report = health_of(&cluster, &context.work, 2)?;
+    expect_eq(of_level(&report, "red"), ["mount"], "what is no mount")?;
+    let said = cluster.try_sheen(&["health"], HEALTH_LIMIT)?;
+    expect_eq(status_of(&said), Some(3), &said.all())
+}
+
+/// `sheen bench dne`: a directory on another MDT makes no device sync, one with `enable_dne_remote_sync` does.
+fn dne(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let mount = cluster.mount.to_string_lossy();
+    let arguments = ["bench", "dne", &mount, "--procs", "2", "--files", "20", "-n", "2", "--json"];
+    // The first FIDs that one MDT gives to another must be durable; they last for thousands of directories.
+    cluster.sheen(&arguments)?;
+    let text = cluster.sheen(&arguments)?;
+    let report: Value = serde_json::from_str(&text).with_context(|| format!("it says {text}"))?;
+    let compared = report["compared"].as_array().context("compared")?;
+    let of = |name: &str| compared.iter().find(|each| each["operation"] == name).context("an operation");
+    for (name, is_awaited) in [("local", false), ("remote", false), ("remote, sync", true)] {
+        let each = of(name)?;
+        expect_eq(each["operation_count"].as_u64(), Some(80), name)?;
+        let awaited = each["awaited_sync_count"].as_u64().context("a count")?;
+        expect_eq(awaited > 0, is_awaited, &format!("somebody waited for a sync: {each}"))?;
+        let figure =
+            report["figures"].as_array().and_then(|all| all.iter().find(|it| it["operation"] == name));
+        let rpcs = figure.and_then(|figure| figure["cost"]["rpcs"]["median"].as_f64()).context("RPCs")?;
+        expect((1.0..1.5).contains(&rpcs), &format!("{name}: {rpcs} requests each"))?;
+    }
+    expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
+    let value = cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0000.enable_dne_remote_sync"])?;
+    expect_eq(value.trim(), "0", "the switch afterwards")
+}
