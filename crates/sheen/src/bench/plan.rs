@@ -136,6 +136,8 @@ pub enum Home {
 }
 
 impl Home {
+    pub const ALL: [Home; 3] = [Home::Local, Home::Remote, Home::RemoteSync];
+
     /// Where a worker makes such directories.
     pub fn parent(self) -> &'static str {
         match self {

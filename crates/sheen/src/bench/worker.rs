@@ -82,8 +82,9 @@ pub struct Worker {
     size_bytes: u64,
     rng: Rng,
     block: Vec<u8>,
-    /// Where directories on named MDTs are made next.
-    maker: Option<DirectoryMaker>,
+    /// Where directories on named MDTs are made. They are there before the first phase: a phase is counted until its MDTs are at
+    /// rest, while this process prepares the next one already.
+    makers: Vec<(Home, DirectoryMaker)>,
 }
 
 impl Worker {
@@ -101,10 +102,17 @@ impl Worker {
             made.with_context(|| format!("cannot make {}", dir.display()))?;
             dir
         };
+        let homes: &[Home] = if task.kind == Kind::Dne { &Home::ALL } else { &[] };
+        let make = |home: &Home| {
+            let parent = dir.join(home.parent());
+            mkdir_beside(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
+            Ok((*home, DirectoryMaker::new(&parent)?))
+        };
+        let makers = homes.iter().map(make).collect::<Result<_>>()?;
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block, maker: None })
+        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block, makers })
     }
 
     /// What must not be measured.
@@ -132,13 +140,9 @@ impl Worker {
             | Step::Direct { .. }
             | Step::List
             | Step::Map(_)
+            | Step::MkdirOn(_)
             | Step::WriteFile
             | Step::ReadFile { .. } => {}
-            Step::MkdirOn(home) => {
-                let parent = self.dir.join(home.parent());
-                mkdir_beside(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
-                self.maker = Some(DirectoryMaker::new(&parent)?);
-            }
         }
         Ok(())
     }
@@ -177,7 +181,8 @@ impl Worker {
 
     /// As many directories as there are to be files, as `lfs mkdir -i` makes them.
     fn mkdir_on(&self, home: Home) -> Result<u64> {
-        let parent = self.maker.as_ref().context("it was prepared")?;
+        let parent = self.makers.iter().find(|(known, _)| *known == home).map(|(_, maker)| maker);
+        let parent = parent.context("it was made at the beginning")?;
         let mdt_index = match home {
             Home::Local => parent.other_mdt_index(0),
             Home::Remote | Home::RemoteSync => parent.other_mdt_index(1),

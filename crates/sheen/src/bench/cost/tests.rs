@@ -35,6 +35,8 @@ fn what_was_set_to_zero_meanwhile_is_not_counted_below_zero() {
         base_read_bytes: count,
         mdt_device_bytes: count,
         ost_device_bytes: count,
+        mdt_sync_count: count,
+        mdt_awaited_sync_count: count,
     };
     assert_eq!(counts(5).since(&counts(2)), counts(3));
     assert_eq!(counts(1).since(&counts(2)), Counts::default());

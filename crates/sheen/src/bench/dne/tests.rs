@@ -40,5 +40,5 @@ fn rates_and_costs_are_those_of_local_ones_of_the_same_round() {
         [(None, None, 6, 0), (Some(900.0), Some(1500.0), 6, 0), (Some(50.0), Some(2500.0), 6, 24)]
     );
     assert_eq!(compared.iter().map(|each| each.operation_count).collect::<Vec<_>>(), [30, 30, 30]);
-    assert!(to_text(&compared).contains("0.90 (60 %)"), "{}", to_text(&compared));
+    assert!(to_text(&compared).contains("0.90 (56 %)"), "{}", to_text(&compared));
 }
