@@ -4,6 +4,7 @@
 //! all at once. A figure is the median over the rounds, with the least and the greatest, for no single run says much.
 //! Beside it stands what it cost: CPU time of the mount's process and of its servers, and requests, per operation.
 
+mod ab;
 mod beside;
 mod cost;
 mod dne;
@@ -20,6 +21,7 @@ mod tool;
 mod worker;
 
 use crate::say;
+use ab::Ab;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use dne::Dne;
@@ -60,6 +62,8 @@ pub enum What {
     Fill(Fill),
     /// Directories on their parent's MDT and on another one: rates, costs, and syncs of the MDTs' devices
     Dne(Dne),
+    /// Two configurations of mounts in turn (A/B/A/B), and whether the difference is real
+    Ab(Ab),
     /// How long mounts wait when servers and other mounts are killed, and whether anything is lost
     Recovery(Recovery),
     #[command(hide = true)]
@@ -185,6 +189,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Reader(stream) => beside::read(stream),
         What::NullMount(task) => floor::serve(task),
         What::Dne(options) => dne::run(options),
+        What::Ab(options) => ab::run(options),
         What::Recovery(options) => recovery::run(options),
         What::RecoveryLoad(task) => recovery::load::run(task),
     }

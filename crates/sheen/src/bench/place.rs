@@ -30,6 +30,8 @@ pub struct Place {
     pub measured_beside: Option<PathBuf>,
     /// What was made stays.
     pub is_kept: bool,
+    /// Mounts that show the measured directory, through which workers go in turn; none: they go through the measured one.
+    pub seen_through: Vec<PathBuf>,
 }
 
 impl Place {
@@ -47,7 +49,15 @@ impl Place {
         let is_free = |work: &PathBuf| !work.exists();
         let work = (0..).map(name).find(is_free).context("there is always one more number")?;
         fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
-        Ok(Place { measured, null_pid: None, settings: None, work, measured_beside: None, is_kept: false })
+        Ok(Place {
+            measured,
+            null_pid: None,
+            settings: None,
+            work,
+            measured_beside: None,
+            is_kept: false,
+            seen_through: Vec::new(),
+        })
     }
 
     /// Who works for it now; after `--remount` these are others.
@@ -70,7 +80,15 @@ impl Place {
     /// # Errors
     /// It cannot be asked to.
     pub fn forget_names(&self) -> Result<()> {
-        self.daemons().map_or(Ok(()), |daemons| settings::drop_idle_locks(&daemons))
+        let others = self.seen_through.iter().filter_map(|mount| Daemons::of(mount));
+        self.daemons().into_iter().chain(others).try_for_each(|daemons| settings::drop_idle_locks(&daemons))
+    }
+
+    /// Our directory as the worker of this number sees it.
+    pub fn work_of(&self, worker: u32) -> PathBuf {
+        let mount = self.seen_through.iter().cycle().nth(worker as usize);
+        let below = self.work.strip_prefix(&self.measured).unwrap_or(&self.work);
+        mount.map_or_else(|| self.work.clone(), |mount| mount.join(below))
     }
 
     /// Streams are read through another mount, which shows the measured directory as `dir`.

@@ -68,7 +68,11 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
     Ok(all)
 }
 
-fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
+/// One round, in one place; a sample per phase.
+///
+/// # Errors
+/// A worker that failed, in its own words.
+pub fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
     match plan.kind {
         Kind::Walk | Kind::Beside | Kind::Move => tool_round(plan, place),
         Kind::Md
@@ -179,7 +183,7 @@ impl Worker {
     fn start(plan: &Plan, place: &Place, index: u32) -> Result<Worker> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
-        command.args(["bench", "worker", "--kind", plan.kind.word(), "--dir"]).arg(&place.work);
+        command.args(["bench", "worker", "--kind", plan.kind.word(), "--dir"]).arg(place.work_of(index));
         for (option, value) in [("--index", index), ("--files", plan.file_count), ("--mib", plan.mib)] {
             command.arg(option).arg(value.to_string());
         }

@@ -17,13 +17,23 @@ impl Settings {
     /// # Errors
     /// A parameter that is not known, or does not take the value.
     pub fn parse(text: &str) -> Result<Settings> {
+        Settings::of_words(text.split(','))
+    }
+
+    /// Each of them a `PATH=VALUE`, whatever is in it.
+    ///
+    /// # Errors
+    /// As `parse`.
+    pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Result<Settings> {
         let parse = |word: &str| {
             let (pattern, value) =
                 word.split_once('=').with_context(|| format!("'{word}' sets nothing; write PATH=VALUE"))?;
             params::check(pattern, value, false)?;
             Ok((pattern.to_owned(), value.to_owned()))
         };
-        Ok(Settings { text: text.to_owned(), each: text.split(',').map(parse).collect::<Result<_>>()? })
+        let each = words.map(parse).collect::<Result<Vec<(String, String)>>>()?;
+        let texts = each.iter().map(|(pattern, value)| format!("{pattern}={value}"));
+        Ok(Settings { text: texts.collect::<Vec<_>>().join(","), each })
     }
 
     pub fn text(&self) -> &str {

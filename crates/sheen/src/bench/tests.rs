@@ -27,6 +27,7 @@ fn common(words: &[&str]) -> Common {
         What::Tree(options) => options.common,
         What::Fill(_)
         | What::Dne(_)
+        | What::Ab(_)
         | What::Recovery(_)
         | What::Worker(_)
         | What::Reader(_)

@@ -1,5 +1,6 @@
 //! What operators look with: `sheen health` and the benches that compare. Times are not looked at, only what is counted and said.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub static SUITE: Suite = Suite { name: "operate", bed: Bed::Own, cases: CASES, 
 static CASES: &[Case] = &[
     Case { name: "health_has_three_colours", seconds: 120, run: health },
     Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
+    Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
 ];
 
 /// Well above what it takes with dead targets, and well below what a human would call hanging.
@@ -100,16 +102,21 @@ fn health(context: &Context) -> Result<()> {
 fn dne(context: &Context) -> Result<()> {
     let cluster = running(context)?;
     let mount = cluster.mount.to_string_lossy();
-    let arguments = ["bench", "dne", &mount, "--procs", "2", "--files", "20", "-n", "2", "--json"];
-    // The first FIDs that one MDT gives to another must be durable; they last for thousands of directories.
-    cluster.sheen(&arguments)?;
+    let arguments = ["bench", "dne", &mount, "--procs", "2", "--files", "20", "-n", "1", "--json"];
+    // The first FIDs that one MDT gives to another must be durable; they last for a million directories.
+    for (home, other) in [(0, 1), (1, 0)] {
+        let top = cluster.mount.join(format!("on{home}"));
+        context.mkdir_on(home, &top)?;
+        context.mkdir_on(other, &top.join("below"))?;
+        fs::remove_dir_all(&top)?;
+    }
     let text = cluster.sheen(&arguments)?;
     let report: Value = serde_json::from_str(&text).with_context(|| format!("it says {text}"))?;
     let compared = report["compared"].as_array().context("compared")?;
     let of = |name: &str| compared.iter().find(|each| each["operation"] == name).context("an operation");
     for (name, is_awaited) in [("local", false), ("remote", false), ("remote, sync", true)] {
         let each = of(name)?;
-        expect_eq(each["operation_count"].as_u64(), Some(80), name)?;
+        expect_eq(each["operation_count"].as_u64(), Some(40), name)?;
         let awaited = each["awaited_sync_count"].as_u64().context("a count")?;
         expect_eq(awaited > 0, is_awaited, &format!("somebody waited for a sync: {each}"))?;
         let figure =
@@ -120,4 +127,47 @@ fn dne(context: &Context) -> Result<()> {
     expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
     let value = cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0000.enable_dne_remote_sync"])?;
     expect_eq(value.trim(), "0", "the switch afterwards")
+}
+
+/// `sheen bench ab`, tiny: what it says, what it refuses, and that it leaves nothing behind.
+fn ab(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let source = cluster.source()?;
+    let file = |name: &str| context.work.join(name).to_string_lossy().into_owned();
+    let (stored, plot) = (file("run.json"), file("plot.svg"));
+    let transport = format!("transport={}", context.options.transport.word());
+    let with = |config: &str| format!("{transport} {config}");
+    let (a, b) = (with(""), with("noatime osc.*.max_dirty_mb=16"));
+    let usual =
+        ["bench", "ab", &source, "--workload", "md", "--mounts", "2", "--procs", "2", "--files", "20"];
+    let said = |more: &[&str]| cluster.sheen(&[&usual, more].concat());
+    let text = said(&["-n", "5", "--a", &a, "--b", &b, "--plot", &plot, "--json"])?;
+    let report: Value = serde_json::from_str(&text).with_context(|| format!("it says {text}"))?;
+    let phases = report["phases"].as_array().context("phases")?;
+    expect(phases.len() >= 8, &text)?;
+    for phase in phases {
+        expect_eq(phase["a"]["n"].as_u64(), Some(5), "rounds of A")?;
+        expect_eq(phase["b"]["n"].as_u64(), Some(5), "rounds of B")?;
+        let percent = |name: &str| phase["difference"][name].as_f64().context("a number");
+        let (low, high) = (percent("low_percent")?, percent("high_percent")?);
+        expect(low <= high, &format!("{phase}"))?;
+        expect_eq(
+            phase["difference"]["is_real"].as_bool(),
+            Some(low > 0.0 || high < 0.0),
+            "whether it is real",
+        )?;
+    }
+    expect_eq(crate::case::read(Path::new(&plot))?.starts_with(b"<svg"), true, "a picture")?;
+    crate::case::write(Path::new(&stored), text.as_bytes())?;
+    let text = said(&["-n", "5", "--a", &a, "--baseline", &stored, "--only", "stat,open"])?;
+    expect(text.contains("baseline: ") && text.lines().count() == 6, &text)?;
+    let refused = |more: &[&str], words: &str| -> Result<()> {
+        let said = cluster.try_sheen(&[&usual, more].concat(), HEALTH_LIMIT)?;
+        expect_eq(status_of(&said), Some(1), &said.all())?;
+        expect(said.errors.contains(words) && said.errors.lines().count() == 1, &said.all())
+    };
+    refused(&["-n", "4", "--a", "", "--b", ""], "give -n 5 or more")?;
+    refused(&["-n", "5", "--a", "", "--b", "noatme"], "did you mean 'noatime'?")?;
+    expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
+    expect_eq(cluster.mounts()?.len(), 1, "mounts that are left")
 }

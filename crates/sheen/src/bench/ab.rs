@@ -1,0 +1,317 @@
+//! `sheen bench ab`: two configurations of mounts in turn, and whether one of them is faster.
+//!
+//! In each round each side gets mounts of its own, which are new, and empty caches; so nothing that one side has left behind serves the
+//! other, and what else the machine does hits both. No single figure says which side is faster: a difference counts only when the
+//! 95 % confidence interval of what the rounds say does not contain zero.
+
+mod judge;
+mod plot;
+mod side;
+
+use super::figures::Summary;
+use super::place::Place;
+use super::plan::{Kind, Phase, Plan};
+use super::{make_cold, or_usual, rounds};
+use crate::nid::Source;
+use crate::say;
+use crate::sys;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use judge::Difference;
+use serde::Serialize;
+use side::{Config, Mounts};
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+/// With fewer rounds one outlier is a fifth of all, and an interval that contains it says nothing.
+const ROUNDS_MIN: u32 = 5;
+
+#[derive(Clone, Debug, Args)]
+pub struct Ab {
+    /// What is mounted: NID[:NID]:/FSNAME[/SUBDIR]; what is made there is removed again
+    pub source: String,
+    /// One side: words with blanks between them, each a mount option (noatime) or a parameter (llite.*.max_read_ahead_mb=64); '' is the default
+    #[arg(long, value_name = "CONFIG")]
+    pub a: String,
+    /// The other one, which is judged against the first
+    #[arg(long, value_name = "CONFIG", required_unless_present = "baseline")]
+    pub b: Option<String>,
+    /// Instead of --b: judge A against the A of a run that was stored with --json
+    #[arg(long, value_name = "FILE", conflicts_with = "b")]
+    pub baseline: Option<PathBuf>,
+    /// What the processes do
+    #[arg(long, value_enum)]
+    pub workload: Workload,
+    /// Only these phases of it, as the report names them
+    #[arg(long, value_name = "PHASE", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Mounts of each side at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub mounts: u32,
+    /// Processes on each mount
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub procs: u32,
+    /// Rounds of each side, 5 or more
+    #[arg(short = 'n', default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Files per process, or in the directory that is listed
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub files: u32,
+    /// MiB per process, or of the file that all map
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub mib: u32,
+    /// Fail when B (or A, against a baseline) is slower by more than this, and really so
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=99))]
+    pub gate: Option<u32>,
+    /// Draw every sample
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// For programs, and to be a baseline later
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Names, as `bench md`
+    Md,
+    /// Data, as `bench io`
+    Io,
+    /// Streams, as `bench stream`
+    Stream,
+    /// Small blocks past the page cache, as `bench direct`
+    Direct,
+    /// A listing, as `bench ls`
+    Ls,
+    /// A file that is mapped, as `bench mmap`
+    Mmap,
+    /// Small files, as `bench tree --small`
+    Small,
+}
+
+impl Workload {
+    fn kind(self) -> Kind {
+        match self {
+            Workload::Md => Kind::Md,
+            Workload::Io => Kind::Io,
+            Workload::Stream => Kind::Stream,
+            Workload::Direct => Kind::Direct,
+            Workload::Ls => Kind::Ls,
+            Workload::Mmap => Kind::Mmap,
+            Workload::Small => Kind::Small,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    bench: &'static str,
+    kernel: String,
+    cpu_count: usize,
+    workload: &'static str,
+    mounts: u32,
+    procs: u32,
+    files: u32,
+    mib: u32,
+    rounds: u32,
+    /// What A, and B or the baseline are.
+    a: String,
+    b: String,
+    is_against_baseline: bool,
+    phases: Vec<Compared>,
+}
+
+/// One phase of both sides. With a baseline A is what was measured now, and B what was stored.
+#[derive(Debug, Serialize)]
+struct Compared {
+    operation: String,
+    unit: String,
+    a: Summary,
+    b: Summary,
+    /// How much faster the side is that is judged: B, or what was measured now.
+    difference: Difference,
+}
+
+/// The command.
+///
+/// # Errors
+/// A configuration, a phase or a baseline that cannot be; a mount or a worker that fails; a regression beyond the gate.
+pub fn run(options: &Ab) -> Result<()> {
+    if options.rounds < ROUNDS_MIN {
+        bail!(
+            "-n {}: with fewer than {ROUNDS_MIN} rounds a single one decides, and no interval says anything; give -n {ROUNDS_MIN} or more",
+            options.rounds
+        );
+    }
+    Source::parse(&options.source)?;
+    let a = Config::parse(&options.a).context("--a")?;
+    let b = options.b.as_deref().map(|b| Config::parse(b).context("--b")).transpose()?;
+    let plan = plan(options);
+    let phases = chosen(&plan, &options.only)?;
+    let stored = options.baseline.as_deref().map(|file| judge::Stored::read(file, options)).transpose()?;
+    sys::outlive_readers();
+    let (mut of_a, mut of_b) = (Samples::of(&phases), Samples::of(&phases));
+    for number in 1..=options.rounds {
+        say::note(format_args!("round {number} of {}", options.rounds));
+        of_a.measure(&plan, options, &a).with_context(|| format!("round {number}, A"))?;
+        if let Some(b) = &b {
+            of_b.measure(&plan, options, b).with_context(|| format!("round {number}, B"))?;
+        }
+    }
+    let report = report(options, &phases, &of_a, &of_b, stored.as_ref())?;
+    if let Some(path) = &options.plot {
+        fs::write(path, plot::svg(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let text = if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { to_text(&report) };
+    say::outcome(&text)?;
+    check_gate(&report, options.gate)
+}
+
+fn plan(options: &Ab) -> Plan {
+    Plan {
+        procs: vec![options.mounts * options.procs],
+        file_count: options.files,
+        mib: options.mib,
+        // Phases that make caches cold need root.
+        is_cold: sys::uid() == 0,
+        patterns: or_usual(&[], &super::pattern::Pattern::ALL),
+        ..Plan::of(options.workload.kind(), options.rounds)
+    }
+}
+
+fn chosen(plan: &Plan, only: &[String]) -> Result<Vec<Phase>> {
+    let all = plan.phases();
+    let unknown = only.iter().find(|name| all.iter().all(|phase| phase.name != name.as_str()));
+    if let Some(name) = unknown {
+        let names: Vec<&str> = all.iter().map(|phase| phase.name).collect();
+        bail!("'{name}' is no phase of this workload; there are: {}", names.join(", "));
+    }
+    let is_chosen = |phase: &Phase| only.is_empty() || only.iter().any(|name| name == phase.name);
+    Ok(all.into_iter().filter(is_chosen).collect())
+}
+
+/// Rates of one side, by phase.
+struct Samples(Vec<(&'static str, Vec<f64>)>);
+
+impl Samples {
+    fn of(phases: &[Phase]) -> Samples {
+        Samples(phases.iter().map(|phase| (phase.name, Vec::new())).collect())
+    }
+
+    /// One round of one side, with mounts of its own.
+    fn measure(&mut self, plan: &Plan, options: &Ab, config: &Config) -> Result<()> {
+        let mounts = Mounts::start(&options.source, options.mounts, config)?;
+        let mut place = Place::new(mounts.first())?;
+        place.seen_through = mounts.points().to_vec();
+        place.fill(plan)?;
+        if plan.is_cold {
+            make_cold(None)?;
+        }
+        let samples = rounds::any_round(plan, options.mounts * options.procs, &place)?;
+        for (phase, sample) in plan.phases().iter().zip(samples) {
+            if let Some((_, rates)) = self.0.iter_mut().find(|(name, _)| *name == phase.name) {
+                rates.push(sample.rate);
+            }
+        }
+        // Before its mounts are gone.
+        drop(place);
+        mounts.end()
+    }
+
+    fn rates(&self, phase: &str) -> &[f64] {
+        let found = self.0.iter().find(|(name, _)| *name == phase);
+        found.map(|(_, rates)| &rates[..]).unwrap_or_default()
+    }
+}
+
+fn report(
+    options: &Ab,
+    phases: &[Phase],
+    of_a: &Samples,
+    of_b: &Samples,
+    stored: Option<&judge::Stored>,
+) -> Result<Report> {
+    let compare = |phase: &Phase| {
+        let a = of_a.rates(phase.name);
+        let b = match stored {
+            Some(stored) => stored.rates(phase.name)?,
+            None => of_b.rates(phase.name),
+        };
+        let difference = match stored {
+            Some(_) => Difference::of_runs(b, a),
+            None => Difference::of_rounds(a, b),
+        };
+        let (a, b) = (Summary::of(a).context("a round")?, Summary::of(b).context("a round")?);
+        let (operation, unit) = (phase.name.to_owned(), phase.unit.word().to_owned());
+        Ok(Compared { operation, unit, a, b, difference })
+    };
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(Report {
+        bench: "ab",
+        kernel: kernel.trim().to_owned(),
+        cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
+        workload: options.workload.kind().word(),
+        mounts: options.mounts,
+        procs: options.procs,
+        files: options.files,
+        mib: options.mib,
+        rounds: options.rounds,
+        a: options.a.clone(),
+        b: options.b.clone().or_else(|| Some(stored?.config.clone())).unwrap_or_default(),
+        is_against_baseline: stored.is_some(),
+        phases: phases.iter().map(compare).collect::<Result<_>>()?,
+    })
+}
+
+fn to_text(report: &Report) -> String {
+    let mut text = String::new();
+    let Report { workload, mounts, procs, rounds, kernel, cpu_count, .. } = report;
+    // Writing to memory cannot fail.
+    let _ = writeln!(
+        text,
+        "{workload}, n={rounds}, {mounts} mounts with {procs} processes each, Linux {kernel}, {cpu_count} CPUs"
+    );
+    let named = |config: &str| if config.is_empty() { "defaults".to_owned() } else { config.to_owned() };
+    let other = if report.is_against_baseline { "baseline" } else { "B" };
+    let _ = writeln!(text, "A: {}\n{other}: {}", named(&report.a), named(&report.b));
+    let _ = writeln!(
+        text,
+        "{:<20} {:>11} {:>7} {:>11} {:>7} {:<6} {:>9} {:>21}",
+        "operation", "A median", "spread", "B median", "spread", "unit", "diff", "95 % interval"
+    );
+    for Compared { operation, unit, a, b, difference } in &report.phases {
+        let interval = format!("{:+.1} to {:+.1} %", difference.low_percent, difference.high_percent);
+        let _ = writeln!(
+            text,
+            "{operation:<20} {:>11.1} {:>6.0}% {:>11.1} {:>6.0}% {unit:<6} {:>+7.1} % {interval:>21}  {}",
+            a.median,
+            a.spread_percent,
+            b.median,
+            b.spread_percent,
+            difference.percent,
+            if difference.is_real { "real" } else { "no difference that is real" }
+        );
+    }
+    text
+}
+
+/// # Errors
+/// A phase is really slower, by more than the gate allows.
+fn check_gate(report: &Report, gate_percent: Option<u32>) -> Result<()> {
+    let Some(gate) = gate_percent else { return Ok(()) };
+    let is_beyond = |compared: &&Compared| compared.difference.is_regression_beyond(f64::from(gate));
+    let beyond: Vec<String> = report
+        .phases
+        .iter()
+        .filter(is_beyond)
+        .map(|compared| format!("{} by {:.1} %", compared.operation, -compared.difference.percent))
+        .collect();
+    if beyond.is_empty() {
+        return Ok(());
+    }
+    bail!("slower by more than {gate} %, and really so: {}", beyond.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! One side of a comparison: what its mounts are like, and the mounts themselves while a round lasts.
+
+use crate::bench::cost::Daemons;
+use crate::bench::settings::{Applied, Settings};
+use crate::mount::options::Choices;
+use crate::say;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Mount options and parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    options: Vec<String>,
+    settings: Option<Settings>,
+}
+
+impl Config {
+    /// Words with blanks between them. What has a dot before an equal sign is a parameter; no mount option has a dot.
+    ///
+    /// # Errors
+    /// A word that is neither, with what is like it.
+    pub fn parse(text: &str) -> Result<Config> {
+        let is_param = |word: &&str| word.split('=').next().is_some_and(|name| name.contains('.'));
+        let (params, options): (Vec<&str>, Vec<&str>) = text.split_whitespace().partition(is_param);
+        let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+        if Choices::parse(&options, None)?.is_remount {
+            bail!("'remount' is no configuration: each round has new mounts");
+        }
+        let settings = (!params.is_empty()).then(|| Settings::of_words(params.into_iter())).transpose()?;
+        Ok(Config { options, settings })
+    }
+}
+
+/// Mounts of one side; they go when this is dropped, also after an error.
+pub struct Mounts {
+    home: PathBuf,
+    points: Vec<PathBuf>,
+    /// In the order in which they were set; the last ones know as values before what the first ones have set.
+    applied: Vec<Applied>,
+}
+
+static MADE_COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Mounts {
+    /// # Errors
+    /// One cannot be mounted, or does not take a parameter.
+    pub fn start(source: &str, count: u32, config: &Config) -> Result<Mounts> {
+        let number = MADE_COUNT.fetch_add(1, Ordering::Relaxed);
+        let home = std::env::temp_dir().join(format!("sheen-ab-{}-{number}", std::process::id()));
+        fs::create_dir(&home).with_context(|| format!("cannot make {}", home.display()))?;
+        let home = home.canonicalize()?;
+        let mut mounts = Mounts { home, points: Vec::new(), applied: Vec::new() };
+        for index in 0..count {
+            let point = mounts.home.join(index.to_string());
+            fs::create_dir(&point)?;
+            let mut command = sheen()?;
+            command.arg("mount").arg(source).arg(&point);
+            if !config.options.is_empty() {
+                command.arg("-o").arg(config.options.join(","));
+            }
+            mounts.points.push(point);
+            run(&mut command)?;
+        }
+        if let Some(settings) = &config.settings {
+            for point in &mounts.points {
+                let daemons = Daemons::of(point).with_context(|| format!("{} is gone", point.display()))?;
+                mounts.applied.push(settings.apply(&daemons)?);
+            }
+        }
+        Ok(mounts)
+    }
+
+    pub fn points(&self) -> &[PathBuf] {
+        &self.points
+    }
+
+    /// There is one at least.
+    pub fn first(&self) -> &Path {
+        self.points.first().unwrap_or(&self.home)
+    }
+
+    /// # Errors
+    /// What was done through one of them cannot be made durable.
+    pub fn end(mut self) -> Result<()> {
+        self.set_back();
+        self.points.iter().try_for_each(|point| run(sheen()?.arg("umount").arg(point)))?;
+        for point in self.points.drain(..) {
+            fs::remove_dir(&point)?;
+        }
+        Ok(())
+    }
+
+    fn set_back(&mut self) {
+        while self.applied.pop().is_some() {}
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        self.set_back();
+        for point in &self.points {
+            // One that was never mounted says so, and is a directory like any other.
+            let done = sheen().and_then(|mut command| run(command.args(["umount", "--lazy"]).arg(point)));
+            if let Err(error) = done {
+                say::note(format_args!("{error:#}"));
+            }
+            let _ = fs::remove_dir(point);
+        }
+        let _ = fs::remove_dir(&self.home);
+    }
+}
+
+fn sheen() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot start this program")?;
+    let words = || command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    ensure!(status.success(), "sheen {} failed ({status}); see above", words());
+    Ok(())
+}
