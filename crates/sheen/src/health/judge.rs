@@ -118,8 +118,8 @@ fn room(health: &TargetHealth, round_trips: &str) -> Check {
     let found = format!("{round_trips}; {left} % of its {of} left");
     let todo = "remove files, or add targets; see `sheen lfs df`";
     match left {
-        ..=FULL_PERCENT => Check::bad(Level::Red, name, found, todo),
-        ..=LOW_PERCENT => Check::bad(Level::Yellow, name, found, todo),
+        left if left <= FULL_PERCENT => Check::bad(Level::Red, name, found, todo),
+        left if left <= LOW_PERCENT => Check::bad(Level::Yellow, name, found, todo),
         _ => Check::green(name, found),
     }
 }
