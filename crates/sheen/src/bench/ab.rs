@@ -150,6 +150,9 @@ pub fn run(options: &Ab) -> Result<()> {
     let plan = plan(options);
     let phases = chosen(&plan, &options.only)?;
     let stored = options.baseline.as_deref().map(|file| judge::Stored::read(file, options)).transpose()?;
+    if !plan.is_cold {
+        say::note("only root drops the kernel's caches: what servers have cached serves both sides");
+    }
     sys::outlive_readers();
     let (mut of_a, mut of_b) = (Samples::of(&phases), Samples::of(&phases));
     for number in 1..=options.rounds {
