@@ -22,6 +22,16 @@ pub enum Input {
         id: u64,
         request: MgsRequest,
     },
+    /// A request of another kind, whose answer is put out as it is. `is_modifying`: executed once; the others can be withdrawn.
+    Ask {
+        id: u64,
+        request: MgsRequest,
+        is_modifying: bool,
+    },
+    /// Nobody waits any more for the answer of an `Ask` that modifies nothing.
+    Withdraw(u64),
+    /// One more target of this process.
+    Register(TargetConfig),
     /// The clients of this process, whose leases are renewed from now on.
     Keep(Vec<Life>),
     /// A target of this process serves, as this incarnation.
@@ -52,6 +62,11 @@ pub enum Output {
         id: u64,
         result: Result<u64, Status>,
     },
+    /// The answer to an `Ask`.
+    Answered {
+        id: u64,
+        result: Result<MgsReply, Status>,
+    },
     /// The leases of the clients of this process hold, counted from here.
     Renewed(Time),
     /// Nothing comes from the management server, which is asked each second: what its connection takes may be lost.
@@ -70,6 +85,7 @@ enum Asked {
     Register(TargetConfig),
     Config,
     Change { id: u64 },
+    Other { id: u64, is_modifying: bool },
     Renew { at: Time },
     Lapsed { at: Time },
     Announce(TargetId, Epoch),
@@ -130,7 +146,7 @@ impl Mgc {
             Asked::Announce(target, epoch) => {
                 (MgsRequest::Started { fsname, target: *target, epoch: *epoch }, Kind::Plain)
             }
-            Asked::Change { .. } | Asked::Lapsed { .. } => return,
+            Asked::Change { .. } | Asked::Other { .. } | Asked::Lapsed { .. } => return,
         };
         self.submit(now, request, kind, asked);
     }
@@ -212,6 +228,13 @@ impl Mgc {
                 });
                 out.push(Output::Changed { id, result: version });
             }
+            (Asked::Other { id, .. }, result) => {
+                let result = result.and_then(|reply| match reply {
+                    Reply::Mgs(reply) => Ok(reply),
+                    _ => Err(Status::ProtocolError),
+                });
+                out.push(Output::Answered { id, result });
+            }
             (asked, result) => {
                 if result == Err(Status::NotFound) {
                     out.push(Output::UnknownFilesystem);
@@ -280,6 +303,23 @@ impl Machine for Mgc {
                 self.import.on_frame(now, frame, &mut self.from_import);
             }
             Input::Change { id, request } => self.submit(now, request, Kind::Modifying, Asked::Change { id }),
+            Input::Ask { id, request, is_modifying } => {
+                let kind = if is_modifying { Kind::Modifying } else { Kind::Plain };
+                self.submit(now, request, kind, Asked::Other { id, is_modifying });
+            }
+            Input::Withdraw(id) => {
+                let meant =
+                    self.asked.iter().find(|(_, asked)| **asked == Asked::Other { id, is_modifying: false });
+                if let Some(ticket) = meant.map(|(ticket, _)| *ticket) {
+                    self.asked.remove(&ticket);
+                    self.import.withdraw(ticket);
+                }
+            }
+            Input::Register(target) => {
+                self.registrations.retain(|known| known.id != target.id);
+                self.registrations.push(target.clone());
+                self.ask(now, Asked::Register(target));
+            }
             Input::Keep(lives) => {
                 if self.lives.is_empty() {
                     self.heard = now.time;

@@ -52,9 +52,14 @@ impl Leases {
         self.held.retain(|_, lease| now < lease.until.after(FORGOTTEN_AFTER));
     }
 
-    /// While somebody has a lease: turns show that this process runs.
-    pub fn next_deadline(&self) -> Option<Time> {
-        (!self.held.is_empty()).then(|| self.last_turn.after(LEASE_RENEWAL))
+    /// From when on it is known who renews.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
+    /// While somebody has a lease, here or of an owner: turns show that this process runs.
+    pub fn next_deadline(&self, has_owners: bool) -> Option<Time> {
+        (has_owners || !self.held.is_empty()).then(|| self.last_turn.after(LEASE_RENEWAL))
     }
 
     pub fn renew(&mut self, now: Time, clients: &[Life]) {

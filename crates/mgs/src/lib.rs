@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod leases;
+mod owners;
 mod pools;
 
 use base::{
@@ -14,11 +15,14 @@ use base::{
 use borsh::BorshDeserialize;
 use bytes::Bytes;
 use leases::Leases;
+use owners::{Denied, Owners};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
-use wire::{Callback, Frame, MgsReply, MgsRequest, PoolChange, Reply, Request};
+use wire::{Callback, Frame, MgsReply, MgsRequest, PoolChange, Reply, Request, TargetOwner};
+
+pub use owners::OWNERS;
 
 /// File system name -> version byte and `ClusterConfig`.
 pub const CONFIGS: Table = 1;
@@ -33,6 +37,8 @@ const PARAM_VALUE_BYTES_MAX: usize = 4096;
 const NID_COUNT_MAX: usize = 32;
 const NID_BYTES_MAX: usize = 300;
 const TARGET_COUNT_MAX: usize = 8192;
+/// More than a server serves; an answer fits in a frame.
+const OWNERSHIPS_PER_REQUEST_MAX: usize = 1024;
 /// All of a configuration fits in a row and in a frame; the bounds above would allow more.
 const CONFIG_BYTES_MAX: usize = store::VALUE_BYTES_MAX - 64;
 
@@ -84,6 +90,13 @@ pub enum MgsEvent {
         name: PoolName,
         version: u64,
     },
+    /// A server may serve the target from now on.
+    Taken {
+        fsname: String,
+        target: TargetId,
+        epoch: Epoch,
+        nid: String,
+    },
 }
 
 /// Somebody who waits for a newer configuration.
@@ -101,6 +114,7 @@ pub struct Mgs<M: MetaStore> {
     configs: BTreeMap<String, ClusterConfig>,
     polls: Vec<Poll>,
     leases: Leases,
+    owners: Owners,
     core_out: Vec<CoreOutput>,
 }
 
@@ -109,6 +123,7 @@ impl<M: MetaStore> Mgs<M> {
     /// If the store fails or a row is damaged (`CorruptRow`).
     pub fn open(store: Arc<M>, options: MgsOptions) -> Result<Mgs<M>, StoreError> {
         let configs = read_configs(&*store)?;
+        let owners = Owners::read(&*store, options.now.time)?;
         let core_options = CoreOptions {
             id: TargetId::MGT,
             uuid: options.uuid,
@@ -120,7 +135,7 @@ impl<M: MetaStore> Mgs<M> {
         };
         let core = Core::open(store, core_options)?;
         let leases = Leases::new(options.now.time);
-        Ok(Mgs { core, configs, polls: Vec::new(), leases, core_out: Vec::new() })
+        Ok(Mgs { core, configs, polls: Vec::new(), leases, owners, core_out: Vec::new() })
     }
 
     pub fn core(&self) -> &Core<M> {
@@ -189,7 +204,79 @@ impl<M: MetaStore> Mgs<M> {
                 let lapsed = self.leases.lapsed(now.time, clients);
                 self.answer(now, token, MgsReply::Lapsed(lapsed));
             }
+            MgsRequest::KeepOwned { fsname, server, keeps, asks } => {
+                if !is_fsname(&fsname) || keeps.len() + asks.len() > OWNERSHIPS_PER_REQUEST_MAX {
+                    return self.refuse(now, token, Status::Invalid);
+                }
+                self.owners.renew(now.time, &fsname, server, &keeps);
+                let reply = self.ownerships(now, &fsname, keeps.into_iter().chain(asks));
+                self.answer(now, token, reply);
+            }
+            MgsRequest::TakeOwned { fsname, target, over, by } => {
+                self.take_owned(now, token, fsname, target, over, by, out);
+            }
+            MgsRequest::LeaveOwned { fsname, server, targets } => {
+                if targets.len() > OWNERSHIPS_PER_REQUEST_MAX {
+                    return self.refuse(now, token, Status::Invalid);
+                }
+                let batch = self.owners.leave(&fsname, server, &targets);
+                let reply = self.ownerships(now, &fsname, targets);
+                if batch.is_empty() {
+                    return self.answer(now, token, reply);
+                }
+                self.commit(now, token, batch, reply);
+            }
         }
+    }
+
+    fn ownerships(&self, now: Now, fsname: &str, targets: impl IntoIterator<Item = TargetId>) -> MgsReply {
+        let since = self.leases.since();
+        let describe = |target| self.owners.describe(now.time, since, fsname, target);
+        MgsReply::Ownerships(targets.into_iter().map(describe).collect())
+    }
+
+    /// A server wants to serve a target: it has made sure that nobody else does, and nobody must be faster.
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of the request")]
+    fn take_owned(
+        &mut self,
+        now: Now,
+        token: Token,
+        fsname: String,
+        target: TargetId,
+        over: Epoch,
+        by: TargetOwner,
+        out: &mut Vec<Output>,
+    ) {
+        let is_sound = is_fsname(&fsname)
+            && by.server != 0
+            && by.nid.len() <= NID_BYTES_MAX
+            && by.host.len() <= NID_BYTES_MAX;
+        if !is_sound {
+            return self.refuse(now, token, Status::Invalid);
+        }
+        let (nid, since) = (by.nid.clone(), self.leases.since());
+        match self.owners.take(now.time, since, &fsname, target, over, by) {
+            Ok(batch) => {
+                let reply = self.ownerships(now, &fsname, [target]);
+                self.commit(now, token, batch, reply);
+                let epoch = Epoch(over.0 + 1);
+                out.push(Output::Event(MgsEvent::Taken { fsname, target, epoch, nid }));
+            }
+            Err(Denied::Owned) => self.refuse(now, token, Status::Busy),
+            Err(Denied::Full) => self.refuse(now, token, Status::NoSpace),
+        }
+    }
+
+    /// Answers when it is durable. What the store refuses is answered by the core, and the store is lost then.
+    fn commit(&mut self, now: Now, token: Token, batch: Batch, reply: MgsReply) {
+        // A refusal has gone to the client already.
+        let _ = self.core.commit_then_reply_when_durable(
+            now,
+            token,
+            batch,
+            Reply::Mgs(reply),
+            &mut self.core_out,
+        );
     }
 
     fn answer(&mut self, now: Now, token: Token, reply: MgsReply) {
@@ -426,11 +513,13 @@ impl<M: MetaStore> Machine for Mgs<M> {
 
     fn next_deadline(&self) -> Option<Time> {
         let poll = self.polls.iter().map(|poll| poll.until).min();
-        [self.core.next_deadline(), poll, self.leases.next_deadline()].into_iter().flatten().min()
+        let turn = self.leases.next_deadline(!self.owners.is_empty());
+        [self.core.next_deadline(), poll, turn].into_iter().flatten().min()
     }
 
     fn check(&self) {
         self.core.check();
+        self.owners.check();
         for (fsname, config) in &self.configs {
             assert_eq!(*fsname, config.fsname);
             assert!(config.targets.is_sorted_by_key(|target| target.id));

@@ -20,7 +20,7 @@ pub use frame::{Frame, FrameKind, WireError, flags};
 pub use hint::{ComponentHint, LayoutHint};
 pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
 pub use mdt::{MdtReply, MdtRequest};
-pub use mgs::{Life, MgsReply, MgsRequest, PoolChange};
+pub use mgs::{Life, MgsReply, MgsRequest, Ownership, PoolChange, TargetOwner};
 pub use ost::{OstReply, OstRequest};
 pub use peer::{PeerReply, PeerRequest};
 pub use session::{ConnectReply, ConnectRequest};

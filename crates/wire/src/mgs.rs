@@ -24,6 +24,36 @@ pub enum MgsRequest {
     AskLapsed { clients: Vec<Life> } = 7,
     /// A target has started, as this incarnation: the MGS tells everybody of the file system at once (imperative recovery). -> Done
     Started { fsname: String, target: TargetId, epoch: Epoch } = 8,
+    /// From a server with failover, several times within a lease: it serves `keeps`, which renews its leases of those that it owns, and
+    /// could serve `asks`. -> Ownerships of both
+    KeepOwned { fsname: String, server: u128, keeps: Vec<TargetId>, asks: Vec<TargetId> } = 9,
+    /// A server with failover takes a target whose ownership had the epoch `over`; given only when nobody owns it, the lease of its owner
+    /// has ended, or the server owns it already. -> Ownerships, of this one; durable
+    TakeOwned { fsname: String, target: TargetId, over: Epoch, by: TargetOwner } = 10,
+    /// A server has closed targets that it owned, and writes to them no more. -> Ownerships, of these; durable
+    LeaveOwned { fsname: String, server: u128, targets: Vec<TargetId> } = 11,
+}
+
+/// A server that owns a target: who it is, and what a fence command needs to find it.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TargetOwner {
+    /// Random, of this run of the process.
+    pub server: u128,
+    /// Address `HOST:PORT` on which it listens.
+    pub nid: String,
+    pub host: String,
+    pub pid: u32,
+}
+
+/// Who owns a target.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Ownership {
+    pub target: TargetId,
+    /// Raised each time that it is taken; zero when it never was.
+    pub epoch: Epoch,
+    pub owner: Option<TargetOwner>,
+    /// The owner has not renewed its lease. It may write all the same: only a fence ends that.
+    pub has_lapsed: bool,
 }
 
 /// One incarnation of a client.
@@ -52,4 +82,5 @@ pub enum MgsReply {
     Config(ClusterConfig) = 1,
     Filesystems(Vec<String>) = 2,
     Lapsed(Vec<Life>) = 3,
+    Ownerships(Vec<Ownership>) = 4,
 }

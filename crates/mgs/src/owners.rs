@@ -1,0 +1,164 @@
+//! Which server owns a target that several could serve. Who owns it is a row, with an epoch that rises each time that it is taken; that
+//! the owner lives is a lease in memory.
+//!
+//! The lease of an owner says whom to fence, and nothing else: that it has ended does not mean that the owner has stopped writing. As
+//! with clients, unknown is not dead: the time in which the management server did not run counts against nobody.
+
+use crate::ROW_VERSION;
+use base::limits::LEASE;
+use base::{Epoch, TargetId, Time};
+use borsh::{BorshDeserialize, BorshSerialize};
+use std::collections::BTreeMap;
+use store::{Batch, MetaStore, StoreError, Table};
+use wire::{Ownership, TargetOwner};
+
+/// File system name, a zero byte, target name -> version byte and `Row`.
+pub const OWNERS: Table = 2;
+/// More targets than a file system may have, of some file systems.
+const OWNER_COUNT_MAX: usize = 1 << 15;
+
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+struct Row {
+    epoch: Epoch,
+    owner: Option<TargetOwner>,
+}
+
+#[derive(Debug)]
+struct Owned {
+    row: Row,
+    /// When the lease ends, unless it is renewed.
+    until: Time,
+}
+
+/// Why a target is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// Somebody has taken it since, or its owner renews its lease.
+    Owned,
+    /// No more can be kept.
+    Full,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    owned: BTreeMap<(String, TargetId), Owned>,
+}
+
+impl Owners {
+    /// Every owner is given a whole lease from here on: whether it lives is not known.
+    ///
+    /// # Errors
+    /// If the store fails or a row is damaged.
+    pub fn read(store: &dyn MetaStore, now: Time) -> Result<Owners, StoreError> {
+        let mut owned = BTreeMap::new();
+        let mut damaged = None;
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        store.scan(OWNERS, &[], &end, usize::MAX, &mut |key, value| {
+            match parse_key(key).zip(decode(value)) {
+                Some((name, row)) => drop(owned.insert(name, Owned { row, until: now.after(LEASE) })),
+                None => damaged = Some(key.to_vec()),
+            }
+            damaged.is_none()
+        })?;
+        match damaged {
+            Some(key) => Err(StoreError::CorruptRow { table: OWNERS, key }),
+            None => Ok(Owners { owned }),
+        }
+    }
+
+    /// While somebody owns something, turns show that this process runs.
+    pub fn is_empty(&self) -> bool {
+        self.owned.is_empty()
+    }
+
+    /// Renews what is owned by this server. That its lease had ended is no matter as long as nobody has taken the target.
+    pub fn renew(&mut self, now: Time, fsname: &str, server: u128, targets: &[TargetId]) {
+        for target in targets {
+            let Some(owned) = self.owned.get_mut(&(fsname.to_owned(), *target)) else { continue };
+            if owned.row.owner.as_ref().is_some_and(|owner| owner.server == server) {
+                owned.until = now.after(LEASE);
+            }
+        }
+    }
+
+    /// `since`: from when on this process knows who renews.
+    pub fn describe(&self, now: Time, since: Time, fsname: &str, target: TargetId) -> Ownership {
+        let Some(owned) = self.owned.get(&(fsname.to_owned(), target)) else {
+            return Ownership { target, epoch: Epoch::default(), owner: None, has_lapsed: false };
+        };
+        let has_lapsed = owned.row.owner.is_some() && owned.until <= now && now.since(since) >= LEASE;
+        Ownership { target, epoch: owned.row.epoch, owner: owned.row.owner.clone(), has_lapsed }
+    }
+
+    /// Gives a target to a server; the batch makes it last.
+    pub fn take(
+        &mut self,
+        now: Time,
+        since: Time,
+        fsname: &str,
+        target: TargetId,
+        over: Epoch,
+        by: TargetOwner,
+    ) -> Result<Batch, Denied> {
+        let before = self.describe(now, since, fsname, target);
+        let is_free =
+            before.has_lapsed || before.owner.as_ref().is_none_or(|owner| owner.server == by.server);
+        if before.epoch != over || !is_free {
+            return Err(Denied::Owned);
+        }
+        let name = (fsname.to_owned(), target);
+        if self.owned.len() >= OWNER_COUNT_MAX && !self.owned.contains_key(&name) {
+            return Err(Denied::Full);
+        }
+        let row = Row { epoch: Epoch(over.0 + 1), owner: Some(by) };
+        assert!(row.epoch > before.epoch, "an ownership has a higher epoch than the one before it");
+        let mut batch = Batch::new();
+        put(&mut batch, &name, &row);
+        self.owned.insert(name, Owned { row, until: now.after(LEASE) });
+        Ok(batch)
+    }
+
+    /// Who has left has stopped writing: whoever comes next need fence nobody. Empty when the server owns none of them.
+    pub fn leave(&mut self, fsname: &str, server: u128, targets: &[TargetId]) -> Batch {
+        let mut batch = Batch::new();
+        for target in targets {
+            let name = (fsname.to_owned(), *target);
+            let Some(owned) = self.owned.get_mut(&name) else { continue };
+            if owned.row.owner.as_ref().is_some_and(|owner| owner.server == server) {
+                owned.row.owner = None;
+                put(&mut batch, &name, &owned.row);
+            }
+        }
+        batch
+    }
+
+    pub fn check(&self) {
+        for owned in self.owned.values() {
+            assert!(owned.row.epoch > Epoch::default());
+        }
+    }
+}
+
+fn put(batch: &mut Batch, (fsname, target): &(String, TargetId), row: &Row) {
+    let mut value = vec![ROW_VERSION];
+    let result = row.serialize(&mut value);
+    assert!(result.is_ok(), "a row is written to memory");
+    batch.put(OWNERS, format!("{fsname}\0{target}").as_bytes(), &value);
+}
+
+fn parse_key(key: &[u8]) -> Option<(String, TargetId)> {
+    let (fsname, target) = std::str::from_utf8(key).ok()?.split_once('\0')?;
+    Some((fsname.to_owned(), target.parse().ok()?))
+}
+
+fn decode(value: &[u8]) -> Option<Row> {
+    match value.split_first() {
+        Some((&ROW_VERSION, body)) => {
+            Row::try_from_slice(body).ok().filter(|row| row.epoch > Epoch::default())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
