@@ -6,6 +6,7 @@
 #[cfg(test)]
 pub(crate) mod faults;
 
+use crate::gate;
 use base::{Advice, Extent};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -87,6 +88,7 @@ pub(crate) fn open(path: &Path, create: bool) -> io::Result<File> {
 
 /// Creates a file that is not there yet.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
+    gate::pass();
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -107,6 +109,7 @@ fn offset(bytes: u64) -> io::Result<libc::off_t> {
 
 /// pwrite(2) until all is written. Returns how many bytes were, with the error that ended it.
 pub(crate) fn write_all(file: &File, data: &[u8], offset_bytes: u64) -> Result<(), (usize, io::Error)> {
+    gate::pass();
     #[cfg(test)]
     faults::check_write(file).map_err(|error| (0, error))?;
     let mut done = 0;
@@ -138,6 +141,7 @@ pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io
 /// fallocate(2) with the given mode.
 pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
     let (start, count) = (offset(offset_bytes)?, offset(byte_count)?);
+    gate::pass();
     loop {
         // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
         if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, count) } == 0 {
@@ -239,6 +243,26 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::EWOULDBLOCK) { Ok(false) } else { Err(error) }
+}
+
+/// ftruncate(2).
+pub(crate) fn set_length(file: &File, byte_count: u64) -> io::Result<()> {
+    gate::pass();
+    file.set_len(byte_count)
+}
+
+/// unlink(2).
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    gate::pass();
+    std::fs::remove_file(path)
+}
+
+/// Nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.
+pub(crate) fn boot_nanos() -> u64 {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `at` is a valid place for the answer. Failing, which no supported kernel does, the time is 0.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut at) };
+    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
 
 /// Makes the calling thread nicer than those that answer requests. Failing is harmless.

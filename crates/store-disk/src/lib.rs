@@ -6,6 +6,7 @@ mod cache;
 pub mod decoders;
 mod device;
 mod directory;
+mod gate;
 mod index;
 mod log;
 mod meta;
@@ -15,6 +16,7 @@ mod space;
 
 pub use device::Syncing;
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
+pub use gate::may_write_until;
 pub use index::BaseError;
 pub use log::replay::ReplayError;
 pub use meta::{CacheUse, MetaDisk, MetaReader, OpenError, Options, Recovered, SyncUse};

@@ -240,7 +240,7 @@ impl Log {
         for segment in Vec::from_iter::<Vec<Segment>>(covered) {
             if self.spare.len() < self.spare_count_max {
                 self.spare.push(Segment { number: 0, ..segment });
-            } else if let Err(error) = std::fs::remove_file(&segment.path) {
+            } else if let Err(error) = device::remove(&segment.path) {
                 tracing::debug!(path = %segment.path.display(), %error, "a covered log segment stays");
             }
         }

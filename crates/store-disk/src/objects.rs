@@ -383,7 +383,7 @@ impl ObjectStore for ObjectDisk {
         let shared = &*self.shared;
         shared.check_sound()?;
         shared.handles.forget(id);
-        match std::fs::remove_file(shared.path(id)) {
+        match device::remove(&shared.path(id)) {
             Ok(()) => {
                 shared.changes.note_destroyed(id, directory_number(id));
                 Ok(true)

@@ -262,7 +262,7 @@ impl StorageBackend for ChecksummedFile {
         }
         // Whole groups go with the file. Written, their checksums would make it as long as it was.
         self.groups().truncate(first_group_gone as usize);
-        self.file.set_len(stored_length(length_bytes))
+        device::set_length(&self.file, stored_length(length_bytes))
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -584,7 +584,7 @@ impl ObjectFile {
         let reserved = device::allocate(&self.file, mode, first_checksums, BLOCK_BYTES)
             .and_then(|()| device::allocate(&self.file, mode, stored.start, stored.byte_count()));
         reserved.map_err(|error| {
-            let _ = self.file.set_len(stored_length_at_least_header(size_bytes));
+            let _ = device::set_length(&self.file, stored_length_at_least_header(size_bytes));
             self.change_error("allocate an object", &error, extent.end)
         })
     }
@@ -641,8 +641,7 @@ impl ObjectFile {
     }
 
     fn set_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
-        self.file
-            .set_len(stored_length_at_least_header(size_bytes))
+        device::set_length(&self.file, stored_length_at_least_header(size_bytes))
             .map_err(|error| self.change_error("truncate an object", &error, size_bytes))?;
         inner.size_bytes = size_bytes;
         Ok(())

@@ -1,0 +1,30 @@
+//! Whether this process may change what is on its disks now.
+//!
+//! A server that shares its storage with another one may have stood still (a stopped process, a paused machine), and have been replaced
+//! meanwhile. When it goes on it does not know that, and each of its threads would first finish what it was about to do. So such a
+//! process says again and again, a little ahead, until when it may write; a thread that finds that time over waits here until it has been
+//! said anew, which happens only when the process has asked whether its targets are still its own.
+//!
+//! It is no fence: a thread may stand still between this look and its write. That the other server begins only after a fence at the
+//! storage is what protects the data.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nanoseconds of CLOCK_BOOTTIME; for ever in a process that shares nothing.
+static UNTIL: AtomicU64 = AtomicU64::new(u64::MAX);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// From now on changes are held back at this time of CLOCK_BOOTTIME, unless a later one is said before.
+pub fn may_write_until(nanos: u64) {
+    UNTIL.store(nanos, Ordering::Release);
+}
+
+/// Before each change: waits while it is held back.
+pub(crate) fn pass() {
+    let mut until = UNTIL.load(Ordering::Acquire);
+    while until != u64::MAX && crate::device::boot_nanos() >= until {
+        std::thread::sleep(LOOK_INTERVAL);
+        until = UNTIL.load(Ordering::Acquire);
+    }
+}
