@@ -24,6 +24,8 @@ pub enum Command {
     Down(Down),
     /// Serve targets in this process until it is told to end
     Serve(Serve),
+    /// Confirm that the owner of a target cannot write any more: a server of this machine that stands by takes it over
+    Failover(Failover),
     /// Make the directory of a target
     Mkfs(Mkfs),
     /// Mount a file system
@@ -223,14 +225,30 @@ pub struct Serve {
     /// Management server, instead of the one that mkfs wrote down
     #[arg(long, value_name = "NIDS")]
     pub mgsnode: Option<String>,
+    /// Other servers can serve these targets too, from the same storage: serve those that nobody owns, and stand by for the others
+    #[arg(long)]
+    pub failover: bool,
+    /// Shell command that makes sure that the old owner of a target cannot write any more, and exits with 0 then; it is told which by
+    /// SHEEN_FENCE_TARGET, _NID, _HOST, _PID and _EPOCH. Without one an operator confirms each takeover
+    #[arg(long, requires = "failover", value_name = "COMMAND")]
+    pub fence_cmd: Option<String>,
     #[command(flatten)]
     pub background: Background,
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "failover")]
     pub mount: Option<PathBuf>,
     #[arg(long, hide = true, value_enum, default_value_t)]
     pub transport: Transport,
     #[arg(long, hide = true)]
     pub no_sync_for_tests: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Failover {
+    /// `sheen-OST0003`, as in `sheen status`
+    pub target: String,
+    /// The old owner cannot write to the storage any more: it is dead, or its machine is off or cut off from the storage
+    #[arg(long)]
+    pub fenced: bool,
 }
 
 /// How a process runs that `sheen` itself has started.

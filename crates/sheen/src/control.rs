@@ -68,6 +68,10 @@ pub enum Ask {
     AbortRecovery {
         target: String,
     },
+    /// An operator says that the owner of this target can no longer write: whoever stands by for it takes it over.
+    Failover {
+        target: String,
+    },
     ListPools,
     ChangePool {
         name: String,
@@ -155,13 +159,19 @@ pub struct TargetStatus {
     #[serde(with = "path_words")]
     pub dir: PathBuf,
     pub nid: String,
-    /// `active`, `recovering`, `starting`, `failed`; `down` when nobody serves it.
+    /// `active`, `recovering`, `starting`, `failed`; `standby` where another server owns it; `down` when nobody serves it.
     pub state: String,
     /// Filled by whoever asked; 0 when down.
     #[serde(default)]
     pub pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryStatus>,
+    /// Of a target with failover: the server that owns it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// What an operator should do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<String>,
 }
 
 /// How one target does, seen from a mount.

@@ -1,6 +1,6 @@
 //! `lctl`: parameters of all processes of this machine, and pools.
 
-use crate::cli::{Lctl, LctlCommand};
+use crate::cli::{self, Lctl, LctlCommand};
 use crate::control::{self, Ask};
 use crate::params;
 use crate::pools;
@@ -126,6 +126,27 @@ fn abort_recovery(target: &str) -> Result<()> {
             "0" => println!("{name} waits for nobody"),
             count => println!("{name}: clients given up: {count}"),
         }
+    }
+    Ok(())
+}
+
+/// `sheen failover`
+///
+/// # Errors
+/// Nobody stands by for the target here, or it is not taken over.
+pub fn failover(arguments: &cli::Failover) -> Result<()> {
+    let target = &arguments.target;
+    if !arguments.fenced {
+        bail!(
+            "two servers that write to {target} destroy it; make sure that its old owner cannot write any more, then say so: sheen failover {target} --fenced"
+        );
+    }
+    let found = ask_all(&Ask::Failover { target: target.clone() })?;
+    if found.is_empty() {
+        bail!("no server of this machine stands by for '{target}'; see `sheen status`");
+    }
+    for (name, _) in found {
+        println!("{name} is taken over");
     }
     Ok(())
 }

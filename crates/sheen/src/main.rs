@@ -6,6 +6,7 @@ mod cli;
 mod cluster;
 mod control;
 mod daemon;
+mod failover;
 mod fsck;
 #[cfg(test)]
 mod fuzz;
@@ -88,6 +89,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Up(arguments) => up::up(arguments),
         Command::Down(arguments) => up::down(arguments),
         Command::Serve(arguments) => node::serve(arguments),
+        Command::Failover(arguments) => lctl::failover(arguments),
         Command::Mkfs(arguments) => mkfs::mkfs(arguments),
         Command::Mount(arguments) => node::mount(arguments),
         Command::Umount(arguments) => status::umount(arguments),

@@ -5,6 +5,7 @@ use crate::cli;
 use crate::cluster::Identity;
 use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
+use crate::failover::{self, Failover};
 use crate::health;
 use crate::listen;
 use crate::logging;
@@ -16,8 +17,8 @@ use crate::params;
 use crate::pools;
 use crate::say;
 use crate::sys;
-use crate::target_dir::{self, TargetDir};
-use crate::targets::{self, Target};
+use crate::target_dir::{self, Label, TargetDir};
+use crate::targets::{self, Target, Targets};
 use anyhow::{Context, Result, bail};
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, Status, TargetConfig, TargetId, TargetKind, Time};
 use client::mgc::{self, Mgc};
@@ -28,8 +29,8 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
-use wire::{Life, MgsRequest};
+use std::time::{Duration, Instant};
+use wire::{Life, MgsReply, MgsRequest};
 
 /// How long a mount or a target waits for the management server at its start.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
@@ -51,10 +52,13 @@ pub struct Node {
     pub timer: Arc<Timer>,
     /// Where targets and mounts are in one process.
     helpers: Option<Arc<Helpers>>,
-    pub targets: Vec<Target>,
+    pub targets: Targets,
+    /// Of a server with failover.
+    failover: OnceLock<Arc<Failover>>,
+    no_sync: bool,
     pub mounts: Mutex<Vec<Arc<Mount>>>,
-    /// Address `HOST:PORT` on which it listens; empty when it does not.
-    address: String,
+    /// Addresses `HOST:PORT` on which it listens; none when it does not.
+    addresses: Vec<String>,
     cluster_dir: Option<PathBuf>,
     mgs_addresses: Vec<String>,
     mgc: OnceLock<Arc<Owner<Mgc>>>,
@@ -76,6 +80,8 @@ struct Known {
     /// Who waits for a change of the configuration.
     changes: BTreeMap<u64, Sender<Result<u64, Status>>>,
     last_change: u64,
+    /// Who waits for an answer of another kind.
+    questions: BTreeMap<u64, Sender<Result<MgsReply, Status>>>,
 }
 
 /// `sheen serve`
@@ -163,7 +169,7 @@ fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) 
     };
     // From here on others find this process by its socket.
     drop(held);
-    daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address.clone()) });
+    daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address()) });
     sys::wait_for_end();
     node.stop();
     Ok(())
@@ -174,8 +180,11 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     if let Some(mount) = &arguments.mount {
         mount_table::check_mount_point(mount)?;
     }
+    if arguments.failover {
+        return start_failover(arguments, &hosts);
+    }
     let dirs = arguments.dirs.iter().map(|dir| target_dir::open(dir)).collect::<Result<Vec<_>>>()?;
-    let fsname = check_together(&dirs)?;
+    let fsname = check_together(&dirs.iter().map(TargetDir::label).collect::<Vec<_>>())?;
     let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
     let mgs_addresses = match &arguments.mgsnode {
         Some(nids) => nid::parse_nids(nids)?,
@@ -187,16 +196,18 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     let (router, timer) = (Router::new(), Timer::start());
     let addresses =
         hosts.iter().map(|host| listen::listen(&router, host)).collect::<Result<Vec<String>>>()?;
-    let registrations = registrations(&dirs, &addresses);
+    let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
+    let registrations = registrations(&labels, &addresses);
     let address = addresses.first().cloned().unwrap_or_default();
     let nid = nid::format_nid(&address);
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
     sys::raise_file_limit();
     let running = start_targets(dirs, &shared)?;
-    let mgs_addresses = if has_mgs { addresses } else { mgs_addresses };
-    let node =
-        Node::new(router, timer, running, address, arguments.background.cluster_dir.clone(), mgs_addresses);
+    let mgs_addresses = if has_mgs { addresses.clone() } else { mgs_addresses };
+    let cluster_dir = arguments.background.cluster_dir.clone();
+    let no_sync = arguments.no_sync_for_tests;
+    let node = Node::new(router, timer, running.into(), no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
     if let Some(fsname) = fsname {
         let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
@@ -211,6 +222,47 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     Ok(node)
 }
 
+/// Serves the targets that nobody owns, and stands by for the others.
+fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>> {
+    let labels = arguments.dirs.iter().map(|dir| target_dir::peek(dir)).collect::<Result<Vec<_>>>()?;
+    if let Some(mgt) = labels.iter().find(|label| label.id == TargetId::MGT) {
+        bail!(
+            "{} is the management server, which keeps who owns what, and cannot be taken over itself; serve it without --failover",
+            mgt.path.display()
+        );
+    }
+    let fsname = check_together(&labels)?.context("no target")?;
+    let mgs_addresses = match &arguments.mgsnode {
+        Some(nids) => nid::parse_nids(nids)?,
+        None => {
+            labels.iter().map(|label| &label.mgs).find(|mgs| !mgs.is_empty()).cloned().unwrap_or_default()
+        }
+    };
+    if mgs_addresses.is_empty() {
+        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
+    }
+    let (router, timer) = (Router::new(), Timer::start());
+    let addresses =
+        hosts.iter().map(|host| listen::listen(&router, host)).collect::<Result<Vec<String>>>()?;
+    sys::raise_file_limit();
+    let (targets, no_sync) = (Targets::new(labels.len()), arguments.no_sync_for_tests);
+    let cluster_dir = arguments.background.cluster_dir.clone();
+    let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
+    start_telling_departed(&node)?;
+    node.follow_config(&fsname, Vec::new());
+    let failover = Failover::start(&node, labels, &node.address(), arguments.fence_cmd.clone())?;
+    assert!(node.failover.set(Arc::clone(&failover)).is_ok(), "a process has one failover");
+    let start = Instant::now();
+    while !failover.is_settled() && start.elapsed() < CONFIG_TIMEOUT {
+        std::thread::sleep(RECOVERING_INTERVAL);
+    }
+    let refused = lock(&node.known).refused.clone();
+    match refused {
+        Some(refused) => bail!("{refused}"),
+        None => Ok(node),
+    }
+}
+
 fn start_mounting(
     arguments: &cli::Mount,
     source: &Source,
@@ -219,7 +271,8 @@ fn start_mounting(
 ) -> Result<Arc<Node>> {
     let (router, timer) = (Router::new(), Timer::start());
     let cluster_dir = arguments.background.cluster_dir.clone();
-    let node = Node::new(router, timer, Vec::new(), String::new(), cluster_dir, source.mgs.clone());
+    let node =
+        Node::new(router, timer, Targets::default(), false, Vec::new(), cluster_dir, source.mgs.clone());
     node.follow_config(&source.fsname, Vec::new());
     node.wait_mountable(&source.fsname)?;
     let identity = arguments.background.identity;
@@ -279,8 +332,8 @@ fn start_helpers(router: &Router) -> Option<Arc<Helpers>> {
 }
 
 /// Targets of one process belong to one file system, each once.
-fn check_together(dirs: &[TargetDir]) -> Result<Option<String>> {
-    let mut fsname: Option<&TargetDir> = None;
+fn check_together(dirs: &[Label]) -> Result<Option<String>> {
+    let mut fsname: Option<&Label> = None;
     for (at, dir) in dirs.iter().enumerate() {
         if let Some(other) = dirs.iter().take(at).find(|other| other.id == dir.id) {
             bail!(
@@ -307,7 +360,7 @@ fn check_together(dirs: &[TargetDir]) -> Result<Option<String>> {
     Ok(fsname.map(|dir| dir.fsname.clone()))
 }
 
-fn registrations(dirs: &[TargetDir], addresses: &[String]) -> Vec<TargetConfig> {
+fn registrations(dirs: &[Label], addresses: &[String]) -> Vec<TargetConfig> {
     let served = dirs.iter().filter(|dir| dir.id.kind != TargetKind::Mgt);
     served
         .map(|dir| TargetConfig { id: dir.id, uuid: dir.uuid, nids: addresses.to_vec(), is_active: true })
@@ -318,8 +371,9 @@ impl Node {
     fn new(
         router: Arc<Router>,
         timer: Arc<Timer>,
-        targets: Vec<Target>,
-        address: String,
+        targets: Targets,
+        no_sync: bool,
+        addresses: Vec<String>,
         cluster_dir: Option<PathBuf>,
         mgs_addresses: Vec<String>,
     ) -> Arc<Node> {
@@ -330,8 +384,10 @@ impl Node {
             timer,
             helpers,
             targets,
+            failover: OnceLock::new(),
+            no_sync,
             mounts: Mutex::default(),
-            address,
+            addresses,
             cluster_dir,
             mgs_addresses,
             mgc: OnceLock::new(),
@@ -343,7 +399,7 @@ impl Node {
         let told = Arc::downgrade(&node);
         node.router.on_lost(move |lost| {
             let Some(node) = told.upgrade() else { return };
-            for target in &node.targets {
+            for target in node.targets.iter() {
                 target.on_connection_lost(lost);
             }
             let mounts = lock(&node.mounts).clone();
@@ -386,7 +442,7 @@ impl Node {
     }
 
     fn on_lapsed(&self, at: Time, lives: &[Life]) {
-        for target in &self.targets {
+        for target in self.targets.iter() {
             lives.iter().for_each(|life| target.on_lapsed(at, *life));
         }
     }
@@ -400,7 +456,7 @@ impl Node {
     }
 
     fn on_target_started(&self, started: TargetId, epoch: Epoch) {
-        for target in &self.targets {
+        for target in self.targets.iter() {
             target.on_target_started(started, epoch);
         }
         let mounts = lock(&self.mounts).clone();
@@ -434,7 +490,11 @@ impl Node {
 
     /// What operators see of this process on servers.
     fn own_nid(&self) -> String {
-        if self.address.is_empty() { "0@lo".to_owned() } else { nid::format_nid(&self.address) }
+        self.addresses.first().map_or_else(|| "0@lo".to_owned(), |address| nid::format_nid(address))
+    }
+
+    fn address(&self) -> String {
+        self.addresses.first().cloned().unwrap_or_default()
     }
 
     fn on_config_output(&self, output: mgc::Output) {
@@ -461,6 +521,13 @@ impl Node {
                     let _ = waiting.send(result);
                 }
             }
+            Output::Answered { id, result } => {
+                if let Some(waiting) = lock(&self.known).questions.remove(&id) {
+                    // Who gave up waiting does not mind.
+                    let _ = waiting.send(result);
+                }
+                return;
+            }
             Output::Renewed(at) => return self.on_renewed(at),
             Output::Unheard => return self.router.drop_connection(TargetId::MGT),
             Output::Lapsed { at, lives } => return self.on_lapsed(at, &lives),
@@ -472,7 +539,7 @@ impl Node {
     fn on_config(&self, config: ClusterConfig) {
         tracing::debug!(version = config.version, targets = config.targets.len(), "a new configuration");
         self.router.set_config(&config);
-        for target in &self.targets {
+        for target in self.targets.iter() {
             target.set_config(&config);
         }
         for mount in lock(&self.mounts).iter() {
@@ -599,6 +666,10 @@ impl Node {
                     .and_then(|()| self.set_permanent(&pattern, Some(value))),
             },
             Ask::AbortRecovery { target } => Ok(self.abort_recovery(&target)),
+            Ask::Failover { target } => {
+                let confirmed = self.failover.get().and_then(|failover| failover.confirm(&target));
+                confirmed.transpose().map(|done| done.into_iter().map(|name| (name, String::new())).collect())
+            }
             Ask::ListPools => return Tell { pools: pools::of(self), ..Tell::default() },
             Ask::ChangePool { name, action } => pools::change(self, &name, action).map(|()| Vec::new()),
         };
@@ -619,6 +690,8 @@ impl Node {
     }
 
     fn describe(&self) -> Process {
+        let failover = self.failover.get();
+        let standbys = failover.map(|failover| failover.standbys(&self.own_nid())).unwrap_or_default();
         let targets = self.targets.iter().map(|target| TargetStatus {
             name: target.id.to_string(),
             fsname: target.fsname.clone(),
@@ -627,6 +700,8 @@ impl Node {
             state: target.state().to_owned(),
             pid: 0,
             recovery: target.recovery(),
+            owner: failover.and_then(|failover| failover.owner(target.id)),
+            alert: None,
         });
         let mounts = lock(&self.mounts);
         let mounts = mounts.iter().map(|mount| MountStatus {
@@ -642,7 +717,7 @@ impl Node {
         Process {
             pid: std::process::id(),
             cluster_dir: self.cluster_dir.clone(),
-            targets: targets.collect(),
+            targets: targets.chain(standbys).collect(),
             mounts: mounts.collect(),
             config_version: self.mgc.get().map(|_| self.config_version()),
         }
@@ -711,6 +786,64 @@ impl Node {
         }))
     }
 
+    /// Asks the management server.
+    ///
+    /// # Errors
+    /// It does not answer in this time. What was to be modified may be modified later.
+    pub fn ask_mgs(
+        &self,
+        request: MgsRequest,
+        is_modifying: bool,
+        limit: Duration,
+    ) -> Result<Result<MgsReply, Status>> {
+        let Some(owner) = self.mgc.get() else { bail!("there is no session with the management server") };
+        let (sender, receiver) = mpsc::channel();
+        let id = {
+            let mut known = lock(&self.known);
+            known.last_change += 1;
+            let id = known.last_change;
+            known.questions.insert(id, sender);
+            id
+        };
+        owner.submit(mgc::Input::Ask { id, request, is_modifying });
+        if let Ok(result) = receiver.recv_timeout(limit) {
+            return Ok(result);
+        }
+        lock(&self.known).questions.remove(&id);
+        if !is_modifying {
+            owner.submit(mgc::Input::Withdraw(id));
+        }
+        bail!("the management server at {} does not answer", self.mgs_nids().join(":"))
+    }
+
+    /// Opens a target that this process owns now, and tells everybody that it is here.
+    ///
+    /// # Errors
+    /// As `targets::start`; this process ends.
+    pub fn serve_one_more(&self, index: usize, dir: TargetDir) -> Result<()> {
+        let registrations = registrations(&[dir.label()], &self.addresses);
+        let nid = self.own_nid();
+        let shared =
+            targets::Shared { router: &self.router, timer: &self.timer, nid: &nid, no_sync: self.no_sync };
+        let target = targets::start(dir, &shared)?;
+        let is_stopping = lock(&self.is_stopping);
+        if *is_stopping {
+            target.leave();
+            target.close();
+            bail!("this process ends");
+        }
+        if let Some(config) = self.config(ClusterConfig::clone) {
+            target.set_config(&config);
+        }
+        self.targets.fill(index, target);
+        drop(is_stopping);
+        if let Some(mgc) = self.mgc.get() {
+            registrations.into_iter().for_each(|target| mgc.submit(mgc::Input::Register(target)));
+        }
+        params::apply(self, &self.config(|config| config.params.clone()).unwrap_or_default());
+        Ok(())
+    }
+
     /// # Errors
     /// Nothing of this name is set for good.
     fn check_is_permanent(&self, path: &str) -> Result<()> {
@@ -722,6 +855,30 @@ impl Node {
         match known.as_slice() {
             [] => bail!("no parameter is permanent; there is nothing to take out"),
             known => bail!("'{path}' is not permanent; these are: {}", known.join(", ")),
+        }
+    }
+
+    /// Who stands by for the targets of this process need not fence it. The session with the management server has ended before the
+    /// stores were closed; this is another one.
+    fn leave_owned(&self) {
+        let Some(failover) = self.failover.get() else { return };
+        let (server, targets) = failover.owned();
+        let fsname = self.config(|config| config.fsname.clone()).unwrap_or_default();
+        if targets.is_empty() || fsname.is_empty() {
+            return;
+        }
+        let node = Node::new(
+            Router::new(),
+            Timer::start(),
+            Targets::default(),
+            false,
+            Vec::new(),
+            None,
+            self.mgs_addresses.clone(),
+        );
+        node.follow_config(&fsname, Vec::new());
+        if let Err(error) = failover::leave(&node, &fsname, server, targets) {
+            tracing::warn!("{error:#}: who takes over has to fence this server first");
         }
     }
 
@@ -754,6 +911,7 @@ impl Node {
         for target in self.targets.iter().rev() {
             target.close();
         }
+        self.leave_owned();
         tracing::info!("stopped");
     }
 }

@@ -11,6 +11,7 @@ use crate::sys;
 use crate::up;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -75,11 +76,25 @@ pub fn status(arguments: &cli::Status) -> Result<()> {
     for line in report.targets.iter().filter_map(recovery_line) {
         println!("{line}");
     }
+    let owners: BTreeSet<String> = report.targets.iter().filter_map(owner_line).collect();
+    let alerts: BTreeSet<String> = report.targets.iter().filter_map(alert_line).collect();
+    for line in owners.into_iter().chain(alerts) {
+        println!("{line}");
+    }
     if report.targets.iter().any(|target| target.state == "down") {
         let dir = report.dir.unwrap_or_default();
         println!("targets are down; start them: sheen up --dir {}", dir.display());
     }
     Ok(())
+}
+
+/// Who owns a target that several servers could serve. They say the same, once they have heard it.
+fn owner_line(target: &TargetStatus) -> Option<String> {
+    target.owner.as_ref().map(|owner| format!("{} is owned by {owner}", name_of(target)))
+}
+
+fn alert_line(target: &TargetStatus) -> Option<String> {
+    target.alert.as_ref().map(|alert| format!("alert: {}: {alert}", name_of(target)))
 }
 
 /// Whom a recovery waits for, and for how long at most.
@@ -155,6 +170,8 @@ fn of_cluster(dir: &Path) -> Result<Report> {
                 state: "down".to_owned(),
                 pid: 0,
                 recovery: None,
+                owner: None,
+                alert: None,
             }));
         }
     }

@@ -16,6 +16,18 @@ const MGSNODE_BYTES_MAX: u64 = 64 << 10;
 /// How long a killed server may take to be gone: with a gigabyte of memory and a disk that is busy, seconds.
 const GOING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// What a target's directory says of it.
+#[derive(Clone, Debug)]
+pub struct Label {
+    pub path: PathBuf,
+    pub id: TargetId,
+    /// Empty for a management target, which serves all file systems.
+    pub fsname: String,
+    pub uuid: u128,
+    /// Addresses of the management server.
+    pub mgs: Vec<String>,
+}
+
 /// A target's directory, open and locked.
 #[derive(Debug)]
 pub struct TargetDir {
@@ -30,6 +42,11 @@ pub struct TargetDir {
 }
 
 impl TargetDir {
+    pub fn label(&self) -> Label {
+        let TargetDir { path, id, fsname, uuid, mgs, .. } = self;
+        Label { path: path.clone(), id: *id, fsname: fsname.clone(), uuid: *uuid, mgs: mgs.clone() }
+    }
+
     pub fn meta_path(&self) -> PathBuf {
         self.directory.meta_path()
     }
@@ -85,9 +102,27 @@ fn remove_begun(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// It is no target, damaged, of another version, or served already.
 pub fn open(path: &Path) -> Result<TargetDir> {
-    let path = path.canonicalize().with_context(|| format!("there is no directory {}", path.display()))?;
+    let path = canonical(path)?;
     let directory = open_soon(&path)?;
-    let superblock = directory.superblock();
+    let Label { path, id, fsname, uuid, mgs } = label_of(path, directory.superblock())?;
+    Ok(TargetDir { path, id, fsname, uuid, mgs, directory })
+}
+
+/// Reads what a directory says, without locking it: somebody else may serve it.
+///
+/// # Errors
+/// It is no target, damaged, or of another version.
+pub fn peek(path: &Path) -> Result<Label> {
+    let path = canonical(path)?;
+    let superblock = TargetDirectory::peek(&path)?;
+    label_of(path, &superblock)
+}
+
+fn canonical(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("there is no directory {}", path.display()))
+}
+
+fn label_of(path: PathBuf, superblock: &Superblock) -> Result<Label> {
     let damaged = || format!("{} is damaged; restore its target.json from a copy", path.display());
     let id = superblock.target_id().with_context(damaged)?;
     let uuid =
@@ -95,7 +130,7 @@ pub fn open(path: &Path) -> Result<TargetDir> {
     if id.kind != TargetKind::Mgt {
         crate::nid::check_fsname(&superblock.fsname).with_context(damaged)?;
     }
-    Ok(TargetDir { id, fsname: superblock.fsname.clone(), uuid, mgs: read_mgs(&path)?, directory, path })
+    Ok(Label { id, fsname: superblock.fsname.clone(), uuid, mgs: read_mgs(&path)?, path })
 }
 
 /// A server that was killed lets go of its target only when the kernel has taken it down: it is waited for, any other is not.

@@ -45,6 +45,40 @@ pub struct Target {
     _dir: TargetDir,
 }
 
+/// The targets of a process: a place for each directory that it was started for. In a server with failover some are filled later, when
+/// it takes over; none is ever emptied.
+#[derive(Default)]
+pub struct Targets {
+    places: Vec<OnceLock<Target>>,
+}
+
+impl Targets {
+    pub fn new(count: usize) -> Targets {
+        Targets { places: std::iter::repeat_with(OnceLock::new).take(count).collect() }
+    }
+
+    pub fn fill(&self, index: usize, target: Target) {
+        let place = self.places.get(index);
+        assert!(place.is_some_and(|place| place.set(target).is_ok()), "a place is filled once");
+    }
+
+    /// True for a process that never serves any.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Those that are served.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Target> {
+        self.places.iter().filter_map(OnceLock::get)
+    }
+}
+
+impl From<Vec<Target>> for Targets {
+    fn from(targets: Vec<Target>) -> Targets {
+        Targets { places: targets.into_iter().map(OnceLock::from).collect() }
+    }
+}
+
 /// The machine of a target.
 pub enum Served {
     Mgs(MgsOwner),
@@ -424,6 +458,9 @@ fn log_mgs_event(target: TargetId, event: &MgsEvent) {
         }
         MgsEvent::PoolChanged { fsname, name, version } => {
             tracing::info!(fsname, %name, version, "pool changed")
+        }
+        MgsEvent::Taken { fsname, target, epoch, nid } => {
+            tracing::info!(fsname, %target, epoch = epoch.0, nid, "owned by another run of a server");
         }
     }
 }

@@ -1,0 +1,362 @@
+//! Targets that another server can serve too, from the same storage: `sheen serve --failover`.
+//!
+//! Each target has an owner, known to the management server, which renews a lease. When that ends, another server takes over: it runs
+//! the fence command, and only when that has said that the old owner can no longer write does it lock the directory, take the ownership
+//! and open the stores. No lease, epoch or clock protects the data: a process that stood still finishes its write when it goes on. The
+//! fence does. Behind it are, in this order, the lock of the directory (whoever holds it still is not fenced, whatever the command
+//! said), and the gate of the stores (a process that stood still writes nothing more before it has asked who owns its targets).
+//!
+//! A management server that is not heard says nothing: an owner serves on, for nobody can take its targets without that server. Only
+//! when it says that somebody else owns one of them does this process end, at once and as by kill -9.
+
+mod fence;
+mod ownership;
+
+use crate::control::TargetStatus;
+use crate::nid;
+use crate::node::{Node, lock};
+use crate::sys;
+use crate::target_dir::{self, Label};
+use anyhow::{Context, Result, bail};
+use base::limits::{LEASE, LEASE_RENEWAL};
+use base::{Epoch, TargetId, Time};
+pub use ownership::leave;
+use ownership::{Keeper, OfMgs};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+use wire::{Ownership, TargetOwner};
+
+/// Twice as often as a lease needs it: whoever waits for its end sees it soon.
+const KEEP_INTERVAL: Duration = Duration::from_millis(500);
+const SEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// After a fence command that failed, or a target that could not be opened.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How often this process says that it runs, and for how long that lets it write. A lease cannot have ended after standing still for less.
+const PULSE_INTERVAL: Duration = Duration::from_millis(100);
+const STILL_MAX: base::Duration = base::Duration::from_millis(1500);
+
+const _: () = assert!(STILL_MAX.as_millis() + LEASE_RENEWAL.as_millis() < LEASE.as_millis());
+const _: () = assert!(KEEP_INTERVAL.as_millis() * 2 <= LEASE_RENEWAL.as_millis() as u128);
+
+/// The state of a target that this process would serve if its owner could not.
+pub const STANDBY: &str = "standby";
+
+/// The targets of this process.
+pub struct Failover {
+    node: Weak<Node>,
+    keeper: Box<dyn Keeper>,
+    me: TargetOwner,
+    fence_command: Option<String>,
+    seats: Vec<Seat>,
+    /// When the keeper was asked that has confirmed everything last, in nanoseconds.
+    confirmed: AtomicU64,
+}
+
+/// A target that this process serves or could serve.
+struct Seat {
+    label: Label,
+    view: Mutex<View>,
+    /// Held while the target is taken over: by its own thread, or for an operator.
+    work: Mutex<()>,
+}
+
+#[derive(Default)]
+struct View {
+    seen: Option<Ownership>,
+    /// The epoch of our own ownership: the target is being opened, or served.
+    owned: Option<Epoch>,
+    /// What an operator should know, in a sentence.
+    alert: Option<String>,
+    again_at: Option<Instant>,
+}
+
+impl Failover {
+    /// Takes what nobody owns, and stands by for the rest.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(
+        node: &Arc<Node>,
+        labels: Vec<Label>,
+        address: &str,
+        fence_command: Option<String>,
+    ) -> Result<Arc<Failover>> {
+        let fsname = labels.first().map(|label| label.fsname.clone()).unwrap_or_default();
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let me = TargetOwner {
+            server: net::clock::random_u128(),
+            nid: address.to_owned(),
+            host: host.trim().to_owned(),
+            pid: std::process::id(),
+        };
+        let keeper = OfMgs { node: Arc::downgrade(node), fsname, me: me.clone() };
+        let seat = |label| Seat { label, view: Mutex::default(), work: Mutex::default() };
+        let failover = Arc::new(Failover {
+            node: Arc::downgrade(node),
+            keeper: Box::new(keeper),
+            me,
+            fence_command,
+            seats: labels.into_iter().map(seat).collect(),
+            confirmed: AtomicU64::new(0),
+        });
+        store_disk::may_write_until(now().after(STILL_MAX).0);
+        let (pulsing, keeping) = (Arc::clone(&failover), Arc::clone(&failover));
+        std::thread::Builder::new().name("pulse".into()).spawn(move || pulsing.pulse())?;
+        std::thread::Builder::new().name("owner".into()).spawn(move || keeping.keep())?;
+        for index in 0..failover.seats.len() {
+            let sitting = Arc::clone(&failover);
+            std::thread::Builder::new().name("standby".into()).spawn(move || sitting.sit(index))?;
+        }
+        Ok(failover)
+    }
+
+    /// Lets the stores write, as long as this process has not stood still, or has been confirmed since.
+    fn pulse(&self) {
+        let mut until = now().after(STILL_MAX);
+        let mut stopped_at = None;
+        loop {
+            let at = now();
+            if at >= until && stopped_at.is_none() {
+                stopped_at = Some(at);
+                tracing::warn!(
+                    "this process stood still; nothing is written before the management server has said who owns its targets"
+                );
+            }
+            if stopped_at.is_some_and(|stopped| self.confirmed.load(Ordering::Acquire) > stopped.0) {
+                stopped_at = None;
+                tracing::info!("this process still owns its targets, and goes on");
+            }
+            if stopped_at.is_none() {
+                until = at.after(STILL_MAX);
+                store_disk::may_write_until(until.0);
+            }
+            std::thread::sleep(PULSE_INTERVAL);
+        }
+    }
+
+    /// Renews the leases, and follows who owns what.
+    fn keep(&self) {
+        let mut is_heard = true;
+        loop {
+            let asked_at = now();
+            // What this process owned when it asked: only of that can it be told that it has lost it.
+            let (owned, others): (Vec<_>, Vec<_>) = self
+                .seats
+                .iter()
+                .map(|seat| {
+                    (seat.label.id, lock(&seat.view).owned.filter(|_| !self.has_failed(seat.label.id)))
+                })
+                .partition(|(_, epoch)| epoch.is_some());
+            let ids = |seats: &[(TargetId, Option<Epoch>)]| seats.iter().map(|(id, _)| *id).collect();
+            match self.keeper.keep(ids(&owned), ids(&others)) {
+                Ok(ownerships) => {
+                    if !std::mem::replace(&mut is_heard, true) {
+                        tracing::info!("the management server is heard again");
+                    }
+                    for ownership in ownerships {
+                        let epoch = owned.iter().find(|(id, _)| *id == ownership.target);
+                        self.on_ownership(ownership, epoch.and_then(|(_, epoch)| *epoch));
+                    }
+                    self.confirmed.store(asked_at.0, Ordering::Release);
+                }
+                Err(error) if std::mem::replace(&mut is_heard, false) => {
+                    tracing::warn!("{error:#}: targets are served on, and none is taken over");
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(KEEP_INTERVAL);
+        }
+    }
+
+    /// A target whose device has failed is better served by somebody else: its lease is not renewed.
+    fn has_failed(&self, id: TargetId) -> bool {
+        let node = self.node.upgrade();
+        node.is_some_and(|node| {
+            node.targets.iter().any(|target| target.id == id && target.state() == crate::status::FENCED)
+        })
+    }
+
+    fn on_ownership(&self, ownership: Ownership, owned: Option<Epoch>) {
+        let is_mine = ownership.owner.as_ref().is_some_and(|owner| owner.server == self.me.server);
+        if let Some(epoch) = owned.filter(|epoch| !is_mine || ownership.epoch != *epoch) {
+            let owner = ownership.owner.as_ref().map_or_else(|| "nobody".to_owned(), describe);
+            tracing::error!(
+                target = %ownership.target,
+                "owned by {owner} since epoch {}, not by this process, which owned epoch {}: it ends at once and writes nothing more",
+                ownership.epoch.0,
+                epoch.0
+            );
+            sys::die();
+        }
+        if let Some(seat) = self.seats.iter().find(|seat| seat.label.id == ownership.target) {
+            lock(&seat.view).seen = Some(ownership);
+        }
+    }
+
+    /// Until this process serves the target.
+    fn sit(&self, index: usize) {
+        let Some(seat) = self.seats.get(index) else { return };
+        loop {
+            std::thread::sleep(SEAT_INTERVAL);
+            if lock(&seat.view).again_at.is_some_and(|at| Instant::now() < at) {
+                continue;
+            }
+            match self.try_take(seat, index, false) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => {
+                    let alert = format!("{error:#}");
+                    let mut view = lock(&seat.view);
+                    if view.alert.as_ref() != Some(&alert) {
+                        tracing::error!(target = %seat.label.id, "not taken over: {alert}");
+                    }
+                    view.alert = Some(alert);
+                    view.again_at = Some(Instant::now() + AGAIN_AFTER);
+                }
+            }
+        }
+    }
+
+    /// True when this process serves the target. `is_fenced`: an operator says that its owner cannot write any more.
+    fn try_take(&self, seat: &Seat, index: usize, is_fenced: bool) -> Result<bool> {
+        let _working = lock(&seat.work);
+        let (seen, is_owned) = {
+            let view = lock(&seat.view);
+            (view.seen.clone(), view.owned.is_some())
+        };
+        if is_owned {
+            return Ok(true);
+        }
+        let Some(seen) = seen else {
+            if is_fenced {
+                bail!("the management server has not said yet who owns it; try again");
+            }
+            return Ok(false);
+        };
+        if let Some(owner) = seen.owner.as_ref().filter(|owner| owner.server != self.me.server) {
+            if !seen.has_lapsed {
+                if is_fenced {
+                    bail!("{} owns it and renews its lease; end that process first", describe(owner));
+                }
+                lock(&seat.view).alert = None;
+                return Ok(false);
+            }
+            self.make_sure(seat, owner, seen.epoch, is_fenced)?;
+        }
+        self.take(seat, index, seen.epoch)?;
+        Ok(true)
+    }
+
+    /// That the owner can no longer write.
+    fn make_sure(&self, seat: &Seat, owner: &TargetOwner, epoch: Epoch, is_fenced: bool) -> Result<()> {
+        let (target, who) = (seat.label.id, describe(owner));
+        if is_fenced {
+            tracing::warn!(%target, owner = who, epoch = epoch.0, "an operator says that its owner is fenced");
+            return Ok(());
+        }
+        let confirm = || {
+            format!(
+                "{who} does not renew its lease; when it cannot write any more: sheen failover {}-{target} --fenced",
+                seat.label.fsname
+            )
+        };
+        let Some(command) = &self.fence_command else {
+            bail!("takeover waits, without a fence command: {}", confirm())
+        };
+        tracing::warn!(%target, owner = who, epoch = epoch.0, "its owner does not renew its lease; it is fenced");
+        fence::run(command, target, owner, epoch)
+            .with_context(|| format!("takeover waits: {}", confirm()))?;
+        tracing::warn!(%target, owner = who, "the fence command says that its owner cannot write any more");
+        Ok(())
+    }
+
+    /// The lock first: whoever holds it still is not fenced, and keeps the ownership.
+    fn take(&self, seat: &Seat, index: usize, over: Epoch) -> Result<()> {
+        let Some(node) = self.node.upgrade() else { return Ok(()) };
+        let dir = target_dir::open(&seat.label.path).context(
+            "its owner should be unable to write, but no takeover while this directory cannot be locked",
+        )?;
+        let epoch = self.keeper.take(seat.label.id, over)?;
+        lock(&seat.view).owned = Some(epoch);
+        tracing::info!(target = %seat.label.id, epoch = epoch.0, "owned by this process");
+        if let Err(error) = node.serve_one_more(index, dir) {
+            // Its lease ends, and another server has a try.
+            lock(&seat.view).owned = None;
+            return Err(error);
+        }
+        lock(&seat.view).alert = None;
+        Ok(())
+    }
+
+    /// An operator says that the owner of a target is fenced. `None`: this process does not stand by for it.
+    ///
+    /// # Errors
+    /// It is not taken over.
+    pub fn confirm(&self, name: &str) -> Option<Result<String>> {
+        let is_meant = |seat: &Seat| {
+            let id = seat.label.id.to_string();
+            (id == name || format!("{}-{id}", seat.label.fsname) == name) && lock(&seat.view).owned.is_none()
+        };
+        let index = self.seats.iter().position(is_meant)?;
+        let seat = self.seats.get(index)?;
+        let name = format!("{}-{}", seat.label.fsname, seat.label.id);
+        Some(self.try_take(seat, index, true).map(|_| name))
+    }
+
+    /// Whether of each target is known who serves it.
+    pub fn is_settled(&self) -> bool {
+        self.seats.iter().all(|seat| {
+            let is_served = self.is_served(seat.label.id);
+            let view = lock(&seat.view);
+            let owner = view.seen.as_ref().and_then(|seen| seen.owner.as_ref());
+            let is_anothers = owner.is_some_and(|owner| owner.server != self.me.server);
+            is_served || view.alert.is_some() || (view.owned.is_none() && is_anothers)
+        })
+    }
+
+    fn is_served(&self, id: TargetId) -> bool {
+        self.node.upgrade().is_some_and(|node| node.targets.iter().any(|target| target.id == id))
+    }
+
+    /// Targets that this process does not serve, as `status` shows them.
+    pub fn standbys(&self, own_nid: &str) -> Vec<TargetStatus> {
+        let waiting = self.seats.iter().filter(|seat| !self.is_served(seat.label.id));
+        waiting
+            .map(|seat| TargetStatus {
+                name: seat.label.id.to_string(),
+                fsname: seat.label.fsname.clone(),
+                dir: seat.label.path.clone(),
+                nid: own_nid.to_owned(),
+                state: STANDBY.to_owned(),
+                pid: 0,
+                recovery: None,
+                owner: self.owner(seat.label.id),
+                alert: lock(&seat.view).alert.clone(),
+            })
+            .collect()
+    }
+
+    /// Who owns it, for an operator.
+    pub fn owner(&self, id: TargetId) -> Option<String> {
+        let seat = self.seats.iter().find(|seat| seat.label.id == id)?;
+        let view = lock(&seat.view);
+        let seen = view.seen.as_ref()?;
+        let owner = describe(seen.owner.as_ref()?);
+        Some(format!("{owner}, epoch {}{}", seen.epoch.0, if seen.has_lapsed { ", lease ended" } else { "" }))
+    }
+
+    /// Everything is closed: whoever comes next need fence nobody.
+    pub fn owned(&self) -> (u128, Vec<TargetId>) {
+        let owned = self.seats.iter().filter(|seat| lock(&seat.view).owned.is_some());
+        (self.me.server, owned.map(|seat| seat.label.id).collect())
+    }
+}
+
+fn describe(owner: &TargetOwner) -> String {
+    format!("{} (process {} on {})", nid::format_nid(&owner.nid), owner.pid, owner.host)
+}
+
+fn now() -> Time {
+    net::clock::now().time
+}

@@ -1,0 +1,42 @@
+//! The fence command: it makes sure that the old owner of a target can no longer write, and says so by its exit status.
+
+use anyhow::{Context, Result, bail};
+use base::{Epoch, TargetId};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use wire::TargetOwner;
+
+/// A cloud's API may take its time to detach a volume. Whoever takes longer is killed, and has not said that it worked.
+const LIMIT: Duration = Duration::from_secs(120);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Runs it. What it prints goes where this process prints.
+///
+/// # Errors
+/// It cannot be run, does not end, or does not say that the owner is fenced.
+pub fn run(command: &str, target: TargetId, owner: &TargetOwner, epoch: Epoch) -> Result<()> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null());
+    shell.env("SHEEN_FENCE_TARGET", target.to_string()).env("SHEEN_FENCE_NID", &owner.nid);
+    shell.env("SHEEN_FENCE_HOST", &owner.host).env("SHEEN_FENCE_PID", owner.pid.to_string());
+    shell.env("SHEEN_FENCE_EPOCH", epoch.0.to_string());
+    let child = shell.spawn().context("the fence command cannot be run")?;
+    match wait(child)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => bail!("the fence command has failed ({status})"),
+        None => bail!("the fence command has not ended in {} s", LIMIT.as_secs()),
+    }
+}
+
+fn wait(mut child: Child) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
