@@ -172,9 +172,7 @@ impl Failover {
     /// A target whose device has failed is better served by somebody else: its lease is not renewed.
     fn has_failed(&self, id: TargetId) -> bool {
         let node = self.node.upgrade();
-        node.is_some_and(|node| {
-            node.targets.iter().any(|target| target.id == id && target.state() == crate::status::FENCED)
-        })
+        node.is_some_and(|node| node.targets.iter().any(|target| target.id == id && target.has_failed()))
     }
 
     fn on_ownership(&self, ownership: Ownership, owned: Option<Epoch>) {

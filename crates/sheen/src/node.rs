@@ -249,7 +249,7 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
     let cluster_dir = arguments.background.cluster_dir.clone();
     let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
-    node.follow_config(&fsname, Vec::new());
+    node.follow_config_with(&fsname, Vec::new(), Timer::start());
     let failover = Failover::start(&node, labels, &node.address(), arguments.fence_cmd.clone())?;
     assert!(node.failover.set(Arc::clone(&failover)).is_ok(), "a process has one failover");
     let start = Instant::now();
@@ -471,6 +471,16 @@ impl Node {
 
     /// Opens the session with the management server.
     fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<TargetConfig>) {
+        self.follow_config_with(fsname, registrations, Arc::clone(&self.timer));
+    }
+
+    /// With a timer of its own, the session goes on while targets stand still in their writes.
+    fn follow_config_with(
+        self: &Arc<Node>,
+        fsname: &str,
+        registrations: Vec<TargetConfig>,
+        timer: Arc<Timer>,
+    ) {
         let id = ClientId(net::clock::random_u128());
         let machine = Mgc::new(id, fsname, &self.own_nid(), registrations);
         let node = Arc::clone(self);
@@ -480,7 +490,7 @@ impl Node {
                 tick: || mgc::Input::Tick,
                 frame: mgc::Input::Frame,
                 perform: Box::new(move |output| node.on_config_output(output)),
-                timer: Arc::clone(&self.timer),
+                timer,
             },
         );
         self.router.add_local(Endpoint::Client(id), owner.clone());

@@ -299,9 +299,14 @@ impl Target {
         }
     }
 
+    /// Its device has failed. Asks the machine nothing, which may stand still in a write.
+    pub fn has_failed(&self) -> bool {
+        self.is_fenced.load(Ordering::Acquire)
+    }
+
     /// For operators: `active`, `recovering` or `failed`.
     pub fn state(&self) -> &'static str {
-        if self.is_fenced.load(Ordering::Acquire) {
+        if self.has_failed() {
             return status::FENCED;
         }
         let is_recovering = match &self.served {
