@@ -9,6 +9,7 @@ pub mod bigdir;
 pub mod coherence;
 pub mod dne;
 pub mod enospc;
+pub mod failover;
 pub mod fsck;
 pub mod fsx;
 pub mod kill9;
@@ -38,6 +39,7 @@ pub const ALL: &[&Suite] = &[
     &fsx::SUITE,
     &two_mounts::SUITE,
     &coherence::SUITE,
+    &failover::SUITE,
     &kill9::SUITE,
     &dne::SUITE,
     &powercut::SUITE,

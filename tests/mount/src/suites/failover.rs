@@ -1,0 +1,367 @@
+//! Two servers that share the storage of the same targets: the one takes over from the other when it is fenced, and never before.
+//!
+//! Each server has control sockets of its own, as on a machine of its own: one that stands still does not hold up questions to the other.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde_json::Value;
+
+use crate::bounded;
+use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, note, read, wait_until};
+use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
+use crate::load::{Stop, Unfailing};
+use crate::random::Random;
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "failover", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "owner_killed", seconds: 120, run: owner_killed },
+    Case { name: "owner_stopped", seconds: 120, run: owner_stopped },
+    Case { name: "woken_after_takeover", seconds: 120, run: woken_after_takeover },
+    Case { name: "fence_fails", seconds: 120, run: fence_fails },
+    Case { name: "fence_lies", seconds: 120, run: fence_lies },
+    Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
+];
+
+const TARGETS: [&str; 2] = ["MDT0000", "OST0000"];
+const WORKER_COUNT: u64 = 2;
+/// What a fence command does that works: nothing is left that could write.
+const KILL: &str = "kill -9 \"$SHEEN_FENCE_PID\" 2>/dev/null || true";
+/// Bounds a hang only.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for several attempts at what must not happen: a lease takes 3 s to end, and the next attempt comes after 5 s.
+const SEVERAL_ATTEMPTS: Duration = Duration::from_secs(9);
+
+/// A server process with control sockets of its own.
+struct Server {
+    child: Child,
+    run: PathBuf,
+    log: PathBuf,
+}
+
+impl Server {
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    fn signal(&self, signal: i32) -> Result<()> {
+        sys::kill(self.pid(), signal).context("signal to a server")
+    }
+
+    fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Gone already is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A management server, two servers for the same targets, and a mount.
+struct Pair {
+    cluster: Cluster,
+    source: String,
+    transport: &'static str,
+    first: Server,
+    second: Server,
+    _mgs: Server,
+}
+
+impl Pair {
+    /// The first server owns everything; the second one stands by.
+    fn start(context: &Context, fence: &str) -> Result<Pair> {
+        context.skip_if_local()?;
+        let cluster = Cluster::new(&context.options, &context.work, Shape::SMALL)?;
+        let dir = |name: &str| cluster.data.join(name);
+        fs::create_dir_all(dir("log"))?;
+        let path = |name: &str| dir(name).to_string_lossy().into_owned();
+        cluster.sheen(&["mkfs", "--mgs", &path("mgs")])?;
+        let mgs = serve(&cluster, "m", &[&path("mgs")])?;
+        let nid = wait_for(&cluster, &mgs, |targets| {
+            targets.first().and_then(|target| target.get("nid")?.as_str().map(str::to_owned))
+        })?;
+        for (kind, name) in [("--mdt", "mdt0"), ("--ost", "ost0")] {
+            let words = ["mkfs", kind, "--index", "0", "--fsname", "suite", "--mgsnode", &nid, &path(name)];
+            cluster.sheen(&words)?;
+        }
+        let (mdt, ost) = (path("mdt0"), path("ost0"));
+        let arguments = ["--failover", "--fence-cmd", fence, &mdt, &ost];
+        let first = serve(&cluster, "a", &arguments)?;
+        wait_served(&cluster, &first)?;
+        let second = serve(&cluster, "b", &arguments)?;
+        wait_for(&cluster, &second, |targets| all(targets, "standby"))?;
+        let (source, transport) = (format!("{nid}:/suite"), context.options.transport.word());
+        let pair = Pair { cluster, source, transport, first, second, _mgs: mgs };
+        pair.mount(&pair.cluster.mount)?;
+        Ok(pair)
+    }
+
+    fn mount(&self, point: &Path) -> Result<()> {
+        let options = format!("transport={}", self.transport);
+        self.cluster.sheen(&["mount", &self.source, &point.to_string_lossy(), "-o", &options]).map(drop)
+    }
+
+    fn wait_second_serves(&self) -> Result<()> {
+        wait_served(&self.cluster, &self.second).with_context(|| self.second.log())
+    }
+
+    /// Until the second server says of both targets what an operator should do.
+    fn wait_alert(&self, words: &[&str]) -> Result<()> {
+        wait_for(&self.cluster, &self.second, |targets| {
+            let has = |target: &Value| {
+                let alert = target.get("alert").and_then(Value::as_str).unwrap_or_default();
+                words.iter().all(|word| alert.contains(word))
+            };
+            (targets.len() == TARGETS.len() && targets.iter().all(has)).then_some(())
+        })
+    }
+
+    /// The second server goes on standing by, and has opened nothing.
+    fn expect_standby(&self, generations: &[u64], limit: Duration) -> Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            let targets = targets(&self.cluster, &self.second)?;
+            expect(all(&targets, "standby").is_some(), &format!("it has taken over: {targets:?}"))?;
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        expect(!self.second.log().contains("serving"), "the second server has served something")?;
+        expect(self.generations()? == generations, "somebody has begun a new life of a target")
+    }
+
+    /// Epochs of ownership, as the second server knows them.
+    fn generations(&self) -> Result<Vec<u64>> {
+        let targets = targets(&self.cluster, &self.second)?;
+        let epoch = |target: &Value| {
+            let owner = target.get("owner").and_then(Value::as_str)?;
+            owner.split("epoch ").nth(1)?.split(',').next()?.parse().ok()
+        };
+        let epochs: Option<Vec<u64>> = targets.iter().map(epoch).collect();
+        epochs.with_context(|| format!("no epochs in {targets:?}"))
+    }
+
+    /// Runs `disturb` beside workers, of which no call may fail, and checks what they and a new mount find afterwards.
+    fn undisturbed(&self, context: &Context, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (stop, mut random) = (Stop::default(), context.random());
+        let synced = random.bytes(300_000);
+        let mut file = fs::File::create(self.cluster.mount.join("synced"))?;
+        file.write_all(&synced)?;
+        file.sync_all()?;
+        let new_worker = |index| Unfailing::new(self.cluster.mount.join(format!("worker{index}")));
+        let mut workers = (0..WORKER_COUNT).map(new_worker).collect::<Result<Vec<Unfailing>>>()?;
+        std::thread::scope(|scope| -> Result<()> {
+            let mut threads = Vec::new();
+            for worker in &mut workers {
+                let (stop, mut random) = (&stop, Random::new(random.number()));
+                threads.push(scope.spawn(move || worker.work(stop, &mut random)));
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            let disturbed = disturb();
+            if disturbed.is_err() {
+                // Calls may wait for a server that will never come.
+                self.cluster.release();
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            stop.now();
+            let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            disturbed?;
+            for result in ended {
+                result.map_err(|_| anyhow!("a worker panicked"))?.context("a call failed")?;
+            }
+            Ok(())
+        })?;
+        workers.iter().try_for_each(Unfailing::check)?;
+        let again = self.cluster.point("again")?;
+        self.mount(&again)?;
+        expect_bytes(&read(&again.join("synced"))?, &synced, "what was synced before")
+    }
+
+    fn failover(&self, target: &str, words: &[&str]) -> Result<bounded::Said> {
+        let arguments = [&["failover", target][..], words].concat();
+        ask(&self.cluster, &self.second.run, &arguments)
+    }
+
+    /// Everything ends in order, and nothing is wrong with what is on the disks.
+    fn end(mut self) -> Result<()> {
+        for point in [self.cluster.point("again")?, self.cluster.mount.clone()] {
+            if crate::sweep::mounts_under(&point).is_empty() {
+                continue;
+            }
+            self.cluster.unmount(&point)?;
+        }
+        for server in [&mut self.first, &mut self.second] {
+            if server.child.try_wait()?.is_none() {
+                server.signal(libc::SIGTERM)?;
+                server.child.wait()?;
+            }
+        }
+        self._mgs.signal(libc::SIGTERM)?;
+        self._mgs.child.wait()?;
+        let dirs: Vec<String> = ["mgs", "mdt0", "ost0"]
+            .iter()
+            .map(|name| self.cluster.data.join(name).to_string_lossy().into_owned())
+            .collect();
+        let words: Vec<&str> =
+            ["fsck"].into_iter().chain(dirs.iter().map(String::as_str)).chain(["--data"]).collect();
+        self.cluster.sheen(&words).map(drop)
+    }
+}
+
+fn serve(cluster: &Cluster, name: &str, arguments: &[&str]) -> Result<Server> {
+    let run = cluster.point(&format!("{name}.run"))?;
+    let log = cluster.data.join("log").join(format!("{name}.log"));
+    let mut command = cluster.command();
+    command.env("SHEEN_RUN", &run).arg("serve").arg("--log").arg(&log).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(Server { child: command.spawn().context("a server")?, run, log })
+}
+
+fn ask(cluster: &Cluster, run: &Path, arguments: &[&str]) -> Result<bounded::Said> {
+    let mut command = cluster.command();
+    command.env("SHEEN_RUN", run).args(arguments);
+    bounded::say(&mut command, "SHEEN_ASK=1", COMMAND_LIMIT).with_context(|| format!("sheen {arguments:?}"))
+}
+
+/// What a server says about its targets; none while it does not answer yet.
+fn targets(cluster: &Cluster, server: &Server) -> Result<Vec<Value>> {
+    let said = ask(cluster, &server.run, &["status", "--json"])?;
+    if !said.is_success() {
+        bail!("sheen status: {}", said.all());
+    }
+    let report: Value = serde_json::from_str(&said.output)?;
+    Ok(report.get("targets").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
+fn wait_for<T>(cluster: &Cluster, server: &Server, find: impl Fn(&[Value]) -> Option<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        let targets = targets(cluster, server)?;
+        if let Some(found) = find(&targets) {
+            return Ok(found);
+        }
+        expect(begun.elapsed() < PATIENCE, &format!("still {targets:?}: {}", server.log()))?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn all(targets: &[Value], state: &str) -> Option<()> {
+    let is_it = |target: &Value| target.get("state").and_then(Value::as_str) == Some(state);
+    (targets.len() == TARGETS.len() && targets.iter().all(is_it)).then_some(())
+}
+
+fn wait_served(cluster: &Cluster, server: &Server) -> Result<()> {
+    wait_for(cluster, server, |targets| all(targets, "active"))
+}
+
+fn owner_killed(context: &Context) -> Result<()> {
+    let pair = Pair::start(context, KILL)?;
+    pair.undisturbed(context, || {
+        let begun = Instant::now();
+        pair.first.signal(libc::SIGKILL)?;
+        pair.wait_second_serves()?;
+        fs::write(pair.cluster.mount.join("after"), "there")?;
+        note(&format!("{:.1} s from kill -9 of the owner to a new file", begun.elapsed().as_secs_f64()));
+        Ok(())
+    })?;
+    expect(pair.generations()? == [2, 2], "each target was taken once more")?;
+    pair.end()
+}
+
+fn owner_stopped(context: &Context) -> Result<()> {
+    let pair = Pair::start(context, KILL)?;
+    pair.undisturbed(context, || {
+        pair.first.signal(libc::SIGSTOP)?;
+        pair.wait_second_serves()?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pair.first.pid())).unwrap_or_default();
+        expect(stat.contains(") Z "), &format!("the old owner is dead when the new one serves: {stat}"))
+    })?;
+    pair.end()
+}
+
+/// On storage that does not carry locks from one machine to the other, and a fence of which the old owner notices nothing: it goes on when
+/// everything is over, learns that it was replaced, and ends. Nothing of it reaches the targets.
+fn woken_after_takeover(context: &Context) -> Result<()> {
+    let pair = Pair::start(context, "true")?;
+    pair.undisturbed(context, || {
+        pair.first.signal(libc::SIGSTOP)?;
+        for name in ["mdt0", "ost0"] {
+            fs::remove_file(pair.cluster.data.join(name).join("lock"))?;
+        }
+        pair.wait_second_serves()?;
+        fs::write(pair.cluster.mount.join("after"), "there")?;
+        pair.first.signal(libc::SIGCONT)?;
+        let stat = format!("/proc/{}/stat", pair.first.pid());
+        wait_until(PATIENCE, "the old owner ends by itself", || {
+            Ok(fs::read_to_string(&stat).unwrap_or_default().contains(") Z "))
+        })?;
+        let log = pair.first.log();
+        expect(log.contains("stood still") && log.contains("it ends at once"), &format!("it says why: {log}"))
+    })?;
+    pair.end()
+}
+
+fn fence_fails(context: &Context) -> Result<()> {
+    let pair = Pair::start(context, "exit 3")?;
+    pair.undisturbed(context, || {
+        let before = pair.generations()?;
+        let said = pair.failover("MDT0000", &["--fenced"])?;
+        expect(
+            !said.is_success() && said.all().contains("renews its lease"),
+            &format!("too early: {}", said.all()),
+        )?;
+        pair.first.signal(libc::SIGKILL)?;
+        pair.wait_alert(&["the fence command has failed", "sheen failover suite-", " --fenced"])?;
+        pair.expect_standby(&before, SEVERAL_ATTEMPTS)?;
+        let text = ask(&pair.cluster, &pair.second.run, &["status"])?.output;
+        let command = "sheen failover suite-OST0000 --fenced";
+        expect(
+            text.lines().any(|line| line.starts_with("alert: suite-OST0000: ") && line.contains(command)),
+            &format!("status shows it: {text}"),
+        )?;
+        expect(!pair.failover("suite-MDT0000", &[])?.is_success(), "nothing is confirmed without saying so")?;
+        for target in TARGETS {
+            let said = pair.failover(&format!("suite-{target}"), &["--fenced"])?;
+            expect(said.is_success(), &format!("an operator confirms: {}", said.all()))?;
+        }
+        pair.wait_second_serves()
+    })?;
+    pair.end()
+}
+
+fn fence_lies(context: &Context) -> Result<()> {
+    let pair = Pair::start(context, "true")?;
+    pair.undisturbed(context, || {
+        let before = pair.generations()?;
+        pair.first.signal(libc::SIGSTOP)?;
+        pair.wait_alert(&["in use", &pair.first.pid().to_string()])?;
+        pair.expect_standby(&before, SEVERAL_ATTEMPTS)?;
+        let said = pair.failover("suite-OST0000", &["--fenced"])?;
+        expect(!said.is_success() && said.all().contains("in use"), &format!("nor by hand: {}", said.all()))?;
+        pair.first.signal(libc::SIGCONT)?;
+        wait_served(&pair.cluster, &pair.first)?;
+        wait_until(PATIENCE, "the owner goes on", || Ok(pair.first.log().contains("still owns its targets")))
+    })?;
+    expect(pair.generations()? == [1, 1], "nobody else has owned them")?;
+    pair.end()
+}
+
+/// Who ends in order need not be fenced.
+fn owner_leaves(context: &Context) -> Result<()> {
+    let pair = Pair::start(context, "exit 3")?;
+    pair.undisturbed(context, || {
+        pair.first.signal(libc::SIGTERM)?;
+        pair.wait_second_serves()
+    })?;
+    expect(!pair.second.log().contains("fence"), "nobody was fenced")?;
+    pair.end()
+}
