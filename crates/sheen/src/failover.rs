@@ -34,10 +34,10 @@ const SEAT_INTERVAL: Duration = Duration::from_millis(100);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How often this process says that it runs, and for how long that lets it write. A lease cannot have ended after standing still for less.
 const PULSE_INTERVAL: Duration = Duration::from_millis(100);
-const STILL_MAX: base::Duration = base::Duration::from_millis(1500);
+const STILL_MAX: Duration = Duration::from_millis(1500);
 
 const _: () = assert!(STILL_MAX.as_millis() + LEASE_RENEWAL.as_millis() < LEASE.as_millis());
-const _: () = assert!(KEEP_INTERVAL.as_millis() * 2 <= LEASE_RENEWAL.as_millis() as u128);
+const _: () = assert!(KEEP_INTERVAL.as_millis() * 2 <= LEASE_RENEWAL.as_millis());
 
 /// The state of a target that this process would serve if its owner could not.
 pub const STANDBY: &str = "standby";
