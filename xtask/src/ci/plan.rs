@@ -54,6 +54,7 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("mounting", 400, 240, false),
     ("fsck", 400, 0, false),
     ("failover", 240, 0, false),
+    ("operate", 240, 0, false),
     ("posix", 600, 400, false),
     ("bigdir", 400, 300, false),
     ("memory", 240, 0, false),
