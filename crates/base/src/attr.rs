@@ -80,6 +80,21 @@ pub struct Attr {
     pub has_xattrs: bool,
 }
 
+/// An access time so old is brought up to date by `relatime` too, as in Linux.
+const ATIME_OLD_NANOS: i64 = 24 * 60 * 60 * 1_000_000_000;
+
+impl Attr {
+    /// Whether an access at `at` changes the access time. A change of the inode that came later has the last word, so that what
+    /// utimensat(2) has set is not overtaken. `is_relative`: only where it is not behind a change already, and not a day old; while
+    /// the size is not known the times of changes are not either, and then it counts.
+    pub fn is_outdone_by(&self, at: WallTime, is_relative: bool) -> bool {
+        let is_later = at > self.atime && at > self.ctime;
+        let is_behind = self.atime <= self.mtime || self.atime <= self.ctime;
+        let is_old = at.0.saturating_sub(self.atime.0) >= ATIME_OLD_NANOS;
+        is_later && (!is_relative || !self.is_size_known || is_behind || is_old)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum SetTime {
     /// The time of the server at execution (`UTIME_NOW`).

@@ -165,6 +165,12 @@ impl State {
         }
     }
 
+    fn add_access(&self, attr: &mut Attr) {
+        if let Some(node) = self.nodes.by_fid(attr.fid) {
+            node.add_access(attr);
+        }
+    }
+
     /// How long the kernel may rely on attributes.
     fn attr_valid(&self, attr: &Attr) -> Duration {
         let stripes = self.nodes.by_fid(attr.fid).map_or(&[][..], |node| &node.stripes);
@@ -185,7 +191,8 @@ impl State {
     }
 
     /// The answer to a call that asks for attributes.
-    pub(crate) fn attr_answer(&mut self, attr: Attr) -> AttrAnswer {
+    pub(crate) fn attr_answer(&mut self, mut attr: Attr) -> AttrAnswer {
+        self.add_access(&mut attr);
         let attr_valid = self.attr_valid(&attr);
         self.note_kernel_attr(attr.fid, attr_valid);
         AttrAnswer { attr, attr_valid }
@@ -206,10 +213,11 @@ impl State {
     pub(crate) fn entry_answer(
         &mut self,
         name: Option<(Fid, &[u8])>,
-        attr: Attr,
+        mut attr: Attr,
         is_name_valid: bool,
         is_link: bool,
     ) -> EntryAnswer {
+        self.add_access(&mut attr);
         let fid = attr.fid;
         let mut entry_valid = Duration::ZERO;
         self.nodes.get_or_new(fid).lookup_count += 1;

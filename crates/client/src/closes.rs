@@ -78,7 +78,8 @@ fn send_closes(ctx: &Ctx, target: TargetId, handles: Vec<Close>) {
     if handles.is_empty() {
         return;
     }
-    let request = Request::Mdt(MdtRequest::Closes { handles: handles.clone() });
+    let accesses = ctx.with(|state| state.take_accesses(target));
+    let request = Request::Mdt(MdtRequest::Closes { handles: handles.clone(), accesses });
     let answer = ctx.request(target, request, Bytes::new(), Kind::Reserved);
     let later = ctx.clone();
     ctx.spawn(async move {
@@ -162,7 +163,8 @@ impl State {
 
 async fn send_and_wait(ctx: &Ctx, target: TargetId, handles: Vec<Close>) {
     for some in handles.chunks(CLOSES_MAX) {
-        let request = Request::Mdt(MdtRequest::Closes { handles: some.to_vec() });
+        let accesses = ctx.with(|state| state.take_accesses(target));
+        let request = Request::Mdt(MdtRequest::Closes { handles: some.to_vec(), accesses });
         // As in `send_closes`.
         let _ = ctx.request(target, request, Bytes::new(), Kind::Reserved).await;
         ctx.with(|state| state.end_closes(target, some));

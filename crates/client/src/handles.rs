@@ -15,6 +15,8 @@ pub(crate) struct Handle {
     pub(crate) is_directory: bool,
     /// The kernel keeps no pages for it.
     pub(crate) is_direct: bool,
+    /// Reading through it counts as an access.
+    pub(crate) is_access: bool,
     /// The MDT has forgotten it with an eviction: open it again before it is used for writing.
     pub(crate) is_lost: bool,
     /// Told once: at fsync, and to who may write also at close.
@@ -169,6 +171,7 @@ impl Handle {
             args,
             is_directory: false,
             is_direct: false,
+            is_access: false,
             is_lost: false,
             error: None,
             has_killed_privileges: false,

@@ -12,6 +12,7 @@ pub mod mgc;
 pub mod operator;
 pub mod stats;
 
+mod accesses;
 mod ahead;
 mod cache;
 mod cancels;
@@ -33,6 +34,7 @@ mod recovery;
 mod state;
 mod whole;
 
+pub use accesses::{AccessRule, AccessTimes};
 pub use ahead::{ReadAheadBounds, ReadAheadStats};
 pub use call::{
     Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ProbeStep, ROOT_NODE,

@@ -28,6 +28,8 @@ pub struct ClientOptions {
     pub is_mmap_relaxed: bool,
     /// statfs(2) answers from what is known of a target that does not answer, instead of waiting for it (`-o lazystatfs`).
     pub is_statfs_lazy: bool,
+    /// When reading changes access times (`-o noatime` …).
+    pub access_times: crate::AccessTimes,
     /// The kernel clears set-id bits through flags of its requests (`FUSE_HANDLE_KILLPRIV_V2`); without it the
     /// client has the MDT clear them at the first write of each handle by somebody unprivileged.
     pub has_kill_privileges: bool,

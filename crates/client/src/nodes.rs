@@ -8,7 +8,7 @@ use crate::pages::Pages;
 use base::names::stripe_of;
 use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::mdt::FileLock;
+use wire::mdt::{Access, FileLock};
 
 /// A lock on the children of a directory, under which something of one of them was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,8 @@ pub(crate) struct Node {
     pub(crate) attr: Option<Attr>,
     /// Something changed that no reply described: ask again, lock or not.
     pub(crate) is_attr_stale: bool,
+    /// When this mount has read it last; its MDT may not have heard of it yet.
+    pub(crate) accessed: Option<Access>,
     pub(crate) layout: Option<Layout>,
     /// Never changes.
     pub(crate) symlink_target: Option<Vec<u8>>,
@@ -122,6 +124,7 @@ impl Node {
             lookup_count: 0,
             attr: None,
             is_attr_stale: false,
+            accessed: None,
             layout: None,
             symlink_target: None,
             xattrs: None,
@@ -156,7 +159,9 @@ impl Node {
     pub(crate) fn see_attr(&mut self, attr: &Attr) {
         let is_newer = self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
         if is_newer {
-            self.attr = Some(attr.clone());
+            let mut attr = attr.clone();
+            self.add_access(&mut attr);
+            self.attr = Some(attr);
             self.is_attr_stale = false;
         }
     }

@@ -39,6 +39,8 @@ pub enum Setting {
     /// Whether xattrs come with the attributes.
     BulkXattrs(bool),
     ClearListingStats,
+    /// When reading changes access times, from now on.
+    AccessTimes(crate::AccessTimes),
     ReadAhead(ReadAheadBounds),
     ClearReadAheadStats,
     /// When answers of targets are late.
@@ -214,6 +216,7 @@ impl State {
                 self.is_caching_xattrs = is_on;
                 self.nodes.iter_mut().for_each(|(_, node)| node.xattrs = None);
             }
+            Setting::AccessTimes(times) => self.options.access_times = times,
             Setting::BulkAttrs(count) => self.bulk.attr_count_max = count,
             Setting::BulkXattrs(is_on) => self.bulk.has_xattrs = is_on,
             Setting::ClearListingStats => self.stats.listings = Default::default(),

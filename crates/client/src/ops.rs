@@ -85,7 +85,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Flush { node, fh, lock_owner } => open::flush(ctx, node, fh, lock_owner).await,
         Call::Release { node: _, fh, flock_owner } => open::release(ctx, fh, flock_owner).await,
         Call::Fsync { node, fh, data_only: _ } => sync::fsync(ctx, node, fh).await,
-        Call::Opendir { node, flags: _ } => dir::opendir(ctx, node).await,
+        Call::Opendir { node, flags } => dir::opendir(ctx, node, flags).await,
         Call::Readdir { node, fh, offset, byte_count, is_plus } => {
             dir::readdir(ctx, node, fh, offset, byte_count, is_plus).await
         }

@@ -1,5 +1,6 @@
 //! The state that all operations share.
 
+use crate::accesses::Waiting;
 use crate::ahead::Ahead;
 use crate::call::TargetProbe;
 use crate::cancels::Cancels;
@@ -148,6 +149,8 @@ pub(crate) struct State {
     pub(crate) locks_of_gone: Vec<(TargetId, LockId)>,
     /// Handles that were only read through, by MDT.
     pub(crate) closes: BTreeMap<TargetId, Closes>,
+    /// What was read, and is to be told with whatever goes there next.
+    pub(crate) accesses: BTreeMap<TargetId, Waiting>,
     /// Cancels that nobody waits for go together.
     pub(crate) cancels: BTreeMap<TargetId, Cancels>,
     /// Handles to open again in the tail.
@@ -210,6 +213,7 @@ impl State {
             to_doubt: Vec::new(),
             locks_of_gone: Vec::new(),
             closes: BTreeMap::new(),
+            accesses: BTreeMap::new(),
             cancels: BTreeMap::new(),
             to_revive: Vec::new(),
             enqueues: BTreeMap::new(),

@@ -4,6 +4,7 @@
 //! is applied, else the flow waits for the claim and runs again. Nothing else can happen in between: one machine has
 //! one owner at a time, so what was run and is claimed at once is still true.
 
+mod accesses;
 mod cross;
 mod data;
 mod deadlocks;
@@ -22,6 +23,7 @@ use crate::rows::{self, Inode, KnownTargets};
 use crate::stats::Stats;
 use crate::tx::Tx;
 use crate::unheard::Unheard;
+use accesses::Accesses;
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId,
     Time, Transno, Version, WallTime,
@@ -41,7 +43,7 @@ use strays::Strays;
 use streams::Streams;
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::lock::bits;
-use wire::mdt::{CLOSES_MAX, Statfs};
+use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
 use wire::{
     Callback, Frame, FrameKind, Life, LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource,
 };
@@ -170,6 +172,7 @@ pub struct Mds<M: MetaStore> {
     /// Every change that others on another MDT depend on is made durable on both before its caller is answered.
     is_remote_sync: bool,
     strays: Strays,
+    accesses: Accesses,
     fences: Fences,
     stats: Stats,
     core_out: Vec<CoreOutput>,
@@ -225,6 +228,7 @@ impl<M: MetaStore> Mds<M> {
             streams: Streams::default(),
             is_remote_sync: false,
             strays: Strays::default(),
+            accesses: Accesses::default(),
             fences: Fences::default(),
             stats: Stats { since: now.wall, ..Stats::default() },
             core_out: Vec::new(),
@@ -353,6 +357,7 @@ impl<M: MetaStore> Mds<M> {
     /// Nothing is under way: no request, no operation over several MDTs, no object to destroy.
     pub fn is_quiet(&self) -> bool {
         self.flows.is_empty()
+            && self.accesses.is_empty()
             && self.data_work.is_empty()
             && self.cross.is_empty()
             && self.streams.is_empty()
@@ -488,7 +493,12 @@ impl<M: MetaStore> Mds<M> {
         data: Bytes,
         out: &mut Vec<Output>,
     ) {
-        if let MdtRequest::Open { closes, .. } | MdtRequest::Closes { handles: closes } = &mut request {
+        let accesses = accesses::take(&mut request);
+        if accesses.len() > ACCESSES_MAX {
+            return self.reply(now, token, Err(Status::ProtocolError));
+        }
+        self.note_accesses(now, token.client, accesses, out);
+        if let MdtRequest::Open { closes, .. } | MdtRequest::Closes { handles: closes, .. } = &mut request {
             if closes.len() > CLOSES_MAX {
                 return self.reply(now, token, Err(Status::ProtocolError));
             }

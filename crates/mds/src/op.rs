@@ -490,8 +490,10 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         MdtRequest::Link { fid, parent, name, creds, want } => {
             link::run(cx, *fid, *parent, name, creds, *want)
         }
-        MdtRequest::Open { fid, open, creds, want, closes: _ } => open::open(cx, *fid, *open, creds, *want),
-        MdtRequest::Close { fid, handle, atime, unchanged_since, data, cancels: _ } => {
+        MdtRequest::Open { fid, open, creds, want, closes: _, accesses: _ } => {
+            open::open(cx, *fid, *open, creds, *want)
+        }
+        MdtRequest::Close { fid, handle, atime, unchanged_since, data, cancels: _, accesses: _ } => {
             let closing = open::Closing {
                 handle: *handle,
                 atime: *atime,
@@ -520,6 +522,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             children,
             subdirectories,
             is_whole_wanted,
+            accesses: _,
         } => {
             let wanted = readdir::Wanted {
                 entry_count_max: *entry_count_max,

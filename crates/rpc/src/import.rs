@@ -1005,7 +1005,14 @@ pub fn fill_for_replay(request: &mut Request, reply: &Reply) {
         {
             // What was there is not made by a replay, and no other one is opened.
             let (fid, open, creds, want) = (entry.fid, *open, creds.clone(), LockWant::default());
-            *request = Request::Mdt(MdtRequest::Open { fid, open, creds, want, closes: Vec::new() });
+            *request = Request::Mdt(MdtRequest::Open {
+                fid,
+                open,
+                creds,
+                want,
+                closes: Vec::new(),
+                accesses: Vec::new(),
+            });
         }
         Request::Mdt(MdtRequest::Create(create)) => {
             create.fid = Some(entry.fid);

@@ -134,6 +134,7 @@ impl Mount {
                 has_inc_epoch: negotiated.has_inc_epoch(),
                 is_mmap_relaxed: choices.is_mmap_relaxed,
                 is_statfs_lazy: choices.is_statfs_lazy,
+                access_times: choices.access_times(),
                 has_kill_privileges: negotiated.has(fuse::abi::init::HANDLE_KILLPRIV_V2),
                 is_write_back_early: false,
             },

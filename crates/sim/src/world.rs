@@ -270,6 +270,13 @@ impl World {
             has_inc_epoch: true,
             is_mmap_relaxed: false,
             is_statfs_lazy: true,
+            access_times: match self.next_client % 2 {
+                0 => client::AccessTimes::default(),
+                _ => client::AccessTimes {
+                    files: client::AccessRule::Always,
+                    directories: client::AccessRule::Always,
+                },
+            },
             has_kill_privileges: true,
             is_write_back_early: !self.next_client.is_multiple_of(3),
         };

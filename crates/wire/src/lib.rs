@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod frame;
 pub mod hint;
 pub mod lock;

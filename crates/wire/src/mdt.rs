@@ -4,6 +4,7 @@
 //! request travels with a reply slot and is executed once. `fid` fields marked *replay* are empty on first sending
 //! and filled from the reply when the request is replayed, so that it does the same again.
 
+pub use crate::access::{ACCESSES_MAX, Access};
 pub use crate::hint::LayoutHint;
 use crate::lock::{LockGrant, LockWant};
 use base::{Attr, Extent, Fid, FileType, Layout, LockId, ObjectId, OpenHandle, SetAttr, WallTime};
@@ -127,20 +128,38 @@ pub enum MdtRequest {
         7,
     /// To the MDT of `parent`. -> Entry
     Link { fid: Fid, parent: Fid, name: Vec<u8>, creds: Credentials, want: LockWant } = 8,
-    /// `closes`: as `Closes`, done first. -> Entry
-    Open { fid: Fid, open: OpenArgs, creds: Credentials, want: LockWant, closes: Vec<(Fid, OpenHandle)> } = 9,
+    /// `closes`: as `Closes`, done first. `accesses` of whatever was read lately, here and in other requests: no answer tells what
+    /// became of them. -> Entry
+    Open {
+        fid: Fid,
+        open: OpenArgs,
+        creds: Credentials,
+        want: LockWant,
+        closes: Vec<(Fid, OpenHandle)>,
+        #[borsh(
+            serialize_with = "crate::access::serialize",
+            deserialize_with = "crate::access::deserialize"
+        )]
+        accesses: Vec<Access>,
+    } = 9,
     /// The last reference of a handle is gone. `unchanged_since`: the write epoch in which the client was told a size that
     /// was known (`Entry::was_size_known`), if it has changed no data since; the size is known again if nobody else
     /// has opened the file for writing since. -> Closed
     Close {
         fid: Fid,
         handle: OpenHandle,
+        /// Counts where it is later than what the inode has; clients of this version name `accesses` instead.
         atime: Option<WallTime>,
         unchanged_since: Option<u64>,
         /// `unchanged_since` leaves these out then.
         data: Option<ClosingData>,
         /// Locks that end with this.
         cancels: Vec<LockId>,
+        #[borsh(
+            serialize_with = "crate::access::serialize",
+            deserialize_with = "crate::access::deserialize"
+        )]
+        accesses: Vec<Access>,
     } = 10,
     /// The size of a file that nobody writes any more, as its objects have it; dropped unless `write_epoch` is still
     /// the file's. -> Entry
@@ -167,6 +186,11 @@ pub enum MdtRequest {
         subdirectories: Option<LockId>,
         /// Nothing is wanted of a directory with more entries: the answer is empty and not the end then.
         is_whole_wanted: bool,
+        #[borsh(
+            serialize_with = "crate::access::serialize",
+            deserialize_with = "crate::access::deserialize"
+        )]
+        accesses: Vec<Access>,
     } = 12,
     /// -> Bytes
     Readlink { fid: Fid } = 13,
@@ -205,7 +229,14 @@ pub enum MdtRequest {
     /// -> DefaultStriping
     GetDefaultStriping { fid: Fid } = 30,
     /// Handles that were only read through, `CLOSES_MAX` at most. What is closed already is no error. -> Done
-    Closes { handles: Vec<(Fid, OpenHandle)> } = 31,
+    Closes {
+        handles: Vec<(Fid, OpenHandle)>,
+        #[borsh(
+            serialize_with = "crate::access::serialize",
+            deserialize_with = "crate::access::deserialize"
+        )]
+        accesses: Vec<Access>,
+    } = 31,
     /// A replay of `Unlink` or `Rmdir`: `VersionConflict` unless the name leads where it had led.
     RemoveAgain { parent: Fid, name: Vec<u8>, is_directory: bool, creds: Credentials, met: Met } = 32,
     /// A replay of `Rename`: `VersionConflict` unless both names lead where they had led.

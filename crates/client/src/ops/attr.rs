@@ -515,6 +515,9 @@ async fn set_attrs(
     if changes_xattrs {
         super::xattr::forget(ctx, fid);
     }
+    if set.atime.is_some() {
+        ctx.with(|state| state.forget_access(fid));
+    }
     let result = send_setattr(ctx, who, fid, set, handle, groups).await;
     if changes_xattrs {
         super::xattr::forget(ctx, fid);

@@ -5,6 +5,7 @@ use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::executor::oneshot;
 use crate::handles::{Coming, Entries, Handle, Listing, Part, Trust};
 use crate::nodes::{ChildrenLock, Whole};
+use crate::ops::open::O_NOATIME;
 use crate::ops::{attr, fid_of};
 use crate::state::State;
 use base::names::name_hash;
@@ -35,7 +36,7 @@ const DIRENT_BYTES: usize = 24;
 const DIRENT_PLUS_BYTES: usize = 128 + DIRENT_BYTES;
 
 /// Nothing is said to the MDT: a listing needs no state there.
-pub(crate) async fn opendir(ctx: &Ctx, node: u64) -> Outcome<Answer> {
+pub(crate) async fn opendir(ctx: &Ctx, node: u64, flags: u32) -> Outcome<Answer> {
     let fid = fid_of(ctx, node)?;
     let fh = ctx.with(|state| {
         state.last_handle += 1;
@@ -43,6 +44,7 @@ pub(crate) async fn opendir(ctx: &Ctx, node: u64) -> Outcome<Answer> {
             OpenArgs { handle: OpenHandle(state.last_handle), read: true, write: false, execute: false };
         let mut handle = Handle::new(fid, args);
         handle.is_directory = true;
+        handle.is_access = flags & O_NOATIME == 0;
         state.handles.insert(state.last_handle, handle);
         state.nodes.get_or_new(fid).open_count += 1;
         state.last_handle
@@ -107,6 +109,9 @@ pub(crate) async fn readdir(
         ctx.with(|state| {
             if let Some(handle) = state.handles.get_mut(&fh) {
                 handle.listing = Default::default();
+                if handle.is_access {
+                    state.note_access(fid, true);
+                }
             }
         });
     }
@@ -452,6 +457,7 @@ async fn ask_entries(ctx: &Ctx, fid: Fid, after: u64, wanted: u32, why: Ask) -> 
         children: asked.offered,
         subdirectories: asked.subdirectories,
         is_whole_wanted,
+        accesses: ctx.with(|state| state.take_accesses(target)),
     };
     let kind = if why == Ask::Ahead && wanted >= BULK_ENTRY_COUNT { Kind::Ahead } else { Kind::Plain };
     let reply = ctx.mdt(fid, request, kind).await?;

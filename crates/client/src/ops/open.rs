@@ -16,7 +16,7 @@ use bytes::Bytes;
 use rpc::Kind;
 use std::collections::BTreeMap;
 use wire::lock::LockWant;
-use wire::mdt::{Credentials, Entry, NewNode, OpenArgs};
+use wire::mdt::{Access, Credentials, Entry, NewNode, OpenArgs};
 use wire::{MdtReply, MdtRequest, OstRequest, Request};
 
 const O_ACCMODE: u32 = 3;
@@ -24,6 +24,7 @@ const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
+pub(crate) const O_NOATIME: u32 = 0o1_000_000;
 /// `__FMODE_EXEC`: the kernel opens the file to run it.
 const FMODE_EXEC: u32 = 0x20;
 /// Closed files whose sizes wait for data that are not durable yet; beyond it a release has them made durable at once.
@@ -85,8 +86,15 @@ async fn try_open(ctx: &Ctx, who: &Who, fid: Fid, args: OpenArgs, is_cached: boo
     });
     let asked_at = ctx.with(|state| state.begin_opening(fid));
     let kind = if args.write { Kind::Modifying } else { Kind::Plain };
-    let closes = ctx.with(|state| state.take_closes(target));
-    let make = |creds| MdtRequest::Open { fid, open: args, creds, want, closes: closes.clone() };
+    let (closes, accesses) = ctx.with(|state| (state.take_closes(target), state.take_accesses(target)));
+    let make = |creds| MdtRequest::Open {
+        fid,
+        open: args,
+        creds,
+        want,
+        closes: closes.clone(),
+        accesses: accesses.clone(),
+    };
     let reply = ctx.mdt_as(who, fid, kind, make).await;
     end_closes(ctx, target, &closes, reply.is_ok());
     let MdtReply::Entry(mut entry) = reply? else { return Err(Status::ProtocolError) };
@@ -118,6 +126,7 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
     let is_first_writer = ctx.with(|state| {
         let is_relaxed = state.options.is_mmap_relaxed;
         let mut handle = Handle::new(fid, args);
+        handle.is_access = args.read && flags & O_NOATIME == 0;
         handle.is_direct = !is_cached(flags) || (args.write && entry.is_open_elsewhere && !is_relaxed);
         let is_cached_writer = handle.is_cached_writer();
         state.handles.insert(args.handle.0, handle);
@@ -197,7 +206,14 @@ pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
     let Some((fid, args)) = lost else { return Ok(()) };
     // It was permitted when it was opened.
     let creds = Credentials::default();
-    let request = MdtRequest::Open { fid, open: args, creds, want: LockWant::default(), closes: Vec::new() };
+    let request = MdtRequest::Open {
+        fid,
+        open: args,
+        creds,
+        want: LockWant::default(),
+        closes: Vec::new(),
+        accesses: Vec::new(),
+    };
     match ctx.mdt_entry(fid, request, Kind::Modifying).await {
         Ok(entry) => {
             ctx.with(|state| {
@@ -268,6 +284,9 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
     let handle = ctx.with(|state| state.handles.remove(&fh));
     let Some(handle) = handle else { return Ok(Answer::Done) };
     let node_id = handle.fid.inode_number();
+    if handle.is_access {
+        ctx.with(|state| state.note_access(handle.fid, false));
+    }
     if close_later(ctx, &handle) {
         ctx.with(|state| state.end_open(handle.fid));
         return Ok(Answer::Done);
@@ -360,13 +379,14 @@ impl State {
 /// Opens a handle once more, only to close it in order. It fails when the file is gone, and then there is no size.
 async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
     let (creds, want) = (Credentials::default(), LockWant::default());
-    let request = MdtRequest::Open { fid, open, creds, want, closes: Vec::new() };
+    let request = MdtRequest::Open { fid, open, creds, want, closes: Vec::new(), accesses: Vec::new() };
     let _ = ctx.mdt(fid, request, Kind::Modifying).await;
 }
 
 /// The same with all that was written and kept back, which the MDT takes in together with the size.
 async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome<()> {
     let Carried { sent, unchanged_since, write_back } = carried;
+    let accesses = accesses_for(ctx, sent.object.fid);
     let request = MdtRequest::Close {
         fid: sent.object.fid,
         handle: args.handle,
@@ -374,6 +394,7 @@ async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome
         unchanged_since: Some(unchanged_since),
         data: Some(sent.closing_data()),
         cancels: write_back.into_iter().collect(),
+        accesses,
     };
     let closed = send_close(ctx, args, request, sent.bytes.clone(), sent.object.fid).await;
     let outcome = closed.as_ref().map(drop).map_err(|status| *status);
@@ -385,6 +406,7 @@ async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome
 /// Tells the MDT, and reports the size if it wants it, when it is durable.
 async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
     let unchanged_since = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.unchanged_since));
+    let accesses = accesses_for(ctx, fid);
     let request = MdtRequest::Close {
         fid,
         handle: args.handle,
@@ -392,10 +414,16 @@ async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
         unchanged_since: unchanged_since.filter(|_| args.write),
         data: None,
         cancels: Vec::new(),
+        accesses,
     };
     let closed = send_close(ctx, args, request, Bytes::new(), fid).await?;
     report_if_wanted(ctx, fid, closed).await;
     Ok(())
+}
+
+/// What the MDT of a file is told with its close.
+fn accesses_for(ctx: &Ctx, fid: Fid) -> Vec<Access> {
+    mdt_of(fid).map_or_else(|_| Vec::new(), |target| ctx.with(|state| state.take_accesses(target)))
 }
 
 async fn send_close(

@@ -190,6 +190,7 @@ impl World {
             has_inc_epoch: true,
             is_mmap_relaxed: self.is_mmap_relaxed,
             is_statfs_lazy: true,
+            access_times: client::AccessTimes::default(),
             has_kill_privileges: true,
             is_write_back_early: false,
         };

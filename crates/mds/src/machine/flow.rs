@@ -179,6 +179,8 @@ impl<M: MetaStore> Mds<M> {
             self.wake(op);
         } else if self.strays.is_claim(op) {
             self.on_stray_claim_ready(now, op, out);
+        } else if self.accesses.is_claim(op) {
+            self.on_access_claim_ready(now, op, out);
         } else if self.data_work.contains_key(&op) {
             self.on_data_claim_ready(now, op);
         } else {

@@ -458,6 +458,7 @@ fn a_fid_that_does_not_come_is_not_waited_for() {
                 children: None,
                 subdirectories: None,
                 is_whole_wanted: false,
+                accesses: Vec::new(),
             },
         ] {
             let of = world.start(0, 1, request);

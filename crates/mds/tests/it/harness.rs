@@ -500,7 +500,12 @@ impl World {
         let open = self.open_args(client, is_write);
         let want = LockWant::default();
         let mdt = fid.mdt_index().unwrap();
-        self.ask(client, mdt, MdtRequest::Open { fid, open, creds: ROOT, want, closes: Vec::new() }).unwrap();
+        self.ask(
+            client,
+            mdt,
+            MdtRequest::Open { fid, open, creds: ROOT, want, closes: Vec::new(), accesses: Vec::new() },
+        )
+        .unwrap();
         open
     }
 
@@ -521,6 +526,7 @@ impl World {
                 unchanged_since: None,
                 data: None,
                 cancels: vec![],
+                accesses: Vec::new(),
             },
         )
         .unwrap()
@@ -573,6 +579,7 @@ impl World {
                 children: None,
                 subdirectories: None,
                 is_whole_wanted: false,
+                accesses: Vec::new(),
             };
             let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
             let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("{reply:?}") };

@@ -58,7 +58,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         MdtRequest::Rmdir { parent: Fid::ROOT, name: b"d".to_vec(), creds: ROOT },
         rename((dir, "f"), (Fid::ROOT, "g"), 2),
         MdtRequest::Link { fid: file, parent: dir, name: b"l".to_vec(), creds: ROOT, want },
-        MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new() },
+        MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new(), accesses: Vec::new() },
         MdtRequest::Close {
             fid: file,
             handle: OpenHandle(3),
@@ -71,6 +71,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
                 stamp: WallTime(i64::MAX),
             }),
             cancels: vec![LockId(1), LockId(77)],
+            accesses: Vec::new(),
         },
         MdtRequest::ReportSize {
             fid: file,
@@ -89,6 +90,7 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             children: None,
             subdirectories: Some(base::LockId(u64::MAX - 1)),
             is_whole_wanted: false,
+            accesses: Vec::new(),
         },
         MdtRequest::Readlink { fid: file },
         MdtRequest::Listxattr { fid: file, want },

@@ -90,7 +90,10 @@ fn a_write_back_lock_is_held_by_the_only_one_who_has_the_file_open() {
     };
     let open = |world: &mut World, client: usize, is_write: bool| {
         let (open, want) = (world.open_args(client, is_write), want(world, client));
-        (open, MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new() })
+        (
+            open,
+            MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new(), accesses: Vec::new() },
+        )
     };
     let (reader, request) = open(&mut world, 0, false);
     assert!(!is_granted(&world.ask(0, 0, request).unwrap()), "who reads keeps nothing back");
@@ -144,6 +147,7 @@ fn no_write_back_lock_is_given_to_who_has_yet_to_open_the_file_again() {
                 creds: ROOT,
                 want: Default::default(),
                 closes: Vec::new(),
+                accesses: Vec::new(),
             },
         )
         .unwrap();
@@ -181,6 +185,7 @@ fn list_with_children_lock(world: &mut World) -> base::LockId {
         children: children_lock,
         subdirectories: None,
         is_whole_wanted: false,
+        accesses: Vec::new(),
     };
     let MdtReply::Entries { grants, .. } = world.ask(1, 0, request).unwrap() else { panic!("no entries") };
     assert_eq!(grants.len(), 1);

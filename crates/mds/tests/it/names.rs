@@ -258,6 +258,7 @@ fn a_listing_gives_way_after_a_bounded_number_of_entries() {
                 children: None,
                 subdirectories: None,
                 is_whole_wanted: false,
+                accesses: Vec::new(),
             };
             let reply = world.ask(0, 0, request).unwrap();
             let byte_count = wire::Reply::Mdt(reply.clone()).to_bytes().len();

@@ -304,6 +304,7 @@ fn a_close_that_was_executed_before_a_restart_is_answered_in_the_recovery() {
             unchanged_since: None,
             data: None,
             cancels: vec![],
+            accesses: Vec::new(),
         };
         let closing = world.start(1, 0, close);
         assert_eq!(world.result(1, closing), None, "the answer is lost");

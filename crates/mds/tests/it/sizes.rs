@@ -65,7 +65,14 @@ fn a_program_that_runs_is_not_written() {
     world.ask(0, 0, MdtRequest::Setattr { fid: file, set: chmod, creds: ROOT, handle: None, want }).unwrap();
     let run = OpenArgs { handle: OpenHandle(900), read: true, write: false, execute: true };
     let write = OpenArgs { handle: OpenHandle(901), read: false, write: true, execute: false };
-    let open = |open| MdtRequest::Open { fid: file, open, creds: ROOT, want, closes: Vec::new() };
+    let open = |open| MdtRequest::Open {
+        fid: file,
+        open,
+        creds: ROOT,
+        want,
+        closes: Vec::new(),
+        accesses: Vec::new(),
+    };
     world.ask(0, 0, open(run)).unwrap();
     assert_eq!(world.ask(1, 0, open(write)), Err(Status::TextBusy));
     world.close(0, file, run);

@@ -293,6 +293,7 @@ fn a_listing_tells_no_attributes_of_it() {
         children: None,
         subdirectories: None,
         is_whole_wanted: false,
+        accesses: Vec::new(),
     };
     let MdtReply::Entries { entries, .. } = world.ask(0, 0, request).unwrap() else { panic!("no entries") };
     let with_attrs = entries.iter().filter(|entry| entry.attr.is_some()).map(|entry| &entry.name[..]);

@@ -237,6 +237,7 @@ pub fn feed() {
         has_kill_privileges: true,
         is_write_back_early: true,
         is_statfs_lazy: true,
+        access_times: client::AccessTimes::default(),
     };
     let at = |round: usize| Now {
         time: Time(20_000_000 * round as u64 + 1),

@@ -2,6 +2,7 @@
 
 use crate::cli::Transport;
 use anyhow::{Result, bail};
+use client::{AccessRule, AccessTimes};
 
 /// Who sees an advisory lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,6 +142,18 @@ impl Choices {
             },
         }
         Ok(())
+    }
+
+    /// When reading changes access times. The kernel leaves that to us, and keeps the flags.
+    pub fn access_times(&self) -> AccessTimes {
+        let has = |flag| self.flags & flag != 0;
+        let files = match () {
+            () if has(libc::MS_RDONLY) || has(libc::MS_NOATIME) => AccessRule::Never,
+            () if has(libc::MS_STRICTATIME) => AccessRule::Always,
+            () => AccessRule::Relative,
+        };
+        let directories = if has(libc::MS_NODIRATIME) { AccessRule::Never } else { files };
+        AccessTimes { files, directories }
     }
 
     /// Our own options in force, as `sheen mounts` shows them; those of mount(2) are in the kernel's table.

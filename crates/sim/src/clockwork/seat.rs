@@ -45,6 +45,7 @@ impl Seat {
             has_inc_epoch: true,
             is_mmap_relaxed: false,
             is_statfs_lazy: true,
+            access_times: client::AccessTimes::default(),
             has_kill_privileges: true,
             is_write_back_early: false,
         };
