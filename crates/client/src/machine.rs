@@ -154,6 +154,10 @@ impl Client {
         self.ctx.with(|state| state.options.is_statfs_lazy)
     }
 
+    pub fn access_times(&self) -> crate::AccessTimes {
+        self.ctx.with(|state| state.options.access_times)
+    }
+
     /// `llite.*.lazystatfs`, for the statfs(2) that follow.
     pub fn set_statfs_lazy(&mut self, is_lazy: bool) {
         self.ctx.with(|state| state.options.is_statfs_lazy = is_lazy);

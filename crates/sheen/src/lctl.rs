@@ -130,6 +130,15 @@ fn abort_recovery(target: &str) -> Result<()> {
     Ok(())
 }
 
+/// After a remount: each mount of this machine asks the kernel for its flags.
+///
+/// # Errors
+/// A mount does not answer.
+pub fn reread_access_times() -> Result<()> {
+    let (pattern, value) = ("llite.*.access_times".to_owned(), "1".to_owned());
+    ask_all(&Ask::SetParam { pattern, value, is_permanent: false, is_deleted: false }).map(drop)
+}
+
 /// `sheen failover`
 ///
 /// # Errors

@@ -305,6 +305,13 @@ impl Mount {
         self.owner.with(|client| client.set_statfs_lazy(is_lazy));
     }
 
+    /// The kernel keeps the flags and leaves access times to us: what it has now counts from now on.
+    pub fn reread_access_times(&self) {
+        if let Some(mounted) = mount_table::mounted_on(&self.path) {
+            self.set(client::Setting::AccessTimes(options::access_times_of(&mounted.flags())));
+        }
+    }
+
     /// Our own options in force.
     pub fn options(&self) -> Vec<String> {
         let choices = Choices { is_statfs_lazy: self.is_statfs_lazy(), ..self.choices.clone() };
@@ -883,7 +890,8 @@ pub fn remount(path: &Path, choices: &Choices) -> Result<()> {
     match mount_table::mounted_on(path) {
         Some(mounted) if mounted.is_sheen() => {
             let changed = crate::sys::remount(path, &mounted.source, choices.flags);
-            changed.with_context(|| format!("cannot remount {}", path.display()))
+            changed.with_context(|| format!("cannot remount {}", path.display()))?;
+            crate::lctl::reread_access_times()
         }
         _ => bail!("{} is no SheenFS mount; see `sheen mounts`", path.display()),
     }

@@ -1,5 +1,6 @@
 //! The client machine against the real servers on stores in memory.
 
+mod accesses;
 mod clocks;
 mod closes;
 mod coherence;

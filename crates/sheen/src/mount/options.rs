@@ -52,6 +52,8 @@ enum Effect {
     /// Sets flags of mount(2).
     Set(libc::c_ulong),
     Clear(libc::c_ulong),
+    /// Clears the first, then sets the second.
+    Replace(libc::c_ulong, libc::c_ulong),
     /// Something of ours, fixed for the life of the mount.
     Own(fn(&mut Choices)),
     Remount,
@@ -71,11 +73,11 @@ const TABLE: &[(&str, Effect)] = &[
     ("dev", Effect::Clear(libc::MS_NODEV)),
     ("noexec", Effect::Set(libc::MS_NOEXEC)),
     ("exec", Effect::Clear(libc::MS_NOEXEC)),
-    ("noatime", Effect::Set(libc::MS_NOATIME)),
+    ("noatime", Effect::Replace(ATIME, libc::MS_NOATIME)),
     ("atime", Effect::Clear(libc::MS_NOATIME)),
     ("nodiratime", Effect::Set(libc::MS_NODIRATIME)),
     ("diratime", Effect::Clear(libc::MS_NODIRATIME)),
-    ("strictatime", Effect::Set(libc::MS_STRICTATIME)),
+    ("strictatime", Effect::Replace(ATIME, libc::MS_STRICTATIME)),
     ("relatime", Effect::Clear(ATIME)),
     ("dirsync", Effect::Set(libc::MS_DIRSYNC)),
     ("sync", Effect::Set(libc::MS_SYNCHRONOUS)),
@@ -103,6 +105,17 @@ const TABLE: &[(&str, Effect)] = &[
     ("default_permissions", Effect::Nothing),
 ];
 
+/// Words of which one excludes the others. (Of `ro` and `rw` and the like the last one counts, as in mount(8).)
+const EXCLUSIVE: &[&[&str]] = &[
+    &["noatime", "relatime", "strictatime"],
+    &["noatime", "atime"],
+    &["nodiratime", "diratime"],
+    &["flock", "localflock", "noflock"],
+    &["lazystatfs", "nolazystatfs"],
+    &["user_xattr", "nouser_xattr"],
+    &["transport=auto", "transport=dev", "transport=uring"],
+];
+
 /// Words that begin like this say nothing to us: notes for others (one is our own to umount(8)), and what the kernel lists of every FUSE mount, which mount(8)
 /// hands back at a remount.
 const IGNORED: &[&str] =
@@ -118,6 +131,10 @@ impl Choices {
         for word in words(options) {
             choices.take(word)?;
         }
+        if !choices.is_remount {
+            // mount(8) puts what is in force in front of what a remount is to change.
+            check_exclusive(options)?;
+        }
         Ok(choices)
     }
 
@@ -132,6 +149,7 @@ impl Choices {
         match TABLE.iter().find(|(known, _)| *known == word).map(|(_, effect)| effect) {
             Some(Effect::Set(flags)) => self.flags |= flags,
             Some(Effect::Clear(flags)) => self.flags &= !flags,
+            Some(Effect::Replace(cleared, set)) => self.flags = self.flags & !cleared | set,
             Some(Effect::Own(change)) => change(self),
             Some(Effect::Remount) => self.is_remount = true,
             Some(Effect::Nothing) => {}
@@ -174,9 +192,44 @@ impl Choices {
     }
 }
 
+/// When reading changes access times, by the flags that the kernel shows of a mount: without a word of it each access counts.
+pub fn access_times_of(flags: &[String]) -> AccessTimes {
+    let has = |word: &str| flags.iter().any(|flag| flag == word);
+    let files = match () {
+        () if has("ro") || has("noatime") => AccessRule::Never,
+        () if has("relatime") => AccessRule::Relative,
+        () => AccessRule::Always,
+    };
+    AccessTimes { files, directories: if has("nodiratime") { AccessRule::Never } else { files } }
+}
+
+/// As a parameter shows it, by files and directories.
+pub fn access_words(times: AccessTimes) -> String {
+    let word = |rule| match rule {
+        AccessRule::Never => "noatime",
+        AccessRule::Relative => "relatime",
+        AccessRule::Always => "strictatime",
+    };
+    match times.files == times.directories {
+        true => word(times.files).to_owned(),
+        false => format!("{},nodiratime", word(times.files)),
+    }
+}
+
 /// The words of all `-o` lists.
 fn words(options: &[String]) -> impl Iterator<Item = &str> {
     options.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty())
+}
+
+fn check_exclusive(options: &[String]) -> Result<()> {
+    for group in EXCLUSIVE {
+        let mut said = words(options).filter(|word| group.contains(word));
+        let Some(first) = said.next() else { continue };
+        if let Some(other) = said.find(|word| *word != first) {
+            bail!("the mount options '{first}' and '{other}' exclude each other; leave one out");
+        }
+    }
+    Ok(())
 }
 
 /// Those words of `-o` lists that cannot change while the file system is mounted.

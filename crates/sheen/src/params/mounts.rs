@@ -2,7 +2,7 @@
 
 use super::format::{Stat, stats};
 use super::{Class, Param, Write, read_only};
-use crate::mount::{Mount, read_ahead};
+use crate::mount::{Mount, options, read_ahead};
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
 use base::limits::READDIR_ENTRIES_MAX;
@@ -60,6 +60,12 @@ pub static CLASS: Class<Of> = Class {
             doc: "Whether statfs(2) takes what a silent target said last (1), or waits for it (0).",
             read: |mount| Some(u8::from(mount.is_statfs_lazy()).to_string()),
             write: Some(Write::Switch(|mount, is_on| mount.set_statfs_lazy(is_on))),
+        },
+        Param {
+            name: "access_times",
+            doc: "When reading changes access times: noatime (also of a read-only mount), relatime, strictatime; with nodiratime not of directories. Writing reads it anew from the kernel's table of mounts, as a remount does.",
+            read: |mount| Some(options::access_words(mount.with_client(|client| client.access_times()))),
+            write: Some(Write::Clear(|mount| mount.reread_access_times())),
         },
         read_only("options", "Options of the mount in force, besides those of mount(2).", |mount| {
             Some(mount.options().join(","))

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -33,6 +33,7 @@ static CASES: &[Case] = &[
     Case { name: "user_xattrs", seconds: 90, run: user_xattrs },
     Case { name: "lazystatfs", seconds: 120, run: lazystatfs },
     Case { name: "options_are_shown", seconds: 90, run: options_are_shown },
+    Case { name: "access_times", seconds: 90, run: access_times },
     Case { name: "unknown_options", seconds: 90, run: unknown_options },
     Case { name: "mount_helper", seconds: 90, run: mount_helper },
     Case { name: "remount", seconds: 90, run: remount },
@@ -188,6 +189,46 @@ fn options_are_shown(context: &Context) -> Result<()> {
     stop(cluster)
 }
 
+/// What of reading is seen through another mount, by option, and after a remount.
+fn access_times(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let atime = |point: &Path| -> Result<(i64, i64)> {
+        let meta = fs::metadata(point.join("file"))?;
+        Ok((meta.atime(), meta.atime_nsec()))
+    };
+    let seen = || atime(&cluster.mount);
+    // The close and what goes with it come later, and only then can a second read come after them.
+    let rises = |point: &Path, what: &str| -> Result<()> {
+        let before = seen()?;
+        read(&point.join("file"))?;
+        wait_until(LIMIT, what, || Ok(seen()? > before && atime(point)? == seen()?))
+    };
+    // A close is told within a second: by then it would have been seen.
+    let stays = |point: &Path, what: &str| -> Result<()> {
+        let before = seen()?;
+        read(&point.join("file"))?;
+        std::thread::sleep(Duration::from_secs(2));
+        expect_eq(seen()?, before, what)
+    };
+    write(&cluster.mount.join("file"), b"read me")?;
+    let strict = cluster.mount_with("strict", "strictatime")?;
+    let (none, only) = (cluster.mount_with("none", "noatime")?, cluster.mount_with("only", "ro")?);
+    stays(&none, "with noatime")?;
+    stays(&only, "with ro")?;
+    rises(&strict, "the first read with strictatime")?;
+    rises(&strict, "the second read with strictatime")?;
+    stays(&cluster.mount, "a second read with relatime")?;
+    write(&cluster.mount.join("file"), b"changed")?;
+    rises(&cluster.mount, "a read after a change with relatime")?;
+    let said = cluster.say(Command::new("mount").args(["-o", "remount,noatime"]).arg(&strict))?;
+    expect(said.is_success(), &format!("remount,noatime: {}", said.all()))?;
+    stays(&strict, "after remount,noatime")?;
+    let shown = cluster.sheen(&["lctl", "get_param", "llite.*.access_times"])?;
+    let count = |value: &str| shown.lines().filter(|line| line.ends_with(value)).count();
+    expect_eq((count("=noatime"), count("=relatime")), (3, 1), &format!("mounts by rule:\n{shown}"))?;
+    stop(cluster)
+}
+
 /// A mount that must fail with one line that holds the word, and without having mounted anything.
 fn refused(cluster: &Cluster, point: &Path, options: &str, word: &str) -> Result<()> {
     let (source, path) = (cluster.source()?, point.to_string_lossy().into_owned());
@@ -207,6 +248,8 @@ fn unknown_options(context: &Context) -> Result<()> {
     refused(&cluster, &point, "user_xatr", "'user_xattr'")?;
     refused(&cluster, &point, "completely-wrong", "completely-wrong")?;
     refused(&cluster, &point, "retry=soon", "retry=")?;
+    refused(&cluster, &point, "noatime,strictatime", "exclude each other")?;
+    refused(&cluster, &point, "flock,localflock", "exclude each other")?;
     stop(cluster)
 }
 

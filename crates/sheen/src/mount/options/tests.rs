@@ -8,10 +8,31 @@ fn parse(text: &str) -> Result<Choices> {
 
 #[test]
 fn the_last_word_counts() {
-    let choices = parse("ro,noatime,rw,noflock,flock").unwrap();
-    assert_eq!(choices.flags, libc::MS_NOATIME);
-    assert_eq!(choices.lock_scope, LockScope::Cluster);
-    assert_eq!(parse("noatime,relatime").unwrap().flags, 0);
+    assert_eq!(parse("ro,noatime,rw").unwrap().flags, libc::MS_NOATIME);
+    assert_eq!(parse("remount,noatime,relatime").unwrap().flags, 0);
+    assert_eq!(parse("remount,noatime,strictatime").unwrap().flags, libc::MS_STRICTATIME);
+}
+
+#[test]
+fn words_that_exclude_each_other_are_refused() {
+    for (text, other) in [("noatime,ro,strictatime", "strictatime"), ("flock,noflock", "noflock")] {
+        let said = parse(text).unwrap_err().to_string();
+        assert!(said.contains(&format!("'{other}' exclude each other")), "{said}");
+    }
+    parse("noflock,ro,noflock").unwrap();
+}
+
+#[test]
+fn access_times_follow_the_flags() {
+    let said = |text| access_words(parse(text).unwrap().access_times());
+    assert_eq!(said(""), "relatime");
+    assert_eq!(said("strictatime,nodiratime"), "strictatime,nodiratime");
+    assert_eq!(said("strictatime,ro"), "noatime");
+    let shown =
+        |text: &str| access_words(access_times_of(&text.split(',').map(str::to_owned).collect::<Vec<_>>()));
+    assert_eq!(shown("rw,nosuid"), "strictatime");
+    assert_eq!(shown("rw,relatime,nodiratime"), "relatime,nodiratime");
+    assert_eq!(shown("ro,relatime"), "noatime");
 }
 
 #[test]

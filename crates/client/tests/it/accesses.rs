@@ -1,0 +1,136 @@
+//! Access times: what counts, who is told, and that nothing is sent for them.
+
+use crate::world::{O_RDONLY, TOP, World};
+use base::{Attr, Duration, SetTime, WallTime};
+use client::{AccessRule, AccessTimes, Call, Input, SetattrCall, Setting};
+
+const O_NOATIME: u32 = 0o1_000_000;
+
+fn set_rule(world: &mut World, mount: usize, rule: AccessRule) {
+    let times = AccessTimes { files: rule, directories: rule };
+    world.input(mount, Input::Setting(Setting::AccessTimes(times)));
+}
+
+/// A file `f` that mount 0 has made.
+fn world() -> (World, u64) {
+    let mut world = World::new(1, 1, 2);
+    let (node, _) = world.write_small_file(0, "f");
+    world.pass(Duration::from_secs(3));
+    (world, node)
+}
+
+fn read_with(world: &mut World, mount: usize, flags: u32) {
+    let node = world.lookup(mount, TOP, "f").expect("it is there").node;
+    let (fh, _) = world.open(mount, node, flags);
+    world.read(mount, (node, fh), 0, 5000);
+    world.release(mount, (node, fh));
+}
+
+/// What mount 0 sees a while after.
+fn seen(world: &mut World, node: u64) -> Attr {
+    world.pass(Duration::from_secs(3));
+    world.attr(0, node)
+}
+
+#[test]
+fn a_read_is_seen_by_the_other_mount_and_changes_nothing_else() {
+    let (mut world, node) = world();
+    let before = world.attr(0, node);
+    read_with(&mut world, 1, O_RDONLY);
+    assert!(world.attr(1, node).atime > before.mtime, "the reader knows at once");
+    let after = seen(&mut world, node);
+    assert!(after.atime > before.atime);
+    assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
+    assert_eq!(world.attr(1, node).atime, after.atime, "both say the same");
+}
+
+#[test]
+fn relatime_counts_once_after_a_change_and_once_a_day_and_strictatime_always() {
+    let (mut world, node) = world();
+    read_with(&mut world, 1, O_RDONLY);
+    let first = seen(&mut world, node).atime;
+    read_with(&mut world, 1, O_RDONLY);
+    assert_eq!(seen(&mut world, node).atime, first, "not again");
+    set_rule(&mut world, 1, AccessRule::Always);
+    read_with(&mut world, 1, O_RDONLY);
+    let strict = seen(&mut world, node).atime;
+    assert!(strict > first);
+    set_rule(&mut world, 1, AccessRule::Relative);
+    let yesterday = SetTime::To(WallTime(strict.0 - 25 * 3600 * 1_000_000_000));
+    let set = SetattrCall { atime: Some(yesterday), ..Default::default() };
+    world.call(0, Call::Setattr { node, set }).expect("it is set");
+    assert!(world.attr(1, node).atime < first, "utimensat(2) goes back");
+    read_with(&mut world, 1, O_RDONLY);
+    assert!(seen(&mut world, node).atime > strict);
+}
+
+#[test]
+fn noatime_and_an_open_with_o_noatime_change_nothing() {
+    let (mut world, node) = world();
+    let before = world.attr(0, node).atime;
+    read_with(&mut world, 1, O_RDONLY | O_NOATIME);
+    assert_eq!(seen(&mut world, node).atime, before);
+    set_rule(&mut world, 1, AccessRule::Never);
+    read_with(&mut world, 1, O_RDONLY);
+    assert_eq!(seen(&mut world, node).atime, before);
+}
+
+#[test]
+fn what_utimensat_has_set_is_not_overtaken_by_a_read_before_it() {
+    for setter in [0, 1] {
+        let (mut world, node) = world();
+        set_rule(&mut world, 1, AccessRule::Always);
+        read_with(&mut world, 1, O_RDONLY);
+        let set = SetattrCall { atime: Some(SetTime::To(WallTime(5))), ..Default::default() };
+        world.call(setter, Call::Setattr { node, set }).expect("it is set");
+        assert_eq!(seen(&mut world, node).atime, WallTime(5), "set by mount {setter}");
+        assert_eq!(world.attr(1, node).atime, WallTime(5), "set by mount {setter}");
+    }
+}
+
+#[test]
+fn no_rule_costs_a_request_more_than_another() {
+    let costs = [AccessRule::Never, AccessRule::Relative, AccessRule::Always].map(|rule| {
+        let (mut world, node) = world();
+        set_rule(&mut world, 1, rule);
+        world.lookup(1, TOP, "f").expect("it is there");
+        world.cost(1, |world| {
+            for _ in 0..10 {
+                read_with(world, 1, O_RDONLY);
+                world.attr(1, node);
+                world.names(1, TOP);
+                world.attr(1, TOP);
+            }
+        })
+    });
+    assert!(costs[0]["mds_open"] >= 10, "{costs:?}");
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(costs[0], costs[2]);
+}
+
+#[test]
+fn a_listing_counts_for_the_directory() {
+    let (mut world, _) = world();
+    let directory = world.mkdir(0, TOP, "d");
+    let before = world.attr(0, directory).atime;
+    world.lookup(1, TOP, "d").expect("it is there");
+    world.names(1, directory);
+    assert!(world.attr(1, directory).atime > before);
+    read_with(&mut world, 1, O_RDONLY);
+    assert!(seen(&mut world, directory).atime > before);
+}
+
+/// The first of many who read a changed file tells of it; what the others tell calls nobody back.
+#[test]
+fn a_second_reader_changes_nothing_with_relatime() {
+    let (mut world, node) = world();
+    let name = |mount, world: &mut World| world.lookup(mount, TOP, "f").expect("it is there").node;
+    let (one, other) = (name(0, &mut world), name(1, &mut world));
+    let (first, _) = world.open(0, one, O_RDONLY);
+    let (second, _) = world.open(1, other, O_RDONLY);
+    world.release(0, (one, first));
+    let told = seen(&mut world, node);
+    world.release(1, (other, second));
+    let after = seen(&mut world, node);
+    assert_eq!((after.atime, after.version), (told.atime, told.version));
+}
