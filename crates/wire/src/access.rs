@@ -17,18 +17,23 @@ pub struct Access {
 /// Accesses in one request.
 pub const ACCESSES_MAX: usize = 256;
 
+/// What stands in front of them, so that nothing else behind a body is taken for them.
+const MARK: [u8; 4] = *b"ACC1";
+
 /// At the end of a body: who does not know them skips them, and where there are none nothing is written.
 pub(crate) fn serialize<W: Write>(accesses: &Vec<Access>, writer: &mut W) -> Result<()> {
-    if accesses.is_empty() { Ok(()) } else { BorshSerialize::serialize(accesses, writer) }
+    if accesses.is_empty() { Ok(()) } else { (MARK, accesses).serialize(writer) }
 }
 
-/// A body that ends before them has none.
+/// A body that ends before them has none, and neither has one that goes on with something else.
 pub(crate) fn deserialize<R: Read>(reader: &mut R) -> Result<Vec<Access>> {
-    let mut first = [0];
-    if reader.read(&mut first)? == 0 {
-        return Ok(Vec::new());
+    for expected in MARK {
+        let mut byte = [0];
+        if reader.read(&mut byte)? == 0 || byte != [expected] {
+            return Ok(Vec::new());
+        }
     }
-    Vec::deserialize_reader(&mut first.chain(reader))
+    Vec::deserialize_reader(reader)
 }
 
 #[cfg(test)]

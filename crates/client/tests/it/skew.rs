@@ -33,6 +33,10 @@ fn world(session: &Session, tap: Tap) -> World {
     world.tap = tap;
     for number in 0..session.mount_count {
         world.add_mount(number as u128 + 1);
+        // Clients of the first version told of none.
+        let never =
+            client::AccessTimes { files: client::AccessRule::Never, directories: client::AccessRule::Never };
+        world.input(number, client::Input::Set(client::Setting::AccessTimes(never)));
     }
     world.run();
     world

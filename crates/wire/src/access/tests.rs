@@ -22,7 +22,8 @@ fn accesses_stand_behind_all_that_an_older_version_reads() {
     let (bytes, older) = (request.to_bytes(), closes(Vec::new()).to_bytes());
     assert_eq!(Request::from_bytes(&bytes).unwrap(), request);
     assert_eq!(bytes[..older.len()], older[..]);
-    for cut in older.len() + 1..bytes.len() {
+    assert_eq!(Request::from_bytes(&[&older[..], b"more"].concat()).unwrap(), closes(Vec::new()));
+    for cut in older.len() + 4..bytes.len() {
         assert!(Request::from_bytes(&bytes[..cut]).is_err(), "{cut} bytes of {}", bytes.len());
     }
 }
