@@ -68,6 +68,8 @@ pub struct MdsOptions {
 pub enum Input {
     Frame(Frame),
     Config(ClusterConfig),
+    /// OSTs that get no new files. What they have stays in use.
+    NoCreate(BTreeSet<u16>),
     /// The store has made more durable.
     Durable,
     Tick,
@@ -150,6 +152,7 @@ pub struct Mds<M: MetaStore> {
     config: ClusterConfig,
     known_targets: KnownTargets,
     known_pools: Vec<Pool>,
+    no_create: BTreeSet<u16>,
     flows: BTreeMap<OpId, Flow>,
     next_op: u64,
     /// Flows to go on with.
@@ -213,6 +216,7 @@ impl<M: MetaStore> Mds<M> {
             config: ClusterConfig::default(),
             known_targets: KnownTargets::default(),
             known_pools: Vec::new(),
+            no_create: BTreeSet::new(),
             flows: BTreeMap::new(),
             next_op: 1,
             runnable: VecDeque::new(),
@@ -378,6 +382,7 @@ impl<M: MetaStore> Mds<M> {
             }
             Input::Frame(frame) => self.on_peer_frame(now, frame, out),
             Input::Config(config) => self.on_config(now, config, out),
+            Input::NoCreate(osts) => self.on_no_create(osts, out),
             Input::Durable => self.core.on_durable(now, &mut self.core_out),
             Input::Tick => self.on_tick(now, out),
             Input::ConnectionLost(target) => self.with_import(now, target, out, Import::on_connection_lost),

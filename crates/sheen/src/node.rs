@@ -750,7 +750,10 @@ impl Node {
     }
 
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
-    fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
         if self.mgc.get().is_none() {
             return Ok(Vec::new());
         }

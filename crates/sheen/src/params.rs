@@ -18,6 +18,7 @@ mod write;
 
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
+use base::{ClusterConfig, TargetId, TargetKind};
 use std::collections::{BTreeMap, BTreeSet};
 pub use targets::name as target_name;
 use write::Write;
@@ -91,6 +92,8 @@ trait AnyClass: Sync {
     fn read(&self, node: &Node, pattern: &str) -> Values;
     /// Names that can be written and match.
     fn writable(&self, node: &Node, pattern: &str) -> Vec<String>;
+    /// Whether the management server keeps what is written to this name.
+    fn is_kept(&self, name: &str) -> bool;
     /// Writes those whose name this is; true when there were some.
     fn write(&self, node: &Node, name: &str, value: &str) -> Result<bool>;
 }
@@ -154,6 +157,11 @@ impl<T> AnyClass for Class<T> {
         let mut names = self.names(node);
         names.retain(|(name, is_writable)| *is_writable && glob::matches(pattern, name));
         names.into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn is_kept(&self, name: &str) -> bool {
+        let kept = self.params.iter().filter(|param| matches!(param.write, Some(Write::Kept)));
+        kept.map(|param| self.path_of(param)).any(|path| glob::matches(&path, name))
     }
 
     fn write(&self, node: &Node, name: &str, value: &str) -> Result<bool> {
@@ -253,7 +261,10 @@ pub fn set(node: &Node, pattern: &str, value: &str) -> Result<Values> {
     let mut done = Values::new();
     for class in CLASSES {
         for name in class.writable(node, pattern) {
-            if class.write(node, &name, value)? {
+            if class.is_kept(&name) {
+                node.set_permanent(&names::shown(&name), Some(value.to_owned()))?;
+                done.push((names::shown(&name), value.to_owned()));
+            } else if class.write(node, &name, value)? {
                 done.push((names::shown(&name), value.to_owned()));
             }
         }
@@ -285,6 +296,18 @@ pub fn apply(node: &Node, params: &[(String, String)]) {
         }
     }
     *applied = wanted;
+}
+
+/// OSTs on which no new files are to be placed, as the permanent parameters have it: that of one OST goes before those of many.
+pub fn no_create(config: &ClusterConfig) -> BTreeSet<u16> {
+    let is_closed = |id: &TargetId| {
+        let name = format!("obdfilter/{}-{id}/no_create", config.fsname);
+        let meant = config.params.iter().filter(|(pattern, _)| glob::matches(pattern, &name));
+        let (own, others): (Vec<_>, Vec<_>) =
+            meant.partition(|(pattern, _)| pattern.replace('/', ".") == names::shown(&name));
+        own.last().or(others.last()).is_some_and(|(_, value)| value == "1")
+    };
+    config.of_kind(TargetKind::Ost).map(|ost| ost.id).filter(is_closed).map(|id| id.index).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::cluster::Identity;
 use crate::control::RecoveryStatus;
 use crate::memory;
+use crate::params;
 use crate::status;
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
@@ -338,6 +339,8 @@ impl Target {
     /// Only metadata targets call others.
     pub fn set_config(&self, config: &ClusterConfig) {
         if let Served::Mds(owner) = &self.served {
+            // First, so that no new file goes to an OST that is closed and new at the same time.
+            owner.submit(mds::Input::NoCreate(params::no_create(config)));
             owner.submit(mds::Input::Config(config.clone()));
         }
     }

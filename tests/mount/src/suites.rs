@@ -12,6 +12,7 @@ pub mod enospc;
 pub mod failover;
 pub mod fsck;
 pub mod fsx;
+pub mod grow;
 pub mod kill9;
 pub mod memory;
 pub mod mounting;
@@ -30,6 +31,7 @@ pub const ALL: &[&Suite] = &[
     &badinput::SUITE,
     &params::SUITE,
     &operate::SUITE,
+    &grow::SUITE,
     &mounting::SUITE,
     &fsck::SUITE,
     &posix::SUITE,

@@ -9,7 +9,7 @@ use base::{
 use bytes::Bytes;
 use ldlm::OpId;
 use rpc::{Answer, Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Batch, MetaStore};
 use wire::peer::{FlockWaitId, OperationId};
 use wire::{Frame, Life, OstRequest, Request};
@@ -232,14 +232,33 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
+    pub(super) fn on_no_create(&mut self, osts: BTreeSet<u16>, out: &mut Vec<Output>) {
+        if osts != self.no_create {
+            self.note(rows::NO_CREATE_KEY, &rows::encode(&osts), "what gets no new files was not noted", out);
+            self.no_create = osts;
+            self.place();
+        }
+    }
+
     fn use_pools(&mut self, known: Vec<Pool>) {
-        self.placement.configure_pools(known.iter().cloned());
         self.known_pools = known;
+        self.place();
     }
 
     fn use_targets(&mut self, known: KnownTargets) {
-        self.placement.configure(known.osts.clone());
         self.known_targets = known;
+        self.place();
+    }
+
+    /// New files go to all that is known, but for what an operator drains.
+    fn place(&mut self) {
+        let open = |osts: &[u16]| {
+            osts.iter().copied().filter(|ost| !self.no_create.contains(ost)).collect::<Vec<u16>>()
+        };
+        let pools =
+            self.known_pools.iter().map(|pool| Pool { name: pool.name.clone(), osts: open(&pool.osts) });
+        self.placement.configure(open(&self.known_targets.osts));
+        self.placement.configure_pools(pools);
     }
 
     pub(super) fn load_targets(&mut self) -> Result<(), Status> {
@@ -250,6 +269,11 @@ impl<M: MetaStore> Mds<M> {
         let value = self.core.store().get(rows::STATE, rows::POOLS_KEY);
         if let Some(value) = value.map_err(|error| error.status())? {
             self.use_pools(rows::decode(&value)?);
+        }
+        let value = self.core.store().get(rows::STATE, rows::NO_CREATE_KEY);
+        if let Some(value) = value.map_err(|error| error.status())? {
+            self.no_create = rows::decode(&value)?;
+            self.place();
         }
         Ok(())
     }

@@ -181,6 +181,14 @@ impl World {
         self.run();
     }
 
+    /// An operator drains OSTs.
+    pub fn drain(&mut self, osts: &[u16]) {
+        for index in 0..self.servers.len() as u16 {
+            self.give(index, Input::NoCreate(osts.iter().copied().collect()));
+        }
+        self.run();
+    }
+
     fn configure(&mut self, index: u16) {
         let input = Input::Config(self.config.clone());
         self.give(index, input);

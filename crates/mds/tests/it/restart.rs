@@ -57,6 +57,29 @@ fn a_replayed_file_has_the_osts_that_it_had() {
     }
 }
 
+/// Before a configuration has come, too: what an operator has said of an OST does not wait for it.
+#[test]
+fn an_ost_that_is_drained_gets_no_new_files_after_a_restart_either() {
+    let mut world = World::new(1, 1);
+    world.name_osts(&[(0, true), (1, true)]);
+    world.getattr(0, Fid::ROOT).unwrap();
+    let made = |world: &mut World, name: &str| -> Vec<u16> {
+        let wide = ComponentHint { stripe_count: Some(u16::MAX), ..Default::default() };
+        let mut request = new(Fid::ROOT, name, NewNode::Regular);
+        request.layout = Some(LayoutHint::plain(wide));
+        let reply = world.create(request).unwrap();
+        entry_of(&reply).layout.clone().unwrap().osts().collect()
+    };
+    assert_eq!(made(&mut world, "before").len(), 2);
+    world.drain(&[1]);
+    assert_eq!(made(&mut world, "drained"), [0]);
+    world.crash(0, 0);
+    world.pass_seconds(3);
+    assert_eq!(made(&mut world, "after"), [0]);
+    world.drain(&[]);
+    assert_eq!(made(&mut world, "open").len(), 2);
+}
+
 /// Client 1 does not come back, and with it goes that it made `lost` and cut `cut`. What the OST has says so: its object
 /// of `lost` is nobody's, and the size of `cut` is not what it was. (Hazards 4.2 and 5.2.)
 #[test]

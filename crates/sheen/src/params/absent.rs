@@ -72,7 +72,7 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("mdd.*.changelog_users", "there are no changelogs yet"),
     ("mdd.*.atime_diff", "an access is told with a request that is sent anyway, so none is spared"),
     ("obdfilter.*.brw_size", "a request carries 4 MiB at most"),
-    ("obdfilter.*.degraded", "files take the OSTs in turn; osc.*.active takes one out of use"),
+    ("obdfilter.*.degraded", "files take the OSTs in turn; obdfilter.*.no_create drains one"),
     ("obdfilter.*.precreate_batch", "objects are made by their first write"),
     ("obdfilter.*.tot_dirty", NO_GRANT),
     ("obdfilter.*.tot_pending", NO_GRANT),

@@ -30,6 +30,7 @@ pub struct Mdt {
 pub struct Ost {
     name: String,
     owner: OssOwner,
+    is_no_create: bool,
 }
 
 /// What a target's data lie on.
@@ -48,8 +49,12 @@ fn mdts(node: &Node) -> Vec<Mdt> {
 }
 
 fn osts(node: &Node) -> Vec<Ost> {
+    let no_create = node.config(super::no_create).unwrap_or_default();
     let oss = |target: &Target| match &target.served {
-        Served::Oss(owner) => Some(Ost { name: name(target), owner: owner.clone() }),
+        Served::Oss(owner) => {
+            let is_no_create = no_create.contains(&target.id.index);
+            Some(Ost { name: name(target), owner: owner.clone(), is_no_create })
+        }
         _ => None,
     };
     node.targets.iter().filter_map(oss).collect()
@@ -222,6 +227,12 @@ pub static OST: Class<Ost> = Class {
                 ost.owner.with(|oss| oss.set_recovery_hard(Duration::from_secs(seconds)));
                 ost.owner.submit(oss::Input::Tick);
             })),
+        },
+        Param {
+            name: "no_create",
+            doc: "Whether MDTs place no new files on an OST (1); what it has stays in use.",
+            read: |ost| Some(u8::from(ost.is_no_create).to_string()),
+            write: Some(Write::Kept),
         },
         read_only("tot_granted", "Bytes that clients may keep before the OST has them.", |ost| {
             Some(ost.owner.with(|oss| oss.granted_bytes()).to_string())

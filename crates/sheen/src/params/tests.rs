@@ -145,3 +145,24 @@ fn names_that_look_alike_are_proposed() {
     assert_eq!(names::alike("debgu", &paths), ["debug"]);
     assert!(names::alike("entirely.different.thing", &paths).is_empty());
 }
+
+#[test]
+fn what_one_ost_is_told_goes_before_what_all_are_told() {
+    let ost =
+        |index| base::TargetConfig { id: TargetId::ost(index), uuid: 1, nids: Vec::new(), is_active: true };
+    let params = [
+        ("obdfilter.*.no_create", "1"),
+        ("obdfilter.fs-OST0001.no_create", "0"),
+        ("obdfilter.other-OST0003.no_create", "0"),
+        ("osc.fs-OST0002.active", "0"),
+    ];
+    let params = params.map(|(path, value)| (path.to_owned(), value.to_owned())).to_vec();
+    let config = ClusterConfig {
+        fsname: "fs".to_owned(),
+        targets: vec![ost(1), ost(2), ost(3)],
+        params,
+        ..Default::default()
+    };
+    assert_eq!(no_create(&config), BTreeSet::from([2, 3]));
+    assert!(no_create(&ClusterConfig { params: Vec::new(), ..config }).is_empty());
+}

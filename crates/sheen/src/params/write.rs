@@ -10,6 +10,8 @@ pub enum Write<T> {
     /// 0 or 1.
     Switch(fn(&T, bool)),
     Number(RangeInclusive<u64>, fn(&T, u64)),
+    /// 0 or 1, which the management server keeps and tells to all, `-P` or not: who acts on it is another process.
+    Kept,
     Word {
         /// What it takes, in words.
         values: &'static str,
@@ -25,6 +27,7 @@ impl<T> Write<T> {
         match self {
             Write::Clear(_) => "any value; it clears them".to_owned(),
             Write::Switch(_) => "0 or 1".to_owned(),
+            Write::Kept => "0 or 1; it stays, also without `-P`".to_owned(),
             Write::Number(range, _) => format!("a number from {} to {}", range.start(), range.end()),
             Write::Word { values, .. } => (*values).to_owned(),
         }
@@ -33,7 +36,7 @@ impl<T> Write<T> {
     pub fn is_lasting(&self) -> bool {
         match self {
             Write::Clear(_) => false,
-            Write::Switch(_) | Write::Number(..) => true,
+            Write::Switch(_) | Write::Number(..) | Write::Kept => true,
             Write::Word { is_lasting, .. } => *is_lasting,
         }
     }
@@ -43,7 +46,7 @@ impl<T> Write<T> {
     pub fn check(&self, path: &str, value: &str) -> Result<()> {
         let is_possible = match self {
             Write::Clear(_) => true,
-            Write::Switch(_) => parse_switch(value).is_some(),
+            Write::Switch(_) | Write::Kept => parse_switch(value).is_some(),
             Write::Number(range, _) => value.parse().is_ok_and(|number| range.contains(&number)),
             Write::Word { check, .. } => match check(value) {
                 Ok(()) => true,
@@ -61,6 +64,8 @@ impl<T> Write<T> {
     pub fn apply(&self, of: &T, value: &str) -> Result<()> {
         match self {
             Write::Clear(clear) => clear(of),
+            // It is done where the configuration arrives.
+            Write::Kept => {}
             Write::Switch(switch) => {
                 if let Some(is_on) = parse_switch(value) {
                     switch(of, is_on);

@@ -1,0 +1,243 @@
+//! A file system that runs gets more targets, and loses one again: who has it mounted sees what joins, and uses it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::case::{
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, note, read, wait_until, write,
+};
+use crate::cluster::{Cluster, Shape};
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "grow", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "an_ost_joins_and_is_drained", seconds: 180, run: ost },
+    Case { name: "an_mdt_joins", seconds: 180, run: mdt },
+];
+
+/// Bounds a hang only.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FILE_COUNT: u32 = 24;
+
+/// A target beside those of `sheen up`, with its server.
+struct Joined {
+    dir: PathBuf,
+    log: PathBuf,
+    server: Child,
+}
+
+impl Joined {
+    /// `sheen mkfs`, then `sheen serve`, as an operator adds a target.
+    fn add(cluster: &Cluster, work: &Path, kind: &str, index: u16) -> Result<Joined> {
+        let source = cluster.source()?;
+        let (nid, fsname) = source.split_once(":/").context("NID:/FSNAME")?;
+        let dir = work.join(format!("{}{index}", kind.trim_start_matches('-')));
+        let (index, path) = (index.to_string(), dir.to_string_lossy());
+        cluster.sheen(&["mkfs", kind, "--index", &index, "--fsname", fsname, "--mgsnode", nid, &path])?;
+        let log = dir.with_extension("log");
+        let server = serve(cluster, &dir, &log)?;
+        Ok(Joined { dir, log, server })
+    }
+
+    fn signal(&mut self, signal: i32) -> Result<()> {
+        sys::kill(self.server.id() as i32, signal).context("signal to a server")?;
+        self.server.wait().map(drop).context("its end")
+    }
+
+    fn serve_again(&mut self, cluster: &Cluster) -> Result<()> {
+        self.server = serve(cluster, &self.dir, &self.log)?;
+        Ok(())
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // Gone already is as well.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn serve(cluster: &Cluster, dir: &Path, log: &Path) -> Result<Child> {
+    let mut command = cluster.command();
+    command.arg("serve").arg("--log").arg(log).arg(dir);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().context("a server")
+}
+
+fn running(context: &Context) -> Result<(Cluster, [PathBuf; 2])> {
+    context.skip_if_local()?;
+    let shape = Shape { mdt_count: 1, ost_count: 2, is_split: true };
+    let cluster = Cluster::new(&context.options, &context.work, shape)?;
+    cluster.up()?;
+    let mounts = [cluster.mount.clone(), cluster.mount_again("other")?];
+    Ok((cluster, mounts))
+}
+
+/// Until each mount shows the target.
+fn wait_seen(cluster: &Cluster, mounts: &[PathBuf], target: &str, since: Instant) -> Result<()> {
+    for mount in mounts {
+        wait_until(PATIENCE, &format!("{} shows {target}", mount.display()), || {
+            let df = cluster.sheen(&["lfs", "df", &mount.to_string_lossy()])?;
+            Ok(df.lines().any(|line| line.contains(target) && !line.contains("inactive")))
+        })?;
+    }
+    note(&format!("{target} is seen by all mounts {} ms after its mkfs began", since.elapsed().as_millis()));
+    Ok(())
+}
+
+fn osts_of(cluster: &Cluster, path: &Path) -> Result<BTreeSet<u16>> {
+    let text = cluster.sheen(&["lfs", "getstripe", &path.to_string_lossy()])?;
+    let rows = text.lines().skip_while(|line| !line.contains("obdidx")).skip(1);
+    Ok(rows.filter_map(|row| row.split_whitespace().next()?.parse().ok()).collect())
+}
+
+fn bytes_of(name: &str) -> Vec<u8> {
+    name.bytes().cycle().take(10_000).collect()
+}
+
+/// Makes files through one mount, then through the other, and says on which OSTs they are.
+fn make_files(cluster: &Cluster, [here, there]: &[PathBuf; 2], name: &str) -> Result<BTreeSet<u16>> {
+    let mut osts = BTreeSet::new();
+    for index in 0..FILE_COUNT {
+        let mount = if index < FILE_COUNT / 2 { here } else { there };
+        let file = mount.join(format!("{name}{index}"));
+        write(&file, &bytes_of(&format!("{name}{index}")))?;
+        osts.extend(osts_of(cluster, &file)?);
+    }
+    Ok(osts)
+}
+
+fn check_files(mount: &Path, name: &str) -> Result<()> {
+    for index in 0..FILE_COUNT {
+        let name = format!("{name}{index}");
+        expect_bytes(&read(&mount.join(&name))?, &bytes_of(&name), &name)?;
+    }
+    Ok(())
+}
+
+/// Everything ends in order, and nothing is wrong with what is on the disks.
+fn end(cluster: &Cluster, mounts: &[PathBuf], mut joined: Joined) -> Result<()> {
+    for mount in mounts.iter().skip(1) {
+        cluster.unmount(mount)?;
+    }
+    let dir = joined.dir.to_string_lossy().into_owned();
+    cluster.unmount(&cluster.mount)?;
+    joined.signal(libc::SIGTERM)?;
+    cluster.down()?;
+    cluster.sheen(&["fsck", &cluster.data.to_string_lossy(), &dir, "--data"]).map(drop)
+}
+
+fn ost(context: &Context) -> Result<()> {
+    let (mut cluster, mounts) = running(context)?;
+    let [here, there] = &mounts;
+    expect_eq(make_files(&cluster, &mounts, "before")?, BTreeSet::from([0, 1]), "two OSTs are used")?;
+
+    let begun = Instant::now();
+    let mut joined = Joined::add(&cluster, &context.work, "--ost", 2)?;
+    wait_seen(&cluster, &mounts, "OST0002", begun)?;
+    expect_eq(make_files(&cluster, &mounts, "grown")?, BTreeSet::from([0, 1, 2]), "the new OST is used")?;
+    for name in ["before", "grown"] {
+        check_files(here, name)?;
+        check_files(there, name)?;
+    }
+
+    // Drained: it gets no new files, what it has stays in use.
+    let set = |setting: &str| cluster.sheen(&["lctl", "set_param", setting]);
+    let old = here.join("on-it");
+    cluster.sheen(&["lfs", "setstripe", "-o", "2", &old.to_string_lossy()])?;
+    write(&old, b"old")?;
+    set("obdfilter.*OST0002.no_create=1")?;
+    let open_count = || cluster.sheen(&["lctl", "get_param", "-n", "lod.*.numobd"]);
+    wait_until(PATIENCE, "the MDT places on two OSTs", || Ok(open_count()?.trim() == "2"))?;
+    expect_eq(make_files(&cluster, &mounts, "drained")?, BTreeSet::from([0, 1]), "the OST is drained")?;
+    check_files(there, "grown")?;
+    write(&there.join("on-it"), b"newer")?;
+    expect_eq(read(&old)?, b"newer".to_vec(), "a file of the OST")?;
+    let new = here.join("refused").to_string_lossy().into_owned();
+    for words in [["-o", "2"], ["-i", "2"]] {
+        let said = cluster.sheen(&["lfs", "setstripe", words[0], words[1], &new]);
+        expect(said.is_err() && !Path::new(&new).exists(), &format!("{words:?} is refused: {said:?}"))?;
+    }
+    let refused = cluster.sheen(&["lctl", "set_param", "obdfilter.*OST0002.no_create=2"]);
+    expect(refused.is_err_and(|error| error.to_string().contains("it takes 0 or 1")), "2 is refused")?;
+
+    // That outlives all servers.
+    for (name, pid) in cluster.targets()? {
+        if name == "MGS" || name.starts_with("MDT") {
+            sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
+        }
+    }
+    // Its server comes back last: it takes the first free port, which must not be that of the management server.
+    joined.signal(libc::SIGKILL)?;
+    cluster.up()?;
+    joined.serve_again(&cluster)?;
+    expect_eq(make_files(&cluster, &mounts, "again")?, BTreeSet::from([0, 1]), "still drained")?;
+    let value = || cluster.sheen(&["lctl", "get_param", "-n", "obdfilter.*OST0002.no_create"]);
+    wait_until(PATIENCE, "the OST knows that it is drained", || Ok(value()?.trim() == "1"))?;
+
+    // Switched off: whatever is there is EIO, everything else works.
+    let seen = fs::metadata(here)?.nlink();
+    set("osc.*OST0002*.active=0")?;
+    set("ldlm.namespaces.*.lru_size=clear")?;
+    let error = fs::read(&old).map_err(|error| error.raw_os_error());
+    expect_eq(error.err(), Some(Some(libc::EIO)), "a file of the OST that is off")?;
+    check_files(here, "before")?;
+    expect_eq(fs::metadata(here)?.nlink(), seen, "the root is as it was")?;
+    set("osc.*OST0002*.active=1")?;
+    expect_eq(read(&old)?, b"newer".to_vec(), "the file when the OST is on again")?;
+
+    set("obdfilter.*OST0002.no_create=0")?;
+    wait_until(PATIENCE, "the MDT places on three OSTs", || Ok(open_count()?.trim() == "3"))?;
+    expect_eq(make_files(&cluster, &mounts, "open")?, BTreeSet::from([0, 1, 2]), "the OST is used again")?;
+    drop(cluster.new_complaints());
+    end(&cluster, &mounts, joined)
+}
+
+fn mdt(context: &Context) -> Result<()> {
+    let (mut cluster, mounts) = running(context)?;
+    let [here, there] = &mounts;
+    make_files(&cluster, &mounts, "before")?;
+    let begun = Instant::now();
+    let mut joined = Joined::add(&cluster, &context.work, "--mdt", 1)?;
+    wait_seen(&cluster, &mounts, "MDT0001", begun)?;
+
+    for (index, mount) in mounts.iter().enumerate() {
+        let directory = mount.join(format!("d{index}"));
+        context.mkdir_on(1, &directory)?;
+        let at = context.lfs(&["getdirstripe", "-i", &directory.to_string_lossy()])?;
+        expect_eq(at.trim(), "1", "the MDT of a new directory")?;
+        write(&directory.join("file"), b"on the new MDT")?;
+        fs::rename(mount.join(format!("before{index}")), directory.join("moved"))?;
+    }
+    let striped = here.join("striped");
+    context.lfs(&["mkdir", "-c", "2", &striped.to_string_lossy()])?;
+    for index in 0..FILE_COUNT {
+        write(&striped.join(format!("f{index}")), b"x")?;
+    }
+    let found = |mount: &Path| -> Result<()> {
+        for index in 0..2 {
+            let directory = mount.join(format!("d{index}"));
+            expect_eq(read(&directory.join("file"))?, b"on the new MDT".to_vec(), "a file of the new MDT")?;
+            let moved = read(&directory.join("moved"))?;
+            expect_bytes(&moved, &bytes_of(&format!("before{index}")), "a file that has moved there")?;
+            expect(!mount.join(format!("before{index}")).exists(), "its old name is gone")?;
+        }
+        expect_eq(fs::read_dir(mount.join("striped"))?.count(), FILE_COUNT as usize, "names in both stripes")
+    };
+    found(there)?;
+    joined.signal(libc::SIGKILL)?;
+    joined.serve_again(&cluster)?;
+    found(there)?;
+    found(here)?;
+    drop(cluster.new_complaints());
+    end(&cluster, &mounts, joined)
+}
