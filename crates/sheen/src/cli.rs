@@ -7,10 +7,22 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// With what other versions are compared: what is spoken, and what is on disks.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{}\nprotocol {} (understands {} and later)\ndisk format {}",
+        env!("CARGO_PKG_VERSION"),
+        wire::VERSION,
+        wire::VERSION_OLDEST,
+        store_disk::FORMAT_VERSION
+    )
+});
 
 /// A parallel file system in one program.
 #[derive(Debug, Parser)]
-#[command(name = "sheen", version, disable_help_subcommand = true)]
+#[command(name = "sheen", version = VERSION.as_str(), disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -55,6 +67,14 @@ pub enum Command {
     Fsck(Fsck),
     /// Simulate whole clusters with losses, crashes and partitions, and judge them
     Sim(Sim),
+    /// Write man pages and completions for shells into a directory, for packages
+    #[command(hide = true)]
+    Generate(Generate),
+}
+
+#[derive(Debug, Args)]
+pub struct Generate {
+    pub dir: PathBuf,
 }
 
 /// Exit status: 0 clean, 1 repaired, 4 damage left (5: both), 8 not checked, 16 wrong usage
@@ -211,11 +231,15 @@ pub struct Down {
     pub force: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Serve {
     /// Target directories, made by `sheen mkfs`
-    #[arg(required = true, value_name = "DIR")]
+    #[arg(required_unless_present = "config", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
+    /// Read all this from a file, as sheen-server@NAME.service does from /etc/sheen/NAME.toml: targets = ["DIR"], listen, insecure_network,
+    /// mgsnode, failover, fence_cmd, log
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dirs", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd"])]
+    pub config: Option<PathBuf>,
     /// HOST[:PORT] to listen on, several with commas between them [default: 127.0.0.1:7988, or the next free port]
     #[arg(long)]
     pub listen: Option<String>,

@@ -10,6 +10,7 @@ mod failover;
 mod fsck;
 #[cfg(test)]
 mod fuzz;
+mod generate;
 mod health;
 mod helpers;
 mod in_use;
@@ -28,7 +29,9 @@ mod params;
 mod path_words;
 mod pools;
 mod say;
+mod serve_file;
 mod simulate;
+mod spelling;
 mod status;
 mod sys;
 mod target_dir;
@@ -101,6 +104,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Lctl(arguments) => lctl::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => simulate::run(arguments),
+        Command::Generate(arguments) => generate::generate(arguments),
         Command::Health(arguments) => return Ok(health::health(arguments)),
         // Its statuses are those of fsck(8).
         Command::Fsck(arguments) => return Ok(fsck::fsck(arguments)),

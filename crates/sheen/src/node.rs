@@ -16,6 +16,7 @@ use crate::nid::{self, Source};
 use crate::params;
 use crate::pools;
 use crate::say;
+use crate::serve_file;
 use crate::sys;
 use crate::target_dir::{self, Label, TargetDir};
 use crate::targets::{self, Target, Targets};
@@ -89,6 +90,7 @@ struct Known {
 /// # Errors
 /// A directory is no target, is served already or does not belong here; the port is in use.
 pub fn serve(arguments: &cli::Serve) -> Result<()> {
+    let arguments = &serve_file::complete(arguments)?;
     sys::hold_end_signals();
     logging::start(arguments.background.log.as_deref())?;
     run(&arguments.background, || start_serving(arguments))

@@ -1,6 +1,7 @@
 //! The options of a mount: what `-o` may say, what it means, and how it is shown.
 
 use crate::cli::Transport;
+use crate::spelling;
 use anyhow::{Result, bail};
 use client::{AccessRule, AccessTimes};
 
@@ -154,7 +155,7 @@ impl Choices {
             Some(Effect::Remount) => self.is_remount = true,
             Some(Effect::Nothing) => {}
             None if IGNORED.iter().any(|start| word.starts_with(start)) => {}
-            None => match nearest(word) {
+            None => match spelling::nearest(word, known()) {
                 Some(near) => bail!("the mount option '{word}' is not known; did you mean '{near}'?"),
                 None => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
             },
@@ -216,6 +217,10 @@ pub fn access_words(times: AccessTimes) -> String {
     }
 }
 
+fn known() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|(known, _)| *known).chain(["retry="])
+}
+
 /// The words of all `-o` lists.
 fn words(options: &[String]) -> impl Iterator<Item = &str> {
     options.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty())
@@ -237,28 +242,6 @@ pub fn own_words(options: &[String]) -> Vec<&str> {
     let is_own =
         |word: &&str| TABLE.iter().any(|(known, effect)| known == word && matches!(effect, Effect::Own(_)));
     words(options).filter(is_own).collect()
-}
-
-/// The known word that differs in the fewest letters, if few enough to be meant.
-fn nearest(word: &str) -> Option<&'static str> {
-    let known = TABLE.iter().map(|(known, _)| *known).chain(["retry="]);
-    let near = known.map(|known| (distance(word, known), known)).min_by_key(|(distance, _)| *distance)?;
-    (near.0 <= 2 && near.0 * 3 <= word.len()).then_some(near.1)
-}
-
-/// How many letters must be put in, taken out or replaced to get from one word to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (index, letter) in from.chars().enumerate() {
-        let mut next = vec![index + 1];
-        for (at, other) in to.iter().enumerate() {
-            let replaced = row[at] + usize::from(letter != *other);
-            next.push(replaced.min(row[at + 1] + 1).min(next[at] + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

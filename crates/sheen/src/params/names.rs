@@ -1,5 +1,7 @@
 //! Names of parameters: `/` between their parts inside, dots outside.
 
+use crate::spelling::distance;
+
 /// How many names are proposed.
 const ALIKE_COUNT: usize = 3;
 
@@ -31,20 +33,4 @@ pub fn alike(written: &str, paths: &[&str]) -> Vec<String> {
     rated.sort();
     rated.dedup_by_key(|(_, path)| *path);
     rated.into_iter().take(ALIKE_COUNT).map(|(_, path)| path.to_owned()).collect()
-}
-
-/// How many letters must be put in, taken out or changed.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    // Nobody means a name that is longer than this.
-    for (at, a) in from.chars().take(256).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
-        for (index, b) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(a != *b);
-            diagonal = row[index + 1];
-            row[index + 1] = changed.min(diagonal + 1).min(row[index] + 1);
-        }
-    }
-    row[to.len()]
 }

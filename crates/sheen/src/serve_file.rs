@@ -1,0 +1,86 @@
+//! `sheen serve --config FILE`: what a server is told in /etc/sheen/NAME.toml, in the words of the command line.
+
+use crate::cli::Serve;
+use crate::spelling;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A file is a few lines; more is not one.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const KEYS: [&str; 7] = ["targets", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd", "log"];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServeFile {
+    targets: Vec<PathBuf>,
+    listen: Option<String>,
+    #[serde(default)]
+    insecure_network: bool,
+    mgsnode: Option<String>,
+    #[serde(default)]
+    failover: bool,
+    fence_cmd: Option<String>,
+    log: Option<PathBuf>,
+}
+
+/// Puts what the file says in the place of what was not said on the command line.
+///
+/// # Errors
+/// The file cannot be read, a key is not known or has a value of another kind; the line says which.
+pub fn complete(arguments: &Serve) -> Result<Serve> {
+    let Some(path) = &arguments.config else { return Ok(arguments.clone()) };
+    let told = parse(&read(path)?).with_context(|| format!("{}", path.display()))?;
+    let mut arguments = arguments.clone();
+    arguments.dirs = told.targets;
+    arguments.listen = told.listen;
+    arguments.insecure_network = told.insecure_network;
+    arguments.mgsnode = told.mgsnode;
+    arguments.failover = told.failover;
+    arguments.fence_cmd = told.fence_cmd;
+    arguments.background.log = arguments.background.log.or(told.log);
+    Ok(arguments)
+}
+
+fn read(path: &Path) -> Result<String> {
+    let cannot = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(cannot)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(cannot)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        bail!("{} is larger than 1 MiB; it is no configuration of a server", path.display());
+    }
+    Ok(text)
+}
+
+fn parse(text: &str) -> Result<ServeFile> {
+    let table: toml::Table = text.parse().map_err(|error| one_line(text, &error))?;
+    if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        match spelling::nearest(key, KEYS) {
+            Some(near) => bail!("the key '{key}' is not known; did you mean '{near}'?"),
+            None => bail!("the key '{key}' is not known; there are {}", KEYS.join(", ")),
+        }
+    }
+    let told: ServeFile = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+    if told.targets.is_empty() {
+        bail!("it names no target; say which directories are served: targets = [\"DIR\"]");
+    }
+    if let Some(dir) = told.targets.iter().find(|dir| !dir.is_absolute()) {
+        bail!("the target '{}' is no absolute path; begin it with /", dir.display());
+    }
+    if told.fence_cmd.is_some() && !told.failover {
+        bail!("'fence_cmd' is for servers with failover; add failover = true, or take it out");
+    }
+    Ok(told)
+}
+
+/// Its own text shows the place in several lines.
+fn one_line(text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    anyhow::anyhow!("line {}: {}", before.matches('\n').count() + 1, error.message())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use clap::Parser as _;
+
+fn refused(text: &str) -> String {
+    let error = format!("{:#}", parse(text).unwrap_err());
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn a_file_says_what_the_command_line_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fast.toml");
+    let text = "targets = [\"/srv/mdt0\", \"/srv/ost0\"]\nlisten = \"10.0.0.5\"\ninsecure_network = true\n\
+                mgsnode = \"mgs@tcp\"\nfailover = true\nfence_cmd = \"off $SHEEN_FENCE_HOST\"\n";
+    std::fs::write(&file, text).unwrap();
+    let words = ["sheen", "serve", "--config", file.to_str().unwrap(), "--log", "/var/log/x"];
+    let crate::cli::Command::Serve(serve) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
+        panic!("another command")
+    };
+    let told = complete(&serve).unwrap();
+    assert_eq!(told.dirs, [PathBuf::from("/srv/mdt0"), "/srv/ost0".into()]);
+    assert_eq!(told.listen.as_deref(), Some("10.0.0.5"));
+    assert_eq!(told.mgsnode.as_deref(), Some("mgs@tcp"));
+    assert_eq!(told.fence_cmd.as_deref(), Some("off $SHEEN_FENCE_HOST"));
+    assert!(told.insecure_network && told.failover);
+    assert_eq!(told.background.log, Some("/var/log/x".into()));
+}
+
+#[test]
+fn keys_that_are_not_known_are_refused_with_the_one_that_may_be_meant() {
+    assert_eq!(
+        refused("targets = [\"/d\"]\nlissten = \"h\""),
+        "the key 'lissten' is not known; did you mean 'listen'?"
+    );
+    assert!(refused("targets = [\"/d\"]\ncolour = 1").contains("there are targets, listen"));
+}
+
+#[test]
+fn values_that_make_no_server_are_refused() {
+    assert!(refused("targets = [").starts_with("line 1: "));
+    assert!(refused("targets = [\"/d\"]\n\nfailover = 7").starts_with("line 3: "));
+    assert!(refused("targets = []").contains("names no target"));
+    assert!(refused("targets = [\"d\"]").contains("no absolute path"));
+    assert!(refused("targets = [\"/d\"]\nfence_cmd = \"x\"").contains("add failover = true"));
+    assert!(refused("").contains("targets"));
+}
+
+#[test]
+fn the_example_that_is_installed_can_be_read() {
+    let told = parse(include_str!("../../../../packaging/example.toml")).unwrap();
+    assert_eq!(told.targets.len(), 1);
+}
