@@ -1,5 +1,6 @@
 //! The one door for developers: `cargo xtask ci` runs everything that must pass, `cargo xtask layers` checks the order of the
-//! crates, `cargo xtask mounted` runs the suites on real mounts, `cargo xtask kernel` in a virtual machine with the oldest kernel.
+//! crates, `cargo xtask mounted` runs the suites on real mounts, `cargo xtask kernel` in a virtual machine with the oldest kernel,
+//! `cargo xtask package` makes the Debian package.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod ci;
 mod documents;
 mod kernel;
 mod layers;
+mod package;
 mod sans_io;
 mod step;
 mod workspace;
@@ -32,6 +34,8 @@ enum Task {
     Layers,
     /// Run the suites on real mounts.
     Mounted(ci::MountedOptions),
+    /// Make the Debian package from the release binary.
+    Package(package::Options),
     /// Run the suites on Linux 6.1, in a virtual machine.
     Kernel(kernel::Options),
 }
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         Task::Ci(options) => ci::run(&options),
         Task::Layers => layers::check().and_then(|()| sans_io::check()).map(|()| true),
         Task::Mounted(options) => ci::run_mounted(&options),
+        Task::Package(options) => package::run(&options),
         Task::Kernel(options) => kernel::run(&options),
     };
     match result {

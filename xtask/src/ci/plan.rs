@@ -40,6 +40,8 @@ enum Kind {
     Planted,
     /// A suite on real mounts.
     Suite { suite: &'static str, transport: &'static str },
+    /// The Debian package: made, installed, used, removed.
+    Package,
     /// The suites on a plain directory: they must be right themselves.
     Local,
     /// Suites on the oldest kernel that is supported, in a virtual machine.
@@ -190,6 +192,7 @@ fn steps() -> Vec<Step> {
         Step { needs: &["build"], ..step("crash-table", 480, Kind::Sheen(CRASH_TABLE)) },
         Step { needs: &["build"], ..step("crash-table-3", 480, Kind::Sheen(CRASH_TABLE_3)) },
         Step { needs: &["build"], ..step("rename-deadlock", 480, Kind::Sheen(RENAME_DEADLOCK)) },
+        Step { needs: &["build"], ..step("package", 180, Kind::Package) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;
@@ -224,6 +227,7 @@ impl Step {
         match &self.kind {
             Kind::Suite { transport, .. } => mounts_missing(transport),
             Kind::Kernel(_) => crate::kernel::missing(),
+            Kind::Package => crate::package::missing(),
             _ => None,
         }
     }
@@ -233,6 +237,11 @@ impl Step {
         match &self.kind {
             Kind::Cargo(arguments) => vec![plan.cargo(arguments)],
             Kind::Layers => vec![plan.xtask(&["layers"])],
+            Kind::Package => {
+                let mut command = plan.xtask(&["package", "--check", "--binary"]);
+                command.arg(plan.sheen());
+                vec![command]
+            }
             Kind::Kernel(suites) => {
                 let minutes = (limit.as_secs() / 60).saturating_sub(1).to_string();
                 let mut command = plan.xtask(&["kernel", "--built", "--minutes", &minutes, "--count", "10"]);
