@@ -63,6 +63,8 @@ pub enum Command {
     Lctl(Lctl),
     /// Measure any directory: names, data, listings
     Bench(crate::bench::Bench),
+    /// Make, update and list the images that diskless nodes boot from
+    Image(crate::image::Options),
     /// Check a file system that nobody serves, and repair it
     Fsck(Fsck),
     /// Simulate whole clusters with losses, crashes and partitions, and judge them

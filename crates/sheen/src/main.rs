@@ -13,6 +13,7 @@ mod fuzz;
 mod generate;
 mod health;
 mod helpers;
+mod image;
 mod in_use;
 mod ioctl;
 mod lctl;
@@ -105,6 +106,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => simulate::run(arguments),
         Command::Generate(arguments) => generate::generate(arguments),
+        Command::Image(arguments) => image::run(arguments),
         Command::Health(arguments) => return Ok(health::health(arguments)),
         // Its statuses are those of fsck(8).
         Command::Fsck(arguments) => return Ok(fsck::fsck(arguments)),

@@ -302,6 +302,13 @@ pub fn set_xattr(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     check(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
+/// renameat2(2) with `RENAME_EXCHANGE` or `RENAME_NOREPLACE`.
+pub fn rename(old: &Path, new: &Path, flags: libc::c_uint) -> io::Result<()> {
+    let (old, new) = (CString::new(old.as_os_str().as_bytes())?, CString::new(new.as_os_str().as_bytes())?);
+    // SAFETY: both strings end with NUL and live across the call.
+    check(unsafe { libc::renameat2(libc::AT_FDCWD, old.as_ptr(), libc::AT_FDCWD, new.as_ptr(), flags) })
+}
+
 pub fn make_fifo(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the string ends with NUL and lives across the call.

@@ -88,6 +88,11 @@ impl Cluster {
         })
     }
 
+    /// The transport of all mounts, as an option says it.
+    pub fn transport(&self) -> &'static str {
+        self.transport
+    }
+
     /// Where the control sockets are.
     pub fn run_dir(&self) -> PathBuf {
         self.short.path().join("run")

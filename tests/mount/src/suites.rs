@@ -13,6 +13,7 @@ pub mod failover;
 pub mod fsck;
 pub mod fsx;
 pub mod grow;
+pub mod images;
 pub mod kill9;
 pub mod memory;
 pub mod mounting;
@@ -34,6 +35,7 @@ pub const ALL: &[&Suite] = &[
     &grow::SUITE,
     &mounting::SUITE,
     &fsck::SUITE,
+    &images::SUITE,
     &posix::SUITE,
     &bigdir::SUITE,
     &memory::SUITE,

@@ -1,0 +1,300 @@
+//! `sheen image`: trees on a mount from which diskless nodes boot.
+//!
+//! An image is a directory on SheenFS. Nodes mount it by its name, and what they have mounted then stays the same directory whatever
+//! becomes of the name: so a new version is built beside the image and exchanged with it in one rename, for those that boot next. A
+//! node that runs `hold` on its root has a shared flock(2) there, which ends with the node's client: no command takes away what is held.
+
+mod copy;
+mod place;
+
+use crate::say;
+use crate::status;
+use crate::sys;
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use copy::Copied;
+use place::{Image, Mark, Stored};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make an image
+    Create(Create),
+    /// Make an image equal to a directory: in place for all nodes at once, or as a new version
+    Update(Update),
+    /// List the images in a directory, with their older versions
+    List(List),
+    /// Remove an image, or one of its older versions, that no node holds
+    Remove(Remove),
+    /// On a node: keep the version that it runs from in use until this process is ended
+    Hold(Hold),
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// The image, a directory that is not there yet: MOUNT/images/NAME
+    #[arg(value_name = "DIR")]
+    image: PathBuf,
+    /// Copy this directory, the root of a machine
+    #[arg(long, value_name = "SOURCE", required_unless_present = "debootstrap")]
+    from: Option<PathBuf>,
+    /// Let debootstrap make the root of this release of Debian
+    #[arg(long, value_name = "SUITE", conflicts_with = "from")]
+    debootstrap: Option<String>,
+    /// Packages beyond debootstrap's smallest variant, with commas between them
+    #[arg(long, value_name = "PACKAGES", conflicts_with = "from")]
+    include: Option<String>,
+    /// Where debootstrap finds packages [default: its own]
+    #[arg(long, value_name = "URL", conflicts_with = "from")]
+    mirror: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Update {
+    #[arg(value_name = "DIR")]
+    image: PathBuf,
+    /// What the image shall be equal to: what is not there goes
+    #[arg(long, value_name = "SOURCE")]
+    from: PathBuf,
+    /// As a new version for nodes that boot from now on; those that run keep theirs
+    #[arg(long)]
+    staged: bool,
+    /// Compare what files contain where size and time of change are the same
+    #[arg(long, conflicts_with = "staged")]
+    checksum: bool,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// The directory of the images: MOUNT/images
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    #[arg(value_name = "DIR")]
+    image: PathBuf,
+    /// Only this older version
+    #[arg(long, value_name = "N")]
+    version: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Hold {
+    /// The root of a version, as the node has mounted it
+    #[arg(value_name = "DIR")]
+    root: PathBuf,
+}
+
+/// The command.
+///
+/// # Errors
+/// What is wrong with an argument, in use, or cannot be read or written.
+pub fn run(options: &Options) -> Result<()> {
+    match &options.what {
+        What::Create(arguments) => create(arguments),
+        What::Update(arguments) => update(arguments),
+        What::List(arguments) => list(arguments),
+        What::Remove(arguments) => remove(arguments),
+        What::Hold(arguments) => hold(arguments),
+    }
+}
+
+fn create(arguments: &Create) -> Result<()> {
+    let image = Image::at(&arguments.image)?;
+    check_root()?;
+    if image.current().symlink_metadata().is_ok() {
+        bail!("{} is there already; sheen image update changes an image", image.current().display());
+    }
+    let made = arguments
+        .debootstrap
+        .as_deref()
+        .map(|suite| copy::debootstrap(suite, arguments.include.as_deref(), arguments.mirror.as_deref()));
+    let made = made.transpose()?;
+    let source = made.as_ref().map_or(arguments.from.as_deref(), |made| Some(made.path()));
+    let source = check_source(source.context("say what to copy: --from SOURCE")?, &image)?;
+    let _lock = image.lock()?;
+    image.clean()?;
+    let mark = build(&image, &source, 1)?;
+    sys::rename(&image.building(), &image.current(), libc::RENAME_NOREPLACE)
+        .with_context(|| format!("{} cannot get its name", image.current().display()))?;
+    say::outcome(&made_line(&image, &mark, "is made"))
+}
+
+fn update(arguments: &Update) -> Result<()> {
+    let image = Image::at(&arguments.image)?;
+    check_root()?;
+    image.mark()?;
+    let source = check_source(&arguments.from, &image)?;
+    let _lock = image.lock()?;
+    image.clean()?;
+    // As it is now that nobody else changes it.
+    let old = image.mark()?;
+    match arguments.staged {
+        true => stage(&image, &source, &old),
+        false => in_place(&image, &source, &old, arguments.checksum),
+    }
+}
+
+/// A new version beside the old one, which takes its name in one step.
+fn stage(image: &Image, source: &Path, old: &Mark) -> Result<()> {
+    let mark = build(image, source, old.version.saturating_add(1))?;
+    sys::rename(&image.building(), &image.current(), libc::RENAME_EXCHANGE)
+        .with_context(|| format!("{} cannot be switched", image.current().display()))?;
+    image.clean()?;
+    let line = format!("is switched; version {} stays until sheen image remove --version", old.version);
+    say::outcome(&made_line(image, &mark, &line))
+}
+
+fn in_place(image: &Image, source: &Path, old: &Mark, checksum: bool) -> Result<()> {
+    let copied = copy::copy(source, &image.current(), &image.name, checksum).with_context(|| {
+        format!(
+            "{} may be changed in part, no file of it torn; run the update again",
+            image.current().display()
+        )
+    })?;
+    let mark = mark_of(old.version.saturating_add(1), &copied);
+    place::write_mark(&image.current(), &mark)?;
+    status::sync(&image.current())?;
+    say::outcome(&made_line(image, &mark, "is updated in place"))
+}
+
+/// Everything of a new version, durable, under the name that no node boots from. Nothing is left of it when it fails.
+fn build(image: &Image, source: &Path, version: u64) -> Result<Mark> {
+    let target = image.building();
+    let build = || -> Result<Mark> {
+        fs::create_dir(&target).with_context(|| format!("cannot make {}", target.display()))?;
+        let copied = copy::copy(source, &target, &image.name, false)?;
+        let mark = mark_of(version, &copied);
+        place::write_mark(&target, &mark)?;
+        status::sync(&target)?;
+        Ok(mark)
+    };
+    build().inspect_err(|_| {
+        // Nobody boots from it, and the next command would remove it.
+        let _ = fs::remove_dir_all(&target);
+    })
+}
+
+fn mark_of(version: u64, copied: &Copied) -> Mark {
+    let made_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Mark { version, made_at, file_count: copied.file_count, total_bytes: copied.total_bytes }
+}
+
+fn made_line(image: &Image, mark: &Mark, what: &str) -> String {
+    format!(
+        "{}: version {}, {} files, {} bytes, {what}\n",
+        image.current().display(),
+        mark.version,
+        mark.file_count,
+        mark.total_bytes
+    )
+}
+
+/// Owners, devices and capabilities of a root are root's to set.
+fn check_root() -> Result<()> {
+    if sys::uid() != 0 {
+        bail!("only root can give the files of an image their owners; run this as root");
+    }
+    Ok(())
+}
+
+/// The source as a path of its own. It must look like the root of a machine: a wrong directory would take all files away from nodes
+/// that run.
+fn check_source(source: &Path, image: &Image) -> Result<PathBuf> {
+    let real = source.canonicalize().with_context(|| format!("cannot read {}", source.display()))?;
+    for needed in ["sbin/init", "bin/sh"] {
+        if real.join(needed).symlink_metadata().is_err() {
+            bail!("{} is not the root of a machine: it has no {needed}", source.display());
+        }
+    }
+    let current = image.current();
+    if real != Path::new("/") && (current.starts_with(&real) || real.starts_with(&current)) {
+        bail!(
+            "{} and the image {} lie in each other; copy from elsewhere",
+            source.display(),
+            current.display()
+        );
+    }
+    Ok(real)
+}
+
+fn list(arguments: &List) -> Result<()> {
+    let found = place::all(&arguments.dir)?;
+    if arguments.json {
+        return say::outcome(&(serde_json::to_string(&found)? + "\n"));
+    }
+    let mut text = String::new();
+    if found.is_empty() {
+        text = format!("no images in {}\n", arguments.dir.display());
+    }
+    for stored in &found {
+        // Writing to memory cannot fail.
+        let _ = writeln!(text, "{}", line_of(stored));
+    }
+    say::outcome(&text)
+}
+
+fn line_of(stored: &Stored) -> String {
+    let use_word = if stored.is_in_use { "in use" } else { "unused" };
+    let age = if stored.is_current { "current" } else { "old" };
+    let Stored { name, mark: Mark { version, file_count, total_bytes, .. }, .. } = stored;
+    format!(
+        "{name:<20} version {version:<4} {age:<8} {use_word:<7} {file_count:>9} files {total_bytes:>14} bytes"
+    )
+}
+
+fn remove(arguments: &Remove) -> Result<()> {
+    let image = Image::at(&arguments.image)?;
+    let _lock = image.lock()?;
+    image.clean()?;
+    let versions = image.versions()?;
+    let chosen: Vec<_> = match arguments.version {
+        None => versions,
+        Some(version) => {
+            if image.mark()?.version == version {
+                bail!("version {version} is the current one; without --version the whole image is removed");
+            }
+            versions.into_iter().filter(|stored| stored.mark.version == version).collect()
+        }
+    };
+    if chosen.is_empty() {
+        match arguments.version {
+            Some(version) => bail!("{} has no version {version}; see sheen image list", image.name),
+            None => bail!("{} is no image; see sheen image list", image.current().display()),
+        }
+    }
+    // Held until they are gone: a node that boots meanwhile waits, and is told then.
+    let held = chosen.iter().map(|stored| image.claim(stored)).collect::<Result<Vec<_>>>()?;
+    for stored in &chosen {
+        image.discard(stored)?;
+    }
+    drop(held);
+    Ok(())
+}
+
+/// Until the process is told to end.
+fn hold(arguments: &Hold) -> Result<()> {
+    sys::hold_end_signals();
+    let held = place::hold(&arguments.root)?;
+    say::note(format_args!("{} is held", arguments.root.display()));
+    sys::wait_for_end();
+    drop(held);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

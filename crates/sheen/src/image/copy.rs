@@ -1,0 +1,175 @@
+//! Makes one tree equal to another, by rsync(1): it writes every file under another name and renames it, so that a reader sees the
+//! old one or the new one.
+
+use super::place::OWN;
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+
+/// Owners by number, devices, hard links, ACLs and xattrs, and nothing that is mounted in the source. What goes, goes last: a program
+/// that is replaced may need it until then.
+const ARGUMENTS: &[&str] = &[
+    "--archive",
+    "--hard-links",
+    "--acls",
+    "--xattrs",
+    "--numeric-ids",
+    "--one-file-system",
+    "--delete-delay",
+    "--whole-file",
+    "--no-human-readable",
+    "--stats",
+];
+/// rsync's status when files vanished from the source under it.
+const VANISHED: i32 = 24;
+/// Lines of a program that fails are kept up to here.
+const SAID_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    pub file_count: u64,
+    pub total_bytes: u64,
+}
+
+/// # Errors
+/// rsync is not there, or what it said first.
+pub fn copy(source: &Path, target: &Path, name: &str, checksum: bool) -> Result<Copied> {
+    let mut command = Command::new("rsync");
+    command.args(ARGUMENTS).arg(format!("--exclude=/{OWN}/")).env("LC_ALL", "C");
+    if checksum {
+        command.arg("--checksum");
+    }
+    let is_shown = io::stderr().is_terminal();
+    if is_shown {
+        // All names first: only then does it know how much is left.
+        command.args(["--info=progress2", "--no-inc-recursive", "--outbuf=N"]);
+    }
+    // With slashes, what is in the directories is meant.
+    command.arg(source.join("")).arg(target.join(""));
+    let (status, said, errors) = say(&mut command, is_shown.then_some(name))?;
+    if !status.success() {
+        let first = errors.lines().next().unwrap_or("rsync says nothing");
+        match status.code() {
+            Some(VANISHED) => bail!("{} changed while it was copied: {first}", source.display()),
+            _ => bail!("cannot copy {}: {first} ({status})", source.display()),
+        }
+    }
+    counts(&said).with_context(|| format!("rsync does not say what it copied: {said}"))
+}
+
+/// The lines `Number of files: 12 (reg: 7, dir: 5)` and `Total file size: 1234 bytes`.
+pub fn counts(said: &str) -> Option<Copied> {
+    let number = |start: &str| -> Option<u64> {
+        let line = said.lines().find_map(|line| line.strip_prefix(start))?;
+        line.split_ascii_whitespace().next()?.replace(',', "").parse().ok()
+    };
+    Some(Copied { file_count: number("Number of files:")?, total_bytes: number("Total file size:")? })
+}
+
+/// Runs it; what it says on standard output, and on standard error. With a name, lines about progress go to the terminal.
+fn say(command: &mut Command, shown_as: Option<&str>) -> Result<(ExitStatus, String, String)> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("{program} cannot be started; install the package {program}"))?;
+    let output = child.stdout.take().context("its output")?;
+    let errors = child.stderr.take().context("its errors")?;
+    let errors = thread::spawn(move || follow(errors, |_| false));
+    let mut is_line_open = false;
+    let said = follow(output, |line| {
+        let Some(name) = shown_as.filter(|_| is_progress(line)) else { return false };
+        is_line_open = true;
+        // Nobody may look.
+        let _ = write!(io::stderr(), "\r\x1b[K{name}: {}", line.trim());
+        true
+    });
+    if is_line_open {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+    let errors = errors.join().unwrap_or_default();
+    let status = child.wait().with_context(|| format!("{program} is lost"))?;
+    Ok((status, said, errors))
+}
+
+/// `  1,234,567  42%   10.23MB/s    0:00:12 (xfr#5, to-chk=169/396)`: bytes, part, rate, time left, items left.
+pub fn is_progress(line: &str) -> bool {
+    line.split_ascii_whitespace().nth(1).is_some_and(|word| word.ends_with('%'))
+}
+
+/// Reads to the end, and keeps all lines that are not taken up to a bound; a carriage return ends a line too.
+fn follow(mut from: impl Read, mut take: impl FnMut(&str) -> bool) -> String {
+    let (mut kept, mut line, mut buffer) = (String::new(), Vec::new(), [0; 4096]);
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        for byte in &buffer[..count] {
+            match byte {
+                b'\n' | b'\r' => end_line(&mut line, &mut kept, &mut take),
+                byte if line.len() < SAID_BYTES_MAX => line.push(*byte),
+                _ => {}
+            }
+        }
+    }
+    end_line(&mut line, &mut kept, &mut take);
+    kept
+}
+
+fn end_line(line: &mut Vec<u8>, kept: &mut String, take: &mut impl FnMut(&str) -> bool) {
+    let text = String::from_utf8_lossy(line).into_owned();
+    line.clear();
+    if !text.trim().is_empty() && !take(&text) && kept.len() + text.len() < SAID_BYTES_MAX {
+        kept.push_str(&text);
+        kept.push('\n');
+    }
+}
+
+/// A directory on a local disk that goes again.
+pub struct Made(PathBuf);
+
+impl Made {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // Nothing can be done about what stays; it lies where files for the time being lie.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The smallest root of a release, made on a local disk: dpkg(1) makes every file durable before it goes on.
+///
+/// # Errors
+/// debootstrap is not there, or the last thing that it said.
+pub fn debootstrap(suite: &str, include: Option<&str>, mirror: Option<&str>) -> Result<Made> {
+    if suite.is_empty() || suite.starts_with('-') || suite.contains('/') {
+        bail!("'{suite}' is no release; use a name such as bookworm");
+    }
+    let home = std::env::var_os("TMPDIR").unwrap_or_else(|| OsString::from("/var/tmp"));
+    let made = Made(Path::new(&home).join(format!("sheen-image-{}", std::process::id())));
+    fs::create_dir(made.path()).with_context(|| format!("cannot make {}", made.path().display()))?;
+    let mut command = Command::new("debootstrap");
+    command.arg("--variant=minbase");
+    command.args(include.map(|packages| format!("--include={packages}")));
+    command.arg(suite).arg(made.path()).args(mirror);
+    let (status, said, errors) = say(&mut command, None)?;
+    if !status.success() {
+        let last = errors.lines().last().or(said.lines().last()).unwrap_or("it says nothing");
+        bail!("debootstrap failed: {last} ({status})");
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests;

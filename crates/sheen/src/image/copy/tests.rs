@@ -1,0 +1,28 @@
+use super::*;
+
+#[test]
+fn the_statistics_are_understood() {
+    let said = "\nNumber of files: 1,234 (reg: 1,000, dir: 234)\nTotal file size: 98765 bytes\n";
+    assert_eq!(counts(said), Some(Copied { file_count: 1234, total_bytes: 98765 }));
+    assert_eq!(counts("Number of files: 12"), None);
+    assert_eq!(counts("Number of files: x\nTotal file size: 1 bytes"), None);
+}
+
+#[test]
+fn progress_is_told_from_other_lines() {
+    assert!(is_progress("     32768  45%   10.23MB/s    0:00:12 (xfr#5, to-chk=169/396)"));
+    assert!(!is_progress("Number of files: 12"));
+    assert!(!is_progress(""));
+}
+
+#[test]
+fn lines_end_with_a_carriage_return_too() {
+    let mut taken = Vec::new();
+    let kept = follow(&b"1 1%\r2 2%\rNumber\n\xff"[..], |line| {
+        let is_taken = is_progress(line);
+        taken.extend(is_taken.then(|| line.to_owned()));
+        is_taken
+    });
+    assert_eq!(taken, ["1 1%", "2 2%"]);
+    assert_eq!(kept, "Number\n\u{fffd}\n");
+}

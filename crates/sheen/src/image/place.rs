@@ -1,0 +1,321 @@
+//! Where an image and its versions are, what is written down about them, and who uses them.
+//!
+//! `images/NAME` is what nodes boot from. Beside it are `.NAME.N`, the older version N; `.NAME.new`, one that is being built, or the old one
+//! between the two renames of a switch; and `.NAME.lock`, locked by the one command that changes the image. In every version `.sheen/image.json`
+//! says what it is, written last; `.sheen/hold` is an empty file, never replaced, of which each node that runs from it holds a shared flock(2).
+
+use crate::mount_table::{self, Mounted};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// The directory in a version that is ours; no copy touches it.
+pub const OWN: &str = ".sheen";
+const MARK: &str = "image.json";
+const HOLD: &str = "hold";
+/// A mark is a few dozen bytes.
+const MARK_BYTES_MAX: u64 = 4096;
+/// Somebody else who only asks whether a version is in use has its lock for a moment; a node has it for as long as it runs.
+const PROBE_COUNT: u32 = 10;
+const PROBE_PAUSE: Duration = Duration::from_millis(20);
+/// A node that died is given up by the MDT only while somebody waits for its lock: a lease after its last word, and as soon as the MDT has
+/// looked whether that lease has ended.
+const DEAD_NODE_TIMEOUT: Duration = base::limits::LEASE.saturating_mul(4);
+
+/// What is known of a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Counts updates of all kinds from 1.
+    pub version: u64,
+    /// Seconds since 1970.
+    pub made_at: u64,
+    /// Of all kinds, directories too.
+    pub file_count: u64,
+    pub total_bytes: u64,
+}
+
+/// A version as `list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stored {
+    pub name: String,
+    #[serde(flatten)]
+    pub mark: Mark,
+    pub is_current: bool,
+    pub is_in_use: bool,
+    #[serde(with = "crate::path_words")]
+    pub path: PathBuf,
+}
+
+/// An image, made or not.
+#[derive(Debug)]
+pub struct Image {
+    parent: PathBuf,
+    pub name: String,
+}
+
+impl Image {
+    /// # Errors
+    /// The name cannot stand on a kernel's command line, or the directory is not on a mount of ours.
+    pub fn at(path: &Path) -> Result<Image> {
+        let given = std::path::absolute(path).with_context(|| format!("'{}' is no path", path.display()))?;
+        let name = given.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !is_name(name) {
+            bail!("'{}' is no name of an image; use letters, digits, - and _, and . inside", path.display());
+        }
+        let parent = given.parent().unwrap_or(Path::new("/"));
+        let parent = parent.canonicalize().with_context(|| {
+            format!("the directory of images {} cannot be used; make it first", parent.display())
+        })?;
+        check_ours(&parent)?;
+        Ok(Image { name: name.to_owned(), parent })
+    }
+
+    pub fn current(&self) -> PathBuf {
+        self.parent.join(&self.name)
+    }
+
+    pub fn building(&self) -> PathBuf {
+        self.hidden("new")
+    }
+
+    fn old(&self, version: u64) -> PathBuf {
+        self.hidden(&version.to_string())
+    }
+
+    fn hidden(&self, end: &str) -> PathBuf {
+        self.parent.join(format!(".{}.{end}", self.name))
+    }
+
+    /// # Errors
+    /// It is no image, or its mark is damaged.
+    pub fn mark(&self) -> Result<Mark> {
+        read_mark(&self.current())
+    }
+
+    /// Keeps every other command that changes this image away, in the whole cluster.
+    ///
+    /// # Errors
+    /// One is at it.
+    pub fn lock(&self) -> Result<File> {
+        let path = self.hidden("lock");
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("cannot make {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                bail!("another command changes the image {} at this moment; wait for it", self.name)
+            }
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("{} cannot be locked", path.display()))
+            }
+        }
+    }
+
+    /// Ends what a command left behind that was killed. Only under the lock.
+    ///
+    /// # Errors
+    /// It cannot be ended.
+    pub fn clean(&self) -> Result<()> {
+        let left = self.building();
+        if left.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        // What is older than the current version has just been replaced by it; all else was never the current one.
+        if let (Ok(old), Ok(current)) = (read_mark(&left), self.mark())
+            && old.version < current.version
+        {
+            let to = self.old(old.version);
+            return fs::rename(&left, &to).with_context(|| format!("cannot make {}", to.display()));
+        }
+        fs::remove_dir_all(&left).with_context(|| format!("cannot remove {}", left.display()))
+    }
+
+    /// All versions, the current one first.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn versions(&self) -> Result<Vec<Stored>> {
+        Ok(all(&self.parent)?.into_iter().filter(|stored| stored.name == self.name).collect())
+    }
+
+    /// Takes the lock that nodes share.
+    ///
+    /// # Errors
+    /// A node holds the version.
+    pub fn claim(&self, stored: &Stored) -> Result<Option<File>> {
+        match wait_unused(&stored.path)? {
+            Use::Nobody(file) => Ok(file),
+            Use::Somebody => bail!(
+                "version {} of {} is in use: a node holds it; end the node, or let it boot another version",
+                stored.mark.version,
+                self.name
+            ),
+        }
+    }
+
+    /// Removes a version, which has no name that a node could boot from before its first file goes. Only under the lock.
+    ///
+    /// # Errors
+    /// Something of it cannot be removed; the next command tries again.
+    pub fn discard(&self, stored: &Stored) -> Result<()> {
+        let going = self.building();
+        let mut mark = stored.mark.clone();
+        // Left behind half removed, it must not be taken for the version that was current before.
+        mark.version = u64::MAX;
+        fs::rename(&stored.path, &going)
+            .and_then(|()| store_mark(&going, &mark))
+            .and_then(|()| fs::remove_dir_all(&going))
+            .with_context(|| format!("{} cannot be removed", stored.path.display()))
+    }
+}
+
+/// A name that a shell, a kernel's command line and a file system all take as it is.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && name.len() <= 64 && !name.starts_with(['.', '-']) && name.chars().all(is_allowed)
+}
+
+fn check_ours(dir: &Path) -> Result<()> {
+    if !mount_table::above(dir).is_some_and(|mounted| Mounted::is_sheen(&mounted)) {
+        bail!("{} is not on SheenFS; see sheen mounts", dir.display());
+    }
+    Ok(())
+}
+
+fn read_mark(version: &Path) -> Result<Mark> {
+    let path = version.join(OWN).join(MARK);
+    let is_small = |file: &fs::Metadata| file.is_file() && file.len() <= MARK_BYTES_MAX;
+    match path.symlink_metadata() {
+        Ok(found) if is_small(&found) => {}
+        Ok(_) => bail!("{} is damaged; make the image anew", path.display()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            bail!("{} is no image: sheen image create makes one", version.display())
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+    let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text)
+        .ok()
+        .with_context(|| format!("{} is damaged; make the image anew", path.display()))
+}
+
+/// # Errors
+/// It cannot be written.
+pub fn write_mark(version: &Path, mark: &Mark) -> Result<()> {
+    let hold = version.join(OWN).join(HOLD);
+    store_mark(version, mark)
+        .and_then(|()| File::options().create(true).truncate(false).write(true).open(&hold).map(drop))
+        .with_context(|| format!("cannot write into {}", version.join(OWN).display()))
+}
+
+fn store_mark(version: &Path, mark: &Mark) -> io::Result<()> {
+    let own = version.join(OWN);
+    fs::create_dir_all(&own)?;
+    let aside = own.join(format!("{MARK}.new"));
+    fs::write(&aside, serde_json::to_vec(mark)?)?;
+    fs::rename(&aside, own.join(MARK))
+}
+
+enum Use {
+    /// With the lock that keeps it so. A version without the file was never finished.
+    Nobody(Option<File>),
+    Somebody,
+}
+
+fn probe(version: &Path) -> Result<Use> {
+    let path = version.join(OWN).join(HOLD);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Use::Nobody(None)),
+        Err(error) => return Err(error).with_context(|| format!("cannot open {}", path.display())),
+    };
+    for _ in 0..PROBE_COUNT {
+        match file.try_lock() {
+            Ok(()) => return Ok(Use::Nobody(Some(file))),
+            Err(TryLockError::WouldBlock) => thread::sleep(PROBE_PAUSE),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+    }
+    Ok(Use::Somebody)
+}
+
+/// As `probe`, and waits for so long that a node that died is not in the way.
+fn wait_unused(version: &Path) -> Result<Use> {
+    let found = probe(version)?;
+    if matches!(found, Use::Nobody(_)) {
+        return Ok(found);
+    }
+    let path = version.join(OWN).join(HOLD);
+    let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    let (sender, receiver) = mpsc::channel();
+    // It may wait for as long as a node runs; the end of this command ends it.
+    thread::spawn(move || {
+        let locked = file.lock().map(|()| file);
+        // Nobody may be waiting any more.
+        let _ = sender.send(locked);
+    });
+    match receiver.recv_timeout(DEAD_NODE_TIMEOUT) {
+        Ok(locked) => {
+            let file = locked.with_context(|| format!("cannot lock {}", path.display()))?;
+            Ok(Use::Nobody(Some(file)))
+        }
+        Err(_) => Ok(Use::Somebody),
+    }
+}
+
+/// Keeps a version in use for as long as the file is open.
+///
+/// # Errors
+/// It is no version of an image, or was removed while this waited.
+pub fn hold(version: &Path) -> Result<File> {
+    read_mark(version)?;
+    let path = version.join(OWN).join(HOLD);
+    let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    file.lock_shared().with_context(|| format!("cannot lock {}", path.display()))?;
+    if file.metadata().is_ok_and(|found| found.nlink() == 0) {
+        bail!("{} was removed meanwhile; boot again", version.display());
+    }
+    Ok(file)
+}
+
+/// All versions of all images in a directory, by name and from the newest on.
+///
+/// # Errors
+/// It cannot be read, or is on no mount of ours.
+pub fn all(dir: &Path) -> Result<Vec<Stored>> {
+    let dir = dir.canonicalize().with_context(|| format!("cannot read {}", dir.display()))?;
+    check_ours(&dir)?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let entry = entry.with_context(|| format!("cannot read {}", dir.display()))?;
+        let file_name = entry.file_name();
+        let Some((name, is_current)) = file_name.to_str().and_then(name_of) else { continue };
+        let path = entry.path();
+        let Ok(mark) = read_mark(&path) else { continue };
+        let is_in_use = matches!(probe(&path)?, Use::Somebody);
+        found.push(Stored { name: name.to_owned(), mark, is_current, is_in_use, path });
+    }
+    found.sort_by(|a, b| (&a.name, b.mark.version).cmp(&(&b.name, a.mark.version)));
+    Ok(found)
+}
+
+/// The image that a name in the directory belongs to, and whether it is what nodes boot from.
+fn name_of(file_name: &str) -> Option<(&str, bool)> {
+    let Some(hidden) = file_name.strip_prefix('.') else {
+        return is_name(file_name).then_some((file_name, true));
+    };
+    let (name, version) = hidden.rsplit_once('.')?;
+    let is_number = version.parse::<u64>().is_ok_and(|number| number.to_string() == version);
+    (is_name(name) && is_number).then_some((name, false))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+use super::*;
+
+fn image(parent: &Path) -> Image {
+    Image { parent: parent.to_owned(), name: "node".to_owned() }
+}
+
+fn version(path: &Path, version: u64) {
+    fs::create_dir(path).expect("a directory");
+    let mark = Mark { version, made_at: 0, file_count: 1, total_bytes: 2 };
+    write_mark(path, &mark).expect("a mark");
+}
+
+#[test]
+fn names_stand_on_a_command_line() {
+    for fine in ["node", "node-12.4_a"] {
+        assert!(is_name(fine), "{fine}");
+    }
+    for wrong in ["", ".node", "-node", "a b", "a/b", "a,b", "a:b", "a\"b", "ä"] {
+        assert!(!is_name(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn older_versions_are_told_from_images() {
+    assert_eq!(name_of("node"), Some(("node", true)));
+    assert_eq!(name_of(".node.12"), Some(("node", false)));
+    assert_eq!(name_of(".node.1.12"), Some(("node.1", false)));
+    for other in [".node.new", ".node.lock", ".node.01", ".node.-1", ".12", "..", ".node."] {
+        assert_eq!(name_of(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_switch_that_was_broken_off_is_ended() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    version(&image.current(), 3);
+    version(&image.building(), 2);
+    image.clean().expect("clean");
+    assert_eq!(read_mark(&image.old(2)).expect("kept").version, 2);
+    assert_eq!(image.mark().expect("there").version, 3);
+}
+
+#[test]
+fn a_version_that_was_never_current_goes() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    version(&image.current(), 3);
+    version(&image.building(), 4);
+    image.clean().expect("clean");
+    fs::create_dir(image.building()).expect("one without a mark");
+    image.clean().expect("clean");
+    assert!(!image.building().exists());
+    assert_eq!(image.mark().expect("there").version, 3);
+    assert_eq!(fs::read_dir(home.path()).expect("entries").count(), 1);
+}
+
+#[test]
+fn damaged_marks_are_said() {
+    let home = tempfile::tempdir().expect("a directory");
+    let said = |path: &Path| read_mark(path).expect_err("no mark").to_string();
+    assert!(said(home.path()).contains("is no image"));
+    let mark = home.path().join(OWN).join(MARK);
+    fs::create_dir(home.path().join(OWN)).expect("a directory");
+    for text in ["", "{}", "\u{0}", "{\"version\":-1}"] {
+        fs::write(&mark, text).expect("a mark");
+        assert!(said(home.path()).contains("is damaged"), "{text}");
+    }
+    fs::write(&mark, vec![b' '; 5000]).expect("a mark");
+    assert!(said(home.path()).contains("is damaged"));
+}
+
+#[test]
+fn a_version_that_is_held_is_in_use() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("node");
+    version(&path, 1);
+    let (one, two) = (hold(&path).expect("held"), hold(&path).expect("held twice"));
+    drop(one);
+    assert!(matches!(probe(&path), Ok(Use::Somebody)));
+    drop(two);
+    assert!(matches!(probe(&path), Ok(Use::Nobody(Some(_)))));
+}

@@ -1,0 +1,340 @@
+//! `sheen image`: what nodes boot from is old or new, whole, and never taken away from them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::bounded::End;
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, read, wait_until, write};
+use crate::cluster::{Cluster, Shape};
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "images", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "an_image_is_as_its_source", seconds: 120, run: create },
+    Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
+    Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
+    Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
+    Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 120, run: killed },
+    Case { name: "wrong_words_change_nothing", seconds: 120, run: refused },
+];
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PAGES: usize = 64;
+const PAGE: usize = 4096;
+
+struct Bench {
+    cluster: Cluster,
+    source: PathBuf,
+    images: PathBuf,
+    image: PathBuf,
+}
+
+impl Bench {
+    fn new(context: &Context) -> Result<Bench> {
+        context.skip_if_local()?;
+        if sys::effective_uid() != 0 {
+            return crate::case::skip("only root gives files away");
+        }
+        let has_rsync = Command::new("rsync").arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !has_rsync {
+            return crate::case::skip("no rsync");
+        }
+        let shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
+        let cluster = Cluster::new(&context.options, &context.work, shape)?;
+        cluster.up()?;
+        let source = context.work.join("source");
+        make_root(&source)?;
+        let images = cluster.mount.join("images");
+        fs::create_dir(&images)?;
+        let image = images.join("node");
+        Ok(Bench { cluster, source, images, image })
+    }
+
+    /// `sheen image WORD IMAGE MORE…`
+    fn image(&self, word: &str, more: &[&str]) -> Result<String> {
+        self.cluster.sheen(&[&["image", word, &text(&self.image)], more].concat())
+    }
+
+    fn refused(&self, arguments: &[&str], words: &str) -> Result<()> {
+        let said = self.cluster.try_sheen(&[&["image"], arguments].concat(), LIMIT)?;
+        let status = match &said.end {
+            End::Exited(status) => status.code(),
+            End::TimedOut { .. } => None,
+        };
+        expect(matches!(status, Some(1 | 2)), &format!("{arguments:?}: {}", said.all()))?;
+        expect(said.errors.contains(words) && said.errors.lines().count() == 1, &said.all())
+    }
+
+    fn list(&self) -> Result<Vec<Value>> {
+        let said = self.cluster.sheen(&["image", "list", &text(&self.images), "--json"])?;
+        serde_json::from_str(&said).with_context(|| format!("it says {said}"))
+    }
+
+    /// Versions of the image from the newest on: number, whether it is the current one, whether it is in use.
+    fn versions(&self) -> Result<Vec<(u64, bool, bool)>> {
+        let of = |stored: &Value| {
+            let flag = |name: &str| stored[name].as_bool().context("a flag");
+            Ok((stored["version"].as_u64().context("a version")?, flag("is_current")?, flag("is_in_use")?))
+        };
+        self.list()?.iter().map(of).collect()
+    }
+
+    /// What a node has mounted as its root.
+    fn node(&self, name: &str) -> Result<PathBuf> {
+        let (point, source) = (self.cluster.point(name)?, self.cluster.source()?);
+        let options = format!("transport={},ro", self.cluster.transport());
+        let source = format!("{source}/images/node");
+        self.cluster.sheen(&["mount", &source, &text(&point), "-o", &options])?;
+        Ok(point)
+    }
+
+    /// A process that keeps a version in use as a node does.
+    fn hold(&self, root: &Path) -> Result<Holder> {
+        let mut command = self.cluster.command();
+        command.args(["image", "hold"]).arg(root).stderr(Stdio::piped());
+        let mut holder = Holder(command.spawn()?);
+        let mut line = String::new();
+        BufReader::new(holder.0.stderr.take().context("its words")?).read_line(&mut line)?;
+        expect(line.contains("is held"), &line)?;
+        Ok(holder)
+    }
+}
+
+struct Holder(Child);
+
+impl Holder {
+    fn end(mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// What has the marks of a root, and one of everything.
+fn make_root(root: &Path) -> Result<()> {
+    for dir in ["usr/bin", "sbin", "etc", "dev"] {
+        fs::create_dir_all(root.join(dir))?;
+    }
+    symlink("usr/bin", root.join("bin"))?;
+    symlink("/nowhere/init", root.join("sbin/init"))?;
+    write(&root.join("usr/bin/sh"), b"#!\n")?;
+    fs::set_permissions(root.join("usr/bin/sh"), fs::Permissions::from_mode(0o4755))?;
+    fs::hard_link(root.join("usr/bin/sh"), root.join("usr/bin/dash"))?;
+    write(&root.join("etc/pages"), &pages(b'0'))?;
+    std::os::unix::fs::chown(root.join("etc/pages"), Some(1234), Some(4321))?;
+    sys::mknod(&root.join("dev/console"), libc::S_IFCHR | 0o600, libc::makedev(5, 1))?;
+    sys::set_xattr(&root.join("etc/pages"), "user.mark", b"value", 0)?;
+    Ok(())
+}
+
+/// A file that shows when it is torn.
+fn pages(letter: u8) -> Vec<u8> {
+    vec![letter; PAGES * PAGE]
+}
+
+/// The letter of a file that must be whole.
+fn letter(path: &Path) -> Result<u8> {
+    let bytes = read(path)?;
+    let first = *bytes.first().context("an empty file")?;
+    expect(bytes.len() == PAGES * PAGE && bytes.iter().all(|byte| *byte == first), "a torn file")?;
+    Ok(first)
+}
+
+fn create(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    let said = bench.image("create", &["--from", &text(&bench.source)])?;
+    expect(said.contains("version 1") && said.lines().count() == 1, &said)?;
+    expect_eq(bench.versions()?, [(1, true, false)], "versions")?;
+    let of = |path: &str| fs::symlink_metadata(bench.image.join(path));
+    expect_eq(of("usr/bin/sh")?.mode() & 0o7777, 0o4755, "the mode")?;
+    expect_eq(of("usr/bin/sh")?.ino(), of("usr/bin/dash")?.ino(), "a hard link")?;
+    expect_eq((of("etc/pages")?.uid(), of("etc/pages")?.gid()), (1234, 4321), "the owner")?;
+    expect_eq(of("dev/console")?.rdev(), libc::makedev(5, 1), "a device")?;
+    expect_eq(sys::get_xattr(&bench.image.join("etc/pages"), "user.mark")?, b"value", "an xattr")?;
+    expect_eq(fs::read_link(bench.image.join("sbin/init"))?, Path::new("/nowhere/init"), "a link")?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "contents")?;
+    let listed = bench.list()?;
+    let counts = listed.first().map(|it| (it["file_count"].as_u64(), it["total_bytes"].as_u64()));
+    let (files, bytes) = counts.context("an image")?;
+    // The root, usr, usr/bin, sbin, etc, dev, bin, init, sh, dash, pages, console.
+    expect_eq(files, Some(12), "files")?;
+    expect(bytes >= Some((PAGES * PAGE) as u64), "bytes")?;
+    let said = bench.cluster.sheen(&["image", "list", &text(&bench.images)])?;
+    expect(said.starts_with("node ") && said.contains("current") && said.contains("unused"), &said)
+}
+
+/// A node reads a file again and again while it is replaced, and a file that it has open stays what it was.
+fn in_place(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let node = bench.node("node1")?;
+    let holder = bench.hold(&node)?;
+    let mut open = fs::File::open(node.join("etc/pages"))?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let reader = scope.spawn(|| -> Result<Vec<u8>> {
+            let mut seen = vec![letter(&node.join("etc/pages"))?];
+            while !is_over.load(Ordering::Relaxed) {
+                let now = letter(&node.join("etc/pages"))?;
+                if seen.last() != Some(&now) {
+                    seen.push(now);
+                }
+            }
+            Ok(seen)
+        });
+        let update = || -> Result<()> {
+            for round in b'1'..=b'5' {
+                write(&bench.source.join("etc/pages"), &pages(round))?;
+                fs::rename(bench.source.join("etc/pages"), bench.source.join("etc/aside"))?;
+                write(&bench.source.join("etc/pages"), &pages(round))?;
+                fs::remove_file(bench.source.join("etc/aside"))?;
+                bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
+                // At once: no cache of the node outlives the update.
+                expect_eq(letter(&node.join("etc/pages"))?, round, "what the node sees")?;
+            }
+            Ok(())
+        };
+        let updated = update();
+        is_over.store(true, Ordering::Relaxed);
+        let Ok(seen) = reader.join() else { bail!("the reader panicked") };
+        updated?;
+        let seen = seen?;
+        expect(seen.windows(2).all(|pair| pair[0] < pair[1]), &format!("in order: {seen:?}"))
+    })?;
+    let mut bytes = Vec::new();
+    open.read_to_end(&mut bytes)?;
+    expect(bytes == pages(b'0'), "what was open before is what it was")?;
+
+    write(&bench.source.join("etc/new"), b"new")?;
+    fs::remove_file(bench.source.join("usr/bin/dash"))?;
+    bench.image("update", &["--from", &text(&bench.source)])?;
+    expect_eq(names(&node.join("etc"))?, ["new", "pages"], "what came")?;
+    expect_eq(names(&node.join("usr/bin"))?, ["sh"], "what went")?;
+    expect_eq(bench.versions()?, [(7, true, true)], "the node still holds it")?;
+    holder.end()
+}
+
+fn staged(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let old = bench.node("node1")?;
+    let holder = bench.hold(&old)?;
+    write(&bench.source.join("etc/pages"), &pages(b'1'))?;
+    bench.image("update", &["--from", &text(&bench.source), "--staged"])?;
+    expect_eq(letter(&old.join("etc/pages"))?, b'0', "a node that runs")?;
+    let new = bench.node("node2")?;
+    expect_eq(letter(&new.join("etc/pages"))?, b'1', "a node that boots now")?;
+    expect_eq(bench.versions()?, [(2, true, false), (1, false, true)], "versions")?;
+    let again = bench.hold(&new)?;
+    expect_eq(bench.versions()?, [(2, true, true), (1, false, true)], "versions with a node each")?;
+    again.end()?;
+
+    bench.refused(&["remove", &text(&bench.image), "--version", "1"], "in use")?;
+    bench.refused(&["remove", &text(&bench.image), "--version", "2"], "the current one")?;
+    bench.refused(&["remove", &text(&bench.image), "--version", "3"], "has no version 3")?;
+    expect_eq(letter(&old.join("etc/pages"))?, b'0', "after it was refused")?;
+    holder.end()?;
+    // Back again is an update from the older version.
+    let before = bench.images.join(".node.1");
+    bench.image("update", &["--from", &text(&before), "--staged"])?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "the contents before")?;
+    for version in ["1", "2"] {
+        bench.image("remove", &["--version", version])?;
+    }
+    expect_eq(bench.versions()?, [(3, true, false)], "what is left")?;
+    expect_eq(names(&bench.images)?, [".node.lock", "node"], "in the directory")
+}
+
+/// The lock of a node ends with its client, however that ends.
+fn in_use(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let (point, pid) = bench.cluster.mount_elsewhere("node1")?;
+    let holder = bench.hold(&point.join("images/node"))?;
+    bench.refused(&["remove", &text(&bench.image)], "is in use")?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "after it was refused")?;
+    sys::kill(pid, libc::SIGKILL)?;
+    // It counts for as long as nobody waits for its lock.
+    bench.image("remove", &[])?;
+    expect_eq(names(&bench.images)?, [".node.lock"], "what is left")?;
+    // Its lock went with its client.
+    drop(holder);
+    // What was removed can be made again.
+    bench.image("create", &["--from", &text(&bench.source)]).map(drop)
+}
+
+fn killed(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    let half = bench.images.join(".node.new");
+    fs::create_dir(&half)?;
+    write(&half.join("rest"), b"of a create")?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    expect_eq(names(&bench.images)?, [".node.lock", "node"], "after a create")?;
+    // Killed while rsync runs: nodes that boot get the old version.
+    for index in 0..2000 {
+        write(&bench.source.join(format!("etc/{index}")), b"x")?;
+    }
+    let mut command = bench.cluster.command();
+    command.args(["image", "update", &text(&bench.image), "--staged", "--from"]).arg(&bench.source);
+    let mut update = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    wait_until(LIMIT, "the copy", || Ok(half.join("etc").is_dir()))?;
+    update.kill()?;
+    update.wait()?;
+    expect_eq(names(&bench.image.join("etc"))?, ["pages"], "a node that boots now")?;
+    bench.image("update", &["--from", &text(&bench.source), "--staged"])?;
+    expect_eq(names(&bench.image.join("etc"))?.len(), 2001, "after it was run again")?;
+    expect_eq(bench.versions()?, [(2, true, false), (1, false, false)], "versions")
+}
+
+fn refused(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    let (source, image) = (text(&bench.source), text(&bench.image));
+    bench.image("create", &["--from", &source])?;
+    let before = names(&bench.images)?;
+    let at = |name: &str| text(&bench.images.join(name));
+    bench.refused(&["create", &image, "--from", &source], "is there already")?;
+    bench.refused(&["create", &at("a b"), "--from", &source], "no name of an image")?;
+    bench.refused(&["create", &at("other")], "--from")?;
+    bench.refused(&["create", &at("none/other"), "--from", &source], "make it first")?;
+    bench.refused(&["create", &text(&context.work.join("other")), "--from", &source], "not on SheenFS")?;
+    bench.refused(&["update", &at("other"), "--from", &source], "is no image")?;
+    bench.refused(&["update", &image, "--from", &text(&bench.images)], "not the root of a machine")?;
+    bench.refused(&["update", &image, "--from", &image], "lie in each other")?;
+    bench.refused(&["update", &image, "--from", "/does/not/exist"], "cannot read")?;
+    bench.refused(&["list", &text(&context.work)], "not on SheenFS")?;
+    bench.refused(&["remove", &at("other")], "is no image")?;
+    bench.refused(&["hold", &text(&bench.images)], "is no image")?;
+    let lock = fs::File::open(bench.images.join(".node.lock"))?;
+    lock.lock()?;
+    bench.refused(&["update", &image, "--from", &source], "another command")?;
+    drop(lock);
+    write(&bench.image.join(".sheen/image.json"), b"{")?;
+    bench.refused(&["update", &image, "--from", &source], "is damaged")?;
+    let without_locks = |names: Vec<String>| names.into_iter().filter(|name| !name.ends_with(".lock"));
+    let (before, after): (Vec<_>, Vec<_>) =
+        (without_locks(before).collect(), without_locks(names(&bench.images)?).collect());
+    expect_eq(after, before, "nothing was changed")?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "contents")
+}
