@@ -13,6 +13,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("rpc", 2),
     ("ldlm", 2),
     ("store-disk", 2),
+    ("coordinate", 2),
     ("net", 2),
     ("target", 3),
     ("client", 3),

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use store::MemoryMeta;
 use wire::{MgsReply, MgsRequest, PoolChange, Reply, Request};
 
+mod keeper;
+
 struct World {
     store: Arc<MemoryMeta>,
     mgs: Mgs<MemoryMeta>,

@@ -1,0 +1,27 @@
+#![allow(clippy::unwrap_used)]
+use super::{Members, MembersError};
+
+fn parse(text: &str) -> Result<Members, MembersError> {
+    text.parse()
+}
+
+#[test]
+fn members_are_hosts_with_ports() {
+    let members = parse("etcd://10.0.0.1:2379,store-2.example:23790,[::1]:2379").unwrap();
+    assert_eq!(members.iter().collect::<Vec<_>>(), ["10.0.0.1:2379", "store-2.example:23790", "[::1]:2379"]);
+}
+
+#[test]
+fn what_names_no_member_is_said() {
+    for text in ["10.0.0.1:2379", "http://10.0.0.1:2379", "", "etcd:/a:1"] {
+        assert_eq!(parse(text), Err(MembersError::Scheme(text.to_owned())));
+    }
+    for member in
+        ["", "host", "host:", ":2379", "host:0", "host:65536", "host:+1", "a/b:1", "::1:2379", "a b:1"]
+    {
+        assert_eq!(parse(&format!("etcd://good:1,{member}")), Err(MembersError::Member(member.to_owned())));
+    }
+    assert_eq!(parse("etcd://a:1,b:1,a:1"), Err(MembersError::Twice("a:1".to_owned())));
+    let many = (1..18).map(|port| format!("a:{port}")).collect::<Vec<_>>().join(",");
+    assert_eq!(parse(&format!("etcd://{many}")), Err(MembersError::TooMany(17)));
+}
