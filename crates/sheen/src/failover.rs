@@ -6,8 +6,10 @@
 //! fence does. Behind it are, in this order, the lock of the directory (whoever holds it still is not fenced, whatever the command
 //! said), and the gate of the stores (a process that stood still writes nothing more before it has asked who owns its targets).
 //!
-//! A management server that is not heard says nothing: an owner serves on, for nobody can take its targets without that server. Only
-//! when it says that somebody else owns one of them does this process end, at once and as by kill -9.
+//! Who keeps that, the management server or etcd, is behind a trait (`coordinate::Keeper`). A keeper that is not heard says nothing. For
+//! the management server an owner serves on, for nobody can take its targets without that server; for etcd it writes until its lease ends,
+//! and then waits to be told that it is still the owner. Only when a keeper says that somebody else owns a target does this process end,
+//! at once and as by kill -9.
 
 mod fence;
 mod ownership;
@@ -20,8 +22,7 @@ use crate::target_dir::{self, Label};
 use anyhow::{Context, Result, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
-pub use ownership::leave;
-use ownership::{Keeper, OfMgs};
+use coordinate::{Keeper, Members, Silence};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -49,8 +50,10 @@ pub struct Failover {
     me: TargetOwner,
     fence_command: Option<String>,
     seats: Vec<Seat>,
-    /// When the keeper was asked that has confirmed everything last, in nanoseconds.
+    /// When the keeper was asked that has confirmed everything last, in nanoseconds; 0 before.
     confirmed: AtomicU64,
+    /// Why the keeper is not heard.
+    silence: Mutex<Option<String>>,
 }
 
 /// A target that this process serves or could serve.
@@ -75,12 +78,13 @@ impl Failover {
     /// Takes what nobody owns, and stands by for the rest.
     ///
     /// # Errors
-    /// A thread cannot be started.
+    /// A thread cannot be started, or this program has no client of that coordinator.
     pub fn start(
         node: &Arc<Node>,
         labels: Vec<Label>,
         address: &str,
         fence_command: Option<String>,
+        coordinator: Option<&Members>,
     ) -> Result<Arc<Failover>> {
         let fsname = labels.first().map(|label| label.fsname.clone()).unwrap_or_default();
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -90,15 +94,16 @@ impl Failover {
             host: host.trim().to_owned(),
             pid: std::process::id(),
         };
-        let keeper = OfMgs { node: Arc::downgrade(node), fsname, me: me.clone() };
+        let keeper = ownership::keeper(node, fsname, me.clone(), coordinator)?;
         let seat = |label| Seat { label, view: Mutex::default(), work: Mutex::default() };
         let failover = Arc::new(Failover {
             node: Arc::downgrade(node),
-            keeper: Box::new(keeper),
+            keeper,
             me,
             fence_command,
             seats: labels.into_iter().map(seat).collect(),
             confirmed: AtomicU64::new(0),
+            silence: Mutex::default(),
         });
         store_disk::may_write_until(now().after(STILL_MAX).0);
         let (pulsing, keeping) = (Arc::clone(&failover), Arc::clone(&failover));
@@ -111,24 +116,30 @@ impl Failover {
         Ok(failover)
     }
 
-    /// Lets the stores write, as long as this process has not stood still, or has been confirmed since.
+    /// Lets the stores write, as long as this process has not stood still nor outlived its leases, or has been confirmed since.
     fn pulse(&self) {
         let mut until = now().after(STILL_MAX);
         let mut stopped_at = None;
         loop {
             let at = now();
-            if at >= until && stopped_at.is_none() {
+            let confirmed = Time(self.confirmed.load(Ordering::Acquire));
+            let lease_end = lease_end(self.keeper.silence(), confirmed);
+            if stopped_at.is_none() && at >= until {
                 stopped_at = Some(at);
-                tracing::warn!(
-                    "this process stood still; nothing is written before the management server has said who owns its targets"
-                );
+                let why = match lease_end {
+                    Some(end) if at >= end => "the leases of this process have ended",
+                    _ => "this process stood still",
+                };
+                let keeper = self.keeper.name();
+                tracing::warn!("{why}; nothing is written before {keeper} has said who owns its targets");
             }
-            if stopped_at.is_some_and(|stopped| self.confirmed.load(Ordering::Acquire) > stopped.0) {
+            if stopped_at.is_some_and(|stopped| confirmed > stopped) {
                 stopped_at = None;
                 tracing::info!("this process still owns its targets, and goes on");
             }
             if stopped_at.is_none() {
-                until = at.after(STILL_MAX);
+                let still = at.after(STILL_MAX);
+                until = lease_end.map_or(still, |end| still.min(end));
                 store_disk::may_write_until(until.0);
             }
             std::thread::sleep(PULSE_INTERVAL);
@@ -137,7 +148,6 @@ impl Failover {
 
     /// Renews the leases, and follows who owns what.
     fn keep(&self) {
-        let mut is_heard = true;
         loop {
             let asked_at = now();
             // What this process owned when it asked: only of that can it be told that it has lost it.
@@ -148,11 +158,13 @@ impl Failover {
                     (seat.label.id, lock(&seat.view).owned.filter(|_| !self.has_failed(seat.label.id)))
                 })
                 .partition(|(_, epoch)| epoch.is_some());
-            let ids = |seats: &[(TargetId, Option<Epoch>)]| seats.iter().map(|(id, _)| *id).collect();
-            match self.keeper.keep(ids(&owned), ids(&others)) {
+            let ids = |seats: &[(TargetId, Option<Epoch>)]| -> Vec<TargetId> {
+                seats.iter().map(|(id, _)| *id).collect()
+            };
+            match self.keeper.keep(&ids(&owned), &ids(&others)) {
                 Ok(ownerships) => {
-                    if !std::mem::replace(&mut is_heard, true) {
-                        tracing::info!("the management server is heard again");
+                    if lock(&self.silence).take().is_some() {
+                        tracing::info!("{} is heard again", self.keeper.name());
                     }
                     for ownership in ownerships {
                         let epoch = owned.iter().find(|(id, _)| *id == ownership.target);
@@ -160,12 +172,21 @@ impl Failover {
                     }
                     self.confirmed.store(asked_at.0, Ordering::Release);
                 }
-                Err(error) if std::mem::replace(&mut is_heard, false) => {
-                    tracing::warn!("{error:#}: targets are served on, and none is taken over");
-                }
-                Err(_) => {}
+                Err(error) => self.on_silence(error.to_string()),
             }
             std::thread::sleep(KEEP_INTERVAL);
+        }
+    }
+
+    /// It is asked again and again; the log says it once.
+    fn on_silence(&self, why: String) {
+        let before = lock(&self.silence).replace(why.clone());
+        if before.is_none() {
+            let meanwhile = match self.keeper.silence() {
+                Silence::ServesOn => "targets are served on",
+                Silence::HoldsBack => "targets are served until their leases end",
+            };
+            tracing::warn!("{why}: {meanwhile}, and none is taken over; it is asked until it answers");
         }
     }
 
@@ -228,7 +249,7 @@ impl Failover {
         }
         let Some(seen) = seen else {
             if is_fenced {
-                bail!("the management server has not said yet who owns it; try again");
+                bail!("{} has not said yet who owns it; try again", self.keeper.name());
             }
             return Ok(false);
         };
@@ -330,9 +351,16 @@ impl Failover {
                 pid: 0,
                 recovery: None,
                 owner: self.owner(seat.label.id),
-                alert: lock(&seat.view).alert.clone(),
+                alert: self.alert(seat),
             })
             .collect()
+    }
+
+    /// Of whom nothing is known yet, that is why it is not served.
+    fn alert(&self, seat: &Seat) -> Option<String> {
+        let view = lock(&seat.view);
+        let is_unknown = view.seen.is_none();
+        view.alert.clone().or_else(|| lock(&self.silence).clone().filter(|_| is_unknown))
     }
 
     /// Who owns it, for an operator.
@@ -345,10 +373,22 @@ impl Failover {
     }
 
     /// Everything is closed: whoever comes next need fence nobody.
-    pub fn owned(&self) -> (u128, Vec<TargetId>) {
+    pub fn leave(&self) {
         let owned = self.seats.iter().filter(|seat| lock(&seat.view).owned.is_some());
-        (self.me.server, owned.map(|seat| seat.label.id).collect())
+        let targets: Vec<TargetId> = owned.map(|seat| seat.label.id).collect();
+        if targets.is_empty() {
+            return;
+        }
+        if let Err(error) = self.keeper.leave(&targets) {
+            tracing::warn!("{error}: who takes over has to fence this server first");
+        }
     }
+}
+
+/// From when on an owner that was confirmed last at that time writes nothing more unheard.
+fn lease_end(silence: Silence, confirmed: Time) -> Option<Time> {
+    // Before the first answer it owns nothing.
+    (silence == Silence::HoldsBack && confirmed != Time::default()).then(|| confirmed.after(LEASE))
 }
 
 fn describe(owner: &TargetOwner) -> String {
@@ -358,3 +398,6 @@ fn describe(owner: &TargetOwner) -> String {
 fn now() -> Time {
     net::clock::now().time
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use crate::cli;
 use crate::cluster::Identity;
 use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
-use crate::failover::{self, Failover};
+use crate::failover::Failover;
 use crate::health;
 use crate::listen;
 use crate::logging;
@@ -252,7 +252,9 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
     let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
     node.follow_config_with(&fsname, Vec::new(), Timer::start());
-    let failover = Failover::start(&node, labels, &node.address(), arguments.fence_cmd.clone())?;
+    let (address, fence, coordinator) =
+        (node.address(), arguments.fence_cmd.clone(), arguments.coordinator.as_ref());
+    let failover = Failover::start(&node, labels, &address, fence, coordinator)?;
     assert!(node.failover.set(Arc::clone(&failover)).is_ok(), "a process has one failover");
     let start = Instant::now();
     while !failover.is_settled() && start.elapsed() < CONFIG_TIMEOUT {
@@ -873,28 +875,12 @@ impl Node {
         }
     }
 
-    /// Who stands by for the targets of this process need not fence it. The session with the management server has ended before the
-    /// stores were closed; this is another one.
-    fn leave_owned(&self) {
-        let Some(failover) = self.failover.get() else { return };
-        let (server, targets) = failover.owned();
-        let fsname = self.config(|config| config.fsname.clone()).unwrap_or_default();
-        if targets.is_empty() || fsname.is_empty() {
-            return;
-        }
-        let node = Node::new(
-            Router::new(),
-            Timer::start(),
-            Targets::default(),
-            false,
-            Vec::new(),
-            None,
-            self.mgs_addresses.clone(),
-        );
-        node.follow_config(&fsname, Vec::new());
-        if let Err(error) = failover::leave(&node, &fsname, server, targets) {
-            tracing::warn!("{error:#}: who takes over has to fence this server first");
-        }
+    /// Asks the same management server over a session of its own.
+    pub fn apart(&self, fsname: &str) -> Arc<Node> {
+        let (router, timer, targets) = (Router::new(), Timer::start(), Targets::default());
+        let node = Node::new(router, timer, targets, false, Vec::new(), None, self.mgs_addresses.clone());
+        node.follow_config(fsname, Vec::new());
+        node
     }
 
     fn unmount_all(&self, leave: Leave, say: &Say<'_>) -> Result<()> {
@@ -926,7 +912,9 @@ impl Node {
         for target in self.targets.iter().rev() {
             target.close();
         }
-        self.leave_owned();
+        if let Some(failover) = self.failover.get() {
+            failover.leave();
+        }
         tracing::info!("stopped");
     }
 }

@@ -1,78 +1,73 @@
-//! Who owns the targets that several servers could serve. The management server keeps it; another keeper can stand in its place.
+//! Which keeper this process asks: the management server, over its session, or etcd.
 
 use crate::node::Node;
-use anyhow::{Result, bail};
-use base::{Epoch, Status, TargetId};
+use anyhow::Result;
+use base::Status;
+use coordinate::of_mgs::Asks;
+use coordinate::{Keeper, KeeperError, Members, OfMgs};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use wire::{MgsReply, MgsRequest, Ownership, TargetOwner};
+use wire::{MgsReply, MgsRequest, TargetOwner};
 
-/// Longer than this an answer about leases is not waited for: it is asked anew.
-const KEEP_TIMEOUT: Duration = Duration::from_secs(1);
-/// A change has to become durable first.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Keeps for each target an owner, an epoch that rises each time that it is taken, and a lease.
-pub trait Keeper: Send + Sync {
-    /// This server serves `keeps`, which renews its leases, and could serve `asks`. -> What is known of both.
-    ///
-    /// # Errors
-    /// It does not answer, which says nothing about anybody.
-    fn keep(&self, keeps: Vec<TargetId>, asks: Vec<TargetId>) -> Result<Vec<Ownership>>;
-
-    /// Takes a target, unless somebody whose lease holds owns it or its epoch is not `over` any more. Durable. -> The new epoch.
-    ///
-    /// # Errors
-    /// It is not given, or nothing is known: then it may be given later, and this server owns it without serving it.
-    fn take(&self, target: TargetId, over: Epoch) -> Result<Epoch>;
-}
-
-/// The management server as keeper.
-pub struct OfMgs {
-    pub node: Weak<Node>,
-    pub fsname: String,
-    pub me: TargetOwner,
-}
-
-impl OfMgs {
-    fn ask(&self, request: MgsRequest, is_modifying: bool, limit: Duration) -> Result<Vec<Ownership>> {
-        let Some(node) = self.node.upgrade() else { bail!("this process ends") };
-        ask(&node, request, is_modifying, limit)
-    }
-}
-
-fn ask(node: &Arc<Node>, request: MgsRequest, is_modifying: bool, limit: Duration) -> Result<Vec<Ownership>> {
-    match node.ask_mgs(request, is_modifying, limit)? {
-        Ok(MgsReply::Ownerships(ownerships)) => Ok(ownerships),
-        Ok(_) => bail!("the management server answers something else"),
-        Err(Status::NotSupported) => {
-            bail!("the management server is of a version without failover; bring it up to date first")
-        }
-        Err(status) => bail!("the management server refuses: {status}"),
-    }
-}
-
-impl Keeper for OfMgs {
-    fn keep(&self, keeps: Vec<TargetId>, asks: Vec<TargetId>) -> Result<Vec<Ownership>> {
-        let (fsname, server) = (self.fsname.clone(), self.me.server);
-        self.ask(MgsRequest::KeepOwned { fsname, server, keeps, asks }, false, KEEP_TIMEOUT)
-    }
-
-    fn take(&self, target: TargetId, over: Epoch) -> Result<Epoch> {
-        let (fsname, by) = (self.fsname.clone(), self.me.clone());
-        let taken = self.ask(MgsRequest::TakeOwned { fsname, target, over, by }, true, CHANGE_TIMEOUT)?;
-        match taken.as_slice() {
-            [taken] if taken.target == target && taken.epoch > over => Ok(taken.epoch),
-            _ => bail!("the management server answers about something else"),
-        }
-    }
-}
-
-/// This server has closed its targets. It has a session of its own for that: the one from before had to end with them.
-///
 /// # Errors
-/// The management server does not answer: then whoever comes next has to fence this server.
-pub fn leave(node: &Arc<Node>, fsname: &str, server: u128, targets: Vec<TargetId>) -> Result<()> {
-    let fsname = fsname.to_owned();
-    ask(node, MgsRequest::LeaveOwned { fsname, server, targets }, true, 2 * KEEP_TIMEOUT).map(drop)
+/// This program has no client of etcd, or that cannot be started.
+pub fn keeper(
+    node: &Arc<Node>,
+    fsname: String,
+    me: TargetOwner,
+    coordinator: Option<&Members>,
+) -> Result<Box<dyn Keeper>> {
+    match coordinator {
+        Some(members) => of_etcd(members, &fsname, me),
+        None => {
+            let asks = Session { node: Arc::downgrade(node), fsname: fsname.clone() };
+            Ok(Box::new(OfMgs { asks, fsname, me }))
+        }
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn of_etcd(members: &Members, fsname: &str, me: TargetOwner) -> Result<Box<dyn Keeper>> {
+    Ok(Box::new(coordinate::etcd::Etcd::new(members.clone(), fsname, me)?))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn of_etcd(_: &Members, _: &str, _: TargetOwner) -> Result<Box<dyn Keeper>> {
+    anyhow::bail!(
+        "this program was built without etcd; build it with --features etcd (which needs protoc), or leave out --coordinator"
+    )
+}
+
+/// The session of this process with the management server.
+struct Session {
+    node: Weak<Node>,
+    fsname: String,
+}
+
+impl Session {
+    fn node(&self) -> Result<Arc<Node>, KeeperError> {
+        self.node.upgrade().ok_or_else(|| KeeperError::Silent("this process ends".to_owned()))
+    }
+}
+
+impl Asks for Session {
+    fn ask(
+        &self,
+        request: MgsRequest,
+        is_modifying: bool,
+        limit: Duration,
+    ) -> Result<Result<MgsReply, Status>, KeeperError> {
+        let answer = self.node()?.ask_mgs(request, is_modifying, limit);
+        answer.map_err(|error| KeeperError::Silent(format!("{error:#}")))
+    }
+
+    /// It has a session of its own: the one from before had to end with the targets.
+    fn ask_last(
+        &self,
+        request: MgsRequest,
+        limit: Duration,
+    ) -> Result<Result<MgsReply, Status>, KeeperError> {
+        let answer = self.node()?.apart(&self.fsname).ask_mgs(request, true, limit);
+        answer.map_err(|error| KeeperError::Silent(format!("{error:#}")))
+    }
 }
