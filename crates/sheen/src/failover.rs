@@ -23,6 +23,7 @@ use anyhow::{Context, Result, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
 use coordinate::{Keeper, Members, Silence};
+pub use ownership::check_has_etcd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use crate::cli;
 use crate::cluster::Identity;
 use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
-use crate::failover::Failover;
+use crate::failover::{self, Failover};
 use crate::health;
 use crate::listen;
 use crate::logging;
@@ -226,6 +226,9 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
 
 /// Serves the targets that nobody owns, and stands by for the others.
 fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>> {
+    if arguments.coordinator.is_some() {
+        failover::check_has_etcd()?;
+    }
     let labels = arguments.dirs.iter().map(|dir| target_dir::peek(dir)).collect::<Result<Vec<_>>>()?;
     if let Some(mgt) = labels.iter().find(|label| label.id == TargetId::MGT) {
         bail!(

@@ -44,6 +44,7 @@ pub const ALL: &[&Suite] = &[
     &two_mounts::SUITE,
     &coherence::SUITE,
     &failover::SUITE,
+    &failover::coordinator::SUITE,
     &kill9::SUITE,
     &dne::SUITE,
     &powercut::SUITE,

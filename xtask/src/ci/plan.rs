@@ -1,7 +1,7 @@
 //! The table of steps: what each runs, how long it may take, what it needs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -38,6 +38,8 @@ enum Kind {
     Sheen(&'static [&'static str]),
     /// The binary with planted faults.
     Planted,
+    /// The tests of etcd as keeper, and its suite with a binary that has the feature.
+    Coordinator,
     /// A suite on real mounts.
     Suite { suite: &'static str, transport: &'static str },
     /// The Debian package: made, installed, used, removed.
@@ -162,15 +164,34 @@ impl Plan {
         command
     }
 
+    /// Built as the release binary is, in the same directory, so that only what the feature adds is built anew.
+    fn coordinator_commands(&self, limit: Duration) -> Vec<Command> {
+        let sheen = self.target.join("ci-bin/sheen-etcd");
+        let mut keep = Command::new("install");
+        keep.arg("-D").arg(self.target.join("release/sheen")).arg(&sheen);
+        let mut suite = self.runner_of(&sheen, &self.mounts, &self.target.join("mounted-failed"));
+        suite.arg("coordinator").args(["--budget-seconds", &(limit.as_secs() / 2).to_string()]);
+        vec![
+            self.cargo(&["test", "--release", "-p", "coordinate", "--features", "etcd"]),
+            self.cargo(&["build", "--release", "-p", "sheen", "--features", "etcd"]),
+            keep,
+            suite,
+        ]
+    }
+
     fn runner(&self) -> Command {
         self.runner_in(&self.mounts, &self.target.join("mounted-failed"))
     }
 
     /// The suites' runner, which works in one directory and keeps the logs of what failed in another.
     pub fn runner_in(&self, work: &Path, failed: &Path) -> Command {
+        self.runner_of(&self.sheen(), work, failed)
+    }
+
+    fn runner_of(&self, sheen: &Path, work: &Path, failed: &Path) -> Command {
         let mut command = Command::new(self.target.join("debug/mount-suites"));
         command.current_dir(&self.root).arg("run");
-        command.arg("--sheen").arg(self.sheen());
+        command.arg("--sheen").arg(sheen);
         command.arg("--work").arg(work).arg("--tools").arg(self.target.join("tools"));
         command.arg("--failed").arg(failed);
         command
@@ -204,6 +225,7 @@ fn steps() -> Vec<Step> {
         // The planted faults build the binary once more: after the suites that must run, before the long ones.
         if *suite == "coherence" {
             steps.push(step("planted", 1500, Kind::Planted));
+            steps.push(Step { needs: &["build"], ..step("coordinator", 900, Kind::Coordinator) });
         }
     }
     for (suite, _, seconds, is_optional) in suites.filter(|(_, _, seconds, _)| *seconds > 0) {
@@ -227,6 +249,7 @@ impl Step {
     pub fn missing(&self) -> Option<String> {
         match &self.kind {
             Kind::Suite { transport, .. } => mounts_missing(transport),
+            Kind::Coordinator => etcd_missing().or_else(|| mounts_missing("dev")),
             Kind::Kernel(_) => crate::kernel::missing(),
             Kind::Package => crate::package::missing(),
             _ => None,
@@ -261,6 +284,7 @@ impl Step {
                 command.args(["sim", "--planted"]);
                 vec![command]
             }
+            Kind::Coordinator => plan.coordinator_commands(limit),
             Kind::Suite { suite, transport } => vec![plan.suite_command(Some(suite), transport, limit)],
             Kind::Local => {
                 let mut command = plan.runner();
@@ -270,6 +294,24 @@ impl Step {
             }
         }
     }
+}
+
+/// Why this machine cannot build the client of etcd or run its members, if it cannot.
+fn etcd_missing() -> Option<String> {
+    let has = |program: &str| {
+        let mut command = Command::new(program);
+        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let packages = [("protoc", "protobuf-compiler"), ("etcd", "etcd-server")];
+    let missing = packages.iter().find(|(program, _)| !has(program));
+    if let Some((program, package)) = missing {
+        return Some(format!("no {program} (package {package})"));
+    }
+    // The compiler is of use only with the definitions that come in a package of their own.
+    let definitions = ["/usr/include", "/usr/local/include"].map(Path::new);
+    let has_them = definitions.iter().any(|dir| dir.join("google/protobuf/descriptor.proto").exists());
+    (!has_them).then(|| "no google/protobuf/descriptor.proto (package libprotobuf-dev)".to_owned())
 }
 
 /// Why this machine cannot run suites with this transport, if it cannot.

@@ -1,7 +1,7 @@
 //! Which keeper this process asks: the management server, over its session, or etcd.
 
 use crate::node::Node;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use base::Status;
 use coordinate::of_mgs::Asks;
 use coordinate::{Keeper, KeeperError, Members, OfMgs};
@@ -26,16 +26,26 @@ pub fn keeper(
     }
 }
 
+/// # Errors
+/// This program has no client of etcd.
+pub fn check_has_etcd() -> Result<()> {
+    if !cfg!(feature = "etcd") {
+        bail!(
+            "this program was built without etcd; build it with --features etcd (which needs protoc), or leave out --coordinator"
+        );
+    }
+    Ok(())
+}
+
 #[cfg(feature = "etcd")]
 fn of_etcd(members: &Members, fsname: &str, me: TargetOwner) -> Result<Box<dyn Keeper>> {
     Ok(Box::new(coordinate::etcd::Etcd::new(members.clone(), fsname, me)?))
 }
 
 #[cfg(not(feature = "etcd"))]
-fn of_etcd(_: &Members, _: &str, _: TargetOwner) -> Result<Box<dyn Keeper>> {
-    anyhow::bail!(
-        "this program was built without etcd; build it with --features etcd (which needs protoc), or leave out --coordinator"
-    )
+fn of_etcd(members: &Members, _: &str, _: TargetOwner) -> Result<Box<dyn Keeper>> {
+    check_has_etcd()?;
+    bail!("etcd at {members} cannot be asked by this program")
 }
 
 /// The session of this process with the management server.

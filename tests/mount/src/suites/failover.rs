@@ -18,6 +18,8 @@ use crate::load::{Stop, Unfailing};
 use crate::random::Random;
 use crate::sys;
 
+pub mod coordinator;
+
 /// The suite.
 pub static SUITE: Suite = Suite { name: "failover", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
@@ -81,6 +83,15 @@ struct Pair {
 impl Pair {
     /// The first server owns everything; the second one stands by.
     fn start(context: &Context, fence: &str) -> Result<Pair> {
+        Pair::start_with(context, &["--fence-cmd", fence], |_, _| Ok(()))
+    }
+
+    /// With other arguments of both servers. `begin` sees the first one before it serves anything.
+    fn start_with(
+        context: &Context,
+        words: &[&str],
+        begin: impl FnOnce(&Cluster, &Server) -> Result<()>,
+    ) -> Result<Pair> {
         context.skip_if_local()?;
         let cluster = Cluster::new(&context.options, &context.work, Shape::SMALL)?;
         let dir = |name: &str| cluster.data.join(name);
@@ -96,8 +107,9 @@ impl Pair {
             cluster.sheen(&words)?;
         }
         let (mdt, ost) = (path("mdt0"), path("ost0"));
-        let arguments = ["--failover", "--fence-cmd", fence, &mdt, &ost];
+        let arguments = [&["--failover"], words, &[&mdt, &ost]].concat();
         let first = serve(&cluster, "a", &arguments)?;
+        begin(&cluster, &first)?;
         wait_served(&cluster, &first)?;
         let second = serve(&cluster, "b", &arguments)?;
         wait_for(&cluster, &second, |targets| all(targets, "standby"))?;

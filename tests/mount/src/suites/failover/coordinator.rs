@@ -1,0 +1,224 @@
+//! Two servers for the same targets, of which etcd says who owns them: three members on loopback ports, some or all of which go away.
+//! Needs the program etcd, and a `sheen` that was built with the feature `etcd`; otherwise it is skipped.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, targets, wait_for, wait_served};
+use crate::case::{Bed, Case, Context, Suite, expect, note, skip, wait_until};
+
+/// The suite.
+pub static SUITE: Suite =
+    Suite { name: "coordinator", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "member_and_owner_killed", seconds: 120, run: member_and_owner_killed },
+    Case { name: "etcd_goes_away", seconds: 120, run: etcd_goes_away },
+    Case { name: "etcd_down_at_start", seconds: 120, run: etcd_down_at_start },
+    Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
+];
+
+const MEMBER_COUNT: usize = 3;
+/// How long nothing must be written while etcd is away. Workers wait with changes all the time.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The members of etcd. They end with this.
+struct Etcd {
+    dir: PathBuf,
+    ports: Vec<(u16, u16)>,
+    running: Vec<Option<Child>>,
+}
+
+impl Etcd {
+    /// Nothing runs yet.
+    fn new(context: &Context) -> Result<Etcd> {
+        context.skip_if_local()?;
+        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return skip("etcd is not installed (package etcd-server)");
+        }
+        let asked = Command::new(&context.options.sheen)
+            .args(["serve", "--failover", "--coordinator", "etcd://127.0.0.1:1", "/nonexistent"])
+            .output()
+            .context("sheen serve")?;
+        if String::from_utf8_lossy(&asked.stderr).contains("built without etcd") {
+            return skip("sheen was built without the feature etcd");
+        }
+        let bind = |_| TcpListener::bind("127.0.0.1:0");
+        let held = (0..2 * MEMBER_COUNT).map(bind).collect::<Result<Vec<_>, _>>()?;
+        let ports: Vec<u16> = held.iter().map(|held| Ok(held.local_addr()?.port())).collect::<Result<_>>()?;
+        let ports = ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        let dir = context.work.join("etcd");
+        // What an earlier run has left would be members of other ports.
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir)?;
+        Ok(Etcd { dir, ports, running: (0..MEMBER_COUNT).map(|_| None).collect() })
+    }
+
+    fn url(&self) -> String {
+        let members: Vec<String> =
+            self.ports.iter().map(|(client, _)| format!("127.0.0.1:{client}")).collect();
+        format!("etcd://{}", members.join(","))
+    }
+
+    /// Those that do not run, with what they had on their disks.
+    fn start_all(&mut self) -> Result<()> {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let all: Vec<String> =
+            (0..).zip(&self.ports).map(|(index, (_, peer))| format!("m{index}={}", url(*peer))).collect();
+        for (index, (client, peer)) in self.ports.iter().enumerate() {
+            if self.running[index].is_some() {
+                continue;
+            }
+            let name = format!("m{index}");
+            let log = File::options().create(true).append(true).open(self.dir.join(format!("{name}.log")))?;
+            let child = Command::new("etcd")
+                .args(["--name", &name, "--data-dir"])
+                .arg(self.dir.join(&name))
+                .args(["--listen-client-urls", &url(*client), "--advertise-client-urls", &url(*client)])
+                .args(["--listen-peer-urls", &url(*peer), "--initial-advertise-peer-urls", &url(*peer)])
+                .args(["--initial-cluster", &all.join(",")])
+                .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .context("etcd")?;
+            self.running[index] = Some(child);
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, count: usize) -> Result<()> {
+        for child in self.running.iter_mut().filter(|child| child.is_some()).take(count) {
+            if let Some(mut child) = child.take() {
+                child.kill()?;
+                child.wait()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // Gone already is as well.
+        let _ = self.kill(MEMBER_COUNT);
+    }
+}
+
+fn started(context: &Context, fence: &str) -> Result<(Etcd, Pair)> {
+    let mut etcd = Etcd::new(context)?;
+    etcd.start_all()?;
+    let words = ["--coordinator", &etcd.url(), "--fence-cmd", fence];
+    let pair = Pair::start_with(context, &words, |_, _| Ok(()))?;
+    Ok((etcd, pair))
+}
+
+/// Sizes and times of all that is in the directories of both targets.
+fn state(pair: &Pair) -> Result<Vec<(PathBuf, u64, i64, i64)>> {
+    fn walk(dir: &Path, found: &mut Vec<(PathBuf, u64, i64, i64)>) -> Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let (path, data) = {
+                let entry = entry?;
+                (entry.path(), entry.metadata()?)
+            };
+            if data.is_dir() {
+                walk(&path, found)?;
+            }
+            found.push((path, data.size(), data.mtime(), data.mtime_nsec()));
+        }
+        Ok(())
+    }
+    let mut found = Vec::new();
+    for name in ["mdt0", "ost0"] {
+        walk(&pair.cluster.data.join(name), &mut found)?;
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn member_and_owner_killed(context: &Context) -> Result<()> {
+    let (mut etcd, pair) = started(context, KILL)?;
+    pair.undisturbed(context, || {
+        etcd.kill(1)?;
+        fs::write(pair.cluster.mount.join("between"), "there")?;
+        let begun = Instant::now();
+        pair.first.signal(libc::SIGKILL)?;
+        pair.wait_second_serves()?;
+        fs::write(pair.cluster.mount.join("after"), "there")?;
+        note(&format!("{:.1} s from kill -9 of the owner to a new file", begun.elapsed().as_secs_f64()));
+        Ok(())
+    })?;
+    expect(pair.generations()? == [2, 2], "each target was taken once more")?;
+    pair.end()
+}
+
+/// An owner serves until its leases end, then it writes nothing; when etcd is back, it goes on under its epoch, and no call has failed.
+fn etcd_goes_away(context: &Context) -> Result<()> {
+    let (mut etcd, pair) = started(context, KILL)?;
+    pair.undisturbed(context, || {
+        etcd.kill(MEMBER_COUNT)?;
+        wait_until(PATIENCE, "the owner says that its leases have ended", || {
+            Ok(pair.first.log().contains("leases of this process have ended"))
+        })?;
+        // What was in the middle of a write, or of a sync, ends it.
+        std::thread::sleep(Duration::from_secs(1));
+        let before = state(&pair)?;
+        std::thread::sleep(QUIET);
+        expect(state(&pair)? == before, "it has written without a lease")?;
+        let log = pair.first.log();
+        expect(log.contains("does not answer"), &format!("it says whom it does not hear: {log}"))?;
+        expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
+        etcd.start_all()?;
+        wait_until(PATIENCE, "the owner goes on", || {
+            Ok(pair.first.log().contains("still owns its targets"))
+        })?;
+        fs::write(pair.cluster.mount.join("after"), "there")?;
+        Ok(())
+    })?;
+    expect(state(&pair).is_ok(), "the directories are there")?;
+    pair.expect_standby(&[1, 1], SEVERAL_ATTEMPTS)?;
+    pair.end()
+}
+
+fn etcd_down_at_start(context: &Context) -> Result<()> {
+    let mut etcd = Etcd::new(context)?;
+    let url = etcd.url();
+    let words = ["--coordinator", &url, "--fence-cmd", KILL];
+    let pair = Pair::start_with(context, &words, |cluster, first| {
+        wait_for(cluster, first, |targets| {
+            let says = |target: &Value| {
+                let word =
+                    |name: &str| target.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+                word("state") == "standby" && word("alert").contains("does not answer")
+            };
+            (targets.len() == TARGETS.len() && targets.iter().all(says)).then_some(())
+        })?;
+        expect(first.log().contains("it is asked until it answers"), &format!("the log: {}", first.log()))?;
+        expect(!first.log().contains("serving"), "nothing is served before somebody has said whose it is")?;
+        etcd.start_all()?;
+        wait_served(cluster, first)?;
+        let left = targets(cluster, first)?;
+        expect(left.iter().all(|target| target.get("alert").is_none_or(Value::is_null)), "no alert is left")
+    })?;
+    pair.undisturbed(context, || Ok(()))?;
+    pair.end()
+}
+
+/// Who ends in order need not be fenced.
+fn owner_leaves(context: &Context) -> Result<()> {
+    let (_etcd, pair) = started(context, "exit 3")?;
+    pair.undisturbed(context, || {
+        pair.first.signal(libc::SIGTERM)?;
+        pair.wait_second_serves()
+    })?;
+    expect(!pair.second.log().contains("fence"), "nobody was fenced")?;
+    pair.end()
+}
