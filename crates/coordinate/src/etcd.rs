@@ -31,7 +31,7 @@ const CHANGE_ROUNDS: usize = 4;
 const LEASE_SECONDS: i64 = (LEASE.as_millis() / 1000) as i64;
 
 // etcd keeps leases by the second, and none shorter than its election takes.
-const _: () = assert!(LEASE_SECONDS as u128 * 1000 == LEASE.as_millis() as u128 && LEASE_SECONDS >= 2);
+const _: () = assert!(LEASE_SECONDS as u128 * 1000 == LEASE.as_millis() && LEASE_SECONDS >= 2);
 
 /// Keeper of one server's targets of one file system.
 pub struct Etcd {
@@ -208,7 +208,7 @@ impl Etcd {
         for target in keeps {
             let has_lapsed = |known: &&Known| known.is_owned_by(self.me.server) && !known.has_lease;
             if let Some(lapsed) = known.get(target).filter(has_lapsed) {
-                self.lease_again(client, *target, lapsed.revision).await?;
+                self.lease_anew(client, *target, lapsed.revision).await?;
                 known.extend(self.read(client, Some(*target)).await?);
             }
         }
@@ -216,15 +216,11 @@ impl Etcd {
         Ok(keeps.iter().chain(asks).map(describe).collect())
     }
 
-    /// The owner goes on, if nobody has taken the target meanwhile.
-    async fn lease_again(&self, client: &mut Client, target: TargetId, revision: i64) -> Result<(), Failed> {
+    /// A new lease of what this server owns: that has ended, or its number was lost with an answer. Unless somebody has taken the target.
+    async fn lease_anew(&self, client: &mut Client, target: TargetId, revision: i64) -> Result<(), Failed> {
         let lease = client.lease_grant(LEASE_SECONDS, None).await?.id();
-        let txn = Txn::new()
-            .when([
-                Compare::mod_revision(self.owner_key(target), CompareOp::Equal, revision),
-                Compare::version(self.lease_key(target), CompareOp::Equal, 0),
-            ])
-            .and_then([self.put_lease(target, lease)]);
+        let is_unchanged = Compare::mod_revision(self.owner_key(target), CompareOp::Equal, revision);
+        let txn = Txn::new().when([is_unchanged]).and_then([self.put_lease(target, lease)]);
         if client.txn(txn).await?.succeeded() {
             lock(&self.leases).insert(target, lease);
         }
@@ -247,7 +243,7 @@ impl Etcd {
         if is_mine && epoch == Epoch(over.0 + 1) {
             // This very question, asked before of a member whose answer was lost.
             if !has_lease || !lock(&self.leases).contains_key(&target) {
-                self.lease_of_mine(client, target, revision).await?;
+                self.lease_anew(client, target, revision).await?;
             }
             return Ok(epoch);
         }
@@ -270,23 +266,6 @@ impl Etcd {
         }
         lock(&self.leases).insert(target, lease);
         Ok(row.epoch)
-    }
-
-    /// A lease in the place of one whose number was lost with an answer.
-    async fn lease_of_mine(
-        &self,
-        client: &mut Client,
-        target: TargetId,
-        revision: i64,
-    ) -> Result<(), Failed> {
-        let lease = client.lease_grant(LEASE_SECONDS, None).await?.id();
-        let txn = Txn::new()
-            .when([Compare::mod_revision(self.owner_key(target), CompareOp::Equal, revision)])
-            .and_then([self.put_lease(target, lease)]);
-        if client.txn(txn).await?.succeeded() {
-            lock(&self.leases).insert(target, lease);
-        }
-        Ok(())
     }
 
     async fn try_leave(&self, client: &mut Client, targets: &[TargetId]) -> Result<(), Failed> {

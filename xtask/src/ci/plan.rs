@@ -84,6 +84,8 @@ const CRASH_TABLE_3: &[&str] =
     &["sim", "--scenario", "crash-table", "--mdts", "3", "--sync", "never", "--death", "power"];
 /// Renames against each other.
 const RENAME_DEADLOCK: &[&str] = &["sim", "--scenario", "rename-deadlock", "--orders", "1000"];
+/// What a lint of all targets ends with.
+const LINTS: &[&str] = &["--all-targets", "--", "-D", "warnings"];
 /// The virtual machine may have to emulate its processor.
 const KERNEL_SECONDS: u64 = 1200;
 
@@ -172,6 +174,7 @@ impl Plan {
         let mut suite = self.runner_of(&sheen, &self.mounts, &self.target.join("mounted-failed"));
         suite.arg("coordinator").args(["--budget-seconds", &(limit.as_secs() / 2).to_string()]);
         vec![
+            self.cargo(&[&["clippy", "--release", "-p", "coordinate", "--features", "etcd"], LINTS].concat()),
             self.cargo(&["test", "--release", "-p", "coordinate", "--features", "etcd"]),
             self.cargo(&["build", "--release", "-p", "sheen", "--features", "etcd"]),
             keep,
