@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::Access;
 use crate::{MdtRequest, Request};
 use base::{Fid, OpenHandle, WallTime};
