@@ -239,8 +239,8 @@ pub struct Serve {
     #[arg(required_unless_present = "config", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Read all this from a file, as sheen-server@NAME.service does from /etc/sheen/NAME.toml: targets = ["DIR"], listen, insecure_network,
-    /// mgsnode, failover, fence_cmd, log
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dirs", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd"])]
+    /// mgsnode, failover, fence_cmd, coordinator, log
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dirs", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd", "coordinator"])]
     pub config: Option<PathBuf>,
     /// HOST[:PORT] to listen on, several with commas between them [default: 127.0.0.1:7988, or the next free port]
     #[arg(long)]

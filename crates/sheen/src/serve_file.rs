@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// A file is a few lines; more is not one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-const KEYS: [&str; 7] = ["targets", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd", "log"];
+const KEYS: [&str; 8] =
+    ["targets", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd", "coordinator", "log"];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +24,7 @@ struct ServeFile {
     #[serde(default)]
     failover: bool,
     fence_cmd: Option<String>,
+    coordinator: Option<String>,
     log: Option<PathBuf>,
 }
 
@@ -40,6 +42,8 @@ pub fn complete(arguments: &Serve) -> Result<Serve> {
     arguments.mgsnode = told.mgsnode;
     arguments.failover = told.failover;
     arguments.fence_cmd = told.fence_cmd;
+    let coordinator = told.coordinator.as_deref().map(str::parse).transpose();
+    arguments.coordinator = coordinator.with_context(|| format!("{}: 'coordinator'", path.display()))?;
     arguments.background.log = arguments.background.log.or(told.log);
     Ok(arguments)
 }
@@ -70,8 +74,9 @@ fn parse(text: &str) -> Result<ServeFile> {
     if let Some(dir) = told.targets.iter().find(|dir| !dir.is_absolute()) {
         bail!("the target '{}' is no absolute path; begin it with /", dir.display());
     }
-    if told.fence_cmd.is_some() && !told.failover {
-        bail!("'fence_cmd' is for servers with failover; add failover = true, or take it out");
+    let of_failover = [("fence_cmd", told.fence_cmd.is_some()), ("coordinator", told.coordinator.is_some())];
+    if let Some((key, _)) = of_failover.iter().find(|(_, is_there)| *is_there && !told.failover) {
+        bail!("'{key}' is for servers with failover; add failover = true, or take it out");
     }
     Ok(told)
 }

@@ -13,7 +13,8 @@ fn a_file_says_what_the_command_line_says() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("fast.toml");
     let text = "targets = [\"/srv/mdt0\", \"/srv/ost0\"]\nlisten = \"10.0.0.5\"\ninsecure_network = true\n\
-                mgsnode = \"mgs@tcp\"\nfailover = true\nfence_cmd = \"off $SHEEN_FENCE_HOST\"\n";
+                mgsnode = \"mgs@tcp\"\nfailover = true\nfence_cmd = \"off $SHEEN_FENCE_HOST\"\n\
+                coordinator = \"etcd://10.0.0.1:2379,10.0.0.2:2379\"\n";
     std::fs::write(&file, text).unwrap();
     let words = ["sheen", "serve", "--config", file.to_str().unwrap(), "--log", "/var/log/x"];
     let crate::cli::Command::Serve(serve) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
@@ -24,7 +25,8 @@ fn a_file_says_what_the_command_line_says() {
     assert_eq!(told.listen.as_deref(), Some("10.0.0.5"));
     assert_eq!(told.mgsnode.as_deref(), Some("mgs@tcp"));
     assert_eq!(told.fence_cmd.as_deref(), Some("off $SHEEN_FENCE_HOST"));
-    assert!(told.insecure_network && told.failover);
+    assert_eq!(told.coordinator, "etcd://10.0.0.1:2379,10.0.0.2:2379".parse().ok());
+    assert!(told.coordinator.is_some() && told.insecure_network && told.failover);
     assert_eq!(told.background.log, Some("/var/log/x".into()));
 }
 
@@ -44,6 +46,7 @@ fn values_that_make_no_server_are_refused() {
     assert!(refused("targets = []").contains("names no target"));
     assert!(refused("targets = [\"d\"]").contains("no absolute path"));
     assert!(refused("targets = [\"/d\"]\nfence_cmd = \"x\"").contains("add failover = true"));
+    assert!(refused("targets = [\"/d\"]\ncoordinator = \"x\"").contains("'coordinator' is for servers"));
     assert!(refused("").contains("targets"));
 }
 
@@ -51,4 +54,17 @@ fn values_that_make_no_server_are_refused() {
 fn the_example_that_is_installed_can_be_read() {
     let told = parse(include_str!("../../../../packaging/example.toml")).unwrap();
     assert_eq!(told.targets.len(), 1);
+}
+
+#[test]
+fn a_coordinator_that_is_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fast.toml");
+    std::fs::write(&file, "targets = [\"/d\"]\nfailover = true\ncoordinator = \"http://h:1\"\n").unwrap();
+    let words = ["sheen", "serve", "--config", file.to_str().unwrap()];
+    let crate::cli::Command::Serve(serve) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
+        panic!("another command")
+    };
+    let error = format!("{:#}", complete(&serve).unwrap_err());
+    assert!(error.contains("'coordinator'") && error.contains("etcd://"), "{error}");
 }
