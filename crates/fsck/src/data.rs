@@ -1,9 +1,10 @@
 //! Reads all objects: each block against its checksum.
 
+use crate::Target;
 use crate::finding::{Finding, Findings, Kind, Repair};
 use crate::image::{Image, Owner};
 use crate::index::Index;
-use crate::{Target, Watch};
+use crate::watch::{Doing, Ticker, Watch};
 use base::{Extent, ObjectId, TargetKind};
 use store::{ObjectStore, StoreError};
 
@@ -19,7 +20,15 @@ pub(crate) fn check(
     out: &mut Findings,
     watch: Watch<'_>,
 ) -> u64 {
-    let mut read_bytes = 0;
+    let objects = || image.osts.values().flat_map(|ost| ost.objects.values());
+    let mut ticker = Ticker::begin(
+        watch,
+        Doing {
+            // What is behind a cut, and what belongs to nobody, is not read, but seldom so much that it counts.
+            byte_count: Some(objects().map(|stat| stat.size_bytes).fold(0, u64::saturating_add)),
+            ..Doing::of("reading data", "objects", Some(objects().count()))
+        },
+    );
     for target in targets.iter().filter(|target| target.id.kind == TargetKind::Ost) {
         let (Some(ost), Some(objects)) = (image.osts.get(&target.id.index), target.objects) else { continue };
         for (object, stat) in &ost.objects {
@@ -31,8 +40,7 @@ pub(crate) fn check(
             let end = ost.cut.get(object).map_or(u64::MAX, |cut| cut / BLOCK_BYTES * BLOCK_BYTES);
             let size_bytes = stat.size_bytes.min(end);
             let damaged = read_through(objects, object, size_bytes);
-            read_bytes += size_bytes;
-            watch("bytes", read_bytes);
+            ticker.item_of(size_bytes);
             match damaged {
                 Ok(damaged) => {
                     for extent in damaged {
@@ -50,7 +58,7 @@ pub(crate) fn check(
             }
         }
     }
-    read_bytes
+    ticker.bytes()
 }
 
 fn shown(owner: &Owner<'_>, object: &ObjectId, extent: Extent) -> String {

@@ -4,15 +4,17 @@ use crate::finding::{Finding, Findings, Kind, RESTORE, Repair};
 use crate::image::{Image, Mdt, Xattrs};
 use crate::index::{Index, has_link};
 use crate::repair::{self, Edit, Step};
+use crate::watch::Ticker;
 use base::limits::XATTR_LIST_BYTES_MAX;
 use base::{Fid, FileType, ObjectId, TargetId};
 use mds::data::{self, CHUNK_BYTES, Head};
 use mds::rows::{self, Inode};
 
-pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings) {
+pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings, mut ticker: Ticker<'_>) {
     for (at, mdt) in &image.mdts {
         let checker = Checker { image, index, at: *at, target: TargetId::mdt(*at), mdt };
         for inode in mdt.inodes.values() {
+            ticker.item();
             checker.inode(inode, out);
         }
         if mdt.is_whole {

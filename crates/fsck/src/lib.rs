@@ -19,16 +19,19 @@ mod objects;
 mod repair;
 mod sessions;
 mod stripes;
+mod watch;
 
 pub use finding::{Finding, Fix, Kind, Repair};
 pub use load::expected;
 pub use repair::{LOST_AND_FOUND, RepairError, repair_all};
+pub use watch::{Doing, Watch};
 
 use base::TargetId;
 use finding::Findings;
 use image::Image;
 use index::Index;
 use store::{MetaStore, ObjectStore};
+use watch::Ticker;
 
 /// A target as its stores are open.
 #[derive(Clone, Copy)]
@@ -49,9 +52,6 @@ pub struct Options {
     /// Read all objects against the checksums of their blocks.
     pub reads_data: bool,
 }
-
-/// Is told which step a check is at, and how many items of it are done.
-pub type Watch<'a> = &'a mut dyn FnMut(&'static str, u64);
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -81,13 +81,21 @@ pub fn check(targets: &[Target<'_>], options: &Options, watch: Watch<'_>) -> Rep
     let mut out = Findings::default();
     let image = Image::load(targets, &options.fsname, &mut out, watch);
     let index = Index::new(&image);
-    watch("names", 0);
-    names::check(&image, &index, &mut out);
-    watch("inodes", 0);
-    inodes::check(&image, &index, &mut out);
+    let name_count: usize = image.mdts.values().map(|mdt| mdt.dentries.len()).sum();
+    let inode_count: usize = image.mdts.values().map(|mdt| mdt.inodes.len()).sum();
+    let object_count: usize = image.osts.values().map(|ost| ost.objects.len()).sum();
+    let doing = |step, unit, count| Doing::of(step, unit, Some(count));
+    names::check(
+        &image,
+        &index,
+        &mut out,
+        Ticker::begin(watch, doing("checking names", "names", name_count)),
+    );
+    let ticker = Ticker::begin(watch, doing("checking inodes", "inodes", inode_count));
+    inodes::check(&image, &index, &mut out, ticker);
     stripes::check(&image, &index, &mut out);
-    watch("layouts", 0);
-    objects::check(&image, &index, &mut out);
+    let ticker = Ticker::begin(watch, doing("checking objects", "objects", object_count));
+    objects::check(&image, &index, &mut out, ticker);
     sessions::check(&image, targets, &mut out);
     let read_bytes = match options.reads_data {
         true => data::check(targets, &image, &index, &mut out, watch),
@@ -100,9 +108,9 @@ pub fn check(targets: &[Target<'_>], options: &Options, watch: Watch<'_>) -> Rep
     Report {
         findings,
         left_out,
-        inode_count: image.mdts.values().map(|mdt| mdt.inodes.len() as u64).sum(),
-        name_count: image.mdts.values().map(|mdt| mdt.dentries.len() as u64).sum(),
-        object_count: image.osts.values().map(|ost| ost.objects.len() as u64).sum(),
+        inode_count: inode_count as u64,
+        name_count: name_count as u64,
+        object_count: object_count as u64,
         read_bytes,
         pending_count: image.pending_count,
         awaiting: mdts.chain(osts).collect(),

@@ -1,8 +1,9 @@
 //! Reads the rows of all targets, with the decoders of the servers that wrote them.
 
+use crate::Target;
 use crate::finding::{Finding, Findings, Kind, RESTORE, Repair, listed, shown};
 use crate::image::{Image, Mdt, Ost, Sessions};
-use crate::{Target, Watch};
+use crate::watch::{Doing, Ticker, Watch};
 use base::{Fid, ObjectId, Status, TargetId, TargetKind};
 use mds::data;
 use mds::rows::{self as mdt_rows, Decision, Destroy, Inode, Prepare, Streamed};
@@ -12,8 +13,6 @@ use store::{KEY_BYTES_MAX, MetaStore, ObjectStore, StoreError, Table, Whence};
 use target::core::inspect::{self, SessionRow};
 use wire::peer::{OperationId, Part};
 
-/// How often somebody who watches is told, in items.
-const WATCH_INTERVAL: u64 = 4096;
 /// Objects that are asked for together.
 const LISTED_COUNT: usize = 1024;
 
@@ -59,8 +58,7 @@ struct Loader<'a, 'b> {
     target: TargetId,
     store: &'a dyn MetaStore,
     out: &'a mut Findings,
-    watch: Watch<'b>,
-    count: u64,
+    ticker: &'a mut Ticker<'b>,
     /// Tables that could not be read to their end, by what the store says.
     unread: BTreeMap<String, BTreeSet<String>>,
 }
@@ -74,12 +72,9 @@ impl Loader<'_, '_> {
         name: &'static str,
         mut take: impl FnMut(&[u8], Option<&[u8]>) -> Taken<()>,
     ) -> bool {
-        let (out, target, count, watch) = (&mut *self.out, self.target, &mut self.count, &mut *self.watch);
+        let (out, target, ticker) = (&mut *self.out, self.target, &mut *self.ticker);
         let read = rows(self.store, table, &mut |key, value| {
-            *count += 1;
-            if count.is_multiple_of(WATCH_INTERVAL) {
-                watch("rows", *count);
-            }
+            ticker.item();
             if take(key, value).is_err() || value.is_none() {
                 out.add(damaged_row(target, name, key, value.is_some()));
             }
@@ -131,6 +126,8 @@ impl Image {
     /// Reads all targets; what cannot be read is reported.
     pub fn load(targets: &[Target<'_>], fsname: &str, out: &mut Findings, watch: Watch<'_>) -> Image {
         let mut image = Image::default();
+        let rows = Doing::of("reading rows", "rows", None);
+        let mut ticker = Ticker::begin(watch, rows);
         for target in targets {
             let id = target.id;
             let Some(store) = target.meta else {
@@ -141,9 +138,9 @@ impl Image {
                 }
                 continue;
             };
+            ticker.step(rows);
             let unread = BTreeMap::new();
-            let mut loader =
-                Loader { target: id, store, out: &mut *out, watch: &mut *watch, count: 0, unread };
+            let mut loader = Loader { target: id, store, out: &mut *out, ticker: &mut ticker, unread };
             match id.kind {
                 TargetKind::Mgt => loader.load_mgt(&mut image, fsname),
                 TargetKind::Mdt => {
@@ -355,6 +352,7 @@ impl Loader<'_, '_> {
     }
 
     fn load_objects(&mut self, ost: &mut Ost, objects: &dyn ObjectStore) -> bool {
+        self.ticker.step(Doing::of("looking at objects", "objects", None));
         let mut after = None;
         loop {
             let page = match objects.list(after.as_ref(), LISTED_COUNT) {
@@ -367,9 +365,9 @@ impl Loader<'_, '_> {
             let Some(last) = page.last().copied() else { return true };
             after = Some(last);
             for object in page {
+                self.ticker.item();
                 self.load_object(ost, objects, object);
             }
-            (self.watch)("objects", ost.objects.len() as u64);
         }
     }
 

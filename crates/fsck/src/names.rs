@@ -4,15 +4,17 @@ use crate::finding::{Finding, Findings, Kind, RESTORE, Repair};
 use crate::image::{Image, Mdt, Place};
 use crate::index::{Index, Name, has_link};
 use crate::repair::Step;
+use crate::watch::Ticker;
 use base::names::{check_name, name_hash, stripe_of};
 use base::{Fid, FileType, TargetId};
 use mds::rows::{self, Dentry};
 use std::collections::BTreeSet;
 
-pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings) {
+pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings, mut ticker: Ticker<'_>) {
     for (at, mdt) in &image.mdts {
         let checker = Checker { image, index, target: TargetId::mdt(*at), mdt };
         for (place, dentry) in &mdt.dentries {
+            ticker.item();
             checker.dentry(place, dentry.as_ref(), out);
         }
         for (fid, links) in &mdt.links {

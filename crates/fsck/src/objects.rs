@@ -4,11 +4,12 @@ use crate::finding::{Finding, Findings, Kind, RESTORE, Repair};
 use crate::image::{Image, Mdt, Ost, Owner};
 use crate::index::Index;
 use crate::repair::{Edit, Step};
+use crate::watch::Ticker;
 use base::{FileType, Layout, ObjectId, TargetId};
 use mds::rows::{self, Destroy, Inode};
 use oss::rows as ost_rows;
 
-pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings) {
+pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings, mut ticker: Ticker<'_>) {
     for (at, mdt) in &image.mdts {
         let checker = OfMdt { image, index, target: TargetId::mdt(*at), mdt };
         for inode in mdt.inodes.values().filter(|inode| !image.is_moving(inode.attr.fid)) {
@@ -19,6 +20,7 @@ pub(crate) fn check(image: &Image, index: &Index, out: &mut Findings) {
     for (at, ost) in &image.osts {
         let checker = OfOst { image, index, at: *at, target: TargetId::ost(*at), ost };
         for object in ost.objects.keys() {
+            ticker.item();
             checker.object(object, out);
         }
     }

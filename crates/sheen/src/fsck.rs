@@ -11,7 +11,7 @@ use crate::target_dir::{self, TargetDir};
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use fsck::{Finding, Kind, Repair, Report};
-use output::{Outcome, Progress};
+use output::{Outcome, Watcher};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,17 +53,17 @@ struct System {
 fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcome> {
     let system = lock(&directories(&arguments.dirs)?)?;
     let options = fsck::Options { fsname: system.fsname.clone(), reads_data: arguments.data };
-    let mut progress = Progress::new(arguments.json);
-    let found = check(&system, &options, &mut progress)?;
+    let mut watcher = Watcher::new(arguments.json);
+    let found = check(&system, &options, &mut watcher)?;
     let mut outcome = Outcome { found, repaired_count: 0, after: None };
     if !arguments.json {
         say(&outcome.found_text(&system.targets))?;
     }
     if arguments.repair && outcome.found.findings.iter().any(|finding| finding.repair.is_safe()) {
         check_may_repair(&system, &outcome.found)?;
-        outcome.repaired_count = repair(&system, &options, &outcome.found, &mut progress)?;
+        outcome.repaired_count = repair(&system, &options, &outcome.found, &mut watcher)?;
         // What counts is what is on the disk now.
-        outcome.after = Some(check(&system, &options, &mut progress)?);
+        outcome.after = Some(check(&system, &options, &mut watcher)?);
     }
     if arguments.json {
         say(&outcome.json(&system.targets)?)?;
@@ -136,7 +136,7 @@ fn damaged_superblock(path: &Path, reason: &str) -> Finding {
 }
 
 /// Reads everything; nothing is changed.
-fn check(system: &System, options: &fsck::Options, progress: &mut Progress) -> Result<Report> {
+fn check(system: &System, options: &fsck::Options, watcher: &mut Watcher) -> Result<Report> {
     let stores = Stores::open_to_read(&system.targets)?;
     let mut targets = stores.targets();
     let known: BTreeSet<TargetId> = system.targets.iter().map(|dir| dir.id).collect();
@@ -152,8 +152,8 @@ fn check(system: &System, options: &fsck::Options, progress: &mut Progress) -> R
     }
     // One of them is the one whose name cannot be read.
     targets.extend(missing.into_iter().map(|id| fsck::Target { id, uuid: None, meta: None, objects: None }));
-    let mut report = fsck::check(&targets, options, &mut |step, count| progress.note(step, count));
-    progress.end();
+    let mut report = fsck::check(&targets, options, &mut |doing| watcher.note(doing));
+    watcher.end();
     report.findings.extend(system.nameless.iter().cloned());
     report.findings.extend(stores.findings()?);
     Ok(report)
@@ -179,7 +179,7 @@ fn check_may_repair(system: &System, found: &Report) -> Result<()> {
     Ok(())
 }
 
-fn repair(system: &System, options: &fsck::Options, found: &Report, progress: &mut Progress) -> Result<u64> {
+fn repair(system: &System, options: &fsck::Options, found: &Report, watcher: &mut Watcher) -> Result<u64> {
     let stores = Stores::open_to_repair(&system.targets)?;
     let is_counter = |finding: &&Finding| finding.kind == Kind::SpaceCounterWrong;
     let mut repaired_count = 0;
@@ -188,12 +188,12 @@ fn repair(system: &System, options: &fsck::Options, found: &Report, progress: &m
         repaired_count += 1;
     }
     let now = net::clock::now().wall;
-    let mut watch = |step, count| progress.note(step, count);
+    let mut watch = |doing| watcher.note(doing);
     // Data are not read again in between.
     let options = fsck::Options { reads_data: false, ..options.clone() };
     let repaired = fsck::repair_all(&stores.targets(), &options, found, now, &mut watch);
     stores.close();
-    progress.end();
+    watcher.end();
     Ok(repaired_count + repaired?)
 }
 

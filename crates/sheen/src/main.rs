@@ -29,6 +29,7 @@ mod node;
 mod params;
 mod path_words;
 mod pools;
+mod progress;
 mod say;
 mod serve_file;
 mod simulate;

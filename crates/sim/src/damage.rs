@@ -15,7 +15,7 @@ pub(crate) fn find_damage<'a>(servers: impl Iterator<Item = &'a Server>) -> Opti
     };
     let targets: Vec<Target> = servers.map(target).collect();
     let options = Options { fsname: FSNAME.into(), reads_data: true };
-    let report = fsck::check(&targets, &options, &mut |_, _| {});
+    let report = fsck::check(&targets, &options, &mut |_| {});
     let mut lines: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
     if report.pending_count > 0 {
         lines.push(format!("{} operations are not executed everywhere", report.pending_count));

@@ -76,7 +76,7 @@ impl Disks {
             let objects = objects.as_ref().map(|objects| objects as &dyn ObjectStore);
             targets.push(Target { id: *id, uuid: Some(uuid(*id)), meta: Some(meta), objects });
         }
-        fsck::check(&targets, &options(), &mut |_, _| {})
+        fsck::check(&targets, &options(), &mut |_| {})
     }
 
     /// The file of an object.

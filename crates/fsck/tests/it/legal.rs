@@ -2,6 +2,7 @@
 
 use crate::world::{FILE, REMOTE, World, attr, delete, fid, lines, put};
 use base::{ClientId, Endpoint, Fid, FileType, Layout, ObjectId, TargetId, WallTime};
+use fsck::{Doing, Options};
 use mds::rows::{self, Asker, Decision, Destroy, Inode, Prepare, Streamed};
 use oss::rows::{self as ost_rows, TombstoneRow};
 use store::{Batch, MetaStore, ObjectStore};
@@ -167,7 +168,7 @@ fn a_target_that_cannot_be_read_makes_no_damage_elsewhere() {
         for target in targets.iter_mut().filter(|target| target.id == id) {
             (target.meta, target.objects) = (None, None);
         }
-        let report = fsck::check(&targets, &crate::world::options(), &mut |_, _| {});
+        let report = fsck::check(&targets, &crate::world::options(), &mut |_| {});
         assert!(report.is_clean(), "without {id}:\n{}", lines(&report));
     }
 }
@@ -180,4 +181,22 @@ fn a_target_that_is_not_given_is_missed() {
     assert_eq!(all.into_iter().collect::<Vec<_>>(), ids);
     let one = &world.targets()[1..2];
     assert_eq!(fsck::expected(one, crate::world::FSNAME).len(), 4, "an MDT knows the others");
+}
+
+#[test]
+fn who_watches_sees_each_step_reach_its_end() {
+    let world = World::new();
+    let mut seen: Vec<Doing> = Vec::new();
+    let options = Options { reads_data: true, ..crate::world::options() };
+    let report = fsck::check(&world.targets(), &options, &mut |doing| seen.push(doing));
+    let mut steps: Vec<&str> = seen.iter().map(|doing| doing.step).collect();
+    steps.dedup();
+    let steps_of_target = ["reading rows", "looking at objects"].repeat(2).join(", ");
+    let rest = "checking names, checking inodes, checking objects, reading data";
+    assert_eq!(steps.join(", "), format!("{steps_of_target}, {rest}"));
+    let last = seen.last().copied().expect("a step");
+    assert_eq!((last.items, last.bytes), (report.object_count, report.read_bytes));
+    assert_eq!((last.item_count, last.byte_count), (Some(last.items), Some(last.bytes)));
+    let names = seen.iter().find(|doing| doing.step == "checking names").expect("a step");
+    assert_eq!(names.item_count, Some(report.name_count));
 }

@@ -270,13 +270,12 @@ impl World {
     }
 
     pub fn check(&self) -> Report {
-        fsck::check(&self.targets(), &options(), &mut |_, _| {})
+        fsck::check(&self.targets(), &options(), &mut |_| {})
     }
 
     /// Repairs what `report` says and what follows.
     pub fn repair(&self, report: &Report) -> u64 {
-        fsck::repair_all(&self.targets(), &options(), report, WallTime(2_000_000_000), &mut |_, _| {})
-            .unwrap()
+        fsck::repair_all(&self.targets(), &options(), report, WallTime(2_000_000_000), &mut |_| {}).unwrap()
     }
 }
 

@@ -13,6 +13,7 @@ use super::place::Place;
 use super::plan::{Kind, Phase, Plan};
 use super::{make_cold, or_usual, rounds};
 use crate::nid::Source;
+use crate::progress::{Goal, Progress};
 use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
@@ -155,13 +156,17 @@ pub fn run(options: &Ab) -> Result<()> {
     }
     sys::outlive_readers();
     let (mut of_a, mut of_b) = (Samples::of(&phases), Samples::of(&phases));
+    let side_count = 1 + usize::from(b.is_some());
+    let phase_count = options.rounds as usize * side_count * plan.phases().len();
+    let name = format!("ab {}", plan.kind.word());
+    let progress = Progress::begin(name, "phases", Goal::items(phase_count as u64));
     for number in 1..=options.rounds {
-        say::note(format_args!("round {number} of {}", options.rounds));
-        of_a.measure(&plan, options, &a).with_context(|| format!("round {number}, A"))?;
+        of_a.measure((&plan, &progress), options, &a).with_context(|| format!("round {number}, A"))?;
         if let Some(b) = &b {
-            of_b.measure(&plan, options, b).with_context(|| format!("round {number}, B"))?;
+            of_b.measure((&plan, &progress), options, b).with_context(|| format!("round {number}, B"))?;
         }
     }
+    drop(progress);
     let report = report(options, &phases, &of_a, &of_b, stored.as_ref())?;
     if let Some(path) = &options.plot {
         fs::write(path, plot::svg(&report)).with_context(|| format!("cannot write {}", path.display()))?;
@@ -203,7 +208,7 @@ impl Samples {
     }
 
     /// One round of one side, with mounts of its own.
-    fn measure(&mut self, plan: &Plan, options: &Ab, config: &Config) -> Result<()> {
+    fn measure(&mut self, (plan, progress): (&Plan, &Progress), options: &Ab, config: &Config) -> Result<()> {
         let mounts = Mounts::start(&options.source, options.mounts, config)?;
         let mut place = Place::new(mounts.first())?;
         place.seen_through = mounts.points().to_vec();
@@ -211,7 +216,7 @@ impl Samples {
         if plan.is_cold {
             make_cold(None)?;
         }
-        let samples = rounds::any_round(plan, options.mounts * options.procs, &place)?;
+        let samples = rounds::any_round(plan, options.mounts * options.procs, &place, progress)?;
         for (phase, sample) in plan.phases().iter().zip(samples) {
             if let Some((_, rates)) = self.0.iter_mut().find(|(name, _)| *name == phase.name) {
                 rates.push(sample.rate);

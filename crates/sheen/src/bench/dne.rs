@@ -11,7 +11,7 @@ use super::plan::{Act, Home, Kind, Plan, Step};
 use super::rounds::{self, Sample, Samples};
 use super::settings::{Applied, Settings};
 use crate::lfs::DirectoryMaker;
-use crate::say;
+use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
 use base::limits;
 use clap::Args;
@@ -105,7 +105,7 @@ pub fn apply_settings(act: Act, place: &Place) -> Result<Applied> {
 ///
 /// # Errors
 /// The mount is gone.
-pub fn settle(place: &Place) -> Result<()> {
+pub fn settle(place: &Place, progress: &Progress) -> Result<()> {
     let daemons = place.daemons().context("the mount is gone")?;
     let begun = Instant::now();
     let mut seen: Option<(Vec<u64>, Instant)> = None;
@@ -122,7 +122,7 @@ pub fn settle(place: &Place) -> Result<()> {
         std::thread::sleep(LOOK_INTERVAL);
     }
     let seconds = REST_TIMEOUT.as_secs();
-    say::note(format_args!(
+    progress.note(format_args!(
         "the MDTs have not come to rest in {seconds} s: somebody else's work is in these figures"
     ));
     Ok(())

@@ -4,7 +4,7 @@ use super::cost::{Cost, Daemons, Meter};
 use super::place::Place;
 use super::shell;
 use crate::control::TargetStatus;
-use crate::say;
+use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 /// Files of one directory, and directories of one that has no files.
 const PER_DIRECTORY: u64 = 1000;
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Restarted servers have so long until somebody is answered.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(300);
@@ -137,7 +136,7 @@ fn directory(top: &Path, number: u64) -> PathBuf {
     top.join(format!("d{}", number / PER_DIRECTORY)).join(format!("d{number}"))
 }
 
-/// Makes the tree; says on standard error how far it is.
+/// Makes the tree.
 fn make(top: &Path, file_count: u64, thread_count: u32) -> Result<Made> {
     let (next, done, has_failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let directory_count = file_count.div_ceil(PER_DIRECTORY);
@@ -180,7 +179,7 @@ fn make_directory(path: &Path, files: std::ops::Range<u64>, done: &AtomicU64) ->
 /// Until all threads have ended.
 fn watch(file_count: u64, done: &AtomicU64, is_over: impl Fn() -> bool) -> Made {
     let started = Instant::now();
-    let (mut said, mut said_count) = (started, 0);
+    let progress = Progress::begin("fill", "files", Goal::items(file_count));
     let (mut tenth, mut tenth_started, mut tenth_count) = (1, started, 0);
     let mut tenths_per_second = Vec::new();
     let rate = |count: u64, since: Instant| count as f64 / since.elapsed().as_secs_f64().max(1e-9);
@@ -194,10 +193,7 @@ fn watch(file_count: u64, done: &AtomicU64, is_over: impl Fn() -> bool) -> Made 
         if is_last {
             return Made { elapsed: started.elapsed(), tenths_per_second };
         }
-        if said.elapsed() >= PROGRESS_INTERVAL {
-            say::note(format_args!("{count} of {file_count} files, {:.0}/s", rate(count - said_count, said)));
-            (said, said_count) = (Instant::now(), count);
-        }
+        progress.set(count, 0);
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -11,6 +11,7 @@ mod loads;
 mod report;
 
 use crate::cli::Transport;
+use crate::progress::{Goal, Progress};
 use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
@@ -124,18 +125,22 @@ pub fn run(options: &Recovery) -> Result<()> {
         },
     )?;
     let mut report = Report::new(options);
+    let round_count = options.cases().len() * killed_counts.len() * options.rounds as usize;
+    let progress = Progress::begin("recovery", "rounds", Goal::items(round_count as u64));
     for case in options.cases() {
         for killed_count in &killed_counts {
             let mut rounds = Vec::new();
             for number in 1..=options.rounds {
                 let what = format!("{}, {killed_count} mounts killed", case.word());
-                say::note(format_args!("{what}: round {number} of {}", options.rounds));
+                progress.at(&what);
                 let round = round(&mut bed, options, case, *killed_count);
                 rounds.push(round.with_context(|| format!("{what}, round {number}"))?);
+                progress.add(1, 0);
             }
             report.add(Figure::of(case.word(), *killed_count, &rounds));
         }
     }
+    drop(progress);
     drop(bed);
     say::outcome(&if options.json { report.to_json()? } else { report.to_text() })?;
     report.check()

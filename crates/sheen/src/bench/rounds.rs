@@ -7,6 +7,7 @@ use super::make_cold;
 use super::place::Place;
 use super::plan::{Act, Kind, Phase, Plan, Step, Unit};
 use super::tool::{self, Paths};
+use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -39,6 +40,9 @@ pub struct Sample {
 /// A worker that failed, in its own words.
 pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samples>> {
     let mut all = Vec::new();
+    let place_count = 1 + usize::from(other.is_some());
+    let phase_count = plan.procs.len() * place_count * plan.rounds as usize * plan.phases().len();
+    let progress = Progress::begin(plan.kind.word(), "phases", Goal::items(phase_count as u64));
     for &procs in &plan.procs {
         let samples = |phase: &Phase| Samples {
             phase: *phase,
@@ -49,14 +53,15 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
         };
         let mut samples: Vec<Samples> = plan.phases().iter().map(samples).collect();
         for place in [Some(place), other].into_iter().flatten() {
+            progress.at("making what is measured");
             place.fill(plan)?;
         }
         for _ in 0..plan.rounds {
-            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, place)?) {
+            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, place, &progress)?) {
                 samples.of_place.push(sample);
             }
             let Some(other) = other else { continue };
-            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, other)?) {
+            for (samples, sample) in samples.iter_mut().zip(any_round(plan, procs, other, &progress)?) {
                 samples.of_other.push(sample);
             }
         }
@@ -68,13 +73,13 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
     Ok(all)
 }
 
-/// One round, in one place; a sample per phase.
+/// One round, in one place; a sample per phase, each of which is an item of the progress.
 ///
 /// # Errors
 /// A worker that failed, in its own words.
-pub fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
+pub fn any_round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) -> Result<Vec<Sample>> {
     match plan.kind {
-        Kind::Walk | Kind::Beside | Kind::Move => tool_round(plan, place),
+        Kind::Walk | Kind::Beside | Kind::Move => tool_round(plan, place, progress),
         Kind::Md
         | Kind::Io
         | Kind::Stream
@@ -82,12 +87,12 @@ pub fn any_round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> 
         | Kind::Ls
         | Kind::Mmap
         | Kind::Small
-        | Kind::Dne => round(plan, procs, place),
+        | Kind::Dne => round(plan, procs, place, progress),
     }
 }
 
 /// One round; a sample per phase.
-fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
+fn round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) -> Result<Vec<Sample>> {
     if plan.kind == Kind::Ls {
         make_cold(plan.remount.as_deref())?;
     }
@@ -98,7 +103,7 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
         for worker in &mut workers {
             worker.expect_ready()?;
         }
-        samples.push(measure(plan, place, &phase, None, || {
+        samples.push(measure((plan, progress), place, &phase, None, || {
             workers.iter_mut().try_for_each(Worker::begin)?;
             workers.iter_mut().map(Worker::expect_done).sum()
         })?);
@@ -115,7 +120,7 @@ fn round(plan: &Plan, procs: u32, place: &Place) -> Result<Vec<Sample>> {
 }
 
 /// The same by programs of the system, which do as much as they do.
-fn tool_round(plan: &Plan, place: &Place) -> Result<Vec<Sample>> {
+fn tool_round(plan: &Plan, place: &Place, progress: &Progress) -> Result<Vec<Sample>> {
     let paths = Paths::new(&place.work, place.tree())?;
     let mut samples = Vec::new();
     for phase in plan.phases() {
@@ -123,19 +128,20 @@ fn tool_round(plan: &Plan, place: &Place) -> Result<Vec<Sample>> {
         tool.prepare(&paths)?;
         let readers = is_beside.then(|| Readers::start(plan, place)).transpose()?;
         let perform = || tool::run(&mut tool.command(&paths)).map(|()| u64::from(plan.file_count));
-        samples.push(measure(plan, place, &phase, readers.as_ref(), perform)?);
+        samples.push(measure((plan, progress), place, &phase, readers.as_ref(), perform)?);
     }
     Ok(samples)
 }
 
 /// One phase, from cold caches where they are to be cold. `perform` says how much it did.
 fn measure(
-    plan: &Plan,
+    (plan, progress): (&Plan, &Progress),
     place: &Place,
     phase: &Phase,
     readers: Option<&Readers>,
     perform: impl FnOnce() -> Result<u64>,
 ) -> Result<Sample> {
+    progress.at(phase.name);
     if plan.is_cold_before(phase.act) {
         make_cold(plan.remount.as_deref())?;
     }
@@ -148,19 +154,20 @@ fn measure(
     let settings = (place.apply_settings()?, dne::apply_settings(phase.act, place)?);
     let is_settled = plan.kind == Kind::Dne;
     if is_settled {
-        dne::settle(place)?;
+        dne::settle(place, progress)?;
     }
     let meter = Meter::start(place.daemons());
     let (started, shares) = (Instant::now(), ShareMeter::start(readers)?);
     let amount = perform()?;
     let shares = shares.stop()?;
     if is_settled {
-        dne::settle(place)?;
+        dne::settle(place, progress)?;
     }
     let counted = started.elapsed();
     let operation_count = phase.operation_count(amount);
     let cost = meter.and_then(|meter| meter.stop(operation_count, plan.rpc_unit_count(operation_count)));
     drop(settings);
+    progress.add(1, if phase.unit == Unit::MibPerSecond { amount } else { 0 });
     Ok(Sample { rate: rate(phase.unit, amount, shares.elapsed), cost, shares, counted })
 }
 

@@ -1,14 +1,11 @@
 //! What `fsck` says.
 
+use crate::progress::{Goal, Progress};
 use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
-use fsck::{Finding, Repair, Report};
+use fsck::{Doing, Finding, Repair, Report};
 use serde::Serialize;
-use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
-
-/// How often the line on a terminal changes.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+use std::io::{self, Write};
 
 /// What a run has found and done.
 pub struct Outcome {
@@ -154,37 +151,33 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 /// A line on a terminal that says how far the check is.
-pub struct Progress {
+pub struct Watcher {
     is_shown: bool,
-    step: &'static str,
-    begun: Instant,
-    shown: Instant,
+    step: Option<(&'static str, Progress)>,
 }
 
-impl Progress {
-    pub fn new(is_json: bool) -> Progress {
-        let is_shown = !is_json && io::stderr().is_terminal();
-        Progress { is_shown, step: "", begun: Instant::now(), shown: Instant::now() }
+impl Watcher {
+    pub fn new(is_json: bool) -> Watcher {
+        Watcher { is_shown: !is_json, step: None }
     }
 
-    pub fn note(&mut self, step: &'static str, count: u64) {
+    pub fn note(&mut self, doing: Doing) {
         if !self.is_shown {
             return;
         }
-        if self.step != step {
-            (self.step, self.begun) = (step, Instant::now());
-        } else if self.shown.elapsed() < PROGRESS_INTERVAL {
-            return;
+        let begin = || {
+            let goal = Goal { items: doing.item_count, bytes: doing.byte_count };
+            (doing.step, Progress::begin(doing.step, doing.unit, goal))
+        };
+        // A check that follows a repair begins anew.
+        if doing.items == 0 || self.step.as_ref().is_none_or(|(step, _)| *step != doing.step) {
+            self.end();
         }
-        self.shown = Instant::now();
-        let rate = count as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
-        // Nobody may look.
-        let _ = write!(io::stderr(), "\r\x1b[K{step}: {count} ({rate:.0}/s)");
+        let (_, step) = self.step.get_or_insert_with(begin);
+        step.set(doing.items, doing.bytes);
     }
 
     pub fn end(&mut self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        self.step = None;
     }
 }
