@@ -52,6 +52,8 @@ pub enum Command {
     Status(Status),
     /// Look whether a mount and all that it needs are well: green, yellow or red
     Health(crate::health::Health),
+    /// Print what all processes of this machine count, for Prometheus, or serve it
+    Metrics(Metrics),
     /// Make everything durable that was done through a mount
     Sync {
         /// The mount, or any path in it
@@ -219,6 +221,10 @@ pub struct Up {
     /// Accept that whoever reaches a server is trusted
     #[arg(long)]
     pub insecure_network: bool,
+    /// Serve what all processes of this machine count on http://HOST:PORT/metrics, for Prometheus, at this start and the next ones;
+    /// `off`: not any more
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<String>,
     #[arg(long, hide = true)]
     pub no_sync_for_tests: bool,
 }
@@ -287,6 +293,9 @@ pub struct Background {
     /// Log here, rotated by size, instead of standard error
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Serve what all processes of this machine count on http://HOST:PORT/metrics, for Prometheus
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<String>,
     #[arg(long, hide = true)]
     pub cluster_dir: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -381,6 +390,13 @@ pub struct Status {
     /// For programs
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Metrics {
+    /// Serve it on http://HOST:PORT/metrics until the end, instead
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = crate::metrics::ADDRESS)]
+    pub listen: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -41,6 +41,9 @@ pub struct Cluster {
     /// The mount of `up` is the same client each time, so that servers need not wait for the one before it.
     #[serde(default)]
     pub mount_identity: Option<Identity>,
+    /// Where the first server serves the metrics of the machine.
+    #[serde(default)]
+    pub metrics: Option<String>,
 }
 
 /// Who a mount is to its servers.
@@ -126,6 +129,7 @@ impl Cluster {
             ost_count: shape.ost_count,
             servers,
             mount_identity: None,
+            metrics: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Control sockets: one per process, in one directory, for the tools of the same user. One JSON line asks, one answers. What takes
 //! its time says in notes before the answer what it waits for; the tool shows them.
 
+use crate::metrics::Sample;
 use crate::path_words;
 use crate::say;
 use crate::sys;
@@ -22,6 +23,10 @@ const DIR_BYTES_MAX: usize = 108 - 1 - "/4194304.sock".len();
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How a process is takes it no time to say: one that hangs must not hide the others for long.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Collectors of metrics give up after 10 s themselves; with what they cannot get they are to get the rest.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
+/// Processes that are asked at the same time.
+const ASKED_AT_ONCE: usize = 64;
 
 /// A process is there and does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +37,8 @@ struct Silent(Duration);
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Ask {
     Status,
+    /// What the process counts.
+    Metrics,
     /// End the process cleanly; answered before that.
     Stop {
         leave: Leave,
@@ -112,7 +119,7 @@ pub enum Leave {
 /// Tells whoever waits for an answer what is going on.
 pub type Say<'a> = dyn Fn(&str) + 'a;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tell {
     /// This is not the answer yet: what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,6 +136,8 @@ pub struct Tell {
     pub pools: Vec<PoolStatus>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<TargetHealth>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Sample>,
 }
 
 impl Tell {
@@ -149,6 +158,9 @@ pub struct Process {
     /// Of the configuration that it works with; `None` for a process without a file system of its own.
     #[serde(default)]
     pub config_version: Option<u64>,
+    /// Where it serves the metrics of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -367,8 +379,11 @@ fn write_line(mut stream: &UnixStream, words: &impl Serialize) -> Result<()> {
 /// It is gone, does not answer, or says what is wrong.
 pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
     let stream = UnixStream::connect(socket)?;
-    let is_quick = matches!(ask, Ask::Status | Ask::Probe { .. });
-    let patience = if is_quick { STATUS_TIMEOUT } else { ANSWER_TIMEOUT };
+    let patience = match ask {
+        Ask::Metrics => METRICS_TIMEOUT,
+        Ask::Status | Ask::Probe { .. } => STATUS_TIMEOUT,
+        _ => ANSWER_TIMEOUT,
+    };
     stream.set_read_timeout(Some(patience))?;
     write_line(&stream, ask)?;
     let mut lines = BufReader::new(&stream);
@@ -435,14 +450,8 @@ pub fn processes() -> Vec<Process> {
 
 /// What the processes say whose sockets are in a directory.
 pub fn processes_in(dir: &Path) -> Vec<Process> {
-    if !is_trusted(dir) {
-        return Vec::new();
-    }
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut found = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(pid) = name.strip_suffix(".sock").and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+    for (pid, path) in sockets_in(dir) {
         match ask(&path, &Ask::Status) {
             Ok(Tell { process: Some(mut process), .. }) => {
                 process.targets.iter_mut().for_each(|target| target.pid = process.pid);
@@ -457,8 +466,43 @@ pub fn processes_in(dir: &Path) -> Vec<Process> {
             Err(_) => {}
         }
     }
-    found.sort_by_key(|process| process.pid);
     found
+}
+
+/// Asks all processes whose sockets are in a directory at the same time, and waits for each as long as for this question.
+pub fn ask_all(dir: &Path, what: &Ask) -> Vec<(u32, Result<Tell>)> {
+    let mut told = Vec::new();
+    for some in sockets_in(dir).chunks(ASKED_AT_ONCE) {
+        std::thread::scope(|scope| {
+            let begin = |(pid, socket): &(u32, PathBuf)| {
+                let (pid, socket) = (*pid, socket.clone());
+                (pid, scope.spawn(move || ask(&socket, what)))
+            };
+            let asking: Vec<_> = some.iter().map(begin).collect();
+            let tell = |(pid, thread): (u32, std::thread::ScopedJoinHandle<'_, Result<Tell>>)| {
+                (pid, thread.join().unwrap_or_else(|_| bail!("the thread that asked has panicked")))
+            };
+            told.extend(asking.into_iter().map(tell));
+        });
+    }
+    // What it left behind is no process.
+    told.retain(|(pid, tell)| tell.is_ok() || sys::is_alive(*pid));
+    told
+}
+
+/// Process ids, in their order, and sockets.
+fn sockets_in(dir: &Path) -> Vec<(u32, PathBuf)> {
+    if !is_trusted(dir) {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let socket = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        Some((name.strip_suffix(".sock")?.parse().ok()?, path))
+    };
+    let mut sockets: Vec<(u32, PathBuf)> = entries.filter_map(|entry| socket(entry.path())).collect();
+    sockets.sort_unstable();
+    sockets
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod lfs;
 mod listen;
 mod logging;
 mod memory;
+mod metrics;
 mod mkfs;
 mod mount;
 mod mount_table;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
             | Command::Status(_)
             | Command::Lfs(_)
             | Command::Lctl(_)
+            | Command::Metrics(_)
             | Command::Bench(_)
             | Command::Sim(_)
     ) {
@@ -101,6 +103,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::InstallHelpers(arguments) => helpers::install(arguments),
         Command::Mounts(arguments) => status::mounts(arguments),
         Command::Status(arguments) => status::status(arguments),
+        Command::Metrics(arguments) => metrics::run(arguments),
         Command::Sync { path } => status::sync(path),
         Command::Lfs(arguments) => lfs::run(arguments),
         Command::Lctl(arguments) => lctl::run(arguments),

@@ -9,6 +9,7 @@ use crate::failover::{self, Failover};
 use crate::health;
 use crate::listen;
 use crate::logging;
+use crate::metrics;
 use crate::mount::options::{self, Choices};
 use crate::mount::{Mount, Surroundings};
 use crate::mount_table;
@@ -26,6 +27,7 @@ use client::mgc::{self, Mgc};
 use net::{Helpers, Owner, OwnerOptions, Router, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
@@ -62,6 +64,8 @@ pub struct Node {
     addresses: Vec<String>,
     cluster_dir: Option<PathBuf>,
     mgs_addresses: Vec<String>,
+    /// Where the metrics of this machine are served, if this process does.
+    metrics_address: OnceLock<SocketAddr>,
     mgc: OnceLock<Arc<Owner<Mgc>>>,
     known: Mutex<Known>,
     /// What permanent parameters have been set to here, by name.
@@ -120,6 +124,9 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         again.extend(["-o".into(), options.into()]);
     }
     again.extend(["--transport".into(), choices.transport.word().into(), "--foreground".into()]);
+    if let Some(address) = &arguments.background.metrics {
+        again.extend(["--metrics".into(), address.into()]);
+    }
     let log = match &arguments.background.log {
         Some(log) => log.clone(),
         None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
@@ -157,7 +164,18 @@ fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
 /// Starts, says so, and runs until somebody ends it.
 fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) -> Result<()> {
     let held = background.held_fd.map(sys::inherited_file);
-    let started = control::make_run_dir().and_then(|_| start()).and_then(|node| {
+    let serve_metrics = || background.metrics.as_deref().map(metrics::start).transpose();
+    let started = control::make_run_dir().and_then(|_| {
+        // Before anything else: a place that is taken changes nothing.
+        let address = serve_metrics()?;
+        let node = start()?;
+        if let Some(address) = address {
+            tracing::info!(%address, "metrics are served");
+            assert!(node.metrics_address.set(address).is_ok(), "a process serves metrics once");
+        }
+        Ok(node)
+    });
+    let started = started.and_then(|node| {
         let answering = Arc::clone(&node);
         Ok((control::Server::start(move |ask, say| answering.answer(ask, say))?, node))
     });
@@ -397,6 +415,7 @@ impl Node {
             addresses,
             cluster_dir,
             mgs_addresses,
+            metrics_address: OnceLock::new(),
             mgc: OnceLock::new(),
             known: Mutex::default(),
             applied_params: Mutex::default(),
@@ -656,6 +675,12 @@ impl Node {
     fn answer(&self, ask: Ask, say: &Say<'_>) -> Tell {
         let result = match ask {
             Ask::Status => return Tell { process: Some(self.describe()), ..Tell::default() },
+            Ask::Metrics => {
+                return match metrics::of_node(self, &self.describe_targets()) {
+                    Ok(metrics) => Tell { metrics, ..Tell::default() },
+                    Err(error) => Tell::error(format!("{error:#}")),
+                };
+            }
             Ask::Stop { leave } => self.unmount_all(leave, say).map(|()| {
                 sys::end_myself();
                 Vec::new()
@@ -706,7 +731,8 @@ impl Node {
         self.config(|config| config.version).unwrap_or(0)
     }
 
-    fn describe(&self) -> Process {
+    /// Those that stand by too.
+    fn describe_targets(&self) -> Vec<TargetStatus> {
         let failover = self.failover.get();
         let standbys = failover.map(|failover| failover.standbys(&self.own_nid())).unwrap_or_default();
         let targets = self.targets.iter().map(|target| TargetStatus {
@@ -720,6 +746,10 @@ impl Node {
             owner: failover.and_then(|failover| failover.owner(target.id)),
             alert: None,
         });
+        targets.chain(standbys).collect()
+    }
+
+    fn describe(&self) -> Process {
         let mounts = lock(&self.mounts);
         let mounts = mounts.iter().map(|mount| MountStatus {
             path: mount.path.clone(),
@@ -734,9 +764,10 @@ impl Node {
         Process {
             pid: std::process::id(),
             cluster_dir: self.cluster_dir.clone(),
-            targets: targets.chain(standbys).collect(),
+            targets: self.describe_targets(),
             mounts: mounts.collect(),
             config_version: self.mgc.get().map(|_| self.config_version()),
+            metrics: self.metrics_address.get().map(ToString::to_string),
         }
     }
 

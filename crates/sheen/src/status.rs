@@ -116,7 +116,7 @@ fn recovery_line(target: &TargetStatus) -> Option<String> {
 }
 
 /// As in parameters: `sheen-MDT0000`, `MGS`.
-fn name_of(target: &TargetStatus) -> String {
+pub fn name_of(target: &TargetStatus) -> String {
     if target.name == "MGS" { "MGS".to_owned() } else { format!("{}-{}", target.fsname, target.name) }
 }
 

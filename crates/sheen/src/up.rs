@@ -26,6 +26,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(300);
 const MOUNT_STOP_TIMEOUT: Duration = Duration::from_secs(50);
 /// How often somebody who waits is told what for.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
+/// Instead of an address: metrics are not served any more.
+const METRICS_OFF: &str = "off";
 const LOCK_NAME: &str = "up.lock";
 /// How long another `up` or `down` may hold up this one; longer than a process may take to start.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(90);
@@ -88,15 +90,37 @@ fn plan(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
     let existing = Cluster::load(dir)?;
     let (host, is_insecure_accepted) = listen_host(arguments, existing.as_ref())?;
     let running = of_cluster(dir);
-    let cluster = match existing {
+    let mut cluster = match existing {
         Some(cluster) => revise(cluster, arguments, dir, &running)?,
         None => design(arguments, dir)?,
     };
+    choose_metrics(arguments, dir, &mut cluster, &running)?;
     free_dead_mount(&cluster.mount)?;
     if !is_mounted(dir, &cluster) {
         mount_table::check_mount_point(&cluster.mount)?;
     }
     Ok((cluster, Listen { host, is_insecure_accepted }))
+}
+
+/// The first server serves the metrics from its start on.
+///
+/// # Errors
+/// It runs, and does not serve them there.
+fn choose_metrics(arguments: &cli::Up, dir: &Path, cluster: &mut Cluster, running: &[Process]) -> Result<()> {
+    let Some(given) = &arguments.metrics else { return Ok(()) };
+    let wanted = (given != METRICS_OFF).then(|| given.clone());
+    let first =
+        cluster.servers.first().and_then(|server| server.targets.first()).map(|target| dir.join(target));
+    let serves_first =
+        |process: &&Process| process.targets.iter().any(|target| Some(&target.dir) == first.as_ref());
+    if running.iter().any(|process| serves_first(&process) && process.metrics != wanted) {
+        bail!(
+            "--metrics {given}: the first server of {0} runs already, and would serve metrics from its start on;              `sheen down --dir {0}` first, or serve them beside it: sheen metrics --listen {given}",
+            dir.display()
+        );
+    }
+    cluster.metrics = wanted;
+    Ok(())
 }
 
 /// A new start of the mount of before, unless that one lives on somewhere else: then it is another client.
@@ -204,6 +228,7 @@ fn revise(mut cluster: Cluster, arguments: &cli::Up, dir: &Path, running: &[Proc
     }
     if arguments.split && !cluster.is_split && running.is_empty() {
         let address = cluster.mgs_address().to_owned();
+        let metrics = cluster.metrics.take();
         cluster = Cluster::new(Shape {
             fsname: cluster.fsname,
             mount: cluster.mount,
@@ -212,6 +237,7 @@ fn revise(mut cluster: Cluster, arguments: &cli::Up, dir: &Path, running: &[Proc
             mdt_count: cluster.mdt_count,
             ost_count: cluster.ost_count,
         });
+        cluster.metrics = metrics;
         if let Some(mgs) = cluster.servers.first_mut() {
             mgs.address = address;
         }
@@ -440,6 +466,10 @@ fn server_arguments(
     }
     if has_no_sync {
         arguments.push("--no-sync-for-tests".into());
+    }
+    let is_first = cluster.servers.first() == Some(server);
+    if let Some(address) = cluster.metrics.as_ref().filter(|_| is_first) {
+        arguments.extend(["--metrics".into(), address.into()]);
     }
     let has_mgs = server.targets.iter().any(|target| target == "mgs");
     if !has_mgs {

@@ -1,0 +1,213 @@
+//! What this process counts.
+
+use super::Sample;
+use super::families::{self, Family};
+use crate::control::TargetStatus;
+use crate::mount::Mount;
+use crate::node::{Node, lock};
+use crate::params::target_name;
+use crate::status;
+use crate::targets::{Served, Target};
+use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use store::{MetaStore, ObjectStore, Space};
+use store_disk::MetaDisk;
+
+/// The states of a target, as `TargetStatus` has them.
+const STATES: [&str; 5] = ["active", "recovering", "starting", "standby", status::FENCED];
+/// Lustre's word for a session that works.
+const CONNECTED: &str = "FULL";
+
+/// One collection at a time: where a device stands still, the second would wait as the first does, and so would all that follow.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+
+struct Busy;
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        IS_BUSY.store(false, Ordering::Release);
+    }
+}
+
+/// # Errors
+/// Somebody else is being told, and waits.
+pub fn of_node(node: &Node, targets: &[TargetStatus]) -> Result<Vec<Sample>> {
+    if IS_BUSY.swap(true, Ordering::AcqRel) {
+        bail!("another collector is being answered");
+    }
+    let _busy = Busy;
+    let mut samples = Samples::default();
+    targets.iter().for_each(|target| samples.of_status(target));
+    // A machine whose device has failed may stand still.
+    for target in node.targets.iter().filter(|target| !target.has_failed()) {
+        samples.of_target(target);
+    }
+    for mount in lock(&node.mounts).clone().iter().filter(|mount| !mount.is_detached()) {
+        samples.of_mount(mount);
+    }
+    Ok(samples.0)
+}
+
+#[derive(Default)]
+struct Samples(Vec<Sample>);
+
+/// Figures of one target or one mount, by their last label.
+type Figures<'a> = &'a [(&'a str, f64)];
+
+impl Samples {
+    fn add(&mut self, family: &Family, labels: &[&str], value: f64) {
+        self.0.push(family.sample(labels, value));
+    }
+
+    fn each(&mut self, family: &Family, labels: &[&str], figures: Figures<'_>) {
+        for (label, value) in figures {
+            self.add(family, &[labels, &[label]].concat(), *value);
+        }
+    }
+
+    fn of_status(&mut self, target: &TargetStatus) {
+        let name = status::name_of(target);
+        let states = STATES.map(|state| (state, f64::from(u8::from(target.state == state))));
+        self.each(&families::TARGET_STATE, &[&name], &states);
+        let recovery = target.recovery.as_ref();
+        let count = |count: Option<usize>| count.unwrap_or_default() as f64;
+        let clients = [
+            ("missing", count(recovery.map(|recovery| recovery.missing.len()))),
+            ("done", count(recovery.map(|recovery| recovery.done_count))),
+        ];
+        self.each(&families::TARGET_RECOVERY_CLIENTS, &[&name], &clients);
+        let left = recovery.map_or(0, |recovery| recovery.seconds_left);
+        self.add(&families::TARGET_RECOVERY_LEFT, &[&name], left as f64);
+    }
+
+    fn of_target(&mut self, target: &Target) {
+        let name = target_name(target);
+        let name = [&name[..]];
+        let mut gauges: Vec<(&Family, u64)> = Vec::new();
+        let (rows, space): (Arc<MetaDisk>, Option<Space>) = match &target.served {
+            Served::Mgs(owner) => owner.with(|mgs| {
+                gauges.push((&families::TARGET_EXPORTS, mgs.core().clients().count() as u64));
+                self.add(&families::MGS_LEASES, &[], mgs.lease_count(net::clock::now().time) as f64);
+                (Arc::clone(mgs.core().store()), None)
+            }),
+            Served::Mds(owner) => owner.with(|mds| {
+                let (stats, locks) = (mds.stats(), mds.locks());
+                gauges.extend([
+                    (&families::TARGET_EXPORTS, mds.core().clients().count() as u64),
+                    (&families::TARGET_EVICTIONS, stats.evictions),
+                    (&families::TARGET_LOCKS, locks.lock_count() as u64),
+                    (&families::TARGET_LOCK_RESOURCES, locks.resource_count() as u64),
+                    (&families::TARGET_LOCK_TIMEOUTS, locks.timeout_count()),
+                    (&families::TARGET_OPEN_FILES, mds.open_count() as u64),
+                ]);
+                let counts = |of: fn(&mds::OpStat) -> f64| {
+                    stats.operations.iter().map(|(name, stat)| (*name, of(stat))).collect::<Vec<_>>()
+                };
+                self.each(&families::TARGET_OPERATIONS, &name, &counts(|stat| stat.count as f64));
+                let times = counts(|stat| seconds(stat.sum_us));
+                self.each(&families::TARGET_OPERATION_SECONDS, &name, &times);
+                (Arc::clone(mds.core().store()), None)
+            }),
+            Served::Oss(owner) => {
+                let (rows, objects) = owner.with(|oss| {
+                    let (stats, locks) = (oss.stats(), oss.locks());
+                    gauges.extend([
+                        (&families::TARGET_EXPORTS, oss.core().clients().count() as u64),
+                        (&families::TARGET_EVICTIONS, stats.eviction_count),
+                        (&families::TARGET_LOCKS, locks.lock_count() as u64),
+                        (&families::TARGET_LOCK_RESOURCES, locks.resource_count() as u64),
+                        (&families::TARGET_LOCK_TIMEOUTS, locks.timeout_count()),
+                        (&families::TARGET_GRANTED, oss.granted_bytes()),
+                    ]);
+                    let operations = stats.operations().map(|(name, count)| (name, count as f64));
+                    self.each(&families::TARGET_OPERATIONS, &name, &operations);
+                    let bytes =
+                        [("read", stats.read.bytes.sum as f64), ("write", stats.write.bytes.sum as f64)];
+                    self.each(&families::TARGET_DATA, &name, &bytes);
+                    (Arc::clone(oss.core().store()), Arc::clone(oss.objects()))
+                });
+                (rows, Some(objects.space()))
+            }
+        };
+        for (family, value) in gauges {
+            self.add(family, &name, value as f64);
+        }
+        self.of_disk(&name, &rows, &space.unwrap_or_else(|| rows.space()));
+    }
+
+    fn of_disk(&mut self, name: &[&str], rows: &MetaDisk, space: &Space) {
+        let bytes = [
+            ("total", space.total_bytes as f64),
+            ("free", space.free_bytes as f64),
+            ("available", space.avail_bytes as f64),
+        ];
+        self.each(&families::TARGET_SPACE, name, &bytes);
+        let inodes = [("total", space.total_inode_count as f64), ("free", space.free_inode_count as f64)];
+        self.each(&families::TARGET_INODES, name, &inodes);
+        let cache = rows.cache_use();
+        let found = [("hit", cache.hit_count as f64), ("miss", cache.miss_count as f64)];
+        self.each(&families::TARGET_CACHE_ROWS, name, &found);
+        let syncs = rows.sync_use();
+        let unawaited = syncs.sync_count.saturating_sub(syncs.awaited_sync_count);
+        let syncs = [("yes", syncs.awaited_sync_count as f64), ("no", unawaited as f64)];
+        self.each(&families::TARGET_SYNCS, name, &syncs);
+    }
+
+    fn of_mount(&mut self, mount: &Mount) {
+        let path = mount.path.display().to_string();
+        let labels = [&mount.fsname[..], &path];
+        let stats = mount.stats();
+        for (call, counter) in &stats.calls {
+            let labels = [labels[0], labels[1], call];
+            self.add(&families::MOUNT_CALLS, &labels, counter.count as f64);
+            self.add(&families::MOUNT_CALL_SECONDS, &labels, seconds(counter.sum));
+        }
+        let bytes = [("read", stats.read_bytes.sum as f64), ("write", stats.write_bytes.sum as f64)];
+        self.each(&families::MOUNT_DATA, &labels, &bytes);
+        self.add(&families::MOUNT_OPEN_FILES, &labels, stats.open_count as f64);
+        self.add(&families::MOUNT_INODES, &labels, stats.node_count as f64);
+        let ahead = mount.with_client(|client| client.read_ahead_stats());
+        let pages = [
+            ("hit", ahead.hit_page_count as f64),
+            ("miss", ahead.miss_page_count as f64),
+            ("discarded", ahead.discarded_page_count as f64),
+        ];
+        self.each(&families::MOUNT_READ_AHEAD, &labels, &pages);
+        self.of_sessions(mount, labels);
+    }
+
+    fn of_sessions(&mut self, mount: &Mount, labels: [&str; 2]) {
+        let mut requests: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let (mut lock_count, mut dirty_bytes) = (0, 0);
+        // One look for each, so that the mount works in between.
+        for target in mount.with_client(|client| client.targets()) {
+            let Some(session) = mount.with_client(|client| client.target_status(target)) else { continue };
+            for (request, counter) in &session.stats.requests {
+                let (count, sum_us) = requests.entry(request).or_default();
+                *count += counter.count;
+                *sum_us += counter.sum;
+            }
+            lock_count += session.lock_count;
+            dirty_bytes += session.dirty_bytes;
+            let target = format!("{}-{target}", mount.fsname);
+            let labels = [labels[0], labels[1], &target];
+            let works = f64::from(u8::from(session.state == CONNECTED));
+            self.add(&families::MOUNT_SESSION, &labels, works);
+            self.add(&families::MOUNT_EVICTIONS, &labels, session.eviction_count as f64);
+        }
+        for (request, (count, sum_us)) in requests {
+            let labels = [labels[0], labels[1], request];
+            self.add(&families::MOUNT_REQUESTS, &labels, count as f64);
+            self.add(&families::MOUNT_REQUEST_SECONDS, &labels, seconds(sum_us));
+        }
+        self.add(&families::MOUNT_LOCKS, &labels, lock_count as f64);
+        self.add(&families::MOUNT_DIRTY, &labels, dirty_bytes as f64);
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    Duration::from_micros(us).as_secs_f64()
+}
