@@ -4,7 +4,7 @@
 use base::limits::{LEASE, LEASE_RENEWAL, LEASE_TRUST};
 use base::{ClientId, ClusterConfig, Duration, Epoch, Machine, Now, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
-use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
+use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket};
 use std::collections::BTreeMap;
 use wire::{Callback, Frame, Life, MgsReply, MgsRequest, Reply, Request};
 
@@ -104,6 +104,8 @@ pub struct Mgc {
     renew_at: Time,
     /// When something came from the management server, or `Unheard` was put out.
     heard: Time,
+    /// When something came from it, or it was asked each second from then on.
+    last_frame: Time,
     /// The last one that was asked about.
     asked_up_to: Option<Life>,
     from_import: Vec<ImportOutput>,
@@ -130,9 +132,17 @@ impl Mgc {
             lives: Vec::new(),
             renew_at: Time::ZERO,
             heard: Time::ZERO,
+            last_frame: Time::ZERO,
             asked_up_to: None,
             from_import: Vec::new(),
         }
+    }
+
+    /// Whether the session works. A process with mounts finds out at once when nothing comes back any more, one that only serves when the
+    /// connection ends.
+    pub fn is_heard(&self, now: Now) -> bool {
+        let is_silent = !self.lives.is_empty() && now.time >= self.last_frame.after(LEASE);
+        self.import.state() == ImportState::Active && !is_silent
     }
 
     fn ask(&mut self, now: Now, asked: Asked) {
@@ -299,7 +309,7 @@ impl Machine for Mgc {
                 self.ask(now, Asked::Config);
             }
             Input::Frame(frame) => {
-                self.heard = now.time;
+                (self.heard, self.last_frame) = (now.time, now.time);
                 self.import.on_frame(now, frame, &mut self.from_import);
             }
             Input::Change { id, request } => self.submit(now, request, Kind::Modifying, Asked::Change { id }),
@@ -322,7 +332,7 @@ impl Machine for Mgc {
             }
             Input::Keep(lives) => {
                 if self.lives.is_empty() {
-                    self.heard = now.time;
+                    (self.heard, self.last_frame) = (now.time, now.time);
                 }
                 self.lives = lives;
                 self.renew(now, out);

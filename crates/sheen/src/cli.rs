@@ -390,6 +390,9 @@ pub struct Status {
     /// For programs
     #[arg(long)]
     pub json: bool,
+    /// Again every so many seconds, until it is ended
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub watch: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -158,9 +158,20 @@ pub struct Process {
     /// Of the configuration that it works with; `None` for a process without a file system of its own.
     #[serde(default)]
     pub config_version: Option<u64>,
+    /// `None` for a process without a file system of its own.
+    #[serde(default)]
+    pub mgs: Option<MgsStatus>,
     /// Where it serves the metrics of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+}
+
+/// The management server, seen from a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MgsStatus {
+    pub nids: Vec<String>,
+    /// The session with it works.
+    pub is_heard: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,7 +182,8 @@ pub struct TargetStatus {
     #[serde(with = "path_words")]
     pub dir: PathBuf,
     pub nid: String,
-    /// `active`, `recovering`, `starting`, `failed`; `standby` where another server owns it; `down` when nobody serves it.
+    /// `active`, `recovering`, `starting`, `failed`; `standby` where another server owns it; `silent` when its process does not answer,
+    /// `down` when nobody serves it.
     pub state: String,
     /// Filled by whoever asked; 0 when down.
     #[serde(default)]
@@ -448,17 +460,31 @@ pub fn processes() -> Vec<Process> {
     processes_in(&run_dir())
 }
 
+/// What all living processes of this user say, and those that live and say nothing.
+pub fn processes_and_silent() -> (Vec<Process>, Vec<u32>) {
+    let (mut processes, mut silent) = (Vec::new(), Vec::new());
+    for (pid, told) in ask_all(&run_dir(), &Ask::Status) {
+        match told {
+            Ok(tell) => processes.extend(tell.process.map(with_pid)),
+            Err(error) if error.is::<Silent>() => silent.push(pid),
+            Err(_) => {}
+        }
+    }
+    (processes, silent)
+}
+
+fn with_pid(mut process: Process) -> Process {
+    process.targets.iter_mut().for_each(|target| target.pid = process.pid);
+    process.mounts.iter_mut().for_each(|mount| mount.pid = process.pid);
+    process
+}
+
 /// What the processes say whose sockets are in a directory.
 pub fn processes_in(dir: &Path) -> Vec<Process> {
     let mut found = Vec::new();
     for (pid, path) in sockets_in(dir) {
         match ask(&path, &Ask::Status) {
-            Ok(Tell { process: Some(mut process), .. }) => {
-                process.targets.iter_mut().for_each(|target| target.pid = process.pid);
-                process.mounts.iter_mut().for_each(|mount| mount.pid = process.pid);
-                found.push(process);
-            }
-            Ok(_) => {}
+            Ok(tell) => found.extend(tell.process.map(with_pid)),
             Err(_) if !sys::is_alive(pid) => {
                 let _ = fs::remove_file(&path);
             }

@@ -11,6 +11,7 @@ use crate::nid;
 use crate::say;
 use crate::sys;
 use clap::Args;
+pub use judge::{LOW_PERCENT, percent_left};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{TcpStream, ToSocketAddrs};

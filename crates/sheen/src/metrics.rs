@@ -108,6 +108,31 @@ impl Gathered {
     }
 }
 
+/// Figures of each process apart.
+pub struct Figures(BTreeMap<(u32, String, Vec<String>), f64>);
+
+/// What processes said that were asked.
+pub fn figures_of(told: Vec<(u32, Result<Tell>)>) -> Figures {
+    let samples = told.into_iter().flat_map(|(pid, tell)| {
+        let metrics = tell.map(|tell| tell.metrics).unwrap_or_default();
+        metrics.into_iter().map(move |sample| ((pid, sample.family, sample.labels), sample.value))
+    });
+    Figures(samples.collect())
+}
+
+impl Figures {
+    pub fn get(&self, pid: u32, family: &str, labels: &[&str]) -> Option<f64> {
+        let labels = labels.iter().map(ToString::to_string).collect();
+        self.0.get(&(pid, family.to_owned(), labels)).copied()
+    }
+
+    /// Labels and value of all of one family.
+    pub fn all(&self, family: &str) -> impl Iterator<Item = (&[String], f64)> {
+        let of_family = self.0.iter().filter(move |((_, name, _), _)| name == family);
+        of_family.map(|((_, _, labels), value)| (&labels[..], *value))
+    }
+}
+
 impl Collector for Gathered {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in FAMILIES {

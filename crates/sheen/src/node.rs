@@ -3,7 +3,7 @@
 use crate::alive;
 use crate::cli;
 use crate::cluster::Identity;
-use crate::control::{self, Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
+use crate::control::{self, Ask, Leave, MgsStatus, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::daemon::{self, Ready};
 use crate::failover::{self, Failover};
 use crate::health;
@@ -767,6 +767,10 @@ impl Node {
             targets: self.describe_targets(),
             mounts: mounts.collect(),
             config_version: self.mgc.get().map(|_| self.config_version()),
+            mgs: self.mgc.get().map(|mgc| MgsStatus {
+                nids: self.mgs_nids(),
+                is_heard: mgc.with(|mgc| mgc.is_heard(net::clock::now())),
+            }),
             metrics: self.metrics_address.get().map(ToString::to_string),
         }
     }

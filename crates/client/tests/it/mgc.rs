@@ -107,11 +107,18 @@ fn a_management_server_that_says_nothing_is_noticed_time_and_again() {
     process.input(Input::Keep(vec![life(1)]));
     process.pass(LEASE * 10);
     assert_eq!(process.unheard_count, 0);
+    assert!(process.mgc.is_heard(process.now));
     process.is_cut_off = true;
     process.pass(LEASE * 10);
     assert!((8..=10).contains(&process.unheard_count), "{}", process.unheard_count);
+    // It stays so, whenever somebody looks.
+    for _ in 0..40 {
+        process.pass(STEP);
+        assert!(!process.mgc.is_heard(process.now));
+    }
     process.is_cut_off = false;
     process.pass(LEASE);
+    assert!(process.mgc.is_heard(process.now));
     process.unheard_count = 0;
     process.pass(LEASE * 10);
     // Who keeps no lease asks nothing each second.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Slower than this is no disk at work: something is overloaded or in the way.
 const SLOW_US: u64 = 1_000_000;
 /// Of space and inodes, in percent that are left.
-const LOW_PERCENT: u64 = 10;
+pub const LOW_PERCENT: u64 = 10;
 const FULL_PERCENT: u64 = 1;
 /// File times come from servers, so that a wrong clock breaks nothing; logs of two machines do not fit together any more.
 const SKEW_MS_MAX: i64 = 1000;
@@ -102,18 +102,16 @@ fn silent(health: &TargetHealth, what: &str) -> Check {
     Check::bad(Level::Red, name, found, "start it (sheen up, or sheen serve DIR), or see its log there")
 }
 
+/// What there is nothing of is not scarce.
+pub fn percent_left(left: u64, total: u64) -> u64 {
+    if total == 0 { 100 } else { u64::try_from(u128::from(left) * 100 / u128::from(total)).unwrap_or(100) }
+}
+
 /// Inodes count where names are made, bytes where data lie.
 fn room(health: &TargetHealth, round_trips: &str) -> Check {
     let name = &health.target;
-    let percent = |left: u64, total: u64| {
-        if total == 0 {
-            100
-        } else {
-            u64::try_from(u128::from(left) * 100 / u128::from(total)).unwrap_or(100)
-        }
-    };
-    let bytes = percent(health.bytes_available, health.bytes_total);
-    let inodes = percent(health.inodes_free, health.inodes_total);
+    let bytes = percent_left(health.bytes_available, health.bytes_total);
+    let inodes = percent_left(health.inodes_free, health.inodes_total);
     let (left, of) = if inodes < bytes { (inodes, "inodes") } else { (bytes, "space") };
     let found = format!("{round_trips}; {left} % of its {of} left");
     let todo = "remove files, or add targets; see `sheen lfs df`";

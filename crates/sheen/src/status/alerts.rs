@@ -1,0 +1,168 @@
+//! What somebody should do something about, each with the command that does it.
+
+use super::report::{Heard, Report, Target};
+use super::{FENCED, name_of};
+use crate::control::TargetStatus;
+use crate::health::{LOW_PERCENT, percent_left};
+use crate::metrics::Figures;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Names of missing clients, or of anything, in one line.
+const SHOWN_MAX: usize = 4;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Alert {
+    /// A sentence, which begins with what it is about.
+    pub text: String,
+    /// What ends it: a command mostly. Empty where the sentence says it.
+    pub fix: String,
+}
+
+impl Alert {
+    fn new(text: impl Into<String>, fix: impl Into<String>) -> Alert {
+        Alert { text: text.into(), fix: fix.into() }
+    }
+}
+
+pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
+    let targets = || report.targets.iter().map(|target| &target.status);
+    let fenced = targets().filter(|target| target.state == FENCED);
+    let mut alerts: Vec<Alert> = fenced.map(|target| of_fenced(target, report.dir.as_deref())).collect();
+    alerts.extend(of_down(report));
+    alerts.extend(targets().filter_map(of_recovery));
+    let takeovers = targets().filter_map(|target| {
+        Some(Alert::new(format!("{}: {}", name_of(target), target.alert.as_ref()?), ""))
+    });
+    // Whoever stands by for a target says the same.
+    alerts.extend(takeovers.collect::<BTreeSet<Alert>>());
+    alerts.extend(of_management(report, heard));
+    alerts.extend(of_sessions(report, &heard.figures));
+    alerts.extend(of_space(&report.targets));
+    alerts.extend(heard.silent.iter().map(|pid| {
+        let text = format!("process {pid} does not answer: it is stopped, or its device stands still");
+        Alert::new(text, format!("look at its log; wake it: kill -CONT {pid}; or end it: kill -KILL {pid}"))
+    }));
+    alerts
+}
+
+/// What an operator does about a target whose device failed.
+fn of_fenced(target: &TargetStatus, cluster: Option<&Path>) -> Alert {
+    let text = format!(
+        "{} is fenced: the device under {} failed to keep data",
+        name_of(target),
+        target.dir.display()
+    );
+    let fix = match cluster {
+        Some(dir) => format!(
+            "stop: sheen down --force --dir {0}; bring the storage back; start: sheen up --dir {0}",
+            dir.display()
+        ),
+        None => format!("end process {}, bring the storage back, and serve it again", target.pid),
+    };
+    Alert::new(text, fix)
+}
+
+fn of_down(report: &Report) -> Option<Alert> {
+    let down = report.targets.iter().filter(|target| target.status.state == "down");
+    let names: Vec<String> = down.map(Target::name).collect();
+    let dir = report.dir.as_deref()?;
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let alert = || {
+        Alert::new(
+            format!("{} {verb} down", listed(&names)),
+            format!("start: sheen up --dir {}", dir.display()),
+        )
+    };
+    (!names.is_empty()).then(alert)
+}
+
+/// Whom a recovery waits for, and for how long at most.
+fn of_recovery(target: &TargetStatus) -> Option<Alert> {
+    let recovery = target.recovery.as_ref()?;
+    let name = name_of(target);
+    let text = format!(
+        "{name} recovers: {} of {} clients are done, {} s left for {}",
+        recovery.done_count,
+        recovery.client_count,
+        recovery.seconds_left,
+        listed(&recovery.missing),
+    );
+    Some(Alert::new(text, format!("wait, or give them up: sheen lctl abort_recovery {name}")))
+}
+
+/// Mounts and targets go on without it, and nobody hears of what moves.
+fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
+    let deaf = heard.processes.iter().filter(|process| process.mgs.as_ref().is_some_and(|mgs| !mgs.is_heard));
+    let (mut nids, mut pids) = (BTreeSet::new(), Vec::new());
+    for process in deaf {
+        nids.extend(process.mgs.iter().flat_map(|mgs| mgs.nids.clone()));
+        pids.push(process.pid.to_string());
+    }
+    let verb = if pids.len() == 1 { "process" } else { "processes" };
+    let nids: Vec<String> = nids.into_iter().collect();
+    let text = format!(
+        "the management server at {} does not answer {verb} {}: what is mounted goes on, nothing new can be mounted",
+        nids.join(":"),
+        listed(&pids)
+    );
+    let fix = match &report.dir {
+        Some(dir) => format!("start: sheen up --dir {}", dir.display()),
+        None => "start it on its machine: sheen up, or sheen serve DIR".to_owned(),
+    };
+    (!pids.is_empty()).then(|| Alert::new(text, fix))
+}
+
+/// Targets elsewhere that mounts of this machine do not reach. What is known of a target here is said already.
+fn of_sessions(report: &Report, figures: &Figures) -> Vec<Alert> {
+    let is_known = |name: &str| report.targets.iter().any(|target| target.name() == name);
+    let mut without: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (labels, works) in figures.all("sheen_mount_session") {
+        let [fsname, mount, target] = labels else { continue };
+        let is_shown = |status: &&crate::control::MountStatus| {
+            status.fsname == *fsname && status.path.display().to_string() == *mount
+        };
+        if works == 0.0 && !is_known(target) && report.mounts.iter().any(|status| is_shown(&status)) {
+            without.entry(mount).or_default().push(target.clone());
+        }
+    }
+    let alert = |(mount, targets): (&str, Vec<String>)| {
+        let text = format!("{mount} has no session with {}", listed(&targets));
+        Alert::new(
+            text,
+            format!("look which and why: sheen health {mount}; start on their servers: sheen serve DIR"),
+        )
+    };
+    without.into_iter().map(alert).collect()
+}
+
+/// Targets on one device are full together.
+fn of_space(targets: &[Target]) -> Vec<Alert> {
+    let mut low: BTreeMap<(u64, u64, &str), Vec<String>> = BTreeMap::new();
+    for target in targets {
+        let Some(space) = target.space else { continue };
+        let of_bytes = (space.bytes_total, percent_left(space.bytes_available, space.bytes_total), "space");
+        let of_inodes = (space.inodes_total, percent_left(space.inodes_free, space.inodes_total), "inodes");
+        for found in [of_bytes, of_inodes].into_iter().filter(|(_, percent, _)| *percent <= LOW_PERCENT) {
+            low.entry(found).or_default().push(target.name());
+        }
+    }
+    let alert = |((_, percent, what), names): ((u64, u64, &str), Vec<String>)| {
+        let text = format!("{}: {percent} % of the {what} of the local file system left", listed(&names));
+        Alert::new(
+            text,
+            "remove files, or add a target elsewhere: sheen mkfs --ost --index N …, sheen serve DIR",
+        )
+    };
+    low.into_iter().map(alert).collect()
+}
+
+/// The first ones, and how many there are besides.
+fn listed(names: &[String]) -> String {
+    let shown: Vec<&str> = names.iter().take(SHOWN_MAX).map(String::as_str).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

@@ -1,0 +1,175 @@
+//! What `status` looks at: all processes, or those of one cluster, and what they count.
+
+use super::alerts::{self, Alert};
+use super::{flatten, name_of};
+use crate::cluster::Cluster;
+use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
+use crate::metrics::{Figures, figures_of};
+use crate::nid;
+use crate::say;
+use crate::up;
+use anyhow::{Result, bail};
+use serde::Serialize;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Serialize)]
+pub struct Report {
+    pub fsname: Option<String>,
+    pub mgs_nid: Option<String>,
+    #[serde(with = "crate::path_words::option")]
+    pub dir: Option<PathBuf>,
+    pub targets: Vec<Target>,
+    pub mounts: Vec<MountStatus>,
+    pub alerts: Vec<Alert>,
+}
+
+#[derive(Serialize)]
+pub struct Target {
+    #[serde(flatten)]
+    pub status: TargetStatus,
+    /// With a session, other targets included; `None` when it does not say.
+    pub client_count: Option<u64>,
+    pub space: Option<Space>,
+}
+
+/// Of the local file system; what is available is without the reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Space {
+    pub bytes_total: u64,
+    pub bytes_available: u64,
+    pub inodes_total: u64,
+    pub inodes_free: u64,
+}
+
+/// What was heard.
+pub struct Heard {
+    pub processes: Vec<Process>,
+    /// They live, and do not answer.
+    pub silent: Vec<u32>,
+    pub figures: Figures,
+}
+
+impl Heard {
+    fn now() -> Heard {
+        let (processes, silent) = control::processes_and_silent();
+        Heard { processes, silent, figures: figures_of(control::ask_all(&control::run_dir(), &Ask::Metrics)) }
+    }
+
+    /// Only what belongs to the cluster in a directory.
+    fn keep_cluster(&mut self, dir: &Path) {
+        self.processes.retain(|process| up::belongs(process, dir));
+        self.silent.retain(|pid| is_about(*pid, dir));
+    }
+}
+
+/// Whether a process was started with this directory.
+fn is_about(pid: u32, dir: &Path) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).any(|word| word == dir.as_os_str().as_bytes())
+}
+
+impl Report {
+    /// Everything on this machine, or the cluster whose data are in a directory.
+    ///
+    /// # Errors
+    /// There is no cluster.
+    pub fn look(dir: Option<&Path>) -> Result<Report> {
+        let mut heard = Heard::now();
+        let mut report = match dir {
+            Some(dir) => of_cluster(dir, &mut heard)?,
+            None => {
+                let (targets, mounts) = flatten(&heard.processes);
+                Report::new(targets, mounts)
+            }
+        };
+        report.add_figures(&heard.figures);
+        report.alerts = alerts::of(&report, &heard);
+        Ok(report)
+    }
+
+    pub fn add_figures(&mut self, figures: &Figures) {
+        self.targets.iter_mut().for_each(|target| target.add_figures(figures));
+    }
+
+    pub fn new(targets: Vec<TargetStatus>, mounts: Vec<MountStatus>) -> Report {
+        let target = |status| Target { status, client_count: None, space: None };
+        let targets = targets.into_iter().map(target).collect();
+        Report { fsname: None, mgs_nid: None, dir: None, targets, mounts, alerts: Vec::new() }
+    }
+}
+
+impl Target {
+    pub fn name(&self) -> String {
+        name_of(&self.status)
+    }
+
+    /// What its process counts; of a target that nobody serves here nothing is known.
+    fn add_figures(&mut self, figures: &Figures) {
+        let name = self.name();
+        let figure = |family: &str, labels: &[&str]| {
+            figures
+                .get(self.status.pid, family, &[&[name.as_str()], labels].concat())
+                .map(|value| value as u64)
+        };
+        self.client_count = figure("sheen_target_exports", &[]);
+        let bytes =
+            figure("sheen_target_space", &["total"]).zip(figure("sheen_target_space", &["available"]));
+        let inodes = figure("sheen_target_inodes", &["total"]).zip(figure("sheen_target_inodes", &["free"]));
+        self.space =
+            bytes.zip(inodes).map(|((bytes_total, bytes_available), (inodes_total, inodes_free))| Space {
+                bytes_total,
+                bytes_available,
+                inodes_total,
+                inodes_free,
+            });
+    }
+}
+
+fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
+    let (mut running, mut mounts) = flatten(&heard.processes);
+    running.retain(|target| target.dir.starts_with(dir));
+    let loaded = Cluster::load(dir);
+    heard.keep_cluster(dir);
+    let cluster = match loaded {
+        Ok(Some(cluster)) => cluster,
+        Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
+        // The disk is dead and servers work on: what they say is all that there is to know.
+        Err(error) if !running.is_empty() => {
+            say::note(format_args!("{error:#}; this is what its processes say"));
+            let mounts = heard.processes.iter().flat_map(|process| process.mounts.clone()).collect();
+            let fsname = running.iter().map(|target| target.fsname.clone()).find(|name| !name.is_empty());
+            return Ok(Report { fsname, dir: Some(dir.to_owned()), ..Report::new(running, mounts) });
+        }
+        Err(error) => return Err(error),
+    };
+    let mgs_nid = nid::format_nid(cluster.mgs_address());
+    mounts.retain(|mount| mount.mgs_nids.contains(&mgs_nid) && mount.fsname == cluster.fsname);
+    let mut targets = Vec::new();
+    for server in &cluster.servers {
+        for name in &server.targets {
+            let path = dir.join(name);
+            let found = running.iter().find(|target| target.dir == path).cloned();
+            let silent = heard.silent.iter().find(|pid| is_about(**pid, &path));
+            let state = if silent.is_some() { "silent" } else { "down" };
+            targets.push(found.unwrap_or_else(|| TargetStatus {
+                name: name.to_uppercase(),
+                fsname: cluster.fsname.clone(),
+                dir: path,
+                nid: nid::format_nid(&server.address),
+                state: state.to_owned(),
+                pid: silent.copied().unwrap_or_default(),
+                recovery: None,
+                owner: None,
+                alert: None,
+            }));
+        }
+    }
+    Ok(Report {
+        fsname: Some(cluster.fsname),
+        mgs_nid: Some(mgs_nid),
+        dir: Some(dir.to_owned()),
+        ..Report::new(targets, mounts)
+    })
+}

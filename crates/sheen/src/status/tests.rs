@@ -1,0 +1,136 @@
+use super::alerts;
+use super::report::{Heard, Report};
+use super::text;
+use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell};
+use crate::metrics::{Sample, figures_of};
+use std::path::{Path, PathBuf};
+
+fn target(name: &str, state: &str, pid: u32) -> TargetStatus {
+    TargetStatus {
+        name: name.to_owned(),
+        fsname: "fs".to_owned(),
+        dir: format!("/data/{name}").into(),
+        nid: "10.0.0.1:7988@tcp".to_owned(),
+        state: state.to_owned(),
+        pid,
+        recovery: None,
+        owner: None,
+        alert: None,
+    }
+}
+
+fn mount() -> MountStatus {
+    MountStatus {
+        path: "/mnt".into(),
+        fsname: "fs".to_owned(),
+        source: "10.0.0.1@tcp:/fs".to_owned(),
+        mgs_nids: vec!["10.0.0.1:7988@tcp".to_owned()],
+        transport: "dev".to_owned(),
+        is_detached: false,
+        options: Vec::new(),
+        pid: 7,
+    }
+}
+
+fn heard(process: Process, samples: &[(&str, &[&str], f64)]) -> Heard {
+    let sample = |(family, labels, value): &(&str, &[&str], f64)| Sample {
+        family: family.to_string(),
+        labels: labels.iter().map(ToString::to_string).collect(),
+        value: *value,
+    };
+    let metrics = samples.iter().map(sample).collect();
+    let figures = figures_of(vec![(7, Ok(Tell { metrics, ..Tell::default() }))]);
+    Heard { processes: vec![Process { pid: 7, ..process }], silent: Vec::new(), figures }
+}
+
+fn lines(targets: Vec<TargetStatus>, dir: Option<&Path>, heard: &Heard) -> Vec<String> {
+    let mut report = Report::new(targets, vec![mount()]);
+    report.dir = dir.map(Path::to_owned);
+    report.add_figures(&heard.figures);
+    report.alerts = alerts::of(&report, heard);
+    text::of(&report).lines().map(str::to_owned).collect()
+}
+
+const QUIET: &[(&str, &[&str], f64)] = &[];
+
+#[test]
+fn space_and_clients_stand_beside_each_target() {
+    let figures: &[(&str, &[&str], f64)] = &[
+        ("sheen_target_exports", &["fs-OST0000"], 3.0),
+        ("sheen_target_space", &["fs-OST0000", "total"], f64::from(8 << 20)),
+        ("sheen_target_space", &["fs-OST0000", "available"], f64::from(4 << 20)),
+        ("sheen_target_inodes", &["fs-OST0000", "total"], 100.0),
+        ("sheen_target_inodes", &["fs-OST0000", "free"], 50.0),
+    ];
+    let said = lines(vec![target("OST0000", "active", 7)], None, &heard(Process::default(), figures));
+    assert!(said[0].starts_with("target ") && said[0].contains(" space left  clients "), "{said:?}");
+    let words: Vec<&str> = said[1].split_whitespace().collect();
+    let wanted = ["fs-OST0000", "active", "7", "4.00", "MiB", "of", "8.00", "MiB", "3", "10.0.0.1:7988@tcp"];
+    assert_eq!(words[..10], wanted);
+    assert!(said[2].starts_with("mount ") && said.len() == 3, "no alert: {said:?}");
+}
+
+#[test]
+fn whoever_is_missing_in_a_recovery_is_named_and_how_to_give_it_up() {
+    let missing = (0..6).map(|number| format!("uuid{number}@nid")).collect();
+    let recovery = RecoveryStatus { seconds_left: 41, client_count: 9, done_count: 3, missing };
+    let recovering = TargetStatus { recovery: Some(recovery), ..target("MDT0000", "recovering", 7) };
+    let said = lines(vec![recovering], None, &heard(Process::default(), QUIET));
+    assert_eq!(
+        said.last().map(String::as_str),
+        Some(
+            "alert: fs-MDT0000 recovers: 3 of 9 clients are done, 41 s left for uuid0@nid, uuid1@nid, uuid2@nid, uuid3@nid and 2 more; \
+             wait, or give them up: sheen lctl abort_recovery fs-MDT0000"
+        )
+    );
+}
+
+#[test]
+fn each_alert_has_what_ends_it() {
+    let figures: &[(&str, &[&str], f64)] = &[
+        ("sheen_target_space", &["fs-OST0000", "total"], 1000.0),
+        ("sheen_target_space", &["fs-OST0000", "available"], 100.0),
+        ("sheen_target_inodes", &["fs-OST0000", "total"], 100.0),
+        ("sheen_target_inodes", &["fs-OST0000", "free"], 11.0),
+        ("sheen_mount_session", &["fs", "/mnt", "fs-OST0009"], 0.0),
+        ("sheen_mount_session", &["fs", "/mnt", "fs-OST0001"], 0.0),
+    ];
+    let mgs = Some(MgsStatus { nids: vec!["10.0.0.1@tcp".to_owned()], is_heard: false });
+    let mut heard = heard(Process { mgs, ..Process::default() }, figures);
+    heard.silent = vec![99];
+    let takeover =
+        TargetStatus { alert: Some("say so: sheen failover".to_owned()), ..target("OST0002", "standby", 7) };
+    let targets = vec![
+        target("MDT0000", "failed", 7),
+        target("OST0000", "active", 7),
+        target("OST0001", "down", 0),
+        takeover.clone(),
+        takeover,
+    ];
+    let said = lines(targets, Some(&PathBuf::from("/data")), &heard);
+    let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+    let wanted = [
+        "fs-MDT0000 is fenced: the device under /data/MDT0000 failed to keep data; stop: sheen down --force --dir /data; ",
+        "fs-OST0001 is down; start: sheen up --dir /data",
+        "fs-OST0002: say so: sheen failover",
+        "the management server at 10.0.0.1@tcp does not answer process 7: ",
+        "/mnt has no session with fs-OST0009; look which and why: sheen health /mnt; ",
+        "fs-OST0000: 10 % of the space of the local file system left; ",
+        "process 99 does not answer: ",
+    ];
+    assert_eq!(alerts.len(), wanted.len(), "{alerts:#?}");
+    for (alert, wanted) in alerts.iter().zip(wanted) {
+        assert!(alert.starts_with(wanted), "{alert}\nis not\n{wanted}");
+    }
+}
+
+#[test]
+fn a_large_cluster_is_one_screen() {
+    let mut targets: Vec<TargetStatus> =
+        (0..200).map(|index| target(&format!("OST{index:04x}"), "active", 7)).collect();
+    targets.push(target("OST00c8", "recovering", 7));
+    let said = lines(targets, None, &heard(Process::default(), QUIET));
+    assert_eq!(said.len(), 4, "{said:?}");
+    assert!(said[1].starts_with("fs-OST00c8 "), "{said:?}");
+    assert_eq!(said[2], "and 200 more, which are active");
+}
