@@ -27,6 +27,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("sheen", 7),
     // Tools: they stand beside the product and start it as a user would.
     ("mount-suites", 7),
+    ("lustre-oracle", 7),
     ("xtask", 8),
 ];
 

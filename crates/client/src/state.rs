@@ -289,7 +289,7 @@ impl State {
         let ticket = connection.import.submit(now, request, data, kind, trace, &mut outputs);
         if kind.is_modifying() {
             let in_flight = connection.import.modifying_in_flight() as u64;
-            connection.stats.modify_rpcs_in_flight.add(in_flight);
+            connection.stats.modify_rpcs_in_flight.add_linear(in_flight);
         }
         connection.tickets.insert(ticket, Pending { kind: name, sent: now.time, sender });
         self.import_outputs.extend(outputs.into_iter().map(|output| (target, output)));
@@ -396,12 +396,14 @@ impl TargetStats {
         match request {
             Request::Ost(OstRequest::Read { extent, .. }) => {
                 self.read_rpcs_now += 1;
-                self.read_rpcs_in_flight.add(self.read_rpcs_now);
+                self.read_rpcs_in_flight.add_linear(self.read_rpcs_now);
+                self.read_page_offsets.add_place(extent.start / 4096);
                 self.read_pages_per_rpc.add(extent.byte_count().div_ceil(4096));
             }
-            Request::Ost(OstRequest::Write { .. }) => {
+            Request::Ost(OstRequest::Write { offset_bytes, .. }) => {
                 self.write_rpcs_now += 1;
-                self.write_rpcs_in_flight.add(self.write_rpcs_now);
+                self.write_rpcs_in_flight.add_linear(self.write_rpcs_now);
+                self.write_page_offsets.add_place(offset_bytes / 4096);
                 self.write_pages_per_rpc.add((byte_count as u64).div_ceil(4096));
                 self.write_bytes.add(byte_count as u64);
             }
@@ -416,9 +418,13 @@ impl TargetStats {
         match kind {
             "ost_read" => {
                 self.read_rpcs_now = self.read_rpcs_now.saturating_sub(1);
+                self.read_micros.add(micros);
                 self.read_bytes.add(byte_count as u64);
             }
-            "ost_write" => self.write_rpcs_now = self.write_rpcs_now.saturating_sub(1),
+            "ost_write" => {
+                self.write_rpcs_now = self.write_rpcs_now.saturating_sub(1);
+                self.write_micros.add(micros);
+            }
             _ => {}
         }
     }

@@ -25,15 +25,32 @@ impl Counter {
     }
 }
 
-/// Counts by power of two: bucket i counts values in (2^(i-1), 2^i].
+/// Counts by size: which bucket is whose follows from how values are added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     pub buckets: Vec<u64>,
 }
 
+/// As many as Lustre has.
+const LINEAR_BUCKET_COUNT: u64 = 32;
+
 impl Histogram {
+    /// By power of two: bucket i counts values in (2^(i-1), 2^i].
     pub fn add(&mut self, value: u64) {
-        let bucket = value.max(1).next_power_of_two().trailing_zeros() as usize;
+        self.count(value.max(1).next_power_of_two().trailing_zeros() as usize);
+    }
+
+    /// One by one: bucket i counts the value i, the last one all that are greater too.
+    pub fn add_linear(&mut self, value: u64) {
+        self.count(value.min(LINEAR_BUCKET_COUNT - 1) as usize);
+    }
+
+    /// Places by power of two: bucket 0 counts the place 0, bucket i those in [2^(i-1), 2^i).
+    pub fn add_place(&mut self, place: u64) {
+        self.count((u64::BITS - place.leading_zeros()) as usize);
+    }
+
+    fn count(&mut self, bucket: usize) {
         if self.buckets.len() <= bucket {
             self.buckets.resize(bucket + 1, 0);
         }
@@ -51,6 +68,12 @@ pub struct TargetStats {
     /// Pages of 4 KiB in each data request.
     pub read_pages_per_rpc: Histogram,
     pub write_pages_per_rpc: Histogram,
+    /// Where in its object each one begins, in pages of 4 KiB.
+    pub read_page_offsets: Histogram,
+    pub write_page_offsets: Histogram,
+    /// Microseconds from sending a data request to its answer.
+    pub read_micros: Histogram,
+    pub write_micros: Histogram,
     /// Data requests that were in flight when one was sent, itself included.
     pub read_rpcs_in_flight: Histogram,
     pub write_rpcs_in_flight: Histogram,

@@ -4,6 +4,7 @@ use crate::cli::{self, Lctl, LctlCommand};
 use crate::control::{self, Ask};
 use crate::params;
 use crate::pools;
+use crate::say;
 use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -25,8 +26,7 @@ pub fn run(arguments: &Lctl) -> Result<()> {
             None => bail!("say which target: lctl abort_recovery TARGET; see `sheen status`"),
         },
         LctlCommand::GetParam { no_name, only_name, patterns } => {
-            patterns.iter().try_for_each(|pattern| params::check_name(pattern))?;
-            patterns.iter().try_for_each(|pattern| get(pattern, *no_name, *only_name))
+            get_all(patterns, |pattern| get(pattern, *no_name, *only_name))
         }
         LctlCommand::SetParam { permanent, delete, quiet, settings } => {
             let settings: Vec<Setting> =
@@ -81,6 +81,20 @@ fn nobody_has(pattern: &str) -> Result<()> {
         bail!("nothing of '{pattern}' is here: no server and no mount runs; start them: sheen up");
     }
     bail!("no process of this machine has '{pattern}' now; see `lctl list_param -R '*'`")
+}
+
+/// Collectors ask for whatever any version of Lustre has, in one command: what is here is printed, what is not gets a line each.
+fn get_all(patterns: &[String], get: impl Fn(&str) -> Result<()>) -> Result<()> {
+    let get = |pattern: &String| params::check_name(pattern).and_then(|()| get(pattern));
+    if let [pattern] = patterns {
+        return get(pattern);
+    }
+    let failed =
+        |pattern: &&String| get(pattern).inspect_err(|error| say::note(format_args!("{error:#}"))).is_err();
+    match patterns.iter().filter(failed).count() {
+        0 => Ok(()),
+        count => bail!("{count} of {} are not here; the others are printed", patterns.len()),
+    }
 }
 
 fn get(pattern: &str, no_name: bool, only_name: bool) -> Result<()> {

@@ -55,6 +55,15 @@ pub fn format_nid(address: &str) -> String {
     format!("{address}@tcp")
 }
 
+/// A NID without its port, as Lustre names clients: `127.0.0.1@tcp`. A client chooses its NID, so that it may be anything.
+pub fn without_port(nid: &str) -> String {
+    let Some((address, net)) = nid.rsplit_once('@') else { return nid.to_owned() };
+    match address.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => format!("{host}@{net}"),
+        _ => nid.to_owned(),
+    }
+}
+
 /// What `mount` mounts: `NIDS:/FSNAME[/SUBDIR]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {

@@ -137,7 +137,7 @@ impl Plan {
         vec![
             self.cargo(&["build", "--release", "-p", "sheen"]),
             keep,
-            self.cargo(&["build", "-p", "mount-suites"]),
+            self.cargo(&["build", "-p", "mount-suites", "-p", "lustre-oracle"]),
         ]
     }
 

@@ -46,26 +46,38 @@ pub fn stats(since: WallTime, rows: &[(&str, &str, Stat)]) -> String {
     let mut out = times(since);
     for (name, unit, stat) in rows.iter().filter(|(_, _, stat)| stat.count > 0) {
         let _ = write!(out, "{name:<25} {} samples [{unit}]", stat.count);
-        if *unit != "reqs" {
-            let _ = write!(out, " {} {} {} {}", stat.min, stat.max, stat.sum, stat.sum_of_squares);
+        // What is counted in pages has figures only where there are some, and no squares, as in Lustre.
+        let (has_figures, has_squares) =
+            (*unit != "reqs" && (*unit != "pages" || stat.max > 0), *unit != "pages");
+        if has_figures {
+            let _ = write!(out, " {} {} {}", stat.min, stat.max, stat.sum);
+        }
+        if has_figures && has_squares {
+            // Others read 64 bits, and stop at a number with more.
+            let sum_of_squares = u64::try_from(stat.sum_of_squares).unwrap_or(u64::MAX);
+            let _ = write!(out, " {sum_of_squares}");
         }
         out.push('\n');
     }
     out
 }
 
-/// `osc.*.rpc_stats`: reads and writes side by side.
-pub fn rpc_stats(counts: &TargetStats) -> String {
+/// `osc.*.rpc_stats`: reads and writes side by side. A read is sent at once, so that none is ever pending.
+pub fn rpc_stats(counts: &TargetStats, dirty_bytes: u64) -> String {
     let mut out = times(counts.since);
     let _ = writeln!(out, "read RPCs in flight:  {}", counts.read_rpcs_now);
     let _ = writeln!(out, "write RPCs in flight: {}", counts.write_rpcs_now);
-    let _ = writeln!(out, "pending write pages:  0");
+    let _ = writeln!(out, "pending write pages:  {}", dirty_bytes.div_ceil(4096));
     let _ = writeln!(out, "pending read pages:   0");
     let buckets = |histogram: &Histogram| histogram.buckets.clone();
     let pages = (buckets(&counts.read_pages_per_rpc), buckets(&counts.write_pages_per_rpc));
-    table(&mut out, "pages per rpc", "rpcs", &pages.0, &pages.1);
+    table(&mut out, &Head::of_rpcs("pages per rpc", bucket_name), &pages.0, &pages.1);
     let flights = (buckets(&counts.read_rpcs_in_flight), buckets(&counts.write_rpcs_in_flight));
-    table(&mut out, "rpcs in flight", "rpcs", &flights.0, &flights.1);
+    table(&mut out, &Head::of_rpcs("rpcs in flight", |bucket| bucket.to_string()), &flights.0, &flights.1);
+    let offsets = (buckets(&counts.read_page_offsets), buckets(&counts.write_page_offsets));
+    table(&mut out, &Head::of_rpcs("offset", place_name), &offsets.0, &offsets.1);
+    let micros = (buckets(&counts.read_micros), buckets(&counts.write_micros));
+    table(&mut out, &Head::of_rpcs("RPC latency (us)", bucket_name), &micros.0, &micros.1);
     out
 }
 
@@ -82,7 +94,7 @@ pub fn modify_rpc_stats(status: &TargetStatus) -> String {
     for (bucket, count) in buckets.iter().enumerate() {
         sum += count;
         let (part, so_far) = (percent(*count, total), percent(sum, total));
-        let _ = writeln!(out, "{}:\t\t{count:10} {part:3} {so_far:3}", bucket_name(bucket));
+        let _ = writeln!(out, "{bucket}:\t\t{count:10} {part:3} {so_far:3}");
     }
     out
 }
@@ -153,14 +165,43 @@ pub fn nids(addresses: &[String]) -> String {
 /// `obdfilter.*.brw_stats`: pairs of reads and writes.
 pub fn brw_stats(since: WallTime, pages: (&[u64], &[u64]), bytes: (&[u64], &[u64])) -> String {
     let mut out = times(since);
-    table(&mut out, "pages per bulk r/w", "rpcs", pages.0, pages.1);
-    table(&mut out, "disk I/O size", "ios", bytes.0, bytes.1);
+    table(
+        &mut out,
+        &Head { title: "pages per bulk r/w", unit: "rpcs", over: OVER_DISK, name: bucket_name },
+        pages.0,
+        pages.1,
+    );
+    table(
+        &mut out,
+        &Head { title: "disk I/O size", unit: "ios", over: OVER_DISK, name: bucket_name },
+        bytes.0,
+        bytes.1,
+    );
     out
 }
 
-/// Two histograms over powers of two, until both are complete.
-fn table(out: &mut String, title: &str, unit: &str, read: &[u64], write: &[u64]) {
-    let _ = writeln!(out, "\n\t\t\tread\t\t\twrite");
+/// What stands over the two sides of a table: of a mount's requests, and of what a target does.
+const OVER_RPCS: &str = "\t\t\tread\t\t\twrite";
+const OVER_DISK: &str = "                           read      |     write";
+
+/// Title, unit of what is counted, what stands over the sides, and names of the buckets.
+struct Head {
+    title: &'static str,
+    unit: &'static str,
+    over: &'static str,
+    name: fn(usize) -> String,
+}
+
+impl Head {
+    const fn of_rpcs(title: &'static str, name: fn(usize) -> String) -> Head {
+        Head { title, unit: "rpcs", over: OVER_RPCS, name }
+    }
+}
+
+/// Two histograms, until both are complete.
+fn table(out: &mut String, head: &Head, read: &[u64], write: &[u64]) {
+    let Head { title, unit, over, name } = head;
+    let _ = writeln!(out, "\n{over}");
     let _ = writeln!(out, "{title:<21} {unit}   % cum % |       {unit}   % cum %");
     let totals = [read.iter().sum::<u64>(), write.iter().sum::<u64>()];
     let (mut read_sum, mut write_sum) = (0, 0);
@@ -175,7 +216,7 @@ fn table(out: &mut String, title: &str, unit: &str, read: &[u64], write: &[u64])
         let _ = writeln!(
             out,
             "{}:\t\t{reads:10} {:3} {:3}   | {writes:10} {:3} {:3}",
-            bucket_name(bucket),
+            name(bucket),
             percent(reads, totals[0]),
             percent(read_sum, totals[0]),
             percent(writes, totals[1]),
@@ -185,6 +226,11 @@ fn table(out: &mut String, title: &str, unit: &str, read: &[u64], write: &[u64])
             break;
         }
     }
+}
+
+/// `0`, `1`, `2`, `4`: where a bucket of `add_place` begins.
+fn place_name(bucket: usize) -> String {
+    if bucket == 0 { "0".to_owned() } else { bucket_name(bucket - 1) }
 }
 
 /// `1`, `512`, `1K`, `4M`.

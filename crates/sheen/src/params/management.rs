@@ -47,7 +47,7 @@ pub static LIVE: Class<ClusterConfig> = Class {
 pub static EXPORTS: Class<Export> = Class {
     path: "mgs/MGS/exports/*",
     instances: |node| {
-        let of = |owner: MgsOwner| exports("mgs/MGS", owner.with(|mgs| clients(mgs.core())));
+        let of = |owner: MgsOwner| exports("mgs", "MGS", owner.with(|mgs| clients(mgs.core())));
         owners(node).into_iter().flat_map(of).collect()
     },
     params: &[EXPORT_UUID],

@@ -171,10 +171,10 @@ fn read_ahead_stats(mount: &Mount) -> String {
     let rows = [
         ("hits", "pages", count(counts.hit_page_count)),
         ("misses", "pages", count(counts.miss_page_count)),
-        ("failed_lock_match", "reqs", count(counts.no_lock_count)),
+        ("failed_lock_match", "pages", count(counts.no_lock_count)),
         ("read_but_discarded", "pages", count(counts.discarded_page_count)),
-        ("hit_max_readahead_issue", "reqs", count(counts.no_room_count)),
-        ("mmap_range_read", "reqs", count(counts.refused_count)),
+        ("hit_max_readahead_issue", "pages", count(counts.no_room_count)),
+        ("mmap_range_read", "pages", count(counts.refused_count)),
         ("readahead_pages", "pages", Stat::from(counts.window_pages)),
     ];
     stats(mount.stats().since, &rows)

@@ -103,8 +103,11 @@ pub static OSC: Class<Session> = Class {
         MODIFYING_IN_FLIGHT,
         Param {
             name: "rpc_stats",
-            doc: "Data requests of a mount to one OST: sizes, and how many at a time.",
-            read: |session: &Session| Some(format::rpc_stats(&session.status()?.stats)),
+            doc: "Data requests of a mount to one OST: sizes, how many at a time, where in their objects, and microseconds.",
+            read: |session: &Session| {
+                let status = session.status()?;
+                Some(format::rpc_stats(&status.stats, status.dirty_bytes))
+            },
             write: Some(Write::Clear(|session| session.set(TargetSetting::ClearStats))),
         },
         Param {

@@ -3,11 +3,12 @@
 use super::format::{self, Stat, recovery_status, stats};
 use super::{Class, Param, Write, read_only};
 use crate::mount_table;
+use crate::nid;
 use crate::node::Node;
 use crate::targets::{MdsOwner, OssOwner, Served, Target};
 use anyhow::{Context, Result, bail};
 use base::limits::RECOVERY_WINDOW;
-use base::{ClientId, Duration, Layout, TargetKind};
+use base::{ClientId, Duration, Endpoint, Layout, TargetId, TargetKind};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -396,18 +397,29 @@ fn sync_stats(rows: &MetaDisk) -> String {
 
 /// The clients of one NID.
 pub struct Export {
-    pub clients: Vec<ClientId>,
+    fsname: String,
+    clients: Vec<ClientId>,
+}
+
+impl Export {
+    /// Other targets with the names that Lustre gives them, which end with `_UUID`: collectors tell them from mounts by that.
+    fn name_of(&self, client: ClientId) -> String {
+        match client.endpoint() {
+            Endpoint::Target(target) => format!("{}-{target}_UUID", self.fsname),
+            Endpoint::Client(client) => client.to_string(),
+        }
+    }
 }
 
 pub const EXPORT_UUID: Param<Export> =
     read_only("uuid", "Clients of one NID that have a session.", |export: &Export| {
-        Some(export.clients.iter().map(ClientId::to_string).collect::<Vec<_>>().join("\n"))
+        Some(export.clients.iter().map(|client| export.name_of(*client)).collect::<Vec<_>>().join("\n"))
     });
 
 pub static MDT_EXPORTS: Class<Export> = Class {
     path: "mdt/*/exports/*",
     instances: |node| {
-        let of = |mdt: Mdt| exports(&format!("mdt/{}", mdt.name), mdt.owner.with(|mds| clients(mds.core())));
+        let of = |mdt: Mdt| exports("mdt", &mdt.name, mdt.owner.with(|mds| clients(mds.core())));
         mdts(node).into_iter().flat_map(of).collect()
     },
     params: &[EXPORT_UUID],
@@ -416,22 +428,23 @@ pub static MDT_EXPORTS: Class<Export> = Class {
 pub static OST_EXPORTS: Class<Export> = Class {
     path: "obdfilter/*/exports/*",
     instances: |node| {
-        let of =
-            |ost: Ost| exports(&format!("obdfilter/{}", ost.name), ost.owner.with(|oss| clients(oss.core())));
+        let of = |ost: Ost| exports("obdfilter", &ost.name, ost.owner.with(|oss| clients(oss.core())));
         osts(node).into_iter().flat_map(of).collect()
     },
     params: &[EXPORT_UUID],
 };
 
 /// Instances of an export class, one for each NID.
-pub fn exports(above: &str, clients: Vec<(ClientId, String)>) -> Vec<(String, Export)> {
+pub fn exports(class: &str, target: &str, clients: Vec<(ClientId, String)>) -> Vec<(String, Export)> {
     let mut by_nid: BTreeMap<String, Vec<ClientId>> = BTreeMap::new();
     for (client, nid) in clients {
-        by_nid.entry(nid).or_default().push(client);
+        by_nid.entry(nid::without_port(&nid)).or_default().push(client);
     }
     // A NID comes from the client; a `/` in it would look like a level.
-    let name = |nid: &str| format!("{above}/exports/{}", nid.replace('/', "_"));
-    by_nid.into_iter().map(|(nid, clients)| (name(&nid), Export { clients })).collect()
+    let name = |nid: &str| format!("{class}/{target}/exports/{}", nid.replace('/', "_"));
+    let fsname = target.rsplit_once('-').map_or("", |(fsname, _)| fsname).to_owned();
+    let export = |(nid, clients): (String, _)| (name(&nid), Export { fsname: fsname.clone(), clients });
+    by_nid.into_iter().map(export).collect()
 }
 
 pub fn clients<M: MetaStore>(core: &Core<M>) -> Vec<(ClientId, String)> {
@@ -523,6 +536,11 @@ fn parse_clients(text: &str) -> Result<Meant> {
         return Ok(Meant::OfNid(nid.to_owned()));
     }
     let text = text.strip_prefix("uuid:").unwrap_or(text);
+    let target =
+        text.strip_suffix("_UUID").and_then(|text| text.rsplit_once('-')?.1.parse::<TargetId>().ok());
+    if let Some(target) = target {
+        return Ok(Meant::One(Endpoint::Target(target).client_id()));
+    }
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let id = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
     id.map(|id| Meant::One(ClientId(id)))
@@ -535,7 +553,7 @@ fn meant(clients: Vec<(ClientId, String)>, value: &str) -> Result<Vec<ClientId>>
     let meant = parse_clients(value)?;
     let is_meant = |client: ClientId, nid: &str| match &meant {
         Meant::One(id) => client == *id,
-        Meant::OfNid(wanted) => nid == wanted,
+        Meant::OfNid(wanted) => nid == wanted || nid::without_port(nid) == *wanted,
     };
     let found: Vec<ClientId> = clients
         .into_iter()

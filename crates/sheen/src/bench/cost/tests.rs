@@ -17,10 +17,10 @@ fn sizes_of_reads_are_in_the_first_table_of_rpc_stats() {
     let mut stats = client::stats::TargetStats::default();
     for pages in [1, 200, 256, 1024] {
         stats.read_pages_per_rpc.add(pages);
-        stats.read_rpcs_in_flight.add(1);
+        stats.read_rpcs_in_flight.add_linear(1);
     }
     stats.write_pages_per_rpc.add(4096);
-    let sizes = read_sizes(&crate::params::format::rpc_stats(&stats));
+    let sizes = read_sizes(&crate::params::format::rpc_stats(&stats, 0));
     let reads: Vec<(u64, u64)> = sizes.into_iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(reads, [(1, 1), (256, 2), (1024, 1)]);
 }
