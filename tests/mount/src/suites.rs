@@ -23,6 +23,7 @@ pub mod pjdfstest;
 pub mod posix;
 pub mod powercut;
 pub mod realinput;
+pub mod seen;
 pub mod smoke;
 pub mod two_mounts;
 
@@ -33,6 +34,7 @@ pub const ALL: &[&Suite] = &[
     &params::SUITE,
     &operate::SUITE,
     &grow::SUITE,
+    &seen::SUITE,
     &mounting::SUITE,
     &fsck::SUITE,
     &images::SUITE,

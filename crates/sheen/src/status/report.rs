@@ -57,17 +57,23 @@ impl Heard {
         Heard { processes, silent, figures: figures_of(control::ask_all(&control::run_dir(), &Ask::Metrics)) }
     }
 
-    /// Only what belongs to the cluster in a directory.
-    fn keep_cluster(&mut self, dir: &Path) {
+    /// Only what belongs to the cluster in a directory, or mounts it.
+    fn keep_cluster(&mut self, dir: &Path, source: Option<&str>) {
         self.processes.retain(|process| up::belongs(process, dir));
-        self.silent.retain(|pid| is_about(*pid, dir));
+        let mounts =
+            |pid: u32| source.is_some_and(|source| has_word(pid, |word| word.starts_with(source.as_bytes())));
+        self.silent.retain(|pid| is_about(*pid, dir) || mounts(*pid));
     }
 }
 
 /// Whether a process was started with this directory.
 fn is_about(pid: u32, dir: &Path) -> bool {
+    has_word(pid, |word| word == dir.as_os_str().as_bytes())
+}
+
+fn has_word(pid: u32, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    command.split(|byte| *byte == 0).any(|word| word == dir.as_os_str().as_bytes())
+    command.split(|byte| *byte == 0).any(is_wanted)
 }
 
 impl Report {
@@ -131,7 +137,11 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
     let (mut running, mut mounts) = flatten(&heard.processes);
     running.retain(|target| target.dir.starts_with(dir));
     let loaded = Cluster::load(dir);
-    heard.keep_cluster(dir);
+    let source = loaded.as_ref().ok().and_then(|cluster| {
+        let cluster = cluster.as_ref()?;
+        Some(format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname))
+    });
+    heard.keep_cluster(dir, source.as_deref());
     let cluster = match loaded {
         Ok(Some(cluster)) => cluster,
         Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),

@@ -1,0 +1,498 @@
+//! What others see of a cluster: collectors of metrics, tools made for Lustre, `sheen status`; and what cannot be set.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, read, wait_until, write};
+use crate::cluster::{Cluster, Shape};
+use crate::sys;
+
+/// The suite.
+pub static SUITE: Suite = Suite { name: "seen", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
+
+static CASES: &[Case] = &[
+    Case { name: "a_collector_for_lustre_understands_us", seconds: 120, run: oracle },
+    Case { name: "collectors_do_not_disturb_a_recovery", seconds: 240, run: recovery },
+    Case { name: "status_is_watched_and_says_what_to_do", seconds: 120, run: status },
+    Case { name: "what_cannot_be_set_changes_nothing", seconds: 120, run: refused },
+];
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Well above what a command takes that waits for a process which does not answer.
+const STATUS_LIMIT: Duration = Duration::from_secs(60);
+const MIB: usize = 1 << 20;
+
+fn running(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    let cluster =
+        Cluster::new(&context.options, &context.work, Shape { mdt_count: 2, ost_count: 2, is_split: true })?;
+    cluster.up()?;
+    Ok(cluster)
+}
+
+/// `lustre-oracle VERB`, which is built beside this program, with this on its standard input.
+fn ask_oracle(verb: &str, input: &str) -> Result<String> {
+    let program = std::env::current_exe()?.with_file_name("lustre-oracle");
+    let mut command = Command::new(&program);
+    let mut oracle =
+        command.arg(verb).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().with_context(|| {
+            format!("{}: build it first, cargo build -p lustre-oracle", program.display())
+        })?;
+    oracle.stdin.take().context("its input")?.write_all(input.as_bytes())?;
+    let said = oracle.wait_with_output()?;
+    ensure!(said.status.success(), "lustre-oracle {verb} does not understand:\n{input}");
+    Ok(String::from_utf8(said.stdout)?)
+}
+
+fn records(verb: &str, input: &str) -> Result<Vec<Value>> {
+    let text = ask_oracle(verb, input)?;
+    Ok(serde_json::from_str::<Vec<Value>>(&text)?)
+}
+
+/// The values of records of this kind, by target.
+fn of_kind<'a>(records: &'a [Value], kind: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    records.iter().filter_map(move |record| {
+        let record = &record["Target"][kind];
+        Some((record["target"].as_str()?, record.get("value").or(record.get("stats"))?))
+    })
+}
+
+/// Of one row of statistics.
+fn samples(stats: &Value, name: &str) -> (u64, u64) {
+    let row = stats.as_array().and_then(|rows| rows.iter().find(|row| row["name"] == name));
+    let number = |field: &str| row.and_then(|row| row[field].as_u64()).unwrap_or_default();
+    (number("samples"), number("sum"))
+}
+
+/// What was done is what a collector that others have written for Lustre reads.
+fn oracle(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    for number in 0..5 {
+        write(&cluster.mount.join(format!("file{number}")), b"")?;
+    }
+    let bytes = vec![7; 3 * MIB];
+    write(&cluster.mount.join("large"), &bytes)?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let asked = ask_oracle("params", "")?;
+    let mut asked = asked.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut get = |more: &[&str]| -> Result<String> {
+        let params = asked.next().context("three lists of parameters")?;
+        let said = cluster.try_sheen(&[&["lctl", "get_param"], more, &params].concat(), LIMIT)?;
+        Ok(said.output)
+    };
+    let text = get(&[])?;
+    let records_of_all = records("parse", &text)?;
+    let all = &records_of_all;
+
+    let names = |kind: &'static str| of_kind(all, kind).map(|(name, _)| name).collect::<Vec<_>>();
+    let (mdts, osts) = (["suite-MDT0000", "suite-MDT0001"], ["suite-OST0000", "suite-OST0001"]);
+    let mut targets = vec!["MGS"];
+    targets.extend(mdts.iter().chain(&osts));
+    for kind in ["FilesFree", "FilesTotal", "FsType", "KBytesAvail", "KBytesFree", "KBytesTotal"] {
+        expect_eq(names(kind), targets.clone(), kind)?;
+    }
+    for kind in ["LockCount", "LockTimeouts", "ResourceCount"] {
+        expect_eq(names(kind), [osts, mdts].concat(), kind)?;
+    }
+    for kind in ["BrwStats", "TotGranted"] {
+        expect_eq(names(kind), osts.to_vec(), kind)?;
+    }
+    expect_eq(names("NumExports").len(), 5, "exports of each target")?;
+    let healthy = all.iter().find_map(|record| record["Host"]["HealthCheck"]["value"]["healthy"].as_bool());
+    expect_eq(healthy, Some(true), "the health of the machine")?;
+    // The other MDT has a session too, and is no client.
+    let clients: Vec<u64> =
+        of_kind(all, "ConnectedClients").filter_map(|(_, count)| count.as_u64()).collect();
+    expect_eq(clients.iter().max(), Some(&1), "mounts with a session")?;
+
+    let stats = |name: &str, row: &str| {
+        of_kind(all, "Stats")
+            .filter(|(target, _)| target.contains(name))
+            .map(|(_, stats)| samples(stats, row))
+            .fold((0, 0), |(count, sum), (more, bytes)| (count + more, sum + bytes))
+    };
+    expect_eq(stats("OST", "write_bytes").1, bytes.len() as u64, "bytes that OSTs have written")?;
+    expect(stats("MDT", "open").0 >= 6, &format!("opens in {text}"))?;
+    let mounts: Vec<_> = of_kind(all, "Llite").collect();
+    let [(_, calls)] = mounts[..] else { anyhow::bail!("mounts: {mounts:?}") };
+    expect_eq(samples(calls, "write_bytes").1, bytes.len() as u64, "bytes that were written")?;
+    expect_eq(samples(calls, "create").0, 6, "files that were made")?;
+    let sizes =
+        of_kind(all, "BrwStats").flat_map(|(_, tables)| tables.as_array().cloned().unwrap_or_default());
+    let written: u64 = sizes
+        .filter(|table| table["name"] == "disk_iosize")
+        .flat_map(|table| table["buckets"].as_array().cloned().unwrap_or_default())
+        .map(|bucket| bucket["name"].as_u64().unwrap_or(0) * bucket["write"].as_u64().unwrap_or(0))
+        .sum();
+    expect(written >= bytes.len() as u64, &format!("{written} bytes in the sizes of writes: {text}"))?;
+
+    let recoveries = records("recovery", &get(&[])?)?;
+    let inactive = of_kind(&recoveries, "RecoveryStatus").filter(|(_, value)| *value == "Inactive").count();
+    expect_eq(inactive, 4, "targets that have nothing to recover")?;
+    let filesystems = records("filesystems", &get(&["-N"])?)?;
+    expect_eq(
+        of_kind(&filesystems, "FsNames").next().map(|(_, names)| names.to_string()),
+        Some("[\"suite\"]".into()),
+        "file systems",
+    )?;
+    requests(&cluster, bytes.len())
+}
+
+/// What the collector does not know: `rpc_stats` and `read_ahead_stats`, as Lustre has them.
+fn requests(cluster: &Cluster, written_bytes: usize) -> Result<()> {
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
+    expect_eq(read(&cluster.mount.join("large"))?.len(), written_bytes, "the file")?;
+    let text = cluster.sheen(&["lctl", "get_param", "-n", "osc.*.rpc_stats"])?;
+    let titles = ["pages per rpc", "rpcs in flight", "offset", "RPC latency (us)"];
+    for counter in [
+        "snapshot_time",
+        "start_time",
+        "elapsed_time",
+        "read RPCs in flight:",
+        "write RPCs in flight:",
+        "pending write pages:",
+        "pending read pages:",
+    ] {
+        expect_eq(text.lines().filter(|line| line.starts_with(counter)).count(), 2, counter)?;
+    }
+    let mut tables: Vec<(String, u64, u64)> = Vec::new();
+    for line in text.lines() {
+        if let Some(title) = titles.iter().find(|title| line.starts_with(**title)) {
+            let columns: Vec<&str> = line[title.len()..].split_whitespace().collect();
+            expect_eq(columns.join(" ").as_str(), "rpcs % cum % | rpcs % cum %", title)?;
+            tables.push((title.to_string(), 0, 0));
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ([bucket, reads, _, _, "|", writes, ..], Some((_, read, write))) =
+            (&words[..], tables.last_mut())
+            && bucket.ends_with(':')
+        {
+            *read += reads.parse::<u64>()?;
+            *write += writes.parse::<u64>()?;
+        }
+    }
+    expect_eq(
+        tables.iter().map(|(title, ..)| title.as_str()).collect::<Vec<_>>(),
+        [titles, titles].concat(),
+        "tables of both OSTs",
+    )?;
+    for tables in tables.chunks(4) {
+        let counts: Vec<(u64, u64)> = tables.iter().map(|(_, read, write)| (*read, *write)).collect();
+        expect(
+            counts.iter().all(|count| *count == counts[0]),
+            &format!("each request is in each table: {counts:?} of {text}"),
+        )?;
+    }
+    let (reads, writes) =
+        tables.iter().fold((0, 0), |(reads, writes), (_, read, write)| (reads + read, writes + write));
+    expect(reads > 0 && writes > 0, &format!("requests of both kinds: {text}"))?;
+    let ahead = cluster.sheen(&["lctl", "get_param", "-n", "llite.*.read_ahead_stats"])?;
+    let row = |name: &str| {
+        ahead
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .map(|line| line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>())
+    };
+    let hits = row("hits").with_context(|| format!("hits in {ahead}"))?;
+    expect_eq(hits[1..].join(" ").as_str(), "samples [pages]", "hits have no figures")?;
+    let windows = row("readahead_pages").with_context(|| format!("readahead_pages in {ahead}"))?;
+    expect_eq(windows.len(), 6, &format!("count, unit, least, greatest, sum: {windows:?}"))
+}
+
+/// `sheen metrics --listen`, and where it listens.
+struct Listener {
+    process: Child,
+    address: String,
+}
+
+impl Listener {
+    fn start(cluster: &Cluster) -> Result<Listener> {
+        let mut command = cluster.command();
+        let mut process =
+            command.args(["metrics", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(process.stderr.take().context("its words")?).read_line(&mut line)?;
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).map(str::to_owned);
+        let address = address.with_context(|| format!("where it listens: {line:?}"));
+        Ok(Listener { address: address.inspect_err(|_| drop(process.kill()))?, process })
+    }
+
+    fn scrape(&self) -> Result<String> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, text) = answer.split_once("\r\n\r\n").context("a head")?;
+        expect(head.starts_with("HTTP/1.1 200 "), head)?;
+        expect(text.ends_with("# EOF\n"), "it is whole")?;
+        Ok(text.to_owned())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The sum of what lines say that begin so.
+fn sum_of(text: &str, start: &str) -> f64 {
+    let values = text.lines().filter(|line| line.starts_with(start)).filter_map(|line| line.rsplit_once(' '));
+    values.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+}
+
+/// A restarted MDT waits for a mount that stands still. Collectors come all the time meanwhile; the mount comes back, and is no worse off.
+fn recovery(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let second = cluster.mount_again("second")?;
+    write(&cluster.mount.join("first"), b"before")?;
+    write(&second.join("second"), b"before")?;
+    for mount in [&cluster.mount, &second] {
+        cluster.sheen(&["sync", &mount.to_string_lossy()])?;
+    }
+    let mounts = cluster.mounts()?;
+    let pid_of = |path: &Path| mounts.iter().find(|(known, _)| Path::new(known) == path).map(|(_, pid)| *pid);
+    let still = pid_of(&second).context("the second mount")?;
+    let targets = cluster.targets()?;
+    let mdt = targets.iter().find(|(name, _)| name == "MDT0000").context("MDT0000 runs")?.1;
+    let arguments = serve_arguments(&cluster, "mdt0000")?;
+    let listener = Listener::start(&cluster)?;
+    expect_eq(
+        sum_of(&listener.scrape()?, "sheen_target_state{target=\"suite-MDT0000\",state=\"active\"}"),
+        1.0,
+        "an MDT at work",
+    )?;
+
+    sys::kill(still, libc::SIGSTOP)?;
+    sys::kill(mdt, libc::SIGKILL)?;
+    let mut command = cluster.command();
+    command.args(&arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = command.spawn()?;
+    let (is_over, scrape_count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let seen = std::thread::scope(|scope| -> Result<()> {
+        let collectors: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    while !is_over.load(Ordering::Relaxed) {
+                        listener.scrape()?;
+                        scrape_count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let looked = look_at_recovery(&cluster, &listener, &scrape_count);
+        // In any case, or nothing here ends.
+        sys::kill(still, libc::SIGCONT)?;
+        let ended = wait_until(LIMIT, "the MDT has recovered, and nobody stands still", || {
+            let text = listener.scrape()?;
+            let active = sum_of(&text, "sheen_target_state{target=\"suite-MDT0000\",state=\"active\"}");
+            Ok(active == 1.0 && sum_of(&text, "sheen_processes{state=\"silent\"}") == 0.0)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        for collector in collectors {
+            collector.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a collector has panicked")))?;
+        }
+        looked.and(ended)
+    });
+    let after = seen.and_then(|()| listener.scrape());
+    let checked = after.and_then(|text| {
+        for zero in [
+            "sheen_target_evictions_total{target=\"suite-MDT0000\"}",
+            "sheen_mount_evictions_total",
+            "sheen_target_recovery_clients{target=\"suite-MDT0000\",state=\"missing\"}",
+            "sheen_target_recovery_left_seconds{target=\"suite-MDT0000\"}",
+        ] {
+            expect(text.lines().any(|line| line.starts_with(zero)), zero)?;
+            expect_eq(sum_of(&text, zero), 0.0, zero)?;
+        }
+        expect_eq(read(&second.join("first"))?, b"before".to_vec(), "what the other mount wrote")?;
+        write(&second.join("second"), b"after")?;
+        expect_eq(
+            read(&cluster.mount.join("second"))?,
+            b"after".to_vec(),
+            "what the mount wrote that stood still",
+        )
+    });
+    // Its cluster does not know it: `down` finds it by its socket all the same, and waits for its end.
+    let down = cluster.down();
+    let _ = server.kill();
+    let _ = server.wait();
+    checked.and(down.map(drop))
+}
+
+/// While one mount is missing and stands still.
+fn look_at_recovery(cluster: &Cluster, listener: &Listener, scrape_count: &AtomicU64) -> Result<()> {
+    wait_until(LIMIT, "the MDT recovers, and misses one", || {
+        let text = listener.scrape()?;
+        let recovering = sum_of(&text, "sheen_target_state{target=\"suite-MDT0000\",state=\"recovering\"}");
+        let missing =
+            sum_of(&text, "sheen_target_recovery_clients{target=\"suite-MDT0000\",state=\"missing\"}");
+        Ok(recovering == 1.0 && missing == 1.0 && sum_of(&text, "sheen_processes{state=\"silent\"}") == 1.0)
+    })?;
+    let before = scrape_count.load(Ordering::Relaxed);
+    let said = cluster.try_sheen(&["status", "--dir", &cluster.data.to_string_lossy()], STATUS_LIMIT)?;
+    let line = said.output.lines().find(|line| line.contains("suite-MDT0000 recovers"));
+    let line = line.with_context(|| format!("the recovery in: {}", said.all()))?;
+    expect(line.contains("@") && line.ends_with("sheen lctl abort_recovery suite-MDT0000"), line)?;
+    expect(said.output.contains("does not answer"), &said.output)?;
+    wait_until(LIMIT, "collectors go on", || Ok(scrape_count.load(Ordering::Relaxed) > before + 3))
+}
+
+/// How `up` has started a server, to start it once more without asking anybody.
+fn serve_arguments(cluster: &Cluster, target: &str) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(cluster.data.join("cluster.json"))?;
+    let file: Value = serde_json::from_str(&text)?;
+    let servers = file["servers"].as_array().context("servers")?;
+    let address = |name: &str| {
+        let server = servers.iter().find(|server| server["name"] == name);
+        server.and_then(|server| server["address"].as_str()).map(str::to_owned).context("an address")
+    };
+    let path = |name: &str| cluster.data.join(name).to_string_lossy().into_owned();
+    let mgs = format!("{}@tcp", address("mgs")?);
+    let words = [
+        "serve",
+        &path(target),
+        "--listen",
+        &address(target)?,
+        "--cluster-dir",
+        &path(""),
+        "--mgsnode",
+        &mgs,
+        "--log",
+        &path("log/again.log"),
+    ];
+    Ok(words.iter().map(|word| word.trim_end_matches('/').to_owned()).collect())
+}
+
+/// The alerts of a report.
+fn alerts(report: &Value) -> Vec<(String, String)> {
+    let alerts = report["alerts"].as_array().cloned().unwrap_or_default();
+    let text = |alert: &Value, name: &str| alert[name].as_str().unwrap_or_default().to_owned();
+    alerts.iter().map(|alert| (text(alert, "text"), text(alert, "fix"))).collect()
+}
+
+/// A management server that is killed is missed by all, and `up` is named, which brings it back.
+fn status(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let report = cluster.status()?;
+    let low = alerts(&report).iter().filter(|(text, _)| text.contains(" local file system left")).count();
+    expect_eq(alerts(&report).len(), low, &format!("alerts of a new cluster: {report}"))?;
+    for target in report["targets"].as_array().context("targets")? {
+        let space = &target["space"];
+        expect(
+            space["bytes_total"].as_u64() > Some(0) && space["inodes_free"].is_u64(),
+            &format!("{target}"),
+        )?;
+        expect(target["client_count"].is_u64(), &format!("clients of {target}"))?;
+    }
+
+    let targets = cluster.targets()?;
+    let mgs = targets.iter().find(|(name, _)| name == "MGS").context("the MGS runs")?.1;
+    sys::kill(mgs, libc::SIGKILL)?;
+    let up = format!("sheen up --dir {}", cluster.data.display());
+    wait_until(LIMIT, "everybody misses the management server", || {
+        let alerts = alerts(&cluster.status()?);
+        let has = |words: &str| alerts.iter().any(|(text, fix)| text.starts_with(words) && fix.contains(&up));
+        Ok(has("MGS is down")
+            && has("the management server at ")
+            && alerts.iter().any(|(text, _)| text.contains("and 1 more")))
+    })?;
+
+    let mut command = cluster.command();
+    command.args(["status", "--watch", "1", "--json", "--dir"]).arg(&cluster.data).stdout(Stdio::piped());
+    let mut watching = command.spawn()?;
+    let mut lines = BufReader::new(watching.stdout.take().context("its words")?).lines();
+    let mut next = || -> Result<usize> {
+        let line = lines.next().context("it goes on")??;
+        Ok(alerts(&serde_json::from_str(&line)?).len() - low)
+    };
+    let watched = next().and_then(|first| {
+        expect(first >= 2, "both alerts")?;
+        cluster.up()?;
+        // One look after the other, until the last server has its session back.
+        for _ in 0..LIMIT.as_secs() {
+            if next()? == 0 {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("there are alerts still: {}", cluster.status()?)
+    });
+    let _ = watching.kill();
+    let _ = watching.wait();
+    watched
+}
+
+/// Out of range, read-only, unknown, half of several: one line that says what is possible, and nothing is set.
+fn refused(context: &Context) -> Result<()> {
+    let cluster = running(context)?;
+    let all = || -> Result<Vec<String>> {
+        let text = cluster.sheen(&[
+            "lctl",
+            "get_param",
+            "{osc,mdc}.*.max*",
+            "llite.*.{max_read,statahead_max,statahead_xattr,xattr,lazy}*",
+            "mdt.*.{recovery_time,enable}*",
+            "lod.*.stripe*",
+            "ldlm.namespaces.*.lru*",
+            "at_*",
+            "debug",
+        ])?;
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let before = all()?;
+    expect(before.len() > 20, &format!("parameters: {before:?}"))?;
+    for (setting, words) in [
+        ("osc.*.max_rpcs_in_flight=0", "it takes a number from 1 to 512"),
+        ("osc.*.max_rpcs_in_flight=513", "it takes a number from 1 to 512"),
+        ("osc.*.max_rpcs_in_flight=-1", "it takes a number from 1 to 512"),
+        ("osc.*.max_rpcs_in_flight=99999999999999999999", "it takes a number from 1 to 512"),
+        ("osc.*.max_dirty_mb=2001", "it takes a number from 0 to 2000"),
+        ("llite.*.statahead_max=4097", "it takes a number from 0 to 4096"),
+        ("llite.*.xattr_cache=2", "it takes 0 or 1"),
+        ("llite.*.lazystatfs=yes", "it takes 0 or 1"),
+        ("lod.*.stripesize=65535", "a multiple of 65536"),
+        ("lod.*.stripecount=0", "-1 for all OSTs, or a number from 1 to 2000"),
+        ("mdt.*.recovery_time_soft=0", "it takes a number from 1 to 3600"),
+        ("ldlm.namespaces.*.lru_size=32769", "a number up to 32768"),
+        ("debug=info,mds=loud", "debug"),
+        ("osc.*.state=FULL", "can only be read"),
+        ("llite.*.uuid=mine", "can only be read"),
+        ("obdfilter.*.kbytesfree=1", "can only be read"),
+        ("version=2", "can only be read"),
+        ("llite.*.statahead_min=1", "a listing brings"),
+        ("osc.*.max_rpc_in_flight=8", "max_rpcs_in_flight"),
+        ("osc.*.max_rpcs_in_flight", "write PATH=VALUE"),
+    ] {
+        for permanent in [&[][..], &["-P"]] {
+            let said = cluster.try_sheen(&[&["lctl", "set_param"], permanent, &[setting]].concat(), LIMIT)?;
+            let line = said.errors.trim_end();
+            expect(
+                !said.is_success() && said.output.is_empty(),
+                &format!("{setting} is refused: {}", said.all()),
+            )?;
+            expect(line.lines().count() == 1 && line.contains(words), &format!("{setting}: {line}"))?;
+        }
+    }
+    // Nothing of several is set when one is impossible.
+    let said = cluster
+        .try_sheen(&["lctl", "set_param", "osc.*.max_rpcs_in_flight=3", "llite.*.uuid=mine"], LIMIT)?;
+    expect(!said.is_success(), &said.all())?;
+    let after = all()?;
+    let changed: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
+    expect(
+        changed.is_empty() && before.len() == after.len(),
+        &format!("what was set all the same: {changed:?}"),
+    )?;
+    let live = cluster.sheen(&["lctl", "get_param", "mgs.MGS.live.*"])?;
+    expect(!live.contains("params:"), &format!("what is permanent: {live}"))
+}
