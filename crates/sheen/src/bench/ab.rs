@@ -4,6 +4,7 @@
 //! other, and what else the machine does hits both. No single figure says which side is faster: a difference counts only when the
 //! 95 % confidence interval of what the rounds say does not contain zero.
 
+mod cost;
 mod judge;
 mod plot;
 mod side;
@@ -11,6 +12,7 @@ mod side;
 use super::figures::Summary;
 use super::place::Place;
 use super::plan::{Kind, Phase, Plan};
+use super::rounds::Sample;
 use super::{make_cold, or_usual, rounds};
 use crate::nid::Source;
 use crate::progress::{Goal, Progress};
@@ -18,6 +20,7 @@ use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use cost::SideCost;
 use judge::Difference;
 use serde::Serialize;
 use side::{Config, Mounts};
@@ -130,6 +133,10 @@ struct Compared {
     unit: String,
     a: Summary,
     b: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    a_cost: Option<SideCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    b_cost: Option<SideCost>,
     /// How much faster the side is that is judged: B, or what was measured now.
     difference: Difference,
 }
@@ -199,8 +206,8 @@ fn chosen(plan: &Plan, only: &[String]) -> Result<Vec<Phase>> {
     Ok(all.into_iter().filter(is_chosen).collect())
 }
 
-/// Rates of one side, by phase.
-struct Samples(Vec<(&'static str, Vec<f64>)>);
+/// What was measured of one side, by phase.
+struct Samples(Vec<(&'static str, Vec<Sample>)>);
 
 impl Samples {
     fn of(phases: &[Phase]) -> Samples {
@@ -218,8 +225,8 @@ impl Samples {
         }
         let samples = rounds::any_round(plan, options.mounts * options.procs, &place, progress)?;
         for (phase, sample) in plan.phases().iter().zip(samples) {
-            if let Some((_, rates)) = self.0.iter_mut().find(|(name, _)| *name == phase.name) {
-                rates.push(sample.rate);
+            if let Some((_, all)) = self.0.iter_mut().find(|(name, _)| *name == phase.name) {
+                all.push(sample);
             }
         }
         // Before its mounts are gone.
@@ -227,9 +234,13 @@ impl Samples {
         mounts.end()
     }
 
-    fn rates(&self, phase: &str) -> &[f64] {
+    fn all(&self, phase: &str) -> &[Sample] {
         let found = self.0.iter().find(|(name, _)| *name == phase);
-        found.map(|(_, rates)| &rates[..]).unwrap_or_default()
+        found.map(|(_, all)| &all[..]).unwrap_or_default()
+    }
+
+    fn rates(&self, phase: &str) -> Vec<f64> {
+        self.all(phase).iter().map(|sample| sample.rate).collect()
     }
 }
 
@@ -242,17 +253,23 @@ fn report(
 ) -> Result<Report> {
     let compare = |phase: &Phase| {
         let a = of_a.rates(phase.name);
-        let b = match stored {
-            Some(stored) => stored.rates(phase.name)?,
-            None => of_b.rates(phase.name),
+        let (b, b_cost) = match stored {
+            Some(stored) => (stored.rates(phase.name)?.to_vec(), stored.cost(phase.name)),
+            None => (of_b.rates(phase.name), SideCost::of(of_b.all(phase.name))),
         };
         let difference = match stored {
-            Some(_) => Difference::of_runs(b, a),
-            None => Difference::of_rounds(a, b),
+            Some(_) => Difference::of_runs(&b, &a),
+            None => Difference::of_rounds(&a, &b),
         };
-        let (a, b) = (Summary::of(a).context("a round")?, Summary::of(b).context("a round")?);
-        let (operation, unit) = (phase.name.to_owned(), phase.unit.word().to_owned());
-        Ok(Compared { operation, unit, a, b, difference })
+        Ok(Compared {
+            operation: phase.name.to_owned(),
+            unit: phase.unit.word().to_owned(),
+            a: Summary::of(&a).context("a round")?,
+            b: Summary::of(&b).context("a round")?,
+            a_cost: SideCost::of(of_a.all(phase.name)),
+            b_cost,
+            difference,
+        })
     };
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Report {
@@ -288,7 +305,7 @@ fn to_text(report: &Report) -> String {
         "{:<20} {:>11} {:>7} {:>11} {:>7} {:<6} {:>9} {:>21}",
         "operation", "A median", "spread", "B median", "spread", "unit", "diff", "95 % interval"
     );
-    for Compared { operation, unit, a, b, difference } in &report.phases {
+    for Compared { operation, unit, a, b, difference, .. } in &report.phases {
         let interval = format!("{:+.1} to {:+.1} %", difference.low_percent, difference.high_percent);
         let _ = writeln!(
             text,
@@ -300,6 +317,27 @@ fn to_text(report: &Report) -> String {
             difference.percent,
             if difference.is_real { "real" } else { "no difference that is real" }
         );
+    }
+    text + &cost_text(report, other)
+}
+
+/// Nothing where nobody could be asked.
+fn cost_text(report: &Report, other: &str) -> String {
+    let costs = || report.phases.iter().flat_map(|compared| [&compared.a_cost, &compared.b_cost]).flatten();
+    if costs().next().is_none() {
+        return String::new();
+    }
+    let whose = match costs().all(|cost| cost.has_servers) {
+        true => "CPU of mounts and servers",
+        false => "CPU of mounts; servers are elsewhere",
+    };
+    let mut text = String::new();
+    // Writing to memory cannot fail.
+    let _ = writeln!(text, "\n{whose}, each round, and requests\n{:<20} {:<27} {other}", "", "A");
+    let _ = writeln!(text, "{:<20} {} {}", "operation", cost::HEADS, cost::HEADS);
+    for Compared { operation, a_cost, b_cost, .. } in &report.phases {
+        let (a, b) = (cost::columns(a_cost.as_ref()), cost::columns(b_cost.as_ref()));
+        let _ = writeln!(text, "{operation:<20} {a} {b}");
     }
     text
 }

@@ -106,7 +106,7 @@ pub struct Used {
 }
 
 /// Who used how much of the machine in one phase, besides the processes of the mount that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub elapsed: Duration,
     pub tool_cpu: Duration,

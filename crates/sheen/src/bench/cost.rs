@@ -14,7 +14,9 @@ use std::time::Duration;
 /// The processes that work for a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Daemons {
-    client_pid: u32,
+    client: Client,
+    /// Other mounts that are measured with it.
+    others: Vec<Client>,
     /// Other processes with targets of the file system; `None` when some of them are not on this machine.
     server_pids: Option<BTreeSet<u32>>,
     /// The process of the mount serves targets too: its CPU time is that of both.
@@ -22,6 +24,12 @@ pub struct Daemons {
     fsname: String,
     /// Those on this machine, with the processes that serve them.
     targets: Vec<TargetStatus>,
+}
+
+/// The process of a mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Client {
+    pid: u32,
     /// Number of the mount, which names its parameters; `None` for what has no counters.
     number: Option<String>,
 }
@@ -49,18 +57,31 @@ impl Daemons {
             pids.remove(&client.pid);
             pids
         });
-        let client_pid = client.pid;
         let is_wanted = |target: &&TargetStatus| target.fsname == fsname && wanted.contains(&target.nid);
         let targets =
             processes.iter().flat_map(|process| &process.targets).filter(is_wanted).cloned().collect();
-        let number = Some(number);
-        Some(Daemons { client_pid, server_pids, is_client_serving, fsname, targets, number })
+        let client = Client { pid: client.pid, number: Some(number) };
+        Some(Daemons { client, others: Vec::new(), server_pids, is_client_serving, fsname, targets })
     }
 
     /// A process that is client and server at once and counts nothing.
     pub fn null(pid: u32) -> Daemons {
         let server_pids = Some(BTreeSet::new());
-        Daemons { client_pid: pid, server_pids, is_client_serving: true, ..Daemons::default() }
+        let client = Client { pid, number: None };
+        Daemons { client, server_pids, is_client_serving: true, ..Daemons::default() }
+    }
+
+    /// One more mount of the same file system, whose costs are added. `None` when it is none that can be asked.
+    pub fn add_mount(&mut self, dir: &Path) -> Option<()> {
+        let other = Daemons::of(dir)?.client;
+        if other != self.client && !self.others.contains(&other) {
+            self.others.push(other);
+        }
+        Some(())
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &Client> {
+        [&self.client].into_iter().chain(&self.others)
     }
 
     pub fn targets(&self) -> &[TargetStatus] {
@@ -68,42 +89,34 @@ impl Daemons {
     }
 
     pub fn client_pid(&self) -> u32 {
-        self.client_pid
+        self.client.pid
     }
 
     pub fn is_client(&self, pid: u32) -> bool {
-        pid == self.client_pid
+        pid == self.client.pid
     }
 
     /// All of them.
     pub fn pids(&self) -> BTreeSet<u32> {
         let servers = self.server_pids.iter().flatten().copied();
-        servers.chain([self.client_pid]).collect()
+        servers.chain(self.clients().map(|client| client.pid)).collect()
     }
 
     fn cpu(&self) -> Option<Cpu> {
         let servers = self.server_pids.as_ref().filter(|pids| !pids.is_empty());
         let of_server = |pid: &u32| sys::cpu_time(*pid).ok();
+        // Several mounts may be in one process.
+        let clients: BTreeSet<u32> = self.clients().map(|client| client.pid).collect();
         Some(Cpu {
-            client: sys::cpu_time(self.client_pid).ok()?,
+            client: clients.iter().map(|pid| sys::cpu_time(*pid).ok()).sum::<Option<Duration>>()?,
             servers: servers.and_then(|pids| pids.iter().map(of_server).sum()),
         })
     }
 
     fn counts(&self) -> Option<Counts> {
-        let number = self.number.as_ref()?;
         let mut counts = Counts::default();
-        for class in ["mdc", "osc"] {
-            for (_, text) in params(self.client_pid, &format!("{class}.*-{number}.stats")) {
-                for row in rows(&text) {
-                    *counts.requests.entry(row.name).or_default() += row.count;
-                }
-            }
-        }
-        for (_, text) in params(self.client_pid, &format!("osc.*-{number}.rpc_stats")) {
-            for (pages, count) in read_sizes(&text) {
-                *counts.reads_by_pages.entry(pages).or_default() += count;
-            }
+        for client in self.clients() {
+            client.add_requests(&mut counts)?;
         }
         let of_servers = |pid| params(pid, &format!("obdfilter.{}-OST*.stats", self.fsname));
         for (_, text) in self.pids().into_iter().flat_map(of_servers) {
@@ -148,6 +161,25 @@ impl Daemons {
         let targets = self.targets.iter().filter(|target| target.name.starts_with(kind));
         let pids: BTreeSet<u32> = targets.map(|target| target.pid).collect();
         pids.iter().filter_map(|pid| sys::io_count(*pid, "read_bytes")).sum()
+    }
+}
+
+impl Client {
+    fn add_requests(&self, counts: &mut Counts) -> Option<()> {
+        let number = self.number.as_ref()?;
+        for class in ["mdc", "osc"] {
+            for (_, text) in params(self.pid, &format!("{class}.*-{number}.stats")) {
+                for row in rows(&text) {
+                    *counts.requests.entry(row.name).or_default() += row.count;
+                }
+            }
+        }
+        for (_, text) in params(self.pid, &format!("osc.*-{number}.rpc_stats")) {
+            for (pages, count) in read_sizes(&text) {
+                *counts.reads_by_pages.entry(pages).or_default() += count;
+            }
+        }
+        Some(())
     }
 }
 

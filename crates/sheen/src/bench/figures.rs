@@ -8,7 +8,7 @@ use super::plan::{Act, Kind, Plan};
 use super::rounds::{Sample, Samples};
 use crate::mount_table;
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -258,7 +258,7 @@ impl CostSummary {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub n: usize,
     pub median: f64,

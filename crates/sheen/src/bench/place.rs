@@ -65,6 +65,13 @@ impl Place {
         self.null_pid.map(Daemons::null).or_else(|| Daemons::of(&self.measured))
     }
 
+    /// The same, with all mounts through which the workers see the directory.
+    pub fn metered(&self) -> Option<Daemons> {
+        let mut daemons = self.daemons()?;
+        self.seen_through.iter().try_for_each(|mount| daemons.add_mount(mount))?;
+        Some(daemons)
+    }
+
     /// # Errors
     /// They cannot be set.
     pub fn apply_settings(&self) -> Result<Applied> {

@@ -156,7 +156,7 @@ fn measure(
     if is_settled {
         dne::settle(place, progress)?;
     }
-    let meter = Meter::start(place.daemons());
+    let meter = Meter::start(place.metered());
     let (started, shares) = (Instant::now(), ShareMeter::start(readers)?);
     let amount = perform()?;
     let shares = shares.stop()?;

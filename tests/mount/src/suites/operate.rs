@@ -156,11 +156,22 @@ fn ab(context: &Context) -> Result<()> {
             Some(low > 0.0 || high < 0.0),
             "whether it is real",
         )?;
+        for side in ["a_cost", "b_cost"] {
+            let cost = &phase[side];
+            expect(cost["cpu_seconds"]["median"].as_f64() > Some(0.0), &format!("CPU time of {phase}"))?;
+            expect_eq(cost["has_servers"].as_bool(), Some(true), "servers are here, and counted")?;
+            expect_eq(cost["rpcs_per_operation"]["n"].as_u64(), Some(5), "rounds with requests")?;
+        }
+        // Both mounts are counted: with one of two it would be half of one.
+        if phase["operation"] == "mkdir" {
+            let rpcs = phase["a_cost"]["rpcs_per_operation"]["median"].as_f64().context("requests")?;
+            expect((1.0..1.9).contains(&rpcs), &format!("{rpcs} requests for a directory"))?;
+        }
     }
     expect_eq(crate::case::read(Path::new(&plot))?.starts_with(b"<svg"), true, "a picture")?;
     crate::case::write(Path::new(&stored), text.as_bytes())?;
     let text = said(&["-n", "5", "--a", &a, "--baseline", &stored, "--only", "stat,open"])?;
-    expect(text.contains("baseline: ") && text.lines().count() == 6, &text)?;
+    expect(text.contains("baseline: ") && text.lines().count() == 12, &text)?;
     let refused = |more: &[&str], words: &str| -> Result<()> {
         let said = cluster.try_sheen(&[&usual, more].concat(), HEALTH_LIMIT)?;
         expect_eq(status_of(&said), Some(1), &said.all())?;

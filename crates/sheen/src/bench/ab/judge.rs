@@ -1,11 +1,13 @@
 //! Whether one side is faster: the difference of the medians, with an interval from the bootstrap.
 
 use super::Ab;
+use super::cost::SideCost;
 use anyhow::{Context, Result, bail};
 use base::Rng;
 use serde::Serialize;
 use serde_json::Value;
 use statrs::statistics::{Data, OrderStatistics};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -83,6 +85,7 @@ fn percent(other: Vec<f64>, judged: Vec<f64>) -> f64 {
 pub struct Stored {
     pub config: String,
     phases: Vec<(String, Vec<f64>)>,
+    costs: BTreeMap<String, SideCost>,
 }
 
 impl Stored {
@@ -119,7 +122,17 @@ impl Stored {
         };
         let phases = run.get("phases").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let config = run.get("a").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(Stored { config, phases: phases.iter().filter_map(phase).collect() })
+        // A run of a version without costs has none.
+        let cost = |phase: &Value| {
+            let cost = serde_json::from_value(phase.get("a_cost")?.clone()).ok()?;
+            Some((phase.get("operation")?.as_str()?.to_owned(), cost))
+        };
+        let costs = phases.iter().filter_map(cost).collect();
+        Ok(Stored { config, costs, phases: phases.iter().filter_map(phase).collect() })
+    }
+
+    pub fn cost(&self, phase: &str) -> Option<SideCost> {
+        self.costs.get(phase).cloned()
     }
 
     /// # Errors

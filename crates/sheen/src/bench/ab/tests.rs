@@ -1,6 +1,9 @@
 use super::judge::Stored;
 use super::*;
+use crate::bench::beside::Shares;
+use crate::bench::cost::{Cost, Counts};
 use clap::Parser;
+use std::time::Duration;
 
 #[derive(Parser)]
 struct Line {
@@ -91,7 +94,21 @@ fn rounds_that_differ_hide_nothing_when_their_sides_agree() {
 
 fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
     let phases: Vec<Phase> = plan(options).phases().into_iter().take(1).collect();
-    let samples = |rates: &[f64]| Samples(vec![("mkdir", rates.to_vec())]);
+    let cost = |rate: f64| Cost {
+        operation_count: 100,
+        rpc_unit_count: 100,
+        client_cpu: Duration::from_secs_f64(1.0 / rate),
+        server_cpu: Some(Duration::from_millis(500)),
+        is_client_serving: false,
+        counts: Some(Counts { requests: [("mds_create".to_owned(), 250)].into(), ..Counts::default() }),
+    };
+    let sample = |rate: &f64| Sample {
+        rate: *rate,
+        cost: Some(cost(*rate)),
+        shares: Shares::default(),
+        counted: Duration::ZERO,
+    };
+    let samples = |rates: &[f64]| Samples(vec![("mkdir", rates.iter().map(sample).collect())]);
     report(options, &phases, &samples(a), &samples(b), None).expect("a report")
 }
 
@@ -118,6 +135,8 @@ fn a_stored_run_is_a_baseline_for_the_same_workload() {
     let read = Stored::parse(&text, &same).expect("a baseline");
     assert_eq!(read.rates("mkdir").expect("samples"), [10.0, 11.0, 12.0, 11.0, 10.0]);
     assert!(error_of(read.rates("stat")).contains("the baseline has no 'stat'"));
+    assert_eq!(read.cost("mkdir"), stored.phases[0].a_cost);
+    assert!(read.cost("mkdir").is_some() && read.cost("stat").is_none());
     let other = options(&["--baseline", "x", "--procs", "4"]);
     assert_eq!(
         error_of(Stored::parse(&text, &other)),
@@ -132,4 +151,15 @@ fn a_picture_has_every_sample() {
     let svg = plot::svg(&report);
     assert_eq!(svg.matches("<circle").count(), 10);
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("a&lt;b"), "{svg}");
+}
+
+#[test]
+fn each_side_has_its_processor_time_and_its_requests() {
+    let report = report_of(&[1.0, 2.0, 2.0, 2.0, 2.0], &[4.0; 5], &options(&["--b", "noatime"]));
+    let text = to_text(&report);
+    let line = text.lines().filter(|line| line.starts_with("mkdir ")).nth(1).expect("a line of costs");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    // Half a second of the mount and half a second of servers, over a hundred operations.
+    assert_eq!(words, ["mkdir", "1.000", "10000.0", "2.500", "0.750", "7500.0", "2.500"], "{text}");
+    assert!(text.contains("CPU of mounts and servers"), "{text}");
 }
