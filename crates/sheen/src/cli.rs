@@ -567,4 +567,6 @@ fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
 }
 
 #[cfg(test)]
+mod dictionary;
+#[cfg(test)]
 mod tests;
