@@ -10,4 +10,5 @@ mod locks;
 mod names;
 mod restart;
 mod sizes;
+mod streams;
 mod striped;
