@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod acl;
+pub mod by_space;
 pub mod data;
 pub mod fids;
 pub mod flock;

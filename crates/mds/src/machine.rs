@@ -11,9 +11,11 @@ mod deadlocks;
 mod fences;
 mod flow;
 mod peers;
+mod placing;
 mod strays;
 mod streams;
 
+use crate::by_space::BySpace;
 use crate::fids::Fids;
 use crate::flock::{Flocks, Locked};
 use crate::op::{Cx, Remote, open};
@@ -149,6 +151,7 @@ pub struct Mds<M: MetaStore> {
     searches: Searches,
     fids: Fids,
     placement: Placement,
+    by_space: BySpace,
     config: ClusterConfig,
     known_targets: KnownTargets,
     known_pools: Vec<Pool>,
@@ -213,6 +216,7 @@ impl<M: MetaStore> Mds<M> {
             opens: Opens::default(),
             searches: Searches::default(),
             placement: Placement::default(),
+            by_space: BySpace::default(),
             config: ClusterConfig::default(),
             known_targets: KnownTargets::default(),
             known_pools: Vec::new(),
@@ -319,6 +323,16 @@ impl<M: MetaStore> Mds<M> {
     /// For an operator's defaults.
     pub fn placement_mut(&mut self) -> &mut Placement {
         &mut self.placement
+    }
+
+    /// How MDTs are chosen for directories.
+    pub fn by_space(&self) -> &BySpace {
+        &self.by_space
+    }
+
+    /// For an operator's choices.
+    pub fn by_space_mut(&mut self) -> &mut BySpace {
+        &mut self.by_space
     }
 
     /// Starts to count anew.

@@ -50,6 +50,8 @@ pub enum Stop {
     NewFid { mdt: u16 },
     /// The stripes of a directory on another MDT have to be asked first.
     PeekDirectory { fid: Fid },
+    /// An MDT has to be chosen for a new directory first, to be the same in each run.
+    Place,
 }
 
 impl From<Status> for Stop {
@@ -124,6 +126,8 @@ pub struct Remote {
     /// For directories that the operation makes, by MDT.
     pub fids: BTreeMap<u16, Fid>,
     pub directories: BTreeMap<Fid, PeekedDirectory>,
+    /// The MDT that was chosen for the directory that the operation makes.
+    pub placed: Option<u16>,
     /// Directories of this MDT that are not there, and that no other MDT is about to make.
     pub absent: BTreeSet<Fid>,
 }

@@ -934,6 +934,12 @@ impl Import {
         out.push(ImportOutput::Committed(transno));
     }
 
+    /// Whether there is a session with the target and, as far as a ping told, it answers.
+    pub fn is_heard(&self, now: Time) -> bool {
+        let is_missed = self.is_ping_out && self.last_sign.after(limits::RESEND_FIRST) <= now;
+        self.state == ImportState::Active && !is_missed
+    }
+
     /// When a ping is due, if nothing is heard before.
     fn ping_due(&self) -> Option<Time> {
         if self.state != ImportState::Active || self.is_ping_out {

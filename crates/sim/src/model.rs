@@ -102,7 +102,7 @@ pub enum Op {
         path: Path,
         layout: usize,
     },
-    /// `stripe_count`: of new directories in this one; 0 takes back what was said.
+    /// `stripe_count`: of new directories in this one, with 1 each is placed by space; 0 takes back what was said.
     Setdirstripe {
         path: Path,
         stripe_count: u16,

@@ -537,7 +537,10 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             if getattr(port, node, None).await?.file_type != FileType::Directory {
                 return Err(ENOTDIR);
             }
-            let striping = DirStriping { stripe_count, mdts: Vec::new() };
+            let striping = match stripe_count {
+                1 => DirStriping::by_space(1, Some(2)),
+                _ => DirStriping { stripe_count, mdts: Vec::new() },
+            };
             let striping = Some(striping).filter(|_| stripe_count > 0);
             let answer = call(port, Call::Setdirstripe { node, striping }).await;
             changed(port, &[node]);

@@ -66,12 +66,52 @@ pub struct CreateRequest {
 pub struct DirStriping {
     /// `ALL`: one on each MDT; 0: as many as `mdts` has.
     pub stripe_count: u16,
-    /// Where the stripes go, each on another MDT. With one, the others follow it; with none, the parent's MDT is the first.
+    /// Where the stripes go, each on another MDT. With one, the others follow it; with none, the parent's MDT is the first;
+    /// one from `BY_SPACE` on is no MDT, but says that the parent's MDT chooses the first.
     pub mdts: Vec<u16>,
 }
 
 impl DirStriping {
     pub const ALL: u16 = u16::MAX;
+    /// The least of 255 words in place of an MDT; what it is above `BY_SPACE - 1` is the count of levels. A server that does not
+    /// know of them answers that there is no such MDT.
+    pub const BY_SPACE: u16 = 0xff01;
+    /// Levels without an end.
+    const UNLIMITED: u8 = u8::MAX;
+    /// Of directories that inherit a choice by space (`lfs setdirstripe --max-inherit`), if there is an end.
+    pub const LEVELS_MAX: u8 = Self::UNLIMITED - 1;
+
+    /// The first MDT is chosen by space; as a default, for so many levels of directories (`None`: for all), one at least.
+    pub fn by_space(stripe_count: u16, levels: Option<u8>) -> DirStriping {
+        let levels = levels.map_or(Self::UNLIMITED, |levels| levels.clamp(1, Self::LEVELS_MAX));
+        DirStriping { stripe_count, mdts: vec![Self::BY_SPACE - 1 + u16::from(levels)] }
+    }
+
+    pub fn is_by_space(&self) -> bool {
+        self.word().is_some()
+    }
+
+    fn word(&self) -> Option<u16> {
+        match self.mdts[..] {
+            [word] if word >= Self::BY_SPACE => Some(word),
+            _ => None,
+        }
+    }
+
+    /// Levels of directories that are placed so; `None` for all.
+    pub fn levels(&self) -> Option<u8> {
+        let levels = self.word().map(|word| (word - Self::BY_SPACE + 1) as u8);
+        levels.filter(|levels| *levels != Self::UNLIMITED)
+    }
+
+    /// As a default: what a directory that is made under it has as its own.
+    pub fn inherited(&self) -> Option<DirStriping> {
+        match self.levels() {
+            None => Some(self.clone()),
+            Some(..=1) => None,
+            Some(levels) => Some(DirStriping::by_space(self.stripe_count, Some(levels - 1))),
+        }
+    }
 }
 
 /// The last data that were written through a handle, on the MDT; they come in the frame's data, and `lock`, PW, covers them.

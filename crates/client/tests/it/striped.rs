@@ -217,3 +217,25 @@ fn a_restart_of_one_mdt_makes_the_kernel_ask_again() {
     assert_eq!(world.attr(0, dir).link_count, known.link_count);
     assert_eq!(world.names(0, dir), [name]);
 }
+
+/// The server chooses, so a directory that is placed by space costs what any other does.
+#[test]
+fn a_directory_that_is_placed_by_space_is_one_request() {
+    let mut world = World::new(2, 1, 1);
+    let striping = Some(DirStriping::by_space(1, Some(1)));
+    let told = world.call(0, Call::Setdirstripe { node: TOP, striping });
+    assert_eq!(told, Ok(Answer::Done));
+    let mut mdts = BTreeSet::new();
+    for name in ["a", "b"] {
+        let before = world.metadata_requests(0);
+        let node = world.mkdir(0, TOP, name);
+        assert_eq!(world.metadata_requests(0) - before, 1, "{name}");
+        mdts.extend(stripes_of(&mut world, node).first().and_then(|fid| fid.mdt_index()));
+        let below = world.mkdir(0, node, "below");
+        assert_eq!(
+            stripes_of(&mut world, below).first().and_then(|fid| fid.mdt_index()),
+            mdts.last().copied()
+        );
+    }
+    assert_eq!(mdts.into_iter().collect::<Vec<_>>(), [0, 1]);
+}

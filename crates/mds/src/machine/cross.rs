@@ -446,7 +446,11 @@ impl<M: MetaStore> Mds<M> {
             Call::Release { mdt, up_to } => self.on_released(now, mdt, up_to, result, out),
             Call::NewFids { mdt } => self.on_fids_given(now, mdt, result, out),
             Call::IsComing { op, fid } => self.on_coming(now, op, fid, result, out),
-            Call::Destroy { .. } | Call::List { .. } | Call::Fence { .. } | Call::Tell => {
+            Call::Destroy { .. }
+            | Call::List { .. }
+            | Call::Fence { .. }
+            | Call::Space { .. }
+            | Call::Tell => {
                 assert!(target.kind == TargetKind::Mdt, "OSTs are answered elsewhere");
             }
         }

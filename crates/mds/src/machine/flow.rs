@@ -259,6 +259,12 @@ impl<M: MetaStore> Mds<M> {
                 self.walk(now, op, flow, directory, moved, out)
             }
             Err(Stop::NewFid { mdt }) => self.need_fid(now, op, flow, *mdt, out),
+            Err(Stop::Place) => {
+                flow.remote.placed = Some(self.place_directory(now, out));
+                flow.stage = Stage::Running;
+                self.runnable.push_back(op);
+                Step::Waits
+            }
             Err(Stop::PeekDirectory { fid }) => self.peek_directory(now, op, flow, *fid, out),
             Ok(_) if run.batch.is_empty() && run.parts.is_empty() => {
                 let needs = self.unsettled_needs(flow, &run.outcome);

@@ -87,6 +87,10 @@ pub(super) enum Call {
     FlockWaits {
         wait: FlockWaitId,
     },
+    /// How much room an MDT has.
+    Space {
+        mdt: u16,
+    },
     /// A client that is given up.
     Fence {
         life: Life,
@@ -142,6 +146,11 @@ impl Peers {
     pub fn with_session(&self) -> impl Iterator<Item = TargetId> {
         let is_active = |import: &Import| import.state() == ImportState::Active;
         self.imports.iter().filter(move |(_, import)| is_active(import)).map(|(target, _)| *target)
+    }
+
+    /// Those of them that answer, as far as is known.
+    pub fn heard(&self, now: Time) -> impl Iterator<Item = TargetId> {
+        self.imports.iter().filter(move |(_, import)| import.is_heard(now)).map(|(target, _)| *target)
     }
 
     /// What a target can do, as far as is known.
@@ -374,6 +383,7 @@ impl<M: MetaStore> Mds<M> {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
             Call::List { ost } => self.on_listed(now, ost, result, out),
             Call::Fence { life, ost } => self.on_fenced(now, life, ost, result.map(drop)),
+            Call::Space { mdt } => self.on_space(mdt, result),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }
     }

@@ -239,7 +239,7 @@ fn new_inode(cx: &mut Cx, request: &CreateRequest, parent: &Inode) -> Result<(In
             check_hint(&hint)?;
             cx.check_asked(request.layout.as_ref())?;
             inode.default_layout = (hint != Default::default()).then_some(hint);
-            inode.default_striping.clone_from(&parent.default_striping);
+            inode.default_striping = parent.default_striping.as_ref().and_then(DirStriping::inherited);
         }
         NewNode::Regular => {}
     }

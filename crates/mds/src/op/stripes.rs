@@ -46,7 +46,7 @@ pub fn set_default(
     let mut inode = cx.directory(fid)?;
     access::check_owner(&inode.attr, creds)?;
     if let Some(striping) = striping {
-        mdts_of(cx, striping)?;
+        check(cx, striping)?;
     }
     inode.default_striping = striping.cloned();
     cx.touch(&mut inode);
@@ -61,25 +61,44 @@ pub fn default_of(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
     Ok(MdtReply::DefaultStriping(cx.directory(fid)?.default_striping))
 }
 
-/// The MDTs of a new directory, that of its names and attributes first.
-///
 /// # Errors
 /// As `make`.
-pub fn mdts_of(cx: &Cx, striping: &DirStriping) -> Result<Vec<u16>, Status> {
+fn check(cx: &Cx, striping: &DirStriping) -> Result<(), Status> {
     let DirStriping { stripe_count, mdts } = striping;
-    let count = u16::try_from(cx.mdt_count.min(DIRECTORY_STRIPES_MAX)).map_err(|_| Status::Invalid)?;
+    if striping.is_by_space() {
+        return Ok(());
+    }
     if mdts.iter().any(|mdt| usize::from(*mdt) >= cx.mdt_count) {
         return Err(Status::NoDevice);
     }
-    if mdts.len() > 1 {
-        let is_each_other = mdts.iter().collect::<BTreeSet<_>>().len() == mdts.len();
-        let is_count = *stripe_count == 0 || usize::from(*stripe_count) == mdts.len();
-        let is_possible = is_each_other && is_count && mdts.len() <= usize::from(count);
-        return if is_possible { Ok(mdts.clone()) } else { Err(Status::Invalid) };
+    let is_each_other = mdts.iter().collect::<BTreeSet<_>>().len() == mdts.len();
+    let is_count = mdts.len() < 2 || *stripe_count == 0 || usize::from(*stripe_count) == mdts.len();
+    if is_each_other && is_count && mdts.len() <= DIRECTORY_STRIPES_MAX {
+        Ok(())
+    } else {
+        Err(Status::Invalid)
     }
-    let first = usize::from(mdts.first().copied().unwrap_or(cx.mdt_index));
+}
+
+/// The MDTs of a new directory, that of its names and attributes first.
+///
+/// # Errors
+/// As `make`; `Stop::Place` until the first is chosen, where that is ours to do.
+pub fn mdts_of(cx: &Cx, striping: &DirStriping) -> Result<Vec<u16>, Stop> {
+    check(cx, striping)?;
+    let DirStriping { stripe_count, mdts } = striping;
+    if mdts.len() > 1 {
+        return Ok(mdts.clone());
+    }
+    let first = match mdts.first() {
+        Some(_) if striping.is_by_space() => cx.remote.placed.ok_or(Stop::Place)?,
+        Some(mdt) => *mdt,
+        None => cx.mdt_index,
+    };
+    let first = usize::from(first);
     let following = (first..cx.mdt_count).chain(0..first).map(|mdt| mdt as u16);
-    Ok(following.take(usize::from((*stripe_count).clamp(1, count))).collect())
+    let count = usize::from((*stripe_count).max(1)).min(cx.mdt_count).min(DIRECTORY_STRIPES_MAX);
+    Ok(following.take(count).collect())
 }
 
 /// FIDs for a directory on these MDTs, the same in each run of an operation.

@@ -3,6 +3,7 @@
 
 mod advisory;
 mod attributes;
+mod by_space;
 mod cross;
 mod harness;
 mod hostile;

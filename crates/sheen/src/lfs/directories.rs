@@ -17,7 +17,7 @@ const HASH_TYPE: &str = "xxh3";
 
 #[derive(Debug, Args)]
 pub struct Mkdir {
-    /// MDTs, from 0: one for each stripe, or the first of them; -1 for any
+    /// MDTs, from 0: one for each stripe, or the first of them; -1 for one that has room
     #[arg(short = 'i', long = "mdt-index", value_delimiter = ',', allow_negative_numbers = true)]
     mdt_index: Vec<i32>,
     /// Over so many MDTs; -1 for all
@@ -27,8 +27,11 @@ pub struct Mkdir {
     #[arg(short = 'D', long = "default")]
     is_default: bool,
     /// Take back what -D has said
-    #[arg(short = 'd', long = "delete", conflicts_with_all = ["mdt_index", "mdt_count", "mode"])]
+    #[arg(short = 'd', long = "delete", conflicts_with_all = ["mdt_index", "mdt_count", "max_inherit", "mode"])]
     is_deleted: bool,
+    /// With -D -i -1: for so many levels of directories; -1, or nothing, for all
+    #[arg(short = 'X', long = "max-inherit", allow_negative_numbers = true, requires = "is_default")]
+    max_inherit: Option<i32>,
     #[arg(short = 'm', long)]
     mode: Option<String>,
     #[arg(required = true)]
@@ -57,15 +60,17 @@ impl Mkdir {
     /// What is asked for, as far as it can be told without a file system.
     fn striping(&self) -> Result<DirStriping> {
         let named: Vec<i32> = self.mdt_index.iter().copied().filter(|index| *index != -1).collect();
-        let is_index = |index: &i32| u16::try_from(*index).ok().filter(|index| *index != u16::MAX);
+        let is_index =
+            |index: &i32| u16::try_from(*index).ok().filter(|index| *index < DirStriping::BY_SPACE);
         let mdts: Option<Vec<u16>> = named.iter().map(is_index).collect();
         let mdts = mdts.context("an MDT has an index from 0 on; see `lfs df`")?;
         let is_each_other = mdts.iter().collect::<BTreeSet<_>>().len() == mdts.len();
         if !is_each_other || (self.mdt_index.len() > 1 && mdts.len() < self.mdt_index.len()) {
             bail!("-i names each MDT once, or the first one");
         }
+        let is_by_space = self.mdt_index.contains(&-1);
         let stripe_count = match self.mdt_count {
-            None if mdts.is_empty() => bail!("say where: -i INDEX[,INDEX] or -c COUNT"),
+            None if mdts.is_empty() && !is_by_space => bail!("say where: -i INDEX[,INDEX] or -c COUNT"),
             None => 0,
             Some(-1) => DirStriping::ALL,
             Some(count) => match u16::try_from(count) {
@@ -76,14 +81,31 @@ impl Mkdir {
         if mdts.len() > 1 && stripe_count != 0 && usize::from(stripe_count) != mdts.len() {
             bail!("-i names {} MDTs, and -c says {}", mdts.len(), self.mdt_count.unwrap_or_default());
         }
-        Ok(DirStriping { stripe_count, mdts })
+        match (is_by_space, self.max_inherit) {
+            (true, _) => Ok(DirStriping::by_space(stripe_count, self.levels()?)),
+            (false, None) => Ok(DirStriping { stripe_count, mdts }),
+            (false, Some(_)) => bail!("-X is for directories that are placed by space: say -i -1 too"),
+        }
+    }
+
+    /// For how many levels -D says something, unless it is for all.
+    fn levels(&self) -> Result<Option<u8>> {
+        match self.max_inherit {
+            None | Some(-1) => Ok(None),
+            Some(levels) => match u8::try_from(levels) {
+                Ok(levels @ 1..=DirStriping::LEVELS_MAX) => Ok(Some(levels)),
+                _ => bail!("-X is 1 to {} levels, or -1 for all", DirStriping::LEVELS_MAX),
+            },
+        }
     }
 }
 
 fn mkdir(path: &Path, striping: &DirStriping, mode: u32, umask: u32) -> Result<()> {
     let (parent, name) = parent_of(path)?;
     let request = match striping.mdts[..] {
-        [mdt_index] if striping.stripe_count <= 1 => Ask::MkdirOn { name, mode, umask, mdt_index },
+        [mdt_index] if striping.stripe_count <= 1 && !striping.is_by_space() => {
+            Ask::MkdirOn { name, mode, umask, mdt_index }
+        }
         _ => Ask::MkdirStriped { name, mode, umask, striping: striping.clone() },
     };
     ask(&parent, path, &request).map(drop).map_err(|error| with_mdts(error, striping))
@@ -198,6 +220,8 @@ struct Shown {
     count: i32,
     offset: i32,
     hash_type: &'static str,
+    /// Of a default that places directories by space: levels, -1 for all.
+    max_inherit: Option<i32>,
     stripes: Vec<Fid>,
 }
 
@@ -205,30 +229,41 @@ impl Shown {
     fn of(stripes: &[Fid]) -> Shown {
         let offset = stripes.first().and_then(|fid| fid.mdt_index()).map_or(-1, i32::from);
         match stripes {
-            [_] => Shown { count: 0, offset, hash_type: "none", stripes: Vec::new() },
-            _ => {
-                Shown { count: stripes.len() as i32, offset, hash_type: HASH_TYPE, stripes: stripes.to_vec() }
-            }
+            [_] => Shown { count: 0, offset, hash_type: "none", max_inherit: None, stripes: Vec::new() },
+            _ => Shown {
+                count: stripes.len() as i32,
+                offset,
+                hash_type: HASH_TYPE,
+                max_inherit: None,
+                stripes: stripes.to_vec(),
+            },
         }
     }
 
     fn of_default(default: Option<&DirStriping>) -> Shown {
-        let Some(DirStriping { stripe_count, mdts }) = default else {
-            return Shown { count: 0, offset: -1, hash_type: "none", stripes: Vec::new() };
+        let Some(striping) = default else {
+            return Shown { count: 0, offset: -1, hash_type: "none", max_inherit: None, stripes: Vec::new() };
         };
+        let DirStriping { stripe_count, mdts } = striping;
         let count = match *stripe_count {
             DirStriping::ALL => -1,
             0 => mdts.len() as i32,
             count => i32::from(count),
         };
-        let offset = mdts.first().map_or(-1, |mdt| i32::from(*mdt));
-        Shown { count, offset, hash_type: HASH_TYPE, stripes: Vec::new() }
+        let max_inherit = striping.is_by_space().then(|| striping.levels().map_or(-1, i32::from));
+        let named = mdts.first().filter(|_| max_inherit.is_none());
+        let offset = named.map_or(-1, |mdt| i32::from(*mdt));
+        Shown { count, offset, hash_type: HASH_TYPE, max_inherit, stripes: Vec::new() }
     }
 
     fn text(&self) -> String {
-        let Shown { count, offset, hash_type, stripes } = self;
+        let Shown { count, offset, hash_type, max_inherit, stripes } = self;
         let mut text =
-            format!("lmv_stripe_count: {count} lmv_stripe_offset: {offset} lmv_hash_type: {hash_type}\n");
+            format!("lmv_stripe_count: {count} lmv_stripe_offset: {offset} lmv_hash_type: {hash_type}");
+        if let Some(levels) = max_inherit {
+            text += &format!(" lmv_max_inherit: {levels}");
+        }
+        text.push('\n');
         if !stripes.is_empty() {
             text += "mdtidx\t\t FID[seq:oid:ver]\n";
         }

@@ -49,7 +49,7 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("osc.*.idle_timeout", "sessions are kept: each has the mount's locks"),
     ("{osc,mdc}.*.connect_flags", "all features of this version are always on"),
     ("mdc.*.batch_stats", "each request carries one operation"),
-    ("lmv.*.qos_maxage", "a new directory is placed by its parent, or by `lfs mkdir -i`"),
+    ("lmv.*.qos_maxage", "the MDT of the parent places directories; see lod.*.mdt_qos_maxage"),
     ("lov.*.stripecount", "the MDT places files; see lod.*.stripecount"),
     ("lov.*.stripesize", "the MDT places files; see lod.*.stripesize"),
     ("lod.*.stripeoffset", "files take the OSTs in turn; `lfs setstripe -i` chooses"),

@@ -165,6 +165,23 @@ pub static LOD: Class<Mdt> = Class {
                 is_lasting: true,
             }),
         },
+        Param {
+            name: "mdt_qos_threshold_rr",
+            doc: "By how much, in percent, the room of MDTs may differ so that new directories that are placed by space take them in turn; \
+                  beyond it each gets directories in proportion to its room (100: always in turn).",
+            read: |mdt| Some(mdt.owner.with(|mds| mds.by_space().threshold_percent()).to_string()),
+            write: Some(Write::Number(0..=100, |mdt, percent| {
+                mdt.owner.with(|mds| mds.by_space_mut().set_threshold_percent(percent as u8));
+            })),
+        },
+        Param {
+            name: "mdt_qos_maxage",
+            doc: "How old what is known of the room of other MDTs may be when a new directory is placed by space, seconds.",
+            read: |mdt| Some(mdt.owner.with(|mds| mds.by_space().age_max()).as_secs().to_string()),
+            write: Some(Write::Number(1..=86_400, |mdt, seconds| {
+                mdt.owner.with(|mds| mds.by_space_mut().set_age_max(Duration::from_secs(seconds)));
+            })),
+        },
         read_only("numobd", "OSTs on which new files may be placed.", |mdt| {
             Some(mdt.owner.with(|mds| mds.placement().ost_count()).to_string())
         }),

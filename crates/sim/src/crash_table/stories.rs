@@ -83,6 +83,14 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        // The first choice of an MDT is itself, the second the next one.
+        name: "mkdir-by-space",
+        build: |_| Script {
+            setup: vec![Op::Setdirstripe { path: path("m0"), stripe_count: 1 }],
+            steps: [mkdir("m0/a"), mkdir("m0/a/b"), open("m0/a/b/f"), fsync()],
+        },
+    },
+    Story {
         name: "rmdir",
         build: |mdt_count| Script {
             setup: Vec::new(),

@@ -57,6 +57,7 @@ static CASES: &[Case] = &[
     Case { name: "cross_mdt_operations", seconds: 60, run: namespace::cross_mdt },
     Case { name: "striped_directories", seconds: 120, run: striped::run },
     Case { name: "striped_by_default", seconds: 60, run: striped::defaults },
+    Case { name: "placed_by_space", seconds: 60, run: striped::placed_by_space },
     Case { name: "fifo_and_socket", seconds: 30, run: namespace::fifo_and_socket },
     Case { name: "chmod_rules", seconds: 30, run: attributes::chmod },
     Case { name: "chown_rules", seconds: 30, run: attributes::chown },

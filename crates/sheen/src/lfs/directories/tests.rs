@@ -20,7 +20,6 @@ fn mdts_and_counts_are_read_as_in_lustre() {
         (&["-i", "1"][..], 0, &[1][..]),
         (&["-c", "2"], 2, &[]),
         (&["-c", "-1"], DirStriping::ALL, &[]),
-        (&["-c", "2", "-i", "-1"], 2, &[]),
         (&["-c", "3", "-i", "1"], 3, &[1]),
         (&["-i", "2,0"], 0, &[2, 0]),
         (&["-c2", "-i2,0"], 2, &[2, 0]),
@@ -30,7 +29,6 @@ fn mdts_and_counts_are_read_as_in_lustre() {
     }
     for arguments in [
         &[][..],
-        &["-i", "-1"],
         &["-i", "-2"],
         &["-i", "1,1"],
         &["-i", "1,-1"],
@@ -38,6 +36,34 @@ fn mdts_and_counts_are_read_as_in_lustre() {
         &["-c", "0"],
         &["-c", "-2"],
         &["-c", "100000"],
+    ] {
+        assert!(striping(arguments).is_err(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn directories_are_placed_by_space_for_so_many_levels() {
+    for (arguments, stripe_count, levels) in [
+        (&["-i", "-1"][..], 0, None),
+        (&["-c", "2", "-i", "-1"], 2, None),
+        (&["-D", "-i", "-1", "-X", "2"], 0, Some(2)),
+        (&["-D", "-i-1", "--max-inherit=-1"], 0, None),
+        (&["-D", "-i-1", "-X254"], 0, Some(254)),
+    ] {
+        let striping = striping(arguments).unwrap();
+        assert_eq!(striping, DirStriping::by_space(stripe_count, levels), "{arguments:?}");
+        let shown = Shown::of_default(Some(&striping)).text();
+        assert!(shown.contains("lmv_stripe_offset: -1 "), "{shown}");
+        let shown_levels = format!("lmv_max_inherit: {}\n", levels.map_or(-1, i32::from));
+        assert!(shown.ends_with(&shown_levels), "{shown}");
+    }
+    for arguments in [
+        &["-D", "-i", "-1", "-X", "0"][..],
+        &["-D", "-i", "-1", "-X", "255"],
+        &["-D", "-i", "-1", "-X", "-2"],
+        &["-D", "-i", "1", "-X", "2"],
+        &["-i", "-1", "-X", "2"],
+        &["-i", "65281"],
     ] {
         assert!(striping(arguments).is_err(), "{arguments:?}");
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -98,10 +99,44 @@ pub fn defaults(context: &Context) -> Result<()> {
         &["mkdir", "-i", "0,0", &new],
         &["mkdir", &new],
         &["setdirstripe", "-D", "-i", "999", &path],
+        &["setdirstripe", "-D", "-i", "-1", "-X", "0", &path],
+        &["setdirstripe", "-D", "-i", "0", "-X", "2", &path],
     ] {
         expect(context.lfs(words).is_err(), &format!("{words:?} is refused"))?;
     }
     expect(!top.join("new").exists(), "what was refused makes nothing")?;
+    fs::remove_dir_all(&top_b)?;
+    expect_eq(names(&context.a)?, Vec::<String>::new(), "nothing is left")
+}
+
+/// `lfs setdirstripe -D -i -1 -X 2`: two levels of directories are placed by space, what is below them with its parent.
+pub fn placed_by_space(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let (top, top_b) = context.both("top");
+    fs::create_dir(&top)?;
+    let mdt_of = |path: &Path| context.lfs(&["getdirstripe", "-i", &path.to_string_lossy()]);
+    context.lfs(&["setdirstripe", "-D", "-i", "-1", "-X", "2", &top.to_string_lossy()])?;
+    let told = context.lfs(&["getdirstripe", "-D", &top_b.to_string_lossy()])?;
+    expect(told.contains("lmv_stripe_offset: -1 ") && told.contains("lmv_max_inherit: 2"), &told)?;
+    for level in [&top, &top.join("d0")] {
+        let mut mdts = BTreeSet::new();
+        for number in 0..4 {
+            fs::create_dir(level.join(format!("d{number}")))?;
+            mdts.insert(mdt_of(&level.join(format!("d{number}")))?);
+        }
+        expect(mdts.len() > 1, &format!("all directories in {} are on {mdts:?}", level.display()))?;
+    }
+    for number in 0..4 {
+        let parent = top_b.join(format!("d0/d{number}"));
+        for name in ["x", "y"] {
+            fs::create_dir(parent.join(name))?;
+            expect_eq(mdt_of(&parent.join(name))?, mdt_of(&parent)?, "the MDT of the third level")?;
+        }
+        let told = context.lfs(&["getdirstripe", "-D", &parent.to_string_lossy()])?;
+        expect(!told.contains("lmv_max_inherit"), &told)?;
+    }
+    context.lfs(&["mkdir", "-i", "-1", &top.join("chosen").to_string_lossy()])?;
+    expect(top_b.join("chosen").is_dir(), "one directory is placed by space")?;
     fs::remove_dir_all(&top_b)?;
     expect_eq(names(&context.a)?, Vec::<String>::new(), "nothing is left")
 }
