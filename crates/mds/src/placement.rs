@@ -13,18 +13,25 @@ const ALL_OSTS: u16 = u16::MAX;
 struct Group {
     osts: Vec<u16>,
     next: usize,
+    /// What comes next if what is dealt out just now is kept.
+    next_if_kept: Option<usize>,
 }
 
 impl Group {
     fn deal(&mut self, first: Option<u16>, stripe_count: usize) -> Result<Vec<u16>, Status> {
         let first = match first {
-            None | Some(ALL_OSTS) => self.next,
+            None | Some(ALL_OSTS) => self.next_if_kept.unwrap_or(self.next),
             Some(index) => self.osts.iter().position(|ost| *ost == index).ok_or(Status::Invalid)?,
         };
         if !self.osts.is_empty() {
-            self.next = (first + stripe_count) % self.osts.len();
+            self.next_if_kept = Some((first + stripe_count) % self.osts.len());
         }
         Ok(self.osts.iter().cycle().skip(first).take(stripe_count).copied().collect())
+    }
+
+    fn settle(&mut self, is_kept: bool) {
+        let next = self.next_if_kept.take().filter(|_| is_kept);
+        self.next = next.unwrap_or(self.next);
     }
 }
 
@@ -50,6 +57,13 @@ impl Default for Placement {
 }
 
 impl Placement {
+    /// An operation runs again when it has waited: what it was dealt before counts only when it is carried out. Otherwise two clients
+    /// that create in turn, each waiting for the other's lock, would put all of their files on every second OST.
+    pub fn settle(&mut self, is_kept: bool) {
+        self.everywhere.settle(is_kept);
+        self.pools.values_mut().for_each(|group| group.settle(is_kept));
+    }
+
     /// Active OSTs, in order.
     pub fn configure(&mut self, osts: Vec<u16>) {
         self.everywhere.osts = osts;
@@ -60,7 +74,7 @@ impl Placement {
         let mut former = std::mem::take(&mut self.pools);
         for Pool { name, osts } in pools {
             let next = former.remove(&name).map_or(0, |group| group.next);
-            self.pools.insert(name, Group { osts, next });
+            self.pools.insert(name, Group { osts, next, next_if_kept: None });
         }
     }
 

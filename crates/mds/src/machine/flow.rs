@@ -402,6 +402,7 @@ impl<M: MetaStore> Mds<M> {
         if !run.parts.is_empty() && !is_streamed && !self.is_settled(flow, &run.parts) {
             return self.settle_parts(now, op, flow, run.parts, out);
         }
+        self.placement.settle(true);
         self.commit(now, op, flow, run, out)
     }
 
@@ -409,6 +410,7 @@ impl<M: MetaStore> Mds<M> {
     fn run(&mut self, now: Now, flow: &Flow) -> Result<Run, Status> {
         self.check_closing_lock(flow)?;
         let store = Arc::clone(self.core.store());
+        self.placement.settle(false);
         let mut cx = self.cx(&*store, now.wall, &flow.remote);
         cx.client = flow.token.client;
         cx.data = flow.data.clone();

@@ -19,6 +19,26 @@ fn absence_is_covered_by_a_lock_that_a_creation_takes_back() {
     assert!(world.clients[0].callbacks.is_empty());
 }
 
+/// A creation that waits runs again: it is dealt its OST once.
+#[test]
+fn files_whose_creation_waits_go_to_all_osts_in_turn() {
+    let mut world = World::new(1, 2);
+    world.name_osts(&[(0, true), (1, true)]);
+    let osts: Vec<u16> = (0..6)
+        .flat_map(|n| {
+            let (name, want) = (format!("f{n}"), world.want(1));
+            world
+                .ask(1, 0, MdtRequest::Lookup { parent: Fid::ROOT, name: name.clone().into_bytes(), want })
+                .unwrap();
+            let called_count = world.clients[1].callbacks.len();
+            let reply = world.create(new(Fid::ROOT, &name, NewNode::Regular)).unwrap();
+            assert!(world.clients[1].callbacks.len() > called_count, "{name} has waited");
+            entry_of(&reply).layout.clone().unwrap().osts().collect::<Vec<u16>>()
+        })
+        .collect();
+    assert_eq!(osts, [0, 1, 0, 1, 0, 1]);
+}
+
 #[test]
 fn the_requester_keeps_its_own_locks() {
     let mut world = World::new(1, 1);
