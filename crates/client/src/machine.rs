@@ -7,7 +7,9 @@ use crate::operator::{Setting, TRIM_INTERVAL, state_word};
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
 use crate::{locks, ops, pages};
-use base::{ClientId, ClusterConfig, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno};
+use base::{
+    ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno,
+};
 use rpc::{Import, ImportOutput, ImportState};
 use wire::{Callback, Frame};
 
@@ -91,8 +93,10 @@ pub enum Input {
         id: u64,
         groups: Vec<u32>,
     },
-    /// Unmount: make everything durable, close, disconnect; then `Output::Drained`.
-    Drain,
+    /// Unmount: make everything durable, close, disconnect; then `Output::Drained`. Targets that do not answer hold it up for so long.
+    Drain {
+        patience: Duration,
+    },
     Tick,
 }
 
@@ -266,10 +270,10 @@ impl Machine for Client {
         match input {
             Input::Call { id, call, caller } => self.on_call(id, call, caller),
             Input::Interrupt(id) => self.on_interrupt(id),
-            Input::Drain => {
+            Input::Drain { patience } => {
                 let is_first = self.ctx.with(|state| !std::mem::replace(&mut state.is_draining, true));
                 if is_first {
-                    self.executor.spawn(Box::pin(ops::sync::drain(self.ctx.clone())));
+                    self.executor.spawn(Box::pin(ops::sync::drain(self.ctx.clone(), patience)));
                 }
             }
             Input::Forget(forgets) => self.ctx.with(|state| {

@@ -94,6 +94,8 @@ pub struct TargetStatus {
     pub modifying_in_flight: usize,
     /// Requests that were answered and are kept for replay.
     pub retained_count: usize,
+    /// When a request was sent that it has answered since; `None` before that.
+    pub last_contact: Option<Time>,
     pub last_committed: Transno,
     pub eviction_count: u64,
     pub bounds: InFlightBounds,
@@ -193,6 +195,7 @@ fn status_of(connection: &Connection, now: Time, nids: Vec<String>, dirty_bytes:
         outstanding: connection.import.outstanding(),
         modifying_in_flight: connection.import.modifying_in_flight(),
         retained_count: connection.import.retained_count(),
+        last_contact: connection.import.last_contact(),
         last_committed: connection.import.last_committed(),
         eviction_count: connection.eviction_count,
         bounds: connection.import.bounds(),

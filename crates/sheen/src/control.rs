@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Bytes of one line; nothing longer is read.
@@ -48,6 +48,9 @@ pub enum Ask {
         #[serde(with = "path_words")]
         mount: PathBuf,
         leave: Leave,
+        /// With the cluster that it is of: its servers may be about to come back, and are waited for longer.
+        #[serde(default)]
+        is_with_cluster: bool,
     },
     /// How the targets of a mount do, seen from there.
     Probe {
@@ -514,6 +517,23 @@ pub fn ask_all(dir: &Path, what: &Ask) -> Vec<(u32, Result<Tell>)> {
     // What it left behind is no process.
     told.retain(|(pid, tell)| tell.is_ok() || sys::is_alive(*pid));
     told
+}
+
+/// The process with this mount, if its socket is in this directory. All are asked at the same time: of a server that hangs nobody
+/// wants to hear.
+pub fn mounter_in(dir: &Path, mount: &Path) -> Option<u32> {
+    let (sender, receiver) = mpsc::channel();
+    for (pid, path) in sockets_in(dir) {
+        let sender = sender.clone();
+        // One that is not asked, or answers when nobody waits any more, does not have it.
+        let _ = std::thread::Builder::new().name("asking".into()).spawn(move || {
+            let told = ask(&path, &Ask::Status).ok().and_then(|tell| tell.process);
+            let _ = sender.send((pid, told.map(|process| process.mounts).unwrap_or_default()));
+        });
+    }
+    drop(sender);
+    let has_it = |mounts: &[MountStatus]| mounts.iter().any(|status| status.path == mount);
+    receiver.iter().find(|(_, mounts)| has_it(mounts)).map(|(pid, _)| pid)
 }
 
 /// Process ids, in their order, and sockets.

@@ -4,6 +4,7 @@
 pub mod options;
 pub mod read_ahead;
 mod translate;
+pub mod unsaved;
 
 use crate::alive;
 use crate::cli::Transport;
@@ -22,21 +23,25 @@ use options::{Choices, LockScope};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use translate::Shape;
+use unsaved::{Patience, Silence, Unsaved, Watch};
 use wire::Life;
 
 pub use translate::STATFS_BLOCK_BYTES;
 
 /// Calls of the process itself have this bit; the kernel's numbers do not.
 const OWN_CALL: u64 = 1 << 63;
-/// Servers that have not answered for this long are not waited for.
+/// A call that nobody watches, and the end of the client: servers that have not answered for this long are not waited for.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(40);
+/// For closes and sessions at the end, when everything is durable; and for them when some server has been given up before.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+const DRAIN_PATIENCE_GIVEN_UP: Duration = Duration::from_millis(500);
 /// How often a sync looks whether the servers answer.
-const SYNC_INTERVAL: Duration = Duration::from_millis(500);
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// How often somebody who waits is told why. Well below the time after which a silent process counts as hanging.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 /// A mount that is busy, by nobody who can be found, is tried again for so long and so often.
@@ -83,6 +88,8 @@ pub struct Mount {
     shared: Arc<Shared>,
     session: Mutex<Option<Session>>,
     endpoint: Endpoint,
+    /// The last unmount did not wait for some server any longer.
+    is_given_up: AtomicBool,
 }
 
 /// What requests, answers and notifications meet in.
@@ -107,10 +114,12 @@ struct Shared {
     on_destroyed: Mutex<Option<Sender<()>>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Progress {
     is_drained: bool,
     is_ended: bool,
+    /// What was given up at the end.
+    lost: Option<Unsaved>,
 }
 
 impl Mount {
@@ -195,6 +204,7 @@ impl Mount {
             shared,
             session: Mutex::new(Some(session)),
             endpoint,
+            is_given_up: AtomicBool::new(false),
         });
         // Who is not root leaves it as it is.
         if let Err(error) = mount.set_kernel_window(read_ahead::KIB_DEFAULT) {
@@ -322,56 +332,75 @@ impl Mount {
     /// disks are.
     ///
     /// # Errors
-    /// A target fails, or has not answered for `FINISH_TIMEOUT`.
-    pub fn sync(&self, say: &Say<'_>) -> Result<()> {
+    /// A target fails, or has been silent for too long (`Silence`).
+    pub fn sync(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
         let answer = begin(&self.owner, &self.shared, Call::SyncAll);
-        let start = Instant::now();
-        let mut silent_since: Option<Instant> = None;
+        let synced = self.wait_heard(&answer, patience, say)?;
+        let synced = synced.with_context(|| format!("the mount {} has ended", self.path.display()))?;
+        let failed = synced.err().map(io::Error::from_raw_os_error);
+        failed.map_or(Ok(()), |error| Err(error).context(format!("sync of {}", self.path.display())))
+    }
+
+    /// What comes, for as long as the servers are heard; `None` when it will not come.
+    ///
+    /// # Errors
+    /// They have been silent for too long.
+    fn wait_heard<T>(
+        &self,
+        answer: &Receiver<T>,
+        patience: Patience,
+        say: &Say<'_>,
+    ) -> Result<Option<T>, Silence> {
+        let (start, mut watch) = (Instant::now(), Watch::new(patience));
         let mut notes_after = NOTE_INTERVAL;
         loop {
             match answer.recv_timeout(SYNC_INTERVAL) {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(errno)) => {
-                    bail!("sync of {}: {}", self.path.display(), io::Error::from_raw_os_error(errno))
-                }
-                Err(RecvTimeoutError::Disconnected) => bail!("the mount {} has ended", self.path.display()),
+                Ok(answer) => return Ok(Some(answer)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let silent = self.with_client(|client| silent_targets(client));
-            let since = *silent_since.get_or_insert_with(Instant::now);
-            if silent.is_empty() {
-                silent_since = None;
-            } else if since.elapsed() > FINISH_TIMEOUT {
-                bail!("{} of {} do not answer; see `sheen status`", silent.join(" "), self.path.display());
+            let targets = self.with_client(|client| watch.given_up(client));
+            if !targets.is_empty() {
+                return Err(Silence { targets, mount: self.path.display().to_string() });
             }
             if start.elapsed() > notes_after {
                 notes_after += NOTE_INTERVAL;
-                let who = if silent.is_empty() { "the servers' disks".to_owned() } else { silent.join(" ") };
+                let broken = self.with_client(|client| Watch::broken(client));
+                let who = if broken.is_empty() { "the servers' disks".to_owned() } else { broken.join(" ") };
                 let seconds = start.elapsed().as_secs();
                 say(&format!("waiting {seconds} s for {who} to make {} durable", self.path.display()));
             }
         }
     }
 
-    /// Makes everything durable, unmounts and, unless others keep it, waits until all is finished.
+    /// Makes everything durable, unmounts and, unless others keep it, waits until all is finished. Servers that have been silent for
+    /// too long are not waited for: that is no error while nothing is missing there.
     ///
     /// # Errors
-    /// It is in use, or its servers do not answer, and `leave` does not accept that; nothing has changed then.
-    pub fn unmount(&self, leave: Leave, say: &Say<'_>) -> Result<()> {
+    /// It is in use, or servers that have not got everything are silent, and `leave` does not accept that; nothing has changed then.
+    /// Or it is unmounted, and something of it is lost.
+    pub fn unmount(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {
         // Somebody else has unmounted it: what is on the path now, if anything, is not ours.
         if self.is_destroyed() {
             return self.wait_ended();
         }
+        self.is_given_up.store(false, Ordering::Release);
         let device = self.device();
         let mut is_durable = true;
         match leave {
             // What hangs must be out of the way at once.
             Leave::Detach => {
                 self.detach(leave, &device)?;
-                self.sync(say).unwrap_or_else(|error| say(&format!("{error:#}; detached all the same")));
+                if let Err(error) = self.sync(patience, say) {
+                    self.is_given_up.store(error.is::<Silence>(), Ordering::Release);
+                    let missing = self.with_client(|client| Unsaved::of(client));
+                    let missing = missing.map(|missing| format!("; not there: {missing}"));
+                    say(&format!("{error:#}; detached all the same{}", missing.unwrap_or_default()));
+                }
             }
             Leave::Cut => {
-                if let Err(error) = self.flush(say) {
+                if let Err(error) = self.flush(patience, say) {
+                    self.is_given_up.store(error.is::<Silence>(), Ordering::Release);
                     say(&format!("{error:#}; going on all the same"));
                     is_durable = false;
                 }
@@ -381,9 +410,13 @@ impl Mount {
                 if leave == Leave::Stop {
                     self.check_unused(&device)?;
                 }
-                if let Err(error) = self.sync(say) {
+                if let Err(error) = self.sync(patience, say) {
                     // Another unmount was faster, perhaps one whose caller was killed.
-                    return if self.is_destroyed() { self.wait_ended() } else { Err(error) };
+                    if self.is_destroyed() {
+                        return self.wait_ended();
+                    }
+                    self.check_nothing_missing(error, say)?;
+                    self.is_given_up.store(true, Ordering::Release);
                 }
                 self.detach(leave, &device)?;
             }
@@ -406,19 +439,42 @@ impl Mount {
         self.wait_ended()
     }
 
-    /// As `sync`, and what programs have changed through mappings, of which nobody has told us.
-    fn flush(&self, say: &Say<'_>) -> Result<()> {
-        self.sync(say)?;
-        let (path, (sender, written)) = (self.path.clone(), mpsc::channel());
-        // On a thread of its own: it ends with the connection at the latest.
-        std::thread::Builder::new().name("write-pages".into()).spawn(move || {
-            let _ = sender.send(crate::sys::write_pages(&path));
-        })?;
-        match written.recv_timeout(FINISH_TIMEOUT) {
-            Ok(Ok(())) => self.sync(say),
-            Ok(Err(error)) => Err(error).with_context(|| format!("cannot flush {}", self.path.display())),
-            Err(_) => bail!("what was changed through mappings of {} is not written", self.path.display()),
+    /// After a sync that has failed: it can be done without when only servers were silent that have got everything.
+    ///
+    /// # Errors
+    /// Something is missing there, or it was another failure.
+    fn check_nothing_missing(&self, error: anyhow::Error, say: &Say<'_>) -> Result<()> {
+        let silence = error.downcast::<Silence>()?;
+        let path = self.path.display();
+        if let Some(missing) = self.with_client(|client| Unsaved::of(client)) {
+            return Err(silence).context(format!(
+                "{path} stays mounted, for servers have not got everything: {missing}; unmount it when they are back, or give that up with --force"
+            ));
         }
+        // Nor is anything in the kernel that it would have to write first: it writes what was changed through a mapping when that ends, and
+        // a mount with mappings is in use.
+        say(&format!("{silence}; nothing of {path} is missing there"));
+        Ok(())
+    }
+
+    /// As `sync`, and what programs have changed through mappings, of which nobody has told us.
+    fn flush(&self, patience: Patience, say: &Say<'_>) -> Result<()> {
+        self.sync(patience, say)?;
+        match self.wait_heard(&self.write_pages(), patience, say)? {
+            Some(Ok(())) => self.sync(patience, say),
+            Some(Err(error)) => Err(error).with_context(|| format!("cannot flush {}", self.path.display())),
+            None => bail!("what was changed through mappings of {} is not written", self.path.display()),
+        }
+    }
+
+    /// Has the kernel write what programs have changed through mappings.
+    fn write_pages(&self) -> Receiver<io::Result<()>> {
+        let (path, (sender, written)) = (self.path.clone(), mpsc::channel());
+        // On a thread of its own: it ends with the connection at the latest. Without it nothing comes, which the receiver says.
+        let _ = std::thread::Builder::new().name("write-pages".into()).spawn(move || {
+            let _ = sender.send(crate::sys::write_pages(&path));
+        });
+        written
     }
 
     /// Whether it is gone from its path, for whoever sees our mount namespace. (Something else may be there.)
@@ -432,7 +488,11 @@ impl Mount {
 
     fn wait_ended(&self) -> Result<()> {
         if self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended) {
-            return Ok(());
+            let lost = lock(&self.shared.progress).lost.clone();
+            return match lost {
+                Some(lost) => bail!("{} is unmounted, and this is lost: {lost}", self.path.display()),
+                None => Ok(()),
+            };
         }
         bail!("{} is unmounted, but its client does not end; see its log", self.path.display())
     }
@@ -542,18 +602,27 @@ impl Mount {
 
     /// After the kernel has let go: data are flushed, the sessions ended, the threads joined.
     fn finish(&self) {
-        self.owner.submit(Input::Drain);
+        let is_given_up = self.is_given_up.load(Ordering::Acquire);
+        let patience = if is_given_up { DRAIN_PATIENCE_GIVEN_UP } else { DRAIN_PATIENCE };
+        self.owner.submit(Input::Drain { patience });
         if self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_drained) {
             self.claim.forget();
         } else {
             tracing::warn!(mount = %self.path.display(), "the servers did not answer at the end of the mount");
+        }
+        let lost = self.with_client(|client| Unsaved::of(client));
+        if let Some(lost) = &lost {
+            tracing::error!(mount = %self.path.display(), "lost at the end of the mount: {lost}");
         }
         self.shared.router.remove_local(self.endpoint);
         let session = lock(&self.session).take();
         if let Some(session) = session {
             session.leave();
         }
-        self.shared.set_progress(|progress| progress.is_ended = true);
+        self.shared.set_progress(|progress| {
+            progress.lost = lost;
+            progress.is_ended = true;
+        });
         tracing::info!(mount = %self.path.display(), "unmounted");
     }
 }
@@ -571,15 +640,6 @@ fn begin(owner: &Owner<Client>, shared: &Shared, call: Call) -> Receiver<Result<
     lock(&shared.own_calls).insert(id, sender);
     owner.submit(Input::Call { id, call, caller: Caller::default() });
     receiver
-}
-
-/// Targets that a call of the client waits for and that have no session now.
-fn silent_targets(client: &Client) -> Vec<String> {
-    let is_silent = |target: &TargetId| {
-        let status = client.target_status(*target);
-        status.is_some_and(|status| status.is_active && !matches!(status.state, "FULL" | "NEW" | "CLOSED"))
-    };
-    client.targets().into_iter().filter(is_silent).map(|target| target.to_string()).collect()
 }
 
 /// The node of a directory, held for the life of the mount.

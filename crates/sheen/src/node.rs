@@ -11,6 +11,7 @@ use crate::listen;
 use crate::logging;
 use crate::metrics;
 use crate::mount::options::{self, Choices};
+use crate::mount::unsaved::{self, Patience, Silence};
 use crate::mount::{Mount, Surroundings};
 use crate::mount_table;
 use crate::nid::{self, Source};
@@ -681,13 +682,15 @@ impl Node {
                     Err(error) => Tell::error(format!("{error:#}")),
                 };
             }
-            Ask::Stop { leave } => self.unmount_all(leave, say).map(|()| {
+            Ask::Stop { leave } => self.unmount_all(leave, unsaved::STOPPING, say).map(|()| {
                 sys::end_myself();
                 Vec::new()
             }),
             // One that is not there any more was unmounted in the meantime, by an unmount whose caller was killed, say.
-            Ask::Unmount { mount, leave } => {
-                self.find_mount(&mount).map_or(Ok(()), |mount| mount.unmount(leave, say)).map(|()| Vec::new())
+            Ask::Unmount { mount, leave, is_with_cluster } => {
+                let patience = if is_with_cluster { unsaved::STOPPING } else { unsaved::LEAVING };
+                let found = self.find_mount(&mount);
+                found.map_or(Ok(()), |mount| mount.unmount(leave, patience, say)).map(|()| Vec::new())
             }
             Ask::Probe { mount } => {
                 let probes = self.find_mount(&mount).map(|mount| mount.probe());
@@ -921,17 +924,19 @@ impl Node {
         node
     }
 
-    fn unmount_all(&self, leave: Leave, say: &Say<'_>) -> Result<()> {
+    fn unmount_all(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {
         let mounts = lock(&self.mounts).clone();
-        mounts.iter().try_for_each(|mount| mount.unmount(leave, say))
+        mounts.iter().try_for_each(|mount| mount.unmount(leave, patience, say))
     }
 
     /// Ends everything: mounts first, for they need the servers.
     fn stop(&self) {
         let say = |note: &str| tracing::info!("{note}");
-        if let Err(error) = self.unmount_all(Leave::Stop, &say) {
+        if let Err(error) = self.unmount_all(Leave::Stop, unsaved::LEAVING, &say) {
             tracing::info!("{error:#}");
-            if let Err(error) = self.unmount_all(Leave::Cut, &say) {
+            // Whoever is gone was waited for. Somebody who uses the mount is no reason to hurry.
+            let patience = if error.is::<Silence>() { unsaved::NONE } else { unsaved::LEAVING };
+            if let Err(error) = self.unmount_all(Leave::Cut, patience, &say) {
                 tracing::warn!("{error:#}");
             }
         }

@@ -107,24 +107,18 @@ pub fn umount(arguments: &cli::Umount) -> Result<()> {
         dirs.extend(control::run_dirs_of(mounted.user()));
     }
     for dir in dirs {
-        if let Some(pid) = mounter(&dir, &path) {
+        if let Some(pid) = control::mounter_in(&dir, &path) {
             let leave = match (arguments.force, arguments.lazy) {
                 (true, _) => Leave::Cut,
                 (false, true) => Leave::Detach,
                 (false, false) => Leave::Unmount,
             };
-            let ask = Ask::Unmount { mount: path, leave };
+            let ask = Ask::Unmount { mount: path, leave, is_with_cluster: false };
             control::ask(&dir.join(format!("{pid}.sock")), &ask)?;
             return Ok(());
         }
     }
     unmount_unknown(&path, arguments.lazy || arguments.force)
-}
-
-/// The process behind a mount, if its socket is in this directory.
-fn mounter(dir: &Path, path: &Path) -> Option<u32> {
-    let (_, mounts) = flatten(&control::processes_in(dir));
-    mounts.into_iter().find(|mount| mount.path == path).map(|mount| mount.pid)
 }
 
 /// The process is gone, or has its socket where we do not look: then the mount itself can still be asked.

@@ -564,7 +564,7 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
     for process in control::processes() {
         for mount in &process.mounts {
             if belongs(&process, &dir) || is_ours(mount) {
-                let ask = Ask::Unmount { mount: mount.path.clone(), leave };
+                let ask = Ask::Unmount { mount: mount.path.clone(), leave, is_with_cluster: true };
                 control::ask_if_alive(process.pid, &ask)?;
                 if process.targets.is_empty() {
                     mounting.push(process.clone());

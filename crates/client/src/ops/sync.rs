@@ -15,8 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 use wire::{MdtRequest, OstRequest, Request};
 
-/// How long an unmount waits for closes and sessions after everything is durable.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the end of a mount waits for the goodbyes of its targets.
+const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Makes the data durable that this client has written.
 pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
@@ -122,9 +122,9 @@ pub(crate) async fn sync_all(ctx: &Ctx) -> Outcome<Answer> {
 }
 
 /// Unmount: everything durable, every file closed, every session ended; bounded when targets do not answer.
-pub(crate) async fn drain(ctx: Ctx) {
+pub(crate) async fn drain(ctx: Ctx, patience: Duration) {
     let patient = Box::pin(drain_patiently(ctx.clone()));
-    if let First::Right(_) = Race(patient, ctx.sleep(DRAIN_PATIENCE)).await {
+    if let First::Right(_) = Race(patient, ctx.sleep(patience)).await {
         // Whatever is left is replayed by nobody; the servers evict this client in their own time.
     }
     let targets: Vec<TargetId> = ctx.with(|state| {
@@ -140,7 +140,7 @@ pub(crate) async fn drain(ctx: Ctx) {
         }
         targets
     });
-    let deadline = ctx.now().time.after(Duration::from_secs(2));
+    let deadline = ctx.now().time.after(GOODBYE_PATIENCE.min(patience));
     while ctx.now().time < deadline {
         let is_done = ctx.with(|state| {
             targets.iter().all(|target| {

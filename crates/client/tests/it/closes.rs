@@ -123,7 +123,7 @@ fn a_close_that_a_restart_overtakes_leaves_nothing_behind() {
 fn a_mount_that_ends_leaves_nothing_open() {
     let mut world = world_with(&["f"]);
     read_whole(&mut world, 1, "f");
-    world.input(1, client::Input::Drain);
+    world.input(1, client::Input::Drain { patience: Duration::from_secs(10) });
     world.run();
     assert_eq!(world.open_count(0), 0);
 }

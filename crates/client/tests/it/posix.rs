@@ -452,7 +452,7 @@ fn an_unmount_leaves_nothing_behind() {
     let mut world = World::new(1, 2, 1);
     let file = world.create(0, TOP, "f");
     assert_eq!(world.write(0, file, 0, b"data"), Ok(4));
-    world.input(0, client::Input::Drain);
+    world.input(0, client::Input::Drain { patience: Duration::from_secs(10) });
     world.run();
     world.pass(Duration::from_secs(3));
     assert!(world.mounts[0].has_drained);

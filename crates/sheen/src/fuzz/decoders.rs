@@ -347,7 +347,7 @@ fn control_messages() -> Vec<Vec<u8>> {
     let asks = [
         Ask::Status,
         Ask::Stop { leave: Leave::Cut },
-        Ask::Unmount { mount: "/mnt".into(), leave: Leave::Unmount },
+        Ask::Unmount { mount: "/mnt".into(), leave: Leave::Unmount, is_with_cluster: false },
         Ask::GetParam { pattern: "*.*".to_owned() },
         Ask::SetParam {
             pattern: "debug".to_owned(),

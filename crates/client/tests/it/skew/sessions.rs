@@ -33,7 +33,7 @@ fn done(world: &mut World, mount: usize, call: Call) {
 /// Everything is made durable, and the mounts say goodbye.
 fn leave(world: &mut World) {
     for mount in 0..world.mounts.len() {
-        world.input(mount, Input::Drain);
+        world.input(mount, Input::Drain { patience: Duration::from_secs(10) });
         world.pass(Duration::from_secs(2));
         assert!(world.mounts[mount].has_drained, "mount {mount} has ended");
     }
