@@ -269,8 +269,16 @@ impl Cluster {
 
     /// Runs a command that may call helpers of ours: they find this cluster's control sockets.
     pub fn say(&self, command: &mut Command) -> Result<Said> {
+        self.say_within(command, COMMAND_LIMIT)
+    }
+
+    /// The same for a time. At its end only this command is killed, not the cluster.
+    pub fn say_within(&self, command: &mut Command, limit: Duration) -> Result<Said> {
         command.env("SHEEN_RUN", self.short.path().join("run"));
-        Ok(bounded::say(command, &self.tag, COMMAND_LIMIT)?)
+        self.tag(command);
+        let tag =
+            format!("SHEEN_COMMAND={}-{}", std::process::id(), COMMAND_COUNT.fetch_add(1, Ordering::Relaxed));
+        Ok(bounded::say(command, &tag, limit)?)
     }
 
     /// Name and process id of every target that runs.
