@@ -36,7 +36,9 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("sheen.fish", "usr/share/fish/vendor_completions.d/sheen.fish"),
 ];
 /// Files of the repository.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 6] = [
+    ("packaging/initramfs/boot", "usr/share/initramfs-tools/scripts/sheen"),
+    ("packaging/initramfs/halfroot", "usr/share/sheen/halfroot"),
     ("packaging/systemd/sheen-server@.service", "usr/lib/systemd/system/sheen-server@.service"),
     ("packaging/systemd/tmpfiles.conf", "usr/lib/tmpfiles.d/sheen.conf"),
     ("packaging/example.toml", "usr/share/doc/sheen/example.toml"),
@@ -93,6 +95,12 @@ fn make(root: &Path, work: &Path, binary: &Path) -> Result<PathBuf> {
     for (from, to) in FILES {
         install(&root.join(from), &stage.join(to), 0o644)?;
     }
+    // update-initramfs(8) runs it where it is installed.
+    install(
+        &root.join("packaging/initramfs/hook"),
+        &stage.join("usr/share/initramfs-tools/hooks/sheen"),
+        0o755,
+    )?;
     // Servers are configured here; nothing in it belongs to the package.
     fs::create_dir_all(stage.join("etc/sheen"))?;
     let generated = work.join("generated");

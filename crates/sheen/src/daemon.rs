@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -35,6 +36,23 @@ pub struct Ready {
 /// # Errors
 /// It cannot be started at all.
 pub fn start(arguments: &[OsString], log: &Path, held: Option<&File>) -> Result<Starting> {
+    start_as(None, arguments, log, held)
+}
+
+/// The name of a process that serves the root of its machine: systemd leaves alone, to the end, what begins with this sign
+/// (<https://systemd.io/ROOT_STORAGE_DAEMONS>).
+pub const ROOT_SERVER_NAME: &str = "@sheen";
+
+/// As `start`, under another name than that of the program.
+///
+/// # Errors
+/// It cannot be started at all.
+pub fn start_as(
+    name: Option<&str>,
+    arguments: &[OsString],
+    log: &Path,
+    held: Option<&File>,
+) -> Result<Starting> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
@@ -43,6 +61,9 @@ pub fn start(arguments: &[OsString], log: &Path, held: Option<&File>) -> Result<
     let (words, said) = sys::pipe()?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
+    if let Some(name) = name {
+        command.arg0(name);
+    }
     command.args(arguments).arg("--log").arg(log).arg("--ready-fd").arg(said.as_raw_fd().to_string());
     let mut open = vec![said.as_raw_fd()];
     if let Some(held) = held.map(AsRawFd::as_raw_fd) {

@@ -132,7 +132,8 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         Some(log) => log.clone(),
         None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
     };
-    retry(choices.retry_count, || daemon::start(&again, &log, None)?.wait("the mount").map(drop))
+    let name = options::is_from_initrd(&arguments.options).then_some(daemon::ROOT_SERVER_NAME);
+    retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))
 }
 
 /// A remount changes what the kernel keeps; our own options stay what they are.

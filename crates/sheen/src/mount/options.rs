@@ -226,6 +226,11 @@ fn words(options: &[String]) -> impl Iterator<Item = &str> {
     options.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty())
 }
 
+/// The mount serves the root of this machine, made before its first process: systemd's word for that.
+pub fn is_from_initrd(options: &[String]) -> bool {
+    words(options).any(|word| word == "x-initrd.mount")
+}
+
 fn check_exclusive(options: &[String]) -> Result<()> {
     for group in EXCLUSIVE {
         let mut said = words(options).filter(|word| group.contains(word));
