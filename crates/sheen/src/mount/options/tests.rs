@@ -76,3 +76,9 @@ fn every_word_is_in_the_table_once() {
         parse(word).unwrap();
     }
 }
+
+#[test]
+fn a_mount_made_before_the_first_process_is_known_by_systemds_word() {
+    assert!(is_from_initrd(&["ro,x-initrd.mount".to_owned(), "retry=6".to_owned()]));
+    assert!(!is_from_initrd(&["ro,x-initrd.mount=no".to_owned(), "x-systemd.automount".to_owned()]));
+}
