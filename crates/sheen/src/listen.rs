@@ -61,11 +61,24 @@ pub fn is_free(address: &str) -> bool {
     TcpListener::bind(address).is_ok()
 }
 
-/// Listens on `HOST:PORT`, or on the first free port of `HOST`. Returns the address that others use.
+/// Listens on each of these, and returns the addresses that others use. `mgs`: where the management server is that another
+/// process serves. It may be down, and everybody looks for it at its port.
 ///
 /// # Errors
-/// The port is in use, or the address is not ours.
-pub fn listen(router: &Arc<Router>, address: &str) -> Result<String> {
+/// A port is in use, or an address is not ours.
+pub fn listen(router: &Arc<Router>, hosts: &[String], mgs: &[String]) -> Result<Vec<String>> {
+    hosts.iter().map(|host| listen_on(router, host, mgs)).collect()
+}
+
+/// Ports of a host that may be taken without being asked for, but for those of the management server.
+fn ports_beside(mgs: &[String]) -> impl Iterator<Item = u16> {
+    let port_of = |address: &String| split(address).ok().and_then(|(_, port)| port);
+    let reserved: Vec<u16> = mgs.iter().filter_map(port_of).collect();
+    PORTS.filter(move |port| !reserved.contains(port))
+}
+
+/// `HOST:PORT`, or the first free port of `HOST`.
+fn listen_on(router: &Arc<Router>, address: &str, mgs: &[String]) -> Result<String> {
     let (host, port) = split(address)?;
     if let Some(port) = port {
         return match router.listen(address) {
@@ -78,7 +91,7 @@ pub fn listen(router: &Arc<Router>, address: &str) -> Result<String> {
             Err(error) => Err(error).with_context(|| format!("cannot listen on {address}")),
         };
     }
-    for port in PORTS {
+    for port in ports_beside(mgs) {
         match router.listen(&format!("{host}:{port}")) {
             Ok(_) => return Ok(format!("{host}:{port}")),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -86,4 +99,16 @@ pub fn listen(router: &Arc<Router>, address: &str) -> Result<String> {
         }
     }
     bail!("no port of {host} from {} to {} is free", PORTS.start, PORTS.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_may_choose_leaves_the_management_server_its_port() {
+        let mgs = ["127.0.0.1:7988".to_owned(), "10.0.0.1:7990".to_owned()];
+        let chosen: Vec<u16> = ports_beside(&mgs).take(3).collect();
+        assert_eq!(chosen, [7989, 7991, 7992]);
+    }
 }

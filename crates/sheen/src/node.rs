@@ -206,19 +206,12 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
         return start_failover(arguments, &hosts);
     }
     let dirs = arguments.dirs.iter().map(|dir| target_dir::open(dir)).collect::<Result<Vec<_>>>()?;
-    let fsname = check_together(&dirs.iter().map(TargetDir::label).collect::<Vec<_>>())?;
-    let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
-    let mgs_addresses = match &arguments.mgsnode {
-        Some(nids) => nid::parse_nids(nids)?,
-        None => dirs.iter().map(|dir| &dir.mgs).find(|mgs| !mgs.is_empty()).cloned().unwrap_or_default(),
-    };
-    if !has_mgs && mgs_addresses.is_empty() {
-        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
-    }
-    let (router, timer) = (Router::new(), Timer::start());
-    let addresses =
-        hosts.iter().map(|host| listen::listen(&router, host)).collect::<Result<Vec<String>>>()?;
     let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
+    let fsname = check_together(&labels)?;
+    let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
+    let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
+    let (router, timer) = (Router::new(), Timer::start());
+    let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
     let registrations = registrations(&labels, &addresses);
     let address = addresses.first().cloned().unwrap_or_default();
     let nid = nid::format_nid(&address);
@@ -244,6 +237,19 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     Ok(node)
 }
 
+/// Where the management server of these targets is, which another process serves.
+fn find_mgs(arguments: &cli::Serve, labels: &[Label]) -> Result<Vec<String>> {
+    let known = || labels.iter().map(|label| &label.mgs).find(|mgs| !mgs.is_empty()).cloned();
+    let addresses = match &arguments.mgsnode {
+        Some(nids) => nid::parse_nids(nids)?,
+        None => known().unwrap_or_default(),
+    };
+    if addresses.is_empty() {
+        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
+    }
+    Ok(addresses)
+}
+
 /// Serves the targets that nobody owns, and stands by for the others.
 fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>> {
     if arguments.coordinator.is_some() {
@@ -257,18 +263,9 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
         );
     }
     let fsname = check_together(&labels)?.context("no target")?;
-    let mgs_addresses = match &arguments.mgsnode {
-        Some(nids) => nid::parse_nids(nids)?,
-        None => {
-            labels.iter().map(|label| &label.mgs).find(|mgs| !mgs.is_empty()).cloned().unwrap_or_default()
-        }
-    };
-    if mgs_addresses.is_empty() {
-        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
-    }
+    let mgs_addresses = find_mgs(arguments, &labels)?;
     let (router, timer) = (Router::new(), Timer::start());
-    let addresses =
-        hosts.iter().map(|host| listen::listen(&router, host)).collect::<Result<Vec<String>>>()?;
+    let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
     sys::raise_file_limit();
     let (targets, no_sync) = (Targets::new(labels.len()), arguments.no_sync_for_tests);
     let cluster_dir = arguments.background.cluster_dir.clone();
