@@ -24,7 +24,7 @@ mod package;
 const SUITES: &[&str] = &["smoke", "posix", "coherence", "pjdfstest"];
 /// The line by which the guest says how its suites ended.
 const END_MARK: &str = "guest-suites-ended";
-const EMULATOR: &str = "qemu-system-x86_64";
+pub const EMULATOR: &str = "qemu-system-x86_64";
 /// Room for what the suites write; the file is sparse.
 const DISK_BYTES: u64 = 24 << 30;
 const PREPARE_LIMIT: Duration = Duration::from_secs(120);
@@ -64,7 +64,8 @@ pub fn missing() -> Option<String> {
     None
 }
 
-fn has_program(name: &str) -> bool {
+/// True if a program of that name is installed.
+pub fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/sbin".into(), "/usr/sbin".into()])

@@ -1,6 +1,6 @@
 //! The one door for developers: `cargo xtask ci` runs everything that must pass, `cargo xtask layers` checks the order of the
 //! crates, `cargo xtask mounted` runs the suites on real mounts, `cargo xtask kernel` in a virtual machine with the oldest kernel,
-//! `cargo xtask package` makes the Debian package.
+//! `cargo xtask boot` boots nodes without disks, `cargo xtask package` makes the Debian package.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod boot;
 mod ci;
 #[cfg(test)]
 mod documents;
@@ -38,6 +39,8 @@ enum Task {
     Package(package::Options),
     /// Run the suites on Linux 6.1, in a virtual machine.
     Kernel(kernel::Options),
+    /// Boot nodes from an image, in virtual machines.
+    Boot(boot::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Task::Mounted(options) => ci::run_mounted(&options),
         Task::Package(options) => package::run(&options),
         Task::Kernel(options) => kernel::run(&options),
+        Task::Boot(options) => boot::run(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

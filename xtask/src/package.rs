@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 /// Puts everything in its place below a directory, and packs that.
-fn make(root: &Path, work: &Path, binary: &Path) -> Result<PathBuf> {
+pub fn make(root: &Path, work: &Path, binary: &Path) -> Result<PathBuf> {
     let stage = work.join("sheen");
     if work.exists() {
         fs::remove_dir_all(work)?;

@@ -1,0 +1,201 @@
+//! `cargo xtask boot`: nodes without disks, whose root is an image on a cluster of this machine, in virtual machines.
+//!
+//! A small Debian is made once with debootstrap and kept in `target/boot/root`; each run puts the package of the release binary into
+//! it, makes its initramfs, and copies it into an image. A guest reaches this machine at its own address through QEMU's network,
+//! and is asked over its serial console. Processors are emulated, so that waits are long; none is without a limit.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+
+use mount_suites::{bounded, runner, sys};
+
+use crate::{kernel, package, workspace};
+
+mod node;
+mod root;
+mod servers;
+
+use node::{Machine, Node};
+use servers::Servers;
+
+/// Options of `cargo xtask boot`.
+#[derive(Args)]
+pub struct Options {
+    /// Only cases whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Seconds that a node may take until its login, and for each command.
+    #[arg(long, default_value_t = 900)]
+    limit: u64,
+}
+
+/// How often the servers are killed anew when the command that they are to disturb had ended before.
+const TRIES: u32 = 3;
+
+type Case = fn(&Bed) -> Result<()>;
+const CASES: &[(&str, Case)] = &[
+    ("login", login),
+    ("two_nodes_share_the_image", two_nodes_share_the_image),
+    ("servers_are_killed_while_find_runs", servers_are_killed_while_find_runs),
+    ("no_server", no_server),
+];
+
+/// Boots the nodes; true if all cases passed. Ends this process with a status of its own when the machine cannot do it.
+pub fn run(options: &Options) -> Result<bool> {
+    if let Some(reason) = missing() {
+        println!("skipped: {reason}");
+        std::process::exit(runner::SKIPPED_STATUS);
+    }
+    let target = workspace::target()?;
+    let home = target.join("boot");
+    fs::create_dir_all(&home)?;
+    // Two at once would change one root.
+    let lock = fs::File::create(home.join("lock"))?;
+    lock.lock()?;
+    let sheen = target.join("release/sheen");
+    ensure!(
+        sheen.is_file(),
+        "{} is not there; build it first: cargo build --release -p sheen",
+        sheen.display()
+    );
+    let package = package::make(&workspace::root()?, &home.join("debian"), &sheen)?;
+    let root = root::prepare(&home, &package)?;
+    let servers = Servers::start(&sheen, &home.join("cluster"))?;
+    servers.make_image("node", &root.path)?;
+    let machine = Machine { kernel: root.kernel, initramfs: root.initramfs, consoles: home };
+    let bed = Bed { machine, servers, limit: Duration::from_secs(options.limit) };
+    let mut failed_count = 0;
+    let chosen =
+        CASES.iter().filter(|(name, _)| options.only.as_ref().is_none_or(|part| name.contains(part)));
+    for (name, case) in chosen {
+        let begun = Instant::now();
+        match case(&bed) {
+            Ok(()) => println!("{name}: passed in {} s", begun.elapsed().as_secs()),
+            Err(error) => {
+                failed_count += 1;
+                println!("{name}: FAILED: {error:#}");
+            }
+        }
+    }
+    Ok(failed_count == 0)
+}
+
+fn missing() -> Option<String> {
+    if sys::effective_uid() != 0 {
+        return Some("not root".to_owned());
+    }
+    ["debootstrap", "unshare", "chroot", "rsync", "dpkg-deb"]
+        .into_iter()
+        .find(|program| !kernel::has_program(program))
+        .map(|program| format!("no {program}"))
+        .or_else(kernel::missing)
+}
+
+/// What the cases work on.
+struct Bed {
+    machine: Machine,
+    servers: Servers,
+    limit: Duration,
+}
+
+impl Bed {
+    fn boot(&self, name: &str) -> Result<Node> {
+        self.machine.start(name, &format!("sheenroot={}", self.servers.image("node")))
+    }
+}
+
+fn login(bed: &Bed) -> Result<()> {
+    let begun = Instant::now();
+    let mut node = bed.boot("login")?;
+    node.log_in(bed.limit)?;
+    println!("    login after {} s", begun.elapsed().as_secs());
+    let mounts = node.ask("cat /proc/mounts", bed.limit)?;
+    ensure!(mounts.contains("/run/initramfs/sheen/image fuse"), "the image is not mounted: {mounts}");
+    let kernel = node.ask("uname -r", bed.limit)?;
+    ensure!(kernel.contains("6."), "uname -r says {kernel:?}");
+    Ok(())
+}
+
+fn two_nodes_share_the_image(bed: &Bed) -> Result<()> {
+    let (mut one, mut two) = (bed.boot("one")?, bed.boot("two")?);
+    one.log_in(bed.limit)?;
+    two.log_in(bed.limit)?;
+    // What one writes stays in its own memory.
+    one.ask("echo mine >/etc/of-one", bed.limit)?;
+    ensure!(two.status("test -e /etc/of-one", bed.limit)? != 0, "one node sees what the other wrote");
+    let sum = "sha256sum /bin/bash /lib/systemd/systemd";
+    let (first, second) = (one.ask(sum, bed.limit)?, two.ask(sum, bed.limit)?);
+    let hashes = |text: &str| {
+        text.split_whitespace().filter(|word| word.len() == 64).map(str::to_owned).collect::<Vec<_>>()
+    };
+    ensure!(hashes(&first).len() == 2, "{sum} says {first:?}");
+    ensure!(hashes(&first) == hashes(&second), "the nodes read different files: {first:?} and {second:?}");
+    Ok(())
+}
+
+fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
+    let mut node = bed.boot("find")?;
+    node.log_in(bed.limit)?;
+    for _ in 0..TRIES {
+        node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+        node.begin("echo find''-began; find / -xdev >/tmp/found 2>/tmp/errors")?;
+        node.wait_for("find-began", bed.limit)?;
+        bed.servers.kill(&["mdt0", "ost0"])?;
+        let had_ended = node.has_ended()?;
+        bed.servers.restart(&["mdt0", "ost0"])?;
+        let (_, status) = node.end(bed.limit)?;
+        if had_ended {
+            println!("    find had ended before the servers were dead: again");
+            continue;
+        }
+        ensure!(status == 0, "find / -xdev ended with status {status}");
+        ensure!(
+            node.status("test ! -s /tmp/errors", bed.limit)? == 0,
+            "errors: {}",
+            node.ask("head /tmp/errors", bed.limit)?
+        );
+        ensure!(
+            node.status("test $(wc -l </tmp/found) -gt 5000", bed.limit)? == 0,
+            "find has found too little"
+        );
+        return Ok(());
+    }
+    bail!("find ended {TRIES} times before the servers were dead")
+}
+
+fn no_server(bed: &Bed) -> Result<()> {
+    let nobody = bed.servers.image_of_nobody("node")?;
+    let mut node = bed.machine.start("no-server", &format!("sheenroot={nobody} sheenopts=retry=1"))?;
+    node.wait_for("cannot be mounted; the reason stands above", bed.limit)?;
+    node.wait_for("There is no root on SheenFS", bed.limit)?;
+    node.wait_for("(initramfs)", bed.limit)?;
+    ensure!(node.status("test -x /usr/bin/sheen", bed.limit)? == 0, "the shell has no client");
+    Ok(())
+}
+
+/// Runs a command that must succeed.
+fn succeed(command: &mut Command, limit: Duration) -> Result<String> {
+    let said =
+        bounded::say(command, "SHEEN_BOOT_PREPARE=1", limit).with_context(|| format!("{command:?}"))?;
+    if !said.is_success() {
+        bail!("{command:?}: {}: {}", said.end.describe(), bounded_tail(&said.all()));
+    }
+    Ok(said.output)
+}
+
+fn bounded_tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join("; ")
+}
+
+/// A prepared root of a node.
+struct Root {
+    path: PathBuf,
+    kernel: PathBuf,
+    initramfs: PathBuf,
+}

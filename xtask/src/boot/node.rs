@@ -1,0 +1,139 @@
+//! A virtual machine without a disk, and its serial console.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use mount_suites::bounded;
+
+use crate::kernel::EMULATOR;
+
+const POLL: Duration = Duration::from_millis(50);
+/// What the console said last, for reports.
+const TAIL_LINES: usize = 15;
+/// Quotes keep the echo of what is typed from looking like the answer.
+const TYPED_MARK: &str = "echo node''-ended-$?-";
+const MARK: &str = "node-ended-";
+
+/// What all nodes boot.
+pub struct Machine {
+    pub kernel: PathBuf,
+    pub initramfs: PathBuf,
+    /// Where `NAME.console` goes.
+    pub consoles: PathBuf,
+}
+
+impl Machine {
+    /// Starts a node with these words on its kernel's command line.
+    pub fn start(&self, name: &str, words: &str) -> Result<Node> {
+        let log = self.consoles.join(format!("{name}.console"));
+        let output = fs::File::create(&log)?;
+        let mut command = Command::new(EMULATOR);
+        // In software everywhere, as `cargo xtask kernel`.
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "1024"]);
+        command.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
+        command.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"]);
+        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        let words = format!("console=ttyS0 loglevel=4 mitigations=off random.trust_cpu=on {words}");
+        command.args(["-append", &words]);
+        command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
+        let tag = format!("SHEEN_NODE={}-{name}", std::process::id());
+        let process = bounded::spawn_tagged(&mut command, &tag).context(EMULATOR)?;
+        Ok(Node { process, tag, log, read_bytes: 0 })
+    }
+}
+
+/// A running node; dropping it switches it off.
+pub struct Node {
+    process: Child,
+    tag: String,
+    log: PathBuf,
+    /// How much of the console has been looked at.
+    read_bytes: usize,
+}
+
+impl Node {
+    /// Waits until the console says `mark`, and returns what stands before it.
+    pub fn wait_for(&mut self, mark: &str, limit: Duration) -> Result<String> {
+        let started = Instant::now();
+        loop {
+            let end = self.process.try_wait()?;
+            let text = fs::read(&self.log)?;
+            let fresh = text.get(self.read_bytes..).unwrap_or_default();
+            if let Some(at) = fresh.windows(mark.len()).position(|window| window == mark.as_bytes()) {
+                self.read_bytes += at + mark.len();
+                return Ok(String::from_utf8_lossy(fresh.get(..at).unwrap_or_default()).into_owned());
+            }
+            let why = match end {
+                Some(status) => format!("the machine ended with {status}"),
+                None if started.elapsed() > limit => format!("{} s are over", limit.as_secs()),
+                None => {
+                    std::thread::sleep(POLL);
+                    continue;
+                }
+            };
+            let tail = bounded::tail(&self.log, TAIL_LINES);
+            bail!("{mark:?} does not come, {why}; {} ends with\n{tail}", self.log.display());
+        }
+    }
+
+    /// Logs in as root once the prompt is there.
+    pub fn log_in(&mut self, limit: Duration) -> Result<()> {
+        self.wait_for("node login: ", limit)?;
+        self.type_line("root")?;
+        self.wait_for("# ", limit).map(drop)
+    }
+
+    /// Begins a command; `end` waits for it.
+    pub fn begin(&mut self, command: &str) -> Result<()> {
+        self.type_line(&format!("{command}; {TYPED_MARK}"))
+    }
+
+    /// True if the command that began has ended.
+    pub fn has_ended(&self) -> Result<bool> {
+        let text = fs::read(&self.log)?;
+        let fresh = text.get(self.read_bytes..).unwrap_or_default();
+        Ok(fresh.windows(MARK.len()).any(|window| window == MARK.as_bytes()))
+    }
+
+    /// What the console said until the command ended, and its status.
+    pub fn end(&mut self, limit: Duration) -> Result<(String, u32)> {
+        let said = self.wait_for(MARK, limit)?;
+        let status = self.wait_for("-", limit)?;
+        let status = status.parse().with_context(|| format!("the console says status {status:?}"))?;
+        Ok((said, status))
+    }
+
+    /// What a command said; it must succeed.
+    pub fn ask(&mut self, command: &str, limit: Duration) -> Result<String> {
+        self.begin(command)?;
+        match self.end(limit)? {
+            (said, 0) => Ok(said),
+            (said, status) => bail!("{command} ended with status {status}: {said}"),
+        }
+    }
+
+    /// The status of a command.
+    pub fn status(&mut self, command: &str, limit: Duration) -> Result<u32> {
+        self.begin(command)?;
+        Ok(self.end(limit)?.1)
+    }
+
+    fn type_line(&mut self, line: &str) -> Result<()> {
+        let console = self.process.stdin.as_mut().context("the node has no console")?;
+        writeln!(console, "{line}")?;
+        Ok(console.flush()?)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if !bounded::kill(&mut self.process, &self.tag) {
+            println!("{EMULATOR} of {} does not die", self.log.display());
+        }
+    }
+}

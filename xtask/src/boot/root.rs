@@ -1,0 +1,46 @@
+//! The root of the nodes: a small Debian with a kernel, our package and an initramfs.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::{Root, succeed};
+
+const SUITE: &str = "bookworm";
+/// Debian's kernel without the drivers of real machines: the initramfs is a third.
+const PACKAGES: &str = "systemd-sysv,udev,initramfs-tools,linux-image-cloud-amd64,procps,iproute2";
+const DEBOOTSTRAP_LIMIT: Duration = Duration::from_secs(1800);
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Makes what is not there yet, and puts today's package into it.
+pub fn prepare(home: &Path, package: &Path) -> Result<Root> {
+    let root = home.join("root");
+    if !root.exists() {
+        println!("debootstrap makes {}", root.display());
+        let new = home.join("root.new");
+        if new.exists() {
+            fs::remove_dir_all(&new)?;
+        }
+        let mut command = Command::new("debootstrap");
+        command.args(["--variant=minbase", &format!("--include={PACKAGES}"), SUITE]).arg(&new);
+        succeed(&mut command, DEBOOTSTRAP_LIMIT)?;
+        fs::rename(&new, &root)?;
+    }
+    succeed(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root), LIMIT)?;
+    fs::write(root.join("etc/hostname"), "node\n")?;
+    // Logins without a password: nobody reaches the nodes but their consoles.
+    succeed(Command::new("chroot").arg(&root).args(["passwd", "-d", "root"]), LIMIT)?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-ec"]);
+    command.arg("mount -t proc proc \"$0/proc\"; chroot \"$0\" update-initramfs -u").arg(&root);
+    succeed(&mut command, LIMIT)?;
+    let boot = root.join("boot");
+    let names = fs::read_dir(&boot)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let kernel =
+        names.into_iter().find(|name| name.starts_with("vmlinuz-")).context("the root has no kernel")?;
+    let initramfs = boot.join(kernel.replacen("vmlinuz", "initrd.img", 1));
+    Ok(Root { kernel: boot.join(kernel), initramfs, path: root })
+}
