@@ -126,7 +126,9 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
     let is_first_writer = ctx.with(|state| {
         let is_relaxed = state.options.is_mmap_relaxed;
         let mut handle = Handle::new(fid, args);
-        handle.is_access = args.read && flags & O_NOATIME == 0;
+        // A new file that this handle cannot fill has nothing to be read.
+        let is_empty = entry.was_created && !args.write;
+        handle.is_access = args.read && flags & O_NOATIME == 0 && !is_empty;
         handle.is_direct = !is_cached(flags) || (args.write && entry.is_open_elsewhere && !is_relaxed);
         let is_cached_writer = handle.is_cached_writer();
         state.handles.insert(args.handle.0, handle);

@@ -137,3 +137,18 @@ fn a_second_reader_changes_nothing_with_relatime() {
     let after = seen(&mut world, node);
     assert_eq!((after.atime, after.version), (told.atime, told.version));
 }
+
+#[test]
+fn making_an_empty_file_is_no_read_of_it() {
+    let mut world = World::new(1, 1, 1);
+    set_rule(&mut world, 0, AccessRule::Always);
+    let file = world.create_with(0, TOP, "new", O_RDONLY);
+    let made = world.attr(0, file.0);
+    world.release(0, file);
+    assert_eq!(world.attr(0, file.0), made);
+    assert_eq!(seen(&mut world, file.0), made);
+    // The same flags on what is there already: a read.
+    let file = world.create_with(0, TOP, "new", O_RDONLY);
+    world.release(0, file);
+    assert!(seen(&mut world, file.0).atime > made.atime);
+}
