@@ -20,15 +20,15 @@ mod node;
 mod root;
 mod servers;
 
-use node::{Machine, Node};
+use node::{Extras, Machine, Node};
 use servers::Servers;
 
 /// Options of `cargo xtask boot`.
 #[derive(Args)]
 pub struct Options {
-    /// Only cases whose name contains this.
+    /// Only cases whose name contains one of these; may be given several times.
     #[arg(long)]
-    only: Option<String>,
+    only: Vec<String>,
     /// Seconds that a node may take until its login, and for each command.
     #[arg(long, default_value_t = 900)]
     limit: u64,
@@ -43,6 +43,7 @@ const CASES: &[(&str, Case)] = &[
     ("two_nodes_share_the_image", two_nodes_share_the_image),
     ("servers_are_killed_while_find_runs", servers_are_killed_while_find_runs),
     ("no_server", no_server),
+    ("clock_years_behind", clock_years_behind),
 ];
 
 /// Boots the nodes; true if all cases passed. Ends this process with a status of its own when the machine cannot do it.
@@ -68,10 +69,11 @@ pub fn run(options: &Options) -> Result<bool> {
     let servers = Servers::start(&sheen, &home.join("cluster"))?;
     servers.make_image("node", &root.path)?;
     let machine = Machine { kernel: root.kernel, initramfs: root.initramfs, consoles: home };
-    let bed = Bed { machine, servers, limit: Duration::from_secs(options.limit) };
+    let bed = Bed { machine, servers, root: root.path, limit: Duration::from_secs(options.limit) };
     let mut failed_count = 0;
-    let chosen =
-        CASES.iter().filter(|(name, _)| options.only.as_ref().is_none_or(|part| name.contains(part)));
+    let chosen = CASES.iter().filter(|(name, _)| {
+        options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()))
+    });
     for (name, case) in chosen {
         let begun = Instant::now();
         match case(&bed) {
@@ -89,7 +91,7 @@ fn missing() -> Option<String> {
     if sys::effective_uid() != 0 {
         return Some("not root".to_owned());
     }
-    ["debootstrap", "unshare", "chroot", "rsync", "dpkg-deb"]
+    ["debootstrap", "unshare", "chroot", "rsync", "dpkg-deb", "mkfs.ext4"]
         .into_iter()
         .find(|program| !kernel::has_program(program))
         .map(|program| format!("no {program}"))
@@ -100,25 +102,61 @@ fn missing() -> Option<String> {
 struct Bed {
     machine: Machine,
     servers: Servers,
+    /// What the image is made from.
+    root: PathBuf,
     limit: Duration,
 }
 
 impl Bed {
     fn boot(&self, name: &str) -> Result<Node> {
-        self.machine.start(name, &format!("sheenroot={}", self.servers.image("node")))
+        self.boot_with(name, "", &Extras::default())
+    }
+
+    fn boot_with(&self, name: &str, words: &str, extras: &Extras<'_>) -> Result<Node> {
+        let words = format!("sheenroot={} {words}", self.servers.image("node"));
+        self.machine.start(name, &words, extras)
     }
 }
 
 fn login(bed: &Bed) -> Result<()> {
+    let before = bed.servers.request_counts()?;
     let begun = Instant::now();
     let mut node = bed.boot("login")?;
     node.log_in(bed.limit)?;
-    println!("    login after {} s", begun.elapsed().as_secs());
+    let (taken, after) = (begun.elapsed(), bed.servers.request_counts()?);
     let mounts = node.ask("cat /proc/mounts", bed.limit)?;
     ensure!(mounts.contains("/run/initramfs/sheen/image fuse"), "the image is not mounted: {mounts}");
     let kernel = node.ask("uname -r", bed.limit)?;
     ensure!(kernel.contains("6."), "uname -r says {kernel:?}");
+    drop(node);
+    let local = login_from_a_disk(bed)?;
+    println!(
+        "    requests per boot: {} to the MDT, {} to the OST",
+        after.mdt.saturating_sub(before.mdt),
+        after.ost.saturating_sub(before.ost)
+    );
+    println!(
+        "    login after {:.1} s; from a disk of its own {:.1} s",
+        taken.as_secs_f64(),
+        local.as_secs_f64()
+    );
     Ok(())
+}
+
+/// How long a node takes until its login when it has the same root, kernel and initramfs on an ext4 of its own.
+fn login_from_a_disk(bed: &Bed) -> Result<Duration> {
+    let disk = bed.machine.consoles.join("disk.img");
+    root::make_disk(&bed.root, &disk)?;
+    let begun = Instant::now();
+    let extras = Extras { disk: Some(&disk), ..Extras::default() };
+    let mut node = bed.machine.start("disk", "root=/dev/vda ro", &extras)?;
+    node.log_in(bed.limit)?;
+    let taken = begun.elapsed();
+    let mounts = node.ask("cat /proc/mounts", bed.limit)?;
+    ensure!(mounts.contains("/dev/vda / ext4"), "the disk is not the root: {mounts}");
+    drop(node);
+    fs::remove_file(&disk)?;
+    Ok(taken)
 }
 
 fn two_nodes_share_the_image(bed: &Bed) -> Result<()> {
@@ -128,14 +166,18 @@ fn two_nodes_share_the_image(bed: &Bed) -> Result<()> {
     // What one writes stays in its own memory.
     one.ask("echo mine >/etc/of-one", bed.limit)?;
     ensure!(two.status("test -e /etc/of-one", bed.limit)? != 0, "one node sees what the other wrote");
-    let sum = "sha256sum /bin/bash /lib/systemd/systemd";
-    let (first, second) = (one.ask(sum, bed.limit)?, two.ask(sum, bed.limit)?);
-    let hashes = |text: &str| {
-        text.split_whitespace().filter(|word| word.len() == 64).map(str::to_owned).collect::<Vec<_>>()
-    };
-    ensure!(hashes(&first).len() == 2, "{sum} says {first:?}");
+    let (first, second) = (one.ask(SUM, bed.limit)?, two.ask(SUM, bed.limit)?);
+    ensure!(hashes(&first).len() == 2, "{SUM} says {first:?}");
     ensure!(hashes(&first) == hashes(&second), "the nodes read different files: {first:?} and {second:?}");
     Ok(())
+}
+
+/// A command of nodes that reads files of the image.
+const SUM: &str = "sha256sum /bin/bash /lib/systemd/systemd";
+
+/// What `SUM` found.
+fn hashes(text: &str) -> Vec<&str> {
+    text.split_whitespace().filter(|word| word.len() == 64).collect()
 }
 
 fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
@@ -170,11 +212,37 @@ fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
 
 fn no_server(bed: &Bed) -> Result<()> {
     let nobody = bed.servers.image_of_nobody("node")?;
-    let mut node = bed.machine.start("no-server", &format!("sheenroot={nobody} sheenopts=retry=1"))?;
+    let words = format!("sheenroot={nobody} sheenopts=retry=1");
+    let mut node = bed.machine.start("no-server", &words, &Extras::default())?;
     node.wait_for("cannot be mounted; the reason stands above", bed.limit)?;
     node.wait_for("There is no root on SheenFS", bed.limit)?;
     node.wait_for("(initramfs)", bed.limit)?;
     ensure!(node.status("test -x /usr/bin/sheen", bed.limit)? == 0, "the shell has no client");
+    Ok(())
+}
+
+fn clock_years_behind(bed: &Bed) -> Result<()> {
+    let extras = Extras { clock: Some("2015-01-01"), ..Extras::default() };
+    let mut node = bed.boot_with("clock", "", &extras)?;
+    node.log_in(bed.limit)?;
+    // The client has mounted the image at this time; systemd then goes on to the day when it was built.
+    let begun = node.ask("dmesg | grep -i 'system clock to'", bed.limit)?;
+    ensure!(begun.contains("system clock to 2015-01-01"), "the node began with another time: {begun}");
+    node.ask("systemctl list-units --failed --no-legend >/tmp/failed; date -s 2015-01-01", bed.limit)?;
+    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+    let here = succeed(Command::new("chroot").arg(&bed.root).args(SUM.split(' ')), bed.limit)?;
+    let there = node.ask(SUM, bed.limit)?;
+    ensure!(hashes(&here).len() == 2, "{SUM} says {here:?} here");
+    ensure!(hashes(&here) == hashes(&there), "the node reads other files: {there:?}, here {here:?}");
+    let date = node.ask("date +year-%Y", bed.limit)?;
+    ensure!(date.contains("year-2015"), "the node has another time by now: {date}");
+    ensure!(
+        node.status("test ! -s /tmp/failed", bed.limit)? == 0,
+        "failed units: {}",
+        node.ask("cat /tmp/failed", bed.limit)?
+    );
+    let year = date.rsplit_once("year-").map_or("", |(_, year)| year.trim());
+    println!("    began at 2015-01-01, read the image with its clock at {year}");
     Ok(())
 }
 

@@ -1,8 +1,8 @@
-//! A virtual machine without a disk, and its serial console.
+//! A virtual machine and its serial consoles.
 
 use std::fs;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,18 @@ pub struct Machine {
     pub consoles: PathBuf,
 }
 
+/// In what one node differs from the others.
+#[derive(Default)]
+pub struct Extras<'a> {
+    /// What its clock says when it is switched on; else what ours says.
+    pub clock: Option<&'a str>,
+    /// A disk, of which it writes to a copy only.
+    pub disk: Option<&'a Path>,
+}
+
 impl Machine {
     /// Starts a node with these words on its kernel's command line.
-    pub fn start(&self, name: &str, words: &str) -> Result<Node> {
+    pub fn start(&self, name: &str, words: &str, extras: &Extras<'_>) -> Result<Node> {
         let log = self.consoles.join(format!("{name}.console"));
         let output = fs::File::create(&log)?;
         let mut command = Command::new(EMULATOR);
@@ -38,22 +47,37 @@ impl Machine {
         command.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
         command.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        if let Some(clock) = extras.clock {
+            command.args(["-rtc", &format!("base={clock}")]);
+        }
+        if let Some(disk) = extras.disk {
+            let drive = format!("file={},format=raw,if=virtio,snapshot=on", disk.display());
+            command.args(["-drive", &drive]);
+        }
         let words = format!("console=ttyS0 loglevel=4 mitigations=off random.trust_cpu=on {words}");
         command.args(["-append", &words]);
         command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
         let tag = format!("SHEEN_NODE={}-{name}", std::process::id());
-        let process = bounded::spawn_tagged(&mut command, &tag).context(EMULATOR)?;
-        Ok(Node { process, tag, log, read_bytes: 0 })
+        let mut process = bounded::spawn_tagged(&mut command, &tag).context(EMULATOR)?;
+        let input = process.stdin.take().context("the node has no console")?;
+        let console = Console { input: Box::new(input), log, read_bytes: 0 };
+        Ok(Node { process, tag, console })
     }
+}
+
+/// What is typed into a node, and where what it says goes.
+struct Console {
+    input: Box<dyn Write>,
+    log: PathBuf,
+    /// How much of the log has been looked at.
+    read_bytes: usize,
 }
 
 /// A running node; dropping it switches it off.
 pub struct Node {
     process: Child,
     tag: String,
-    log: PathBuf,
-    /// How much of the console has been looked at.
-    read_bytes: usize,
+    console: Console,
 }
 
 impl Node {
@@ -62,10 +86,10 @@ impl Node {
         let started = Instant::now();
         loop {
             let end = self.process.try_wait()?;
-            let text = fs::read(&self.log)?;
-            let fresh = text.get(self.read_bytes..).unwrap_or_default();
+            let text = fs::read(&self.console.log)?;
+            let fresh = text.get(self.console.read_bytes..).unwrap_or_default();
             if let Some(at) = fresh.windows(mark.len()).position(|window| window == mark.as_bytes()) {
-                self.read_bytes += at + mark.len();
+                self.console.read_bytes += at + mark.len();
                 return Ok(String::from_utf8_lossy(fresh.get(..at).unwrap_or_default()).into_owned());
             }
             let why = match end {
@@ -76,8 +100,8 @@ impl Node {
                     continue;
                 }
             };
-            let tail = bounded::tail(&self.log, TAIL_LINES);
-            bail!("{mark:?} does not come, {why}; {} ends with\n{tail}", self.log.display());
+            let tail = bounded::tail(&self.console.log, TAIL_LINES);
+            bail!("{mark:?} does not come, {why}; {} ends with\n{tail}", self.console.log.display());
         }
     }
 
@@ -95,8 +119,8 @@ impl Node {
 
     /// True if the command that began has ended.
     pub fn has_ended(&self) -> Result<bool> {
-        let text = fs::read(&self.log)?;
-        let fresh = text.get(self.read_bytes..).unwrap_or_default();
+        let text = fs::read(&self.console.log)?;
+        let fresh = text.get(self.console.read_bytes..).unwrap_or_default();
         Ok(fresh.windows(MARK.len()).any(|window| window == MARK.as_bytes()))
     }
 
@@ -124,16 +148,16 @@ impl Node {
     }
 
     fn type_line(&mut self, line: &str) -> Result<()> {
-        let console = self.process.stdin.as_mut().context("the node has no console")?;
-        writeln!(console, "{line}")?;
-        Ok(console.flush()?)
+        let input = &mut self.console.input;
+        writeln!(input, "{line}")?;
+        Ok(input.flush()?)
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         if !bounded::kill(&mut self.process, &self.tag) {
-            println!("{EMULATOR} of {} does not die", self.log.display());
+            println!("{EMULATOR} of {} does not die", self.console.log.display());
         }
     }
 }

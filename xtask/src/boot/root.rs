@@ -12,6 +12,8 @@ use super::{Root, succeed};
 const SUITE: &str = "bookworm";
 /// Debian's kernel without the drivers of real machines: the initramfs is a third.
 const PACKAGES: &str = "systemd-sysv,udev,initramfs-tools,linux-image-cloud-amd64,procps,iproute2";
+/// Room on a disk of a node; most of it is a hole in a file.
+const DISK_SIZE: &str = "2G";
 const DEBOOTSTRAP_LIMIT: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -43,4 +45,14 @@ pub fn prepare(home: &Path, package: &Path) -> Result<Root> {
         names.into_iter().find(|name| name.starts_with("vmlinuz-")).context("the root has no kernel")?;
     let initramfs = boot.join(kernel.replacen("vmlinuz", "initrd.img", 1));
     Ok(Root { kernel: boot.join(kernel), initramfs, path: root })
+}
+
+/// Copies a root to a file with an ext4.
+pub fn make_disk(root: &Path, disk: &Path) -> Result<()> {
+    if disk.exists() {
+        fs::remove_file(disk)?;
+    }
+    let mut command = Command::new("mkfs.ext4");
+    command.args(["-q", "-d"]).arg(root).arg(disk).arg(DISK_SIZE);
+    succeed(&mut command, LIMIT).map(drop)
 }

@@ -22,6 +22,11 @@ const TARGETS: [(&str, &[&str]); 3] = [
 ];
 const LIMIT: Duration = Duration::from_secs(600);
 
+pub struct RequestCounts {
+    pub mdt: u64,
+    pub ost: u64,
+}
+
 /// Dropping it kills the servers and takes the mount and the data away.
 pub struct Servers {
     sheen: PathBuf,
@@ -107,6 +112,24 @@ impl Servers {
         let mut command = self.command();
         command.args(["image", "create"]).arg(images.join(name)).arg("--from").arg(from);
         succeed(&mut command, LIMIT).map(drop)
+    }
+
+    /// Requests that MDT and OST have executed since they were started.
+    pub fn request_counts(&self) -> Result<RequestCounts> {
+        let count = |name: &str, unit_of_requests: &str| -> Result<u64> {
+            let text = succeed(self.command().args(["lctl", "get_param", "-n", name]), LIMIT)?;
+            let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let counts = rows.filter_map(|row| match row.as_slice() {
+                [_, count, "samples", unit, ..] if *unit == unit_of_requests => count.parse::<u64>().ok(),
+                _ => None,
+            });
+            Ok(counts.sum())
+        };
+        Ok(RequestCounts {
+            // The other rows count what requests had to do or how much, not requests.
+            mdt: count("mdt.*.md_stats", "[usecs]")?,
+            ost: count("obdfilter.*.stats", "[reqs]")?,
+        })
     }
 
     /// SIGKILL; they are gone when this returns.
