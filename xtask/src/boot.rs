@@ -44,6 +44,7 @@ const CASES: &[(&str, Case)] = &[
     ("servers_are_killed_while_find_runs", servers_are_killed_while_find_runs),
     ("no_server", no_server),
     ("clock_years_behind", clock_years_behind),
+    ("a_rebooted_node_sees_updates", a_rebooted_node_sees_updates),
 ];
 
 /// Boots the nodes; true if all cases passed. Ends this process with a status of its own when the machine cannot do it.
@@ -244,6 +245,38 @@ fn clock_years_behind(bed: &Bed) -> Result<()> {
     let year = date.rsplit_once("year-").map_or("", |(_, year)| year.trim());
     println!("    began at 2015-01-01, read the image with its clock at {year}");
     Ok(())
+}
+
+fn a_rebooted_node_sees_updates(bed: &Bed) -> Result<()> {
+    let word = bed.root.join("srv/word");
+    let update = |text: &str, arguments: &[&str]| -> Result<()> {
+        fs::write(&word, format!("word-{text}\n"))?;
+        bed.servers.update_image("node", &bed.root, arguments)
+    };
+    let sees = |node: &mut Node, text: &str| -> Result<()> {
+        let said = node.ask("cat /srv/word", bed.limit)?;
+        ensure!(said.contains(&format!("word-{text}")), "/srv/word should be {text}: {said}");
+        Ok(())
+    };
+    // Texts of different lengths: an update in place compares sizes and seconds.
+    update("one", &[])?;
+    let mut node = bed.boot("update")?;
+    node.log_in(bed.limit)?;
+    sees(&mut node, "one")?;
+    update("second", &[])?;
+    let said = node.ask("cat /run/initramfs/sheen/image/srv/word", bed.limit)?;
+    ensure!(said.contains("word-second"), "the image does not have the update: {said}");
+    // The overlay keeps what it has looked up, and says ESTALE, until the kernel drops it.
+    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+    sees(&mut node, "second")?;
+    update("the-third", &["--staged"])?;
+    sees(&mut node, "second")?;
+    node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
+    sees(&mut node, "second")?;
+    drop(node);
+    let mut node = bed.boot("updated")?;
+    node.log_in(bed.limit)?;
+    sees(&mut node, "the-third")
 }
 
 /// Runs a command that must succeed.

@@ -114,6 +114,13 @@ impl Servers {
         succeed(&mut command, LIMIT).map(drop)
     }
 
+    /// Brings an image up to date with a root.
+    pub fn update_image(&self, name: &str, from: &Path, arguments: &[&str]) -> Result<()> {
+        let mut command = self.command();
+        command.args(["image", "update"]).arg(self.mount().join("images").join(name));
+        succeed(command.arg("--from").arg(from).args(arguments), LIMIT).map(drop)
+    }
+
     /// Requests that MDT and OST have executed since they were started.
     pub fn request_counts(&self) -> Result<RequestCounts> {
         let count = |name: &str, unit_of_requests: &str| -> Result<u64> {
