@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use crate::case::Suite;
+use crate::case::{Context, Suite};
+use crate::cluster::{Cluster, Shape};
 
 pub mod badinput;
 pub mod bigdir;
@@ -71,4 +72,13 @@ pub fn find(name: &str) -> Result<&'static Suite> {
             bail!("there is no suite {name:?}; there are {}", known.join(" "))
         }
     }
+}
+
+/// A cluster of many processes, with two MDTs and two OSTs, that runs.
+fn split_cluster(context: &Context) -> Result<Cluster> {
+    context.skip_if_local()?;
+    let shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
+    let cluster = Cluster::new(&context.options, &context.work, shape)?;
+    cluster.up()?;
+    Ok(cluster)
 }

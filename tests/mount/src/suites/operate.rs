@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
+use super::split_cluster;
 use crate::bounded::{End, Said};
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names};
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::Cluster;
 use crate::sys;
 
 /// The suite.
@@ -23,14 +24,6 @@ static CASES: &[Case] = &[
 
 /// Well above what it takes with dead targets, and well below what a human would call hanging.
 const HEALTH_LIMIT: Duration = Duration::from_secs(30);
-
-fn running(context: &Context) -> Result<Cluster> {
-    context.skip_if_local()?;
-    let cluster =
-        Cluster::new(&context.options, &context.work, Shape { mdt_count: 2, ost_count: 2, is_split: true })?;
-    cluster.up()?;
-    Ok(cluster)
-}
 
 fn status_of(said: &Said) -> Option<i32> {
     match &said.end {
@@ -56,7 +49,7 @@ fn of_level(report: &Value, level: &str) -> Vec<String> {
 }
 
 fn health(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let report = health_of(&cluster, &cluster.mount, 0)?;
     expect_eq(report["level"].as_str(), Some("green"), "a new cluster")?;
     let green = ["mount", "options", "version", "MGS", "MDT0000", "MDT0001", "OST0000", "OST0001", "space"];
@@ -100,7 +93,7 @@ fn health(context: &Context) -> Result<()> {
 
 /// `sheen bench dne`: a directory on another MDT makes no device sync, one with `enable_dne_remote_sync` does.
 fn dne(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let mount = cluster.mount.to_string_lossy();
     let arguments = ["bench", "dne", &mount, "--procs", "2", "--files", "20", "-n", "1", "--json"];
     // The first FIDs that one MDT gives to another must be durable; they last for a million directories.
@@ -131,7 +124,7 @@ fn dne(context: &Context) -> Result<()> {
 
 /// `sheen bench ab`, tiny: what it says, what it refuses, and that it leaves nothing behind.
 fn ab(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let source = cluster.source()?;
     let file = |name: &str| context.work.join(name).to_string_lossy().into_owned();
     let (stored, plot) = (file("run.json"), file("plot.svg"));

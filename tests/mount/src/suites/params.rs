@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::split_cluster;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, read, wait_until, write};
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::Cluster;
 use crate::sys::{MapKind, Mapping};
 
 /// The suite.
@@ -30,14 +31,6 @@ static CASES: &[Case] = &[
 ];
 
 const LIMIT: Duration = Duration::from_secs(45);
-
-fn running(context: &Context) -> Result<Cluster> {
-    context.skip_if_local()?;
-    let cluster =
-        Cluster::new(&context.options, &context.work, Shape { mdt_count: 2, ost_count: 2, is_split: true })?;
-    cluster.up()?;
-    Ok(cluster)
-}
 
 /// The only value of a parameter.
 fn value(cluster: &Cluster, name: &str) -> Result<String> {
@@ -70,7 +63,7 @@ fn declared() -> Vec<&'static str> {
 }
 
 fn every_parameter(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let names = declared();
     expect(names.len() > 50, &format!("{} names in docs/parameters.md", names.len()))?;
     for name in names {
@@ -85,7 +78,7 @@ fn every_parameter(context: &Context) -> Result<()> {
 }
 
 fn counters(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     write(&cluster.mount.join("file"), &vec![7; 100_000])?;
     for (name, row) in [
         ("llite.*.stats", "write_bytes"),
@@ -111,7 +104,7 @@ fn counters(context: &Context) -> Result<()> {
 }
 
 fn locks(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     for index in 0..200 {
         write(&cluster.mount.join(format!("file{index}")), b"")?;
     }
@@ -133,7 +126,7 @@ fn locks(context: &Context) -> Result<()> {
 
 /// Adaptive timeouts: what a mount expects of a target follows its answers, within the bounds.
 fn timeouts(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     write(&cluster.mount.join("file"), b"so that it asks")?;
     let expected = || -> Result<String> {
         let text = value(&cluster, "mdc.*MDT0000*.timeouts")?;
@@ -158,7 +151,7 @@ fn timeouts(context: &Context) -> Result<()> {
 }
 
 fn active(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let file = cluster.mount.join("file");
     write(&file, b"on one of two")?;
     let path = file.to_string_lossy().into_owned();
@@ -178,7 +171,7 @@ fn active(context: &Context) -> Result<()> {
 }
 
 fn read_ahead(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let name = "llite.*.max_read_ahead_per_file_mb";
     expect_eq(value(&cluster, name)?, "64", "what a new mount has")?;
     set(&cluster, &format!("{name}=2"))?;
@@ -207,7 +200,7 @@ fn read_ahead(context: &Context) -> Result<()> {
 fn mapped_pages(context: &Context) -> Result<()> {
     const MIB: usize = 1 << 20;
     const PAGE: usize = 4096;
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let file = cluster.mount.join("file");
     let byte_count = 128 * MIB;
     let bytes: Vec<u8> = (0..byte_count).map(|at| (at / PAGE) as u8 ^ (at / MIB) as u8).collect();
@@ -252,7 +245,7 @@ fn mapped_pages(context: &Context) -> Result<()> {
 /// `lfs ladvise` asks each OST once for each 16 MiB of a file that has so many, and changes nothing; bad words do nothing.
 fn advice(context: &Context) -> Result<()> {
     const MIB: usize = 1 << 20;
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let file = cluster.mount.join("file");
     let path = file.to_string_lossy().into_owned();
     let bytes = context.random().bytes(40 * MIB);
@@ -288,7 +281,7 @@ fn sum_of(text: &str, row: &str) -> u64 {
 }
 
 fn stripes(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     set(&cluster, "lod.*.stripecount=-1")?;
     set(&cluster, "lod.*.stripesize=131072")?;
     let file = cluster.mount.join("file");
@@ -299,7 +292,7 @@ fn stripes(context: &Context) -> Result<()> {
 }
 
 fn evict(context: &Context) -> Result<()> {
-    let mut cluster = running(context)?;
+    let mut cluster = split_cluster(context)?;
     write(&cluster.mount.join("file"), b"before")?;
     let uuid = value(&cluster, "llite.*.uuid")?;
     let exports = value(&cluster, "mdt.*MDT0000.exports.*.uuid")?;
@@ -316,7 +309,7 @@ fn evict(context: &Context) -> Result<()> {
 }
 
 fn permanent(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let wanted = [
         ("osc.*.max_rpcs_in_flight", "7"),
         ("mdc.*.max_mod_rpcs_in_flight", "3"),

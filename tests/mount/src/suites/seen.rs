@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::split_cluster;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, read, wait_until, write};
-use crate::cluster::{Cluster, Shape};
+use crate::cluster::Cluster;
 use crate::sys;
 
 /// The suite.
@@ -28,14 +29,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Well above what a command takes that waits for a process which does not answer.
 const STATUS_LIMIT: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
-
-fn running(context: &Context) -> Result<Cluster> {
-    context.skip_if_local()?;
-    let cluster =
-        Cluster::new(&context.options, &context.work, Shape { mdt_count: 2, ost_count: 2, is_split: true })?;
-    cluster.up()?;
-    Ok(cluster)
-}
 
 /// `lustre-oracle VERB`, which is built beside this program, with this on its standard input.
 fn ask_oracle(verb: &str, input: &str) -> Result<String> {
@@ -73,7 +66,7 @@ fn samples(stats: &Value, name: &str) -> (u64, u64) {
 
 /// What was done is what a collector that others have written for Lustre reads.
 fn oracle(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     for number in 0..5 {
         write(&cluster.mount.join(format!("file{number}")), b"")?;
     }
@@ -252,7 +245,7 @@ fn sum_of(text: &str, start: &str) -> f64 {
 
 /// A restarted MDT waits for a mount that stands still. Collectors come all the time meanwhile; the mount comes back, and is no worse off.
 fn recovery(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let second = cluster.mount_again("second")?;
     write(&cluster.mount.join("first"), b"before")?;
     write(&second.join("second"), b"before")?;
@@ -383,7 +376,7 @@ fn alerts(report: &Value) -> Vec<(String, String)> {
 
 /// A management server that is killed is missed by all, and `up` is named, which brings it back.
 fn status(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let report = cluster.status()?;
     let low = alerts(&report).iter().filter(|(text, _)| text.contains(" local file system left")).count();
     expect_eq(alerts(&report).len(), low, &format!("alerts of a new cluster: {report}"))?;
@@ -434,7 +427,7 @@ fn status(context: &Context) -> Result<()> {
 
 /// Out of range, read-only, unknown, half of several: one line that says what is possible, and nothing is set.
 fn refused(context: &Context) -> Result<()> {
-    let cluster = running(context)?;
+    let cluster = split_cluster(context)?;
     let all = || -> Result<Vec<String>> {
         let text = cluster.sheen(&[
             "lctl",
