@@ -93,7 +93,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.locks.cancel(now.time, client, &given.clean, &mut effects.locks);
         let (dirty, up_to) = given.dirty?;
         self.locks.begin_cancel(now.time, client, &dirty);
-        self.objects.kick();
+        self.kick_objects();
         self.meta.kick();
         Some(up_to)
     }

@@ -6,7 +6,7 @@ use crate::locks::waiting_of;
 use crate::op;
 use crate::rows;
 use crate::stats::OssStats;
-use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL};
+use base::limits::{LEASE, RECOVERY_WINDOW, SYNC_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
 use base::{
     ClientId, Duration, LockId, Machine, Now, ObjectId, Status, TargetId, TargetKind, Time, Transno, WallTime,
 };
@@ -120,6 +120,8 @@ pub struct Oss<M: MetaStore, O: ObjectStore> {
     pub(crate) grants: Grants,
     pub(crate) stats: OssStats,
     kick_at: Option<Time>,
+    /// The last transaction when the object store was asked to sync.
+    kicked_to: Transno,
     tombstone_check_at: Time,
     tombstone_cursor: Vec<u8>,
     pub(crate) events: Vec<OssEvent>,
@@ -142,6 +144,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         };
         let core = Core::open(Arc::clone(&meta), core_options)?;
         let durability = Durability::new(core.last_transno());
+        let kicked_to = core.last_transno();
         Ok(Oss {
             core,
             meta,
@@ -155,6 +158,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             grants: Grants::default(),
             stats: OssStats { since: options.now.wall, ..OssStats::default() },
             kick_at: None,
+            kicked_to,
             tombstone_check_at: options.now.time,
             tombstone_cursor: Vec::new(),
             events: Vec::new(),
@@ -337,7 +341,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
                 self.core.commit(now, token, batch, reply, Bytes::new(), &mut effects.core)
             }
             CommitReply::WhenDurable => {
-                self.objects.kick();
+                self.kick_objects();
                 self.core.commit_then_reply_when_durable(now, token, batch, Reply::Done, &mut effects.core)
             }
         };
@@ -348,8 +352,18 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         result
     }
 
+    /// Many small changes begin a sync as many bytes do: their clients keep each of them until then, and stand still at
+    /// `REPLAY_REQUESTS_MAX`.
     fn on_applied(&mut self, transno: Transno) {
         self.durability.add(transno, self.objects.written());
+        if transno.0.saturating_sub(self.kicked_to.0) >= UNSYNCED_TRANSACTIONS_MAX {
+            self.kick_objects();
+        }
+    }
+
+    pub(crate) fn kick_objects(&mut self) {
+        self.kicked_to = self.core.last_transno();
+        self.objects.kick();
     }
 
     /// What is durable now lets go what waited for it.
@@ -387,7 +401,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     fn on_tick(&mut self, now: Now, effects: &mut Effects) {
         if self.kick_at.is_some_and(|at| at <= now.time) {
             self.kick_at = None;
-            self.objects.kick();
+            self.kick_objects();
             self.meta.kick();
         }
         if self.tombstone_check_at <= now.time {

@@ -244,7 +244,6 @@ pub struct Core<M: MetaStore> {
     now: Now,
     kick_at: Option<Time>,
     next_silence_check: Time,
-    is_kicked: bool,
     /// The last transaction when the store was asked to sync.
     kicked_to: Transno,
 }
@@ -296,7 +295,6 @@ impl<M: MetaStore> Core<M> {
             now: options.now,
             kick_at: None,
             next_silence_check: options.now.time.after(limits::SILENT_CLIENT_MAX),
-            is_kicked: false,
             kicked_to: Transno::ZERO,
             exports,
             options,
@@ -460,11 +458,6 @@ impl<M: MetaStore> Core<M> {
         assert!(self.options.has_external_data);
         assert!(transno <= self.transno);
         self.external_durable = self.external_durable.max(transno);
-    }
-
-    /// Whether the store was asked to sync since the last call: the owner asks its other stores too.
-    pub fn take_kick(&mut self) -> bool {
-        std::mem::take(&mut self.is_kicked)
     }
 
     pub fn on_tick(&mut self, now: Now, out: &mut Vec<CoreOutput>) {
@@ -816,7 +809,6 @@ impl<M: MetaStore> Core<M> {
     }
 
     fn note_kicked(&mut self) {
-        self.is_kicked = true;
         self.kicked_to = self.transno;
     }
 

@@ -21,7 +21,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.core.fence(now, life, &mut effects.core);
         let up_to = self.core.last_transno();
         if self.core.durable() < up_to {
-            self.objects.kick();
+            self.kick_objects();
         }
         self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut effects.core);
         Ok(())

@@ -12,7 +12,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.stats.sync_count += 1;
         let up_to = self.core.last_transno();
         if self.core.durable() < up_to {
-            self.objects.kick();
+            self.kick_objects();
         }
         self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut effects.core);
         Ok(())

@@ -1,7 +1,7 @@
 //! What each operation does, refuses and counts.
 
 use crate::harness::{World, object};
-use base::limits::{BULK_BYTES_MAX, OBJECT_BYTES_MAX};
+use base::limits::{BULK_BYTES_MAX, OBJECT_BYTES_MAX, REPLAY_REQUESTS_MAX};
 use base::{Extent, LockId, Status};
 use rpc::import::Kind;
 use store::{ObjectStore, Reserve};
@@ -24,6 +24,17 @@ fn what_is_written_is_read_and_ends_where_it_ends() {
     assert_eq!(attr.size_bytes, 15);
     assert!(attr.stamp.0 > 0 && attr.block_count > 0);
     assert_eq!(world.attr(client, object(2)), None);
+}
+
+/// No time passes here: what comes once in an interval does not come. A client keeps so many writes and then waits.
+#[test]
+fn many_small_writes_are_made_durable_before_their_client_has_to_wait() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock(client, object(1), LockMode::Pw, WHOLE).lock;
+    for number in 0..2 * REPLAY_REQUESTS_MAX as u64 {
+        world.write(client, object(1), number, b"x", lock).expect("the lock is held");
+    }
 }
 
 #[test]
