@@ -326,9 +326,9 @@ pub struct Mkfs {
     /// The file system that it belongs to
     #[arg(long)]
     pub fsname: Option<String>,
-    /// NIDs of the management server
+    /// NIDs of the management server, and again those of one that stands by for it
     #[arg(long, value_name = "NIDS")]
-    pub mgsnode: Option<String>,
+    pub mgsnode: Vec<String>,
     /// A directory that is empty or does not exist
     pub dir: PathBuf,
 }
