@@ -264,8 +264,8 @@ pub struct Serve {
     /// SHEEN_FENCE_TARGET, _NID, _HOST, _PID and _EPOCH. Without one an operator confirms each takeover
     #[arg(long, requires = "failover", value_name = "COMMAND")]
     pub fence_cmd: Option<String>,
-    /// Keep who owns what in etcd, etcd://HOST:PORT[,HOST:PORT…], instead of the management server; the same for all servers of the
-    /// file system
+    /// Keep who owns what in etcd, etcd://HOST:PORT[,HOST:PORT…], instead of the management server, and all that a management server keeps,
+    /// so that another one can stand by; the same for all servers of the file system
     #[arg(long, requires = "failover", value_name = "URL")]
     pub coordinator: Option<coordinate::Members>,
     #[command(flatten)]

@@ -82,7 +82,8 @@ struct Known {
     config: Option<ClusterConfig>,
     registered: BTreeSet<TargetId>,
     refused: Option<String>,
-    is_unknown: bool,
+    /// How often it has said that it does not know the file system.
+    unknown_count: usize,
     /// Who waits for a change of the configuration.
     changes: BTreeMap<u64, Sender<Result<u64, Status>>>,
     last_change: u64,
@@ -567,7 +568,13 @@ impl Node {
                 tracing::error!("{text}");
                 lock(&self.known).refused = Some(text);
             }
-            Output::UnknownFilesystem => lock(&self.known).is_unknown = true,
+            Output::UnknownFilesystem => {
+                lock(&self.known).unknown_count += 1;
+                // At one of several addresses may be somebody else by now.
+                if self.mgs_addresses.len() > 1 {
+                    self.router.drop_connection(TargetId::MGT);
+                }
+            }
             Output::Changed { id, result } => {
                 if let Some(waiting) = lock(&self.known).changes.remove(&id) {
                     // Who gave up waiting does not mind.
@@ -599,7 +606,7 @@ impl Node {
             mount.set_config(config.clone());
         }
         let mut known = lock(&self.known);
-        known.is_unknown = false;
+        known.unknown_count = 0;
         let params = config.params.clone();
         known.config = Some(config);
         drop(known);
@@ -629,11 +636,12 @@ impl Node {
         let has = |known: &Known, kind| {
             known.config.as_ref().is_some_and(|config| config.of_kind(kind).next().is_some())
         };
+        let is_unknown = |known: &Known| known.unknown_count >= self.mgs_addresses.len().max(1);
         let is_done =
-            |known: &Known| known.is_unknown || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
+            |known: &Known| is_unknown(known) || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
         let known = self.wait(CONFIG_TIMEOUT, is_done);
         let mgs = self.mgs_nids().join(":");
-        if known.is_unknown || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
+        if is_unknown(&known) || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
             bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");
         }
         if known.config.is_none() {

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{
-    KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, kill_owner, serve, targets, wait_for, wait_served,
+    KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, all, kill_owner, serve, targets, wait_for, wait_served,
 };
 use crate::case::{Bed, Case, Context, Suite, expect, skip, wait_until};
 use crate::sys;
@@ -28,6 +28,7 @@ static CASES: &[Case] = &[
     Case { name: "member_hangs", seconds: 120, run: member_hangs },
     Case { name: "other_coordinators", seconds: 120, run: other_coordinators },
     Case { name: "etcd_goes_away", seconds: 120, run: etcd_goes_away },
+    Case { name: "etcd_hangs", seconds: 120, run: etcd_hangs },
     Case { name: "etcd_down_at_start", seconds: 120, run: etcd_down_at_start },
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
     Case { name: "mgs_killed", seconds: 120, run: managers::killed },
@@ -111,10 +112,10 @@ impl Etcd {
         Ok(())
     }
 
-    /// The first one that runs, which everybody asks first.
-    fn signal(&self, signal: i32) -> Result<()> {
-        let first = self.running.iter().flatten().next().context("no member runs")?;
-        sys::kill(first.id() as i32, signal).context("signal to a member")
+    /// To as many of those that run; the first one is whom everybody asks first.
+    fn signal(&self, count: usize, signal: i32) -> Result<()> {
+        let mut members = self.running.iter().flatten().take(count);
+        members.try_for_each(|member| sys::kill(member.id() as i32, signal).context("signal to a member"))
     }
 
     fn kill(&mut self, count: usize) -> Result<()> {
@@ -179,13 +180,13 @@ fn member_and_owner_killed(context: &Context) -> Result<()> {
 fn member_hangs(context: &Context) -> Result<()> {
     let (etcd, pair) = started(context, KILL)?;
     kill_owner(context, &pair, || {
-        etcd.signal(libc::SIGSTOP)?;
+        etcd.signal(1, libc::SIGSTOP)?;
         pair.expect_standby(&[1, 1], SEVERAL_ATTEMPTS)?;
         expect(!pair.second.log().contains("fence"), "the owner is heard as before")?;
         let log = pair.first.log();
         expect(!log.contains("leases of this process have ended"), &format!("and hears: {log}"))
     })?;
-    etcd.signal(libc::SIGCONT)?;
+    etcd.signal(1, libc::SIGCONT)?;
     pair.end()
 }
 
@@ -216,19 +217,24 @@ fn other_coordinators(context: &Context) -> Result<()> {
     pair.end()
 }
 
+/// Until the owner writes nothing any more.
+fn wait_silenced(pair: &Pair) -> Result<()> {
+    wait_until(PATIENCE, "the owner says that its leases have ended", || {
+        Ok(pair.first.log().contains("leases of this process have ended"))
+    })?;
+    // What was in the middle of a write, or of a sync, ends it.
+    std::thread::sleep(Duration::from_secs(1));
+    let before = state(pair)?;
+    std::thread::sleep(QUIET);
+    expect(state(pair)? == before, "it has written without a lease")
+}
+
 /// An owner serves until its leases end, then it writes nothing; when etcd is back, it goes on under its epoch, and no call has failed.
 fn etcd_goes_away(context: &Context) -> Result<()> {
     let (mut etcd, pair) = started(context, KILL)?;
     pair.undisturbed(context, || {
         etcd.kill(MEMBER_COUNT)?;
-        wait_until(PATIENCE, "the owner says that its leases have ended", || {
-            Ok(pair.first.log().contains("leases of this process have ended"))
-        })?;
-        // What was in the middle of a write, or of a sync, ends it.
-        std::thread::sleep(Duration::from_secs(1));
-        let before = state(&pair)?;
-        std::thread::sleep(QUIET);
-        expect(state(&pair)? == before, "it has written without a lease")?;
+        wait_silenced(&pair)?;
         let log = pair.first.log();
         expect(log.contains("does not answer"), &format!("it says whom it does not hear: {log}"))?;
         expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
@@ -240,6 +246,24 @@ fn etcd_goes_away(context: &Context) -> Result<()> {
         Ok(())
     })?;
     pair.expect_standby(&[1, 1], SEVERAL_ATTEMPTS)?;
+    pair.end()
+}
+
+/// All members take connections, and none answers. When they go on, the leases may have ended on their clocks: then the other server fences
+/// the owner, and takes over. Either way somebody serves, and no call has failed.
+fn etcd_hangs(context: &Context) -> Result<()> {
+    let (etcd, pair) = started(context, KILL)?;
+    pair.undisturbed(context, || {
+        etcd.signal(MEMBER_COUNT, libc::SIGSTOP)?;
+        wait_silenced(&pair)?;
+        expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
+        etcd.signal(MEMBER_COUNT, libc::SIGCONT)?;
+        wait_until(PATIENCE, "one of them goes on", || {
+            let is_first = pair.first.log().contains("still owns its targets");
+            Ok(is_first || all(&targets(&pair.cluster, &pair.second)?, "active").is_some())
+        })?;
+        Ok(fs::write(pair.cluster.mount.join("after"), "there")?)
+    })?;
     pair.end()
 }
 

@@ -91,9 +91,10 @@ pub fn killed(context: &Context) -> Result<()> {
         fs::write(pair.cluster.mount.join("after"), "there")?;
         let log = again.log();
         expect(
-            log.contains("recovery ended") && !log.contains("evicted=1"),
+            log.contains("recovery ended target=MDT0000 returned=1 evicted=0"),
             &format!("with all clients that live: {log}"),
-        )
+        )?;
+        expect(!log.contains("lease has ended"), &format!("nobody is given up: {log}"))
     })?;
     expect(!pair.second.log().contains("fence command"), "nobody is fenced")?;
     let Some(restarted) = restarted else { bail!("the targets were not started again") };
