@@ -201,7 +201,7 @@ fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
     process.is_cut_off = true;
     let pool = MgsRequest::ChangePool {
         fsname: "test".to_owned(),
-        name: "flash".parse().unwrap(),
+        name: "flash".parse().expect("it is a name"),
         change: wire::PoolChange::New,
     };
     process.input(Input::Change { id: 6, request: pool });

@@ -37,7 +37,9 @@ impl Owned {
     fn open_as(&self, epoch: Epoch, uuid: u128) -> Result<Rows, KeeperError> {
         let (members, name, lost) = (self.members.clone(), self.name.clone(), Arc::clone(&self.lost_count));
         let options = RowsOptions { members, name, me: server(1), epoch, uuid };
-        let on_lost = move || drop(lost.fetch_add(1, Ordering::SeqCst));
+        let on_lost = move || {
+            lost.fetch_add(1, Ordering::SeqCst);
+        };
         Rows::open(options, Arc::new(|| ()), Box::new(on_lost))
     }
 
