@@ -10,6 +10,8 @@ use wire::{Callback, Frame, Life, MgsReply, MgsRequest, Reply, Request};
 
 /// A request that failed is sent again after this time.
 const RETRY: Duration = Duration::from_millis(250);
+/// Whoever keeps no leases has a question open at all times that is answered within 5 s: when nothing has come for so long, nothing will.
+const SILENCE_MAX: Duration = Duration::from_secs(8);
 /// Clients in one question; the next one is about those behind them.
 pub const LIVES_PER_REQUEST_MAX: usize = 16_384;
 
@@ -69,7 +71,7 @@ pub enum Output {
     },
     /// The leases of the clients of this process hold, counted from here.
     Renewed(Time),
-    /// Nothing comes from the management server, which is asked each second: what its connection takes may be lost.
+    /// Nothing comes from the management server, which has been asked: what its connection takes may be lost.
     Unheard,
     /// These clients had no lease at this time or later.
     Lapsed {
@@ -84,10 +86,21 @@ pub enum Output {
 enum Asked {
     Register(TargetConfig),
     Config,
-    Change { id: u64 },
-    Other { id: u64, is_modifying: bool },
-    Renew { at: Time },
-    Lapsed { at: Time },
+    /// `again`: what is asked again when its session ends, since asking twice is as good as once.
+    Change {
+        id: u64,
+        again: Option<MgsRequest>,
+    },
+    Other {
+        id: u64,
+        is_modifying: bool,
+    },
+    Renew {
+        at: Time,
+    },
+    Lapsed {
+        at: Time,
+    },
     Announce(TargetId, Epoch),
 }
 
@@ -156,7 +169,8 @@ impl Mgc {
             Asked::Announce(target, epoch) => {
                 (MgsRequest::Started { fsname, target: *target, epoch: *epoch }, Kind::Plain)
             }
-            Asked::Change { .. } | Asked::Other { .. } | Asked::Lapsed { .. } => return,
+            Asked::Change { again: Some(request), .. } => (request.clone(), Kind::Modifying),
+            Asked::Change { again: None, .. } | Asked::Other { .. } | Asked::Lapsed { .. } => return,
         };
         self.submit(now, request, kind, asked);
     }
@@ -182,7 +196,12 @@ impl Mgc {
             self.import.withdraw(ticket);
         }
         self.ask(now, Asked::Renew { at: now.time });
-        if now.time >= self.heard.after(LEASE) {
+        self.complain(now, LEASE, out);
+    }
+
+    /// Another address of the management server may answer.
+    fn complain(&mut self, now: Now, silence: Duration, out: &mut Vec<Output>) {
+        if now.time >= self.heard.after(silence) {
             self.heard = now.time;
             out.push(Output::Unheard);
         }
@@ -231,7 +250,11 @@ impl Mgc {
             (Asked::Register(target), Err(status)) if is_final(status) => {
                 out.push(Output::Refused { target: target.id, status });
             }
-            (Asked::Change { id }, result) => {
+            // Another management server has not heard of the session, and perhaps has the change.
+            (asked @ Asked::Change { again: Some(_), .. }, Err(Status::Evicted)) => {
+                self.again.push((now.time.after(RETRY), asked));
+            }
+            (Asked::Change { id, .. }, result) => {
                 let version = result.and_then(|reply| match reply {
                     Reply::Mgs(MgsReply::Config(config)) => Ok(config.version),
                     _ => Err(Status::ProtocolError),
@@ -303,6 +326,7 @@ impl Machine for Mgc {
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         match input {
             Input::Start => {
+                self.heard = now.time;
                 for target in self.registrations.clone() {
                     self.ask(now, Asked::Register(target));
                 }
@@ -312,7 +336,10 @@ impl Machine for Mgc {
                 (self.heard, self.last_frame) = (now.time, now.time);
                 self.import.on_frame(now, frame, &mut self.from_import);
             }
-            Input::Change { id, request } => self.submit(now, request, Kind::Modifying, Asked::Change { id }),
+            Input::Change { id, request } => {
+                let again = matches!(request, MgsRequest::SetParam { .. }).then(|| request.clone());
+                self.submit(now, request, Kind::Modifying, Asked::Change { id, again });
+            }
             Input::Ask { id, request, is_modifying } => {
                 let kind = if is_modifying { Kind::Modifying } else { Kind::Plain };
                 self.submit(now, request, kind, Asked::Other { id, is_modifying });
@@ -357,6 +384,9 @@ impl Machine for Mgc {
                 if self.renew_at <= now.time {
                     self.renew(now, out);
                 }
+                if !self.asked.is_empty() {
+                    self.complain(now, SILENCE_MAX, out);
+                }
             }
         }
         self.settle(now, out);
@@ -365,6 +395,7 @@ impl Machine for Mgc {
     fn next_deadline(&self) -> Option<Time> {
         let again = self.again.iter().map(|(at, _)| *at).min();
         let renewal = (!self.lives.is_empty()).then_some(self.renew_at);
-        [again, renewal, self.import.next_deadline()].into_iter().flatten().min()
+        let silence = (!self.asked.is_empty()).then(|| self.heard.after(SILENCE_MAX));
+        [again, renewal, silence, self.import.next_deadline()].into_iter().flatten().min()
     }
 }

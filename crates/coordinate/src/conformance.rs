@@ -26,7 +26,7 @@ pub fn server(number: u128) -> TargetOwner {
 
 /// Runs all of it, on the targets from `first_index` on. -> How many rules held.
 pub fn run(world: &dyn World, first_index: u16) -> usize {
-    let rules: [fn(&Bench<'_>); 9] = [
+    let rules: [fn(&Bench<'_>); 10] = [
         nobody_owns_what_was_never_taken,
         who_renews_keeps_it,
         who_does_not_renew_is_followed,
@@ -36,6 +36,7 @@ pub fn run(world: &dyn World, first_index: u16) -> usize {
         an_owner_may_take_its_target_again,
         each_target_has_a_lease_of_its_own,
         all_are_answered_in_their_order,
+        all_servers_find_the_same_keeper,
     ];
     for (index, rule) in (0..).zip(rules) {
         let bench = Bench {
@@ -202,4 +203,12 @@ fn all_are_answered_in_their_order(bench: &Bench<'_>) {
         answer.iter().flatten().map(|ownership| (ownership.target, ownership.epoch.0)).collect();
     assert_eq!(known, [(bench.other, 1), (bench.target, 0)]);
     assert!(bench.a.keep(&[], &[]).is_ok_and(|answer| answer.is_empty()));
+}
+
+fn all_servers_find_the_same_keeper(bench: &Bench<'_>) {
+    let identity = |keeper: &dyn Keeper| keeper.identity().unwrap_or_else(|error| panic!("{error}"));
+    let first = identity(&*bench.a);
+    assert!(!first.is_empty());
+    assert_eq!(first, identity(&*bench.b));
+    assert_eq!(first, identity(&*bench.a), "and find it again");
 }

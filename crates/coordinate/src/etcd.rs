@@ -8,26 +8,24 @@
 //! One member is asked, and the next one when it does not answer: each question may therefore be executed twice, and is made for that.
 
 mod row;
+pub mod rows;
+mod service;
 
 use crate::members::Members;
 use crate::{Keeper, KeeperError, Silence};
 use base::limits::LEASE;
 use base::{Epoch, TargetId};
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
+    Client, Compare, CompareOp, Error, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
 };
 use row::Row;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::runtime::Runtime;
+use service::{CHANGE_ROUNDS, Failed, Service, key_text, lock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use wire::{Ownership, TargetOwner};
 
-/// A member that answers later is as good as dead: the next one is asked. It leaves an owner with three members the time to ask them all.
-const MEMBER_TIMEOUT: Duration = Duration::from_millis(800);
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A change waits for the choice of a new leader: all members are asked so often.
-const CHANGE_ROUNDS: usize = 4;
+/// A number that the first server has drawn who asked, for as long as this etcd keeps what it is told. No file system is called so.
+const IDENTITY_KEY: &str = "/sheen/.identity";
 const LEASE_SECONDS: i64 = (LEASE.as_millis() / 1000) as i64;
 
 // etcd keeps leases by the second, and none shorter than its election takes.
@@ -35,34 +33,12 @@ const _: () = assert!(LEASE_SECONDS as u128 * 1000 == LEASE.as_millis() && LEASE
 
 /// Keeper of one server's targets of one file system.
 pub struct Etcd {
-    runtime: Runtime,
-    members: Members,
+    service: Service,
     fsname: String,
     me: TargetOwner,
     name: String,
-    reached: Mutex<Reached>,
     /// The leases of what this server has taken, by target.
     leases: Mutex<BTreeMap<TargetId, i64>>,
-}
-
-/// The member that answers.
-#[derive(Default)]
-struct Reached {
-    index: usize,
-    client: Option<Client>,
-}
-
-/// Why a question to a member ends without a result.
-enum Failed {
-    /// Another member may know better.
-    Member(String),
-    Certain(KeeperError),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::Member(error.to_string())
-    }
 }
 
 /// What etcd holds of a target.
@@ -85,15 +61,9 @@ impl Etcd {
     /// # Errors
     /// No thread can be started.
     pub fn new(members: Members, fsname: &str, me: TargetOwner) -> Result<Etcd, KeeperError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("etcd")
-            .enable_all()
-            .build()
-            .map_err(KeeperError::NoRuntime)?;
         let name = format!("etcd at {members}");
-        let (reached, leases) = (Mutex::default(), Mutex::default());
-        Ok(Etcd { runtime, members, fsname: fsname.to_owned(), me, name, reached, leases })
+        let service = Service::new(members)?;
+        Ok(Etcd { service, fsname: fsname.to_owned(), me, name, leases: Mutex::default() })
     }
 
     fn prefix(&self) -> String {
@@ -106,49 +76,6 @@ impl Etcd {
 
     fn lease_key(&self, target: TargetId) -> String {
         format!("{}{target}/lease", self.prefix())
-    }
-
-    /// Asks one member after the other, so many times each, until one answers.
-    fn ask<T>(
-        &self,
-        rounds: usize,
-        question: impl AsyncFn(Client) -> Result<T, Failed>,
-    ) -> Result<T, KeeperError> {
-        let members: Vec<&str> = self.members.iter().collect();
-        let mut last = String::new();
-        for _ in 0..rounds * members.len() {
-            let (index, client) = {
-                let reached = lock(&self.reached);
-                (reached.index % members.len(), reached.client.clone())
-            };
-            let member = members.get(index).copied().unwrap_or_default();
-            let asked = self.runtime.block_on(async {
-                tokio::time::timeout(MEMBER_TIMEOUT, async {
-                    let client = match client {
-                        Some(client) => client,
-                        None => connect(member).await?,
-                    };
-                    let answer = question(client.clone()).await?;
-                    Ok::<_, Failed>((answer, client))
-                })
-                .await
-            });
-            match asked {
-                Ok(Ok((answer, client))) => {
-                    *lock(&self.reached) = Reached { index, client: Some(client) };
-                    return Ok(answer);
-                }
-                Ok(Err(Failed::Certain(error))) => return Err(error),
-                Ok(Err(Failed::Member(why))) => last = format!("{member}: {why}"),
-                Err(_) => last = format!("{member}: no answer in {} ms", MEMBER_TIMEOUT.as_millis()),
-            }
-            let mut reached = lock(&self.reached);
-            // Another thread may have gone on to the next one already.
-            if reached.index % members.len() == index {
-                *reached = Reached { index: index + 1, client: None };
-            }
-        }
-        Err(KeeperError::EtcdSilent { members: self.members.to_string(), last })
     }
 
     /// What is known of one target, or of all of the file system.
@@ -196,18 +123,22 @@ impl Etcd {
         keeps: &[TargetId],
         asks: &[TargetId],
     ) -> Result<Vec<Ownership>, Failed> {
+        let mut renewed = BTreeSet::new();
         for target in keeps {
             let Some(lease) = lock(&self.leases).get(target).copied() else { continue };
             match client.lease_keep_alive(lease).await {
-                // One that has ended is seen by its key.
-                Ok(_) | Err(Error::LeaseKeepAliveError(_)) => {}
+                Ok(_) => drop(renewed.insert(*target)),
+                // It has ended.
+                Err(Error::LeaseKeepAliveError(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let mut known = self.read(client, None).await?;
         for target in keeps {
-            let has_lapsed = |known: &&Known| known.is_owned_by(self.me.server) && !known.has_lease;
-            if let Some(lapsed) = known.get(target).filter(has_lapsed) {
+            // A key may hang on a lease whose number was lost with an answer, and which nobody renews.
+            let is_held = |known: &Known| known.has_lease && renewed.contains(target);
+            let is_lapsed = |known: &&Known| known.is_owned_by(self.me.server) && !is_held(known);
+            if let Some(lapsed) = known.get(target).filter(is_lapsed) {
                 self.lease_anew(client, *target, lapsed.revision).await?;
                 known.extend(self.read(client, Some(*target)).await?);
             }
@@ -268,6 +199,26 @@ impl Etcd {
         Ok(row.epoch)
     }
 
+    async fn try_identity(&self, client: &mut Client) -> Result<String, Failed> {
+        let drawn = format!("{:032x}", self.me.server);
+        let get = || TxnOp::get(IDENTITY_KEY, None);
+        let txn = Txn::new()
+            .when([Compare::version(IDENTITY_KEY, CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(IDENTITY_KEY, drawn, None), get()])
+            .or_else([get()]);
+        let answer = client.txn(txn).await?;
+        let known = answer.op_responses().into_iter().find_map(|response| match response {
+            TxnOpResponse::Get(found) => found.kvs().first().map(|pair| pair.value().to_vec()),
+            _ => None,
+        });
+        let is_number = |text: &String| u128::from_str_radix(text, 16).is_ok();
+        let number = known.and_then(|value| String::from_utf8(value).ok()).filter(is_number);
+        match number {
+            Some(number) => Ok(format!("etcd {number}")),
+            None => Err(Failed::Certain(KeeperError::EtcdDamaged { key: IDENTITY_KEY.to_owned() })),
+        }
+    }
+
     async fn try_leave(&self, client: &mut Client, targets: &[TargetId]) -> Result<(), Failed> {
         for target in targets {
             let Some(known) = self.read(client, Some(*target)).await?.remove(target) else { continue };
@@ -289,11 +240,6 @@ impl Etcd {
     }
 }
 
-async fn connect(member: &str) -> Result<Client, Error> {
-    let options = ConnectOptions::new().with_connect_timeout(CONNECT_TIMEOUT);
-    Client::connect([format!("http://{member}")], Some(options)).await
-}
-
 fn describe(target: TargetId, known: Option<&Known>) -> Ownership {
     let Some(known) = known else {
         return Ownership { target, epoch: Epoch::default(), owner: None, has_lapsed: false };
@@ -302,25 +248,21 @@ fn describe(target: TargetId, known: Option<&Known>) -> Ownership {
     Ownership { target, epoch: known.row.epoch, owner: known.row.owner.clone(), has_lapsed }
 }
 
-fn key_text(pair: &KeyValue) -> String {
-    String::from_utf8_lossy(pair.key()).escape_default().to_string()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Keeper for Etcd {
     fn keep(&self, keeps: &[TargetId], asks: &[TargetId]) -> Result<Vec<Ownership>, KeeperError> {
-        self.ask(1, async |mut client| self.try_keep(&mut client, keeps, asks).await)
+        self.service.ask(1, async |mut client| self.try_keep(&mut client, keeps, asks).await)
     }
 
     fn take(&self, target: TargetId, over: Epoch) -> Result<Epoch, KeeperError> {
-        self.ask(CHANGE_ROUNDS, async |mut client| self.try_take(&mut client, target, over).await)
+        self.service.ask(CHANGE_ROUNDS, async |mut client| self.try_take(&mut client, target, over).await)
     }
 
     fn leave(&self, targets: &[TargetId]) -> Result<(), KeeperError> {
-        self.ask(CHANGE_ROUNDS, async |mut client| self.try_leave(&mut client, targets).await)
+        self.service.ask(CHANGE_ROUNDS, async |mut client| self.try_leave(&mut client, targets).await)
+    }
+
+    fn identity(&self) -> Result<String, KeeperError> {
+        self.service.ask(1, async |mut client| self.try_identity(&mut client).await)
     }
 
     fn silence(&self) -> Silence {

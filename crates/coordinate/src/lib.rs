@@ -1,6 +1,8 @@
 //! Who owns the targets that several servers could serve: one seam, `Keeper`, with two implementations. The management server keeps it
 //! in its own store, or etcd does. Both pass the suite in `conformance`.
 //!
+//! What the management server itself keeps goes through another seam, `store::MetaStore`: its own disk, or etcd (`etcd::rows`).
+//!
 //! A keeper says who owns a target and whether he renews his lease. It never says that somebody has stopped writing: that is the fence's
 //! part, and the caller's.
 
@@ -40,12 +42,25 @@ pub trait Keeper: Send + Sync {
     /// It does not answer: then whoever comes next has to fence this server.
     fn leave(&self, targets: &[TargetId]) -> Result<(), KeeperError>;
 
+    /// Which keeper this is, the same from wherever it is asked: servers that ask different ones would each be given the same target.
+    ///
+    /// # Errors
+    /// It does not answer.
+    fn identity(&self) -> Result<String, KeeperError>;
+
     /// What an owner does that does not hear the keeper.
     fn silence(&self) -> Silence;
 
     /// For the operator: `the management server`.
     fn name(&self) -> &str;
 }
+
+/// Under this name the management server is one of several targets, where another management server stands by for it. No file system is
+/// called so.
+pub const MGS_NAME: &str = ".mgs";
+
+/// The management server's `identity`: there is one for each file system.
+pub const MGS_IDENTITY: &str = "mgs";
 
 /// What an owner does while its keeper is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

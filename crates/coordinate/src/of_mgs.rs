@@ -1,6 +1,6 @@
 //! The management server as keeper: questions to it over whatever session the caller has.
 
-use crate::{Keeper, KeeperError, Silence};
+use crate::{Keeper, KeeperError, MGS_IDENTITY, Silence};
 use base::{Epoch, Status, TargetId};
 use std::time::Duration;
 use wire::{MgsReply, MgsRequest, Ownership, TargetOwner};
@@ -68,6 +68,10 @@ impl<A: Asks> Keeper for OfMgs<A> {
         let (fsname, server) = (self.fsname.clone(), self.me.server);
         let request = MgsRequest::LeaveOwned { fsname, server, targets: targets.to_vec() };
         ownerships(self.asks.ask_last(request, 2 * KEEP_TIMEOUT)?).map(drop)
+    }
+
+    fn identity(&self) -> Result<String, KeeperError> {
+        Ok(MGS_IDENTITY.to_owned())
     }
 
     fn silence(&self) -> Silence {

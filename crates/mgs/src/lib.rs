@@ -1,5 +1,7 @@
 //! The management server: what targets each file system has, where they are, and its permanent parameters.
 //!
+//! Where a second management server stands by (the rows are in etcd then), only the one whose lease holds answers.
+//!
 //! One MGS serves several file systems. Targets register at each start; clients and targets ask for the configuration
 //! and are answered when it changes. Everything is one row per file system.
 
@@ -11,6 +13,7 @@ mod pools;
 
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time,
+    Transno,
 };
 use borsh::BorshDeserialize;
 use bytes::Bytes;
@@ -48,6 +51,8 @@ pub struct MgsOptions {
     pub uuid: u128,
     pub now: Now,
     pub recovery_window: Duration,
+    /// Where another management server stands by: until then it waits. `None`: there is no other one.
+    pub active_until: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +60,8 @@ pub enum Input {
     Frame(Frame),
     /// The store has made more durable.
     Durable,
+    /// The lease of this management server holds until then: nobody else answers before. Without one, whoever asks is not answered.
+    ActiveUntil(Time),
     Tick,
     /// An operator wants this client gone.
     Evict(ClientId),
@@ -111,7 +118,10 @@ struct Poll {
 /// The management server.
 pub struct Mgs<M: MetaStore> {
     core: Core<M>,
+    active_until: Option<Time>,
     configs: BTreeMap<String, ClusterConfig>,
+    /// The last change of a configuration: what others are told is durable first.
+    changed_at: Transno,
     polls: Vec<Poll>,
     leases: Leases,
     owners: Owners,
@@ -135,7 +145,14 @@ impl<M: MetaStore> Mgs<M> {
         };
         let core = Core::open(store, core_options)?;
         let leases = Leases::new(options.now.time);
-        Ok(Mgs { core, configs, polls: Vec::new(), leases, owners, core_out: Vec::new() })
+        let active_until = options.active_until;
+        let (polls, core_out, changed_at) = (Vec::new(), Vec::new(), Transno::ZERO);
+        Ok(Mgs { core, active_until, configs, changed_at, polls, leases, owners, core_out })
+    }
+
+    /// Whether nobody else can be the management server now.
+    fn is_active(&self, now: Now) -> bool {
+        self.active_until.is_none_or(|until| now.time < until)
     }
 
     pub fn core(&self) -> &Core<M> {
@@ -283,6 +300,13 @@ impl<M: MetaStore> Mgs<M> {
         self.core.reply(now, token, Ok((Reply::Mgs(reply), Bytes::new())), &mut self.core_out);
     }
 
+    /// Answers with a configuration when the last change of one is durable: nobody works with one that could be lost, or that another
+    /// management server does not know.
+    fn answer_config(&mut self, now: Now, token: Token, config: ClusterConfig) {
+        let reply = Reply::Mgs(MgsReply::Config(config));
+        self.core.reply_when_durable(now, token, self.changed_at, reply, &mut self.core_out);
+    }
+
     fn refuse(&mut self, now: Now, token: Token, status: Status) {
         self.core.reply(now, token, Err(status), &mut self.core_out);
     }
@@ -294,7 +318,7 @@ impl<M: MetaStore> Mgs<M> {
         // A known version above ours is of an MGS that has lost its disk: tell what there is.
         if config.version != known_version {
             let config = config.clone();
-            return self.answer(now, token, MgsReply::Config(config));
+            return self.answer_config(now, token, config);
         }
         self.polls.push(Poll { token, fsname, known_version, until: now.time.after(POLL_WAIT) });
     }
@@ -327,7 +351,7 @@ impl<M: MetaStore> Mgs<M> {
                 }
                 keep_other_nodes(&mut target.nids, &known.nids);
                 if *known == target {
-                    return self.answer(now, token, MgsReply::Config(config));
+                    return self.answer_config(now, token, config);
                 }
                 *known = target;
             }
@@ -373,8 +397,7 @@ impl<M: MetaStore> Mgs<M> {
         let known = config.params.iter().find(|(known, _)| *known == path).map(|(_, value)| value.clone());
         if known == value {
             // Each process of the file system asks; the first one's change may still be on its way to the disk.
-            let (reply, up_to) = (Reply::Mgs(MgsReply::Config(config)), self.core.last_transno());
-            return self.core.reply_when_durable(now, token, up_to, reply, &mut self.core_out);
+            return self.answer_config(now, token, config);
         }
         config.params.retain(|(known, _)| *known != path);
         if let Some(value) = value {
@@ -422,6 +445,7 @@ impl<M: MetaStore> Mgs<M> {
         let reply = Reply::Mgs(MgsReply::Config(config.clone()));
         let core_out = &mut self.core_out;
         self.core.commit_then_reply_when_durable(now, token, batch, reply, core_out).ok()?;
+        self.changed_at = self.core.last_transno();
         let version = config.version;
         let fsname = config.fsname.clone();
         self.configs.insert(fsname.clone(), config);
@@ -435,7 +459,7 @@ impl<M: MetaStore> Mgs<M> {
         let due: Vec<Poll> = due;
         for poll in due {
             match self.configs.get(&poll.fsname).cloned() {
-                Some(config) => self.answer(now, poll.token, MgsReply::Config(config)),
+                Some(config) => self.answer_config(now, poll.token, config),
                 None => self.refuse(now, poll.token, Status::NotFound),
             }
         }
@@ -497,10 +521,18 @@ impl<M: MetaStore> Machine for Mgs<M> {
     type Output = Output;
 
     fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
-        self.leases.on_turn(now.time, self.core.is_slow_to_listen(now.time, leases::DEAF_MAX));
+        // Who is not answered can renew nothing.
+        let is_deaf = !self.is_active(now) || self.core.is_slow_to_listen(now.time, leases::DEAF_MAX);
+        self.leases.on_turn(now.time, is_deaf);
         match input {
+            // Another one may be the management server by now: who has asked is to ask that one.
+            Input::Frame(_) if !self.is_active(now) => {}
             Input::Frame(frame) => self.core.on_frame(now, frame, &mut self.core_out),
             Input::Durable => self.core.on_durable(now, &mut self.core_out),
+            Input::ActiveUntil(until) => {
+                let until = self.active_until.map_or(until, |before| before.max(until));
+                self.active_until = Some(until);
+            }
             Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
             Input::Tick => {
                 self.core.on_tick(now, &mut self.core_out);

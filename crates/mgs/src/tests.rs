@@ -9,6 +9,7 @@ use store::MemoryMeta;
 use wire::{MgsReply, MgsRequest, PoolChange, Reply, Request};
 
 mod keeper;
+mod standby;
 
 struct World {
     store: Arc<MemoryMeta>,
@@ -34,7 +35,11 @@ fn world() -> World {
 }
 
 fn open(store: &Arc<MemoryMeta>, now: Now) -> Mgs<MemoryMeta> {
-    Mgs::open(Arc::clone(store), MgsOptions { uuid: 9, now, recovery_window: RECOVERY_WINDOW }).unwrap()
+    Mgs::open(
+        Arc::clone(store),
+        MgsOptions { uuid: 9, now, recovery_window: RECOVERY_WINDOW, active_until: None },
+    )
+    .unwrap()
 }
 
 impl World {
@@ -168,7 +173,8 @@ fn a_damaged_row_is_refused_at_the_start() {
     let mut world = world();
     world.register("a", TargetId::ost(0), 1).unwrap();
     assert!(world.store.rot(super::CONFIGS, b"a"));
-    let options = MgsOptions { uuid: 9, now: world.now, recovery_window: RECOVERY_WINDOW };
+    let options =
+        MgsOptions { uuid: 9, now: world.now, recovery_window: RECOVERY_WINDOW, active_until: None };
     assert!(Mgs::open(Arc::clone(&world.store), options).is_err());
 }
 

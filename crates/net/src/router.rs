@@ -363,6 +363,12 @@ impl Router {
         }
     }
 
+    /// Ends the connections of all callers, who will look for somebody else to ask.
+    pub fn hang_up(&self) {
+        let callers: Vec<Arc<Connection>> = write(&self.learned).drain().map(|(_, caller)| caller).collect();
+        callers.iter().for_each(|caller| caller.close());
+    }
+
     /// Ends all connections and listeners; frames are dropped from now on.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Release);

@@ -264,8 +264,8 @@ pub struct Serve {
     /// SHEEN_FENCE_TARGET, _NID, _HOST, _PID and _EPOCH. Without one an operator confirms each takeover
     #[arg(long, requires = "failover", value_name = "COMMAND")]
     pub fence_cmd: Option<String>,
-    /// Keep who owns what in etcd, etcd://HOST:PORT[,HOST:PORT…], instead of the management server; the same for all servers of the
-    /// file system
+    /// Keep who owns what in etcd, etcd://HOST:PORT[,HOST:PORT…], instead of the management server, and all that a management server keeps,
+    /// so that another one can stand by; the same for all servers of the file system
     #[arg(long, requires = "failover", value_name = "URL")]
     pub coordinator: Option<coordinate::Members>,
     #[command(flatten)]
@@ -326,9 +326,9 @@ pub struct Mkfs {
     /// The file system that it belongs to
     #[arg(long)]
     pub fsname: Option<String>,
-    /// NIDs of the management server
+    /// NIDs of the management server, and again those of one that stands by for it
     #[arg(long, value_name = "NIDS")]
-    pub mgsnode: Option<String>,
+    pub mgsnode: Vec<String>,
     /// A directory that is empty or does not exist
     pub dir: PathBuf,
 }

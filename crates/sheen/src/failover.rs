@@ -8,7 +8,8 @@
 //!
 //! Who keeps that, the management server or etcd, is behind a trait (`coordinate::Keeper`). A keeper that is not heard says nothing. For
 //! the management server an owner serves on, for nobody can take its targets without that server; for etcd it writes until its lease ends,
-//! and then waits to be told that it is still the owner. Only when a keeper says that somebody else owns a target does this process end,
+//! and then waits to be told that it is still the owner. The management server itself is such a target when it keeps its rows in etcd:
+//! each write of it is one over the ownership, so nobody need be fenced, and it answers nobody when its lease has ended. Only when a keeper says that somebody else owns a target does this process end,
 //! at once and as by kill -9.
 
 mod fence;
@@ -19,6 +20,7 @@ use crate::nid;
 use crate::node::{Node, lock};
 use crate::sys;
 use crate::target_dir::{self, Label};
+use crate::targets::{InEtcd, Target};
 use anyhow::{Context, Result, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
@@ -50,6 +52,7 @@ pub struct Failover {
     keeper: Box<dyn Keeper>,
     me: TargetOwner,
     fence_command: Option<String>,
+    coordinator: Option<Members>,
     seats: Vec<Seat>,
     /// When the keeper was asked that has confirmed everything last, in nanoseconds; 0 before.
     confirmed: AtomicU64,
@@ -87,7 +90,11 @@ impl Failover {
         fence_command: Option<String>,
         coordinator: Option<&Members>,
     ) -> Result<Arc<Failover>> {
-        let fsname = labels.first().map(|label| label.fsname.clone()).unwrap_or_default();
+        let is_mgs = labels.iter().any(|label| label.id == TargetId::MGT);
+        let fsname = match labels.first() {
+            Some(label) if !is_mgs => label.fsname.clone(),
+            _ => coordinate::MGS_NAME.to_owned(),
+        };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let me = TargetOwner {
             server: net::clock::random_u128(),
@@ -102,6 +109,7 @@ impl Failover {
             keeper,
             me,
             fence_command,
+            coordinator: coordinator.cloned(),
             seats: labels.into_iter().map(seat).collect(),
             confirmed: AtomicU64::new(0),
             silence: Mutex::default(),
@@ -131,6 +139,7 @@ impl Failover {
                     Some(end) if at >= end => "the leases of this process have ended",
                     _ => "this process stood still",
                 };
+                self.hang_up();
                 let keeper = self.keeper.name();
                 tracing::warn!("{why}; nothing is written before {keeper} has said who owns its targets");
             }
@@ -172,11 +181,27 @@ impl Failover {
                         self.on_ownership(ownership, epoch.and_then(|(_, epoch)| *epoch));
                     }
                     self.confirmed.store(asked_at.0, Ordering::Release);
+                    self.tell_mgs(asked_at);
                 }
                 Err(error) => self.on_silence(error.to_string()),
             }
             std::thread::sleep(KEEP_INTERVAL);
         }
+    }
+
+    fn with_mgs(&self, tell: impl Fn(&Node, &Target)) {
+        let Some(node) = self.node.upgrade() else { return };
+        node.targets.iter().filter(|target| target.id == TargetId::MGT).for_each(|mgs| tell(&node, mgs));
+    }
+
+    /// Whoever asks the management server is answered for as long as its lease holds.
+    fn tell_mgs(&self, confirmed: Time) {
+        self.with_mgs(|_, mgs| mgs.set_active_until(confirmed.after(LEASE)));
+    }
+
+    /// Whoever asked this management server is to look for another one.
+    fn hang_up(&self) {
+        self.with_mgs(|node, _| node.router.hang_up());
     }
 
     /// It is asked again and again; the log says it once.
@@ -271,6 +296,11 @@ impl Failover {
     /// That the owner can no longer write.
     fn make_sure(&self, seat: &Seat, owner: &TargetOwner, epoch: Epoch, is_fenced: bool) -> Result<()> {
         let (target, who) = (seat.label.id, describe(owner));
+        if target == TargetId::MGT {
+            // The next epoch fences it: it writes to etcd only what is over its own.
+            tracing::warn!(%target, owner = who, epoch = epoch.0, "its owner does not renew its lease; this process takes over");
+            return Ok(());
+        }
         if is_fenced {
             tracing::warn!(%target, owner = who, epoch = epoch.0, "an operator says that its owner is fenced");
             return Ok(());
@@ -297,10 +327,19 @@ impl Failover {
         let dir = target_dir::open(&seat.label.path).context(
             "its owner should be unable to write, but no takeover while this directory cannot be locked",
         )?;
+        dir.keep_coordinator(&self.keeper.identity()?)?;
+        let asked_at = now();
         let epoch = self.keeper.take(seat.label.id, over)?;
         lock(&seat.view).owned = Some(epoch);
         tracing::info!(target = %seat.label.id, epoch = epoch.0, "owned by this process");
-        if let Err(error) = node.serve_one_more(index, dir) {
+        let in_etcd = self.coordinator.clone().filter(|_| seat.label.id == TargetId::MGT);
+        let in_etcd = in_etcd.map(|members| InEtcd {
+            members,
+            me: self.me.clone(),
+            epoch,
+            active_until: asked_at.after(LEASE),
+        });
+        if let Err(error) = node.serve_one_more(index, dir, in_etcd) {
             // Its lease ends, and another server has a try.
             lock(&seat.view).owned = None;
             return Err(error);

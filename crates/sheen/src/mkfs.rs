@@ -16,7 +16,7 @@ pub fn mkfs(arguments: &cli::Mkfs) -> Result<()> {
         if arguments.fsname.is_some() {
             bail!("a management target serves all file systems; leave --fsname out");
         }
-        if arguments.mgsnode.is_some() {
+        if !arguments.mgsnode.is_empty() {
             bail!("a management target needs no --mgsnode; leave it out");
         }
         return target_dir::make(&arguments.dir, TargetId::MGT, "", &[]);
@@ -24,10 +24,10 @@ pub fn mkfs(arguments: &cli::Mkfs) -> Result<()> {
     let Some(index) = arguments.index else { bail!("say which target it is: --index 0 for the first") };
     let Some(fsname) = &arguments.fsname else { bail!("say which file system it belongs to: --fsname NAME") };
     nid::check_fsname(fsname)?;
-    let Some(mgsnode) = &arguments.mgsnode else {
-        bail!("say where the management server is: --mgsnode HOST[:PORT]@tcp")
-    };
-    let mgs = nid::parse_nids(mgsnode)?;
+    if arguments.mgsnode.is_empty() {
+        bail!("say where the management server is: --mgsnode HOST[:PORT]@tcp");
+    }
+    let mgs = nid::parse_nids(&arguments.mgsnode.join(":"))?;
     let id = if arguments.mdt { TargetId::mdt(index) } else { TargetId::ost(index) };
     target_dir::make(&arguments.dir, id, fsname, &mgs)
 }

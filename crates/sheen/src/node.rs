@@ -21,7 +21,7 @@ use crate::say;
 use crate::serve_file;
 use crate::sys;
 use crate::target_dir::{self, Label, TargetDir};
-use crate::targets::{self, Target, Targets};
+use crate::targets::{self, InEtcd, Target, Targets};
 use anyhow::{Context, Result, bail};
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, Status, TargetConfig, TargetId, TargetKind, Time};
 use client::mgc::{self, Mgc};
@@ -82,7 +82,8 @@ struct Known {
     config: Option<ClusterConfig>,
     registered: BTreeSet<TargetId>,
     refused: Option<String>,
-    is_unknown: bool,
+    /// How often it has said that it does not know the file system.
+    unknown_count: usize,
     /// Who waits for a change of the configuration.
     changes: BTreeMap<u64, Sender<Result<u64, Status>>>,
     last_change: u64,
@@ -205,7 +206,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     if arguments.failover {
         return start_failover(arguments, &hosts);
     }
-    let dirs = arguments.dirs.iter().map(|dir| target_dir::open(dir)).collect::<Result<Vec<_>>>()?;
+    let dirs = arguments.dirs.iter().map(|dir| target_dir::open_alone(dir)).collect::<Result<Vec<_>>>()?;
     let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
     let fsname = check_together(&labels)?;
     let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
@@ -256,22 +257,21 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
         failover::check_has_etcd()?;
     }
     let labels = arguments.dirs.iter().map(|dir| target_dir::peek(dir)).collect::<Result<Vec<_>>>()?;
-    if let Some(mgt) = labels.iter().find(|label| label.id == TargetId::MGT) {
-        bail!(
-            "{} is the management server, which keeps who owns what, and cannot be taken over itself; serve it without --failover",
-            mgt.path.display()
-        );
-    }
-    let fsname = check_together(&labels)?.context("no target")?;
-    let mgs_addresses = find_mgs(arguments, &labels)?;
+    target_dir::check_coordinators(&labels, arguments.coordinator.is_some())?;
+    let is_mgs = check_mgs_alone(&labels, arguments.coordinator.is_some())?;
+    let fsname = check_together(&labels)?;
+    let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
     sys::raise_file_limit();
     let (targets, no_sync) = (Targets::new(labels.len()), arguments.no_sync_for_tests);
     let cluster_dir = arguments.background.cluster_dir.clone();
+    let mgs_addresses = if is_mgs { addresses.clone() } else { mgs_addresses };
     let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
-    node.follow_config_with(&fsname, Vec::new(), Timer::start());
+    if let Some(fsname) = fsname {
+        node.follow_config_with(&fsname, Vec::new(), Timer::start());
+    }
     let (address, fence, coordinator) =
         (node.address(), arguments.fence_cmd.clone(), arguments.coordinator.as_ref());
     let failover = Failover::start(&node, labels, &address, fence, coordinator)?;
@@ -285,6 +285,25 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
         Some(refused) => bail!("{refused}"),
         None => Ok(node),
     }
+}
+
+/// Whether this is a management server for which another one stands by.
+fn check_mgs_alone(labels: &[Label], has_coordinator: bool) -> Result<bool> {
+    let Some(mgt) = labels.iter().find(|label| label.id == TargetId::MGT) else { return Ok(false) };
+    if !has_coordinator {
+        bail!(
+            "{} is the management server, which keeps who owns what, and cannot be taken over itself without etcd; serve it without \
+             --failover, or name a --coordinator",
+            mgt.path.display()
+        );
+    }
+    if labels.len() > 1 {
+        bail!(
+            "{} is the management server; with failover it is served by a process of its own",
+            mgt.path.display()
+        );
+    }
+    Ok(true)
 }
 
 fn start_mounting(
@@ -308,7 +327,7 @@ fn start_mounting(
 fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Vec<Target>> {
     std::thread::scope(|scope| {
         let starting: Vec<_> =
-            dirs.into_iter().map(|dir| scope.spawn(move || targets::start(dir, shared))).collect();
+            dirs.into_iter().map(|dir| scope.spawn(move || targets::start(dir, shared, None))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Target>>| {
             thread.join().unwrap_or_else(|_| bail!("a target panicked at its start"))
         };
@@ -549,7 +568,13 @@ impl Node {
                 tracing::error!("{text}");
                 lock(&self.known).refused = Some(text);
             }
-            Output::UnknownFilesystem => lock(&self.known).is_unknown = true,
+            Output::UnknownFilesystem => {
+                lock(&self.known).unknown_count += 1;
+                // At one of several addresses may be somebody else by now.
+                if self.mgs_addresses.len() > 1 {
+                    self.router.drop_connection(TargetId::MGT);
+                }
+            }
             Output::Changed { id, result } => {
                 if let Some(waiting) = lock(&self.known).changes.remove(&id) {
                     // Who gave up waiting does not mind.
@@ -581,7 +606,7 @@ impl Node {
             mount.set_config(config.clone());
         }
         let mut known = lock(&self.known);
-        known.is_unknown = false;
+        known.unknown_count = 0;
         let params = config.params.clone();
         known.config = Some(config);
         drop(known);
@@ -611,11 +636,12 @@ impl Node {
         let has = |known: &Known, kind| {
             known.config.as_ref().is_some_and(|config| config.of_kind(kind).next().is_some())
         };
+        let is_unknown = |known: &Known| known.unknown_count >= self.mgs_addresses.len().max(1);
         let is_done =
-            |known: &Known| known.is_unknown || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
+            |known: &Known| is_unknown(known) || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
         let known = self.wait(CONFIG_TIMEOUT, is_done);
         let mgs = self.mgs_nids().join(":");
-        if known.is_unknown || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
+        if is_unknown(&known) || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
             bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");
         }
         if known.config.is_none() {
@@ -872,16 +898,17 @@ impl Node {
         bail!("the management server at {} does not answer", self.mgs_nids().join(":"))
     }
 
-    /// Opens a target that this process owns now, and tells everybody that it is here.
+    /// Opens a target that this process owns now, and tells everybody that it is here. `in_etcd`: of a management server, where its rows
+    /// are.
     ///
     /// # Errors
     /// As `targets::start`; this process ends.
-    pub fn serve_one_more(&self, index: usize, dir: TargetDir) -> Result<()> {
+    pub fn serve_one_more(&self, index: usize, dir: TargetDir, in_etcd: Option<InEtcd>) -> Result<()> {
         let registrations = registrations(&[dir.label()], &self.addresses);
         let nid = self.own_nid();
         let shared =
             targets::Shared { router: &self.router, timer: &self.timer, nid: &nid, no_sync: self.no_sync };
-        let target = targets::start(dir, &shared)?;
+        let target = targets::start(dir, &shared, in_etcd)?;
         let is_stopping = lock(&self.is_stopping);
         if *is_stopping {
             target.leave();

@@ -1,17 +1,20 @@
-//! The directory of a target as the binary needs it: what `store_disk` keeps there, and where its management server
-//! is (`mgsnode`, one address a line).
+//! The directory of a target as the binary needs it: what `store_disk` keeps there, where its management server is (`mgsnode`, one
+//! address a line), and who says which server owns it (`coordinator`, there since it was first served with failover).
 
 use crate::sys;
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use store_disk::{DirectoryError, Superblock, TargetDirectory};
 
 const MGSNODE: &str = "mgsnode";
+const COORDINATOR: &str = "coordinator";
+/// An identity of a keeper is a word and a number.
+const COORDINATOR_BYTES_MAX: u64 = 256;
 const MGSNODE_BYTES_MAX: u64 = 64 << 10;
 /// How long a killed server may take to be gone: with a gigabyte of memory and a disk that is busy, seconds.
 const GOING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,6 +29,8 @@ pub struct Label {
     pub uuid: u128,
     /// Addresses of the management server.
     pub mgs: Vec<String>,
+    /// Who says which server owns it; `None` for a target that was never served with failover.
+    pub coordinator: Option<String>,
 }
 
 /// A target's directory, open and locked.
@@ -38,13 +43,46 @@ pub struct TargetDir {
     pub uuid: u128,
     /// Addresses of the management server.
     pub mgs: Vec<String>,
+    coordinator: Option<String>,
     directory: TargetDirectory,
 }
 
 impl TargetDir {
     pub fn label(&self) -> Label {
-        let TargetDir { path, id, fsname, uuid, mgs, .. } = self;
-        Label { path: path.clone(), id: *id, fsname: fsname.clone(), uuid: *uuid, mgs: mgs.clone() }
+        let TargetDir { path, id, fsname, uuid, mgs, coordinator, directory: _ } = self;
+        Label {
+            path: path.clone(),
+            id: *id,
+            fsname: fsname.clone(),
+            uuid: *uuid,
+            mgs: mgs.clone(),
+            coordinator: coordinator.clone(),
+        }
+    }
+
+    /// From now on servers that ask another coordinator, or none, do not serve this target. Durable on return.
+    ///
+    /// # Errors
+    /// Another one is written down already, or nothing can be.
+    pub fn keep_coordinator(&self, identity: &str) -> Result<()> {
+        match &self.coordinator {
+            Some(known) if known == identity => return Ok(()),
+            Some(known) => bail!(
+                "this server asks another coordinator ({identity}) than those before it ({known}), which it does not know of; name the \
+                 same one on all servers, or, when none of them runs any more, remove {}",
+                self.path.join(COORDINATOR).display()
+            ),
+            None => {}
+        }
+        let write = || -> io::Result<()> {
+            let new = self.path.join("coordinator.new");
+            let mut file = fs::File::create(&new)?;
+            file.write_all(format!("{identity}\n").as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, self.path.join(COORDINATOR))?;
+            fs::File::open(&self.path)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write to {}", self.path.display()))
     }
 
     pub fn meta_path(&self) -> PathBuf {
@@ -104,8 +142,8 @@ fn remove_begun(dir: &Path) -> io::Result<()> {
 pub fn open(path: &Path) -> Result<TargetDir> {
     let path = canonical(path)?;
     let directory = open_soon(&path)?;
-    let Label { path, id, fsname, uuid, mgs } = label_of(path, directory.superblock())?;
-    Ok(TargetDir { path, id, fsname, uuid, mgs, directory })
+    let Label { path, id, fsname, uuid, mgs, coordinator } = label_of(path, directory.superblock())?;
+    Ok(TargetDir { path, id, fsname, uuid, mgs, coordinator, directory })
 }
 
 /// Reads what a directory says, without locking it: somebody else may serve it.
@@ -130,7 +168,51 @@ fn label_of(path: PathBuf, superblock: &Superblock) -> Result<Label> {
     if id.kind != TargetKind::Mgt {
         crate::nid::check_fsname(&superblock.fsname).with_context(damaged)?;
     }
-    Ok(Label { id, fsname: superblock.fsname.clone(), uuid, mgs: read_mgs(&path)?, path })
+    let (fsname, mgs, coordinator) = (superblock.fsname.clone(), read_mgs(&path)?, read_coordinator(&path)?);
+    Ok(Label { id, fsname, uuid, mgs, coordinator, path })
+}
+
+/// As `open`, for a server without failover.
+///
+/// # Errors
+/// As `open`, or other servers could serve the target too.
+pub fn open_alone(path: &Path) -> Result<TargetDir> {
+    // First without the lock, which its owner holds: that is not what is wrong.
+    check_alone(&peek(path)?)?;
+    let dir = open(path)?;
+    check_alone(&dir.label())?;
+    Ok(dir)
+}
+
+/// A target that several servers could serve is served by none that does not ask who owns it.
+fn check_alone(label: &Label) -> Result<()> {
+    if label.coordinator.is_some() {
+        bail!(
+            "{} is served with --failover, and another server may own it; serve it so, or, when no server does any more, remove {}",
+            label.path.display(),
+            label.path.join(COORDINATOR).display()
+        );
+    }
+    Ok(())
+}
+
+/// What can be said before the coordinator has been asked: whether it is of the same kind as before.
+///
+/// # Errors
+/// It is not.
+pub fn check_coordinators(labels: &[Label], is_etcd: bool) -> Result<()> {
+    let is_other = |identity: &String| (identity == coordinate::MGS_IDENTITY) == is_etcd;
+    let Some(label) = labels.iter().find(|label| label.coordinator.as_ref().is_some_and(is_other)) else {
+        return Ok(());
+    };
+    let (before, now) =
+        if is_etcd { ("the management server", "etcd") } else { ("etcd", "the management server") };
+    bail!(
+        "who owns {} is kept by {before}, and this server would ask {now}; name the same on all servers (--coordinator), or, when none of \
+         them runs any more, remove {}",
+        label.path.display(),
+        label.path.join(COORDINATOR).display()
+    )
 }
 
 /// A server that was killed lets go of its target only when the kernel has taken it down: it is waited for, any other is not.
@@ -159,6 +241,16 @@ fn read_mgs(path: &Path) -> Result<Vec<String>> {
     match text.and_then(|text| parse_mgs(&text)) {
         Some(addresses) => Ok(addresses),
         None => bail!("{} is damaged; write the management server's HOST:PORT into it", file.display()),
+    }
+}
+
+fn read_coordinator(path: &Path) -> Result<Option<String>> {
+    let file = path.join(COORDINATOR);
+    let Ok(metadata) = fs::metadata(&file) else { return Ok(None) };
+    let text = if metadata.len() <= COORDINATOR_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
+    match text.as_deref().map(str::trim).filter(|identity| !identity.is_empty()) {
+        Some(identity) => Ok(Some(identity.to_owned())),
+        None => bail!("{} is damaged; when no server serves this target, remove it", file.display()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The targets of this process: each a machine on its stores, with an owner.
 
+mod mgs_rows;
+
 use crate::cluster::Identity;
 use crate::control::RecoveryStatus;
 use crate::memory;
@@ -11,6 +13,7 @@ use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind, Time};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
+pub use mgs_rows::{InEtcd, MgsRows};
 use net::{Owner, OwnerOptions, Router, Timer};
 use oss::{Oss, OssEvent, OssOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,7 +30,7 @@ use wire::{Frame, Life};
 /// for processes that may be gone for ever.
 const MGS_RECOVERY_WINDOW: Duration = Duration::from_millis(200);
 
-pub type MgsOwner = Arc<Owner<Mgs<MetaDisk>>>;
+pub type MgsOwner = Arc<Owner<Mgs<MgsRows>>>;
 pub type MdsOwner = Arc<Owner<Mds<MetaDisk>>>;
 pub type OssOwner = Arc<Owner<Oss<MetaDisk, ObjectDisk>>>;
 
@@ -39,7 +42,7 @@ pub struct Target {
     /// Which incarnation of the target this is.
     pub epoch: Epoch,
     pub served: Served,
-    meta: Arc<MetaDisk>,
+    meta: Arc<dyn MetaStore>,
     objects: Option<Arc<ObjectDisk>>,
     is_fenced: Arc<AtomicBool>,
     router: Arc<Router>,
@@ -120,27 +123,34 @@ pub struct Shared<'a> {
     pub no_sync: bool,
 }
 
-/// Opens the stores of a target and serves it.
+/// Opens the stores of a target and serves it. `in_etcd`: where the rows of a management server are, if not in its directory.
 ///
 /// # Errors
 /// The stores cannot be opened, or what they hold is damaged.
-pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
+pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Result<Target> {
     let name = dir.id.to_string();
     let cannot = || format!("cannot serve {name} from {}", dir.path.display());
     let hook = Arc::new(DurableHook::default());
-    let meta = Arc::new(open_meta(&dir, shared.no_sync, hook.notice()).with_context(cannot)?);
+    let open = || open_meta(&dir, shared.no_sync, hook.notice());
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
     let mut objects = None;
     let epoch;
+    let meta: Arc<dyn MetaStore>;
     let served = match dir.id.kind {
         TargetKind::Mgt => {
-            let options = MgsOptions { uuid: dir.uuid, now, recovery_window: MGS_RECOVERY_WINDOW };
-            let machine = Mgs::open(Arc::clone(&meta), options).with_context(cannot)?;
+            let active_until = in_etcd.as_ref().map(|in_etcd| in_etcd.active_until);
+            let rows = Arc::new(MgsRows::open(&dir, in_etcd, open, hook.notice()).with_context(cannot)?);
+            meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
+            let uuid = rows.uuid().unwrap_or(dir.uuid);
+            let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW, active_until };
+            let machine = Mgs::open(rows, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
         }
         TargetKind::Mdt => {
+            let rows = Arc::new(open().with_context(cannot)?);
+            meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
             let options = MdsOptions {
                 index: dir.id.index,
                 uuid: dir.uuid,
@@ -151,16 +161,18 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>) -> Result<Target> {
                 recovery_window: RECOVERY_WINDOW,
                 root_owner: crate::sys::owner(),
             };
-            let machine = Mds::open(Arc::clone(&meta), options).with_context(cannot)?;
+            let machine = Mds::open(rows, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
         }
         TargetKind::Ost => {
+            let rows = Arc::new(open().with_context(cannot)?);
+            meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
             let options = ObjectOptions { no_sync: shared.no_sync, ..ObjectOptions::default() };
             let disk = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let disk = Arc::clone(objects.insert(Arc::new(disk)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
-            let machine = Oss::open(Arc::clone(&meta), disk, options).with_context(cannot)?;
+            let machine = Oss::open(rows, disk, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
         }
@@ -297,6 +309,13 @@ impl Target {
                     owner.post(oss::Input::Durable);
                 });
             }
+        }
+    }
+
+    /// The lease of this management server holds until then.
+    pub fn set_active_until(&self, until: Time) {
+        if let Served::Mgs(owner) = &self.served {
+            owner.submit(mgs::Input::ActiveUntil(until));
         }
     }
 

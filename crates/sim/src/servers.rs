@@ -126,7 +126,8 @@ impl Server {
                 Engine::Ost(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
             }
             TargetKind::Mgt => {
-                let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW };
+                let options =
+                    MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW, active_until: None };
                 let machine = Mgs::open(Arc::clone(&self.meta), options);
                 Engine::Mgs(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
             }

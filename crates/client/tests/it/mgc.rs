@@ -1,8 +1,8 @@
 //! A process and the management server: its leases, and whose it asks about.
 
-use crate::skew::management::Management;
+use crate::skew::management::{Management, target};
 use base::limits::LEASE;
-use base::{ClientId, Duration, Machine, Now, Time, WallTime};
+use base::{ClientId, Duration, Machine, Now, Status, TargetId, Time, WallTime};
 use client::mgc::{Input, LIVES_PER_REQUEST_MAX, Mgc, Output};
 use std::collections::BTreeSet;
 use wire::{Frame, Life, MgsRequest, Request};
@@ -19,6 +19,10 @@ struct Process {
     renewed: Vec<Time>,
     lapsed: Vec<Vec<Life>>,
     unheard_count: usize,
+    changed: Vec<(u64, Result<u64, Status>)>,
+    /// Whoever carries frames makes a new connection when he is told that nothing comes, and has been told.
+    follows: bool,
+    is_lost: bool,
 }
 
 impl Process {
@@ -33,6 +37,9 @@ impl Process {
             renewed: Vec::new(),
             lapsed: Vec::new(),
             unheard_count: 0,
+            changed: Vec::new(),
+            follows: false,
+            is_lost: false,
         }
     }
 
@@ -44,7 +51,11 @@ impl Process {
                 Output::Send(frame) => self.carry(&frame),
                 Output::Renewed(at) => self.renewed.push(at),
                 Output::Lapsed { lives, .. } => self.lapsed.push(lives),
-                Output::Unheard => self.unheard_count += 1,
+                Output::Unheard => {
+                    self.unheard_count += 1;
+                    self.is_lost = self.follows;
+                }
+                Output::Changed { id, result } => self.changed.push((id, result)),
                 _ => {}
             }
         }
@@ -72,6 +83,9 @@ impl Process {
             self.now.time = self.now.time.after(STEP);
             let sent = self.mgs.on_tick(self.now);
             self.take(sent);
+            if std::mem::take(&mut self.is_lost) {
+                self.input(Input::ConnectionLost);
+            }
             if self.mgc.next_deadline().is_some_and(|deadline| deadline <= self.now.time) {
                 self.input(Input::Tick);
             }
@@ -143,4 +157,57 @@ fn of_very_many_clients_all_are_asked_about_in_turn() {
     assert_eq!(counts, [LIVES_PER_REQUEST_MAX; 3]);
     let told: BTreeSet<Life> = process.lapsed.concat().into_iter().collect();
     assert_eq!(told.len(), all.len());
+}
+
+/// A server has no leases to renew, and its connection may be one to a process that stands still.
+#[test]
+fn who_keeps_no_lease_notices_it_by_the_question_that_is_open() {
+    let mut process = Process::new();
+    process.follows = true;
+    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Start);
+    process.pass(Duration::from_secs(60));
+    assert_eq!(process.unheard_count, 0, "an open question is answered in time");
+    process.is_cut_off = true;
+    process.pass(Duration::from_secs(33));
+    assert!((3..=4).contains(&process.unheard_count), "{}", process.unheard_count);
+    process.is_cut_off = false;
+    process.pass(Duration::from_secs(10));
+    process.unheard_count = 0;
+    process.pass(Duration::from_secs(60));
+    assert_eq!(process.unheard_count, 0);
+}
+
+/// Its question was at a management server that is dead, and the next one does not know its session.
+#[test]
+fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
+    let mut process = Process::new();
+    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Start);
+    process.pass(Duration::from_secs(10));
+    process.is_cut_off = true;
+    let set = |value: &str| MgsRequest::SetParam {
+        fsname: "test".to_owned(),
+        path: "llite.*.stats".to_owned(),
+        value: Some(value.to_owned()),
+    };
+    process.input(Input::Change { id: 5, request: set("1") });
+    process.pass(Duration::from_secs(1));
+    process.mgs = Management::new(process.now);
+    process.is_cut_off = false;
+    process.pass(Duration::from_secs(30));
+    assert!(matches!(process.changed[..], [(5, Ok(_))]), "{:?}", process.changed);
+    // What is not the same when it is done twice is for the operator to look at.
+    process.is_cut_off = true;
+    let pool = MgsRequest::ChangePool {
+        fsname: "test".to_owned(),
+        name: "flash".parse().expect("it is a name"),
+        change: wire::PoolChange::New,
+    };
+    process.input(Input::Change { id: 6, request: pool });
+    process.pass(Duration::from_secs(1));
+    process.mgs = Management::new(process.now);
+    process.is_cut_off = false;
+    process.pass(Duration::from_secs(30));
+    assert_eq!(process.changed[1..], [(6, Err(Status::Evicted))]);
 }

@@ -56,7 +56,7 @@ fn three_members_conform_and_so_do_two() {
     cluster.start_all();
     let (a, b) = (keeper(cluster.members_from(0), 1), keeper(cluster.members_from(0), 2));
     wait_ready(&cluster, &a);
-    assert_eq!(conformance::run(&Real(cluster.members_from(0)), 0), 9);
+    assert_eq!(conformance::run(&Real(cluster.members_from(0)), 0), 10);
     assert_eq!(a.take(OST, Epoch(0)).unwrap(), Epoch(1));
     assert_eq!(seen(&b).unwrap().epoch, Epoch(1));
     cluster.kill(0);
@@ -70,12 +70,12 @@ fn three_members_conform_and_so_do_two() {
         (answers > 80).then_some(())
     });
     assert!(matches!(b.take(OST, Epoch(1)), Err(KeeperError::Denied { .. })));
-    assert_eq!(conformance::run(&Real(cluster.members_from(0)), 100), 9);
+    assert_eq!(conformance::run(&Real(cluster.members_from(0)), 100), 10);
     // It comes back, and another one goes.
     cluster.start(0);
     cluster.kill(1);
     wait_ready(&cluster, &keeper(cluster.members_from(0), 3));
-    assert_eq!(conformance::run(&Real(cluster.members_from(1)), 200), 9);
+    assert_eq!(conformance::run(&Real(cluster.members_from(1)), 200), 10);
 }
 
 /// Nothing is said, so nothing is taken; and the time counts against nobody.

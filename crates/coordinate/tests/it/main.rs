@@ -5,3 +5,4 @@
 
 mod etcd;
 mod members;
+mod rows;

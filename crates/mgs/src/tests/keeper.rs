@@ -43,5 +43,5 @@ impl conformance::World for Shared {
 
 #[test]
 fn it_conforms_as_a_keeper() {
-    assert_eq!(conformance::run(&Shared(Mutex::new(world())), 0), 9);
+    assert_eq!(conformance::run(&Shared(Mutex::new(world())), 0), 10);
 }

@@ -127,7 +127,12 @@ fn ost() {
 }
 
 fn mgs() {
-    let options = mgs::MgsOptions { uuid: UUID, now: at(0), recovery_window: Duration::from_secs(60) };
+    let options = mgs::MgsOptions {
+        uuid: UUID,
+        now: at(0),
+        recovery_window: Duration::from_secs(60),
+        active_until: None,
+    };
     let store = Arc::new(MemoryMeta::with(SyncMode::OnKick, None));
     let Ok(machine) = mgs::Mgs::open(store, options) else { panic!("an MGS in memory opens") };
     feed(

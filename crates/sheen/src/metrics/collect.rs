@@ -87,11 +87,12 @@ impl Samples {
         let name = target_name(target);
         let name = [&name[..]];
         let mut gauges: Vec<(&Family, u64)> = Vec::new();
-        let (rows, space): (Arc<MetaDisk>, Option<Space>) = match &target.served {
+        let (rows, space): (Option<Arc<MetaDisk>>, Option<Space>) = match &target.served {
             Served::Mgs(owner) => owner.with(|mgs| {
                 gauges.push((&families::TARGET_EXPORTS, mgs.core().clients().count() as u64));
                 self.add(&families::MGS_LEASES, &[], mgs.lease_count(net::clock::now().time) as f64);
-                (Arc::clone(mgs.core().store()), None)
+                // In etcd they are nobody's disk.
+                (mgs.core().store().disk().cloned(), None)
             }),
             Served::Mds(owner) => owner.with(|mds| {
                 let (stats, locks) = (mds.stats(), mds.locks());
@@ -109,7 +110,7 @@ impl Samples {
                 self.each(&families::TARGET_OPERATIONS, &name, &counts(|stat| stat.count as f64));
                 let times = counts(|stat| seconds(stat.sum_us));
                 self.each(&families::TARGET_OPERATION_SECONDS, &name, &times);
-                (Arc::clone(mds.core().store()), None)
+                (Some(Arc::clone(mds.core().store())), None)
             }),
             Served::Oss(owner) => {
                 let (rows, objects) = owner.with(|oss| {
@@ -129,13 +130,15 @@ impl Samples {
                     self.each(&families::TARGET_DATA, &name, &bytes);
                     (Arc::clone(oss.core().store()), Arc::clone(oss.objects()))
                 });
-                (rows, Some(objects.space()))
+                (Some(rows), Some(objects.space()))
             }
         };
         for (family, value) in gauges {
             self.add(family, &name, value as f64);
         }
-        self.of_disk(&name, &rows, &space.unwrap_or_else(|| rows.space()));
+        if let Some(rows) = rows {
+            self.of_disk(&name, &rows, &space.unwrap_or_else(|| rows.space()));
+        }
     }
 
     fn of_disk(&mut self, name: &[&str], rows: &MetaDisk, space: &Space) {

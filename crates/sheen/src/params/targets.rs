@@ -318,9 +318,10 @@ pub static OST_LOCKS: Class<Ost> = Class {
 pub static DISK: Class<Disk> = Class {
     path: "osd-local/*",
     instances: |node| {
-        let disks = node.targets.iter().map(|target| {
+        let disks = node.targets.iter().filter_map(|target| {
             let rows = match &target.served {
-                Served::Mgs(owner) => owner.with(|mgs| Arc::clone(mgs.core().store())),
+                // One whose rows are in etcd has none.
+                Served::Mgs(owner) => owner.with(|mgs| mgs.core().store().disk().cloned())?,
                 Served::Mds(owner) => owner.with(|mds| Arc::clone(mds.core().store())),
                 Served::Oss(owner) => owner.with(|oss| Arc::clone(oss.core().store())),
             };
@@ -328,7 +329,7 @@ pub static DISK: Class<Disk> = Class {
                 Served::Oss(owner) => owner.with(|oss| oss.objects().space()),
                 Served::Mgs(_) | Served::Mds(_) => rows.space(),
             };
-            (format!("osd-local/{}", name(target)), Disk { path: target.path.clone(), space, rows })
+            Some((format!("osd-local/{}", name(target)), Disk { path: target.path.clone(), space, rows }))
         });
         disks.collect()
     },

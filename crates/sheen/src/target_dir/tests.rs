@@ -72,3 +72,32 @@ fn a_damaged_address_of_the_management_server_is_one_line() {
         assert!(message.contains("is damaged") && !message.contains('\n'), "{message}");
     }
 }
+
+/// Once served with failover, a target is served by nobody who asks another coordinator, or none.
+#[test]
+fn a_coordinator_is_written_down_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ost");
+    make(&path, TargetId::ost(3), "fs", &["h:1".to_owned()]).unwrap();
+    let said = |result: Result<()>| result.unwrap_err().to_string();
+    let opened = open(&path).unwrap();
+    check_coordinators(&[opened.label()], false).unwrap();
+    opened.keep_coordinator("etcd 5").unwrap();
+    assert!(said(open_alone(&path).map(drop)).contains("--failover"), "not that it runs already");
+    drop(opened);
+    assert!(said(open_alone(&path).map(drop)).contains("--failover"));
+    let label = peek(&path).unwrap();
+    assert_eq!(label.coordinator.as_deref(), Some("etcd 5"));
+    check_coordinators(std::slice::from_ref(&label), true).unwrap();
+    assert!(said(check_coordinators(&[label], false)).contains("kept by etcd"));
+    let opened = open(&path).unwrap();
+    opened.keep_coordinator("etcd 5").unwrap();
+    let other = said(opened.keep_coordinator("etcd 6"));
+    assert!(other.contains("etcd 5") && other.contains("etcd 6") && other.contains("coordinator"), "{other}");
+    opened.keep_coordinator(coordinate::MGS_IDENTITY).unwrap_err();
+    drop(opened);
+    fs::write(path.join("coordinator"), "\n").unwrap();
+    assert!(peek(&path).unwrap_err().to_string().contains("damaged"));
+    fs::remove_file(path.join("coordinator")).unwrap();
+    open_alone(&path).unwrap();
+}

@@ -70,14 +70,18 @@ impl Drop for Server {
     }
 }
 
-/// A management server, two servers for the same targets, and a mount.
+/// A management server, two servers for the same targets, and a mount; or two management servers of which the second one stands by, and
+/// one server for the targets (`coordinator::managers`).
 struct Pair {
     cluster: Cluster,
     source: String,
     transport: &'static str,
     first: Server,
     second: Server,
-    _mgs: Server,
+    /// The one that is not there twice.
+    other: Server,
+    /// What there is to check at the end.
+    dirs: &'static [&'static str],
 }
 
 impl Pair {
@@ -114,7 +118,8 @@ impl Pair {
         let second = serve(&cluster, "b", &arguments)?;
         wait_for(&cluster, &second, |targets| all(targets, "standby"))?;
         let (source, transport) = (format!("{nid}:/suite"), context.options.transport.word());
-        let pair = Pair { cluster, source, transport, first, second, _mgs: mgs };
+        let dirs = &["mgs", "mdt0", "ost0"];
+        let pair = Pair { cluster, source, transport, first, second, other: mgs, dirs };
         pair.mount(&pair.cluster.mount)?;
         Ok(pair)
     }
@@ -198,6 +203,17 @@ impl Pair {
         expect_bytes(&read(&again.join("synced"))?, &synced, "what was synced before")
     }
 
+    /// A third server, with other words, says so and serves nothing.
+    fn expect_refused(&self, words: &[&str], why: &str) -> Result<()> {
+        let dir = self.cluster.data.join("ost0").to_string_lossy().into_owned();
+        let arguments = [&["serve"], words, &[&dir]].concat();
+        let said = ask(&self.cluster, &self.cluster.point("c.run")?, &arguments)?;
+        expect(
+            !said.is_success() && said.all().contains(why) && said.all().trim().lines().count() == 1,
+            &format!("it is told in one line why not: {}", said.all()),
+        )
+    }
+
     fn failover(&self, target: &str, words: &[&str]) -> Result<bounded::Said> {
         let arguments = [&["failover", target][..], words].concat();
         ask(&self.cluster, &self.second.run, &arguments)
@@ -217,9 +233,10 @@ impl Pair {
                 server.child.wait()?;
             }
         }
-        self._mgs.signal(libc::SIGTERM)?;
-        self._mgs.child.wait()?;
-        let dirs: Vec<String> = ["mgs", "mdt0", "ost0"]
+        self.other.signal(libc::SIGTERM)?;
+        self.other.child.wait()?;
+        let dirs: Vec<String> = self
+            .dirs
             .iter()
             .map(|name| self.cluster.data.join(name).to_string_lossy().into_owned())
             .collect();
@@ -377,6 +394,7 @@ fn fence_lies(context: &Context) -> Result<()> {
 /// Who ends in order need not be fenced.
 fn owner_leaves(context: &Context) -> Result<()> {
     let pair = Pair::start(context, "exit 3")?;
+    pair.expect_refused(&[], "is served with --failover")?;
     pair.undisturbed(context, || {
         pair.first.signal(libc::SIGTERM)?;
         pair.wait_second_serves()

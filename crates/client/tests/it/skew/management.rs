@@ -23,7 +23,12 @@ pub struct Management {
 impl Management {
     pub fn new(now: Now) -> Management {
         let store = Arc::new(MemoryMeta::new());
-        let options = MgsOptions { uuid: UUID, now, recovery_window: base::limits::RECOVERY_WINDOW };
+        let options = MgsOptions {
+            uuid: UUID,
+            now,
+            recovery_window: base::limits::RECOVERY_WINDOW,
+            active_until: None,
+        };
         let machine = Mgs::open(Arc::clone(&store), options).expect("the store is sound");
         Management { store, machine, caller: None, answers: BTreeMap::new() }
     }

@@ -11,8 +11,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, kill_owner, targets, wait_for, wait_served};
+use super::{
+    KILL, PATIENCE, Pair, SEVERAL_ATTEMPTS, TARGETS, all, kill_owner, serve, targets, wait_for, wait_served,
+};
 use crate::case::{Bed, Case, Context, Suite, expect, skip, wait_until};
+use crate::sys;
+
+mod managers;
 
 /// The suite.
 pub static SUITE: Suite =
@@ -20,12 +25,19 @@ pub static SUITE: Suite =
 
 static CASES: &[Case] = &[
     Case { name: "member_and_owner_killed", seconds: 120, run: member_and_owner_killed },
+    Case { name: "member_hangs", seconds: 120, run: member_hangs },
+    Case { name: "other_coordinators", seconds: 120, run: other_coordinators },
     Case { name: "etcd_goes_away", seconds: 120, run: etcd_goes_away },
+    Case { name: "etcd_hangs", seconds: 120, run: etcd_hangs },
     Case { name: "etcd_down_at_start", seconds: 120, run: etcd_down_at_start },
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
+    Case { name: "mgs_killed", seconds: 120, run: managers::killed },
+    Case { name: "mgs_stopped", seconds: 120, run: managers::stopped },
+    Case { name: "mgs_without_etcd", seconds: 120, run: managers::without_etcd },
 ];
 
 const MEMBER_COUNT: usize = 3;
+const DIRS: [&str; 2] = ["mdt0", "ost0"];
 /// How long nothing must be written while etcd is away. Workers wait with changes all the time.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -39,6 +51,11 @@ struct Etcd {
 impl Etcd {
     /// Nothing runs yet.
     fn new(context: &Context) -> Result<Etcd> {
+        Etcd::of(context, "etcd", MEMBER_COUNT)
+    }
+
+    /// With a name and a size of its own.
+    fn of(context: &Context, name: &str, member_count: usize) -> Result<Etcd> {
         context.skip_if_local()?;
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             return skip("etcd is not installed (package etcd-server)");
@@ -51,14 +68,14 @@ impl Etcd {
             return skip("sheen was built without the feature etcd");
         }
         let bind = |_| TcpListener::bind("127.0.0.1:0");
-        let held = (0..2 * MEMBER_COUNT).map(bind).collect::<Result<Vec<_>, _>>()?;
+        let held = (0..2 * member_count).map(bind).collect::<Result<Vec<_>, _>>()?;
         let ports: Vec<u16> = held.iter().map(|held| Ok(held.local_addr()?.port())).collect::<Result<_>>()?;
         let ports = ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-        let dir = context.work.join("etcd");
+        let dir = context.work.join(name);
         // What an earlier run has left would be members of other ports.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
-        Ok(Etcd { dir, ports, running: (0..MEMBER_COUNT).map(|_| None).collect() })
+        Ok(Etcd { dir, ports, running: (0..member_count).map(|_| None).collect() })
     }
 
     fn url(&self) -> String {
@@ -95,6 +112,12 @@ impl Etcd {
         Ok(())
     }
 
+    /// To as many of those that run; the first one is whom everybody asks first.
+    fn signal(&self, count: usize, signal: i32) -> Result<()> {
+        let mut members = self.running.iter().flatten().take(count);
+        members.try_for_each(|member| sys::kill(member.id() as i32, signal).context("signal to a member"))
+    }
+
     fn kill(&mut self, count: usize) -> Result<()> {
         for child in self.running.iter_mut().filter(|child| child.is_some()).take(count) {
             if let Some(mut child) = child.take() {
@@ -109,7 +132,7 @@ impl Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         // Gone already is as well.
-        let _ = self.kill(MEMBER_COUNT);
+        let _ = self.kill(self.ports.len());
     }
 }
 
@@ -137,7 +160,7 @@ fn state(pair: &Pair) -> Result<Vec<(PathBuf, u64, i64, i64)>> {
         Ok(())
     }
     let mut found = Vec::new();
-    for name in ["mdt0", "ost0"] {
+    for name in DIRS {
         walk(&pair.cluster.data.join(name), &mut found)?;
     }
     found.sort();
@@ -153,19 +176,65 @@ fn member_and_owner_killed(context: &Context) -> Result<()> {
     pair.end()
 }
 
+/// A member that stands still takes connections, and answers nobody: the next one is asked.
+fn member_hangs(context: &Context) -> Result<()> {
+    let (etcd, pair) = started(context, KILL)?;
+    kill_owner(context, &pair, || {
+        etcd.signal(1, libc::SIGSTOP)?;
+        pair.expect_standby(&[1, 1], SEVERAL_ATTEMPTS)?;
+        expect(!pair.second.log().contains("fence"), "the owner is heard as before")?;
+        let log = pair.first.log();
+        expect(!log.contains("leases of this process have ended"), &format!("and hears: {log}"))
+    })?;
+    etcd.signal(1, libc::SIGCONT)?;
+    pair.end()
+}
+
+/// Two servers that ask different coordinators would each be given the same target.
+fn other_coordinators(context: &Context) -> Result<()> {
+    let (_etcd, pair) = started(context, KILL)?;
+    pair.expect_refused(&["--failover"], "is kept by etcd")?;
+    let mut other = Etcd::of(context, "other", 1)?;
+    other.start_all()?;
+    let dir = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
+    let (mdt, ost, url) = (dir("mdt0"), dir("ost0"), other.url());
+    let arguments = ["--failover", "--fence-cmd", KILL, "--coordinator", &url, &mdt, &ost];
+    // As on storage that does not carry locks: only what is written down in the directories is between them.
+    for name in DIRS {
+        fs::remove_file(pair.cluster.data.join(name).join("lock"))?;
+    }
+    let third = serve(&pair.cluster, "c", &arguments)?;
+    wait_for(&pair.cluster, &third, |targets| {
+        let says = |target: &Value| {
+            let alert = target.get("alert").and_then(Value::as_str).unwrap_or_default();
+            alert.contains("asks another coordinator")
+        };
+        (targets.len() == TARGETS.len() && targets.iter().all(says)).then_some(())
+    })?;
+    pair.undisturbed(context, || Ok(()))?;
+    expect(!third.log().contains("serving"), "the third one has served something")?;
+    drop(third);
+    pair.end()
+}
+
+/// Until the owner writes nothing any more.
+fn wait_silenced(pair: &Pair) -> Result<()> {
+    wait_until(PATIENCE, "the owner says that its leases have ended", || {
+        Ok(pair.first.log().contains("leases of this process have ended"))
+    })?;
+    // What was in the middle of a write, or of a sync, ends it.
+    std::thread::sleep(Duration::from_secs(1));
+    let before = state(pair)?;
+    std::thread::sleep(QUIET);
+    expect(state(pair)? == before, "it has written without a lease")
+}
+
 /// An owner serves until its leases end, then it writes nothing; when etcd is back, it goes on under its epoch, and no call has failed.
 fn etcd_goes_away(context: &Context) -> Result<()> {
     let (mut etcd, pair) = started(context, KILL)?;
     pair.undisturbed(context, || {
         etcd.kill(MEMBER_COUNT)?;
-        wait_until(PATIENCE, "the owner says that its leases have ended", || {
-            Ok(pair.first.log().contains("leases of this process have ended"))
-        })?;
-        // What was in the middle of a write, or of a sync, ends it.
-        std::thread::sleep(Duration::from_secs(1));
-        let before = state(&pair)?;
-        std::thread::sleep(QUIET);
-        expect(state(&pair)? == before, "it has written without a lease")?;
+        wait_silenced(&pair)?;
         let log = pair.first.log();
         expect(log.contains("does not answer"), &format!("it says whom it does not hear: {log}"))?;
         expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
@@ -177,6 +246,24 @@ fn etcd_goes_away(context: &Context) -> Result<()> {
         Ok(())
     })?;
     pair.expect_standby(&[1, 1], SEVERAL_ATTEMPTS)?;
+    pair.end()
+}
+
+/// All members take connections, and none answers. When they go on, the leases may have ended on their clocks: then the other server fences
+/// the owner, and takes over. Either way somebody serves, and no call has failed.
+fn etcd_hangs(context: &Context) -> Result<()> {
+    let (etcd, pair) = started(context, KILL)?;
+    pair.undisturbed(context, || {
+        etcd.signal(MEMBER_COUNT, libc::SIGSTOP)?;
+        wait_silenced(&pair)?;
+        expect(!pair.second.log().contains("fence"), "nobody is fenced while nothing is known")?;
+        etcd.signal(MEMBER_COUNT, libc::SIGCONT)?;
+        wait_until(PATIENCE, "one of them goes on", || {
+            let is_first = pair.first.log().contains("still owns its targets");
+            Ok(is_first || all(&targets(&pair.cluster, &pair.second)?, "active").is_some())
+        })?;
+        Ok(fs::write(pair.cluster.mount.join("after"), "there")?)
+    })?;
     pair.end()
 }
 

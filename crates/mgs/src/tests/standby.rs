@@ -1,0 +1,156 @@
+//! One of several management servers over the same rows: it answers as long as its lease holds.
+
+use super::{Input, Output, World, world};
+use crate::{Mgs, MgsOptions, POLL_WAIT};
+use base::limits::{LEASE, RECOVERY_WINDOW};
+use base::{ClientId, Duration, Machine, Status, TargetConfig, TargetId, Time};
+use bytes::Bytes;
+use rpc::{ImportOutput, Kind};
+use std::sync::Arc;
+use wire::{Life, MgsReply, MgsRequest, Request};
+
+const LIFE: Life = Life { client: ClientId(77), incarnation: 1 };
+
+impl World {
+    /// Another one opens the rows, and owns them until then.
+    fn take_over(&mut self, until: Time) {
+        let options = MgsOptions {
+            uuid: 9,
+            now: self.now,
+            recovery_window: RECOVERY_WINDOW,
+            active_until: Some(until),
+        };
+        self.mgs = Mgs::open(Arc::clone(&self.store), options).unwrap();
+    }
+
+    fn hold(&mut self, until: Time) {
+        self.mgs.handle(self.now, Input::ActiveUntil(until), &mut Vec::new());
+    }
+
+    fn renew(&mut self) {
+        let ticket = self.submit(MgsRequest::Renew { clients: vec![LIFE] }, Kind::Plain);
+        let done = self.done.iter().find(|(done, _)| *done == ticket);
+        assert!(done.is_some_and(|(_, result)| result.is_ok()));
+    }
+
+    fn lapsed(&mut self) -> Vec<Life> {
+        match self.ask(MgsRequest::AskLapsed { clients: vec![LIFE] }, Kind::Plain) {
+            Ok(MgsReply::Lapsed(lapsed)) => lapsed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Until a session works.
+    fn settle(&mut self) {
+        for _ in 0..40 {
+            self.pass(Duration::from_millis(250));
+        }
+    }
+}
+
+#[test]
+fn who_has_no_lease_answers_nobody_and_changes_nothing() {
+    let mut world = world();
+    world.register("a", TargetId::ost(0), 1).unwrap();
+    world.take_over(world.now.time.after(Duration::from_secs(60)));
+    world.settle();
+    let set = |value: &str| MgsRequest::SetParam {
+        fsname: "a".into(),
+        path: "llite.*.stats".into(),
+        value: Some(value.to_owned()),
+    };
+    world.ask(set("1"), Kind::Modifying).unwrap();
+    world.now.time = world.now.time.after(Duration::from_secs(60));
+    let before = world.store.rows();
+    let changing = world.submit(set("2"), Kind::Modifying);
+    let asking = world.submit(MgsRequest::ListFilesystems, Kind::Plain);
+    world.settle();
+    assert_eq!((world.result(changing), world.result(asking)), (None, None));
+    assert_eq!(world.store.rows(), before);
+    // Its lease was renewed after all: whoever still asks is answered.
+    world.hold(world.now.time.after(Duration::from_secs(60)));
+    world.settle();
+    assert!(matches!(world.result(changing), Some(Ok(MgsReply::Config(_)))));
+    assert_eq!(world.result(asking), Some(Ok(MgsReply::Filesystems(vec!["a".into()]))));
+    assert_eq!(world.mgs.config("a").unwrap().params, [("llite.*.stats".into(), "2".into())]);
+}
+
+#[test]
+fn an_older_word_of_the_lease_shortens_nothing() {
+    let mut world = world();
+    let until = world.now.time.after(Duration::from_secs(60));
+    world.take_over(until);
+    world.hold(world.now.time.after(Duration::from_secs(1)));
+    world.settle();
+    assert!(world.now.time < until);
+    assert!(world.ask(MgsRequest::ListFilesystems, Kind::Plain).is_ok());
+}
+
+/// Unknown is not dead: whoever renewed at the one before has had no time to do so here.
+#[test]
+fn who_takes_over_counts_nobody_as_gone_for_a_whole_lease() {
+    let mut world = world();
+    world.renew();
+    assert_eq!(world.lapsed(), []);
+    world.now.time = world.now.time.after(LEASE);
+    let begun = world.now.time;
+    world.take_over(begun.after(Duration::from_secs(60)));
+    // The session of whoever asks comes back by itself.
+    let first = world.submit(MgsRequest::AskLapsed { clients: vec![LIFE] }, Kind::Plain);
+    while world.result(first).is_none() {
+        world.pass(Duration::from_millis(50));
+    }
+    assert!(world.now.time < begun.after(LEASE), "it was asked in time");
+    let heard = match world.result(first) {
+        Some(Ok(MgsReply::Lapsed(lapsed))) => lapsed,
+        // The session began anew.
+        Some(Err(Status::Evicted)) => world.lapsed(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(heard, []);
+    while world.now.time < begun.after(LEASE) {
+        assert_eq!(world.lapsed(), [], "{:?} after it took over", world.now.time.since(begun));
+        world.pass(Duration::from_millis(50));
+    }
+    world.settle();
+    assert_eq!(world.lapsed(), [LIFE], "it has not renewed");
+}
+
+/// Nor does one whose lease was away: nobody could renew while it was silent.
+#[test]
+fn who_was_without_a_lease_counts_nobody_as_gone_for_a_whole_one() {
+    let mut world = world();
+    world.take_over(world.now.time.after(Duration::from_secs(30)));
+    world.settle();
+    world.renew();
+    world.now.time = world.now.time.after(Duration::from_secs(30));
+    world.settle();
+    world.hold(world.now.time.after(Duration::from_secs(60)));
+    assert_eq!(world.lapsed(), []);
+    world.settle();
+    assert_eq!(world.lapsed(), [LIFE]);
+}
+
+#[test]
+fn nobody_is_told_of_a_configuration_that_could_be_lost() {
+    let mut world = world();
+    world.register("a", TargetId::ost(0), 1).unwrap();
+    let poll = world.submit(MgsRequest::GetConfig { fsname: "a".into(), known_version: 1 }, Kind::Plain);
+    let target = TargetConfig { id: TargetId::ost(1), uuid: 2, nids: vec!["n:1".into()], is_active: true };
+    let request = Request::Mgs(MgsRequest::Register { fsname: "a".into(), target });
+    let (mut outputs, mut sent) = (Vec::new(), Vec::new());
+    world.import.submit(world.now, request, Bytes::new(), Kind::Modifying, 0, &mut outputs);
+    for output in outputs {
+        if let ImportOutput::Send(frame) = output {
+            world.mgs.handle(world.now, Input::Frame(frame), &mut sent);
+        }
+    }
+    let frames = |sent: &[Output]| sent.iter().filter(|output| matches!(output, Output::Send(_))).count();
+    assert_eq!(world.mgs.config("a").unwrap().version, 2);
+    assert_eq!(frames(&sent), 0, "neither who asked for it nor who waits for it");
+    world.store.sync();
+    world.mgs.handle(world.now, Input::Durable, &mut sent);
+    assert_eq!(frames(&sent), 2);
+    assert_eq!(world.result(poll), None, "it is on its way");
+    world.pass(POLL_WAIT);
+}

@@ -1,0 +1,220 @@
+//! Where the rows of a management server are: on its disk, or in etcd, where another management server stands by.
+
+use crate::target_dir::TargetDir;
+#[cfg(feature = "etcd")]
+use anyhow::Context as _;
+use anyhow::Result;
+use base::{Epoch, Time, Transno};
+use coordinate::Members;
+use std::sync::Arc;
+use store::{Batch, MetaStore, OnDurable, Pressure, Space, StoreError, Table};
+use store_disk::MetaDisk;
+use wire::TargetOwner;
+
+/// The ownership under which a management server keeps its rows in etcd.
+pub struct InEtcd {
+    pub members: Members,
+    pub me: TargetOwner,
+    pub epoch: Epoch,
+    /// Its lease holds until then, unless it is renewed.
+    pub active_until: Time,
+}
+
+pub enum MgsRows {
+    Disk(Arc<MetaDisk>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<coordinate::etcd::rows::Rows>),
+}
+
+impl MgsRows {
+    /// # Errors
+    /// The rows cannot be read, or somebody else owns them by now.
+    pub fn open(
+        dir: &TargetDir,
+        in_etcd: Option<InEtcd>,
+        open_disk: impl FnOnce() -> Result<MetaDisk>,
+        on_durable: OnDurable,
+    ) -> Result<MgsRows> {
+        match in_etcd {
+            None => Ok(MgsRows::Disk(Arc::new(open_disk()?))),
+            Some(in_etcd) => open_in_etcd(dir, in_etcd, open_disk, on_durable),
+        }
+    }
+
+    /// That of the management server whose rows these are, if that is not said by a directory.
+    pub fn uuid(&self) -> Option<u128> {
+        match self {
+            MgsRows::Disk(_) => None,
+            #[cfg(feature = "etcd")]
+            MgsRows::Etcd(rows) => Some(rows.uuid()),
+        }
+    }
+
+    pub fn disk(&self) -> Option<&Arc<MetaDisk>> {
+        match self {
+            MgsRows::Disk(disk) => Some(disk),
+            #[cfg(feature = "etcd")]
+            MgsRows::Etcd(_) => None,
+        }
+    }
+
+    fn store(&self) -> &dyn MetaStore {
+        match self {
+            MgsRows::Disk(disk) => &**disk,
+            #[cfg(feature = "etcd")]
+            MgsRows::Etcd(rows) => &**rows,
+        }
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn open_in_etcd(
+    dir: &TargetDir,
+    in_etcd: InEtcd,
+    open_disk: impl FnOnce() -> Result<MetaDisk>,
+    on_durable: OnDurable,
+) -> Result<MgsRows> {
+    use coordinate::etcd::rows::{Rows, RowsOptions};
+    let InEtcd { members, me, epoch, .. } = in_etcd;
+    let options = RowsOptions { members, name: coordinate::MGS_NAME.to_owned(), me, epoch, uuid: dir.uuid };
+    let on_lost = move || {
+        tracing::error!(
+            epoch = epoch.0,
+            "another management server has taken over, or what etcd holds was changed by somebody else: this process ends at once"
+        );
+        crate::sys::die();
+    };
+    let rows = Rows::open(options, on_durable, Box::new(on_lost))?;
+    if rows.is_new() && dir.meta_path().exists() {
+        adopt(&rows, open_disk).with_context(|| {
+            format!("the configuration in {} cannot be moved to etcd", dir.path.display())
+        })?;
+    }
+    Ok(MgsRows::Etcd(Box::new(rows)))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn open_in_etcd(
+    _: &TargetDir,
+    in_etcd: InEtcd,
+    _: impl FnOnce() -> Result<MetaDisk>,
+    _: OnDurable,
+) -> Result<MgsRows> {
+    let InEtcd { members, me, epoch, .. } = in_etcd;
+    anyhow::bail!(
+        "process {} owns it under epoch {}, but was built without etcd and cannot read its rows at {members}",
+        me.pid,
+        epoch.0
+    )
+}
+
+/// What a management server has kept on its disk until now goes on in etcd: all of it or nothing. Its sessions begin anew.
+#[cfg(any(feature = "etcd", test))]
+fn adopt(rows: &impl MetaStore, open_disk: impl FnOnce() -> Result<MetaDisk>) -> Result<()> {
+    let disk = open_disk()?;
+    let mut batch = Batch::new();
+    for table in [mgs::CONFIGS, mgs::OWNERS] {
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        disk.scan(table, &[], &end, usize::MAX, &mut |key, value| {
+            batch.put(table, key, value);
+            true
+        })?;
+    }
+    disk.close();
+    if batch.is_empty() {
+        return Ok(());
+    }
+    tracing::info!(rows = batch.change_count(), "the configuration of this directory goes on in etcd");
+    Ok(rows.apply(Transno::ZERO.next(), &batch)?)
+}
+
+impl MetaStore for MgsRows {
+    fn apply(&self, t: Transno, batch: &Batch) -> Result<(), StoreError> {
+        self.store().apply(t, batch)
+    }
+
+    fn applied(&self) -> Transno {
+        self.store().applied()
+    }
+
+    fn durable(&self) -> Transno {
+        self.store().durable()
+    }
+
+    fn kick(&self) {
+        self.store().kick();
+    }
+
+    fn kick_unawaited(&self) {
+        self.store().kick_unawaited();
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store().get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to_exclusive: &[u8],
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        self.store().scan(table, from, to_exclusive, limit, visit)
+    }
+
+    fn pressure(&self) -> Pressure {
+        self.store().pressure()
+    }
+
+    fn space(&self) -> Space {
+        self.store().space()
+    }
+
+    fn close(&self) {
+        self.store().close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::path::Path;
+    use store::MemoryMeta;
+    use store_disk::Options;
+
+    fn open(path: &Path) -> Result<MetaDisk> {
+        Ok(MetaDisk::open_or_create(path, &Options::default(), Arc::new(|| ()))?)
+    }
+
+    /// Configurations and owners go on, sessions do not; what is on the disk stays as it was.
+    #[test]
+    fn what_was_on_the_disk_is_adopted_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = open(dir.path()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(mgs::CONFIGS, b"a", b"config");
+        batch.put(mgs::OWNERS, b"a\0OST0000", b"owner");
+        batch.put(200, b"session", b"x");
+        disk.apply(Transno(9), &batch).unwrap();
+        disk.close();
+        drop(disk);
+        let rows = MemoryMeta::new();
+        adopt(&rows, || open(dir.path())).unwrap();
+        assert_eq!(rows.applied(), Transno(1));
+        let found: Vec<_> = rows.rows().into_iter().collect();
+        let row = |table, key: &[u8], value: &[u8]| ((table, key.to_vec()), value.to_vec());
+        assert_eq!(found, [row(mgs::CONFIGS, b"a", b"config"), row(mgs::OWNERS, b"a\0OST0000", b"owner")]);
+        assert_eq!(open(dir.path()).unwrap().get(200, b"session").unwrap().unwrap(), b"x");
+    }
+
+    #[test]
+    fn nothing_is_adopted_from_an_empty_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = MemoryMeta::new();
+        adopt(&rows, || open(dir.path())).unwrap();
+        assert_eq!(rows.applied(), Transno::ZERO);
+    }
+}

@@ -1,0 +1,144 @@
+//! Two management servers that keep everything in etcd: one is active, the other one stands by.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use super::{Etcd, MEMBER_COUNT};
+use crate::case::{Context, expect, note, wait_until};
+use crate::cluster::{Cluster, Shape};
+use crate::suites::failover::{PATIENCE, Pair, Server, serve, targets, wait_for, wait_served};
+
+const PARAM: &str = "llite.*.max_read_ahead_mb";
+
+fn is(targets: &[Value], state: &str) -> Option<String> {
+    let [target] = targets else { return None };
+    let word = |name: &str| target.get(name).and_then(Value::as_str).map(str::to_owned);
+    word("state").filter(|found| found == state).and_then(|_| word("nid"))
+}
+
+/// The first management server is active, the second one stands by, and a third process serves the targets.
+fn started(context: &Context) -> Result<(Etcd, Pair)> {
+    let mut etcd = Etcd::new(context)?;
+    etcd.start_all()?;
+    let cluster = Cluster::new(&context.options, &context.work, Shape::SMALL)?;
+    let path = |name: &str| cluster.data.join(name).to_string_lossy().into_owned();
+    fs::create_dir_all(cluster.data.join("log"))?;
+    let url = etcd.url();
+    let begin = |name: &str, dir: &str, state: &str| -> Result<(Server, String)> {
+        cluster.sheen(&["mkfs", "--mgs", &path(dir)])?;
+        let server = serve(&cluster, name, &["--failover", "--coordinator", &url, &path(dir)])?;
+        let nid = wait_for(&cluster, &server, |targets| is(targets, state))?;
+        Ok((server, nid))
+    };
+    let (first, first_nid) = begin("a", "mgs0", "active")?;
+    let (second, second_nid) = begin("b", "mgs1", "standby")?;
+    for (kind, name) in [("--mdt", "mdt0"), ("--ost", "ost0")] {
+        let words = ["mkfs", kind, "--index", "0", "--fsname", "suite", "--mgsnode", &first_nid];
+        cluster.sheen(&[&words[..], &["--mgsnode", &second_nid, &path(name)]].concat())?;
+    }
+    let other = serve(&cluster, "s", &[&path("mdt0"), &path("ost0")])?;
+    wait_served(&cluster, &other)?;
+    let source = format!("{first_nid}:{second_nid}:/suite");
+    let transport = context.options.transport.word();
+    let pair = Pair { cluster, source, transport, first, second, other, dirs: &["mdt0", "ost0"] };
+    pair.mount(&pair.cluster.mount)?;
+    Ok((etcd, pair))
+}
+
+impl Pair {
+    fn wait_second_manages(&self) -> Result<()> {
+        wait_for(&self.cluster, &self.second, |targets| is(targets, "active")).map(drop)
+    }
+
+    fn set_for_all(&self, value: &str) -> Result<()> {
+        self.cluster.sheen(&["lctl", "set_param", "-P", &format!("{PARAM}={value}")]).map(drop)
+    }
+
+    /// A mount that comes now finds everything, the parameter too.
+    fn expect_mount(&self, name: &str, value: &str) -> Result<()> {
+        let (begun, point) = (Instant::now(), self.cluster.point(name)?);
+        self.mount(&point)?;
+        note(&format!("{:.1} s for a new mount", begun.elapsed().as_secs_f64()));
+        fs::write(point.join(name), "there")?;
+        wait_until(PATIENCE, "all mounts have the parameter", || {
+            let text = self.cluster.sheen(&["lctl", "get_param", "-n", PARAM])?;
+            Ok(text.lines().count() >= 2 && text.lines().all(|line| line.trim() == value))
+        })?;
+        self.cluster.unmount(&point)
+    }
+}
+
+/// Who had the session of everybody dies: nobody notices who does not ask it, and what it knew is there.
+pub fn killed(context: &Context) -> Result<()> {
+    let (_etcd, mut pair) = started(context)?;
+    pair.set_for_all("77")?;
+    let mut restarted = None;
+    pair.undisturbed(context, || {
+        let begun = Instant::now();
+        pair.first.signal(libc::SIGKILL)?;
+        pair.wait_second_manages()?;
+        note(&format!("{:.1} s from kill -9 of the one to the other", begun.elapsed().as_secs_f64()));
+        pair.expect_mount("late", "77")?;
+        pair.set_for_all("78")?;
+        pair.expect_mount("later", "78")?;
+        pair.other.signal(libc::SIGKILL)?;
+        let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
+        let again = restarted.insert(serve(&pair.cluster, "t", &[&path("mdt0"), &path("ost0")])?);
+        wait_served(&pair.cluster, again)?;
+        fs::write(pair.cluster.mount.join("after"), "there")?;
+        let log = again.log();
+        expect(
+            log.contains("recovery ended target=MDT0000 returned=1 evicted=0"),
+            &format!("with all clients that live: {log}"),
+        )?;
+        expect(!log.contains("lease has ended"), &format!("nobody is given up: {log}"))
+    })?;
+    expect(!pair.second.log().contains("fence command"), "nobody is fenced")?;
+    let Some(restarted) = restarted else { bail!("the targets were not started again") };
+    drop(std::mem::replace(&mut pair.other, restarted));
+    pair.end()
+}
+
+/// One that stands still is replaced; when it goes on it changes nothing, and ends.
+pub fn stopped(context: &Context) -> Result<()> {
+    let (_etcd, pair) = started(context)?;
+    pair.set_for_all("77")?;
+    pair.undisturbed(context, || {
+        pair.first.signal(libc::SIGSTOP)?;
+        pair.wait_second_manages()?;
+        pair.expect_mount("late", "77")?;
+        pair.set_for_all("78")?;
+        pair.first.signal(libc::SIGCONT)?;
+        let stat = format!("/proc/{}/stat", pair.first.pid());
+        wait_until(PATIENCE, "the one before ends by itself", || {
+            Ok(fs::read_to_string(&stat).unwrap_or_default().contains(") Z "))
+        })?;
+        let log = pair.first.log();
+        expect(log.contains("at once"), &format!("it says why: {log}"))?;
+        pair.expect_mount("later", "78")
+    })?;
+    pair.end()
+}
+
+/// Without etcd nothing is changed and nobody new comes in; who is there goes on, and so does the same one when etcd is back.
+pub fn without_etcd(context: &Context) -> Result<()> {
+    let (mut etcd, pair) = started(context)?;
+    pair.set_for_all("77")?;
+    pair.undisturbed(context, || {
+        etcd.kill(MEMBER_COUNT)?;
+        wait_until(PATIENCE, "its lease has ended", || {
+            Ok(pair.first.log().contains("leases of this process have ended"))
+        })?;
+        fs::write(pair.cluster.mount.join("between"), "there")?;
+        let standby = targets(&pair.cluster, &pair.second)?;
+        expect(is(&standby, "standby").is_some(), &format!("nobody takes over: {standby:?}"))?;
+        etcd.start_all()?;
+        wait_until(PATIENCE, "it goes on", || Ok(pair.first.log().contains("still owns its targets")))?;
+        pair.expect_mount("late", "77")
+    })?;
+    expect(!pair.second.log().contains("takes over"), "the second one has never taken over")?;
+    pair.end()
+}
