@@ -3,9 +3,9 @@
 //! Each server has control sockets of its own, as on a machine of its own: one that stands still does not hold up questions to the other.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -247,12 +247,46 @@ impl Pair {
 }
 
 fn serve(cluster: &Cluster, name: &str, arguments: &[&str]) -> Result<Server> {
-    let run = cluster.point(&format!("{name}.run"))?;
-    let log = cluster.data.join("log").join(format!("{name}.log"));
+    let (run, log) = places(cluster, name)?;
     let mut command = cluster.command();
     command.env("SHEEN_RUN", &run).arg("serve").arg("--log").arg(&log).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(Server { child: command.spawn().context("a server")?, run, log })
+}
+
+/// Its control sockets and its log.
+fn places(cluster: &Cluster, name: &str) -> Result<(PathBuf, PathBuf)> {
+    let log = cluster.data.join("log").join(format!("{name}.log"));
+    Ok((cluster.point(&format!("{name}.run"))?, log))
+}
+
+/// A server that is there already and begins when it is told to, after the one before was killed: why, see `Cluster::up_in_waiting`.
+struct Waiting(Server);
+
+impl Waiting {
+    fn start(cluster: &Cluster, name: &str, arguments: &[&str]) -> Result<Waiting> {
+        let (run, log) = places(cluster, name)?;
+        let served = cluster.command();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo there; exec >/dev/null; read -r _ && exec \"$0\" \"$@\""]);
+        command.arg(served.get_program()).args(["serve", "--log"]).arg(&log).args(arguments);
+        for (key, value) in served.get_envs() {
+            command.env(key, value.unwrap_or_default());
+        }
+        command.env("SHEEN_RUN", &run);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("a shell that waits")?;
+        let mut there = String::new();
+        child.stdout.take().context("no output of the shell")?.read_to_string(&mut there)?;
+        expect(there == "there\n", &format!("the shell that waits says {there:?}"))?;
+        Ok(Waiting(Server { child, run, log }))
+    }
+
+    fn go(mut self) -> Result<Server> {
+        let mut input = self.0.child.stdin.take().context("it was told already")?;
+        input.write_all(b"go\n").context("telling a server to begin")?;
+        Ok(self.0)
+    }
 }
 
 fn ask(cluster: &Cluster, run: &Path, arguments: &[&str]) -> Result<bounded::Said> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Etcd, MEMBER_COUNT};
 use crate::case::{Context, expect, note, wait_until};
 use crate::cluster::{Cluster, Shape};
-use crate::suites::failover::{PATIENCE, Pair, Server, serve, targets, wait_for, wait_served};
+use crate::suites::failover::{PATIENCE, Pair, Server, Waiting, serve, targets, wait_for, wait_served};
 
 const PARAM: &str = "llite.*.max_read_ahead_mb";
 
@@ -75,6 +75,8 @@ impl Pair {
 pub fn killed(context: &Context) -> Result<()> {
     let (_etcd, mut pair) = started(context)?;
     pair.set_for_all("77")?;
+    let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
+    let waiting = Waiting::start(&pair.cluster, "t", &[&path("mdt0"), &path("ost0")])?;
     let mut restarted = None;
     pair.undisturbed(context, || {
         let begun = Instant::now();
@@ -85,8 +87,7 @@ pub fn killed(context: &Context) -> Result<()> {
         pair.set_for_all("78")?;
         pair.expect_mount("later", "78")?;
         pair.other.signal(libc::SIGKILL)?;
-        let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
-        let again = restarted.insert(serve(&pair.cluster, "t", &[&path("mdt0"), &path("ost0")])?);
+        let again = restarted.insert(waiting.go()?);
         wait_served(&pair.cluster, again)?;
         fs::write(pair.cluster.mount.join("after"), "there")?;
         let log = again.log();
