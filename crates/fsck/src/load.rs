@@ -473,6 +473,12 @@ fn fids_of(part: &Part) -> BTreeSet<Fid> {
         Part::SetParent { fid, old_parent, parent, .. } | Part::SetStripe { fid, old_parent, parent, .. } => {
             fids.extend([*fid, *old_parent, *parent]);
         }
+        Part::GiveAway { fid, to, .. } => fids.extend([*fid, *to]),
+        Part::Redirect { parent, old, new, .. } => fids.extend([*parent, *old, *new]),
+        Part::MoveLinks { old_parent, parent, links } => {
+            fids.extend([*old_parent, *parent]);
+            fids.extend(links.iter().map(|(fid, _)| *fid));
+        }
     }
     fids
 }
