@@ -503,7 +503,9 @@ impl<M: MetaStore> Mds<M> {
             // Something else has to be changed than when the flow began to wait.
             self.release_claims(now, op, flow);
         }
-        let exempt = (!is_prepare(&flow.request)).then_some(flow.token.client);
+        // Who has an inode moved has no part in its change: it looks at it again as everybody does.
+        let is_own = !is_prepare(&flow.request) && !is_migration(&flow.request);
+        let exempt = is_own.then_some(flow.token.client);
         flow.claimed = needs.to_vec();
         flow.is_claimed = true;
         self.locks.claim(now.time, op, exempt, needs.to_vec(), &mut self.lock_out) == Claimed::Ready
