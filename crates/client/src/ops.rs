@@ -130,7 +130,9 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
                 Creation { striping: Some(striping), ..Creation::of(NewNode::Directory, mode, umask) };
             names::make_unreferenced(ctx, who, parent, name, creation).await
         }
-        Call::Migrate { parent, name, mdt_index } => migrate::migrate(ctx, who, parent, name, mdt_index).await,
+        Call::Migrate { parent, name, mdt_index } => {
+            migrate::migrate(ctx, who, parent, name, mdt_index).await
+        }
         Call::Setdirstripe { node, striping } => dir::setdirstripe(ctx, who, node, striping).await,
         Call::Getdirstripe { node } => dir::getdirstripe(ctx, node).await,
         Call::FidToPath { fid } => space::fid_to_path(ctx, fid).await,

@@ -154,7 +154,9 @@ fn check_may_move(cx: &Cx, inode: &Inode) -> Result<(), Status> {
             Err(Status::NotSupported)
         }
         FileType::Directory => Ok(()),
-        FileType::Symlink | FileType::CharDevice | FileType::BlockDevice if inode.attr.link_count == 1 => Ok(()),
+        FileType::Symlink | FileType::CharDevice | FileType::BlockDevice if inode.attr.link_count == 1 => {
+            Ok(())
+        }
         FileType::Symlink | FileType::CharDevice | FileType::BlockDevice => Err(Status::TooManyLinks),
         FileType::Regular | FileType::Fifo | FileType::Socket => Err(Status::NotSupported),
     }

@@ -50,9 +50,9 @@ pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Stat
         Part::Redirect { parent, name, old, new, file_type } => {
             migrate::redirect(cx, *parent, name, (*old, *new), *file_type)
         }
-        Part::MoveLinks { old_parent, parent, links } => {
-            links.iter().try_for_each(|(fid, name)| migrate::move_link(cx, *fid, (*old_parent, *parent), name))
-        }
+        Part::MoveLinks { old_parent, parent, links } => links
+            .iter()
+            .try_for_each(|(fid, name)| migrate::move_link(cx, *fid, (*old_parent, *parent), name)),
     }
 }
 

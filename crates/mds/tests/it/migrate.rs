@@ -158,8 +158,7 @@ fn striped_directories_stay_and_only_the_superuser_moves() {
     let striped = fid_of(&world.ask(0, 0, request).unwrap());
     assert_eq!(move_to(&mut world, 1, (Fid::ROOT, "s"), striped), Err(Status::NotSupported));
     let dir = world.mkdir(Fid::ROOT, "d");
-    let request =
-        MdtRequest::Migrate { parent: Fid::ROOT, name: "d".into(), fid: dir, creds: user(7) };
+    let request = MdtRequest::Migrate { parent: Fid::ROOT, name: "d".into(), fid: dir, creds: user(7) };
     assert_eq!(world.ask(0, 1, request).map(drop), Err(Status::NotPermitted));
     // A directory in a striped one moves.
     let MdtReply::Striped { stripes, .. } =
@@ -212,7 +211,8 @@ fn clients_forget_a_directory_before_it_moves() {
     assert_eq!(world.result(0, of), None, "the other client has not given back its locks");
     let called: Vec<_> = world.clients[1].callbacks.iter().map(|(_, _, resource)| *resource).collect();
     assert!(called.contains(&wire::Resource::Inode(dir)));
-    let name = |parent, name: &str| wire::Resource::Name { parent, hash: base::names::name_hash(name.as_bytes()) };
+    let name =
+        |parent, name: &str| wire::Resource::Name { parent, hash: base::names::name_hash(name.as_bytes()) };
     assert!(called.contains(&name(Fid::ROOT, "d")));
     assert!(called.contains(&name(dir, "f")));
     world.clients[1].is_polite = true;

@@ -78,9 +78,13 @@ impl Migrate {
         println!("{}", work.counts.text(mdt_index));
         match work.counts.failed {
             0 => Ok(()),
-            1 => bail!("one path has not moved; what has moved stays so, and the same command goes on from there"),
+            1 => bail!(
+                "one path has not moved; what has moved stays so, and the same command goes on from there"
+            ),
             count => {
-                bail!("{count} paths have not moved; what has moved stays so, and the same command goes on from there")
+                bail!(
+                    "{count} paths have not moved; what has moved stays so, and the same command goes on from there"
+                )
             }
         }
     }
@@ -109,7 +113,10 @@ impl Counts {
             self.there
         );
         if self.staying > 0 {
-            text += &format!("; {}", of(self.staying, "file stays where it was made", "files stay where they were made"));
+            text += &format!(
+                "; {}",
+                of(self.staying, "file stays where it was made", "files stay where they were made")
+            );
         }
         text
     }
