@@ -219,7 +219,8 @@ pub fn migrate_a_tree(context: &Context) -> Result<()> {
     for (words, expected) in
         [(&["-m", "7"][..], "there is no MDT 7"), (&["-m", "0,1"], "directories move to one MDT")]
     {
-        let words = [&["lfs", "migrate"], words, &[&root.to_string_lossy()]].concat();
+        let path = root.to_string_lossy();
+        let words = [&["lfs", "migrate"], words, &[&*path]].concat();
         let said = cluster.try_sheen(&words, Duration::from_secs(60))?;
         expect(!said.is_success() && said.errors.contains(expected), &format!("{words:?}: {said:?}"))?;
     }
