@@ -603,10 +603,10 @@ impl Model {
             Op::Migrate { path, .. } => {
                 let (parent, name) = self.parent(path)?;
                 let ino = *self.entries(parent)?.get(name).ok_or(ENOENT)?;
-                if matches!(self.inode(ino).content, Content::File(_)) {
-                    return Err(EOPNOTSUPP);
+                // A file stays, which is refused unless it is there already.
+                if !matches!(self.inode(ino).content, Content::File(_)) {
+                    self.inode_mut(ino).node = None;
                 }
-                self.inode_mut(ino).node = None;
                 Ok(Outcome::Done)
             }
             Op::Setxattr { path, name, value } => {
