@@ -254,6 +254,7 @@ impl Loader<'_, '_> {
                 Ok(Some(prepare)) => {
                     image.pending_count += 1;
                     image.moving.extend(prepare.parts.iter().flat_map(fids_of));
+                    image.moving.extend(prepare.parts.iter().flat_map(|part| fids_in(part, mdt)));
                 }
                 _ => is_known = false,
             }
@@ -451,6 +452,14 @@ pub fn expected(targets: &[Target<'_>], fsname: &str) -> BTreeSet<TargetId> {
         }
     }
     expected
+}
+
+/// What is in a directory that is about to leave: where it goes, the same names may be already.
+fn fids_in(part: &Part, mdt: &Mdt) -> Vec<Fid> {
+    let Part::GiveAway { fid: directory, .. } = part else { return Vec::new() };
+    let names = mdt.dentries.range((*directory, 0, Vec::new())..);
+    let inside = names.take_while(|((parent, ..), _)| parent == directory);
+    inside.filter_map(|(_, dentry)| dentry.map(|dentry| dentry.fid)).collect()
 }
 
 /// Every inode and directory that a part of an operation is about.
