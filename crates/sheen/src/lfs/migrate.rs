@@ -257,7 +257,7 @@ fn explained(error: anyhow::Error, path: &Path, mdt_index: u16) -> anyhow::Error
     if why(libc::ENXIO) {
         anyhow!("there is no MDT {mdt_index}; see `lfs df`")
     } else if why(libc::EOPNOTSUPP) {
-        anyhow!("{path} is a striped directory, and stays where it is")
+        anyhow!("{path} is a striped directory, or on an MDT of an older version, and stays where it is")
     } else if why(libc::EMLINK) {
         anyhow!("{path} has other names, and stays where it is")
     } else if why(libc::EFBIG) {
