@@ -217,7 +217,7 @@ fn clients_forget_a_directory_before_it_moves() {
     assert!(called.contains(&name(dir, "f")));
     world.clients[1].is_polite = true;
     let to = fid_of(&await_reply(&mut world, of));
-    assert_eq!(world.lookup(1, to, "f").is_some(), true);
+    assert!(world.lookup(1, to, "f").is_some());
     world.check_consistent();
 }
 
