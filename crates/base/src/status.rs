@@ -101,6 +101,8 @@ statuses! {
     VersionMismatch = 73, Incompatible, 71, "protocol versions do not fit";
     WrongTarget = 74, Incompatible, 71, "this is another target or file system";
     VersionConflict = 75, Answer, 5, "replay depends on something that was lost";
+    // Unlike what was removed, it is found again under its name: the kernel walks there once more.
+    Moved = 76, Answer, 116, "it has moved to another MDT";
 }
 
 impl fmt::Display for Status {

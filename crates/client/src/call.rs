@@ -149,6 +149,8 @@ pub enum Call {
     MkdirOn { parent: u64, name: Vec<u8>, mode: u32, umask: u32, mdt_index: u16 },
     /// A new directory over several MDTs (`lfs mkdir -c`). -> Done
     MkdirStriped { parent: u64, name: Vec<u8>, mode: u32, umask: u32, striping: DirStriping },
+    /// What the name leads to moves to this MDT (`lfs migrate -m`). -> Migrated
+    Migrate { parent: u64, name: Vec<u8>, mdt_index: u16 },
     /// How new directories in this one are striped (`lfs setdirstripe -D`). -> Done
     Setdirstripe { node: u64, striping: Option<DirStriping> },
     /// -> DirStripes
@@ -289,6 +291,10 @@ pub enum Answer {
         default: Option<DirStriping>,
     },
     Paths(Vec<Vec<u8>>),
+    /// `has_moved`: it was not there already.
+    Migrated {
+        has_moved: bool,
+    },
     Fid(Fid),
     Targets(Vec<TargetSpace>),
     Pools(Vec<Pool>),

@@ -7,6 +7,7 @@ pub(crate) mod copy;
 pub(crate) mod dir;
 pub(crate) mod flock;
 pub(crate) mod io;
+pub(crate) mod migrate;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod probe;
@@ -129,6 +130,9 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
                 Creation { striping: Some(striping), ..Creation::of(NewNode::Directory, mode, umask) };
             names::make_unreferenced(ctx, who, parent, name, creation).await
         }
+        Call::Migrate { parent, name, mdt_index } => {
+            migrate::migrate(ctx, who, parent, name, mdt_index).await
+        }
         Call::Setdirstripe { node, striping } => dir::setdirstripe(ctx, who, node, striping).await,
         Call::Getdirstripe { node } => dir::getdirstripe(ctx, node).await,
         Call::FidToPath { fid } => space::fid_to_path(ctx, fid).await,
@@ -201,6 +205,7 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Setstripe { .. } => ("setstripe", vec![], false),
         Call::CreateStriped { parent, .. } => ("create", vec![*parent], false),
         Call::MkdirOn { parent, .. } | Call::MkdirStriped { parent, .. } => ("mkdir", vec![*parent], false),
+        Call::Migrate { .. } => ("migrate", vec![], false),
         Call::Setdirstripe { .. } => ("setdirstripe", vec![], false),
         Call::Getdirstripe { .. } => ("getdirstripe", vec![], true),
         Call::FidToPath { .. } => ("fid2path", vec![], true),

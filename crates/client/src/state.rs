@@ -464,6 +464,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             MdtRequest::Rmdir { .. } | MdtRequest::RemoveAgain { .. } => "mds_rmdir",
             MdtRequest::Rename { .. } | MdtRequest::RenameAgain { .. } => "mds_rename",
             MdtRequest::Link { .. } => "mds_link",
+            MdtRequest::Migrate { .. } => "mds_migrate",
             MdtRequest::Open { .. } => "mds_open",
             MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "mds_close",
             MdtRequest::ReportSize { .. } => "mds_report_size",

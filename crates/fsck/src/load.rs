@@ -254,6 +254,7 @@ impl Loader<'_, '_> {
                 Ok(Some(prepare)) => {
                     image.pending_count += 1;
                     image.moving.extend(prepare.parts.iter().flat_map(fids_of));
+                    image.moving.extend(prepare.parts.iter().flat_map(|part| fids_in(part, mdt)));
                 }
                 _ => is_known = false,
             }
@@ -453,6 +454,14 @@ pub fn expected(targets: &[Target<'_>], fsname: &str) -> BTreeSet<TargetId> {
     expected
 }
 
+/// What is in a directory that is about to leave: where it goes, the same names may be already.
+fn fids_in(part: &Part, mdt: &Mdt) -> Vec<Fid> {
+    let Part::GiveAway { fid: directory, .. } = part else { return Vec::new() };
+    let names = mdt.dentries.range((*directory, 0, Vec::new())..);
+    let inside = names.take_while(|((parent, ..), _)| parent == directory);
+    inside.filter_map(|(_, dentry)| dentry.map(|dentry| dentry.fid)).collect()
+}
+
 /// Every inode and directory that a part of an operation is about.
 fn fids_of(part: &Part) -> BTreeSet<Fid> {
     let mut fids = BTreeSet::new();
@@ -472,6 +481,12 @@ fn fids_of(part: &Part) -> BTreeSet<Fid> {
         }
         Part::SetParent { fid, old_parent, parent, .. } | Part::SetStripe { fid, old_parent, parent, .. } => {
             fids.extend([*fid, *old_parent, *parent]);
+        }
+        Part::GiveAway { fid, to, .. } => fids.extend([*fid, *to]),
+        Part::Redirect { parent, old, new, .. } => fids.extend([*parent, *old, *new]),
+        Part::MoveLinks { old_parent, parent, links } => {
+            fids.extend([*old_parent, *parent]);
+            fids.extend(links.iter().map(|(fid, _)| *fid));
         }
     }
     fids

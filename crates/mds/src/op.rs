@@ -9,6 +9,7 @@ pub mod attrs;
 pub mod create;
 pub mod layout;
 pub mod link;
+pub mod migrate;
 pub mod open;
 pub mod part;
 pub mod path;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
 use wire::mdt::{Entry, Met, OpenArgs};
-use wire::peer::Part;
+use wire::peer::{Part, Whole};
 use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
 /// Bytes that a directory shows as its size, as on other file systems.
@@ -52,6 +53,8 @@ pub enum Stop {
     PeekDirectory { fid: Fid },
     /// An MDT has to be chosen for a new directory first, to be the same in each run.
     Place,
+    /// All of an inode of another MDT has to be asked first.
+    PeekWhole { fid: Fid },
 }
 
 impl From<Status> for Stop {
@@ -126,6 +129,8 @@ pub struct Remote {
     /// For directories that the operation makes, by MDT.
     pub fids: BTreeMap<u16, Fid>,
     pub directories: BTreeMap<Fid, PeekedDirectory>,
+    /// Inodes that are to move here.
+    pub wholes: BTreeMap<Fid, Box<Whole>>,
     /// The MDT that was chosen for the directory that the operation makes.
     pub placed: Option<u16>,
     /// Directories of this MDT that are not there, and that no other MDT is about to make.
@@ -180,18 +185,29 @@ impl Cx<'_> {
     /// An inode that a caller names.
     ///
     /// # Errors
-    /// `Stale` when it does not exist (any more) on this MDT.
+    /// `Stale` when it does not exist (any more) on this MDT; `Moved` when it has gone to another one.
     pub fn inode(&self, fid: Fid) -> Result<Inode, Status> {
-        self.tx.inode(fid)?.ok_or(Status::Stale)
+        match self.tx.inode(fid)? {
+            Some(inode) => Ok(inode),
+            None => Err(self.why_absent(fid, Status::Stale)?),
+        }
+    }
+
+    /// What is said of an inode that is not here.
+    fn why_absent(&self, fid: Fid, otherwise: Status) -> Result<Status, Status> {
+        let has_moved = self.is_local(fid) && self.tx.get(rows::MOVED, &fid.key())?.is_some();
+        Ok(if has_moved { Status::Moved } else { otherwise })
     }
 
     /// A directory in which a name is about to change or be looked up.
     ///
     /// # Errors
-    /// `NotDirectory`; `NotFound` when it was removed.
+    /// `NotDirectory`; `NotFound` when it was removed, `Moved` when it is on another MDT now.
     pub fn directory(&self, fid: Fid) -> Result<Inode, Status> {
-        let inode =
-            self.tx.inode(fid)?.ok_or(if self.is_local(fid) { Status::NotFound } else { Status::Stale })?;
+        let Some(inode) = self.tx.inode(fid)? else {
+            let removed = if self.is_local(fid) { Status::NotFound } else { Status::Stale };
+            return Err(self.why_absent(fid, removed)?);
+        };
         if inode.attr.file_type != FileType::Directory {
             return Err(Status::NotDirectory);
         }
@@ -494,6 +510,7 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         MdtRequest::Link { fid, parent, name, creds, want } => {
             link::run(cx, *fid, *parent, name, creds, *want)
         }
+        MdtRequest::Migrate { parent, name, fid, creds } => migrate::run(cx, *parent, name, *fid, creds),
         MdtRequest::Open { fid, open, creds, want, closes: _, accesses: _ } => {
             open::open(cx, *fid, *open, creds, *want)
         }
@@ -571,6 +588,7 @@ pub fn is_consuming(request: &MdtRequest) -> bool {
         MdtRequest::Create(_)
             | MdtRequest::MakeStriped { .. }
             | MdtRequest::Link { .. }
+            | MdtRequest::Migrate { .. }
             | MdtRequest::Setxattr { .. }
     )
 }

@@ -30,6 +30,9 @@ pub const DECISIONS: Table = 8;
 /// Participant, operation -> `Streamed`: parts that the participant has not executed durably yet, in the order of its stream.
 pub const STREAMED: Table = 12;
 
+/// FID -> the FID that the inode has now, on another MDT. It stays: a cache that has not heard may ask at any time.
+pub const MOVED: Table = 13;
+
 /// Under `KNOWN_TARGETS_KEY`: what the last configuration said.
 pub const STATE: Table = 9;
 pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";

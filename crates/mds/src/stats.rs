@@ -78,6 +78,7 @@ pub fn name_of(request: &MdtRequest) -> &'static str {
         }
         MdtRequest::Rename { .. } | MdtRequest::RenameAgain { .. } => "crossdir_rename",
         MdtRequest::Link { .. } => "link",
+        MdtRequest::Migrate { .. } => "migrate",
         MdtRequest::Open { .. } | MdtRequest::Reopen { .. } => "open",
         MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "close",
         MdtRequest::Readdir { .. } => "readdir",

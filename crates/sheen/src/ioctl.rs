@@ -57,6 +57,11 @@ pub enum Ask {
     /// How new directories in this one are striped.
     Setdirstripe(Option<DirStriping>) = 12,
     Getdirstripe = 13,
+    /// What has this name in this directory moves to that MDT.
+    Migrate {
+        name: Vec<u8>,
+        mdt_index: u16,
+    } = 14,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -85,6 +90,8 @@ pub enum Tell {
         stripes: Vec<Fid>,
         default: Option<DirStriping>,
     } = 8,
+    /// It was not there already.
+    Migrated(bool) = 9,
 }
 
 /// What the answer is made into.
@@ -115,6 +122,10 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
             check_name(&name)?;
             Call::MkdirStriped { parent: node, name, mode, umask, striping }
         }
+        Ask::Migrate { name, mdt_index } => {
+            check_name(&name)?;
+            Call::Migrate { parent: node, name, mdt_index }
+        }
         Ask::Setdirstripe(striping) => Call::Setdirstripe { node, striping },
         Ask::Getdirstripe => Call::Getdirstripe { node },
         Ask::FidToPath(fid) => Call::FidToPath { fid },
@@ -139,6 +150,7 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
     let tell = match answer {
         Answer::Stripe { fid, layout } => Tell::Stripe { fid, layout },
         Answer::DefaultStripe { fid, layout } => Tell::DefaultStripe { fid, layout },
+        Answer::Migrated { has_moved } => Tell::Migrated(has_moved),
         Answer::DirStripes { stripes, default } => Tell::DirStripes { stripes, default },
         Answer::Fid(fid) => Tell::Fid(fid),
         Answer::Paths(paths) => fitting(paths, room, Tell::Paths),

@@ -3,6 +3,7 @@
 mod advice;
 mod directories;
 mod layout_text;
+mod migrate;
 pub mod stripes;
 
 pub use directories::DirectoryMaker;
@@ -77,6 +78,8 @@ enum LfsCommand {
     Mkdir(directories::Mkdir),
     /// The MDTs of directories
     Getdirstripe(directories::Getdirstripe),
+    /// Move directory trees to another MDT
+    Migrate(migrate::Migrate),
     /// The FID of files
     Path2fid {
         #[arg(required = true)]
@@ -118,6 +121,7 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             paths.iter().try_for_each(|path| setstripe(path, &hint))
         }
         LfsCommand::Mkdir(mkdir) => mkdir.run(),
+        LfsCommand::Migrate(migrate) => migrate.run(),
         LfsCommand::Getdirstripe(getdirstripe) => getdirstripe.run(),
         LfsCommand::Path2fid { paths } => paths.iter().try_for_each(|path| {
             let fid = fid_of(path)?;

@@ -16,6 +16,10 @@ pub const ENOTEMPTY: i32 = 39;
 pub const ENODATA: i32 = 61;
 pub const ESTALE: i32 = 116;
 
+const EOPNOTSUPP: i32 = 95;
+/// A directory may be striped, of which the model knows nothing, or change each time; a symlink may have other names.
+const MIGRATION_REFUSALS: [i32; 3] = [16, 31, EOPNOTSUPP];
+
 pub type Name = String;
 pub type Path = Vec<Name>;
 
@@ -107,6 +111,11 @@ pub enum Op {
         path: Path,
         stripe_count: u16,
     },
+    /// What the path leads to, a directory or a symlink, gets another node, if it was not on that MDT.
+    Migrate {
+        path: Path,
+        mdt_index: u16,
+    },
     Setxattr {
         path: Path,
         name: String,
@@ -134,11 +143,12 @@ impl Op {
     pub fn is_naming(&self) -> bool {
         let is_making =
             matches!(self, Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Link { .. });
-        is_making || self.is_removing()
+        // A listing tells nodes.
+        is_making || self.is_removing() || matches!(self, Op::Migrate { .. })
     }
 
     /// Walks through directories below the root.
-    fn is_walking(&self) -> bool {
+    pub fn is_walking(&self) -> bool {
         match self {
             Op::Create { path, .. }
             | Op::Mkdir { path, .. }
@@ -153,6 +163,7 @@ impl Op {
             | Op::Chmod { path, .. }
             | Op::Setstripe { path, .. }
             | Op::Setdirstripe { path, .. }
+            | Op::Migrate { path, .. }
             | Op::Setxattr { path, .. }
             | Op::Getxattr { path, .. }
             | Op::Removexattr { path, .. } => !path.is_empty(),
@@ -198,6 +209,7 @@ impl Op {
             Op::Chmod { .. } => "chmod",
             Op::Setstripe { .. } => "setstripe",
             Op::Setdirstripe { .. } => "setdirstripe",
+            Op::Migrate { .. } => "migrate",
             Op::Setxattr { .. } => "setxattr",
             Op::Getxattr { .. } => "getxattr",
             Op::Removexattr { .. } => "removexattr",
@@ -411,6 +423,11 @@ impl Model {
 
     /// Executes an operation and says whether the system's outcome is the right one.
     pub fn explains(&mut self, client: usize, op: &Op, outcome: &Outcome) -> bool {
+        if let (Op::Migrate { path, .. }, Outcome::Error(errno)) = (op, outcome)
+            && MIGRATION_REFUSALS.contains(errno)
+        {
+            return self.find(path).is_ok();
+        }
         let expected = match self.apply(client, op) {
             Ok(expected) => expected,
             Err(errno) => Outcome::Error(errno),
@@ -582,6 +599,15 @@ impl Model {
             Op::Setdirstripe { path, .. } => {
                 let ino = self.find(path)?;
                 if self.is_dir(ino) { Ok(Outcome::Done) } else { Err(ENOTDIR) }
+            }
+            Op::Migrate { path, .. } => {
+                let (parent, name) = self.parent(path)?;
+                let ino = *self.entries(parent)?.get(name).ok_or(ENOENT)?;
+                // A file stays, which is refused unless it is there already.
+                if !matches!(self.inode(ino).content, Content::File(_)) {
+                    self.inode_mut(ino).node = None;
+                }
+                Ok(Outcome::Done)
             }
             Op::Setxattr { path, name, value } => {
                 let ino = self.find(path)?;

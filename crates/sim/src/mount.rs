@@ -2,7 +2,7 @@
 //! program of calls; names and attributes are cached as long as the client allows and nobody takes them back, and
 //! answers out of these caches are judged like any other.
 
-use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, Kind, Op, Outcome, Stat, pattern};
+use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, ESTALE, Kind, Op, Outcome, Stat, pattern};
 use crate::workload::{self, FIRST_READING_SLOT};
 use base::{Attr, Duration, FileType, Time};
 use bytes::Bytes;
@@ -21,6 +21,10 @@ const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
 const O_APPEND: u32 = 0o2000;
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 77 };
+
+/// How often a path is walked once more since something on it was stale: a kernel does it once. Here several directories may move at
+/// the same time, and a process that lists one that moves does it again by itself.
+const WALK_AGAIN_COUNT: usize = 3;
 
 #[derive(Clone, Debug)]
 struct Dentry {
@@ -203,7 +207,15 @@ impl Task {
     pub fn new(port: &Port, op: Op) -> Task {
         let port = Rc::clone(port);
         let run = async move {
-            match run(&port, op).await {
+            let mut result = run(&port, op.clone()).await;
+            for _ in 0..WALK_AGAIN_COUNT {
+                if !op.is_walking() || result != Err(ESTALE) {
+                    break;
+                }
+                port.borrow_mut().drop_all_names();
+                result = run(&port, op.clone()).await;
+            }
+            match result {
                 Ok(outcome) => outcome,
                 Err(errno) => Outcome::Error(errno),
             }
@@ -545,6 +557,13 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             let answer = call(port, Call::Setdirstripe { node, striping }).await;
             changed(port, &[node]);
             answer.map(|_| Outcome::Done)
+        }
+        Op::Migrate { path, mdt_index } => {
+            let (parent, name) = walk_parent(port, &path).await?;
+            match call(port, Call::Migrate { parent, name, mdt_index }).await? {
+                Answer::Migrated { .. } => Ok(Outcome::Done),
+                other => panic!("migrate answered {other:?}"),
+            }
         }
         Op::Setxattr { path, name, value } => {
             let node = walk(port, &path).await?;

@@ -291,6 +291,10 @@ impl Workload<'_> {
                 // The kernel walks twice; one name taken away in between would be made again.
                 if from == to { Op::Stat { path: from } } else { Op::Link { from, to } }
             }
+            56..59 if self.mdt_count > 1 && self.rng.one_in(2) => {
+                let path = if self.rng.one_in(8) { vec!["s0".into()] } else { self.dir() };
+                Op::Migrate { path, mdt_index: self.rng.below(u64::from(self.mdt_count)) as u16 }
+            }
             56..65 => Op::Stat { path: self.any() },
             65..68 => {
                 let path = if self.rng.one_in(2) { Vec::new() } else { self.dir() };

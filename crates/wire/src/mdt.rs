@@ -289,6 +289,9 @@ pub enum MdtRequest {
         creds: Credentials,
         met: Met,
     } = 33,
+    /// To the MDT that is to have it: the inode `fid`, to which the name leads, gets a FID there. Answered when that is durable, so
+    /// nobody replays it. What is there already stays as it is. -> Entry
+    Migrate { parent: Fid, name: Vec<u8>, fid: Fid, creds: Credentials } = 34,
 }
 
 /// What the names that an operation takes away had led to. A FID is never given a second time, so it is the version of a name: who

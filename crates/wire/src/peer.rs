@@ -72,6 +72,24 @@ pub enum Part {
     /// `SetParent` from one stripe of a directory to another: what is moved keeps its parent, as everybody sees it.
     SetStripe { fid: Fid, old_parent: Fid, old_name: Vec<u8>, parent: Fid, name: Vec<u8>, must_own: bool } =
         10,
+    /// The inode is another MDT's from now on, as `to`, with all names in it. It has to be as it was told (`attr`).
+    GiveAway { fid: Fid, to: Fid, attr: Box<Attr> } = 11,
+    /// The name leads to the same inode as before, under another FID.
+    Redirect { parent: Fid, name: Vec<u8>, old: Fid, new: Fid, file_type: FileType } = 12,
+    /// The directory in which these inodes have these names is the same one under another FID.
+    MoveLinks { old_parent: Fid, parent: Fid, links: Vec<(Fid, Vec<u8>)> } = 13,
+}
+
+/// All of an inode that moves to another MDT, but for its data.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct Whole {
+    pub attr: Attr,
+    pub symlink_target: Option<Vec<u8>>,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub default_layout: Option<LayoutHint>,
+    pub default_striping: Option<DirStriping>,
+    /// Of a directory, in the order of their positions.
+    pub entries: Vec<(Vec<u8>, Fid, FileType)>,
 }
 
 /// Parts of one operation for one participant, at their place in the stream.
@@ -187,6 +205,11 @@ pub enum PeerRequest {
         fid: Fid,
         is_replay: bool,
     } = 17,
+    /// All of an inode that is to move. -> Whole
+    PeekWhole {
+        fid: Fid,
+        epoch: u64,
+    } = 18,
 }
 
 impl OperationId {
@@ -265,4 +288,5 @@ pub enum PeerReply {
     Coming {
         item: Option<OperationId>,
     } = 11,
+    Whole(Box<Whole>) = 12,
 }

@@ -11,8 +11,10 @@ pub mod features {
     pub const STREAMS: u64 = 2;
     /// What takes names away says what they led to (`mdt::Met`), and a replay names it again.
     pub const MET: u64 = 4;
+    /// Inodes move between MDTs (`MdtRequest::Migrate` and the parts of it).
+    pub const MIGRATION: u64 = 8;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET;
+    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MIGRATION;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

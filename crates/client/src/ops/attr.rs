@@ -346,12 +346,24 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
                 return Ok(Answer::Entry(entry));
             }
             // Gone meanwhile: the name is asked for.
-            Err(Status::NotFound | Status::Stale) => {}
+            Err(Status::NotFound | Status::Stale | Status::Moved) => {}
             Err(status) => return Err(status),
         }
     }
-    lookup_at_mdt(ctx, parent, name).await
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match lookup_at_mdt(ctx, parent, name.clone()).await {
+            // The inode went to another MDT before it was asked there, or the directory itself: then it is the kernel's to
+            // walk there once more.
+            Err(Status::Moved) if tries < LOOKUP_TRY_COUNT => {}
+            result => return result,
+        }
+    }
 }
+
+/// How often a name is asked for whose inode moves to another MDT each time.
+const LOOKUP_TRY_COUNT: u32 = 5;
 
 async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer> {
     let target = mdt_of(parent)?;

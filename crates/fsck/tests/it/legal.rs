@@ -1,9 +1,9 @@
 //! What is undone and legal, and what may not be relied on, is no damage.
 
-use crate::world::{FILE, REMOTE, World, attr, delete, fid, lines, put};
+use crate::world::{DIRECTORY, FAR, FILE, REMOTE, WIDE, World, attr, delete, fid, lines, put};
 use base::{ClientId, Endpoint, Fid, FileType, Layout, ObjectId, TargetId, WallTime};
 use fsck::{Doing, Options};
-use mds::rows::{self, Asker, Decision, Destroy, Inode, Prepare, Streamed};
+use mds::rows::{self, Asker, Decision, Dentry, Destroy, Inode, Prepare, Streamed};
 use oss::rows::{self as ost_rows, TombstoneRow};
 use store::{Batch, MetaStore, ObjectStore};
 use wire::peer::{OperationId, Part};
@@ -120,6 +120,36 @@ fn a_directory_that_is_on_its_way_is_no_damage() {
     let report = world.check();
     assert!(report.is_clean(), "{}", lines(&report));
     assert_eq!(report.pending_count, 1);
+}
+
+/// MDT0001 has taken a directory over, and MDT0000 has yet to hear of it: all that is in it is in both.
+#[test]
+fn a_directory_that_moves_between_mdts_is_no_damage() {
+    let world = World::new();
+    let (old, new) = (fid(0, DIRECTORY), fid(1, 90));
+    let value = world.mdts[0].get(rows::INODES, &old.key()).unwrap().unwrap();
+    let inode: Inode = rows::decode(&value).unwrap();
+    let to = &*world.mdts[1];
+    let moved = Inode { attr: base::Attr { fid: new, ..inode.attr.clone() }, ..inode.clone() };
+    put(to, rows::INODES, &new.key(), &rows::encode(&moved));
+    put(to, rows::LINKS, &rows::link_key(new, Fid::ROOT, b"d"), b"");
+    for (name, child) in [(&b"f"[..], fid(0, FILE)), (b"wide", fid(0, WIDE)), (b"far too", fid(1, FAR))] {
+        let dentry = Dentry { fid: child, file_type: FileType::Regular };
+        put(to, rows::DENTRIES, &rows::dentry_key(new, name), &rows::encode(&dentry));
+    }
+    delete(to, rows::LINKS, &rows::link_key(fid(1, FAR), old, b"far too"));
+    put(to, rows::LINKS, &rows::link_key(fid(1, FAR), new, b"far too"), b"");
+    let id = OperationId { mdt_index: 1, epoch: 1, number: 1 };
+    put(to, rows::DECISIONS, &rows::operation_key(id), &rows::encode(&Decision { participants: vec![0] }));
+    assert!(!world.check().is_clean(), "without a prepare it is damage");
+    let name = b"d".to_vec();
+    let parts = vec![
+        Part::Redirect { parent: Fid::ROOT, name, old, new, file_type: FileType::Directory },
+        Part::GiveAway { fid: old, to: new, attr: Box::new(inode.attr) },
+    ];
+    let prepare = Prepare { parts, asker: Asker::default() };
+    put(&*world.mdts[0], rows::PREPARES, &rows::operation_key(id), &rows::encode(&prepare));
+    assert_clean(&world, "a directory that moves");
 }
 
 /// A mount that has not said goodbye may say again what a crash took back.

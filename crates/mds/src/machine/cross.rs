@@ -13,7 +13,7 @@ mod participant;
 use super::flow::{Flow, Run, Stage, Step};
 use super::peers::Call;
 use super::{Mds, MdsEvent, Output};
-use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, part, path, stripes};
+use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, migrate, part, path, stripes};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
 use base::fault::{Fault, planted};
@@ -164,6 +164,7 @@ pub(super) fn run_peer(cx: &mut Cx, request: &PeerRequest) -> Result<PeerReply, 
             let stripes = cx.tx.inode(*fid)?.map_or_else(Vec::new, |inode| inode.stripes);
             Ok(PeerReply::Directory { stripes, master: stripes::master_of(cx, *fid)? })
         }
+        PeerRequest::PeekWhole { fid, .. } => Ok(PeerReply::Whole(Box::new(migrate::whole(cx, *fid)?))),
         _ => Err(Stop::Status(Status::ProtocolError)),
     }
 }
@@ -201,6 +202,7 @@ fn asker_of(request: &Request) -> Asker {
             MdtRequest::Unlink { creds, .. }
             | MdtRequest::Rmdir { creds, .. }
             | MdtRequest::Rename { creds, .. }
+            | MdtRequest::Migrate { creds, .. }
             | MdtRequest::Link { creds, .. },
         ) => Some(creds),
         _ => None,
@@ -274,6 +276,19 @@ impl<M: MetaStore> Mds<M> {
         let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
         let request = Request::Peer(PeerRequest::PeekDirectory { fid, epoch, is_replay });
         self.ask_mdt(now, op, flow, fid.mdt_index(), request, Call::PeekDirectory { op, fid }, out)
+    }
+
+    /// Asks for all of an inode that is to move here.
+    pub(super) fn peek_whole(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        fid: Fid,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let request = Request::Peer(PeerRequest::PeekWhole { fid, epoch: self.core.epoch().0 });
+        self.ask_mdt(now, op, flow, fid.mdt_index(), request, Call::PeekWhole { op, fid }, out)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -438,6 +453,7 @@ impl<M: MetaStore> Mds<M> {
             | Call::PeekParent { op }
             | Call::LockRename { op }
             | Call::NewFid { op, .. }
+            | Call::PeekWhole { op, .. }
             | Call::PeekDirectory { op, .. } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
@@ -668,6 +684,8 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         PeerRequest::FlockWaits { .. } => false,
         // A replay names its FIDs.
         PeerRequest::NewFid | PeerRequest::NewFids { .. } => false,
+        // Nobody replays what moves an inode.
+        PeerRequest::PeekWhole { .. } => false,
         // Streams are only about what is in rows.
         PeerRequest::Hold { .. }
         | PeerRequest::Release { .. }
@@ -685,7 +703,10 @@ fn rename_need() -> Need {
 fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
     match (call, reply) {
         (Call::Peek { .. }, Reply::Peer(PeerReply::Name { entry, parent_attr })) => {
-            let Request::Mdt(MdtRequest::Rename { parent, name, .. }) = &flow.request else {
+            let Request::Mdt(
+                MdtRequest::Rename { parent, name, .. } | MdtRequest::Migrate { parent, name, .. },
+            ) = &flow.request
+            else {
                 return Err(Status::ProtocolError);
             };
             let key = (*parent, name.clone());
@@ -709,6 +730,13 @@ fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
         }
         (Call::PeekDirectory { fid, .. }, Reply::Peer(PeerReply::Directory { stripes, master })) => {
             flow.remote.directories.insert(*fid, PeekedDirectory { stripes, master });
+            Ok(())
+        }
+        (Call::PeekWhole { fid, .. }, Reply::Peer(PeerReply::Whole(whole))) => {
+            if whole.attr.fid != *fid {
+                return Err(Status::ProtocolError);
+            }
+            flow.remote.wholes.insert(*fid, whole);
             Ok(())
         }
         (Call::LockRename { .. }, Reply::Done) => {

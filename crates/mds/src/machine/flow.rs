@@ -32,6 +32,9 @@ const ATTEMPTS_MAX: u32 = 100;
 /// it again within each of these attempts can keep it up.
 const DAMAGE_ATTEMPTS_MAX: u32 = 10;
 
+/// An inode that is changed each time that it was about to move stays where it is.
+const MIGRATION_ATTEMPTS_MAX: u32 = 20;
+
 /// What a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -206,6 +209,12 @@ impl<M: MetaStore> Mds<M> {
             return self.back_off(now, op, flow, out);
         }
         match Self::refusal(flow) {
+            // Whoever uses the directory all the time goes on using it.
+            Some(part::GIVE_WAY)
+                if is_migration(&flow.request) && flow.attempt_count >= MIGRATION_ATTEMPTS_MAX =>
+            {
+                return self.fail(now, op, flow, Status::Busy, out);
+            }
             Some(part::GIVE_WAY) => return self.back_off(now, op, flow, out),
             // What the name leads to may have gone, on a third MDT, since the name was asked for on its own. There a
             // name without its inode is all that can be seen.
@@ -266,6 +275,7 @@ impl<M: MetaStore> Mds<M> {
                 Step::Waits
             }
             Err(Stop::PeekDirectory { fid }) => self.peek_directory(now, op, flow, *fid, out),
+            Err(Stop::PeekWhole { fid }) => self.peek_whole(now, op, flow, *fid, out),
             Ok(_) if run.batch.is_empty() && run.parts.is_empty() => {
                 let needs = self.unsettled_needs(flow, &run.outcome);
                 if !needs.is_empty() && !self.claim_or_wait(now, op, flow, &needs) {
@@ -310,6 +320,7 @@ impl<M: MetaStore> Mds<M> {
             Request::Peer(
                 PeerRequest::PeekName { epoch, .. }
                 | PeerRequest::PeekParent { epoch, .. }
+                | PeerRequest::PeekWhole { epoch, .. }
                 | PeerRequest::PeekDirectory { epoch, .. },
             ) => self.is_frozen_for_asker_only(flow.token.client, *epoch, touched),
             // The decision may wait for the end of recovery, which waits for this. It takes nothing away: what was
@@ -492,7 +503,9 @@ impl<M: MetaStore> Mds<M> {
             // Something else has to be changed than when the flow began to wait.
             self.release_claims(now, op, flow);
         }
-        let exempt = (!is_prepare(&flow.request)).then_some(flow.token.client);
+        // Who has an inode moved has no part in its change: it looks at it again as everybody does.
+        let is_own = !is_prepare(&flow.request) && !is_migration(&flow.request);
+        let exempt = is_own.then_some(flow.token.client);
         flow.claimed = needs.to_vec();
         flow.is_claimed = true;
         self.locks.claim(now.time, op, exempt, needs.to_vec(), &mut self.lock_out) == Claimed::Ready
@@ -538,7 +551,8 @@ impl<M: MetaStore> Mds<M> {
         let decision = self.put_decision(flow, &mut batch);
         let is_streamed = decision.is_none() && !run.parts.is_empty();
         let streaming = is_streamed.then(|| (self.put_streamed(run.parts, &mut batch), reply.clone()));
-        let committed = match decision.is_some() && self.is_remote_sync {
+        let waits_for_disk = self.is_remote_sync || is_migration(&flow.request);
+        let committed = match decision.is_some() && waits_for_disk {
             true => {
                 self.core.commit_then_reply_when_durable(now, flow.token, batch, reply, &mut self.core_out)
             }
@@ -715,11 +729,17 @@ fn restarted_asker(flow: &Flow) -> Option<(u16, u64)> {
         Request::Peer(
             PeerRequest::PeekName { epoch, .. }
             | PeerRequest::PeekParent { epoch, .. }
+            | PeerRequest::PeekWhole { epoch, .. }
             | PeerRequest::PeekDirectory { epoch, .. },
         ) => *epoch,
         _ => return None,
     };
     Some((mdt_of(flow.token.client)?, epoch))
+}
+
+/// Nobody replays it: a client could not say again what it was told of an inode that others have used since.
+fn is_migration(request: &Request) -> bool {
+    matches!(request, Request::Mdt(MdtRequest::Migrate { .. }))
 }
 
 pub(super) fn is_prepare(request: &Request) -> bool {

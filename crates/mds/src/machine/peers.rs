@@ -50,6 +50,10 @@ pub(super) enum Call {
         op: OpId,
         fid: Fid,
     },
+    PeekWhole {
+        op: OpId,
+        fid: Fid,
+    },
     Prepare {
         op: OpId,
         id: OperationId,

@@ -1,7 +1,7 @@
 //! Parts: what an operation does to names and inodes. Those of this MDT are executed directly; those of another one
 //! are the same function over there, once when it prepares and once when the decision has come.
 
-use super::{Cx, create, stripes};
+use super::{Cx, create, migrate, stripes};
 use crate::access::{self, EXECUTE, WRITE};
 use crate::rows::{self, Dentry, Inode};
 use base::limits::LINK_COUNT_MAX;
@@ -46,6 +46,13 @@ pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Stat
             let (from, to) = ((*old_parent, &old_name[..]), (*parent, &name[..]));
             set_link(cx, *fid, from, to, must_own.then_some(creds)).map(drop)
         }
+        Part::GiveAway { fid, to, attr } => migrate::give_away(cx, *fid, *to, attr),
+        Part::Redirect { parent, name, old, new, file_type } => {
+            migrate::redirect(cx, *parent, name, (*old, *new), *file_type)
+        }
+        Part::MoveLinks { old_parent, parent, links } => links
+            .iter()
+            .try_for_each(|(fid, name)| migrate::move_link(cx, *fid, (*old_parent, *parent), name)),
     }
 }
 
@@ -60,18 +67,21 @@ pub fn execute(cx: &mut Cx, mut part: Part, creds: &Credentials) -> Result<(), S
     }
 }
 
-/// The inode or directory on whose MDT a part is executed; `None` for a directory to be made.
+/// The inode or directory on whose MDT a part is executed; `None` for a directory to be made, and for what says where it goes.
 pub fn owner_of(part: &Part) -> Option<Fid> {
     match part {
-        Part::MakeDirectory { .. } => None,
+        Part::MakeDirectory { .. } | Part::MoveLinks { .. } => None,
         Part::MakeStripe { attr, .. } => Some(attr.fid),
         Part::RemoveDirectory { fid, .. }
         | Part::DropLink { fid, .. }
         | Part::AddLink { fid, .. }
         | Part::Follow { fid, .. }
         | Part::SetParent { fid, .. }
-        | Part::SetStripe { fid, .. } => Some(*fid),
-        Part::RemoveName { parent, .. } | Part::PutName { parent, .. } => Some(*parent),
+        | Part::SetStripe { fid, .. }
+        | Part::GiveAway { fid, .. } => Some(*fid),
+        Part::RemoveName { parent, .. } | Part::PutName { parent, .. } | Part::Redirect { parent, .. } => {
+            Some(*parent)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Two and three MDTs back to back.
 
-use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
+use crate::harness::{ROOT, World, entry_of, fid_of, migrate, new, rename};
 use base::{Endpoint, Fid, FileType, Rng, Status, TargetId};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
@@ -575,6 +575,16 @@ fn the_rename_lock_comes_back_however_many_wait_for_it() {
     );
 }
 
+/// What is done beside the operations of POSIX.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    Nothing,
+    /// Some directories are made in several stripes.
+    Striping,
+    /// Directories move to other MDTs.
+    Migrating,
+}
+
 /// Directory and name -> inode, as one client that sees no failure knows it.
 #[derive(Default)]
 struct Model {
@@ -634,6 +644,22 @@ impl Model {
         true
     }
 
+    /// A directory has another FID.
+    fn migrate(&mut self, old: Fid, new: Fid) {
+        let at = |fid: Fid| if fid == old { new } else { fid };
+        let names = std::mem::take(&mut self.names).into_iter();
+        self.names = names
+            .map(|((parent, name), (fid, is_directory))| ((at(parent), name), (at(fid), is_directory)))
+            .collect();
+    }
+
+    /// A name of a directory, to be moved somewhere.
+    fn migration(&self, rng: &mut Rng) -> Option<(u16, MdtRequest)> {
+        let directories: Vec<_> = self.names.iter().filter(|(_, (_, is_directory))| *is_directory).collect();
+        let ((parent, name), (fid, _)) = rng.pick(&directories)?;
+        Some((rng.below(3) as u16, migrate((*parent, name), *fid)))
+    }
+
     /// Whether the request succeeds; `made` is what a creation has made.
     fn apply(&mut self, request: &MdtRequest, made: Option<Fid>) -> bool {
         let text = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
@@ -670,6 +696,12 @@ impl Model {
                 let (name, new_name) = (text(name), text(new_name));
                 self.rename((*parent, &name), (*new_parent, &new_name), *flags == 2)
             }
+            MdtRequest::Migrate { fid, .. } => {
+                if let Some(made) = made {
+                    self.migrate(*fid, made);
+                }
+                true
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -680,12 +712,12 @@ impl Model {
 #[test]
 fn random_operations_and_crashes_agree_with_a_model() {
     // Seed 1495: a replayed rename must see what its lost first run had frozen.
-    agree_with_a_model((0..150).chain([1495]), false);
+    agree_with_a_model((0..150).chain([1495]), Beside::Nothing);
 }
 
-pub fn agree_with_a_model(seeds: impl Iterator<Item = u64>, is_striping: bool) {
+pub fn agree_with_a_model(seeds: impl Iterator<Item = u64>, beside: Beside) {
     for seed in seeds {
-        let mut stripes = Stripes::new(is_striping);
+        let mut stripes = Stripes::new(beside == Beside::Striping);
         let mut rng = Rng::new(seed);
         let mut world = World::new(3, 1);
         let mut model = Model::default();
@@ -703,7 +735,19 @@ pub fn agree_with_a_model(seeds: impl Iterator<Item = u64>, is_striping: bool) {
                 server.is_synced = !rng.one_in(3);
             }
             let at = format!("seed {seed} step {step}");
-            random_step(&mut world, &mut rng, &mut model, (&mut fids, &mut stripes), &at);
+            let request = match beside {
+                Beside::Migrating if rng.one_in(4) => model.migration(&mut rng),
+                _ => None,
+            };
+            let (request, (mdt, sent)) = match request {
+                Some((mdt, request)) => (request.clone(), (mdt, request)),
+                None => {
+                    let request = random_request(&mut rng, &fids);
+                    (request.clone(), stripes.sent(&mut rng, request))
+                }
+            };
+            let of = world.start(0, mdt, sent);
+            random_step(&mut world, (of, request), &mut model, (&mut fids, &mut stripes), &at);
             for server in &mut world.servers {
                 server.is_synced = true;
             }
@@ -806,14 +850,11 @@ impl Stripes {
 
 fn random_step(
     world: &mut World,
-    rng: &mut Rng,
+    (of, request): ((TargetId, rpc::Ticket), MdtRequest),
     model: &mut Model,
     (fids, stripes): (&mut Vec<Fid>, &mut Stripes),
     at: &str,
 ) {
-    let request = random_request(rng, fids);
-    let (mdt, sent) = stripes.sent(rng, request.clone());
-    let of = world.start(0, mdt, sent);
     for _ in 0..400 {
         if world.result(0, of).is_some() {
             break;
@@ -828,7 +869,8 @@ fn random_step(
         .result(0, of)
         .unwrap_or_else(|| panic!("{at} has no answer: {request:?}\n{}", world.under_way()));
     let told = result.as_ref().ok().and_then(|reply| stripes.learn(reply));
-    let made = told.filter(|_| matches!(request, MdtRequest::Create(_)));
+    let is_new = matches!(request, MdtRequest::Create(_) | MdtRequest::Migrate { .. });
+    let made = told.filter(|_| is_new);
     fids.extend(made);
     assert_eq!(model.apply(&request, made), result.is_ok(), "{at}: {request:?} {result:?}");
 }
@@ -837,21 +879,36 @@ fn random_step(
 /// and all MDTs agree in the end.
 #[test]
 fn concurrent_operations_and_crashes_leave_a_consistent_tree() {
-    leave_a_consistent_tree(0..100, false);
+    leave_a_consistent_tree(0..100, Beside::Nothing);
 }
 
-pub fn leave_a_consistent_tree(seeds: std::ops::Range<u64>, is_striping: bool) {
+pub fn leave_a_consistent_tree(seeds: std::ops::Range<u64>, beside: Beside) {
+    let mut migrated_count = 0;
     for seed in seeds {
-        let mut stripes = Stripes::new(is_striping);
+        let mut stripes = Stripes::new(beside == Beside::Striping);
         let mut rng = Rng::new(seed);
         let mut world = World::new(3, 3);
         let mut fids = vec![Fid::ROOT];
+        let mut named: Vec<(Fid, String, Fid)> = Vec::new();
         for round in 0..25 {
             for server in &mut world.servers {
                 server.is_synced = !rng.one_in(3);
             }
-            let started: Vec<_> =
-                (0..3).map(|client| submit_random(&mut world, &mut rng, &fids, &stripes, client)).collect();
+            let mut started = Vec::new();
+            for client in 0..3 {
+                let request = match beside {
+                    Beside::Migrating if rng.one_in(4) => {
+                        let named = rng.pick(&named).cloned();
+                        named.map(|(parent, name, fid)| (rng.below(3) as u16, migrate((parent, &name), fid)))
+                    }
+                    _ => None,
+                };
+                let (mdt, request) = request.unwrap_or_else(|| random_among(&mut rng, &fids, &stripes));
+                let target = TargetId::mdt(mdt);
+                let sent = wire::Request::Mdt(request.clone());
+                let ticket = world.submit(client, target, sent, rpc::Kind::Modifying);
+                started.push((client, (target, ticket), request));
+            }
             if rng.one_in(2) {
                 world.run();
             }
@@ -863,34 +920,38 @@ pub fn leave_a_consistent_tree(seeds: std::ops::Range<u64>, is_striping: bool) {
             for server in &mut world.servers {
                 server.is_synced = true;
             }
-            for (client, of) in started {
+            for (client, of, request) in started {
                 let result = await_result(&mut world, client, of, &format!("seed {seed} round {round}"));
-                fids.extend(result.ok().and_then(|reply| stripes.learn(&reply)));
+                let told = result.ok().and_then(|reply| stripes.learn(&reply));
+                fids.extend(told);
+                match (request, told) {
+                    (MdtRequest::Create(create), Some(fid)) if create.node == NewNode::Directory => {
+                        named.push((create.parent, String::from_utf8(create.name).unwrap(), fid));
+                    }
+                    (MdtRequest::Migrate { parent, name, .. }, Some(fid)) => {
+                        migrated_count += 1;
+                        named.push((parent, String::from_utf8(name).unwrap(), fid));
+                    }
+                    _ => {}
+                }
             }
         }
         world.pass_seconds(5);
         world.check_consistent();
         assert!(world.clients.iter().all(|client| client.evictions == 0), "seed {seed}");
     }
+    assert_eq!(migrated_count > 0, beside == Beside::Migrating);
 }
 
 type Started = (usize, (TargetId, rpc::Ticket));
 
-fn submit_random(
-    world: &mut World,
-    rng: &mut Rng,
-    fids: &[Fid],
-    stripes: &Stripes,
-    client: usize,
-) -> Started {
+/// What a client sends next, and to which MDT.
+fn random_among(rng: &mut Rng, fids: &[Fid], stripes: &Stripes) -> (u16, MdtRequest) {
     // Mostly the same few directories.
     let few = &fids[..fids.len().min(4)];
     let among = if rng.one_in(3) { fids } else { few };
     let request = random_request(rng, among);
-    let (mdt, request) = stripes.sent(rng, request);
-    let target = TargetId::mdt(mdt);
-    let ticket = world.submit(client, target, wire::Request::Mdt(request), rpc::Kind::Modifying);
-    (client, (target, ticket))
+    stripes.sent(rng, request)
 }
 
 fn await_result(

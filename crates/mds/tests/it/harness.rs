@@ -701,6 +701,10 @@ pub fn rename(from: (Fid, &str), to: (Fid, &str), flags: u32) -> MdtRequest {
     }
 }
 
+pub fn migrate((parent, name): (Fid, &str), fid: Fid) -> MdtRequest {
+    MdtRequest::Migrate { parent, name: name.into(), fid, creds: ROOT }
+}
+
 pub fn new(parent: Fid, name: &str, node: NewNode) -> CreateRequest {
     let permissions = if node == NewNode::Directory { 0o755 } else { 0o644 };
     CreateRequest {

@@ -8,6 +8,7 @@ mod cross;
 mod harness;
 mod hostile;
 mod locks;
+mod migrate;
 mod names;
 mod restart;
 mod sizes;

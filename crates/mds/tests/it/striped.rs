@@ -1,6 +1,6 @@
 //! Directories in several stripes over several MDTs.
 
-use crate::cross::{agree_with_a_model, leave_a_consistent_tree, mkdir_on};
+use crate::cross::{Beside, agree_with_a_model, leave_a_consistent_tree, mkdir_on};
 use crate::harness::{ROOT, World, attr_of, entry_of, new, user};
 use base::names::stripe_of;
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
@@ -384,10 +384,10 @@ fn a_replay_does_not_ask_for_the_default_anew() {
 
 #[test]
 fn random_operations_in_stripes_and_crashes_agree_with_a_model() {
-    agree_with_a_model(0..150, true);
+    agree_with_a_model(0..150, Beside::Striping);
 }
 
 #[test]
 fn concurrent_operations_in_stripes_and_crashes_leave_a_consistent_tree() {
-    leave_a_consistent_tree(0..100, true);
+    leave_a_consistent_tree(0..100, Beside::Striping);
 }

@@ -215,6 +215,38 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "migrate",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [mkdir("m0/d"), migrate("m0/d", far(mdt_count)), open("m0/d/f"), fsync()],
+        },
+    },
+    Story {
+        // Parent, old and new MDT are three where there are three, and each has something that is in it.
+        name: "migrate-full",
+        build: |mdt_count| Script {
+            setup: vec![
+                mkdir_on("m1/d", far(mdt_count)),
+                create("m1/d/g"),
+                mkdir_on("m1/d/e", 0),
+                mkdir_on("m1/d/h", 1),
+            ],
+            steps: [create("m1/d/x"), migrate("m1/d", 0), rename("m1/d/x", "m1/d/e/y"), Op::SyncAll],
+        },
+    },
+    Story {
+        name: "migrate-symlink",
+        build: |mdt_count| Script {
+            setup: Vec::new(),
+            steps: [
+                Op::Symlink { path: path("m0/s"), target: "to".into() },
+                migrate("m0/s", far(mdt_count)),
+                rename("m0/s", "m1/t"),
+                Op::SyncAll,
+            ],
+        },
+    },
+    Story {
         // What new directories in it are like.
         name: "setdirstripe-striped",
         build: |mdt_count| Script {
@@ -261,6 +293,10 @@ pub(crate) fn create(at: &str) -> Op {
     Op::Create { path: path(at), is_exclusive: true, slot: None }
 }
 
+fn migrate(at: &str, mdt_index: u16) -> Op {
+    Op::Migrate { path: path(at), mdt_index }
+}
+
 fn open(at: &str) -> Op {
     Op::Create { path: path(at), is_exclusive: true, slot: Some(SLOT) }
 }
@@ -302,13 +338,17 @@ mod tests {
             let states = tree::states(&script);
             assert_eq!(states.len(), 5, "{}", story.name);
             // What a directory hands on to new ones shows in no tree of names.
-            let shows = |step: &Op| !matches!(step, Op::Setdirstripe { .. });
+            // Nor does on which MDT a directory is.
+            let shows = |step: &Op| !matches!(step, Op::Setdirstripe { .. } | Op::Migrate { .. });
             for (index, step) in script.steps.iter().enumerate().take(3).filter(|(_, step)| shows(step)) {
                 assert_ne!(states[index], states[index + 1], "{}: {step:?}", story.name);
             }
             // The order of what is said of one directory does not show in whether it can be said.
             let is_possible_alone = |index: usize| match story.name {
                 "setattr-striped" | "setdirstripe-striped" | "rename-directory-over" => index == 2,
+                // What moves is used afterwards as before.
+                "migrate" | "migrate-symlink" => index == 2,
+                "migrate-full" => true,
                 _ => false,
             };
             for index in (1..3).filter(|index| !is_possible_alone(*index)) {

@@ -2,6 +2,7 @@
 //! other's way. The simulation has each place and each order (`sheen sim --scenario crash-table`, `rename-deadlock`).
 
 mod journal;
+mod migrate;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub static SUITE: Suite = Suite { name: "dne", bed: Bed::Own, cases: CASES, roun
 static CASES: &[Case] = &[
     Case { name: "subsets", seconds: 300, run: subsets },
     Case { name: "renames", seconds: 300, run: renames_meet },
+    Case { name: "migrate", seconds: 300, run: migrate::migrate_a_tree },
 ];
 
 const MOVER_COUNT: usize = 16;

@@ -25,6 +25,7 @@ impl<M: MetaStore> Mds<M> {
             PeerRequest::Prepare { .. }
             | PeerRequest::PeekName { .. }
             | PeerRequest::PeekParent { .. }
+            | PeerRequest::PeekWhole { .. }
             | PeerRequest::PeekDirectory { .. } => {
                 self.start_flow(now, token, Request::Peer(request), None, Bytes::new());
             }
