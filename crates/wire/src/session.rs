@@ -11,8 +11,10 @@ pub mod features {
     pub const STREAMS: u64 = 2;
     /// What takes names away says what they led to (`mdt::Met`), and a replay names it again.
     pub const MET: u64 = 4;
+    /// Who replays says first what (`manifest`), and lets the target hear from it each second meanwhile.
+    pub const MANIFESTS: u64 = 8;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET;
+    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MANIFESTS;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
