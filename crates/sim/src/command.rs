@@ -114,13 +114,11 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
 }
 
 /// How often power fails for many at once where a fault is looked for. An unlink that is lost is done again by its client;
-/// that its objects went too early shows only when that client is lost at the same instant. Replays of several clients meet after such.
+/// that its objects went too early shows only when that client is lost at the same instant.
 #[cfg(feature = "planted-faults")]
 fn blackout_one_in(fault: base::fault::Fault, options: &Options) -> u64 {
     match fault {
-        base::fault::Fault::DestroyBeforeDurable
-        | base::fault::Fault::PartBeforeDurable
-        | base::fault::Fault::ReplayOrderIgnored => 3,
+        base::fault::Fault::DestroyBeforeDurable | base::fault::Fault::PartBeforeDurable => 3,
         _ => options.blackout_one_in,
     }
 }
