@@ -31,10 +31,12 @@ pub enum Fault {
     WindowBelievedTooLong = 12,
     /// A participant executes its part before the coordinator's record is durable.
     PartBeforeDurable = 13,
+    /// A recovering target executes a replay before those that it depends on.
+    ReplayOrderIgnored = 14,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 14] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -48,6 +50,7 @@ impl Fault {
         Fault::KeptBackTooLong,
         Fault::WindowBelievedTooLong,
         Fault::PartBeforeDurable,
+        Fault::ReplayOrderIgnored,
     ];
 }
 

@@ -85,6 +85,9 @@ pub const COMMIT_PING_INTERVAL_BLOCKED: Duration = Duration::from_millis(50);
 pub const PLAIN_IN_FLIGHT_MAX: usize = 512;
 /// Replays of one client in flight.
 pub const REPLAYS_IN_FLIGHT_MAX: usize = 32;
+/// Who replays, or waits for the replays of others, lets the target hear from it this often; two of three may be lost before its lease
+/// matters.
+pub const REPLAY_SIGN_INTERVAL: Duration = Duration::from_secs(1);
 /// Nothing acknowledged stays undurable longer on its own (the promise is 5 s; a sync takes its time too).
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
 
@@ -93,6 +96,7 @@ const _: () =
     assert!(PLAIN_IN_FLIGHT_MAX + FLOCK_WAITS_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX);
 const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() * 2);
 const _: () = assert!(LEASE_TRUST.as_millis() * 10 <= LEASE.as_millis() * 8);
+const _: () = assert!(REPLAY_SIGN_INTERVAL.as_millis() * 3 <= LEASE.as_millis());
 // One renewal may be lost.
 const _: () = assert!(LEASE_RENEWAL.as_millis() * 2 < LEASE_TRUST.as_millis());
 const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());

@@ -437,6 +437,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
         Request::Disconnect => "disconnect",
         Request::Ping => "ping",
         Request::ReplayDone => "replay_done",
+        Request::Manifest(_) => "replay_manifest",
         Request::Lock(LockRequest::Enqueue { .. }) => "ldlm_enqueue",
         Request::Lock(LockRequest::Cancel { .. }) => "ldlm_cancel",
         Request::Lock(LockRequest::Replay { .. }) => "ldlm_replay",

@@ -140,6 +140,8 @@ enum Purpose {
     Forgotten,
     Ping,
     Disconnect,
+    /// What will be replayed.
+    Manifest,
     /// One of `replay_now`.
     OwnerReplay,
     ReplayDone,
@@ -171,6 +173,8 @@ struct Retained {
     xid: Xid,
     slot: u16,
     request: Request,
+    /// Its answer described what it took away (`wire::manifest::is_described`).
+    is_whole: bool,
     data: Bytes,
     trace: u64,
 }
@@ -185,6 +189,12 @@ struct Replay {
     has_begun: bool,
     /// Transnos still to be sent, rising.
     todo: VecDeque<Transno>,
+    /// Those of them that the target has not been told of yet.
+    unlisted: VecDeque<Transno>,
+    /// The last of which it has been told.
+    listed: Transno,
+    /// When the target is to hear that this caller lives.
+    sign_at: Option<Time>,
     in_flight: BTreeMap<Xid, InFlightReplay>,
     /// The last one sent, so that the target sees a gap.
     previous: Transno,
@@ -361,6 +371,7 @@ impl Import {
     pub fn on_tick(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         self.resend_connect(now, out);
         self.resend_replays(now, out);
+        self.give_sign(now, out);
         while let Some((deadline, ticket)) = self.timers.first().copied() {
             if deadline > now.time {
                 break;
@@ -378,7 +389,7 @@ impl Import {
         let connecting = self.connecting.map(|connecting| connecting.deadline);
         let replay = self.replay.in_flight.values().map(|replay| replay.deadline).min();
         let timer = self.timers.first().map(|(deadline, _)| *deadline);
-        [connecting, replay, timer, self.ping_due()].into_iter().flatten().min()
+        [connecting, replay, timer, self.replay.sign_at, self.ping_due()].into_iter().flatten().min()
     }
 
     /// The caller gave up: no `Completed` comes any more. What the request did is retained all the same.
@@ -703,7 +714,7 @@ impl Import {
             }
         };
         frame_flags |= pending.kind.flags();
-        if pending.purpose == Purpose::OwnerReplay {
+        if matches!(pending.purpose, Purpose::OwnerReplay | Purpose::Manifest) {
             frame_flags |= flags::REPLAY;
         }
         let deadline = now.time.after(pending.wait);
@@ -758,7 +769,9 @@ impl Import {
             ImportState::Active => true,
             ImportState::Disconnecting => pending.purpose == Purpose::Disconnect,
             ImportState::Replaying => {
-                matches!(pending.purpose, Purpose::OwnerReplay | Purpose::ReplayDone) || passes_recovery
+                let is_replay =
+                    matches!(pending.purpose, Purpose::Manifest | Purpose::OwnerReplay | Purpose::ReplayDone);
+                is_replay || passes_recovery
             }
             _ => false,
         };
@@ -855,6 +868,10 @@ impl Import {
                 self.remove(ticket);
             }
             Some(Purpose::Disconnect) => self.end(out),
+            Some(Purpose::Manifest) => {
+                self.remove(ticket);
+                self.send_manifest(now, out);
+            }
             Some(Purpose::OwnerReplay) => {
                 let pending = self.remove(ticket);
                 if let (Err(status), Some(pending)) = (result, pending) {
@@ -881,11 +898,13 @@ impl Import {
             && answer.transno > self.last_committed
         {
             fill_for_replay(&mut pending.request, &answer.reply);
+            let is_whole = wire::manifest::is_described(&answer.reply);
             self.retained_bytes += pending.data.len();
             let retained = Retained {
                 xid,
                 slot: pending.slot,
                 request: pending.request,
+                is_whole,
                 data: pending.data,
                 trace: pending.trace,
             };

@@ -97,6 +97,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::PrepareForgotten => &["model", "objects", "tree", "rows", "assertion", "progress"],
         // What it left out, a create say, is missed by the next replay.
         Fault::ReplaySkipped => &["model", "tree", "replay"],
+        // So is what comes too early: it finds no directory, or another file.
+        Fault::ReplayOrderIgnored => &["model", "tree", "replay", "objects"],
         // A file whose creation was not replayed for that is gone, and its objects are there.
         Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
         // What is executed twice may also make again what was removed, of which nobody knows then.

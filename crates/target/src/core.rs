@@ -4,6 +4,8 @@
 pub mod decoders;
 pub mod inspect;
 mod kept;
+mod manifest;
+mod order;
 mod recovery;
 mod requests;
 mod rows;

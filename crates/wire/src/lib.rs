@@ -10,6 +10,7 @@ mod access;
 pub mod frame;
 pub mod hint;
 pub mod lock;
+pub mod manifest;
 pub mod mdt;
 pub mod mgs;
 pub mod ost;
@@ -20,6 +21,7 @@ mod unknown;
 pub use frame::{Frame, FrameKind, WireError, flags};
 pub use hint::{ComponentHint, LayoutHint};
 pub use lock::{LockGrant, LockMode, LockPolicy, LockRequest, Resource};
+pub use manifest::Manifest;
 pub use mdt::{MdtReply, MdtRequest};
 pub use mgs::{Life, MgsReply, MgsRequest, Ownership, PoolChange, TargetOwner};
 pub use ost::{OstReply, OstRequest};
@@ -47,6 +49,8 @@ pub enum Request {
     Ping = 3,
     /// All replays, open files and locks have been sent again; the reply comes when recovery has ended.
     ReplayDone = 4,
+    /// Before the replays, to a target that orders them by what they touch (`session::features::MANIFESTS`). -> Done
+    Manifest(Manifest) = 5,
     Lock(LockRequest) = 10,
     Mdt(MdtRequest) = 20,
     Ost(OstRequest) = 30,

@@ -13,8 +13,10 @@ pub mod features {
     pub const MET: u64 = 4;
     /// Inodes move between MDTs (`MdtRequest::Migrate` and the parts of it).
     pub const MIGRATION: u64 = 8;
+    /// Who replays says first what (`manifest`), and lets the target hear from it each second meanwhile.
+    pub const MANIFESTS: u64 = 16;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MIGRATION;
+    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

@@ -25,8 +25,9 @@ impl Import {
         self.replay = Replay::default();
         self.is_ping_out = false;
         self.pending.values_mut().for_each(|pending| pending.awaited_since = None);
-        let is_of_session =
-            |purpose| matches!(purpose, Purpose::Ping | Purpose::OwnerReplay | Purpose::ReplayDone);
+        let is_of_session = |purpose| {
+            matches!(purpose, Purpose::Ping | Purpose::Manifest | Purpose::OwnerReplay | Purpose::ReplayDone)
+        };
         let of_session = self.pending.iter().filter(|(_, pending)| is_of_session(pending.purpose));
         let tickets: Vec<Ticket> = of_session.map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {

@@ -1,13 +1,14 @@
 //! Replay after a restart of the target: first it is asked what has become of the requests that it has not answered; then it
-//! gets what it may have lost, in the order in which it had executed it; then
+//! is told what it will get (`wire::manifest`), and gets what it may have lost, in the order in which it had executed it; then
 //! what the owner holds (opens, advisory locks, locks); then `ReplayDone`, whose answer means that all is durable.
 
 use super::{Import, ImportOutput, ImportState, InFlightReplay, Kind, Purpose, Replay, Ticket};
 use base::fault::{Fault, planted};
-use base::{Duration, Now, Status, StatusClass, Xid, limits};
+use base::{Duration, Now, Status, StatusClass, Transno, Xid, limits};
 use bytes::Bytes;
+use wire::manifest::{self, Replayed, Touched};
 use wire::session::features;
-use wire::{Frame, Request, flags};
+use wire::{Frame, Manifest, Request, flags};
 
 impl Import {
     pub(super) fn start_replay(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
@@ -18,7 +19,12 @@ impl Import {
         };
         let asked = self.by_xid.iter().filter(|(_, ticket)| is_asked(ticket));
         let asked: Vec<(Xid, Ticket)> = asked.map(|(xid, ticket)| (*xid, *ticket)).collect();
-        self.replay = Replay { asked: asked.iter().map(|(xid, _)| *xid).collect(), ..Replay::default() };
+        let is_heard_of = self.features & features::MANIFESTS != 0;
+        self.replay = Replay {
+            asked: asked.iter().map(|(xid, _)| *xid).collect(),
+            sign_at: is_heard_of.then(|| now.time.after(limits::REPLAY_SIGN_INTERVAL)),
+            ..Replay::default()
+        };
         for (_, ticket) in asked {
             if let Some(pending) = self.pending.get_mut(&ticket) {
                 pending.wait = limits::RESEND_FIRST;
@@ -38,7 +44,44 @@ impl Import {
         if planted(Fault::ReplaySkipped) {
             self.replay.todo.pop_front();
         }
+        if self.features & features::MANIFESTS != 0 {
+            self.replay.unlisted = self.replay.todo.clone();
+            self.send_manifest(now, out);
+        }
         self.send_replays(now, out);
+    }
+
+    /// Tells the next part of what will be replayed, if there is one. The replays themselves do not wait for its answer.
+    pub(super) fn send_manifest(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        let count = self.replay.unlisted.len().min(manifest::ENTRIES_MAX);
+        let next: Vec<Transno> = self.replay.unlisted.drain(..count).collect();
+        let Some(last) = next.last().copied() else { return };
+        let after = std::mem::replace(&mut self.replay.listed, last);
+        let replayed = |transno: &Transno| {
+            let retained = self.retained.get(transno)?;
+            let touched = Touched::by(&retained.request, retained.is_whole);
+            Some(Replayed { transno: *transno, slot: retained.slot, touched })
+        };
+        let entries = next.iter().filter_map(replayed).collect();
+        let is_last = self.replay.unlisted.is_empty();
+        let request = Request::Manifest(Manifest { after, entries, is_last });
+        let ticket = self.add(Purpose::Manifest, Kind::Reserved, request, Bytes::new(), 0);
+        self.send(now, ticket, 0, out);
+    }
+
+    /// Whoever waits for others says nothing for a long time; but a recovery is to wait only for who lives. Nothing answers to it that
+    /// somebody would wait for.
+    pub(super) fn give_sign(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        if self.replay.sign_at.is_none_or(|at| at > now.time) {
+            return;
+        }
+        self.replay.sign_at = Some(now.time.after(limits::REPLAY_SIGN_INTERVAL));
+        let xid = self.next_xid;
+        self.next_xid = xid.next();
+        let mut frame = self.frame(xid);
+        frame.flags |= flags::REPLAY;
+        frame.body = Request::Ping.to_bytes();
+        out.push(ImportOutput::Send(frame));
     }
 
     /// The answer to `ReplayWanted`: `Reopen`, `ReplayFlocks`, `Lock::Replay`. Refused ones are reported by
@@ -72,7 +115,18 @@ impl Import {
         }
         if self.replay.in_flight.is_empty() && !self.replay.is_owner_asked {
             self.replay.is_owner_asked = true;
+            self.stop_listing();
             out.push(ImportOutput::ReplayWanted);
+        }
+    }
+
+    /// The target has executed all of it, so it knew: that its answer was lost does not matter.
+    fn stop_listing(&mut self) {
+        let is_part = |pending: &super::Pending| pending.purpose == Purpose::Manifest;
+        let parts = self.pending.iter().filter(|(_, pending)| is_part(pending));
+        let parts: Vec<Ticket> = parts.map(|(ticket, _)| *ticket).collect();
+        for ticket in parts {
+            self.remove(ticket);
         }
     }
 

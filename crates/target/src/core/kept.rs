@@ -110,6 +110,7 @@ impl<M: MetaStore> Core<M> {
         let Some(awaited) = export.awaited.as_mut().filter(|_| !queue.is_empty()) else { return false };
         self.last_recovery.stood_in_count += queue.len() as u64;
         awaited.stand_in(queue);
+        self.list_stood_in(client);
         true
     }
 

@@ -1,14 +1,16 @@
-//! Recovery after a restart: the clients that had a session are waited for, their replays run in the order in which
-//! they had run before, over all clients; then everything is made durable, and only then is recovery over.
+//! Recovery after a restart: the clients that had a session are waited for, until it is known what each of them replays; what has to do
+//! with each other is executed in the order in which it had been before, over all clients (`order`, `manifest`); then everything is made
+//! durable, and only then is recovery over.
 //!
 //! A crash in between starts it again from the same base: the row of the state says so until the end.
 
 use super::kept::KeptElsewhere;
+use super::order::Order;
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Token};
-use base::{ClientId, Duration, Now, Status, Time, Transno, WallTime, Xid, limits};
-use std::collections::BTreeMap;
+use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
+use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
 use wire::{Frame, Request};
 
@@ -24,8 +26,8 @@ pub(super) struct Recovery {
     /// The window has passed, and who had not come back by then is gone. Those who had, and whose replays waited for
     /// the absent, have the same time once more, but not beyond the hard limit.
     is_window_over: bool,
-    /// The replay that the owner executes now.
-    running: Option<(ClientId, Xid)>,
+    /// Replays that are to be executed, and those that the owner executes now.
+    pub order: Order,
     /// All have replayed; what must be durable before the end is written.
     pub drained_at: Option<Transno>,
     /// The row that ends it.
@@ -69,16 +71,23 @@ pub struct Missing<'a> {
 /// What is known of a client that is waited for.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
-    /// By original transno.
-    queue: BTreeMap<Transno, Queued>,
-    /// The last replay that was executed.
+    /// It says first what it replays. (Others: the last replay that was executed says which is the next.)
+    pub lists: bool,
+    /// How much of that has come.
+    pub listed_to: Transno,
+    pub listed_count: usize,
+    pub is_listed: bool,
+    /// Of what it has listed.
+    pub executed: BTreeSet<Transno>,
+    /// What has come and is not being executed, by original transno.
+    pub queue: BTreeMap<Transno, Queued>,
     replayed_to: Transno,
     /// No replay is missing: the client has gone on to its opens and locks.
-    is_replayed: bool,
+    pub is_replayed: bool,
     /// Those, until the replays of all clients are executed: what it has open another client may have made.
     held: Vec<Queued>,
     /// Its `ReplayDone`.
-    done: Option<Box<Frame>>,
+    pub done: Option<Box<Frame>>,
     /// The client is gone, and its replays are those that another target has kept.
     pub is_stood_in: bool,
 }
@@ -90,11 +99,10 @@ pub(super) struct Queued {
 }
 
 impl Awaited {
-    /// The next replay in this client's order, if it has arrived.
-    fn next(&self) -> Option<(Transno, &Queued)> {
+    /// The next replay of a client that does not list them, if it has arrived.
+    pub fn next(&self) -> Option<(Transno, &Queued)> {
         let (transno, queued) = self.queue.first_key_value()?;
-        let is_next = self.is_stood_in || queued.frame.last_committed == self.replayed_to;
-        is_next.then_some((*transno, queued))
+        (queued.frame.last_committed == self.replayed_to).then_some((*transno, queued))
     }
 
     pub fn stand_in(&mut self, queue: BTreeMap<Transno, Queued>) {
@@ -106,16 +114,18 @@ impl Awaited {
         self.done.is_some() || (self.is_stood_in && self.queue.is_empty())
     }
 
-    /// For how long the client may be silent before its lease matters; `None` when it is done, and waits for others. One that has come
-    /// and waits for answers says the same again only from time to time.
+    /// For how long the client may be silent before its lease matters; `None` when it is done, and waits for others. One that does not
+    /// say each second that it lives, has come and waits for answers, says the same again only from time to time.
     pub fn patience(&self) -> Option<Duration> {
         let has_come = self.is_replayed || !self.queue.is_empty() || !self.held.is_empty();
-        let waiting = if has_come { limits::RESEND_MAX } else { Duration::ZERO };
+        let waiting = if has_come && !self.lists { limits::RESEND_MAX } else { Duration::ZERO };
         (self.done.is_none() && !self.is_stood_in).then_some(limits::LEASE + waiting)
     }
 
+    /// Whether it is known what it replays: all of it, or what is next.
     fn is_known(&self) -> bool {
-        self.is_replayed || self.is_stood_in || self.done.is_some() || self.next().is_some()
+        let is_known = if self.lists { self.is_listed } else { self.next().is_some() };
+        self.is_replayed || self.is_stood_in || self.done.is_some() || is_known
     }
 }
 
@@ -139,7 +149,7 @@ impl<M: MetaStore> Core<M> {
             since: self.now.time,
             deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard / 2)),
             is_window_over: false,
-            running: None,
+            order: Order::default(),
             drained_at: None,
             end_at: None,
             evicted: 0,
@@ -255,8 +265,12 @@ impl<M: MetaStore> Core<M> {
                 awaited.is_replayed = true;
                 awaited.held.retain(|held| held.frame.xid != frame.xid);
                 awaited.held.push(Queued { frame, request });
+                self.stop_listing(client);
             }
             return;
+        }
+        if awaited.lists {
+            return self.on_listed_replay(frame, request, out);
         }
         if frame.transno <= awaited.replayed_to {
             return self.answer_done(&frame, out);
@@ -268,13 +282,18 @@ impl<M: MetaStore> Core<M> {
         // A client that begins again may name an earlier one before it; what lies between is executed.
         frame.last_committed = frame.last_committed.max(awaited.replayed_to);
         awaited.queue.insert(frame.transno, Queued { frame, request });
+        self.list_next_of(client);
     }
 
     pub(super) fn on_replay_done(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
-        let Some(export) = self.exports.get_mut(&frame.src.client_id()) else { return };
+        let client = frame.src.client_id();
+        let Some(export) = self.exports.get_mut(&client) else { return };
         match &mut export.awaited {
             Some(awaited) if awaited.is_stood_in => {}
-            Some(awaited) => awaited.done = Some(Box::new(frame)),
+            Some(awaited) => {
+                awaited.done = Some(Box::new(frame));
+                self.stop_listing(client);
+            }
             None => self.answer_done(&frame, out),
         }
     }
@@ -285,7 +304,7 @@ impl<M: MetaStore> Core<M> {
             return;
         }
         self.evict_missing(out);
-        self.run_next_replay(out);
+        self.run_replays(out);
         self.try_drain(out);
         self.try_end(out);
     }
@@ -336,40 +355,56 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    /// Executes the earliest replay once that of every awaited client is known.
-    fn run_next_replay(&mut self, out: &mut Vec<CoreOutput>) {
-        if self.recovery.as_ref().is_none_or(|recovery| recovery.running.is_some()) {
-            return;
-        }
+    /// Executes replays, once it is known what every awaited client replays.
+    fn run_replays(&mut self, out: &mut Vec<CoreOutput>) {
         loop {
-            let awaited =
-                || self.exports.iter().filter_map(|(client, e)| Some((*client, e.awaited.as_ref()?)));
-            if awaited().any(|(_, awaited)| !awaited.is_known()) {
+            let Some(recovery) = &self.recovery else { return };
+            let (is_nothing_to_do, has_candidates) =
+                (recovery.order.is_empty(), recovery.order.has_candidates());
+            if !has_candidates && !is_nothing_to_do {
                 return;
             }
-            let next = awaited().filter_map(|(client, awaited)| Some((awaited.next()?.0, client))).min();
-            let Some((transno, client)) = next else { return self.start_held(out) };
-            let Some(export) = self.exports.get_mut(&client) else { return };
-            let Some(awaited) = &mut export.awaited else { return };
-            let Some(queued) = awaited.queue.remove(&transno) else { return };
-            awaited.replayed_to = transno;
-            let has_row =
-                export.slots.get(&queued.frame.slot).is_some_and(|slot| slot.xid >= queued.frame.xid);
-            if has_row && !self.options.has_external_data {
-                // An earlier recovery, which did not end, has executed it.
-                self.answer_done(&queued.frame, out);
-                continue;
+            let mut awaited = self.exports.values().filter_map(|export| export.awaited.as_ref());
+            if awaited.any(|awaited| !awaited.is_known()) {
+                return;
             }
-            if has_row {
-                // Data outside may be lost although the row is not: do it again.
-                export.slots.remove(&queued.frame.slot);
+            if is_nothing_to_do {
+                return self.start_held(out);
             }
-            self.last_recovery.replayed_count += 1;
-            if let Some(recovery) = &mut self.recovery {
-                recovery.running = Some((client, queued.frame.xid));
-            }
-            return self.start_modifying(&queued.frame, queued.request, Some(transno), out);
+            let next = self.recovery.as_mut().and_then(|recovery| recovery.order.start_next());
+            let Some((transno, client)) = next else { return };
+            self.run_replay(transno, client, out);
         }
+    }
+
+    fn run_replay(&mut self, transno: Transno, client: ClientId, out: &mut Vec<CoreOutput>) {
+        let Some(export) = self.exports.get_mut(&client) else { return };
+        let Some(awaited) = &mut export.awaited else { return };
+        let Some(queued) = awaited.queue.remove(&transno) else { return };
+        awaited.replayed_to = transno;
+        let has_row = export.slots.get(&queued.frame.slot).is_some_and(|slot| slot.xid >= queued.frame.xid);
+        if has_row && !self.options.has_external_data {
+            // An earlier recovery, which did not end, has executed it.
+            self.answer_done(&queued.frame, out);
+            return self.end_replay(transno, client);
+        }
+        if has_row {
+            // Data outside may be lost although the row is not: do it again.
+            export.slots.remove(&queued.frame.slot);
+        }
+        self.last_recovery.replayed_count += 1;
+        self.start_modifying(&queued.frame, queued.request, Some(transno), out);
+    }
+
+    /// What had to wait for this replay may go.
+    fn end_replay(&mut self, transno: Transno, client: ClientId) {
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.order.remove((transno, client));
+        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
+        if let Some(awaited) = awaited.filter(|awaited| awaited.lists) {
+            awaited.executed.insert(transno);
+        }
+        self.list_next_of(client);
     }
 
     /// All replays that have come are executed: what clients have open and locked.
@@ -382,33 +417,27 @@ impl<M: MetaStore> Core<M> {
     }
 
     pub(super) fn on_replay_finished(&mut self, token: Token, status: Status, out: &mut Vec<CoreOutput>) {
-        if let Some(transno) = token.replay.filter(|transno| *transno != Transno::ZERO)
-            && status != Status::Ok
-        {
+        let Some(transno) = token.replay.filter(|transno| *transno != Transno::ZERO) else { return };
+        let lists = self.exports.get(&token.client).and_then(|export| export.awaited.as_ref());
+        if status.class() == StatusClass::Retry && lists.is_some_and(|awaited| awaited.lists) {
+            // Its client sends it again.
+            if let Some(recovery) = &mut self.recovery {
+                recovery.order.put_back((transno, token.client));
+            }
+            return;
+        }
+        if status != Status::Ok {
             self.last_recovery.refused_count += 1;
             out.push(CoreOutput::Event(CoreEvent::ReplayRefused { client: token.client, transno, status }));
         }
-        if let Some(recovery) = &mut self.recovery
-            && recovery.running == Some((token.client, token.xid))
-        {
-            recovery.running = None;
-        }
-    }
-
-    /// The client is gone: its replay, should one run, ends without a word.
-    pub(super) fn stop_replay_of(&mut self, client: ClientId) {
-        if let Some(recovery) = &mut self.recovery
-            && recovery.running.is_some_and(|(running, _)| running == client)
-        {
-            recovery.running = None;
-        }
+        self.end_replay(transno, token.client);
     }
 
     /// All have said that they are done: what they replayed must be durable.
     fn try_drain(&mut self, out: &mut Vec<CoreOutput>) {
         let is_done = self.is_open
             && self.exports.values().all(|export| export.awaited.as_ref().is_none_or(Awaited::is_done));
-        let is_drained = |recovery: &Recovery| recovery.running.is_some() || recovery.drained_at.is_some();
+        let is_drained = |recovery: &Recovery| !recovery.order.is_empty() || recovery.drained_at.is_some();
         if !is_done || self.recovery.as_ref().is_none_or(is_drained) {
             return;
         }

@@ -40,15 +40,20 @@ impl<M: MetaStore> Core<M> {
                 return self.answer_refusal(&frame, Status::NotSupported, out);
             }
         };
-        if frame.flags & flags::REPLAY == 0 && !matches!(request, Request::ReplayDone) {
+        let is_of_recovery = frame.flags & flags::REPLAY != 0 || matches!(request, Request::ReplayDone);
+        let acked = export.acked;
+        if !is_of_recovery && export.awaited.take().is_some() {
             // It never heard of its session before this incarnation, and has nothing to replay.
-            export.awaited = None;
+            self.forget_replays_of(client);
         }
         if matches!(request, Request::Ping) {
             return self.answer_done(&frame, out);
         }
         if matches!(request, Request::ReplayDone) {
             return self.on_replay_done(frame, out);
+        }
+        if let Request::Manifest(manifest) = request {
+            return self.on_manifest(&frame, manifest, out);
         }
         if frame.flags & flags::REPLAY != 0 {
             return self.on_replay(frame, request, out);
@@ -57,7 +62,7 @@ impl<M: MetaStore> Core<M> {
         if self.recovery.is_some() && !matches!(request, Request::Peer(_)) {
             return self.hold_frame(frame);
         }
-        if frame.xid <= export.acked && !planted(Fault::DuplicateExecuted) {
+        if frame.xid <= acked && !planted(Fault::DuplicateExecuted) {
             return;
         }
         if matches!(request, Request::Disconnect) {

@@ -134,9 +134,13 @@ impl<M: MetaStore> Core<M> {
         out: &mut Vec<CoreOutput>,
     ) {
         let client = request.client;
+        let offered = self.features();
         let Some(export) = self.exports.get_mut(&client) else { return };
         export.last_contact = self.now.time;
-        export.features = features::ALL & request.features;
+        export.features = offered & request.features;
+        if let Some(awaited) = &mut export.awaited {
+            awaited.lists = export.features & features::MANIFESTS != 0;
+        }
         if export.is_connect_held {
             return;
         }
@@ -196,7 +200,7 @@ impl<M: MetaStore> Core<M> {
         rows::delete_client(&mut batch, client, export.slots.keys().copied());
         let transno = self.apply_internal(batch).ok()?;
         self.exports.remove(&client);
-        self.stop_replay_of(client);
+        self.forget_replays_of(client);
         out.push(CoreOutput::Evicted(client));
         Some(transno)
     }

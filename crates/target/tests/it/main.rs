@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod manifests;
 mod network;
 mod sessions;
 mod versions;

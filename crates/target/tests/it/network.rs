@@ -9,7 +9,7 @@ use store::{Batch, MemoryMeta, MetaStore};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput};
 use wire::mdt::Credentials;
 use wire::session::ConnectReply;
-use wire::{Frame, FrameKind, Life, MdtRequest, Reply, Request};
+use wire::{ConnectRequest, Frame, FrameKind, Life, MdtRequest, Reply, Request};
 
 pub const TARGET: TargetId = TargetId::mdt(0);
 const ROWS: u8 = 1;
@@ -52,10 +52,21 @@ pub struct Cluster {
     pub flags_sent: BTreeMap<(FrameKind, u32), u64>,
     /// The last one of each kind.
     pub last_sent: BTreeMap<FrameKind, Frame>,
+    /// Callers that name no features.
+    pub plain_callers: BTreeSet<usize>,
+    /// Frames that never arrive.
+    pub is_lost: Box<dyn Fn(&Frame) -> bool>,
+    /// What this incarnation of the target has executed again: whose, and under which number it had been executed.
+    pub replayed: Vec<(usize, Transno)>,
+    last_replayed: BTreeMap<Fid, Transno>,
 }
 
-fn client(index: usize) -> ClientId {
+pub fn client(index: usize) -> ClientId {
     ClientId(100 + index as u128)
+}
+
+fn index_of(id: ClientId) -> usize {
+    (id.0 - 100) as usize
 }
 
 impl Cluster {
@@ -98,12 +109,18 @@ impl Cluster {
             is_plain: false,
             flags_sent: BTreeMap::new(),
             last_sent: BTreeMap::new(),
+            plain_callers: BTreeSet::new(),
+            is_lost: Box::new(|_| false),
+            replayed: Vec::new(),
+            last_replayed: BTreeMap::new(),
         };
         cluster.start();
         cluster
     }
 
     pub fn start(&mut self) {
+        self.replayed.clear();
+        self.last_replayed.clear();
         let options = CoreOptions {
             id: TARGET,
             uuid: 7,
@@ -158,6 +175,13 @@ impl Cluster {
         self.on_core(out);
     }
 
+    /// A caller notices that the target is, or was, away.
+    pub fn lose_connection(&mut self, caller: usize) {
+        let mut out = Vec::new();
+        self.callers[caller].import.on_connection_lost(self.now, &mut out);
+        self.on_import(caller, out);
+    }
+
     /// The machine of the target loses power.
     pub fn crash(&mut self) {
         self.core = None;
@@ -174,7 +198,16 @@ impl Cluster {
         {
             frame.body = Reply::Connected(ConnectReply { features: 0, ..reply }).to_bytes();
         }
+        if let Endpoint::Client(id) = frame.src
+            && self.plain_callers.contains(&index_of(id))
+            && let Ok(Request::Connect(connect)) = Request::from_bytes(&frame.body)
+        {
+            frame.body = Request::Connect(ConnectRequest { features: 0, ..connect }).to_bytes();
+        }
         self.last_sent.insert(frame.kind, frame.clone());
+        if (self.is_lost)(&frame) {
+            return;
+        }
         let copies = if self.loss_one_in == 0 {
             1
         } else if self.rng.one_in(self.loss_one_in) {
@@ -197,10 +230,15 @@ impl Cluster {
     }
 
     pub fn submit(&mut self, caller: usize) -> u64 {
+        self.submit_on(caller, Fid::ROOT)
+    }
+
+    /// A change of this inode.
+    pub fn submit_on(&mut self, caller: usize, fid: Fid) -> u64 {
         let operation = self.next_operation;
         self.next_operation += 1;
         let request = Request::Mdt(MdtRequest::Setxattr {
-            fid: Fid::ROOT,
+            fid,
             name: operation.to_be_bytes().to_vec(),
             value: Vec::new(),
             flags: 0,
@@ -287,7 +325,12 @@ impl Cluster {
     fn execute(&mut self, work: target::Work, out: &mut Vec<CoreOutput>) {
         let core = self.core.as_mut().unwrap();
         match work.request {
-            Request::Mdt(MdtRequest::Setxattr { name, .. }) => {
+            Request::Mdt(MdtRequest::Setxattr { fid, name, .. }) => {
+                if let Some(transno) = work.token.replay {
+                    let before = self.last_replayed.insert(fid, transno);
+                    assert!(before.is_none_or(|before| before < transno), "replays of {fid} are in order");
+                    self.replayed.push((index_of(work.token.client), transno));
+                }
                 let exists = self.store.get(ROWS, &name).unwrap().is_some();
                 assert!(!exists || self.has_external_data, "an operation is executed once");
                 let count = self.store.get(COUNTER, b"n").unwrap();
@@ -348,7 +391,7 @@ impl Cluster {
                 }
             }
             Endpoint::Client(id) => {
-                let index = (id.0 - 100) as usize;
+                let index = index_of(id);
                 if !self.partitioned.contains(&index) {
                     let mut out = Vec::new();
                     self.callers[index].import.on_frame(self.now, frame, &mut out);

@@ -1,6 +1,7 @@
 //! A made-up next version: its headers are longer, its bodies say more at their ends, it has a flag and a feature that nobody here knows,
 //! it can still speak the version of today, and now and then it calls back with something of its own.
 
+use base::{Endpoint, TargetKind};
 use bytes::Bytes;
 use wire::session::features;
 use wire::{Frame, FrameKind, Reply, Request};
@@ -28,7 +29,9 @@ fn body(frame: &Frame) -> Vec<u8> {
     }
     if let (FrameKind::Reply, Ok(Reply::Connected(mut reply))) = (frame.kind, Reply::from_bytes(&body)) {
         assert_eq!(reply.version, wire::VERSION, "the lower one is spoken");
-        assert_eq!(reply.features, features::ALL, "what only one end knows is not in force");
+        let is_ost = matches!(frame.src, Endpoint::Target(target) if target.kind == TargetKind::Ost);
+        let offered = if is_ost { features::ALL & !features::MANIFESTS } else { features::ALL };
+        assert_eq!(reply.features, offered, "what only one end knows is not in force");
         reply.features |= FEATURE;
         body = Reply::Connected(reply).to_bytes().to_vec();
     }

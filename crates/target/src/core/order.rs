@@ -1,0 +1,204 @@
+//! In which order replays are executed: two that touch something in common in the order of their transaction numbers, whoever sends them;
+//! others side by side, as they come.
+//!
+//! What is listed here has not been executed. So a replay may go when it is the first in all that it touches. One that touches everything
+//! goes when it is the first of all, and none behind it goes before.
+
+use base::fault::{Fault, planted};
+use base::{ClientId, Fid, Transno};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::manifest::Touched;
+
+/// A replay: its number, and whose it is.
+pub(super) type Place = (Transno, ClientId);
+
+/// What two replays may have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Object {
+    Inode(Fid),
+    /// The shape of the tree.
+    Moves,
+    /// What is remembered of a slot is the last request in it.
+    Slot(ClientId, u16),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has not come yet.
+    Listed,
+    Come,
+    Running,
+}
+
+#[derive(Debug)]
+struct Entry {
+    slot: u16,
+    /// Empty: everything.
+    objects: BTreeSet<Object>,
+    state: State,
+}
+
+impl Entry {
+    fn is_everything(&self) -> bool {
+        self.objects.is_empty()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    entries: BTreeMap<Place, Entry>,
+    by_object: BTreeMap<Object, BTreeSet<Place>>,
+    everything: BTreeSet<Place>,
+    /// Those that have come and may have become the first.
+    candidates: BTreeSet<Place>,
+}
+
+impl Order {
+    /// Something that will be replayed. What is listed already stays as it is.
+    pub fn list(&mut self, place: Place, slot: u16, touched: &Touched) {
+        if self.entries.contains_key(&place) {
+            return;
+        }
+        let mut objects = BTreeSet::new();
+        if !touched.is_everything {
+            objects.extend(touched.fids.iter().copied().map(Object::Inode));
+            objects.extend(touched.is_move.then_some(Object::Moves));
+            objects.insert(Object::Slot(place.1, slot));
+        }
+        for object in &objects {
+            self.by_object.entry(*object).or_default().insert(place);
+        }
+        if objects.is_empty() {
+            self.everything.insert(place);
+        }
+        self.entries.insert(place, Entry { slot, objects, state: State::Listed });
+    }
+
+    /// The slot that a listed replay uses.
+    pub fn slot_of(&self, place: Place) -> Option<u16> {
+        self.entries.get(&place).map(|entry| entry.slot)
+    }
+
+    pub fn has_started(&self, place: Place) -> bool {
+        self.entries.get(&place).is_some_and(|entry| entry.state == State::Running)
+    }
+
+    pub fn note_come(&mut self, place: Place) {
+        if let Some(entry) = self.entries.get_mut(&place).filter(|entry| entry.state == State::Listed) {
+            entry.state = State::Come;
+            self.candidates.insert(place);
+        }
+    }
+
+    pub fn has_candidates(&self) -> bool {
+        !self.candidates.is_empty()
+    }
+
+    /// The earliest that may be executed now. It is running from then on.
+    pub fn start_next(&mut self) -> Option<Place> {
+        while let Some(place) = self.candidates.pop_first() {
+            if !self.is_first(place) && !planted(Fault::ReplayOrderIgnored) {
+                // Looked at again when what is before it has gone.
+                continue;
+            }
+            if let Some(entry) = self.entries.get_mut(&place) {
+                entry.state = State::Running;
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn is_first(&self, place: Place) -> bool {
+        let Some(entry) = self.entries.get(&place) else { return false };
+        if entry.is_everything() {
+            return self.entries.first_key_value().is_some_and(|(first, _)| *first == place);
+        }
+        let is_first_of = |object: &Object| {
+            let places = self.by_object.get(object);
+            places.is_some_and(|places| places.first() == Some(&place))
+        };
+        self.everything.first().is_none_or(|first| place < *first) && entry.objects.iter().all(is_first_of)
+    }
+
+    /// It has been executed, or never will be.
+    pub fn remove(&mut self, place: Place) {
+        let Some(entry) = self.entries.remove(&place) else { return };
+        self.candidates.remove(&place);
+        let mut next: Vec<Place> = Vec::new();
+        for object in &entry.objects {
+            let Some(places) = self.by_object.get_mut(object) else { continue };
+            places.remove(&place);
+            match places.first() {
+                Some(first) => next.push(*first),
+                None => drop(self.by_object.remove(object)),
+            }
+        }
+        if entry.is_everything() {
+            self.everything.remove(&place);
+            let behind = self.entries.range(place..).map(|(behind, _)| *behind);
+            let up_to = self.everything.first().copied();
+            next.extend(behind.take_while(|behind| up_to.is_none_or(|up_to| *behind <= up_to)));
+        } else if let Some(first) = self.everything.first() {
+            next.push(*first);
+        }
+        let has_come =
+            |place: &Place| self.entries.get(place).is_some_and(|entry| entry.state == State::Come);
+        let come: Vec<Place> = next.into_iter().filter(has_come).collect();
+        self.candidates.extend(come);
+    }
+
+    /// It was not executed, and comes again.
+    pub fn put_back(&mut self, place: Place) {
+        if let Some(entry) = self.entries.get_mut(&place).filter(|entry| entry.state == State::Running) {
+            entry.state = State::Listed;
+        }
+    }
+
+    /// What the client has not sent does not come any more.
+    pub fn forget_missing(&mut self, client: ClientId) {
+        self.forget_those(client, |state| state == State::Listed);
+    }
+
+    /// The same, and what it has sent is not wanted either. What runs goes on.
+    pub fn forget_unstarted(&mut self, client: ClientId) {
+        self.forget_those(client, |state| state != State::Running);
+    }
+
+    /// The client is gone.
+    pub fn forget(&mut self, client: ClientId) {
+        self.forget_those(client, |_| true);
+    }
+
+    fn forget_those(&mut self, client: ClientId, is_meant: impl Fn(State) -> bool) {
+        let is_its = |(place, entry): &(&Place, &Entry)| place.1 == client && is_meant(entry.state);
+        let its: Vec<Place> = self.entries.iter().filter(is_its).map(|(place, _)| *place).collect();
+        for place in its {
+            self.remove(place);
+        }
+    }
+
+    /// Nothing is to be replayed, as far as is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Asserts that the indexes agree. It looks at all of them, and so not after each input.
+    #[cfg(test)]
+    pub fn check(&self) {
+        for (object, places) in &self.by_object {
+            let is_in =
+                |place: &Place| self.entries.get(place).is_some_and(|entry| entry.objects.contains(object));
+            assert!(!places.is_empty() && places.iter().all(is_in), "{object:?}");
+        }
+        for place in &self.everything {
+            assert!(self.entries.get(place).is_some_and(Entry::is_everything));
+        }
+        for place in &self.candidates {
+            assert!(self.entries.get(place).is_some_and(|entry| entry.state == State::Come));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! In which order replays of several clients are executed, and who waits for whom.
+
+use crate::network::{Cluster, client};
+use base::limits::{LEASE, REPLAY_REQUESTS_MAX, REPLAY_SIGN_INTERVAL};
+use base::{Duration, Endpoint, Fid, Status, Transno};
+use rpc::ImportState;
+use target::CoreOutput;
+use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
+use wire::{Frame, FrameKind, Manifest, MdtRequest, Reply, Request, flags};
+
+fn fid(oid: u32) -> Fid {
+    Fid { seq: Fid::SEQ_NORMAL, oid, ver: 0 }
+}
+
+fn is_replay(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Request && frame.flags & flags::REPLAY != 0 && frame.transno != Transno::ZERO
+}
+
+fn is_manifest(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Request && matches!(Request::from_bytes(&frame.body), Ok(Request::Manifest(_)))
+}
+
+fn is_of(frame: &Frame, caller: usize) -> bool {
+    frame.src == Endpoint::Client(client(caller))
+}
+
+/// Callers have changed one inode each, in this order, and nothing of it is durable.
+fn changed(callers: &[(usize, u32)], plain: &[usize]) -> Cluster {
+    let caller_count = callers.iter().map(|(caller, _)| caller + 1).max().unwrap();
+    let mut cluster = Cluster::new(1, caller_count);
+    cluster.plain_callers.extend(plain);
+    for caller in 0..caller_count {
+        cluster.submit_on(caller, fid(99));
+    }
+    cluster.run_for(Duration::from_secs(3));
+    cluster.is_disk_slow = true;
+    for (caller, oid) in callers {
+        cluster.submit_on(*caller, fid(*oid));
+        cluster.run_for(Duration::from_millis(500));
+    }
+    let answered = cluster.callers.iter().map(|caller| caller.done.len()).sum::<usize>();
+    assert_eq!(answered, caller_count + callers.len());
+    cluster
+}
+
+/// The target is back without what was not durable.
+fn restart(cluster: &mut Cluster) {
+    cluster.core = None;
+    cluster.store.crash(0);
+    cluster.is_disk_slow = false;
+    cluster.start();
+    for caller in 0..cluster.callers.len() {
+        cluster.lose_connection(caller);
+    }
+}
+
+fn replayed(cluster: &Cluster) -> Vec<usize> {
+    cluster.replayed.iter().map(|(caller, _)| *caller).collect()
+}
+
+fn all_recovered(cluster: &mut Cluster) {
+    cluster.is_lost = Box::new(|_| false);
+    cluster.run_for(Duration::from_secs(40));
+    for (index, caller) in cluster.callers.iter().enumerate() {
+        assert_eq!(caller.import.state(), ImportState::Active, "{index}");
+        assert_eq!((caller.evictions, caller.lost_replays), (0, 0), "{index}");
+        assert!(caller.done.keys().all(|operation| cluster.rows().contains(operation)), "{index}");
+    }
+}
+
+#[test]
+fn a_replay_does_not_wait_for_a_slow_client_that_touched_something_else() {
+    let mut cluster = changed(&[(0, 1), (1, 2), (0, 3)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(5));
+    assert_eq!(replayed(&cluster), [1]);
+    assert!(cluster.core.as_ref().unwrap().is_recovering());
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster), [1, 0, 0]);
+}
+
+#[test]
+fn a_replay_waits_for_an_earlier_one_of_the_same_inode() {
+    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(5));
+    assert_eq!(replayed(&cluster), [] as [usize; 0]);
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster), [0, 1]);
+}
+
+#[test]
+fn nothing_is_replayed_before_all_have_said_what_they_replay() {
+    let mut cluster = changed(&[(1, 2), (0, 1)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_manifest(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(5));
+    assert_eq!(replayed(&cluster), [] as [usize; 0], "it could have been anything");
+    assert_eq!(cluster.core.as_ref().unwrap().missing().len(), 1);
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster), [1, 0]);
+}
+
+#[test]
+fn who_is_given_up_holds_up_nobody() {
+    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.partitioned.insert(0);
+    cluster.run_for(LEASE + REPLAY_SIGN_INTERVAL);
+    assert_eq!(replayed(&cluster), [] as [usize; 0]);
+    cluster.lapsed(0, 1);
+    cluster.run_for(Duration::from_secs(3));
+    assert_eq!(replayed(&cluster), [1]);
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+}
+
+/// Who waits for the replays of others has nothing to say for as long, and dies like anybody else.
+#[test]
+fn who_replays_is_heard_each_second_and_missed_within_a_lease() {
+    let mut cluster = changed(&[(0, 1), (1, 1), (2, 2)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(12));
+    assert_eq!(cluster.unheard(&[]), 0, "all of them live, and wait");
+    cluster.partitioned.insert(1);
+    cluster.run_for(LEASE + REPLAY_SIGN_INTERVAL);
+    assert_eq!(cluster.unheard(&[]), 1, "it had said all that it had to say");
+    cluster.lapsed(1, 1);
+    assert_eq!(cluster.core.as_ref().unwrap().clients().count(), 2);
+}
+
+#[test]
+fn who_does_not_say_what_it_replays_has_its_place_among_all() {
+    let mut cluster = changed(&[(1, 1), (0, 2), (2, 3), (0, 4), (1, 5)], &[0]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 1) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(5));
+    assert_eq!(replayed(&cluster), [] as [usize; 0], "the other one would have to pass it");
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster), [1, 0, 2, 0, 1]);
+}
+
+#[test]
+fn a_target_that_knows_no_manifests_gets_none() {
+    let mut cluster = changed(&[(0, 1), (1, 1)], &[0, 1]);
+    cluster.is_lost = Box::new(|frame| {
+        assert!(!is_manifest(frame));
+        false
+    });
+    restart(&mut cluster);
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster), [0, 1]);
+}
+
+/// An answer that is lost, and a session that is made again in between.
+#[test]
+fn a_manifest_that_is_said_again_changes_nothing() {
+    let mut cluster = changed(&[(0, 1), (1, 1), (0, 2), (1, 3)], &[]);
+    cluster.is_lost = Box::new(|frame| {
+        let is_connected = matches!(Reply::from_bytes(&frame.body), Ok(Reply::Connected(_)));
+        frame.dst == Endpoint::Client(client(0)) && !is_connected
+    });
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(3));
+    assert_eq!(cluster.callers[0].import.state(), ImportState::Replaying);
+    cluster.lose_connection(0);
+    cluster.run_for(Duration::from_secs(1));
+    cluster.lose_connection(1);
+    all_recovered(&mut cluster);
+    assert_eq!(cluster.replayed.len(), 4, "each was executed once");
+}
+
+/// A second crash, in the middle: what was executed already counts as done, in whatever order that was.
+#[test]
+fn a_recovery_that_is_broken_off_begins_again_where_it_was() {
+    let mut cluster = changed(&[(0, 1), (1, 1), (2, 2), (2, 1)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(3));
+    assert_eq!(replayed(&cluster), [2]);
+    cluster.sync(true);
+    restart(&mut cluster);
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster), [0, 1, 2]);
+}
+
+/// More than one part.
+#[test]
+fn a_client_with_very_many_replays_says_so_in_parts() {
+    let mut cluster = Cluster::new(1, 2);
+    cluster.submit_on(0, fid(9));
+    cluster.submit_on(1, fid(9));
+    cluster.run_for(Duration::from_secs(3));
+    cluster.is_disk_slow = true;
+    let count = ENTRIES_MAX + ENTRIES_MAX / 2;
+    for _ in 0..count {
+        cluster.submit_on(0, fid(1));
+    }
+    cluster.run_for(Duration::from_secs(60));
+    assert_eq!(cluster.callers[0].done.len(), count + 1);
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(60));
+    all_recovered(&mut cluster);
+    assert_eq!(cluster.replayed.len(), count);
+}
+
+fn frame_of(cluster: &Cluster, caller: usize, request: &Request) -> Frame {
+    let connected = cluster.last_sent.get(&FrameKind::Reply).unwrap();
+    let mut frame = Frame::new(FrameKind::Request, client(caller).endpoint(), connected.src);
+    (frame.session, frame.xid, frame.flags) = (connected.session, base::Xid(900), flags::REPLAY);
+    frame.body = request.to_bytes();
+    frame
+}
+
+fn hand_in(cluster: &mut Cluster, frame: Frame) -> Vec<(Status, base::Xid)> {
+    let mut out = Vec::new();
+    let now = cluster.now;
+    cluster.core.as_mut().unwrap().on_frame(now, frame, &mut out);
+    let replies = out.iter().filter_map(|output| match output {
+        CoreOutput::Send(frame) => Some((frame.status, frame.xid)),
+        _ => None,
+    });
+    replies.collect()
+}
+
+/// Only a confused client, or none of ours, says such things. It is told so, and nothing changes.
+#[test]
+fn manifests_that_make_no_sense_are_refused() {
+    let mut cluster = changed(&[(0, 1), (0, 2)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && (is_replay(frame) || is_manifest(frame)));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_millis(1500));
+    let touched = Touched { fids: vec![fid(1)], ..Touched::default() };
+    let entry = |transno, slot| Replayed { transno: Transno(transno), slot, touched: touched.clone() };
+    let of = |entries, is_last| Request::Manifest(Manifest { after: Transno::ZERO, entries, is_last });
+    let too_wide = Touched { fids: vec![fid(1); TOUCHED_MAX + 1], ..Touched::default() };
+    let wide = Replayed { transno: Transno(3), slot: 0, touched: too_wide };
+    let many = (1..=ENTRIES_MAX as u64 + 1).map(|transno| entry(transno, 0)).collect();
+    let refused = [
+        of(vec![entry(5, 0), entry(5, 1)], true),
+        of(vec![entry(6, 0), entry(5, 0)], true),
+        of(vec![entry(0, 0)], true),
+        of(vec![entry(5, 9999)], true),
+        of(vec![wide], true),
+        of(many, true),
+    ];
+    for request in refused {
+        let frame = frame_of(&cluster, 0, &request);
+        assert_eq!(hand_in(&mut cluster, frame), [(Status::ProtocolError, base::Xid(900))], "{request:?}");
+    }
+    let gap = Request::Manifest(Manifest { after: Transno(4), entries: vec![entry(5, 0)], is_last: true });
+    let frame = frame_of(&cluster, 0, &gap);
+    assert_eq!(hand_in(&mut cluster, frame), [], "what is before it comes first");
+    let mut fill = Transno::ZERO;
+    let frames: Vec<Frame> = (0..REPLAY_REQUESTS_MAX / ENTRIES_MAX + 2)
+        .map(|_| {
+            let from = fill.0 + 1;
+            let entries: Vec<Replayed> = (from..from + ENTRIES_MAX as u64).map(|n| entry(n, 0)).collect();
+            let after = std::mem::replace(&mut fill, Transno(from + ENTRIES_MAX as u64 - 1));
+            frame_of(&cluster, 0, &Request::Manifest(Manifest { after, entries, is_last: false }))
+        })
+        .collect();
+    let answers: Vec<Status> =
+        frames.into_iter().flat_map(|frame| hand_in(&mut cluster, frame)).map(|(status, _)| status).collect();
+    assert_eq!(answers.first(), Some(&Status::Ok));
+    assert_eq!(answers.last(), Some(&Status::ProtocolError), "more than a client may retain");
+}
+
+/// It would have no place.
+#[test]
+fn a_replay_that_was_not_listed_is_refused() {
+    let mut cluster = changed(&[(0, 1), (0, 2)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_millis(1500));
+    let remove = MdtRequest::Getattr { fid: fid(1), want: wire::lock::LockWant::default() };
+    let mut frame = frame_of(&cluster, 0, &Request::Mdt(remove));
+    (frame.transno, frame.slot) = (Transno(7), 0);
+    assert_eq!(hand_in(&mut cluster, frame), [(Status::ProtocolError, base::Xid(900))]);
+    all_recovered(&mut cluster);
+}
