@@ -10,6 +10,7 @@ pub(crate) mod io;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod probe;
+pub(crate) mod root;
 pub(crate) mod seek;
 pub(crate) mod space;
 pub(crate) mod sync;
