@@ -410,7 +410,7 @@ fn status_of(said: &bounded::Said) -> Option<i32> {
 }
 
 fn bounded_end(pid: i32, limit: Duration) -> Result<()> {
-    wait_until(limit, "the process has ended", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))
+    wait_until(limit, "the process has ended", || Ok(sweep::has_ended(pid)))
 }
 
 /// Of mounts that were made by hand.
