@@ -12,7 +12,7 @@ use wire::{LockGrant, LockMode, LockPolicy, Resource};
 const ATTR_BITS: u32 = bits::LOOKUP | bits::UPDATE | bits::PERM;
 
 impl State {
-    fn mdt(fid: Fid) -> TargetId {
+    pub(crate) fn mdt(fid: Fid) -> TargetId {
         // A FID that no MDT owns has no lock either.
         TargetId::mdt(fid.mdt_index().unwrap_or(u16::MAX))
     }
@@ -160,8 +160,14 @@ impl State {
     }
 
     pub(crate) fn see_attr(&mut self, attr: &Attr) {
-        if let Some(node) = self.nodes.by_fid_mut(attr.fid) {
-            node.see_attr(attr);
+        let Some(node) = self.nodes.by_fid_mut(attr.fid) else { return };
+        node.see_attr(attr);
+        // Of a striped one this is a part.
+        if attr.fid == self.root.fid
+            && node.stripes.is_empty()
+            && let Some(newest) = node.attr.clone()
+        {
+            self.remember_root(&newest);
         }
     }
 
@@ -195,7 +201,8 @@ impl State {
         self.add_access(&mut attr);
         let attr_valid = self.attr_valid(&attr);
         self.note_kernel_attr(attr.fid, attr_valid);
-        AttrAnswer { attr, attr_valid }
+        self.remember_root(&attr);
+        AttrAnswer { attr, attr_valid, is_remembered: false }
     }
 
     fn note_kernel_attr(&mut self, fid: Fid, valid: Duration) {

@@ -181,6 +181,8 @@ pub struct EntryAnswer {
 pub struct AttrAnswer {
     pub attr: Attr,
     pub attr_valid: Duration,
+    /// As the root of the mount was when its MDT, which is silent, was last heard.
+    pub is_remembered: bool,
 }
 
 /// One directory entry.

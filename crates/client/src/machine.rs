@@ -4,6 +4,7 @@ use crate::call::{Answer, Call, Caller};
 use crate::ctx::{Ctx, Who};
 use crate::executor::Executor;
 use crate::operator::{Setting, TRIM_INTERVAL, state_word};
+use crate::ops::root::Root;
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
 use crate::{locks, ops, pages};
@@ -152,6 +153,16 @@ impl Client {
 
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         self.ctx.with(look)
+    }
+
+    /// The directory that is mounted, if it is not the root of the file system.
+    pub fn set_root(&mut self, node: u64) {
+        self.ctx.with(|state| {
+            if let Some(fid) = state.nodes.get(node).map(|node| node.fid).filter(|fid| *fid != state.root.fid)
+            {
+                state.root = Root::new(fid);
+            }
+        });
     }
 
     pub fn is_statfs_lazy(&self) -> bool {
@@ -347,6 +358,7 @@ impl Machine for Client {
                 assert!(state.revocations.is_empty());
                 assert!(state.has_sent_cancels());
                 assert!(state.enqueues.is_empty());
+                assert!(state.root.is_at_rest());
                 assert_eq!(state.traffic.call_count(), 0);
             }
         });
@@ -427,7 +439,11 @@ impl State {
     }
 
     /// Looks at once whether the target was restarted, instead of when a request is overdue.
-    fn with_import(&mut self, target: TargetId, act: impl FnOnce(&mut Import, Now, &mut Vec<ImportOutput>)) {
+    pub(crate) fn with_import(
+        &mut self,
+        target: TargetId,
+        act: impl FnOnce(&mut Import, Now, &mut Vec<ImportOutput>),
+    ) {
         let Some(connection) = self.connections.get_mut(&target) else { return };
         let mut outputs = Vec::new();
         act(&mut connection.import, self.now, &mut outputs);

@@ -11,6 +11,7 @@ pub(crate) mod migrate;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod probe;
+pub(crate) mod root;
 pub(crate) mod seek;
 pub(crate) mod space;
 pub(crate) mod sync;

@@ -15,6 +15,7 @@ use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::operator::{Bulk, History, IdleLockBounds};
+use crate::ops::root::Root;
 use crate::pages::{PageCallId, PageTraffic};
 use crate::stats::{Stats, TargetStats};
 use crate::whole::Passages;
@@ -98,6 +99,7 @@ pub(crate) struct State {
     /// Of all of them.
     pub(crate) timeouts: TimeoutBounds,
     pub(crate) nodes: Nodes,
+    pub(crate) root: Root,
     pub(crate) names: Names,
     /// Rises when data of a file begin or end to change.
     pub(crate) data_change_count: u64,
@@ -181,6 +183,7 @@ impl State {
             connections: BTreeMap::new(),
             timeouts: TimeoutBounds::default(),
             nodes: Nodes::new(),
+            root: Root::new(Fid::ROOT),
             names: Names::default(),
             data_change_count: 0,
             unseen_count: 0,

@@ -452,6 +452,13 @@ impl Import {
     }
 
     /// How long an idle session goes without a word.
+    /// Asks for a sign of life now, where that is possible and not asked already.
+    pub fn ask_for_sign(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
+        if self.ping_due().is_some() {
+            self.ping(now, out);
+        }
+    }
+
     pub fn set_ping_interval(&mut self, interval: Duration) {
         self.ping_interval = interval;
     }

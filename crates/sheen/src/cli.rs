@@ -40,6 +40,8 @@ pub enum Command {
     Failover(Failover),
     /// Make the directory of a target
     Mkfs(Mkfs),
+    /// Bring the directory of a target that nobody serves from an older disk format to the one of this program
+    Upgrade(Upgrade),
     /// Mount a file system
     Mount(Mount),
     /// Make everything durable and unmount
@@ -331,6 +333,13 @@ pub struct Mkfs {
     pub mgsnode: Vec<String>,
     /// A directory that is empty or does not exist
     pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    /// Directories of targets; their former metadata are kept in format-N beside the new ones
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

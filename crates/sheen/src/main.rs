@@ -40,6 +40,7 @@ mod sys;
 mod target_dir;
 mod targets;
 mod up;
+mod upgrade;
 
 /// Requests are made of small pieces that one thread takes and another gives back. Its huge pages are switched off (`no_thp`): each
 /// connection has a thread, and each thread its own pages.
@@ -98,6 +99,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => node::serve(arguments),
         Command::Failover(arguments) => lctl::failover(arguments),
         Command::Mkfs(arguments) => mkfs::mkfs(arguments),
+        Command::Upgrade(arguments) => upgrade::upgrade(arguments),
         Command::Mount(arguments) => node::mount(arguments),
         Command::Umount(arguments) => status::umount(arguments),
         Command::InstallHelpers(arguments) => helpers::install(arguments),

@@ -188,6 +188,7 @@ impl Mount {
         owner.submit(Input::Config(with.config));
         let root = find_root(&owner, &shared, &with.subdir)?;
         assert!(shared.root.set(root).is_ok(), "the root is set once");
+        owner.with(|client| client.set_root(root));
         session.run(shared.clone()).with_context(|| format!("cannot serve {}", path.display()))?;
         mount_table::name_helper(&with.source, path);
         let mount = Arc::new(Mount {

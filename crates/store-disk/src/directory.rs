@@ -4,6 +4,7 @@
 //! and renamed, so that it is always whole; a checksum tells damage from an edit by hand.
 
 use crate::device::{self, Syncing};
+use crate::upgrade;
 use base::TargetId;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -15,10 +16,11 @@ use std::time::Duration;
 pub const FORMAT_VERSION: u32 = 1;
 /// A superblock is a few hundred bytes; more is not one.
 const SUPERBLOCK_BYTES_MAX: u64 = 64 << 10;
-const SUPERBLOCK_NAME: &str = "target.json";
+pub(crate) const SUPERBLOCK_NAME: &str = "target.json";
 /// Where it is written before it takes its place.
 const ASIDE_NAME: &str = "target.json.new";
 const LOCK_NAME: &str = "lock";
+pub(crate) const META_NAME: &str = "meta";
 /// A target that is served by another process is refused after so many looks.
 const LOCK_TRIES: u32 = 20;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
@@ -94,7 +96,11 @@ pub enum DirectoryError {
     )]
     Damaged { path: PathBuf, reason: String },
     #[error("{path} has format {found}, this program reads {known}; start it with the version that made it")]
-    WrongVersion { path: PathBuf, found: u32, known: u32 },
+    NewerVersion { path: PathBuf, found: u32, known: u32 },
+    #[error("{path} has format {found}, this program reads {known}; run sheen upgrade {path} first")]
+    OlderVersion { path: PathBuf, found: u32, known: u32 },
+    #[error("{path} is in the middle of an upgrade, which was interrupted; run sheen upgrade {path} again")]
+    Upgrading { path: PathBuf },
     #[error(
         "{path} needs the feature {feature}, which this program does not know; start it with a newer version"
     )]
@@ -102,6 +108,21 @@ pub enum DirectoryError {
     #[error("{path} belongs to the file system {found}, not to {expected}")]
     WrongFileSystem { path: PathBuf, found: String, expected: String },
 }
+
+impl DirectoryError {
+    /// Of a format that is not this program's.
+    pub(crate) fn wrong_version(path: &Path, found: u32) -> DirectoryError {
+        let (path, known) = (path.to_path_buf(), FORMAT_VERSION);
+        if found > known {
+            DirectoryError::NewerVersion { path, found, known }
+        } else {
+            DirectoryError::OlderVersion { path, found, known }
+        }
+    }
+}
+
+/// Held on a target's directory until it is dropped.
+pub(crate) type Lock = File;
 
 /// A target's directory, locked. The lock goes with this value, or with the process.
 #[derive(Debug)]
@@ -194,7 +215,7 @@ impl TargetDirectory {
 
     /// Where the metadata store of this target is.
     pub fn meta_path(&self) -> PathBuf {
-        self.path.join("meta")
+        self.path.join(META_NAME)
     }
 
     /// Where the object store of this target is.
@@ -242,6 +263,15 @@ fn check_free(path: &Path, beside: &[(&str, &[u8])]) -> Result<(), DirectoryErro
 }
 
 fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {
+    let superblock = parse_superblock(path, &read_superblock_text(path)?)?;
+    if upgrade::is_begun(path) {
+        return Err(DirectoryError::Upgrading { path: path.to_path_buf() });
+    }
+    Ok(superblock)
+}
+
+/// The bytes of a superblock, whatever its format.
+pub(crate) fn read_superblock_text(path: &Path) -> Result<Vec<u8>, DirectoryError> {
     let file_path = path.join(SUPERBLOCK_NAME);
     let file = match File::open(&file_path) {
         Ok(file) => file,
@@ -254,37 +284,36 @@ fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {
     file.take(SUPERBLOCK_BYTES_MAX)
         .read_to_end(&mut text)
         .map_err(|source| DirectoryError::Io { path: file_path.clone(), source })?;
-    parse_superblock(path, &text)
+    Ok(text)
+}
+
+/// As it is stored.
+pub(crate) fn text_of(superblock: &Superblock) -> Vec<u8> {
+    let crc32c = superblock.crc().unwrap_or_default();
+    serde_json::to_vec_pretty(&Stored { superblock: superblock.clone(), crc32c }).unwrap_or_default()
 }
 
 /// The text of a superblock with fixed values.
 pub(crate) fn example() -> Vec<u8> {
-    let superblock = Superblock {
+    text_of(&Superblock {
         format_version: FORMAT_VERSION,
         fsname: "scratch".to_string(),
         target: "MDT0001".to_string(),
         uuid: "0123456789abcdef0123456789abcdef".to_string(),
         features: Vec::new(),
         generation: 7,
-    };
-    let crc32c = superblock.crc().unwrap_or_default();
-    serde_json::to_vec_pretty(&Stored { superblock, crc32c }).unwrap_or_default()
+    })
 }
 
 /// Reads the text of the superblock of the target at `path`.
 pub(crate) fn parse_superblock(path: &Path, text: &[u8]) -> Result<Superblock, DirectoryError> {
-    let file_path = path.join(SUPERBLOCK_NAME);
-    let damaged = |reason: String| DirectoryError::Damaged { path: file_path.clone(), reason };
-    // The version first: a later one may look different in everything else.
-    let value: serde_json::Value =
-        serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
-    let version = value.get("format_version").and_then(serde_json::Value::as_u64);
-    let version = version.and_then(|version| u32::try_from(version).ok());
-    let found = version.ok_or_else(|| damaged("it has no format_version".to_string()))?;
+    let damaged = |reason| DirectoryError::Damaged { path: path.join(SUPERBLOCK_NAME), reason };
+    // The version first: another one may look different in everything else.
+    let found = version_of(path, text)?;
     if found != FORMAT_VERSION {
-        return Err(DirectoryError::WrongVersion { path: path.to_path_buf(), found, known: FORMAT_VERSION });
+        return Err(DirectoryError::wrong_version(path, found));
     }
-    let stored: Stored = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
+    let stored: Stored = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
     let crc = stored.superblock.crc().map_err(|error| damaged(error.to_string()))?;
     if crc != stored.crc32c {
         return Err(damaged("its checksum does not fit".to_string()));
@@ -298,6 +327,16 @@ pub(crate) fn parse_superblock(path: &Path, text: &[u8]) -> Result<Superblock, D
     Ok(stored.superblock)
 }
 
+/// The format of a superblock.
+pub(crate) fn version_of(path: &Path, text: &[u8]) -> Result<u32, DirectoryError> {
+    let damaged = |reason| DirectoryError::Damaged { path: path.join(SUPERBLOCK_NAME), reason };
+    let value: serde_json::Value =
+        serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+    let version = value.get("format_version").and_then(serde_json::Value::as_u64);
+    let version = version.and_then(|version| u32::try_from(version).ok());
+    version.ok_or_else(|| damaged("it has no format_version".to_string()))
+}
+
 /// Waits a moment: who has just let go may have forked, and his child holds a copy of the lock until it executes something.
 fn try_lock(file: &File) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES {
@@ -309,7 +348,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     device::try_lock(file)
 }
 
-fn lock(path: &Path) -> Result<File, DirectoryError> {
+pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
     let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
     let file = device::open(&path.join(LOCK_NAME), true).map_err(io)?;
     if !try_lock(&file).map_err(io)? {

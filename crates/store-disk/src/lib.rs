@@ -13,6 +13,7 @@ mod meta;
 mod objects;
 mod overlay;
 mod space;
+pub mod upgrade;
 
 pub use device::Syncing;
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};

@@ -60,6 +60,16 @@ fn look(pids: &[i32], tag: &str, found: &mut Vec<i32>) -> usize {
     pids.len()
 }
 
+/// Whether a process has ended. Nobody may have waited for it: the first process of a namespace inherits what outlives its parent, and need
+/// not care.
+pub fn has_ended(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+    // The first thread may have ended before the others.
+    let thread_count = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    state.is_none_or(|state| "ZX".contains(state) && thread_count() <= 1)
+}
+
 fn is_tagged(pid: i32, tag: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry == tag.as_bytes())

@@ -7,7 +7,7 @@ use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::nodes::{AtRest, Measured};
 use crate::ops::change::truncate;
 use crate::ops::io::{File, check_end};
-use crate::ops::{fid_of, home_of, inode_of};
+use crate::ops::{fid_of, home_of, inode_of, root};
 use crate::state::State;
 use base::{
     Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno, WallTime,
@@ -312,6 +312,9 @@ pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>)
 
 pub(crate) async fn getattr(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
+    if ctx.with(|state| state.root.fid == fid) {
+        return root::getattr(ctx).await;
+    }
     let attr = current_attr(ctx, fid).await?;
     Ok(Answer::Attr(ctx.with(|state| state.attr_answer(attr))))
 }

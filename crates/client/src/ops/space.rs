@@ -48,7 +48,7 @@ async fn spaces(ctx: &Ctx, silent: Silent) -> Vec<TargetSpace> {
 async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
     let known = ctx.with(|state| {
         let connection = state.connections.get(&target)?;
-        let is_down = connection.has_been_active && connection.import.state() != ImportState::Active;
+        let is_down = connection.import.state() != ImportState::Active;
         connection.known_space.map(|space| (space, is_down))
     });
     let known = known.filter(|_| silent == Silent::Remember);

@@ -16,6 +16,7 @@ mod posix;
 mod probes;
 mod read_ahead;
 mod recovery;
+mod root;
 mod short_writes;
 mod sizes;
 mod skew;

@@ -63,6 +63,8 @@ pub struct Mount {
     /// Frames from this target are late: they are kept until `let_come`.
     pub is_late: Option<TargetId>,
     late: Vec<Frame>,
+    /// Its GETATTRs are lost.
+    pub loses_getattrs: bool,
     /// What is lost of its writes to OSTs.
     pub loses: Option<Loss>,
     write_xids: BTreeSet<Xid>,
@@ -78,6 +80,11 @@ pub struct Mount {
 impl Mount {
     /// Whether it gets lost on its way.
     fn loses(&mut self, frame: &Frame) -> bool {
+        let is_getattr =
+            || matches!(Request::from_bytes(&frame.body), Ok(Request::Mdt(wire::MdtRequest::Getattr { .. })));
+        if self.loses_getattrs && frame.kind == FrameKind::Request && is_getattr() {
+            return true;
+        }
         let Some(loses) = self.loses else { return false };
         if frame.kind == FrameKind::Reply {
             return loses == Loss::AnswersToWrites && self.write_xids.contains(&frame.xid);
@@ -205,6 +212,7 @@ impl World {
             stuck: vec![],
             is_cut_off: false,
             is_deaf: false,
+            loses_getattrs: false,
             unreachable: None,
             is_late: None,
             late: vec![],

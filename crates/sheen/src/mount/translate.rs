@@ -155,7 +155,7 @@ pub fn reply(reply: Reply, shape: Shape, result: Result<Answer, i32>) {
             let bytes = crate::ioctl::encode(&want, answer);
             reply.ioctl(0, &bytes);
         }
-        (Shape::Statx, Answer::Attr(AttrAnswer { attr, attr_valid })) => {
+        (Shape::Statx, Answer::Attr(AttrAnswer { attr, attr_valid, is_remembered: _ })) => {
             reply.statx(&fuse_attr(&attr), attr_valid)
         }
         (Shape::Xattr { size, .. }, Answer::Bytes(bytes)) => reply.xattr(size, &bytes),
@@ -188,7 +188,9 @@ pub fn reply(reply: Reply, shape: Shape, result: Result<Answer, i32>) {
         }
         (_, Answer::Done) => reply.ok(),
         (_, Answer::Entry(entry)) => reply.entry(&entry_out(&entry)),
-        (_, Answer::Attr(AttrAnswer { attr, attr_valid })) => reply.attr(&fuse_attr(&attr), attr_valid),
+        (_, Answer::Attr(AttrAnswer { attr, attr_valid, is_remembered: _ })) => {
+            reply.attr(&fuse_attr(&attr), attr_valid)
+        }
         (_, Answer::Bytes(bytes)) => reply.data(&bytes),
         (_, Answer::Opened { fh, mode }) => reply.opened(fh, open_flags(mode)),
         (_, Answer::Created { entry, fh, mode }) => reply.created(&entry_out(&entry), fh, open_flags(mode)),

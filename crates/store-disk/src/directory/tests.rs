@@ -111,6 +111,8 @@ fn other_versions_and_features_are_refused() {
         std::fs::write(dir.path().join("target.json"), &other).unwrap();
         let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
         assert!(error.contains(&format!("has format {version}, this program reads 1")), "{error}");
+        let hint = if version > FORMAT_VERSION { "the version that made it" } else { "run sheen upgrade" };
+        assert!(error.contains(hint), "{error}");
         assert_eq!(std::fs::read_to_string(dir.path().join("target.json")).unwrap(), other);
     }
 }

@@ -107,7 +107,9 @@ fn text(path: &Path) -> String {
 fn unknown_options(context: &Context) -> Result<()> {
     let cluster = idle(context)?;
     let words = &["--no-such-option"];
-    for command in ["up", "down", "serve", "mkfs", "mount", "umount", "mounts", "status", "sync", "fsck"] {
+    for command in
+        ["up", "down", "serve", "mkfs", "mount", "umount", "mounts", "status", "sync", "fsck", "upgrade"]
+    {
         refuse(&cluster, &[command, "--no-such-option"], words, Some(&context.work))?;
     }
     refuse(&cluster, &["lfs", "df", "--no-such-option"], words, Some(&context.work))?;
@@ -127,6 +129,7 @@ fn missing_directories(context: &Context) -> Result<()> {
     refuse(&cluster, &["umount", &nowhere], &["nowhere"], Some(&context.work))?;
     refuse(&cluster, &["lfs", "df", &nowhere], &["nowhere"], Some(&context.work))?;
     refuse(&cluster, &["sync", &nowhere], &["nowhere"], Some(&context.work))?;
+    refuse(&cluster, &["upgrade", &nowhere], &["nowhere"], Some(&context.work))?;
     refuse(&cluster, &["fsck", &nowhere], &["nowhere"], Some(&context.work))
 }
 

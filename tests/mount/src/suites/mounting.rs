@@ -320,14 +320,14 @@ fn umount_makes_durable(context: &Context) -> Result<()> {
 /// Ten seconds are promised, and this is what a busy machine may take besides. Before there was a promise it was forty seconds.
 const DEAD_UMOUNT_LIMIT: Duration = Duration::from_secs(30);
 
-/// umount(8), as systemd calls it, and `sheen umount` while servers are dead or stand still. Nothing is missing there: it is done. Something is: it is refused,
+/// umount(8), with and without `-c`, and `sheen umount` while servers are dead or stand still. Nothing is missing there: it is done. Something is: it is refused,
 /// as long as nobody gives that up, and whoever does hears what is lost. The end of the process is bounded as well.
 fn umount_with_dead_servers(context: &Context) -> Result<()> {
     let cluster = start(context)?;
-    let mounts = ["clean", "still", "dirty", "lazy"].map(|name| cluster.mount_again(name));
-    let [clean, still, dirty, lazy] = mounts;
-    let (clean, still, dirty, lazy) = (clean?, still?, dirty?, lazy?);
-    for mount in [&clean, &still, &dirty, &lazy] {
+    let mounts = ["clean", "still", "plain", "dirty", "lazy", "ended"].map(|name| cluster.mount_again(name));
+    let [clean, still, plain, dirty, lazy, ended] = mounts;
+    let (clean, still, plain, dirty, lazy, ended) = (clean?, still?, plain?, dirty?, lazy?, ended?);
+    for mount in [&clean, &still, &plain, &dirty, &lazy, &ended] {
         write(&mount.join(mount.file_name().context("a name")?), b"synced")?;
         cluster.sheen(&["sync", &mount.to_string_lossy()])?;
     }
@@ -341,6 +341,10 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
         found.with_context(|| format!("{name} runs"))
     };
     let (ost, mdt) = (pid_of("OST")?, pid_of("MDT")?);
+    let ended_pid = cluster.mounts()?.iter().find(|(path, _)| Path::new(path) == ended).map(|(_, pid)| *pid);
+    let ended_pid = ended_pid.context("the mount that is to be ended")?;
+    // No mount may believe any more what it knows of the root: umount(8) without -c asks for that.
+    fs::set_permissions(&cluster.mount, fs::Permissions::from_mode(0o750))?;
 
     // They stand still: their connections live, and nobody is told.
     sys::kill(ost, libc::SIGSTOP)?;
@@ -353,12 +357,15 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
 
     // It goes on, and both die when they have just been written to: nobody knows yet whether that is on their disks.
     sys::kill(ost, libc::SIGCONT)?;
-    for mount in [&dirty, &lazy] {
+    for mount in [&dirty, &lazy, &ended] {
         write(&mount.join("late"), &[7; 10_000])?;
     }
     for pid in [ost, mdt] {
         sys::kill(pid, libc::SIGKILL)?;
     }
+    let said = cluster.say_within(Command::new("umount").arg(&plain), DEAD_UMOUNT_LIMIT)?;
+    expect(said.is_success(), &format!("plain umount, all dead: {} {}", said.end.describe(), said.all()))?;
+    expect(sweep::mounts_under(&plain).is_empty(), "umount has unmounted")?;
     let umount = |arguments: &[&str], mount: &Path| {
         let mount = mount.to_string_lossy();
         let arguments = [&["umount"], arguments, &[&*mount]].concat();
@@ -380,12 +387,16 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
     expect_eq(status_of(&said), Some(1), &said.all())?;
     expect(said.errors.contains("is lost: ") && sweep::mounts_under(&lazy).is_empty(), &said.all())?;
 
+    // What a machine that shuts down does to whoever is left.
+    sys::kill(ended_pid, libc::SIGTERM)?;
+    bounded_end(ended_pid, DEAD_UMOUNT_LIMIT)?;
+    expect(sweep::mounts_under(&ended).is_empty(), "the mount of a process that was ended")?;
     let logs = logs_below(&cluster.run_dir())?;
-    expect(logs.matches("lost at the end of the mount").count() >= 2, &format!("the logs say so:\n{logs}"))?;
+    expect(logs.matches("lost at the end of the mount").count() >= 3, &format!("the logs say so:\n{logs}"))?;
 
     // The other one waits for its servers and has lost nothing.
     cluster.up()?;
-    for name in ["clean", "still", "dirty", "lazy"] {
+    for name in ["clean", "still", "plain", "dirty", "lazy", "ended"] {
         expect_bytes(&read(&cluster.mount.join(name))?, b"synced", name)?;
     }
     cluster.down().map(drop)
@@ -396,6 +407,10 @@ fn status_of(said: &bounded::Said) -> Option<i32> {
         bounded::End::Exited(status) => status.code(),
         bounded::End::TimedOut { .. } => None,
     }
+}
+
+fn bounded_end(pid: i32, limit: Duration) -> Result<()> {
+    wait_until(limit, "the process has ended", || Ok(sweep::has_ended(pid)))
 }
 
 /// Of mounts that were made by hand.

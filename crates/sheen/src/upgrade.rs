@@ -1,0 +1,36 @@
+//! `upgrade`: directories of targets from an older format to the one of this program.
+
+use crate::cli;
+use anyhow::{Context, Result};
+use std::path::Path;
+use store_disk::FORMAT_VERSION;
+use store_disk::upgrade::{STEPS, Step, Upgraded};
+
+/// # Errors
+/// A directory is no target, served, newer, or cannot be upgraded; it is as it was then, and those before it are done.
+pub fn upgrade(arguments: &cli::Upgrade) -> Result<()> {
+    arguments.dirs.iter().try_for_each(|dir| {
+        println!("{}", upgrade_one(dir, STEPS)?);
+        Ok(())
+    })
+}
+
+/// What was done, in one line.
+fn upgrade_one(dir: &Path, steps: &[Step]) -> Result<String> {
+    let path = dir.canonicalize().with_context(|| format!("there is no directory {}", dir.display()))?;
+    let shown = path.display();
+    Ok(match store_disk::upgrade::upgrade(&path, steps, &mut || ())? {
+        Upgraded::NothingToDo => {
+            format!("{shown} has format {FORMAT_VERSION}, which is this program's: nothing to do")
+        }
+        Upgraded::Done { from, copy, about } => format!(
+            "{shown} had format {from} and has {FORMAT_VERSION} now ({}); its former metadata are kept in {}",
+            about.join(", "),
+            copy.display()
+        ),
+        Upgraded::Completed { copy } => format!(
+            "{shown} has format {FORMAT_VERSION} now, by an upgrade that had been interrupted; its former metadata are kept in {}",
+            copy.display()
+        ),
+    })
+}

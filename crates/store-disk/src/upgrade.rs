@@ -1,0 +1,288 @@
+//! Bringing the directory of a target from an older format to the one of this program, after a copy of its metadata.
+//!
+//! The new rows and the new superblock are made aside and synced. Then three renames follow: the new superblock takes its place, which is
+//! the moment from which the directory is of the new format; the old rows go to where the copy is kept; the new ones take their place. Before
+//! the first of them the directory is as it was, and a second attempt begins anew. Between them, nobody opens it (`is_begun`), and a second
+//! attempt goes on. Objects stay where they are: they carry a version of their own.
+
+use crate::device::{self, Syncing};
+use crate::directory::{
+    DirectoryError, FORMAT_VERSION, Lock, META_NAME, SUPERBLOCK_NAME, lock, parse_superblock,
+    read_superblock_text, version_of,
+};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const ASIDE_NAME: &str = "upgrade.new";
+/// What the device must have besides the copies: names, and what a step adds.
+const ROOM_BYTES: u64 = 16 << 20;
+
+/// From one format to the next.
+pub struct Step {
+    pub from: u32,
+    /// What it changes, for the operator.
+    pub about: &'static str,
+    /// The text of a superblock of format `from`, as one of the next.
+    pub superblock: fn(&[u8]) -> Result<Vec<u8>, String>,
+    /// Changes the rows' directory, which is a copy that nobody else knows.
+    pub rows: fn(&Path) -> io::Result<()>,
+}
+
+/// There has been one format only.
+pub const STEPS: &[Step] = &[];
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upgraded {
+    /// It is of this program's format already.
+    NothingToDo,
+    /// Its former rows and superblock are kept in `copy`.
+    Done { from: u32, copy: PathBuf, about: Vec<&'static str> },
+    /// An earlier attempt was interrupted after the new superblock had taken its place.
+    Completed { copy: PathBuf },
+}
+
+/// Why a directory cannot be upgraded. Nothing of it has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum UpgradeError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(
+        "no step leads from format {found} of {path} to {FORMAT_VERSION}; start it with the version that made it"
+    )]
+    NoWay { path: PathBuf, found: u32 },
+    #[error(
+        "{path} is about to be upgraded, and its device has {available_bytes} bytes left, of {needed_bytes} for a copy of the metadata; make room"
+    )]
+    NoRoom { path: PathBuf, needed_bytes: u64, available_bytes: u64 },
+    #[error("{copy} is there already, from another upgrade; move it away")]
+    CopyExists { copy: PathBuf },
+    #[error("the step from format {from} of {path} fails: {reason}; it is as it was")]
+    Step { path: PathBuf, from: u32, reason: String },
+    #[error("cannot upgrade {path}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// Whether an upgrade has gone so far that only another attempt helps.
+pub(crate) fn is_begun(path: &Path) -> bool {
+    path.join(ASIDE_NAME).exists()
+}
+
+/// Brings a directory that nobody serves to the format of this program. `at` is told of each point at which the process may die.
+///
+/// # Errors
+/// See [`UpgradeError`].
+pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut()) -> Result<Upgraded, UpgradeError> {
+    // First without the lock, so that nothing is created in a directory that is no target.
+    version_of(path, &read_superblock_text(path)?)?;
+    let job = Job { path, syncing: Syncing::from_environment(), _lock: lock(path)? };
+    let old = read_superblock_text(path)?;
+    let from = version_of(path, &old)?;
+    if from > FORMAT_VERSION {
+        return Err(DirectoryError::wrong_version(path, from).into());
+    }
+    if from == FORMAT_VERSION {
+        let superblock = parse_superblock(path, &old)?;
+        return job.complete(at).map_err(|source| job.failed(source)).map(|kept| match kept {
+            None => Upgraded::NothingToDo,
+            Some(copy) => {
+                tracing::debug!(target = superblock.target, "an upgrade was completed");
+                Upgraded::Completed { copy }
+            }
+        });
+    }
+    let way = way_from(path, from, steps)?;
+    let copy = job.copy(from);
+    if copy.join(META_NAME).exists() {
+        return Err(UpgradeError::CopyExists { copy });
+    }
+    job.check_room()?;
+    let made = job.prepare(&old, &way, &copy, at);
+    if made.is_err() {
+        // Nothing relies on it; what cannot be removed now is removed by the next attempt.
+        let _ = remove(&job.aside());
+        let _ = fs::remove_file(copy.join(SUPERBLOCK_NAME)).and_then(|()| fs::remove_dir(&copy));
+    }
+    made?;
+    let install = || -> io::Result<()> {
+        fs::rename(job.aside().join(SUPERBLOCK_NAME), path.join(SUPERBLOCK_NAME))?;
+        job.syncing.sync_directory(path)
+    };
+    install().map_err(|source| job.failed(source))?;
+    at();
+    job.complete(at).map_err(|source| job.failed(source))?;
+    Ok(Upgraded::Done { from, copy, about: way.iter().map(|step| step.about).collect() })
+}
+
+/// The steps from a format to that of this program.
+fn way_from<'a>(path: &Path, found: u32, steps: &'a [Step]) -> Result<Vec<&'a Step>, UpgradeError> {
+    let step_of = |from| steps.iter().find(|step| step.from == from);
+    let way: Option<Vec<&Step>> = (found..FORMAT_VERSION).map(step_of).collect();
+    way.ok_or_else(|| UpgradeError::NoWay { path: path.to_path_buf(), found })
+}
+
+/// One upgrade of a directory that is locked.
+struct Job<'a> {
+    path: &'a Path,
+    syncing: Syncing,
+    _lock: Lock,
+}
+
+impl Job<'_> {
+    fn aside(&self) -> PathBuf {
+        self.path.join(ASIDE_NAME)
+    }
+
+    /// Where the metadata of the old format are kept.
+    fn copy(&self, from: u32) -> PathBuf {
+        self.path.join(format!("format-{from}"))
+    }
+
+    fn failed(&self, source: io::Error) -> UpgradeError {
+        UpgradeError::Io { path: self.path.to_path_buf(), source }
+    }
+
+    fn check_room(&self) -> Result<(), UpgradeError> {
+        // What an interrupted attempt has left is free again.
+        remove(&self.aside()).map_err(|source| self.failed(source))?;
+        let byte_count = byte_count(&self.path.join(META_NAME)).map_err(|source| self.failed(source))?;
+        let needed_bytes = byte_count.saturating_add(ROOM_BYTES);
+        let available_bytes = device::space(self.path).map_err(|source| self.failed(source))?.avail_bytes;
+        if available_bytes >= needed_bytes {
+            return Ok(());
+        }
+        Err(UpgradeError::NoRoom { path: self.path.to_path_buf(), needed_bytes, available_bytes })
+    }
+
+    /// Makes all that is new, aside and durable, and the superblock's copy.
+    fn prepare(
+        &self,
+        old: &[u8],
+        way: &[&Step],
+        copy: &Path,
+        at: &mut dyn FnMut(),
+    ) -> Result<(), UpgradeError> {
+        let failed = |source| self.failed(source);
+        let rows = self.aside().join(META_NAME);
+        fs::create_dir(self.aside()).map_err(failed)?;
+        at();
+        let has_rows = self.path.join(META_NAME).exists();
+        if has_rows {
+            copy_tree(&self.path.join(META_NAME), &rows).map_err(failed)?;
+        }
+        at();
+        let mut text = old.to_vec();
+        for step in way {
+            let wrong =
+                |reason| UpgradeError::Step { path: self.path.to_path_buf(), from: step.from, reason };
+            text = (step.superblock)(&text).map_err(wrong)?;
+            if has_rows {
+                (step.rows)(&rows).map_err(|error| wrong(error.to_string()))?;
+            }
+            at();
+        }
+        parse_superblock(self.path, &text)?;
+        self.write(&self.aside().join(SUPERBLOCK_NAME), &text).map_err(failed)?;
+        self.sync_tree(&self.aside()).map_err(failed)?;
+        at();
+        fs::create_dir_all(copy).map_err(failed)?;
+        self.write(&copy.join(SUPERBLOCK_NAME), old).map_err(failed)?;
+        self.syncing.sync_directory(copy).map_err(failed)?;
+        self.syncing.sync_directory(self.path).map_err(failed)?;
+        at();
+        Ok(())
+    }
+
+    /// The new superblock is in its place: the rows follow. Returns where the old ones are kept; `None` when nothing was to be done.
+    fn complete(&self, at: &mut dyn FnMut()) -> io::Result<Option<PathBuf>> {
+        let aside = self.aside();
+        if !aside.exists() {
+            return Ok(None);
+        }
+        let copy = self.last_copy()?;
+        let (rows, new) = (self.path.join(META_NAME), aside.join(META_NAME));
+        if new.exists() {
+            // The old ones are still there, unless they have been moved already.
+            if rows.exists() {
+                fs::rename(&rows, copy.join(META_NAME))?;
+                self.syncing.sync_directory(&copy)?;
+                at();
+            }
+            fs::rename(&new, &rows)?;
+            at();
+        }
+        self.syncing.sync_directory(self.path)?;
+        remove(&aside)?;
+        self.syncing.sync_directory(self.path)?;
+        at();
+        Ok(Some(copy))
+    }
+
+    /// Of the format from which the upgrade went that is to be completed: the newest.
+    fn last_copy(&self) -> io::Result<PathBuf> {
+        let copies = (0..FORMAT_VERSION).rev().map(|from| self.copy(from));
+        let is_there = |copy: &PathBuf| copy.join(SUPERBLOCK_NAME).exists();
+        copies
+            .into_iter()
+            .find(is_there)
+            .ok_or_else(|| io::Error::other("there is no copy of the old metadata"))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let file = device::open(path, true)?;
+        file.set_len(0)?;
+        device::write_all(&file, bytes, 0).map_err(|(_, error)| error)?;
+        self.syncing.sync_all(&file)
+    }
+
+    fn sync_tree(&self, directory: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                self.sync_tree(&path)?;
+            } else {
+                self.syncing.sync_all(&device::open_to_read(&path)?)?;
+            }
+        }
+        self.syncing.sync_directory(directory)
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() { copy_tree(&from, &to)? } else { fs::copy(from, to).map(drop)? }
+    }
+    Ok(())
+}
+
+/// Of all files in a directory; zero when it is not there.
+fn byte_count(directory: &Path) -> io::Result<u64> {
+    let mut sum = 0_u64;
+    if !directory.exists() {
+        return Ok(sum);
+    }
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_directory = entry.file_type()?.is_dir();
+        sum = sum.saturating_add(if is_directory {
+            byte_count(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        });
+    }
+    Ok(sum)
+}
+
+fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
