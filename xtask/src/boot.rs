@@ -42,6 +42,7 @@ const CASES: &[(&str, Case)] = &[
     ("login", login),
     ("two_nodes_share_the_image", two_nodes_share_the_image),
     ("servers_are_killed_while_find_runs", servers_are_killed_while_find_runs),
+    ("half_root_without_servers", half_root_without_servers),
     ("no_server", no_server),
     ("clock_years_behind", clock_years_behind),
     ("a_rebooted_node_sees_updates", a_rebooted_node_sees_updates),
@@ -209,6 +210,41 @@ fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
         return Ok(());
     }
     bail!("find ended {TRIES} times before the servers were dead")
+}
+
+fn half_root_without_servers(bed: &Bed) -> Result<()> {
+    let extras = Extras { has_second_console: true, ..Extras::default() };
+    let begun = Instant::now();
+    let mut node = bed.boot_with("half-root", "halfroot halfport=0 halfconsole=ttyS1", &extras)?;
+    node.wait_for("KiB in memory", bed.limit)?;
+    println!("    the half root is filled {:.0} s after the start", begun.elapsed().as_secs_f64());
+    node.log_in(bed.limit)?;
+    let mut half = node.second()?;
+    bed.servers.kill(servers::ALL)?;
+    let told = works_in_half_root(&mut half, bed.limit);
+    bed.servers.restart(servers::ALL)?;
+    told?;
+    // The image is there again.
+    node.ask("echo 3 >/proc/sys/vm/drop_caches; ls -R /etc >/tmp/etc", bed.limit).map(drop)
+}
+
+/// Logs in twice, with what was never asked for before, and looks around.
+fn works_in_half_root(half: &mut Node, limit: Duration) -> Result<()> {
+    half.log_in(limit)?;
+    half.type_line("exit")?;
+    half.log_in(limit)?;
+    let processes = half.ask("ps -e", limit)?;
+    ensure!(processes.contains("systemd") && processes.contains("sheen"), "ps does not see all: {processes}");
+    let mounts = half.ask("mount", limit)?;
+    ensure!(mounts.contains("sheen-half on / type tmpfs"), "mount says {mounts}");
+    let ours = half.ask("sheen mounts", limit)?;
+    ensure!(ours.contains("/images/node"), "sheen mounts says {ours}");
+    let written = half.ask("ls -ld /tmp; echo mine >/tmp/of-half && cat /tmp/of-half", limit)?;
+    ensure!(written.contains("drwxrwxrwt") && written.contains("mine"), "/tmp is not usable: {written}");
+    // What has to ask the servers waits. Nobody waits for it.
+    let lost = half.status("timeout 5 ls /proc/1/root/run/initramfs/sheen/image/opt", limit)?;
+    ensure!(lost != 0, "the image answers without servers");
+    Ok(())
 }
 
 fn no_server(bed: &Bed) -> Result<()> {
