@@ -192,6 +192,26 @@ pub fn remount(path: &Path, source: &str, flags: libc::c_ulong) -> io::Result<()
     })
 }
 
+/// Reconfigures a mounted file system without changing anything, by which the kernel forgets its names that nothing uses.
+pub fn reconfigure(path: &Path) -> io::Result<()> {
+    // From linux/mount.h.
+    const FSPICK_CLOEXEC: libc::c_uint = 1;
+    const FSCONFIG_CMD_RECONFIGURE: libc::c_uint = 7;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the string ends with NUL and lives across the call.
+    let fd = unsafe { libc::syscall(libc::SYS_fspick, libc::AT_FDCWD, path.as_ptr(), FSPICK_CLOEXEC) };
+    let fd = libc::c_int::try_from(fd).unwrap_or(-1);
+    check(fd)?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let picked = unsafe { OwnedFd::from_raw_fd(fd) };
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither key nor value.
+    let done = unsafe {
+        libc::syscall(libc::SYS_fsconfig, picked.as_raw_fd(), FSCONFIG_CMD_RECONFIGURE, none, none, 0)
+    };
+    check(libc::c_int::try_from(done).unwrap_or(-1))
+}
+
 /// ioctl(2) with a buffer that goes in and comes out.
 pub fn ioctl(file: &File, command: u32, buffer: &mut [u8]) -> io::Result<()> {
     // SAFETY: the size in `command` is at most the buffer's (checked by the only caller's constant).
