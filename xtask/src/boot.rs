@@ -20,6 +20,7 @@ use crate::{kernel, package, workspace};
 mod node;
 mod root;
 mod servers;
+mod units;
 
 use node::{Extras, Machine, Node};
 use servers::Servers;
@@ -48,6 +49,7 @@ const CASES: &[(&str, Case)] = &[
     ("clock_years_behind", clock_years_behind),
     ("a_node_sees_updates", a_node_sees_updates),
     ("a_rebooted_node_sees_updates", a_rebooted_node_sees_updates),
+    ("units_serve_and_mount", units::serve_and_mount),
 ];
 
 /// Boots the nodes; true if all cases passed. Ends this process with a status of its own when the machine cannot do it.
@@ -301,7 +303,7 @@ fn a_node_sees_updates(bed: &Bed) -> Result<()> {
     node.ask("systemctl is-active sheen-image.service", bed.limit)?;
     let said = node.ask("changing; cat /srv/changing", bed.limit)?;
     ensure!(said.contains("run-one") && said.contains("word-one"), "before: {said}");
-    node.ask("changing 1000000 >/tmp/running & sleep 1000000 </usr/local/bin/changing &", bed.limit)?;
+    node.ask("(changing 1000000 >/tmp/running & sleep 1000000 </usr/local/bin/changing &)", bed.limit)?;
     for text in ["second", "the-third"] {
         update(text)?;
         // What runs is what it was; the name leads to the new file at once.

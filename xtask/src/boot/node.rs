@@ -166,6 +166,21 @@ impl Node {
         }
     }
 
+    /// Waits until the machine has switched itself off.
+    pub fn wait_for_end(&mut self, limit: Duration) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            match self.machine.child.borrow_mut().try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("the machine ended with {status}"),
+                None if started.elapsed() > limit => break,
+                None => std::thread::sleep(POLL),
+            }
+        }
+        let tail = bounded::tail(&self.console.log, TAIL_LINES);
+        bail!("{} s are over, and the machine is not off; its console ends with\n{tail}", limit.as_secs())
+    }
+
     /// Logs in as root once the prompt is there.
     pub fn log_in(&mut self, limit: Duration) -> Result<()> {
         // A half root names the host before it has a name.

@@ -23,6 +23,7 @@ static CASES: &[Case] = &[
     Case { name: "an_image_is_as_its_source", seconds: 120, run: create },
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
     Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
+    Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: stopped },
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
     Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 120, run: killed },
@@ -306,6 +307,27 @@ impl Drop for Root {
 fn mount(arguments: &[&str]) -> Result<()> {
     let said = Command::new("mount").args(arguments).output()?;
     expect(said.status.success(), &format!("mount {arguments:?}: {}", String::from_utf8_lossy(&said.stderr)))
+}
+
+/// systemd stops all processes of a machine that goes off, while it looks whom to kill; it may have to read its own program then.
+fn stopped(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let (point, source) = (bench.cluster.point("root1")?, bench.cluster.source()?);
+    let options = format!("transport={},ro,x-initrd.mount", bench.cluster.transport());
+    bench.cluster.sheen(&["mount", &format!("{source}/images/node"), &text(&point), "-o", &options])?;
+    let mounts = bench.cluster.sheen(&["mounts"])?;
+    let line = mounts.lines().find(|line| line.contains("root1")).context("the mount")?;
+    let pid: i32 = line.rsplit_once("pid ").context("its process")?.1.trim().parse()?;
+    for round in b'1'..=b'5' {
+        write(&bench.source.join("aside"), &pages(round))?;
+        fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
+        bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
+        sys::kill(pid, libc::SIGSTOP)?;
+        // Nobody has read this yet: only the client can answer.
+        expect_eq(letter(&point.join("etc/pages"))?, round, "of a client that was stopped")?;
+    }
+    Ok(())
 }
 
 fn staged(context: &Context) -> Result<()> {
