@@ -24,7 +24,8 @@ pub fn follow(root: &Path) {
         // An image that is gone, or whose servers are, changes nothing.
         let Ok(now) = place::read_mark(root) else { continue };
         let is_new = seen.as_ref() != Some(&now);
-        if !is_new && !(now.is_changing && forgotten_at.elapsed() >= pause) {
+        let is_due = now.is_changing && forgotten_at.elapsed() >= pause;
+        if !is_new && !is_due {
             continue;
         }
         pause = if is_new { POLL } else { (pause * 2).min(PAUSE_MAX) };
