@@ -5,6 +5,7 @@
 //! node that runs `hold` on its root has a shared flock(2) there, which ends with the node's client: no command takes away what is held.
 
 mod copy;
+mod follow;
 mod place;
 
 use crate::say;
@@ -17,6 +18,7 @@ use place::{Image, Mark, Stored};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Args)]
@@ -35,7 +37,7 @@ enum What {
     List(List),
     /// Remove an image, or one of its older versions, that no node holds
     Remove(Remove),
-    /// On a node: keep the version that it runs from in use until this process is ended
+    /// On a node: keep the version that it runs from in use, and have overlays over it follow updates, until this process is ended
     Hold(Hold),
 }
 
@@ -160,6 +162,8 @@ fn stage(image: &Image, source: &Path, old: &Mark) -> Result<()> {
 }
 
 fn in_place(image: &Image, source: &Path, old: &Mark, checksum: bool) -> Result<()> {
+    let begun = Mark { is_changing: true, ..old.clone() };
+    place::write_mark(&image.current(), &begun)?;
     let copied = copy::copy(source, &image.current(), &image.name, checksum).with_context(|| {
         format!(
             "{} may be changed in part, no file of it torn; run the update again",
@@ -191,7 +195,8 @@ fn build(image: &Image, source: &Path, version: u64) -> Result<Mark> {
 
 fn mark_of(version: u64, copied: &Copied) -> Mark {
     let made_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Mark { version, made_at, file_count: copied.file_count, total_bytes: copied.total_bytes }
+    let (file_count, total_bytes) = (copied.file_count, copied.total_bytes);
+    Mark { version, made_at, file_count, total_bytes, is_changing: false }
 }
 
 fn made_line(image: &Image, mark: &Mark, what: &str) -> String {
@@ -291,6 +296,8 @@ fn hold(arguments: &Hold) -> Result<()> {
     sys::hold_end_signals();
     let held = place::hold(&arguments.root)?;
     say::note(format_args!("{} is held", arguments.root.display()));
+    let root = arguments.root.canonicalize().unwrap_or_else(|_| arguments.root.clone());
+    thread::spawn(move || follow::follow(&root));
     sys::wait_for_end();
     drop(held);
     Ok(())

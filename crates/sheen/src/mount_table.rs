@@ -28,6 +28,15 @@ impl Mounted {
         self.kind == "fuse.sheen"
     }
 
+    /// True for an overlay with this directory below it.
+    fn is_overlay_over(&self, dir: &Path) -> bool {
+        let lists = self
+            .super_options
+            .split(',')
+            .filter_map(|word| word.strip_prefix("lowerdir=").or_else(|| word.strip_prefix("lowerdir+=")));
+        self.kind == "overlay" && lists.flat_map(|list| list.split(':')).any(|lower| Path::new(lower) == dir)
+    }
+
     /// The user who mounted it.
     pub fn user(&self) -> u32 {
         let user = self.super_options.split(',').find_map(|word| word.strip_prefix("user_id="));
@@ -78,6 +87,11 @@ pub fn is_mounted_on(path: &Path, device: &str) -> bool {
 /// All mounts of ours that this process sees.
 pub fn all_sheen() -> Vec<Mounted> {
     all().into_iter().filter(Mounted::is_sheen).collect()
+}
+
+/// Where there are overlays of which this directory is one of the lower ones.
+pub fn overlays_over(dir: &Path) -> Vec<PathBuf> {
+    all().into_iter().filter(|mounted| mounted.is_overlay_over(dir)).map(|mounted| mounted.path).collect()
 }
 
 /// The file system that a path is on: the longest mount above it, and of equal ones the last, which hides the others.

@@ -118,6 +118,10 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
     mount_table::check_mount_point(&path)?;
     if arguments.foreground {
         sys::hold_end_signals();
+        if options::is_from_initrd(&arguments.options) {
+            // systemd's last sweep stops everybody while it looks whom to spare, and may need a page of its own program meanwhile.
+            sys::go_on_when_stopped().context("the client cannot keep itself running")?;
+        }
         logging::start(arguments.background.log.as_deref())?;
         return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
     }

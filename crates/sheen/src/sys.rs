@@ -46,14 +46,74 @@ pub fn wait_for_end() {
 }
 
 fn end_signals() -> libc::sigset_t {
+    set_of(&END_SIGNALS)
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: an all-zero set is valid for sigemptyset, which initialises it.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in END_SIGNALS {
-            libc::sigaddset(&raw mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
         }
         set
+    }
+}
+
+/// Has this process go on by itself, soon after somebody has stopped it with SIGSTOP. Must come before any other thread is started.
+///
+/// The kernel sends the signal of a timer also to a process that is stopped, and SIGCONT wakes it. Who is stopped again just then
+/// loses the signal that is under way, and with it its timer: therefore there are two, set anew with each signal.
+pub fn go_on_when_stopped() -> io::Result<()> {
+    let set = set_of(&[libc::SIGCONT]);
+    // SAFETY: the set is local.
+    check(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) })?;
+    let timers = [new_timer(libc::SIGCONT)?, new_timer(libc::SIGCONT)?];
+    std::thread::Builder::new().name("go-on".to_owned()).spawn(move || {
+        loop {
+            for (timer, after_ms) in timers.iter().zip(GO_ON_MS) {
+                timer.set(Duration::from_millis(after_ms));
+            }
+            let mut signal = 0;
+            // SAFETY: both pointers are to locals.
+            unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+        }
+    })?;
+    Ok(())
+}
+
+/// Seldom enough to cost nothing, often enough for a machine that is about to be off.
+const GO_ON_MS: [u64; 2] = [500, 750];
+
+/// A timer of the kernel; it lives as long as the process.
+struct Timer(libc::timer_t);
+
+// SAFETY: a number of the kernel's, which every thread of the process may use.
+unsafe impl Send for Timer {}
+
+/// A timer that sends this signal.
+fn new_timer(signal: i32) -> io::Result<Timer> {
+    let mut timer = std::ptr::null_mut();
+    // SAFETY: zeros are such a value; both pointers are to locals.
+    check(unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = signal;
+        libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)
+    })?;
+    Ok(Timer(timer))
+}
+
+impl Timer {
+    /// Once, after this time; what it was set to before is forgotten.
+    fn set(&self, after: Duration) {
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = libc::timespec { tv_sec: after.as_secs() as _, tv_nsec: after.subsec_nanos().into() };
+        let when = libc::itimerspec { it_interval: none, it_value: value };
+        // SAFETY: the timer was made and is never deleted; the time is a local.
+        let done = unsafe { libc::timer_settime(self.0, 0, &raw const when, std::ptr::null_mut()) };
+        assert_eq!(done, 0, "a timer of this process can be set");
     }
 }
 
@@ -190,6 +250,26 @@ pub fn remount(path: &Path, source: &str, flags: libc::c_ulong) -> io::Result<()
     check(unsafe {
         libc::mount(source.as_ptr(), path.as_ptr(), c"fuse.sheen".as_ptr(), flags, std::ptr::null())
     })
+}
+
+/// Reconfigures a mounted file system without changing anything, by which the kernel forgets its names that nothing uses.
+pub fn reconfigure(path: &Path) -> io::Result<()> {
+    // From linux/mount.h.
+    const FSPICK_CLOEXEC: libc::c_uint = 1;
+    const FSCONFIG_CMD_RECONFIGURE: libc::c_uint = 7;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the string ends with NUL and lives across the call.
+    let fd = unsafe { libc::syscall(libc::SYS_fspick, libc::AT_FDCWD, path.as_ptr(), FSPICK_CLOEXEC) };
+    let fd = libc::c_int::try_from(fd).unwrap_or(-1);
+    check(fd)?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let picked = unsafe { OwnedFd::from_raw_fd(fd) };
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither key nor value.
+    let done = unsafe {
+        libc::syscall(libc::SYS_fsconfig, picked.as_raw_fd(), FSCONFIG_CMD_RECONFIGURE, none, none, 0)
+    };
+    check(libc::c_int::try_from(done).unwrap_or(-1))
 }
 
 /// ioctl(2) with a buffer that goes in and comes out.

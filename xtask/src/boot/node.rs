@@ -1,9 +1,12 @@
 //! A virtual machine and its serial consoles.
 
+use std::cell::RefCell;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -34,6 +37,8 @@ pub struct Extras<'a> {
     pub clock: Option<&'a str>,
     /// A disk, of which it writes to a copy only.
     pub disk: Option<&'a Path>,
+    /// It has a ttyS1, whose log is `NAME.second.console`.
+    pub has_second_console: bool,
 }
 
 impl Machine {
@@ -54,14 +59,64 @@ impl Machine {
             let drive = format!("file={},format=raw,if=virtio,snapshot=on", disk.display());
             command.args(["-drive", &drive]);
         }
+        let second =
+            extras.has_second_console.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).transpose()?;
+        if let Some(listener) = &second {
+            command.args(["-serial", &format!("tcp:{}", listener.local_addr()?)]);
+        }
         let words = format!("console=ttyS0 loglevel=4 mitigations=off random.trust_cpu=on {words}");
         command.args(["-append", &words]);
         command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
         let tag = format!("SHEEN_NODE={}-{name}", std::process::id());
-        let mut process = bounded::spawn_tagged(&mut command, &tag).context(EMULATOR)?;
-        let input = process.stdin.take().context("the node has no console")?;
-        let console = Console { input: Box::new(input), log, read_bytes: 0 };
-        Ok(Node { process, tag, console })
+        let mut child = bounded::spawn_tagged(&mut command, &tag).context(EMULATOR)?;
+        let input = child.stdin.take();
+        let machine = Rc::new(Running { child: RefCell::new(child), tag, log: log.clone() });
+        let input = Box::new(input.context("the node has no console")?);
+        let second = match second {
+            None => None,
+            Some(listener) => Some(
+                machine.second_console(&listener, self.consoles.join(format!("{name}.second.console")))?,
+            ),
+        };
+        Ok(Node { machine, console: Console { input, log, read_bytes: 0 }, second })
+    }
+}
+
+/// A virtual machine that is on; dropping it switches it off.
+struct Running {
+    child: RefCell<Child>,
+    tag: String,
+    log: PathBuf,
+}
+
+impl Running {
+    /// The console for which the machine connects to us as its first act.
+    fn second_console(&self, listener: &TcpListener, log: PathBuf) -> Result<Console> {
+        listener.set_nonblocking(true)?;
+        let stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(status) = self.child.borrow_mut().try_wait()? {
+                bail!("{EMULATOR} ended with {status}: {}", bounded::tail(&self.log, TAIL_LINES));
+            }
+            std::thread::sleep(POLL);
+        };
+        stream.set_nonblocking(false)?;
+        let (mut from, mut to) = (stream.try_clone()?, fs::File::create(&log)?);
+        // It ends with the machine.
+        std::thread::spawn(move || io::copy(&mut from, &mut to));
+        Ok(Console { input: Box::new(stream), log, read_bytes: 0 })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !bounded::kill(self.child.get_mut(), &self.tag) {
+            println!("{EMULATOR} of {} does not die", self.log.display());
+        }
     }
 }
 
@@ -73,19 +128,25 @@ struct Console {
     read_bytes: usize,
 }
 
-/// A running node; dropping it switches it off.
+/// A running node, as one of its consoles shows it. It is on as long as one of them is held.
 pub struct Node {
-    process: Child,
-    tag: String,
+    machine: Rc<Running>,
     console: Console,
+    second: Option<Console>,
 }
 
 impl Node {
+    /// The same node at its second console.
+    pub fn second(&mut self) -> Result<Node> {
+        let console = self.second.take().context("the node has no second console left")?;
+        Ok(Node { machine: Rc::clone(&self.machine), console, second: None })
+    }
+
     /// Waits until the console says `mark`, and returns what stands before it.
     pub fn wait_for(&mut self, mark: &str, limit: Duration) -> Result<String> {
         let started = Instant::now();
         loop {
-            let end = self.process.try_wait()?;
+            let end = self.machine.child.borrow_mut().try_wait()?;
             let text = fs::read(&self.console.log)?;
             let fresh = text.get(self.console.read_bytes..).unwrap_or_default();
             if let Some(at) = fresh.windows(mark.len()).position(|window| window == mark.as_bytes()) {
@@ -105,9 +166,25 @@ impl Node {
         }
     }
 
+    /// Waits until the machine has switched itself off.
+    pub fn wait_for_end(&mut self, limit: Duration) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            match self.machine.child.borrow_mut().try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("the machine ended with {status}"),
+                None if started.elapsed() > limit => break,
+                None => std::thread::sleep(POLL),
+            }
+        }
+        let tail = bounded::tail(&self.console.log, TAIL_LINES);
+        bail!("{} s are over, and the machine is not off; its console ends with\n{tail}", limit.as_secs())
+    }
+
     /// Logs in as root once the prompt is there.
     pub fn log_in(&mut self, limit: Duration) -> Result<()> {
-        self.wait_for("node login: ", limit)?;
+        // A half root names the host before it has a name.
+        self.wait_for(" login: ", limit)?;
         self.type_line("root")?;
         self.wait_for("# ", limit).map(drop)
     }
@@ -147,17 +224,10 @@ impl Node {
         Ok(self.end(limit)?.1)
     }
 
-    fn type_line(&mut self, line: &str) -> Result<()> {
+    /// Types a line without waiting for anything.
+    pub fn type_line(&mut self, line: &str) -> Result<()> {
         let input = &mut self.console.input;
         writeln!(input, "{line}")?;
         Ok(input.flush()?)
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if !bounded::kill(&mut self.process, &self.tag) {
-            println!("{EMULATOR} of {} does not die", self.console.log.display());
-        }
     }
 }

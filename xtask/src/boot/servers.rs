@@ -20,6 +20,8 @@ const TARGETS: [(&str, &[&str]); 3] = [
     ("mdt0", &["--mdt", "--index", "0", "--fsname", FSNAME]),
     ("ost0", &["--ost", "--index", "0", "--fsname", FSNAME]),
 ];
+/// The names of all servers, the MGS first.
+pub const ALL: &[&str] = &["mgs", "mdt0", "ost0"];
 const LIMIT: Duration = Duration::from_secs(600);
 
 pub struct RequestCounts {

@@ -38,6 +38,9 @@ pub struct Mark {
     /// Of all kinds, directories too.
     pub file_count: u64,
     pub total_bytes: u64,
+    /// An update in place is at it, or was broken off.
+    #[serde(default)]
+    pub is_changing: bool,
 }
 
 /// A version as `list` shows it.
@@ -188,7 +191,9 @@ fn check_ours(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read_mark(version: &Path) -> Result<Mark> {
+/// # Errors
+/// It is no version of an image, cannot be read, or its mark is damaged.
+pub fn read_mark(version: &Path) -> Result<Mark> {
     let path = version.join(OWN).join(MARK);
     let is_small = |file: &fs::Metadata| file.is_file() && file.len() <= MARK_BYTES_MAX;
     match path.symlink_metadata() {

@@ -15,6 +15,21 @@ fn a_line_of_the_kernel_is_read() {
     assert_eq!(parse_line(b"garbage"), None);
 }
 
+#[test]
+fn an_overlay_names_what_is_below_it() {
+    let over = |options: &str, dir: &str| {
+        let line = format!("36 35 0:60 / / rw - overlay root {options}");
+        parse_line(line.as_bytes()).unwrap().is_overlay_over(Path::new(dir))
+    };
+    assert!(over("rw,lowerdir=/run/image,upperdir=/run/upper,workdir=/run/work", "/run/image"));
+    assert!(over("ro,lowerdir=/first:/run/image", "/run/image"));
+    assert!(over("ro,lowerdir+=/first,lowerdir+=/run/image", "/run/image"));
+    assert!(!over("rw,lowerdir=/run/image,upperdir=/run/upper", "/run/upper"));
+    assert!(!over("rw,lowerdir=/run/image/usr", "/run/image"));
+    let line = b"36 35 0:60 / /run/image ro - fuse.sheen s ro,lowerdir=/run/image";
+    assert!(!parse_line(line).unwrap().is_overlay_over(Path::new("/run/image")));
+}
+
 /// One such mount, of anybody, and the whole table would not be read.
 #[test]
 fn names_of_mount_points_are_bytes() {

@@ -22,6 +22,8 @@ pub static SUITE: Suite = Suite { name: "images", bed: Bed::Own, cases: CASES, r
 static CASES: &[Case] = &[
     Case { name: "an_image_is_as_its_source", seconds: 120, run: create },
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
+    Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
+    Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: stopped },
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
     Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 120, run: killed },
@@ -234,6 +236,98 @@ fn in_place(context: &Context) -> Result<()> {
     expect_eq(names(&node.join("usr/bin"))?, ["sh"], "what went")?;
     expect_eq(bench.versions()?, [(7, true, true)], "the node still holds it")?;
     holder.end()
+}
+
+/// The root of a node as the initramfs makes it: an overlay, and above it `/usr` straight from the image. A file that is in use is replaced in
+/// both. By itself the kernel's overlay would say ESTALE for the name.
+fn overlay(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let node = bench.node("node1")?.canonicalize()?;
+    let root = Root::over(&node, &bench.cluster.point("root1")?, &bench.cluster.point("changes1")?)?;
+    let holder = bench.hold(&node)?;
+    let (direct, through) = (root.point.join("usr/bin/sh"), root.point.join("etc/pages"));
+    let open = fs::File::open(&direct)?;
+    expect_eq(read(&direct)?, b"#!\n".to_vec(), "before")?;
+    expect_eq(letter(&through)?, b'0', "before")?;
+    for round in b'1'..=b'3' {
+        for (name, bytes) in [("usr/bin/sh", vec![round; 10]), ("etc/pages", pages(round))] {
+            write(&bench.source.join("aside"), &bytes)?;
+            fs::rename(bench.source.join("aside"), bench.source.join(name))?;
+        }
+        bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
+        expect_eq(read(&direct)?, vec![round; 10], "at once, although it is in use")?;
+        wait_until(
+            LIMIT,
+            "the overlay follows",
+            || Ok(letter(&through).is_ok_and(|letter| letter == round)),
+        )?;
+    }
+    let mut old = Vec::new();
+    (&open).read_to_end(&mut old)?;
+    expect_eq(old, b"#!\n".to_vec(), "what was open")?;
+    // What the node itself has changed hides the updates.
+    write(&through, &pages(b'9'))?;
+    bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
+    expect_eq(letter(&through)?, b'9', "the node's own")?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'3', "the image's")?;
+    drop(open);
+    holder.end()
+}
+
+/// Mounts of a node above that of the image, unmounted with it.
+struct Root {
+    point: PathBuf,
+    changes: PathBuf,
+}
+
+impl Root {
+    fn over(image: &Path, point: &Path, changes: &Path) -> Result<Root> {
+        let root = Root { point: point.to_owned(), changes: changes.to_owned() };
+        mount(&["-t", "tmpfs", "changes", &text(changes)])?;
+        let (upper, work) = (changes.join("upper"), changes.join("work"));
+        fs::create_dir(&upper)?;
+        fs::create_dir(&work)?;
+        let options = format!("lowerdir={},upperdir={},workdir={}", text(image), text(&upper), text(&work));
+        mount(&["-t", "overlay", "-o", &options, "root", &text(point)])?;
+        mount(&["--bind", &text(&image.join("usr")), &text(&point.join("usr"))])?;
+        Ok(root)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        for point in [&self.point.join("usr"), &self.point, &self.changes] {
+            // What was not mounted need not go.
+            let _ = sys::detach(point);
+        }
+    }
+}
+
+fn mount(arguments: &[&str]) -> Result<()> {
+    let said = Command::new("mount").args(arguments).output()?;
+    expect(said.status.success(), &format!("mount {arguments:?}: {}", String::from_utf8_lossy(&said.stderr)))
+}
+
+/// systemd stops all processes of a machine that goes off, while it looks whom to kill; it may have to read its own program then.
+fn stopped(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let (point, source) = (bench.cluster.point("root1")?, bench.cluster.source()?);
+    let options = format!("transport={},ro,x-initrd.mount", bench.cluster.transport());
+    bench.cluster.sheen(&["mount", &format!("{source}/images/node"), &text(&point), "-o", &options])?;
+    let mounts = bench.cluster.sheen(&["mounts"])?;
+    let line = mounts.lines().find(|line| line.contains("root1")).context("the mount")?;
+    let pid: i32 = line.rsplit_once("pid ").context("its process")?.1.trim().parse()?;
+    for round in b'1'..=b'5' {
+        write(&bench.source.join("aside"), &pages(round))?;
+        fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
+        bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
+        sys::kill(pid, libc::SIGSTOP)?;
+        // Nobody has read this yet: only the client can answer.
+        expect_eq(letter(&point.join("etc/pages"))?, round, "of a client that was stopped")?;
+    }
+    Ok(())
 }
 
 fn staged(context: &Context) -> Result<()> {
