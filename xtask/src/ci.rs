@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(long)]
     list: bool,
     /// Minutes after which no optional step begins.
-    #[arg(long, default_value_t = 45)]
+    #[arg(long, default_value_t = 52)]
     budget_minutes: u64,
     /// Minutes after which nothing runs any more.
     #[arg(long, default_value_t = 65)]
