@@ -1,6 +1,7 @@
 //! The machine with fake clients, over the in-memory store: single MDT, restarts, two MDTs back to back.
 #![allow(clippy::unwrap_used)]
 
+mod accesses;
 mod advisory;
 mod attributes;
 mod by_space;
