@@ -4,7 +4,7 @@
 //! told of: that is executed again in its old place, as if the client had replayed it, before its session ends.
 
 use super::recovery::Queued;
-use super::{Core, CoreOutput, EvictReason};
+use super::{Core, CoreOutput, EvictReason, SlotState};
 use base::{ClientId, Endpoint, Now, Transno, Xid};
 use std::collections::BTreeMap;
 use store::MetaStore;
@@ -97,6 +97,12 @@ impl<M: MetaStore> Core<M> {
         let target = self.options.id;
         let Some(export) = self.exports.get_mut(&client) else { return false };
         let (session, slots) = (export.session, &export.slots);
+        // What the client itself has replayed and the owner executes now goes on.
+        let is_running = |kept: &Kept| {
+            let slot = slots.get(&kept.slot).filter(|slot| slot.xid == kept.xid);
+            slot.is_some_and(|slot| matches!(slot.state, SlotState::InProgress))
+        };
+        let goes_on = kept.values().any(is_running);
         let is_lost = |kept: &Kept| slots.get(&kept.slot).is_none_or(|slot| slot.xid < kept.xid);
         let lost = kept.into_iter().filter(|(_, kept)| is_lost(kept));
         let queue: BTreeMap<Transno, Queued> = lost
@@ -107,7 +113,9 @@ impl<M: MetaStore> Core<M> {
                 (transno, Queued { frame, request: kept.request })
             })
             .collect();
-        let Some(awaited) = export.awaited.as_mut().filter(|_| !queue.is_empty()) else { return false };
+        let Some(awaited) = export.awaited.as_mut().filter(|_| goes_on || !queue.is_empty()) else {
+            return false;
+        };
         self.last_recovery.stood_in_count += queue.len() as u64;
         awaited.stand_in(queue);
         self.list_stood_in(client);

@@ -79,8 +79,11 @@ impl<M: MetaStore> Core<M> {
         let Some(recovery) = &mut self.recovery else { return };
         let awaited = self.exports.get_mut(&place.1).and_then(|export| export.awaited.as_mut());
         let Some(awaited) = awaited else { return };
-        if awaited.executed.contains(&frame.transno) {
-            return self.answer_done(&frame, out);
+        if let Some(status) = awaited.executed.get(&frame.transno).copied() {
+            return match status {
+                Status::Ok => self.answer_done(&frame, out),
+                refused => self.answer_refusal(&frame, refused, out),
+            };
         }
         if recovery.order.has_started(place) {
             return;
@@ -139,7 +142,7 @@ impl<M: MetaStore> Core<M> {
 
 impl Awaited {
     /// It has nothing more to replay but what it has open and locked.
-    fn has_replayed(&self) -> bool {
+    pub(super) fn has_replayed(&self) -> bool {
         self.is_replayed || self.done.is_some()
     }
 }

@@ -48,6 +48,7 @@ impl Entry {
 pub(super) struct Order {
     entries: BTreeMap<Place, Entry>,
     by_object: BTreeMap<Object, BTreeSet<Place>>,
+    by_client: BTreeMap<ClientId, BTreeSet<Transno>>,
     everything: BTreeSet<Place>,
     /// Those that have come and may have become the first.
     candidates: BTreeSet<Place>,
@@ -71,6 +72,7 @@ impl Order {
         if objects.is_empty() {
             self.everything.insert(place);
         }
+        self.by_client.entry(place.1).or_default().insert(place.0);
         self.entries.insert(place, Entry { slot, objects, state: State::Listed });
     }
 
@@ -125,6 +127,12 @@ impl Order {
     pub fn remove(&mut self, place: Place) {
         let Some(entry) = self.entries.remove(&place) else { return };
         self.candidates.remove(&place);
+        if let Some(its) = self.by_client.get_mut(&place.1) {
+            its.remove(&place.0);
+            if its.is_empty() {
+                self.by_client.remove(&place.1);
+            }
+        }
         let mut next: Vec<Place> = Vec::new();
         for object in &entry.objects {
             let Some(places) = self.by_object.get_mut(object) else { continue };
@@ -171,11 +179,21 @@ impl Order {
     }
 
     fn forget_those(&mut self, client: ClientId, is_meant: impl Fn(State) -> bool) {
-        let is_its = |(place, entry): &(&Place, &Entry)| place.1 == client && is_meant(entry.state);
-        let its: Vec<Place> = self.entries.iter().filter(is_its).map(|(place, _)| *place).collect();
-        for place in its {
-            self.remove(place);
+        let its: Vec<Transno> = self.by_client.get(&client).into_iter().flatten().copied().collect();
+        for transno in its {
+            let place = (transno, client);
+            if self.entries.get(&place).is_some_and(|entry| is_meant(entry.state)) {
+                self.remove(place);
+            }
         }
+    }
+
+    /// Whether the client owes the first of what it has still to replay. Clients send the first ones first: what others wait for, if
+    /// nothing runs, is owed by such a client, and never by one whose first ones wait for others.
+    pub fn is_owing(&self, client: ClientId) -> bool {
+        let first = self.by_client.get(&client).and_then(|its| its.first());
+        let entry = first.and_then(|first| self.entries.get(&(*first, client)));
+        entry.is_some_and(|entry| entry.state == State::Listed)
     }
 
     /// Nothing is to be replayed, as far as is known.
@@ -186,6 +204,9 @@ impl Order {
     /// Asserts that the indexes agree. It looks at all of them, and so not after each input.
     #[cfg(test)]
     pub fn check(&self) {
+        let of_clients =
+            self.by_client.iter().flat_map(|(client, its)| its.iter().map(|its| (*its, *client)));
+        assert_eq!(of_clients.collect::<BTreeSet<_>>(), self.entries.keys().copied().collect());
         for (object, places) in &self.by_object {
             let is_in =
                 |place: &Place| self.entries.get(place).is_some_and(|entry| entry.objects.contains(object));

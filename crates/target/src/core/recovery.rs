@@ -8,9 +8,9 @@ use super::kept::KeptElsewhere;
 use super::order::Order;
 use super::rows;
 use super::session::session_number;
-use super::{Core, CoreEvent, CoreOutput, EvictReason, Token};
+use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
 use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, Request};
 
@@ -77,11 +77,13 @@ pub(super) struct Awaited {
     pub listed_to: Transno,
     pub listed_count: usize,
     pub is_listed: bool,
-    /// Of what it has listed.
-    pub executed: BTreeSet<Transno>,
+    /// Of what it has listed, with what became of it: the answer may be lost.
+    pub executed: BTreeMap<Transno, Status>,
     /// What has come and is not being executed, by original transno.
     pub queue: BTreeMap<Transno, Queued>,
     replayed_to: Transno,
+    /// Replays that the owner executes now.
+    running_count: usize,
     /// No replay is missing: the client has gone on to its opens and locks.
     pub is_replayed: bool,
     /// Those, until the replays of all clients are executed: what it has open another client may have made.
@@ -106,12 +108,18 @@ impl Awaited {
     }
 
     pub fn stand_in(&mut self, queue: BTreeMap<Transno, Queued>) {
-        *self = Awaited { queue, replayed_to: self.replayed_to, is_stood_in: true, ..Awaited::default() };
+        *self = Awaited {
+            queue,
+            replayed_to: self.replayed_to,
+            running_count: self.running_count,
+            is_stood_in: true,
+            ..Awaited::default()
+        };
     }
 
     /// Nothing more comes of it.
     fn is_done(&self) -> bool {
-        self.done.is_some() || (self.is_stood_in && self.queue.is_empty())
+        self.done.is_some() || (self.is_stood_in && self.queue.is_empty() && self.running_count == 0)
     }
 
     /// For how long the client may be silent before its lease matters; `None` when it is done, and waits for others. One that does not
@@ -210,12 +218,13 @@ impl<M: MetaStore> Core<M> {
 
     /// Clients that hold up the recovery: those who have not come, and when all have, those who are not done.
     pub fn missing(&self) -> Vec<Missing<'_>> {
-        if self.recovery.as_ref().is_none_or(|recovery| !recovery.is_needed) {
+        let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_needed) else {
             return Vec::new();
-        }
+        };
         let unfinished = self.exports.iter().filter_map(|(client, export)| {
             let awaited = export.awaited.as_ref().filter(|awaited| !awaited.is_done())?;
-            Some((awaited.is_known(), Missing { client: *client, nid: &export.nid }))
+            let has_come = awaited.is_known() && !recovery.order.is_owing(*client);
+            Some((has_come, Missing { client: *client, nid: &export.nid }))
         });
         let (come, absent): (Vec<_>, Vec<_>) = unfinished.partition(|(has_come, _)| *has_come);
         let holding_up = if absent.is_empty() { come } else { absent };
@@ -262,10 +271,12 @@ impl<M: MetaStore> Core<M> {
         let Some(awaited) = export.awaited.as_mut().filter(|awaited| !awaited.is_stood_in) else { return };
         if frame.transno == Transno::ZERO {
             if frame.xid > acked {
-                awaited.is_replayed = true;
+                let is_news = !std::mem::replace(&mut awaited.is_replayed, true);
                 awaited.held.retain(|held| held.frame.xid != frame.xid);
                 awaited.held.push(Queued { frame, request });
-                self.stop_listing(client);
+                if is_news {
+                    self.stop_listing(client);
+                }
             }
             return;
         }
@@ -324,13 +335,16 @@ impl<M: MetaStore> Core<M> {
             return;
         }
         let is_window_over = recovery.is_window_over;
-        let is_missing = |awaited: &Awaited| match is_window_over {
-            false => !awaited.is_known(),
+        let is_missing = |client: ClientId, awaited: &Awaited| match is_window_over {
+            false => !awaited.is_known() || recovery.order.is_owing(client),
             true => !awaited.is_done(),
         };
-        let missing =
-            self.exports.iter().filter(|(_, export)| export.awaited.as_ref().is_some_and(is_missing));
-        let missing: Vec<ClientId> = missing.map(|(client, _)| *client).collect();
+        let awaited =
+            self.exports.iter().filter_map(|(client, export)| Some((*client, export.awaited.as_ref()?)));
+        let missing: Vec<ClientId> = awaited
+            .filter(|(client, awaited)| is_missing(*client, awaited))
+            .map(|(client, _)| client)
+            .collect();
         if let Some(recovery) = &mut self.recovery {
             recovery.is_window_over = true;
             recovery.since = self.now.time;
@@ -382,11 +396,17 @@ impl<M: MetaStore> Core<M> {
         let Some(awaited) = &mut export.awaited else { return };
         let Some(queued) = awaited.queue.remove(&transno) else { return };
         awaited.replayed_to = transno;
-        let has_row = export.slots.get(&queued.frame.slot).is_some_and(|slot| slot.xid >= queued.frame.xid);
+        awaited.running_count += 1;
+        // One that was put back has its slot, and was not executed.
+        let is_row = |slot: &Slot| {
+            slot.xid > queued.frame.xid
+                || (slot.xid == queued.frame.xid && !matches!(slot.state, SlotState::Refused))
+        };
+        let has_row = export.slots.get(&queued.frame.slot).is_some_and(is_row);
         if has_row && !self.options.has_external_data {
             // An earlier recovery, which did not end, has executed it.
             self.answer_done(&queued.frame, out);
-            return self.end_replay(transno, client);
+            return self.end_replay(transno, client, Status::Ok);
         }
         if has_row {
             // Data outside may be lost although the row is not: do it again.
@@ -397,12 +417,14 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// What had to wait for this replay may go.
-    fn end_replay(&mut self, transno: Transno, client: ClientId) {
+    fn end_replay(&mut self, transno: Transno, client: ClientId, status: Status) {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.order.remove((transno, client));
-        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
-        if let Some(awaited) = awaited.filter(|awaited| awaited.lists) {
-            awaited.executed.insert(transno);
+        if let Some(awaited) = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut()) {
+            awaited.running_count = awaited.running_count.saturating_sub(1);
+            if awaited.lists {
+                awaited.executed.insert(transno, status);
+            }
         }
         self.list_next_of(client);
     }
@@ -418,19 +440,21 @@ impl<M: MetaStore> Core<M> {
 
     pub(super) fn on_replay_finished(&mut self, token: Token, status: Status, out: &mut Vec<CoreOutput>) {
         let Some(transno) = token.replay.filter(|transno| *transno != Transno::ZERO) else { return };
-        let lists = self.exports.get(&token.client).and_then(|export| export.awaited.as_ref());
-        if status.class() == StatusClass::Retry && lists.is_some_and(|awaited| awaited.lists) {
-            // Its client sends it again.
-            if let Some(recovery) = &mut self.recovery {
-                recovery.order.put_back((transno, token.client));
-            }
+        let awaited = self.exports.get_mut(&token.client).and_then(|export| export.awaited.as_mut());
+        let comes_again = |awaited: &&mut Awaited| awaited.lists && !awaited.has_replayed();
+        if status.class() == StatusClass::Retry
+            && let Some(awaited) = awaited.filter(comes_again)
+            && let Some(recovery) = &mut self.recovery
+        {
+            awaited.running_count = awaited.running_count.saturating_sub(1);
+            recovery.order.put_back((transno, token.client));
             return;
         }
         if status != Status::Ok {
             self.last_recovery.refused_count += 1;
             out.push(CoreOutput::Event(CoreEvent::ReplayRefused { client: token.client, transno, status }));
         }
-        self.end_replay(transno, token.client);
+        self.end_replay(transno, token.client, status);
     }
 
     /// All have said that they are done: what they replayed must be durable.

@@ -1,7 +1,7 @@
 //! In which order replays of several clients are executed, and who waits for whom.
 
 use crate::network::{Cluster, client};
-use base::limits::{LEASE, REPLAY_REQUESTS_MAX, REPLAY_SIGN_INTERVAL};
+use base::limits::{LEASE, RECOVERY_WINDOW, REPLAY_REQUESTS_MAX, REPLAY_SIGN_INTERVAL};
 use base::{Duration, Endpoint, Fid, Status, Transno};
 use rpc::ImportState;
 use target::CoreOutput;
@@ -116,6 +116,65 @@ fn who_is_given_up_holds_up_nobody() {
     cluster.run_for(Duration::from_secs(3));
     assert_eq!(replayed(&cluster), [1]);
     assert!(!cluster.core.as_ref().unwrap().is_recovering());
+}
+
+/// It lives, and says so each second, but what it has listed does not come.
+#[test]
+fn who_owes_a_replay_is_given_up_without_those_who_wait_for_it() {
+    let mut cluster = changed(&[(0, 1), (1, 1), (2, 2), (1, 3)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(5));
+    let missing: Vec<_> =
+        cluster.core.as_ref().unwrap().missing().iter().map(|missing| missing.client).collect();
+    assert_eq!(missing, [client(0)], "the others have said all that they have to say");
+    cluster.run_for(RECOVERY_WINDOW);
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+    let evictions: Vec<_> =
+        cluster.callers.iter().map(|caller| (caller.evictions, caller.lost_replays)).collect();
+    assert_eq!(evictions[1..], [(0, 0), (0, 0)]);
+    assert_eq!(cluster.replayed.len(), 3);
+}
+
+/// What is owed for such a client only holds up the others: they go on at once when an operator wants no more waiting.
+#[test]
+fn an_operator_who_wants_no_more_waiting_gives_up_nobody_else() {
+    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(5));
+    cluster.abort_recovery();
+    cluster.run_for(Duration::from_secs(5));
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+    assert_eq!((cluster.callers[1].evictions, replayed(&cluster)), (0, vec![1]));
+}
+
+/// The answer is lost with the connection: what comes again is told the same, and its caller learns that it is lost.
+#[test]
+fn a_replay_that_was_refused_stays_refused() {
+    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    cluster.refuses.insert(fid(1), Status::VersionConflict);
+    cluster.is_lost = Box::new(|frame| {
+        let is_answer = frame.kind == FrameKind::Reply && frame.dst == Endpoint::Client(client(0));
+        is_answer && frame.status == Status::VersionConflict
+    });
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_secs(3));
+    assert_eq!((cluster.refuses.len(), replayed(&cluster)), (0, vec![1]), "who waited for it goes on");
+    cluster.is_lost = Box::new(|_| false);
+    cluster.lose_connection(0);
+    cluster.run_for(Duration::from_secs(20));
+    assert_eq!((cluster.callers[0].lost_replays, cluster.callers[1].lost_replays), (1, 0));
+    assert!(!cluster.core.as_ref().unwrap().is_recovering());
+}
+
+#[test]
+fn a_replay_that_was_put_off_is_executed_when_it_comes_again() {
+    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    cluster.refuses.insert(fid(1), Status::Again);
+    restart(&mut cluster);
+    all_recovered(&mut cluster);
+    assert_eq!((cluster.refuses.len(), replayed(&cluster)), (0, vec![0, 1]));
 }
 
 /// Who waits for the replays of others has nothing to say for as long, and dies like anybody else.

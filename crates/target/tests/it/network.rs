@@ -59,6 +59,8 @@ pub struct Cluster {
     /// What this incarnation of the target has executed again: whose, and under which number it had been executed.
     pub replayed: Vec<(usize, Transno)>,
     last_replayed: BTreeMap<Fid, Transno>,
+    /// The next replay of a change of these inodes is answered with this, and not executed.
+    pub refuses: BTreeMap<Fid, Status>,
 }
 
 pub fn client(index: usize) -> ClientId {
@@ -113,6 +115,7 @@ impl Cluster {
             is_lost: Box::new(|_| false),
             replayed: Vec::new(),
             last_replayed: BTreeMap::new(),
+            refuses: BTreeMap::new(),
         };
         cluster.start();
         cluster
@@ -327,6 +330,9 @@ impl Cluster {
         match work.request {
             Request::Mdt(MdtRequest::Setxattr { fid, name, .. }) => {
                 if let Some(transno) = work.token.replay {
+                    if let Some(status) = self.refuses.remove(&fid) {
+                        return core.reply(self.now, work.token, Err(status), out);
+                    }
                     let before = self.last_replayed.insert(fid, transno);
                     assert!(before.is_none_or(|before| before < transno), "replays of {fid} are in order");
                     self.replayed.push((index_of(work.token.client), transno));
