@@ -11,6 +11,7 @@ mod leases;
 mod owners;
 mod pools;
 
+use base::limits::LEASE;
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time,
     Transno,
@@ -33,6 +34,9 @@ const ROW_VERSION: u8 = 1;
 
 /// `GetConfig` is answered after this, changed or not.
 pub const POLL_WAIT: Duration = Duration::from_secs(5);
+/// Owners of targets have found a management server that has taken over by then, if they live: they notice after 8 s without a word that
+/// the one before is gone (`client::mgc`), and have to find this one.
+const FOUND_WITHIN: Duration = Duration::from_secs(12);
 const FSNAME_BYTES_MAX: usize = 64;
 const PARAM_COUNT_MAX: usize = 4096;
 const PARAM_PATH_BYTES_MAX: usize = 256;
@@ -133,7 +137,8 @@ impl<M: MetaStore> Mgs<M> {
     /// If the store fails or a row is damaged (`CorruptRow`).
     pub fn open(store: Arc<M>, options: MgsOptions) -> Result<Mgs<M>, StoreError> {
         let configs = read_configs(&*store)?;
-        let owners = Owners::read(&*store, options.now.time)?;
+        let grace = if options.active_until.is_some() { FOUND_WITHIN } else { LEASE };
+        let owners = Owners::read(&*store, options.now.time, grace)?;
         let core_options = CoreOptions {
             id: TargetId::MGT,
             uuid: options.uuid,

@@ -6,7 +6,7 @@
 
 use crate::ROW_VERSION;
 use base::limits::LEASE;
-use base::{Epoch, TargetId, Time};
+use base::{Duration, Epoch, TargetId, Time};
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore, StoreError, Table};
@@ -45,17 +45,17 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Every owner is given a whole lease from here on: whether it lives is not known.
+    /// Every owner is given so long from here on: whether it lives is not known.
     ///
     /// # Errors
     /// If the store fails or a row is damaged.
-    pub fn read(store: &dyn MetaStore, now: Time) -> Result<Owners, StoreError> {
+    pub fn read(store: &dyn MetaStore, now: Time, grace: Duration) -> Result<Owners, StoreError> {
         let mut owned = BTreeMap::new();
         let mut damaged = None;
         let end = vec![0xff; store::KEY_BYTES_MAX];
         store.scan(OWNERS, &[], &end, usize::MAX, &mut |key, value| {
             match parse_key(key).zip(decode(value)) {
-                Some((name, row)) => drop(owned.insert(name, Owned { row, until: now.after(LEASE) })),
+                Some((name, row)) => drop(owned.insert(name, Owned { row, until: now.after(grace) })),
                 None => damaged = Some(key.to_vec()),
             }
             damaged.is_none()

@@ -77,14 +77,14 @@ fn time_in_which_nobody_could_renew_counts_against_nobody() {
 #[test]
 fn ownership_is_kept_over_a_restart_and_damage_is_noticed() {
     let store = MemoryMeta::new();
-    let mut owners = Owners::read(&store, at(0)).unwrap();
+    let mut owners = Owners::read(&store, at(0), LEASE).unwrap();
     let batch = owners.take(at(10_000), at(0), FSNAME, OST, Epoch(0), server(1)).unwrap();
     store::MetaStore::apply(&store, base::Transno(1), &batch).unwrap();
     let restarted = at(20_000);
-    let again = Owners::read(&store, restarted).unwrap();
+    let again = Owners::read(&store, restarted, LEASE).unwrap();
     let found = again.describe(restarted, restarted, FSNAME, OST);
     assert_eq!((found.epoch, found.owner), (Epoch(1), Some(server(1))));
     assert!(!found.has_lapsed, "unknown is not dead");
     assert!(store.rot(super::OWNERS, b"a\0OST0003"));
-    assert!(Owners::read(&store, restarted).is_err());
+    assert!(Owners::read(&store, restarted, LEASE).is_err());
 }

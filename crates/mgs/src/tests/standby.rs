@@ -3,11 +3,11 @@
 use super::{Input, Output, World, world};
 use crate::{Mgs, MgsOptions, POLL_WAIT};
 use base::limits::{LEASE, RECOVERY_WINDOW};
-use base::{ClientId, Duration, Machine, Status, TargetConfig, TargetId, Time};
+use base::{ClientId, Duration, Epoch, Machine, Status, TargetConfig, TargetId, Time};
 use bytes::Bytes;
 use rpc::{ImportOutput, Kind};
 use std::sync::Arc;
-use wire::{Life, MgsReply, MgsRequest, Request};
+use wire::{Life, MgsReply, MgsRequest, Request, TargetOwner};
 
 const LIFE: Life = Life { client: ClientId(77), incarnation: 1 };
 
@@ -114,6 +114,30 @@ fn who_takes_over_counts_nobody_as_gone_for_a_whole_lease() {
     }
     world.settle();
     assert_eq!(world.lapsed(), [LIFE], "it has not renewed");
+}
+
+/// Servers that only serve find out after 8 s that the one before is gone.
+#[test]
+fn who_takes_over_gives_owners_of_targets_time_to_find_it() {
+    let mut world = world();
+    let target = TargetId::ost(0);
+    let me = TargetOwner { server: 1, nid: "a:1".into(), host: "a".into(), pid: 1 };
+    let taken = MgsRequest::TakeOwned { fsname: "a".into(), target, over: Epoch(0), by: me };
+    world.ask(taken, Kind::Modifying).unwrap();
+    world.take_over(world.now.time.after(Duration::from_secs(60)));
+    let has_lapsed = |world: &mut World| {
+        let asks =
+            MgsRequest::KeepOwned { fsname: "a".into(), server: 2, keeps: Vec::new(), asks: vec![target] };
+        match world.ask(asks, Kind::Plain) {
+            Ok(MgsReply::Ownerships(owned)) => owned[0].has_lapsed,
+            other => panic!("{other:?}"),
+        }
+    };
+    // Ten seconds.
+    world.settle();
+    assert!(!has_lapsed(&mut world));
+    world.settle();
+    assert!(has_lapsed(&mut world));
 }
 
 /// Nor does one whose lease was away: nobody could renew while it was silent.
