@@ -192,11 +192,6 @@ impl Rows {
     pub fn uuid(&self) -> u128 {
         self.uuid
     }
-
-    /// Nothing was ever applied.
-    pub fn is_new(&self) -> bool {
-        self.applied() == Transno::ZERO
-    }
 }
 
 impl Shared {

@@ -85,7 +85,7 @@ fn open_in_etcd(
         crate::sys::die();
     };
     let rows = Rows::open(options, on_durable, Box::new(on_lost))?;
-    if rows.is_new() && dir.meta_path().exists() {
+    if dir.meta_path().exists() && !has_configuration(&rows)? {
         adopt(&rows, open_disk).with_context(|| {
             format!("the configuration in {} cannot be moved to etcd", dir.path.display())
         })?;
@@ -125,7 +125,21 @@ fn adopt(rows: &impl MetaStore, open_disk: impl FnOnce() -> Result<MetaDisk>) ->
         return Ok(());
     }
     tracing::info!(rows = batch.change_count(), "the configuration of this directory goes on in etcd");
-    Ok(rows.apply(Transno::ZERO.next(), &batch)?)
+    Ok(rows.apply(rows.applied().next(), &batch)?)
+}
+
+/// Sessions alone are none: a management server that had nothing may have been the first here.
+#[cfg(any(feature = "etcd", test))]
+fn has_configuration(rows: &impl MetaStore) -> Result<bool> {
+    let mut is_found = false;
+    for table in [mgs::CONFIGS, mgs::OWNERS] {
+        let end = vec![0xff; store::KEY_BYTES_MAX];
+        rows.scan(table, &[], &end, 1, &mut |_, _| {
+            is_found = true;
+            false
+        })?;
+    }
+    Ok(is_found)
 }
 
 impl MetaStore for MgsRows {
@@ -208,6 +222,29 @@ mod tests {
         let row = |table, key: &[u8], value: &[u8]| ((table, key.to_vec()), value.to_vec());
         assert_eq!(found, [row(mgs::CONFIGS, b"a", b"config"), row(mgs::OWNERS, b"a\0OST0000", b"owner")]);
         assert_eq!(open(dir.path()).unwrap().get(200, b"session").unwrap().unwrap(), b"x");
+    }
+
+    /// Another management server, whose directory was empty, was the first to have sessions there.
+    #[test]
+    fn it_is_adopted_beside_sessions_and_not_over_another_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = open(dir.path()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(mgs::CONFIGS, b"a", b"config");
+        disk.apply(Transno(9), &batch).unwrap();
+        disk.close();
+        drop(disk);
+        let rows = MemoryMeta::new();
+        let mut batch = Batch::new();
+        batch.put(200, b"session", b"x");
+        rows.apply(Transno(5), &batch).unwrap();
+        assert!(!has_configuration(&rows).unwrap());
+        adopt(&rows, || open(dir.path())).unwrap();
+        assert_eq!(
+            (rows.applied(), rows.get(mgs::CONFIGS, b"a").unwrap()),
+            (Transno(6), Some(b"config".to_vec()))
+        );
+        assert!(has_configuration(&rows).unwrap());
     }
 
     #[test]
