@@ -254,6 +254,8 @@ pub struct Import {
     retained_bytes: usize,
     last_committed: Transno,
     last_contact: Option<Time>,
+    /// When the last answer came, whatever it was about and whenever that was asked.
+    heard_at: Option<Time>,
     /// When a frame last came in, or a ping went out.
     last_sign: Time,
     is_ping_out: bool,
@@ -292,6 +294,7 @@ impl Import {
             retained_bytes: 0,
             last_committed: Transno::ZERO,
             last_contact: None,
+            heard_at: None,
             last_sign: Time::ZERO,
             is_ping_out: false,
             ping_interval: limits::PING_INTERVAL,
@@ -451,7 +454,6 @@ impl Import {
         self.dispatch(now, out);
     }
 
-    /// How long an idle session goes without a word.
     /// Asks for a sign of life now, where that is possible and not asked already.
     pub fn ask_for_sign(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         if self.ping_due().is_some() {
@@ -459,6 +461,7 @@ impl Import {
         }
     }
 
+    /// How long an idle session goes without a word.
     pub fn set_ping_interval(&mut self, interval: Duration) {
         self.ping_interval = interval;
     }
@@ -530,6 +533,11 @@ impl Import {
     /// When a request was sent that the target has answered since: leases count from here. `None` before that.
     pub fn last_contact(&self) -> Option<Time> {
         self.last_contact
+    }
+
+    /// When the target was heard last. It lives; what it said may have been asked long before.
+    pub fn heard_at(&self) -> Option<Time> {
+        self.heard_at
     }
 
     /// Request data kept for replay.
@@ -806,6 +814,7 @@ impl Import {
     }
 
     fn on_reply(&mut self, now: Now, frame: Frame, out: &mut Vec<ImportOutput>) {
+        self.heard_at = Some(now.time);
         if let Some(connecting) = self.connecting {
             if frame.xid == connecting.xid {
                 return self.on_connect_reply(now, connecting, &frame, out);

@@ -55,8 +55,8 @@ impl State {
     fn remembered(&self, since: Time) -> Option<Answer> {
         let is_heard = |stripe: &Fid| {
             let connection = self.connections.get(&State::mdt(*stripe));
-            let contact = connection.and_then(|connection| connection.import.last_contact());
-            contact.is_some_and(|contact| contact >= since)
+            let heard_at = connection.and_then(|connection| connection.import.heard_at());
+            heard_at.is_some_and(|heard_at| heard_at >= since)
         };
         if self.nodes.stripes_of(self.root.fid).iter().all(is_heard) {
             return None;

@@ -109,6 +109,27 @@ fn an_mdt_that_is_heard_is_waited_for() {
     assert_eq!(told.attr.permissions, 0o700);
 }
 
+/// It waits for another mount that does not come back, and says so each second.
+#[test]
+fn an_mdt_that_recovers_is_waited_for() {
+    let mut world = World::new(1, 1, 2);
+    set_mode(&mut world, 0, 0o755);
+    world.attr(0, TOP);
+    set_mode(&mut world, 1, 0o700);
+    world.mounts[1].unreachable = Some(MDT);
+    world.restart_mdt(0);
+    world.pass(Duration::from_secs(5));
+    assert!(world.is_recovering(0));
+    let id = ask(&mut world, 0);
+    world.pass(Duration::from_secs(10));
+    assert!(!world.is_answered(0, id), "it is heard");
+    world.mounts[1].unreachable = None;
+    world.pass(Duration::from_secs(20));
+    let told = answer(&mut world, 0, id);
+    assert!(!told.is_remembered);
+    assert_eq!(told.attr.permissions, 0o700);
+}
+
 #[test]
 fn other_directories_are_not_remembered() {
     let mut world = World::new(1, 1, 1);
