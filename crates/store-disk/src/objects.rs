@@ -3,15 +3,16 @@
 //! A mutation is made first and numbered afterwards, in one step with its entry among the dirty objects; a round of
 //! the committer takes number and entries in one step, so that what it syncs holds every mutation up to the number.
 //!
-//! Lock order: an object's own lock, then `changes`; `handles` is held by nobody who takes another.
+//! Lock order: `handles`, an object's own lock, `changes`.
 
 mod commit;
 mod file;
+mod groups;
 mod handles;
 pub(crate) mod layout;
 
 use crate::device::{self, Syncing};
-use crate::space::space_after_reserve;
+use crate::space::Recent;
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
 use commit::Changes;
@@ -20,16 +21,14 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
 
 /// Below this much free space a write allocates before it changes anything. More than all writes in flight.
 const LOW_SPACE_BYTES: u64 = 64 << 20;
-/// How old the answer about free space may be: 25 ms of the fastest disks, in ms.
-const SPACE_INTERVAL_MS: u64 = 25;
 
 /// How an object store is opened. `Default` is right for servers.
 #[derive(Clone, Debug)]
@@ -74,9 +73,8 @@ pub(crate) struct Shared {
     changes: Changes,
     durable: AtomicU64,
     poison: OnceLock<StoreError>,
-    opened: Instant,
-    space_measured_ms: AtomicU64,
-    is_space_low: AtomicBool,
+    space: Recent,
+    spare: groups::Spare,
     on_durable: OnDurable,
 }
 
@@ -196,9 +194,8 @@ impl Shared {
             changes: Changes::new(options.sync_interval, options.settle_after),
             durable: AtomicU64::new(0),
             poison: OnceLock::new(),
-            opened: Instant::now(),
-            space_measured_ms: AtomicU64::new(0),
-            is_space_low: AtomicBool::new(true),
+            space: Recent::new(directory.to_path_buf()),
+            spare: groups::Spare::default(),
             on_durable,
         })
     }
@@ -248,7 +245,7 @@ impl Shared {
     fn object(&self, id: &ObjectId, file: File) -> Result<file::ObjectFile, StoreError> {
         match self.is_read_only {
             true => file::ObjectFile::new_to_read(*id, file),
-            false => file::ObjectFile::new(*id, file, self.incarnation, self.syncing),
+            false => file::ObjectFile::new(*id, file, self.incarnation, self.syncing, self.spare.clone()),
         }
     }
 
@@ -298,18 +295,6 @@ impl Shared {
         changed
     }
 
-    /// Free space is short, so that a write is to allocate first. Measured seldom.
-    fn is_space_low(&self) -> bool {
-        let now_ms = self.opened.elapsed().as_millis() as u64 + SPACE_INTERVAL_MS;
-        if now_ms.saturating_sub(self.space_measured_ms.load(Ordering::Relaxed)) >= SPACE_INTERVAL_MS {
-            self.space_measured_ms.store(now_ms, Ordering::Relaxed);
-            let is_low =
-                device::space(&self.directory).is_ok_and(|space| space.avail_bytes < LOW_SPACE_BYTES);
-            self.is_space_low.store(is_low, Ordering::Relaxed);
-        }
-        self.is_space_low.load(Ordering::Relaxed)
-    }
-
     /// Objects of one directory behind `after`, in order.
     fn list_directory(&self, number: u8, after: Option<&ObjectId>) -> io::Result<Vec<ObjectId>> {
         let mut ids = Vec::new();
@@ -328,7 +313,8 @@ impl Shared {
 impl ObjectStore for ObjectDisk {
     fn write(&self, id: &ObjectId, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
         let shared = &*self.shared;
-        let reserve = shared.is_space_low();
+        shared.space.note_written(data.len() as u64);
+        let reserve = shared.space.avail_bytes().is_some_and(|avail_bytes| avail_bytes < LOW_SPACE_BYTES);
         shared.change(id, |object| object.write(offset_bytes, data, reserve))?;
         shared.changes.note_bytes(id, Extent::at(offset_bytes, data.len() as u64));
         Ok(())
@@ -339,7 +325,9 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {
-        self.shared.change(id, |object| object.truncate(size_bytes))
+        self.shared.change(id, |object| object.truncate(size_bytes))?;
+        self.shared.space.forget();
+        Ok(())
     }
 
     fn punch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
@@ -347,14 +335,18 @@ impl ObjectStore for ObjectDisk {
         if extent.is_empty() || self.shared.handle(id)?.is_none() {
             return Ok(());
         }
-        self.shared.change(id, |object| object.punch(extent))
+        self.shared.change(id, |object| object.punch(extent))?;
+        self.shared.space.forget();
+        Ok(())
     }
 
     fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        self.shared.space.forget();
         self.shared.change(id, |object| object.zero(extent, keep_size))
     }
 
     fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
+        self.shared.space.forget();
         self.shared.change(id, |object| object.allocate(extent, keep_size))
     }
 
@@ -386,6 +378,7 @@ impl ObjectStore for ObjectDisk {
         match device::remove(&shared.path(id)) {
             Ok(()) => {
                 shared.changes.note_destroyed(id, directory_number(id));
+                shared.space.forget();
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -425,7 +418,7 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn space(&self) -> Space {
-        space_after_reserve(&self.shared.directory)
+        self.shared.space.after_reserve()
     }
 
     fn is_poisoned(&self) -> bool {

@@ -22,6 +22,8 @@ const BALLAST_BYTES_MAX: u64 = 8 << 20;
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 /// How much this target may have logged since. A fast writer fills a small device within the interval.
 const REFRESH_BYTES: u64 = 1 << 20;
+/// How old the answer may be that an object store gives: 25 ms of the fastest disks, for other targets write to the same device.
+const RECENT_MS: u64 = 25;
 
 const _: () = assert!(REFRESH_BYTES * 8 <= RESERVE_BYTES_MIN);
 
@@ -32,10 +34,66 @@ pub(crate) fn reserve_bytes(space: &Space) -> u64 {
 
 /// The space under a path after the reserve; zeros if the device does not answer.
 pub(crate) fn space_after_reserve(path: &Path) -> Space {
-    let mut space = device::space(path).unwrap_or_default();
+    keep_reserve(device::space(path).unwrap_or_default())
+}
+
+fn keep_reserve(mut space: Space) -> Space {
     space.reserve_bytes = reserve_bytes(&space);
     space.avail_bytes = space.avail_bytes.saturating_sub(space.reserve_bytes);
     space
+}
+
+/// The space of a device that is asked for with every write, and measured seldom.
+pub(crate) struct Recent {
+    path: PathBuf,
+    opened: Instant,
+    /// Written since it was measured, or more than is written before the next time.
+    since_bytes: AtomicU64,
+    /// When, in ms since it was opened, and what the device said.
+    measured: Mutex<(u64, Option<Space>)>,
+}
+
+impl Recent {
+    pub fn new(path: PathBuf) -> Recent {
+        Recent {
+            path,
+            opened: Instant::now(),
+            since_bytes: AtomicU64::new(u64::MAX / 2),
+            measured: Mutex::default(),
+        }
+    }
+
+    /// So many bytes are about to go to the device.
+    pub fn note_written(&self, byte_count: u64) {
+        self.since_bytes.fetch_add(byte_count, Ordering::Relaxed);
+    }
+
+    /// Room was given back, or taken by something else than bytes.
+    pub fn forget(&self) {
+        self.since_bytes.store(u64::MAX / 2, Ordering::Relaxed);
+    }
+
+    fn space(&self) -> Option<Space> {
+        let now_ms = self.opened.elapsed().as_millis() as u64;
+        let mut measured = self.measured.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_old = now_ms.saturating_sub(measured.0) >= RECENT_MS;
+        if is_old || self.since_bytes.load(Ordering::Relaxed) >= REFRESH_BYTES {
+            self.since_bytes.store(0, Ordering::Relaxed);
+            *measured = (now_ms, device::space(&self.path).ok());
+        }
+        let since_bytes = self.since_bytes.load(Ordering::Relaxed);
+        measured.1.map(|space| Space { avail_bytes: space.avail_bytes.saturating_sub(since_bytes), ..space })
+    }
+
+    /// What the device has left, without what this target has written since; `None` if it does not answer.
+    pub fn avail_bytes(&self) -> Option<u64> {
+        self.space().map(|space| space.avail_bytes)
+    }
+
+    /// The same as `space_after_reserve`, a little later.
+    pub fn after_reserve(&self) -> Space {
+        keep_reserve(self.space().unwrap_or_default())
+    }
 }
 
 /// A file that only holds space. Giving it up lets deletions go on, down to the last block of the device.

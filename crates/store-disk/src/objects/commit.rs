@@ -14,7 +14,7 @@ use crate::device::{self, Syncing};
 use base::{Extent, ObjectId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::StoreError;
 
@@ -258,12 +258,19 @@ impl Shared {
 
     fn sync_objects(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
         let failed = |error: std::io::Error| self.poison("sync its objects", &error);
-        if ids.len() > SINGLE_SYNC_COUNT_MAX && self.syncing == Syncing::Real {
-            let open: Vec<_> = ids.iter().filter_map(|id| self.handles.get(id)).collect();
-            let counts: Vec<_> = open.iter().map(|handle| handle.change_count()).collect();
-            device::sync_file_system(&self.root).map_err(failed)?;
-            for (handle, count) in open.iter().zip(counts) {
-                handle.note_synced(count);
+        if ids.len() > SINGLE_SYNC_COUNT_MAX {
+            // Held, they could not be closed for as long as that takes; what is closed has written its checksums.
+            let mut flushed = Vec::with_capacity(ids.len());
+            for handle in ids.iter().filter_map(|id| self.handles.get(id)) {
+                flushed.push((Arc::downgrade(&handle), handle.flush().map_err(failed)?));
+            }
+            if self.syncing == Syncing::Real {
+                device::sync_file_system(&self.root).map_err(failed)?;
+            }
+            for (handle, change_count) in flushed {
+                if let Some(handle) = handle.upgrade() {
+                    handle.note_synced(change_count);
+                }
             }
             return Ok(());
         }

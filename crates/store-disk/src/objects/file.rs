@@ -8,6 +8,9 @@
 //! short object: its size is what was noted, reads of what is missing fail, and nothing can be changed but by a truncate
 //! that leaves nothing of what is missing.
 
+mod checksums;
+
+use super::groups::{Groups, Spare};
 use super::layout::{
     BLOCK_BYTES, GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, OBJECT_BYTES_MAX, State, checksum_offset,
     offset_of_stored, parts, size_of_stored, stored_length, stored_offset,
@@ -16,15 +19,12 @@ use crate::device::{self, Syncing, errno};
 use base::buffers::Buffer;
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use store::{ObjectStat, StoreError, Whence};
 
-/// Groups of checksums kept per open object: 256 MiB of data, 256 KiB of memory.
-const GROUP_COUNT_MAX: usize = 64;
 /// An object that a crash left dirty is read through at once up to this size; a larger one stays lenient, for nobody
 /// is to wait for seconds.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 20;
@@ -34,8 +34,6 @@ const FIRST_WRITE_BYTES_MAX: usize = 64 << 10;
 const PIECE_BYTES: u64 = 1 << 20;
 
 static ZERO_CHECKSUM: LazyLock<u32> = LazyLock::new(|| crc32c::crc32c(&[0; BLOCK_BYTES as usize]));
-
-type Checksums = Box<[u32; GROUP_BLOCKS as usize]>;
 
 /// What the header in the file says, as far as the device may have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +46,7 @@ enum Announced {
 
 struct Inner {
     size_bytes: u64,
-    groups: BTreeMap<u64, Checksums>,
+    groups: Groups,
     announced: Announced,
     /// Bytes from here on are believed: a crash left them unsettled. `u64::MAX` if none.
     lenient_from: u64,
@@ -100,8 +98,9 @@ impl ObjectFile {
         file: File,
         incarnation: u64,
         syncing: Syncing,
+        spare: Spare,
     ) -> Result<ObjectFile, StoreError> {
-        ObjectFile::open(id, file, incarnation, syncing, false)
+        ObjectFile::open(id, file, incarnation, (syncing, false), spare)
     }
 
     /// The same for who changes nothing: what a crash left dirty is believed, and gets no checksums.
@@ -110,19 +109,19 @@ impl ObjectFile {
     /// If it cannot be read.
     pub fn new_to_read(id: ObjectId, file: File) -> Result<ObjectFile, StoreError> {
         // No incarnation is 0.
-        ObjectFile::open(id, file, 0, Syncing::Skipped, true)
+        ObjectFile::open(id, file, 0, (Syncing::Skipped, true), Spare::default())
     }
 
     fn open(
         id: ObjectId,
         file: File,
         incarnation: u64,
-        syncing: Syncing,
-        is_read_only: bool,
+        (syncing, is_read_only): (Syncing, bool),
+        spare: Spare,
     ) -> Result<ObjectFile, StoreError> {
         let inner = Inner {
             size_bytes: 0,
-            groups: BTreeMap::new(),
+            groups: Groups::new(spare),
             announced: Announced::Nothing,
             lenient_from: u64::MAX,
             found_bytes: None,
@@ -309,10 +308,6 @@ impl ObjectFile {
         inner.change_count > inner.synced_count
     }
 
-    pub fn change_count(&self) -> u64 {
-        self.inner().change_count
-    }
-
     /// A sync that began when the count was this has ended.
     pub fn note_synced(&self, change_count: u64) {
         let mut inner = self.inner();
@@ -321,7 +316,7 @@ impl ObjectFile {
 
     /// fdatasync(2) of everything changed so far.
     pub fn sync(&self) -> io::Result<()> {
-        let change_count = self.change_count();
+        let change_count = self.flush()?;
         self.syncing.sync_data(&self.file)?;
         self.note_synced(change_count);
         Ok(())
@@ -330,90 +325,10 @@ impl ObjectFile {
     /// Begins to write what is dirty in a part of the file, without waiting.
     pub fn start_sync(&self, part: Extent) {
         if self.syncing == Syncing::Real {
+            // If it fails, the sync that follows says so.
+            let _ = self.flush();
             device::start_writeback(&self.file, part);
         }
-    }
-
-    fn group<'a>(&self, inner: &'a mut Inner, group: u64) -> Result<&'a mut Checksums, StoreError> {
-        if !inner.groups.contains_key(&group) {
-            if inner.groups.len() >= GROUP_COUNT_MAX {
-                inner.groups.pop_first();
-            }
-            let mut bytes = vec![0; BLOCK_BYTES as usize - HEADER_BYTES];
-            device::read_full(&self.file, &mut bytes, checksum_offset(group * GROUP_BLOCKS))
-                .map_err(|error| self.error("read an object's checksums", &error, group * GROUP_BYTES))?;
-            let mut checksums: Checksums = Box::new([0; GROUP_BLOCKS as usize]);
-            for (checksum, bytes) in checksums.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *checksum = u32::from_le_bytes(*bytes);
-            }
-            inner.groups.insert(group, checksums);
-        }
-        Ok(inner.groups.get_mut(&group).expect("it was just put there"))
-    }
-
-    fn checksum(&self, inner: &mut Inner, block: u64) -> Result<u32, StoreError> {
-        let group = self.group(inner, block / GROUP_BLOCKS)?;
-        let stored = group.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or_default();
-        Ok(stored ^ *ZERO_CHECKSUM)
-    }
-
-    /// Sets the checksums of consecutive blocks, in memory and in the file.
-    fn set_checksums(
-        &self,
-        inner: &mut Inner,
-        first_block: u64,
-        checksums: &[u32],
-    ) -> Result<(), StoreError> {
-        let mut block = first_block;
-        let mut rest = checksums;
-        while !rest.is_empty() {
-            let within = block % GROUP_BLOCKS;
-            let count = rest.len().min((GROUP_BLOCKS - within) as usize);
-            let (part, tail) = rest.split_at(count);
-            let group = self.group(inner, block / GROUP_BLOCKS)?;
-            let mut bytes = Vec::with_capacity(count * 4);
-            for (slot, checksum) in group.iter_mut().skip(within as usize).zip(part) {
-                *slot = checksum ^ *ZERO_CHECKSUM;
-                bytes.extend_from_slice(&slot.to_le_bytes());
-            }
-            device::write_all(&self.file, &bytes, checksum_offset(block)).map_err(|(_, error)| {
-                self.change_error("write an object's checksums", &error, block * BLOCK_BYTES)
-            })?;
-            block += count as u64;
-            rest = tail;
-        }
-        Ok(())
-    }
-
-    /// Gives the blocks of an extent the checksums of what they hold now.
-    fn checksum_anew(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
-        let mut start = block_floor(extent.start);
-        while start < extent.end {
-            let piece = Extent::new(start, extent.end.min(start + PIECE_BYTES));
-            let bytes = self.read_unchecked(piece)?;
-            let checksums: Vec<u32> = bytes.chunks(BLOCK_BYTES as usize).map(checksum_of).collect();
-            for (index, checksum) in checksums.iter().enumerate() {
-                let block = start / BLOCK_BYTES + index as u64;
-                if self.checksum(inner, block)? != *checksum {
-                    self.set_checksums(inner, block, &[*checksum])?;
-                }
-            }
-            start = piece.end;
-        }
-        Ok(())
-    }
-
-    /// A crash in the middle of a truncate or of a first write leaves checksums of blocks that are not there. They would be
-    /// taken for those of the hole that the next extension puts there.
-    fn clear_checksums_behind(&self, inner: &mut Inner) -> Result<(), StoreError> {
-        let size_bytes = inner.size_bytes;
-        let next = size_bytes.div_ceil(BLOCK_BYTES);
-        for block in next..next.next_multiple_of(GROUP_BLOCKS) {
-            if self.checksum(inner, block)? != *ZERO_CHECKSUM {
-                self.set_checksums_sparsely(inner, block, 1, size_bytes)?;
-            }
-        }
-        Ok(())
     }
 
     /// Bytes as the file has them; short at its end.
@@ -541,8 +456,8 @@ impl ObjectFile {
         if written.is_err() {
             // Nothing that was not there before stays there; what was overwritten in part gets fitting checksums.
             let _ = self.set_length(&mut inner, size_bytes);
-            inner.groups.clear();
             let _ = self.checksum_anew(&mut inner, Extent::new(extent.start, extent.end.min(size_bytes)));
+            let _ = self.clear_checksums_behind(&mut inner);
         } else {
             inner.size_bytes = size_bytes.max(extent.end);
         }
@@ -614,8 +529,6 @@ impl ObjectFile {
             if next < group_end {
                 self.set_checksums_sparsely(&mut inner, next, group_end - next, size_bytes)?;
             }
-            let last_group = next.div_ceil(GROUP_BLOCKS);
-            inner.groups.retain(|group, _| *group < last_group);
             inner.found_bytes = None;
             return Ok(());
         }
@@ -626,24 +539,12 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Zeros the checksums of blocks, unless the file ends before them anyway.
-    fn set_checksums_sparsely(
-        &self,
-        inner: &mut Inner,
-        first_block: u64,
-        block_count: u64,
-        size_bytes: u64,
-    ) -> Result<(), StoreError> {
-        if checksum_offset(first_block) >= stored_length(size_bytes) {
-            return Ok(());
-        }
-        self.set_checksums(inner, first_block, &vec![*ZERO_CHECKSUM; block_count as usize])
-    }
-
     fn set_length(&self, inner: &mut Inner, size_bytes: u64) -> Result<(), StoreError> {
         device::set_length(&self.file, stored_length_at_least_header(size_bytes))
             .map_err(|error| self.change_error("truncate an object", &error, size_bytes))?;
         inner.size_bytes = size_bytes;
+        // Others have no block of checksums any more.
+        inner.groups.truncate(size_bytes.div_ceil(BLOCK_BYTES).div_ceil(GROUP_BLOCKS));
         Ok(())
     }
 

@@ -1,24 +1,25 @@
 //! Open objects. There is never more than one handle of an object, for it holds the object's lock and checksums; the
-//! least lately used ones are closed when there are too many.
+//! least lately used ones are closed when there are too many, and nobody uses them.
 
 use super::file::ObjectFile;
+use crate::device;
 use base::ObjectId;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::StoreError;
 
 pub(super) type Handle = Arc<ObjectFile>;
 
 struct Entry {
-    handle: Weak<ObjectFile>,
+    handle: Handle,
     was_used: bool,
 }
 
 #[derive(Default)]
 struct Open {
     entries: HashMap<ObjectId, Entry>,
-    /// Keeps them open, in clock order.
-    kept: VecDeque<(ObjectId, Handle)>,
+    /// The same, in clock order.
+    order: VecDeque<ObjectId>,
 }
 
 pub(super) struct Handles {
@@ -37,28 +38,29 @@ impl Handles {
 
     /// The object, if it is open.
     pub fn get(&self, id: &ObjectId) -> Option<Handle> {
-        self.open().entries.get(id)?.handle.upgrade()
+        self.open().entries.get(id).map(|entry| entry.handle.clone())
     }
 
     /// The open object, or what `open` gives.
+    ///
+    /// # Errors
+    /// Those of `open`; or what makes room for it cannot be written.
     pub fn get_or_open(
         &self,
         id: &ObjectId,
         open: impl FnOnce() -> Result<Option<ObjectFile>, StoreError>,
     ) -> Result<Option<Handle>, StoreError> {
         let mut guard = self.open();
-        if let Some(entry) = guard.entries.get_mut(id)
-            && let Some(handle) = entry.handle.upgrade()
-        {
+        if let Some(entry) = guard.entries.get_mut(id) {
             entry.was_used = true;
-            return Ok(Some(handle));
+            return Ok(Some(entry.handle.clone()));
         }
         // Opened under the lock: two openings of one object must not both succeed.
         let Some(object) = open()? else { return Ok(None) };
         let handle = Arc::new(object);
-        guard.entries.insert(*id, Entry { handle: Arc::downgrade(&handle), was_used: false });
-        guard.kept.push_back((*id, handle.clone()));
-        guard.evict(self.count_max);
+        guard.entries.insert(*id, Entry { handle: handle.clone(), was_used: false });
+        guard.order.push_back(*id);
+        guard.evict(self.count_max)?;
         Ok(Some(handle))
     }
 
@@ -66,27 +68,31 @@ impl Handles {
     pub fn forget(&self, id: &ObjectId) {
         let mut open = self.open();
         open.entries.remove(id);
-        open.kept.retain(|(kept, _)| kept != id);
+        open.order.retain(|kept| kept != id);
     }
 }
 
 impl Open {
-    fn evict(&mut self, count_max: usize) {
-        while self.kept.len() > count_max {
-            let Some((id, handle)) = self.kept.pop_front() else { return };
+    fn evict(&mut self, count_max: usize) -> Result<(), StoreError> {
+        // All may be in use: then there are more for a while.
+        let mut look_count = 2 * self.order.len();
+        while self.order.len() > count_max && look_count > 0 {
+            look_count -= 1;
+            let Some(id) = self.order.pop_front() else { break };
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            if std::mem::take(&mut entry.was_used) {
-                self.kept.push_back((id, handle));
+            // Who uses it may still change checksums, which who opened it again would look for in the file. Nobody can begin to:
+            // that takes the lock that is held here.
+            if Arc::strong_count(&entry.handle) > 1 || std::mem::take(&mut entry.was_used) {
+                self.order.push_back(id);
                 continue;
             }
-            drop(handle);
-            if entry.handle.strong_count() == 0 {
-                self.entries.remove(&id);
+            if let Err(error) = entry.handle.flush() {
+                self.order.push_back(id);
+                let errno = device::errno(&error);
+                return Err(StoreError::Poisoned { operation: "write an object's checksums", errno });
             }
+            self.entries.remove(&id);
         }
-        // Entries of handles that somebody held when they were evicted.
-        if self.entries.len() > 4 * count_max {
-            self.entries.retain(|_, entry| entry.handle.strong_count() > 0);
-        }
+        Ok(())
     }
 }

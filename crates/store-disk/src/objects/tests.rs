@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::faults;
 use base::Fid;
+use std::time::Instant;
 
 fn object(n: u32) -> ObjectId {
     ObjectId { fid: Fid { oid: n, ..Fid::ROOT }, component: 3, stripe: 4 }
@@ -115,4 +116,53 @@ fn many_bytes_become_durable_unasked() {
     }
     wait_for("a sync", || store.durable() == store.written());
     store.close();
+}
+
+#[test]
+fn checksums_that_wait_are_there_when_an_object_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions {
+        handle_count_max: 2,
+        sync_interval: Duration::from_secs(3600),
+        ..ObjectOptions::default()
+    };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let block = [5; 4096];
+    for n in 0..6 {
+        store.write(&object(n), 0, &[1; 20_000]).unwrap();
+        store.write(&object(n), 4096, &block).unwrap();
+        store.write(&object(n), 8192, &block).unwrap();
+    }
+    // One that is in use is not closed, and what is written through it is seen by who comes later.
+    let used = store.shared.handle(&object(3)).unwrap().unwrap();
+    used.write(0, &block, false).unwrap();
+    for n in 0..6 {
+        assert_eq!(store.read(&object(n), 4096, 8192).unwrap(), [5; 8192][..], "{n}");
+    }
+    used.write(12_288, &block, false).unwrap();
+    drop(used);
+    for n in [0, 1, 2, 4, 5, 3] {
+        store.read(&object(n), 0, 20_000).unwrap();
+    }
+    store.close();
+    drop(store);
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    assert_eq!(store.read(&object(3), 0, 16_384).unwrap(), [5; 16_384][..]);
+}
+
+#[test]
+fn checksums_that_cannot_be_written_any_more_fence() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions { handle_count_max: 1, ..ObjectOptions::default() };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    for n in [2, 1] {
+        store.write(&object(n), 0, &[1; 20_000]).unwrap();
+        store.write(&object(n), 0, &[2; 4096]).unwrap();
+    }
+    store.write(&object(1), 4096, &[2; 4096]).unwrap();
+    faults::fail_writes_below(dir.path());
+    let closed = store.read(&object(2), 0, 1);
+    faults::mend(dir.path());
+    assert!(matches!(closed, Err(StoreError::Poisoned { errno: libc::EIO, .. })), "{closed:?}");
+    assert!(store.is_poisoned());
 }

@@ -340,7 +340,7 @@ fn a_flood_of_small_objects_keeps_few_files_open() {
     }
     store.kick();
     wait_for("a sync", || store.durable() == store.written());
-    assert!(fd_count() < before + 200);
+    assert!(fd_count() < before + 200, "{} and {before}", fd_count());
     for n in 0..2000 {
         assert_eq!(store.read(&object(n), 0, 9).unwrap(), n.to_le_bytes()[..]);
     }
