@@ -18,6 +18,7 @@ use mount_suites::{bounded, runner, sys};
 use crate::{kernel, package, workspace};
 
 mod node;
+mod off;
 mod root;
 mod servers;
 mod units;
@@ -49,6 +50,7 @@ const CASES: &[(&str, Case)] = &[
     ("clock_years_behind", clock_years_behind),
     ("a_node_sees_updates", a_node_sees_updates),
     ("a_rebooted_node_sees_updates", a_rebooted_node_sees_updates),
+    ("serves_to_the_end", off::serves_to_the_end),
     ("units_serve_and_mount", units::serve_and_mount),
 ];
 

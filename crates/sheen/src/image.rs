@@ -5,6 +5,7 @@
 //! node that runs `hold` on its root has a shared flock(2) there, which ends with the node's client: no command takes away what is held.
 
 mod copy;
+mod detach;
 mod follow;
 mod place;
 
@@ -38,7 +39,9 @@ enum What {
     /// Remove an image, or one of its older versions, that no node holds
     Remove(Remove),
     /// On a node: keep the version that it runs from in use, and have overlays over it follow updates, until this process is ended
-    Hold(Hold),
+    Hold(Mounted),
+    /// On a node that goes off: detach the image from everywhere but here, as a forced unmount of one place would end them all
+    Detach(Mounted),
 }
 
 #[derive(Debug, Args)]
@@ -95,7 +98,7 @@ struct Remove {
 }
 
 #[derive(Debug, Args)]
-struct Hold {
+struct Mounted {
     /// The root of a version, as the node has mounted it
     #[arg(value_name = "DIR")]
     root: PathBuf,
@@ -112,6 +115,7 @@ pub fn run(options: &Options) -> Result<()> {
         What::List(arguments) => list(arguments),
         What::Remove(arguments) => remove(arguments),
         What::Hold(arguments) => hold(arguments),
+        What::Detach(arguments) => detach::detach(&arguments.root),
     }
 }
 
@@ -292,7 +296,7 @@ fn remove(arguments: &Remove) -> Result<()> {
 }
 
 /// Until the process is told to end.
-fn hold(arguments: &Hold) -> Result<()> {
+fn hold(arguments: &Mounted) -> Result<()> {
     sys::hold_end_signals();
     let held = place::hold(&arguments.root)?;
     say::note(format_args!("{} is held", arguments.root.display()));

@@ -84,6 +84,11 @@ pub fn is_mounted_on(path: &Path, device: &str) -> bool {
     all().iter().any(|mounted| mounted.path == path && mounted.device == device)
 }
 
+/// Where this device is mounted, as a whole or in part, in the order of mounting.
+pub fn places_of(device: &str) -> Vec<PathBuf> {
+    all().into_iter().filter(|mounted| mounted.device == device).map(|mounted| mounted.path).collect()
+}
+
 /// All mounts of ours that this process sees.
 pub fn all_sheen() -> Vec<Mounted> {
     all().into_iter().filter(Mounted::is_sheen).collect()

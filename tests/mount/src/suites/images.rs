@@ -24,6 +24,7 @@ static CASES: &[Case] = &[
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
     Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
     Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: stopped },
+    Case { name: "a_node_that_goes_off_has_the_image_in_one_place", seconds: 120, run: detached },
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
     Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 120, run: killed },
@@ -193,7 +194,7 @@ fn in_place(context: &Context) -> Result<()> {
     bench.image("create", &["--from", &text(&bench.source)])?;
     let node = bench.node("node1")?;
     let holder = bench.hold(&node)?;
-    let mut open = fs::File::open(node.join("etc/pages"))?;
+    let open = fs::File::open(node.join("etc/pages"))?;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
         let reader = scope.spawn(|| -> Result<Vec<u8>> {
@@ -225,9 +226,7 @@ fn in_place(context: &Context) -> Result<()> {
         let seen = seen?;
         expect(seen.windows(2).all(|pair| pair[0] < pair[1]), &format!("in order: {seen:?}"))
     })?;
-    let mut bytes = Vec::new();
-    open.read_to_end(&mut bytes)?;
-    expect(bytes == pages(b'0'), "what was open before is what it was")?;
+    expect(read_all(&open)? == pages(b'0'), "what was open before is what it was")?;
 
     write(&bench.source.join("etc/new"), b"new")?;
     fs::remove_file(bench.source.join("usr/bin/dash"))?;
@@ -263,9 +262,7 @@ fn overlay(context: &Context) -> Result<()> {
             || Ok(letter(&through).is_ok_and(|letter| letter == round)),
         )?;
     }
-    let mut old = Vec::new();
-    (&open).read_to_end(&mut old)?;
-    expect_eq(old, b"#!\n".to_vec(), "what was open")?;
+    expect_eq(read_all(&open)?, b"#!\n".to_vec(), "what was open")?;
     // What the node itself has changed hides the updates.
     write(&through, &pages(b'9'))?;
     bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
@@ -328,6 +325,34 @@ fn stopped(context: &Context) -> Result<()> {
         expect_eq(letter(&point.join("etc/pages"))?, round, "of a client that was stopped")?;
     }
     Ok(())
+}
+
+/// A forced unmount of one place of the image, as systemd's last one of /usr, would end its client.
+fn detached(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let node = bench.node("node1")?.canonicalize()?;
+    let root = Root::over(&node, &bench.cluster.point("root1")?, &bench.cluster.point("changes1")?)?;
+    let place = bench.cluster.point("opt1")?;
+    mount(&["--bind", &text(&node.join("etc")), &text(&place)])?;
+    let busy = fs::File::open(place.join("pages"))?;
+    bench.cluster.sheen(&["image", "detach", &text(&node)])?;
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounted = |path: &Path| table.lines().any(|line| line.contains(&format!(" {} ", text(path))));
+    expect(mounted(&node) && mounted(&root.point), &table)?;
+    expect(!mounted(&root.point.join("usr")) && !mounted(&place), &table)?;
+    // Nobody has read this yet, here or there.
+    expect_eq(read(&root.point.join("usr/bin/sh"))?, b"#!\n".to_vec(), "through the overlay")?;
+    expect_eq(read_all(&busy)?, pages(b'0'), "what was open")?;
+    bench.refused(&["detach", &text(&node.join("etc"))], "is no image")?;
+    // A second time there is nothing left to do.
+    bench.cluster.sheen(&["image", "detach", &text(&node)]).map(drop)
+}
+
+fn read_all(mut file: &fs::File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn staged(context: &Context) -> Result<()> {
