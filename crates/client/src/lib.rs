@@ -22,6 +22,7 @@ mod dirty;
 mod ends;
 mod executor;
 mod handles;
+mod interrupts;
 mod leases;
 mod locks;
 mod names;
@@ -40,6 +41,7 @@ pub use call::{
     Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ProbeStep, ROOT_NODE,
     SetattrCall, TargetProbe, TargetSpace,
 };
+pub use interrupts::Signals;
 pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
 pub use operator::{Bulk, IdleLockBounds, Setting, TargetSetting, TargetStatus};
 pub use stats::{ListingStats, Stats};

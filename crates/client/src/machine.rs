@@ -3,6 +3,7 @@
 use crate::call::{Answer, Call, Caller};
 use crate::ctx::{Ctx, Who};
 use crate::executor::Executor;
+use crate::interrupts::{self, Signals};
 use crate::operator::{Setting, TRIM_INTERVAL, state_word};
 use crate::ops::root::Root;
 use crate::pages::PageCallId;
@@ -94,6 +95,11 @@ pub enum Input {
         id: u64,
         groups: Vec<u32>,
     },
+    /// What has become of `Output::NeedSignals`.
+    Signals {
+        id: u64,
+        signals: Signals,
+    },
     /// Unmount: make everything durable, close, disconnect; then `Output::Drained`. Targets that do not answer hold it up for so long.
     Drain {
         patience: Duration,
@@ -112,6 +118,11 @@ pub enum Output {
     Notify(NotifyId, Notify),
     /// Answer with `Input::Groups` of the same id.
     NeedGroups {
+        id: u64,
+        pid: u32,
+    },
+    /// Answer with `Input::Signals` of the same id. `pid` is that of a thread.
+    NeedSignals {
         id: u64,
         pid: u32,
     },
@@ -188,7 +199,7 @@ impl Client {
         if is_answered {
             return;
         }
-        let (name, mut holds, is_abandonable) = ops::describe(&call);
+        let (name, mut holds, _) = ops::describe(&call);
         self.ctx.with(|state| {
             holds.extend(state.victims(&call));
             for node in &holds {
@@ -201,7 +212,8 @@ impl Client {
                 holds,
                 waits_for_flock: None,
                 is_interrupted: false,
-                is_abandonable,
+                gives_up: state.gives_up(&call),
+                caller,
                 is_answered: false,
             };
             assert!(state.calls.insert(id, known).is_none(), "ids of unanswered calls are unique");
@@ -215,17 +227,7 @@ impl Client {
     }
 
     fn on_interrupt(&mut self, id: u64) {
-        let waiting = self.ctx.with(|state| {
-            let is_connected = state.is_everything_connected();
-            let call = state.calls.get_mut(&id)?;
-            call.is_interrupted = true;
-            let waiting = call.waits_for_flock;
-            if call.is_abandonable && !is_connected {
-                state.answer_call(id, Err(Status::Interrupted.errno()));
-            }
-            waiting
-        });
-        if let Some((fid, owner, is_flock)) = waiting {
+        if let Some((fid, owner, is_flock)) = interrupts::on_interrupt(&self.ctx, id) {
             self.executor.spawn(Box::pin(ops::flock::cancel(self.ctx.clone(), fid, owner, is_flock)));
         }
     }
@@ -310,6 +312,7 @@ impl Machine for Client {
                 }
             }),
             Input::Set(setting) => self.ctx.with(|state| state.on_setting(setting)),
+            Input::Signals { id, signals } => self.ctx.with(|state| state.on_signals(id, signals)),
             Input::Groups { id, groups } => self.ctx.with(|state| {
                 if let Some(sender) = state.group_waiters.remove(&id) {
                     sender.send(groups);
@@ -405,7 +408,7 @@ impl State {
         }
     }
 
-    fn answer_call(&mut self, id: u64, result: Result<Answer, i32>) {
+    pub(crate) fn answer_call(&mut self, id: u64, result: Result<Answer, i32>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         assert!(!call.is_answered, "a call is answered once");
         call.is_answered = true;

@@ -162,7 +162,7 @@ async fn wait_for_config(ctx: &Ctx) {
 }
 
 /// What is known of a call before it runs: its name in statistics, the nodes whose locks the kernel may hold for it,
-/// and whether it may be answered EINTR when a target does not answer.
+/// and whether a caller who is killed may be let go while a target does not answer: what changes something goes on to its end.
 pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
     match call {
         Call::Lookup { parent, .. } => ("lookup", vec![*parent], true),

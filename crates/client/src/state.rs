@@ -2,13 +2,14 @@
 
 use crate::accesses::Waiting;
 use crate::ahead::Ahead;
-use crate::call::TargetProbe;
+use crate::call::{Caller, TargetProbe};
 use crate::cancels::Cancels;
 use crate::closes::Closes;
 use crate::ctx::Outcome;
 use crate::dirty::{DIRTY_BYTES_MAX, Dirty};
 use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
+use crate::interrupts::{GivesUp, Signals};
 use crate::leases::Lease;
 use crate::locks::Revocation;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
@@ -80,8 +81,9 @@ pub(crate) struct CallState {
     /// A waiting advisory lock: where to give it up.
     pub(crate) waits_for_flock: Option<(Fid, u64, bool)>,
     pub(crate) is_interrupted: bool,
-    /// May be answered EINTR while a target does not answer.
-    pub(crate) is_abandonable: bool,
+    /// While a target does not answer.
+    pub(crate) gives_up: GivesUp,
+    pub(crate) caller: Caller,
     pub(crate) is_answered: bool,
 }
 
@@ -128,6 +130,7 @@ pub(crate) struct State {
     /// Unanswered calls for which the kernel may hold a directory, by node.
     pub(crate) held: BTreeMap<u64, u32>,
     pub(crate) group_waiters: BTreeMap<u64, Sender<Vec<u32>>>,
+    pub(crate) signal_waiters: BTreeMap<u64, Sender<Signals>>,
     pub(crate) notify_waiters: BTreeMap<NotifyId, Sender<NotifyResult>>,
     pub(crate) last_notify: u64,
     /// Notifications about inodes that are not done.
@@ -202,6 +205,7 @@ impl State {
             calls: BTreeMap::new(),
             held: BTreeMap::new(),
             group_waiters: BTreeMap::new(),
+            signal_waiters: BTreeMap::new(),
             notify_waiters: BTreeMap::new(),
             last_notify: 0,
             telling: BTreeMap::new(),

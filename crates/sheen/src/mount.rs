@@ -12,6 +12,7 @@ use crate::cluster::Identity;
 use crate::control::{Leave, Say};
 use crate::in_use;
 use crate::mount_table;
+use crate::signals;
 use anyhow::{Context, Result, anyhow, bail};
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, FileType, TargetId, Time};
 use client::{
@@ -721,6 +722,9 @@ impl Shared {
             }
             Output::NeedGroups { id, pid } => {
                 self.owner().queue(Input::Groups { id, groups: groups_of(pid) });
+            }
+            Output::NeedSignals { id, pid } => {
+                self.owner().queue(Input::Signals { id, signals: signals::of(pid) });
             }
             Output::Drained => self.set_progress(|progress| progress.is_drained = true),
             Output::Event(event) => log_event(&event),

@@ -4,7 +4,7 @@
 //! or `{"errno": N}`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -20,6 +20,9 @@ use crate::sys::{self, LockKind, LockMode};
 
 /// How long an answer that must come at once may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(100);
+
+/// Between two signals of a timer: some come during each call that waits for a server.
+const ALARM_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The case's side of one agent process; dropping it kills the process.
 pub struct Agent {
@@ -53,6 +56,11 @@ impl Agent {
     /// The process id, for signals.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
+    }
+
+    /// True when the process is gone.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Sends a request without waiting for its answer (a lock that blocks).
@@ -185,6 +193,12 @@ fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Va
     if text("op") == "renames" {
         return move_about(request);
     }
+    match text("op") {
+        "stat" => return fs::metadata(text("path")).map(|_| Value::Null),
+        "statfs" => return sys::statfs(Path::new(text("path"))).map(|_| Value::Null),
+        "timed" => return under_a_timer(request),
+        _ => {}
+    }
     let file = files.get(&key).ok_or(io::Error::from_raw_os_error(libc::EBADF))?;
     match text("op") {
         "close" => drop(files.remove(&key)),
@@ -204,6 +218,30 @@ fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Va
         _ => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
     }
     Ok(Value::Null)
+}
+
+/// Renames, makes and looks up in a directory until a file says that it is enough, with a timer that goes off all the time.
+fn under_a_timer(request: &Value) -> io::Result<Value> {
+    let path =
+        |name: &str| Path::new(request.get(name).and_then(Value::as_str).unwrap_or_default()).to_owned();
+    let (dir, enough) = (path("dir"), path("enough"));
+    let names = [dir.join("one"), dir.join("two"), dir.join("made")];
+    let [one, two, made] = &names;
+    fs::create_dir(one)?;
+    sys::start_alarms(ALARM_INTERVAL)?;
+    let (mut call_count, mut longest) = (0, Duration::ZERO);
+    while !enough.exists() {
+        let begun = Instant::now();
+        fs::rename(one, two)?;
+        fs::metadata(two)?;
+        fs::create_dir(made)?;
+        fs::rename(two, one)?;
+        fs::remove_dir(made)?;
+        call_count += 5;
+        longest = longest.max(begun.elapsed());
+    }
+    sys::start_alarms(Duration::ZERO)?;
+    Ok(json!({"calls": call_count, "alarms": sys::alarm_count(), "longest_ms": longest.as_millis() as u64}))
 }
 
 fn move_about(request: &Value) -> io::Result<Value> {

@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// `RENAME_NOREPLACE` of renameat2(2).
 pub const RENAME_NOREPLACE: u32 = libc::RENAME_NOREPLACE;
@@ -442,15 +444,35 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Lets SIGALRM interrupt system calls without ending the process (a handler that does nothing, without SA_RESTART).
+/// Lets SIGALRM interrupt system calls without ending the process (a handler that counts, without SA_RESTART).
 pub fn catch_alarm() -> io::Result<()> {
-    extern "C" fn nothing(_signal: libc::c_int) {}
-    // SAFETY: all zeros is a valid sigaction; the handler does nothing, so it is safe in any context.
+    extern "C" fn count(_signal: libc::c_int) {
+        ALARM_COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: all zeros is a valid sigaction; the handler adds to a number, which is safe in any context.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_sigaction = count as *const () as usize;
         answer(libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()))
     }
+}
+
+static ALARM_COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// How many signals the handler of `catch_alarm` has counted.
+pub fn alarm_count() -> u64 {
+    ALARM_COUNT.load(Ordering::Relaxed)
+}
+
+/// SIGALRM again and again from now on; never any more with an interval of zero.
+pub fn start_alarms(interval: Duration) -> io::Result<()> {
+    let interval = libc::timeval {
+        tv_sec: interval.as_secs() as libc::time_t,
+        tv_usec: interval.subsec_micros() as libc::suseconds_t,
+    };
+    let timer = libc::itimerval { it_interval: interval, it_value: interval };
+    // SAFETY: the kernel reads the local, and nothing is asked for.
+    answer(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) })
 }
 
 /// umount2(2) with MNT_DETACH.
@@ -458,6 +480,17 @@ pub fn detach(point: &Path) -> io::Result<()> {
     let point = c_path(point)?;
     // SAFETY: the string outlives the call.
     answer(unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) })
+}
+
+/// statfs(2): blocks and free blocks.
+pub fn statfs(path: &Path) -> io::Result<(u64, u64)> {
+    let path = c_path(path)?;
+    // SAFETY: all zeros is a valid answer, a local that the kernel writes; the string outlives the call.
+    unsafe {
+        let mut space: libc::statfs = std::mem::zeroed();
+        answer(libc::statfs(path.as_ptr(), &mut space))?;
+        Ok((space.f_blocks, space.f_bfree))
+    }
 }
 
 /// syncfs(2) of the file system that holds `path`.

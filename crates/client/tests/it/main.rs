@@ -6,6 +6,7 @@ mod closes;
 mod coherence;
 mod ends;
 mod holders;
+mod interrupts;
 mod kernel;
 mod leases;
 mod listing;

@@ -10,7 +10,7 @@ use base::{
 use bytes::Bytes;
 use client::{
     Answer, Call, Caller, Client, ClientOptions, EntryAnswer, Event, Input, Notify, NotifyId, NotifyResult,
-    Output, ROOT_NODE,
+    Output, ROOT_NODE, Signals,
 };
 use mds::{Mds, MdsOptions};
 use oss::{Oss, OssOptions};
@@ -71,6 +71,9 @@ pub struct Mount {
     /// Its writes name a lock that their OST does not know.
     pub has_wrong_locks: bool,
     pub groups: Vec<u32>,
+    /// What its callers have got, and whose pids were asked for.
+    pub signals: Signals,
+    pub looked_at: Vec<u32>,
     /// By how much its clock is ahead.
     pub ahead_ns: i64,
     pub has_drained: bool,
@@ -220,6 +223,8 @@ impl World {
             write_xids: BTreeSet::new(),
             has_wrong_locks: false,
             groups: vec![],
+            signals: Signals::Harmless,
+            looked_at: vec![],
             ahead_ns: 0,
             has_drained: false,
             sent_count: 0,
@@ -401,6 +406,10 @@ impl World {
                 }
                 Output::NeedGroups { id, .. } => {
                     answers.push(Input::Groups { id, groups: known.groups.clone() });
+                }
+                Output::NeedSignals { id, pid } => {
+                    known.looked_at.push(pid);
+                    answers.push(Input::Signals { id, signals: known.signals });
                 }
                 Output::Drained => known.has_drained = true,
                 Output::Event(event) => known.events.push(event),

@@ -275,6 +275,9 @@ pub fn feed() {
                 Output::Send(frame) => waiting.extend(answer(&mut rng, &replies, &frame).map(Input::Frame)),
                 Output::Notify(id, _) => waiting.push(Input::Notified(id, NotifyResult::Ok)),
                 Output::NeedGroups { id, .. } => waiting.push(Input::Groups { id, groups: vec![1] }),
+                Output::NeedSignals { id, .. } => {
+                    waiting.push(Input::Signals { id, signals: client::Signals::Harmless });
+                }
                 Output::Reply { result, .. } => {
                     answered_count += 1;
                     worked_count += usize::from(result.is_ok());

@@ -141,7 +141,7 @@ impl Seat {
                         said.notifies.push((id, notify));
                     }
                     Output::Event(event) => said.events.push(event),
-                    Output::NeedGroups { .. } | Output::Drained => {}
+                    Output::NeedGroups { .. } | Output::NeedSignals { .. } | Output::Drained => {}
                 }
             }
             let calls = self.go_on(said);

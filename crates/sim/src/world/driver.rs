@@ -229,6 +229,7 @@ impl World {
             Output::NeedGroups { id, .. } => {
                 self.trace(|| format!("client {seat}: call {id} needs groups"));
             }
+            Output::NeedSignals { .. } => {}
             Output::Drained => self.mounts[seat].is_drained = true,
             Output::Event(event) => {
                 self.trace(|| format!("client {seat}: {event:?}"));

@@ -1,6 +1,7 @@
 //! `kill -9` of servers under load, restart, and no call has failed.
 
 mod recovery;
+mod signalled;
 mod striped;
 
 use std::fs;
@@ -28,6 +29,9 @@ static CASES: &[Case] = &[
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
     Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
+    Case { name: "signals_to_handle", seconds: 120, run: signalled::to_handle },
+    Case { name: "killed_while_waiting", seconds: 120, run: signalled::killed },
+    Case { name: "statfs_interrupted", seconds: 120, run: signalled::statfs },
     Case { name: "recovery_bench", seconds: 180, run: recovery::bench },
     Case { name: "under_fsx", seconds: 600, run: under_fsx },
     Case { name: "under_tar", seconds: 600, run: under_tar },
