@@ -57,10 +57,10 @@ fn what_is_no_status_says_nothing() {
 #[test]
 fn the_kernel_says_it_like_that() {
     assert_eq!(of(std::process::id()), Signals::Harmless);
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    crate::sys::kill(child.id(), libc::SIGSTOP).unwrap();
+    let mut child = Command::new("sleep").arg("1000").spawn().expect("a child of ours");
+    crate::sys::kill(child.id(), libc::SIGSTOP).expect("a child of ours");
     assert_eq!(of(child.id()), Signals::Harmless);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill().expect("a child of ours");
+    child.wait().expect("a child of ours");
     assert_eq!(of(child.id()), Signals::Unknown, "nobody has the number");
 }
