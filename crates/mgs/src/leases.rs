@@ -1,12 +1,27 @@
-//! Which clients live. A lease is renewed each second and kept in memory only.
+//! Which clients live. A lease is renewed each second and kept in memory.
 //!
 //! Unknown is not dead: a management server that has just started, or that did not run for a while, counts everybody as living until
 //! all who live have had the time to say so.
+//!
+//! Whose lease has *ended* is in a row besides, so that the next management server need not wait for him again. Such a client has no
+//! lease until it renews, and then the row says so durably before it is answered: nobody relies on a lease that the next management server
+//! takes for an ended one. A row counts for the very next epoch only, for one in between, of a version that does not know of
+//! it, may have renewed leases. Traffic is bounded: the row changes when leases end or come back, and not oftener than once a second
+//! for the former.
 
+use crate::ROW_VERSION;
 use base::limits::{LEASE, LEASE_RENEWAL};
-use base::{ClientId, Duration, Time};
+use base::{ClientId, Duration, Epoch, Time, Transno};
+use borsh::{BorshDeserialize, BorshSerialize};
 use std::collections::BTreeMap;
+use store::{Batch, MetaStore, StoreError, Table};
 use wire::Life;
+
+/// One row: version byte and `Ended`.
+pub const ENDED: Table = 3;
+const KEY: &[u8] = b"ended";
+/// In the row: those that ended last. Others are waited for as without it.
+const ENDED_COUNT_MAX: usize = 2000;
 
 /// Without a turn for so long this process did not run: leases that would have been renewed may have ended. With what a renewal is late
 /// at most, it is less than a lease.
@@ -18,12 +33,23 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Leases in memory; above it nobody is known to be gone.
 const LEASE_COUNT_MAX: usize = 1 << 18;
 
+const _: () = assert!(ENDED_COUNT_MAX * (16 + 8) + 64 < store::VALUE_BYTES_MAX);
 const _: () = assert!(LEASE_RENEWAL.as_millis() + PAUSE_MAX.as_millis() < LEASE.as_millis());
 
 #[derive(Debug)]
 struct Lease {
     incarnation: u64,
     until: Time,
+    /// It has ended, at a moment when that could be known.
+    has_ended: bool,
+}
+
+/// What the row says.
+#[derive(Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+struct Ended {
+    /// Of the management server that has written it.
+    epoch: Epoch,
+    lives: Vec<(ClientId, u64)>,
 }
 
 #[derive(Debug)]
@@ -32,11 +58,43 @@ pub(crate) struct Leases {
     /// Nothing is known from before.
     since: Time,
     last_turn: Time,
+    /// When ended leases were last looked for.
+    looked_at: Time,
+    /// The row says something else than is known.
+    is_row_old: bool,
+    /// Leases that had ended and were renewed, which the row may not say yet: durable from this transaction on, or with the next row.
+    back: BTreeMap<ClientId, Option<Transno>>,
 }
 
 impl Leases {
     pub fn new(now: Time) -> Leases {
-        Leases { held: BTreeMap::new(), since: now, last_turn: now }
+        Leases {
+            held: BTreeMap::new(),
+            since: now,
+            last_turn: now,
+            looked_at: now,
+            is_row_old: false,
+            back: BTreeMap::new(),
+        }
+    }
+
+    /// With what the one before has left, of which this is the next epoch.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read(store: &dyn MetaStore, now: Time, epoch: Epoch) -> Result<Leases, StoreError> {
+        let mut leases = Leases::new(now);
+        let Some(value) = store.get(ENDED, KEY)? else { return Ok(leases) };
+        leases.is_row_old = true;
+        // Of another version it says nothing, and everybody is waited for.
+        if let Some(row) = decode(&value).filter(|row| row.epoch.0.checked_add(1) == Some(epoch.0)) {
+            leases.held.extend(
+                row.lives.into_iter().map(|(client, incarnation)| {
+                    (client, Lease { incarnation, until: now, has_ended: true })
+                }),
+            );
+        }
+        Ok(leases)
     }
 
     /// With every input, and at `next_deadline`. `is_deaf`: callers have sessions only after a recovery or a slow disk, and can renew
@@ -49,7 +107,48 @@ impl Leases {
     }
 
     pub fn forget_old(&mut self, now: Time) {
-        self.held.retain(|_, lease| now < lease.until.after(FORGOTTEN_AFTER));
+        self.held.retain(|_, lease| lease.has_ended || now < lease.until.after(FORGOTTEN_AFTER));
+    }
+
+    /// The row, if it should be written: some leases have ended.
+    pub fn note_ended(&mut self, now: Time, epoch: Epoch) -> Option<Batch> {
+        if now.since(self.looked_at) < LEASE_RENEWAL || now.since(self.since) < LEASE {
+            return None;
+        }
+        self.looked_at = now;
+        for lease in self.held.values_mut().filter(|lease| lease.until <= now && !lease.has_ended) {
+            lease.has_ended = true;
+            self.is_row_old = true;
+        }
+        self.is_row_old.then(|| self.row(epoch))
+    }
+
+    /// What is known now, and no more than there is room for.
+    fn row(&mut self, epoch: Epoch) -> Batch {
+        let ended = self.held.iter().filter(|(_, lease)| lease.has_ended);
+        let mut ended: Vec<(Time, ClientId, u64)> =
+            ended.map(|(client, lease)| (lease.until, *client, lease.incarnation)).collect();
+        ended.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, client, _) in ended.split_off(ended.len().min(ENDED_COUNT_MAX)) {
+            self.held.remove(&client);
+        }
+        let lives = ended.into_iter().map(|(_, client, incarnation)| (client, incarnation)).collect();
+        let mut batch = Batch::new();
+        batch.put(ENDED, KEY, &encode(&Ended { epoch, lives }));
+        batch
+    }
+
+    /// The last row is part of this transaction.
+    pub fn on_row_written(&mut self, transno: Transno) {
+        self.is_row_old = false;
+        self.back.values_mut().filter(|at| at.is_none()).for_each(|at| *at = Some(transno));
+    }
+
+    /// What must be durable before these are told that their leases are renewed: zero for most.
+    pub fn said_by(&mut self, durable: Transno, clients: &[Life]) -> Transno {
+        self.back.retain(|_, at| at.is_none_or(|at| at > durable));
+        let waits = clients.iter().filter_map(|life| self.back.get(&life.client).copied().flatten());
+        waits.max().unwrap_or(Transno::ZERO)
     }
 
     /// From when on it is known who renews.
@@ -59,38 +158,63 @@ impl Leases {
 
     /// While somebody has a lease, here or of an owner: turns show that this process runs.
     pub fn next_deadline(&self, has_owners: bool) -> Option<Time> {
-        (has_owners || !self.held.is_empty()).then(|| self.last_turn.after(LEASE_RENEWAL))
+        let has_some = self.is_row_old || self.held.values().any(|lease| !lease.has_ended);
+        (has_owners || has_some).then(|| self.last_turn.after(LEASE_RENEWAL))
     }
 
-    pub fn renew(&mut self, now: Time, clients: &[Life]) {
+    /// The row, if it says of somebody that his lease has ended who has renewed it: it must be durable before he hears of it.
+    pub fn renew(&mut self, now: Time, epoch: Epoch, clients: &[Life]) -> Option<Batch> {
         let until = now.after(LEASE);
         for life in clients {
             let is_room = self.held.len() < LEASE_COUNT_MAX;
+            let renewed = Lease { incarnation: life.incarnation, until, has_ended: false };
             match self.held.get_mut(&life.client) {
                 Some(lease) if lease.incarnation > life.incarnation => {}
-                Some(lease) => *lease = Lease { incarnation: life.incarnation, until },
-                None if is_room => {
-                    self.held.insert(life.client, Lease { incarnation: life.incarnation, until });
+                Some(lease) => {
+                    if std::mem::replace(lease, renewed).has_ended {
+                        self.back.insert(life.client, None);
+                    }
                 }
+                None if is_room => drop(self.held.insert(life.client, renewed)),
                 None => self.since = now,
             }
         }
+        self.back.values().any(Option::is_none).then(|| self.row(epoch))
     }
 
     /// Those of `clients` that are gone.
     pub fn lapsed(&self, now: Time, clients: Vec<Life>) -> Vec<Life> {
-        if now.since(self.since) < LEASE {
-            return Vec::new();
-        }
-        let is_gone = |life: &Life| {
-            let lease = self.held.get(&life.client);
-            lease.is_none_or(|lease| lease.incarnation != life.incarnation || lease.until <= now)
+        let is_sure = now.since(self.since) >= LEASE;
+        let is_gone = |life: &Life| match self.held.get(&life.client) {
+            Some(lease) if lease.incarnation == life.incarnation => {
+                lease.has_ended || is_sure && lease.until <= now
+            }
+            Some(_) | None => is_sure,
         };
         clients.into_iter().filter(is_gone).collect()
     }
 
     pub fn count(&self, now: Time) -> usize {
         self.held.values().filter(|lease| lease.until > now).count()
+    }
+
+    /// Those that the next management server will know to have ended.
+    pub fn ended_count(&self) -> usize {
+        self.held.values().filter(|lease| lease.has_ended).count()
+    }
+}
+
+fn encode(row: &Ended) -> Vec<u8> {
+    let mut value = vec![ROW_VERSION];
+    let result = row.serialize(&mut value);
+    assert!(result.is_ok(), "a row is written to memory");
+    value
+}
+
+fn decode(value: &[u8]) -> Option<Ended> {
+    match value.split_first() {
+        Some((&ROW_VERSION, body)) => Ended::try_from_slice(body).ok(),
+        _ => None,
     }
 }
 

@@ -24,8 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
 use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
-use wire::{Callback, Frame, MgsReply, MgsRequest, PoolChange, Reply, Request, TargetOwner};
+use wire::{Callback, Frame, Life, MgsReply, MgsRequest, PoolChange, Reply, Request, TargetOwner};
 
+pub use leases::ENDED;
 pub use owners::OWNERS;
 
 /// File system name -> version byte and `ClusterConfig`.
@@ -149,7 +150,7 @@ impl<M: MetaStore> Mgs<M> {
             has_external_data: false,
         };
         let core = Core::open(store, core_options)?;
-        let leases = Leases::new(options.now.time);
+        let leases = Leases::read(&**core.store(), options.now.time, core.epoch())?;
         let active_until = options.active_until;
         let (polls, core_out, changed_at) = (Vec::new(), Vec::new(), Transno::ZERO);
         Ok(Mgs { core, active_until, configs, changed_at, polls, leases, owners, core_out })
@@ -177,6 +178,11 @@ impl<M: MetaStore> Mgs<M> {
     /// Clients that have said lately that they live.
     pub fn lease_count(&self, now: Time) -> usize {
         self.leases.count(now)
+    }
+
+    /// Clients that are known to be gone, here and at the next management server.
+    pub fn ended_lease_count(&self) -> usize {
+        self.leases.ended_count()
     }
 
     fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
@@ -211,8 +217,7 @@ impl<M: MetaStore> Mgs<M> {
                 self.answer(now, token, MgsReply::Filesystems(names));
             }
             MgsRequest::Renew { clients } => {
-                self.leases.renew(now.time, &clients);
-                self.core.reply(now, token, Ok((Reply::Done, Bytes::new())), &mut self.core_out);
+                self.renew(now, token, &clients);
             }
             MgsRequest::Started { fsname, target, epoch } => {
                 let config = self.configs.get(&fsname);
@@ -247,6 +252,35 @@ impl<M: MetaStore> Mgs<M> {
                     return self.answer(now, token, reply);
                 }
                 self.commit(now, token, batch, reply);
+            }
+        }
+    }
+
+    /// Who was known to be gone is answered when that is forgotten for good.
+    fn renew(&mut self, now: Now, token: Token, clients: &[Life]) {
+        if let Some(row) = self.leases.renew(now.time, self.core.epoch(), clients) {
+            match self.core.apply_internal(row) {
+                Ok(transno) => self.leases.on_row_written(transno),
+                // Refused, nobody relies on it; the next renewal tries again.
+                Err(error) => return self.refuse(now, token, error.status()),
+            }
+        }
+        let durable = self.core.durable();
+        match self.leases.said_by(durable, clients) {
+            Transno::ZERO => self.core.reply(now, token, Ok((Reply::Done, Bytes::new())), &mut self.core_out),
+            up_to => self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out),
+        }
+    }
+
+    /// For the next management server: nobody waits for it.
+    fn note_ended(&mut self, now: Now) {
+        if self.core.is_recovering() || !self.is_active(now) {
+            return;
+        }
+        if let Some(row) = self.leases.note_ended(now.time, self.core.epoch()) {
+            // A store that fails says so where somebody waits; without the row, the next one waits as long as for those of whom it knows nothing.
+            if let Ok(transno) = self.core.apply_internal(row) {
+                self.leases.on_row_written(transno);
             }
         }
     }
@@ -545,6 +579,7 @@ impl<M: MetaStore> Machine for Mgs<M> {
                 self.leases.forget_old(now.time);
             }
         }
+        self.note_ended(now);
         self.settle(now, out);
     }
 

@@ -238,7 +238,12 @@ impl Cluster {
 
     /// A mount as on another machine: servers cannot see whether its process lives. With the process.
     pub fn mount_elsewhere(&self, name: &str) -> Result<(PathBuf, i32)> {
-        let (point, source) = (self.point(name)?, self.source()?);
+        self.mount_source_elsewhere(name, &self.source()?)
+    }
+
+    /// The same, where no `sheen up` says what the source is.
+    pub fn mount_source_elsewhere(&self, name: &str, source: &str) -> Result<(PathBuf, i32)> {
+        let point = self.point(name)?;
         let options = format!("transport={}", self.transport);
         let run = self.point(&format!("{name}.run"))?;
         let sheen = |arguments: &[&str]| -> Result<String> {
@@ -250,7 +255,7 @@ impl Cluster {
             }
             Ok(said.output)
         };
-        sheen(&["mount", &source, &point.to_string_lossy(), "-o", &options])?;
+        sheen(&["mount", source, &point.to_string_lossy(), "-o", &options])?;
         let mounts: Value = serde_json::from_str(&sheen(&["mounts", "--json"])?)?;
         let pid = mounts.get(0).and_then(|mount| mount.get("pid")).and_then(Value::as_i64);
         let pid =

@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used)]
 use super::*;
 
 fn at(milliseconds: u64) -> Time {
@@ -8,11 +9,16 @@ fn life(client: u128, incarnation: u64) -> Life {
     Life { client: ClientId(client), incarnation }
 }
 
+/// Nobody of them was known to be gone.
+fn renew(leases: &mut Leases, now: Time, clients: &[Life]) {
+    assert_eq!(leases.renew(now, Epoch(7), clients), None);
+}
+
 /// Runs from `from` to `to`, and these renew each second.
 fn run(leases: &mut Leases, from: u64, to: u64, clients: &[Life]) {
     for milliseconds in (from..=to).step_by(1000) {
         leases.on_turn(at(milliseconds), false);
-        leases.renew(at(milliseconds), clients);
+        renew(leases, at(milliseconds), clients);
     }
 }
 
@@ -52,7 +58,7 @@ fn another_incarnation_is_another_life() {
     run(&mut leases, 0, 4000, &[life(1, 2)]);
     assert_eq!(leases.lapsed(at(4000), vec![life(1, 1)]), vec![life(1, 1)]);
     // A late renewal of the earlier one changes nothing.
-    leases.renew(at(4500), &[life(1, 1)]);
+    renew(&mut leases, at(4500), &[life(1, 1)]);
     assert_eq!(leases.lapsed(at(4500), vec![life(1, 1), life(1, 2)]), vec![life(1, 1)]);
 }
 
@@ -70,7 +76,7 @@ fn old_leases_are_forgotten_and_nothing_ticks_for_nobody() {
 fn time_in_which_nobody_could_renew_does_not_count() {
     let mut leases = Leases::new(at(0));
     // The disk holds up sessions, and a lease ends that its owner could not renew.
-    leases.renew(at(0), &[life(1, 1)]);
+    renew(&mut leases, at(0), &[life(1, 1)]);
     for milliseconds in (500..=5000).step_by(500) {
         leases.on_turn(at(milliseconds), true);
         assert_eq!(leases.lapsed(at(milliseconds), vec![life(1, 1)]), vec![]);
@@ -78,4 +84,102 @@ fn time_in_which_nobody_could_renew_does_not_count() {
     leases.on_turn(at(5500), false);
     assert_eq!(leases.lapsed(at(7999), vec![life(1, 1)]), vec![]);
     assert_eq!(leases.lapsed(at(8000), vec![life(1, 1)]), vec![life(1, 1)]);
+}
+
+/// What is put into the row.
+fn row(batch: Option<Batch>) -> Option<Vec<(ClientId, u64)>> {
+    let batch = batch?;
+    let value = batch.changes().next().and_then(|change| change.value).map(<[u8]>::to_vec);
+    let row = decode(&value.unwrap()).unwrap();
+    assert_eq!(row.epoch, Epoch(7));
+    Some(row.lives)
+}
+
+#[test]
+fn a_lease_that_ends_is_noted_once() {
+    let mut leases = Leases::new(at(0));
+    run(&mut leases, 0, 4000, &[life(1, 3), life(2, 1)]);
+    run(&mut leases, 5000, 6000, &[life(2, 1)]);
+    assert_eq!(row(leases.note_ended(at(6000), Epoch(7))), None);
+    run(&mut leases, 7000, 7000, &[life(2, 1)]);
+    assert_eq!(row(leases.note_ended(at(7000), Epoch(7))), Some(vec![(ClientId(1), 3)]));
+    leases.on_row_written(Transno(9));
+    run(&mut leases, 8000, 9000, &[life(2, 1)]);
+    assert_eq!(row(leases.note_ended(at(9000), Epoch(7))), None);
+    assert_eq!(leases.ended_count(), 1);
+}
+
+/// It had no lease that somebody could have known to end.
+#[test]
+fn what_ended_while_the_server_did_not_run_is_not_noted() {
+    let mut leases = Leases::new(at(0));
+    run(&mut leases, 0, 5000, &[life(1, 1)]);
+    leases.on_turn(at(10_000), false);
+    assert_eq!(row(leases.note_ended(at(10_000), Epoch(7))), None);
+    run(&mut leases, 11_000, 13_000, &[]);
+    assert_eq!(row(leases.note_ended(at(13_000), Epoch(7))), Some(vec![(ClientId(1), 1)]));
+}
+
+#[test]
+fn who_comes_back_is_taken_out_of_the_row_before_it_is_told() {
+    let mut leases = Leases::new(at(0));
+    run(&mut leases, 0, 4000, &[life(1, 1), life(2, 1)]);
+    run(&mut leases, 5000, 8000, &[life(2, 1)]);
+    assert_eq!(row(leases.note_ended(at(8000), Epoch(7))).map(|row| row.len()), Some(1));
+    leases.on_row_written(Transno(9));
+    assert_eq!(row(leases.renew(at(8500), Epoch(7), &[life(1, 1)])), Some(vec![]));
+    // The store has refused the row: it is tried again, with whoever renews.
+    assert_eq!(row(leases.renew(at(8600), Epoch(7), &[life(2, 1)])), Some(vec![]));
+    leases.on_row_written(Transno(10));
+    assert_eq!(leases.said_by(Transno(9), &[life(2, 1)]), Transno::ZERO, "who never was in it does not wait");
+    assert_eq!(leases.said_by(Transno(9), &[life(1, 1)]), Transno(10));
+    renew(&mut leases, at(8700), &[life(1, 1)]);
+    assert_eq!(
+        leases.said_by(Transno(9), &[life(1, 1), life(2, 1)]),
+        Transno(10),
+        "nor later, before it is durable"
+    );
+    assert_eq!(leases.said_by(Transno(10), &[life(1, 1)]), Transno::ZERO);
+    assert_eq!(leases.lapsed(at(8700), vec![life(1, 1)]), vec![]);
+}
+
+#[test]
+fn the_row_has_room_for_those_that_ended_last() {
+    let mut leases = Leases::new(at(0));
+    let clients: Vec<Life> = (0..ENDED_COUNT_MAX as u128 + 5).map(|client| life(client, u64::MAX)).collect();
+    for milliseconds in (0..=4000).step_by(1000) {
+        leases.on_turn(at(milliseconds), false);
+        let from = if milliseconds < 3000 { 0 } else { 5 };
+        renew(&mut leases, at(milliseconds), &clients[from..]);
+    }
+    run(&mut leases, 5000, 9000, &[]);
+    let batch = leases.note_ended(at(9000), Epoch(7)).unwrap();
+    assert_eq!(batch.check(), Ok(()));
+    let lives = row(Some(batch)).unwrap();
+    assert_eq!(lives.len(), ENDED_COUNT_MAX);
+    assert!(lives.iter().all(|(client, _)| client.0 >= 5));
+    assert_eq!(leases.ended_count(), ENDED_COUNT_MAX);
+}
+
+#[test]
+fn a_row_of_another_version_says_nothing() {
+    let ended = Ended { epoch: Epoch(6), lives: vec![(ClientId(1), 1)] };
+    let store = store::MemoryMeta::new();
+    let mut at_transno = Transno::ZERO;
+    let mut read = |value: Vec<u8>, epoch| {
+        let mut batch = Batch::new();
+        batch.put(ENDED, KEY, &value);
+        at_transno = at_transno.next();
+        store.apply(at_transno, &batch).unwrap();
+        Leases::read(&store, at(0), epoch).unwrap().ended_count()
+    };
+    let value = encode(&ended);
+    assert_eq!(read(value.clone(), Epoch(7)), 1);
+    assert_eq!(read(value.clone(), Epoch(8)), 0, "of one that was not the last");
+    assert_eq!(read(value[1..].to_vec(), Epoch(7)), 0);
+    for cut in 0..value.len() {
+        assert_eq!(read(value[..cut].to_vec(), Epoch(7)), 0);
+    }
+    let max = Ended { epoch: Epoch(u64::MAX), ..ended };
+    assert_eq!(read(encode(&max), Epoch(7)), 0);
 }

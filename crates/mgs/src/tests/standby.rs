@@ -40,6 +40,34 @@ impl World {
         }
     }
 
+    /// The same, asked of one that has just begun.
+    fn first_lapsed(&mut self) -> Vec<Life> {
+        // The session of whoever asks comes back by itself.
+        let first = self.submit(MgsRequest::AskLapsed { clients: vec![LIFE] }, Kind::Plain);
+        while self.result(first).is_none() {
+            self.pass(Duration::from_millis(50));
+        }
+        match self.result(first) {
+            Some(Ok(MgsReply::Lapsed(lapsed))) => lapsed,
+            // The session began anew.
+            Some(Err(Status::Evicted)) => self.lapsed(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hands a request over, and looks whether it is answered though nothing becomes durable.
+    fn is_answered_undurably(&mut self, request: MgsRequest) -> bool {
+        let (mut outputs, mut sent) = (Vec::new(), Vec::new());
+        self.import.submit(self.now, Request::Mgs(request), Bytes::new(), Kind::Plain, 0, &mut outputs);
+        for output in outputs {
+            if let ImportOutput::Send(frame) = output {
+                self.mgs.handle(self.now, Input::Frame(frame), &mut sent);
+            }
+        }
+        self.mgs.check();
+        sent.iter().any(|output| matches!(output, Output::Send(_)))
+    }
+
     /// Until a session works.
     fn settle(&mut self) {
         for _ in 0..40 {
@@ -95,19 +123,8 @@ fn who_takes_over_counts_nobody_as_gone_for_a_whole_lease() {
     world.now.time = world.now.time.after(LEASE);
     let begun = world.now.time;
     world.take_over(begun.after(Duration::from_secs(60)));
-    // The session of whoever asks comes back by itself.
-    let first = world.submit(MgsRequest::AskLapsed { clients: vec![LIFE] }, Kind::Plain);
-    while world.result(first).is_none() {
-        world.pass(Duration::from_millis(50));
-    }
+    assert_eq!(world.first_lapsed(), []);
     assert!(world.now.time < begun.after(LEASE), "it was asked in time");
-    let heard = match world.result(first) {
-        Some(Ok(MgsReply::Lapsed(lapsed))) => lapsed,
-        // The session began anew.
-        Some(Err(Status::Evicted)) => world.lapsed(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(heard, []);
     while world.now.time < begun.after(LEASE) {
         assert_eq!(world.lapsed(), [], "{:?} after it took over", world.now.time.since(begun));
         world.pass(Duration::from_millis(50));
@@ -177,4 +194,77 @@ fn nobody_is_told_of_a_configuration_that_could_be_lost() {
     assert_eq!(frames(&sent), 2);
     assert_eq!(world.result(poll), None, "it is on its way");
     world.pass(POLL_WAIT);
+}
+
+/// Active for a long time, and knows that the lease of a client has ended.
+fn with_somebody_gone() -> World {
+    let mut world = world();
+    world.take_over(world.now.time.after(Duration::from_secs(1000)));
+    world.settle();
+    world.renew();
+    for _ in 0..10 {
+        world.pass(Duration::from_millis(500));
+    }
+    assert_eq!((world.lapsed(), world.mgs.ended_lease_count()), (vec![LIFE], 1));
+    world
+}
+
+#[test]
+fn whose_lease_had_ended_at_the_one_before_is_gone_at_once() {
+    let mut world = with_somebody_gone();
+    for _ in 0..2 {
+        let begun = world.now.time;
+        world.take_over(begun.after(Duration::from_secs(1000)));
+        assert_eq!(world.first_lapsed(), [LIFE]);
+        assert!(world.now.time < begun.after(LEASE), "nobody was waited for");
+        let other = Life { client: ClientId(78), incarnation: 1 };
+        let newer = Life { incarnation: 2, ..LIFE };
+        let asked = world.ask(MgsRequest::AskLapsed { clients: vec![other, newer] }, Kind::Plain);
+        assert_eq!(asked, Ok(MgsReply::Lapsed(Vec::new())), "of them nothing is known");
+        // Until it has said so itself, in its own epoch.
+        world.settle();
+    }
+}
+
+#[test]
+fn who_comes_back_at_the_next_one_lives_there_and_at_the_one_after() {
+    let mut world = with_somebody_gone();
+    world.take_over(world.now.time.after(Duration::from_secs(1000)));
+    assert_eq!(world.first_lapsed(), [LIFE]);
+    world.renew();
+    assert_eq!(world.lapsed(), []);
+    let begun = world.now.time;
+    world.take_over(begun.after(Duration::from_secs(1000)));
+    assert_eq!(world.first_lapsed(), []);
+    assert!(world.now.time < begun.after(LEASE));
+}
+
+/// One that has never said of itself who is gone, as those of an earlier version do, may have renewed the lease.
+#[test]
+fn what_one_before_the_last_has_known_counts_for_nothing() {
+    let mut world = with_somebody_gone();
+    let begun = world.now.time;
+    world.take_over(begun.after(Duration::from_secs(1000)));
+    world.take_over(begun.after(Duration::from_secs(1000)));
+    assert_eq!(world.first_lapsed(), []);
+    assert!(world.now.time < begun.after(LEASE));
+}
+
+/// Else it would rely on a lease that the next one takes for an ended one.
+#[test]
+fn who_comes_back_hears_of_its_lease_when_the_next_one_would_know() {
+    let mut world = with_somebody_gone();
+    let renew = || MgsRequest::Renew { clients: vec![LIFE] };
+    let others = MgsRequest::Renew { clients: vec![Life { client: ClientId(78), incarnation: 1 }] };
+    assert!(!world.is_answered_undurably(renew()));
+    assert!(!world.is_answered_undurably(renew()), "nor when it asks again");
+    assert!(world.is_answered_undurably(others), "nobody else waits for that");
+    let mut sent = Vec::new();
+    world.store.sync();
+    world.mgs.handle(world.now, Input::Durable, &mut sent);
+    assert_eq!(sent.iter().filter(|output| matches!(output, Output::Send(_))).count(), 2);
+    let begun = world.now.time;
+    world.store.crash(0);
+    world.take_over(begun.after(Duration::from_secs(1000)));
+    assert_eq!(world.mgs.ended_lease_count(), 0);
 }

@@ -27,6 +27,11 @@ pub static MGS: Class<MgsOwner> = Class {
         read_only("num_leases", "Mounts that have said within the last seconds that they live.", |owner| {
             Some(owner.with(|mgs| mgs.lease_count(net::clock::now().time).to_string()))
         }),
+        read_only(
+            "num_ended_leases",
+            "Mounts that are known to be gone; a management server that takes over knows it too.",
+            |owner| Some(owner.with(|mgs| mgs.ended_lease_count().to_string())),
+        ),
     ],
 };
 

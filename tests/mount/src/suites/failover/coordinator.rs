@@ -33,6 +33,7 @@ static CASES: &[Case] = &[
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
     Case { name: "mgs_killed", seconds: 120, run: managers::killed },
     Case { name: "mgs_stopped", seconds: 120, run: managers::stopped },
+    Case { name: "mgs_knows_the_dead", seconds: 120, run: managers::knows_the_dead },
     Case { name: "mgs_without_etcd", seconds: 120, run: managers::without_etcd },
 ];
 

@@ -1,15 +1,16 @@
 //! Two management servers that keep everything in etcd: one is active, the other one stands by.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::{Etcd, MEMBER_COUNT};
-use crate::case::{Context, expect, note, wait_until};
+use crate::case::{Context, expect, expect_eq, note, wait_until};
 use crate::cluster::{Cluster, Shape};
-use crate::suites::failover::{PATIENCE, Pair, Server, Waiting, serve, targets, wait_for, wait_served};
+use crate::suites::failover::{PATIENCE, Pair, Server, Waiting, ask, serve, targets, wait_for, wait_served};
+use crate::sys;
 
 const PARAM: &str = "llite.*.max_read_ahead_mb";
 
@@ -121,6 +122,44 @@ pub fn stopped(context: &Context) -> Result<()> {
         expect(log.contains("at once"), &format!("it says why: {log}"))?;
         pair.expect_mount("later", "78")
     })?;
+    pair.end()
+}
+
+/// A mount dies, then the management server that has noticed it. The next one knows it as soon as it is active, and that mount is given
+/// up, and nobody else.
+pub fn knows_the_dead(context: &Context) -> Result<()> {
+    let (_etcd, mut pair) = started(context)?;
+    let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
+    let waiting = Waiting::start(&pair.cluster, "t", &[&path("mdt0"), &path("ost0")])?;
+    fs::write(pair.cluster.mount.join("ours"), "there")?;
+    let (dying, pid) = pair.cluster.mount_source_elsewhere("dying", &pair.source)?;
+    fs::write(dying.join("theirs"), "there")?;
+    sys::syncfs(&dying)?;
+    let known = |server: &Server| -> Result<String> {
+        let said = ask(&pair.cluster, &server.run, &["lctl", "get_param", "-n", "mgs.MGS.num_ended_leases"])?;
+        Ok(said.output.trim().to_owned())
+    };
+    expect_eq(known(&pair.first)?.as_str(), "0", "who is gone before anybody died")?;
+    sys::kill(pid, libc::SIGKILL)?;
+    wait_until(PATIENCE, "it is known", || Ok(known(&pair.first)? == "1"))?;
+    // The row is on its way to etcd for a second at most.
+    std::thread::sleep(Duration::from_secs(2));
+    pair.first.signal(libc::SIGKILL)?;
+    pair.wait_second_manages()?;
+    expect_eq(known(&pair.second)?.as_str(), "1", "what the next one knows when it begins")?;
+    pair.other.signal(libc::SIGKILL)?;
+    let again = waiting.go()?;
+    wait_served(&pair.cluster, &again)?;
+    fs::write(pair.cluster.mount.join("after"), "there")?;
+    // Either in the recovery or before, for what it had locked.
+    let (before, log) = (pair.other.log(), again.log());
+    let given_up = "its lease has ended; it is not waited for target=MDT0000";
+    expect(
+        log.contains("recovery ended target=MDT0000 returned=1")
+            && (before + &log).matches(given_up).count() == 1,
+        &format!("only the dead one is given up: {log}"),
+    )?;
+    drop(std::mem::replace(&mut pair.other, again));
     pair.end()
 }
 
