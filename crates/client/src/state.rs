@@ -69,6 +69,8 @@ pub(crate) struct Connection {
     pub(crate) trimmed_at: Time,
     /// What the target last said of its space.
     pub(crate) known_space: Option<wire::mdt::Statfs>,
+    /// A question for it has been given up while it was on its way, and still is.
+    pub(crate) is_space_late: bool,
     pub(crate) stats: TargetStats,
 }
 
@@ -265,6 +267,7 @@ impl State {
                 grant_bytes: 0,
                 trimmed_at: Time::ZERO,
                 known_space: None,
+                is_space_late: false,
                 stats: TargetStats { since: self.now.wall, ..TargetStats::default() },
             });
             connection.is_active = target.is_active;

@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, TargetSpace};
 use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
+use crate::executor::oneshot;
 use crate::ops::attr::ask_inode;
 use crate::ops::inode_of;
 use base::{Duration, Fid, FileType, Status, TargetId, TargetKind};
@@ -11,8 +12,10 @@ use std::collections::BTreeSet;
 use wire::mdt::{LayoutHint, Statfs};
 use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
-/// A target that does not answer for so long is left out, or what it said last is taken.
+/// A target that does not answer for so long is left out.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The same where it is known what it said last: whoever asks has to wait once only.
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// MDTs that a path leads over and over again, at most.
 const PATH_PART_COUNT_MAX: usize = 256;
@@ -22,7 +25,7 @@ const PATH_PART_COUNT_MAX: usize = 256;
 enum Silent {
     /// It is waited for, however long that takes.
     Wait,
-    /// What it said last is taken: at once when its connection is down, else after `PATIENCE`.
+    /// What it said last is taken: at once when its connection is down or it owes an answer to such a question already, else after `SHORT_PATIENCE`.
     Remember,
     /// It is shown as missing, after `PATIENCE`.
     LeaveOut,
@@ -46,28 +49,42 @@ async fn spaces(ctx: &Ctx, silent: Silent) -> Vec<TargetSpace> {
 }
 
 async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
+    if silent == Silent::Wait {
+        return ask_space(ctx, target).await;
+    }
     let known = ctx.with(|state| {
         let connection = state.connections.get(&target)?;
-        let is_down = connection.import.state() != ImportState::Active;
-        connection.known_space.map(|space| (space, is_down))
+        let is_silent = connection.import.state() != ImportState::Active || connection.is_space_late;
+        connection.known_space.map(|space| (space, is_silent))
     });
     let known = known.filter(|_| silent == Silent::Remember);
     if let Some((space, true)) = known {
         return Some(space);
     }
+    let known = known.map(|(space, _)| space);
+    // It goes on when nobody waits for it any more, so that a target which answers again is asked again.
+    let (sender, answer) = oneshot();
+    let asking = ctx.clone();
+    ctx.spawn(async move {
+        let space = ask_space(&asking, target).await;
+        asking.set_space_late(target, false);
+        sender.send(space);
+    });
+    match Race(answer, ctx.sleep(if known.is_some() { SHORT_PATIENCE } else { PATIENCE })).await {
+        First::Left(space) => space.flatten().or(known),
+        First::Right(_) => {
+            ctx.set_space_late(target, true);
+            known
+        }
+    }
+}
+
+async fn ask_space(ctx: &Ctx, target: TargetId) -> Option<Statfs> {
     let request = match target.kind {
         TargetKind::Mdt => Request::Mdt(MdtRequest::Statfs),
         _ => Request::Ost(OstRequest::Statfs),
     };
-    let answer = Box::pin(ctx.request(target, request, Bytes::new(), Kind::Plain));
-    let answer = match silent {
-        Silent::Wait => answer.await,
-        Silent::Remember | Silent::LeaveOut => match Race(answer, ctx.sleep(PATIENCE)).await {
-            First::Left(answer) => answer,
-            First::Right(_) => return known.map(|(space, _)| space),
-        },
-    };
-    match answer {
+    match ctx.request(target, request, Bytes::new(), Kind::Plain).await {
         Ok(rpc::Answer { reply: Reply::Mdt(MdtReply::Statfs(space)), .. })
         | Ok(rpc::Answer { reply: Reply::Ost(OstReply::Statfs(space)), .. }) => {
             ctx.with(|state| {
@@ -77,7 +94,17 @@ async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
             });
             Some(space)
         }
-        _ => known.map(|(space, _)| space),
+        _ => None,
+    }
+}
+
+impl Ctx {
+    fn set_space_late(&self, target: TargetId, is_late: bool) {
+        self.with(|state| {
+            if let Some(connection) = state.connections.get_mut(&target) {
+                connection.is_space_late = is_late;
+            }
+        });
     }
 }
 

@@ -22,6 +22,7 @@ mod short_writes;
 mod sizes;
 mod skew;
 mod small_files;
+mod space;
 mod striped;
 mod world;
 mod write_back;

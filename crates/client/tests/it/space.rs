@@ -1,0 +1,49 @@
+//! statfs(2) of a mount that does not wait for silent targets.
+
+use crate::world::{TOP, World};
+use base::{Duration, TargetId, TargetKind};
+use client::{Answer, Call};
+
+const OST: TargetId = TargetId::ost(0);
+
+fn ask(world: &mut World) -> u64 {
+    world.begin(0, Call::Statfs { node: TOP })
+}
+
+fn total_bytes(world: &mut World, id: u64) -> u64 {
+    match world.finish(0, id) {
+        Ok(Answer::Statfs(space)) => space.bytes_total,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn question_count(world: &World) -> u64 {
+    let sent = world.requests(0, TargetKind::Ost);
+    sent.iter().filter(|(name, _)| *name == "ost_statfs").map(|(_, count)| count).sum()
+}
+
+/// It is connected as far as anybody knows: its process stands still.
+#[test]
+fn a_silent_target_is_waited_for_once_and_not_by_each_call() {
+    let mut world = World::new(1, 1, 1);
+    let id = ask(&mut world);
+    let before = total_bytes(&mut world, id);
+    assert!(before > 0);
+    world.mounts[0].unreachable = Some(OST);
+    let answered_count = question_count(&world);
+    let first = ask(&mut world);
+    assert!(!world.is_answered(0, first), "it may be slow only");
+    assert_eq!(total_bytes(&mut world, first), before, "what it said last");
+    for _ in 0..5 {
+        let id = ask(&mut world);
+        assert!(world.is_answered(0, id), "at once");
+        assert_eq!(total_bytes(&mut world, id), before);
+    }
+    // The question of the first one goes on, and with its answer others are asked again.
+    world.mounts[0].unreachable = None;
+    world.pass(Duration::from_secs(20));
+    assert_eq!(question_count(&world), answered_count + 1, "one question, however many asked");
+    let id = ask(&mut world);
+    assert_eq!(total_bytes(&mut world, id), before);
+    assert_eq!(question_count(&world), answered_count + 2);
+}
