@@ -91,9 +91,7 @@ pub enum DirectoryError {
     NotEmpty { path: PathBuf },
     #[error("{path} is in use: it is already running as pid {pid}")]
     Running { path: PathBuf, pid: String },
-    #[error(
-        "{path} is damaged ({reason}); restore it from the copy of target.json that the MGS keeps or from a backup"
-    )]
+    #[error("{path} is damaged ({reason}); restore it from a backup")]
     Damaged { path: PathBuf, reason: String },
     #[error("{path} has format {found}, this program reads {known}; start it with the version that made it")]
     NewerVersion { path: PathBuf, found: u32, known: u32 },
@@ -273,7 +271,10 @@ fn read_superblock(path: &Path) -> Result<Superblock, DirectoryError> {
 /// The bytes of a superblock, whatever its format.
 pub(crate) fn read_superblock_text(path: &Path) -> Result<Vec<u8>, DirectoryError> {
     let file_path = path.join(SUPERBLOCK_NAME);
-    let file = match File::open(&file_path) {
+    // A name that is no file might keep whoever opens it waiting for ever.
+    let is_file = file_path.metadata().map(|found| found.is_file());
+    let file = match is_file.and_then(|is_file| if is_file { File::open(&file_path) } else { Err(no_file()) })
+    {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(DirectoryError::NotATarget { path: path.to_path_buf() });
@@ -285,6 +286,10 @@ pub(crate) fn read_superblock_text(path: &Path) -> Result<Vec<u8>, DirectoryErro
         .read_to_end(&mut text)
         .map_err(|source| DirectoryError::Io { path: file_path.clone(), source })?;
     Ok(text)
+}
+
+fn no_file() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is no file")
 }
 
 /// As it is stored.

@@ -84,6 +84,7 @@ const PART_BYTES: usize = 4 << 20;
 /// Why a base cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
+    /// Also when the device has no room for what redb writes first.
     #[error("cannot open the index {path}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error("the index {path} is damaged ({reason}): restore this target from its mirror or backup")]
@@ -189,6 +190,7 @@ impl RedbBase {
         }));
         let reason = match opened {
             Ok(Ok(opened)) => return Ok(opened),
+            Ok(Err(redb::Error::Io(source))) if is_full(&source) => return Err(io(source)),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it ends the program that reads it".to_string(),
         };
@@ -393,6 +395,10 @@ pub(crate) fn unseal(key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
 
 fn row_crc(key: &[u8], value: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), value)
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 fn as_store_error(error: &redb::Error) -> StoreError {

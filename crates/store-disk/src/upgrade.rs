@@ -226,7 +226,13 @@ impl Job<'_> {
         copies
             .into_iter()
             .find(is_there)
-            .ok_or_else(|| io::Error::other("there is no copy of the old metadata"))
+            .ok_or_else(|| {
+                let aside = self.aside();
+                io::Error::other(format!(
+                    "{} is there, and no metadata of an older format are kept beside it, so no upgrade has made it; move it away",
+                    aside.display()
+                ))
+            })
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

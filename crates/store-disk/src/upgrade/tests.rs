@@ -180,6 +180,46 @@ fn a_newer_one_and_what_is_no_target_are_refused() {
     assert!(refusal().contains("is damaged"));
 }
 
+/// Whoever opens a pipe waits for somebody who writes.
+#[test]
+fn a_superblock_that_is_no_file_is_refused_and_waited_for_by_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let superblock = dir.path().join("target.json");
+    let refused = |what: &str| {
+        let upgraded = upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap_err();
+        let opened = TargetDirectory::open(dir.path()).unwrap_err();
+        for error in [upgraded.to_string(), opened.to_string()] {
+            assert!(error.starts_with("cannot use "), "{what}: {error}");
+        }
+    };
+    let made = std::process::Command::new("mkfifo").arg(&superblock).status().unwrap();
+    assert!(made.success());
+    refused("a pipe");
+    fs::remove_file(&superblock).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &superblock).unwrap();
+    refused("a device");
+    fs::remove_file(&superblock).unwrap();
+    fs::create_dir(&superblock).unwrap();
+    refused("a directory");
+}
+
+/// A directory of the name that upgrades use, which none has made.
+#[test]
+fn what_no_upgrade_has_made_is_not_completed() {
+    let dir = old_directory();
+    upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap();
+    fs::rename(dir.path().join("format-0"), dir.path().join("kept elsewhere")).unwrap();
+    fs::create_dir(dir.path().join("upgrade.new")).unwrap();
+    let before = contents(dir.path());
+    let error = upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap_err();
+    let UpgradeError::Io { source, .. } = error else { panic!("{error}") };
+    assert!(
+        source.to_string().contains("upgrade.new") && source.to_string().contains("move it away"),
+        "{source}"
+    );
+    assert_eq!(contents(dir.path()), before);
+}
+
 #[test]
 fn without_room_for_the_copy_nothing_is_begun() {
     let dir = old_directory();

@@ -197,3 +197,22 @@ fn a_write_without_room_changes_nothing() {
     assert!(!store.is_poisoned());
     store.close();
 }
+
+/// Nothing is damaged: who makes room can go on.
+#[test]
+fn a_store_that_has_no_room_to_begin_with_says_so_and_begins_later() {
+    let Some(device) = SmallDevice::mount(64) else { return };
+    let path = device.path().join("meta");
+    let filler = device.fill(16);
+    let begin = || MetaDisk::open_or_create(&path, &Options::default(), Arc::new(|| ()));
+    let error = begin().err().expect("there is no room");
+    let mut chain = error.to_string();
+    let mut next = std::error::Error::source(&error);
+    while let Some(cause) = next {
+        chain = format!("{chain}: {cause}");
+        next = cause.source();
+    }
+    assert!(chain.to_lowercase().contains("no space") && !chain.contains("damaged"), "{chain}");
+    std::fs::remove_file(filler).unwrap();
+    begin().unwrap();
+}
