@@ -337,7 +337,7 @@ pub struct Mkfs {
 
 #[derive(Debug, Args)]
 pub struct Upgrade {
-    /// Directories of targets; their former metadata are kept in format-N beside the new ones
+    /// Directories of targets, or of a cluster of `up`; former metadata are kept in format-N beside the new ones
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
 }

@@ -199,5 +199,24 @@ impl Cluster {
     }
 }
 
+/// The directories of targets: those that are given, and those of clusters that are.
+///
+/// # Errors
+/// A cluster that cannot be read.
+pub fn target_dirs(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut directories = Vec::new();
+    for dir in given {
+        if !dir.join(FILE).exists() {
+            directories.push(dir.clone());
+            continue;
+        }
+        let cluster =
+            Cluster::load(dir)?.with_context(|| format!("there is no cluster in {}", dir.display()))?;
+        let names = cluster.servers.iter().flat_map(|server| &server.targets);
+        directories.extend(names.map(|name| dir.join(name)));
+    }
+    Ok(directories)
+}
+
 #[cfg(test)]
 mod tests;

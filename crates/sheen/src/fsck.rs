@@ -5,7 +5,7 @@ mod output;
 mod stores;
 
 use crate::cli;
-use crate::cluster::{self, Cluster};
+use crate::cluster;
 use crate::say;
 use crate::target_dir::{self, TargetDir};
 use anyhow::{Context, Result, bail};
@@ -51,7 +51,7 @@ struct System {
 
 /// Says what it finds, and what it has done, with `say`.
 fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcome> {
-    let system = lock(&directories(&arguments.dirs)?)?;
+    let system = lock(&cluster::target_dirs(&arguments.dirs)?)?;
     let options = fsck::Options { fsname: system.fsname.clone(), reads_data: arguments.data };
     let mut watcher = Watcher::new(arguments.json);
     let found = check(&system, &options, &mut watcher)?;
@@ -71,22 +71,6 @@ fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcom
         say(&outcome.end_text(arguments.repair))?;
     }
     Ok(outcome)
-}
-
-/// The directories of targets: those that are given, and those of clusters that are.
-fn directories(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut directories = Vec::new();
-    for dir in given {
-        if !dir.join(cluster::FILE).exists() {
-            directories.push(dir.clone());
-            continue;
-        }
-        let cluster =
-            Cluster::load(dir)?.with_context(|| format!("there is no cluster in {}", dir.display()))?;
-        let names = cluster.servers.iter().flat_map(|server| &server.targets);
-        directories.extend(names.map(|name| dir.join(name)));
-    }
-    Ok(directories)
 }
 
 fn lock(directories: &[PathBuf]) -> Result<System> {

@@ -1,6 +1,7 @@
 //! `sheen serve --config FILE`: what a server is told in /etc/sheen/NAME.toml, in the words of the command line.
 
 use crate::cli::Serve;
+use crate::nid;
 use crate::spelling;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -16,6 +17,7 @@ const KEYS: [&str; 8] =
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ServeFile {
+    #[serde(default)]
     targets: Vec<PathBuf>,
     listen: Option<String>,
     #[serde(default)]
@@ -39,6 +41,9 @@ pub fn complete(arguments: &Serve) -> Result<Serve> {
     arguments.dirs = told.targets;
     arguments.listen = told.listen;
     arguments.insecure_network = told.insecure_network;
+    if let Some(nids) = &told.mgsnode {
+        nid::parse_nids(nids).with_context(|| format!("{}: 'mgsnode'", path.display()))?;
+    }
     arguments.mgsnode = told.mgsnode;
     arguments.failover = told.failover;
     arguments.fence_cmd = told.fence_cmd;

@@ -1,6 +1,7 @@
 //! `upgrade`: directories of targets from an older format to the one of this program.
 
 use crate::cli;
+use crate::cluster;
 use anyhow::{Context, Result};
 use std::path::Path;
 use store_disk::FORMAT_VERSION;
@@ -9,7 +10,7 @@ use store_disk::upgrade::{STEPS, Step, Upgraded};
 /// # Errors
 /// A directory is no target, served, newer, or cannot be upgraded; it is as it was then, and those before it are done.
 pub fn upgrade(arguments: &cli::Upgrade) -> Result<()> {
-    arguments.dirs.iter().try_for_each(|dir| {
+    cluster::target_dirs(&arguments.dirs)?.iter().try_for_each(|dir| {
         println!("{}", upgrade_one(dir, STEPS)?);
         Ok(())
     })

@@ -47,7 +47,7 @@ fn values_that_make_no_server_are_refused() {
     assert!(refused("targets = [\"d\"]").contains("no absolute path"));
     assert!(refused("targets = [\"/d\"]\nfence_cmd = \"x\"").contains("add failover = true"));
     assert!(refused("targets = [\"/d\"]\ncoordinator = \"x\"").contains("'coordinator' is for servers"));
-    assert!(refused("").contains("targets"));
+    assert!(refused("").contains("names no target"));
 }
 
 #[test]
@@ -57,14 +57,19 @@ fn the_example_that_is_installed_can_be_read() {
 }
 
 #[test]
-fn a_coordinator_that_is_none_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("fast.toml");
-    std::fs::write(&file, "targets = [\"/d\"]\nfailover = true\ncoordinator = \"http://h:1\"\n").unwrap();
-    let words = ["sheen", "serve", "--config", file.to_str().unwrap()];
-    let crate::cli::Command::Serve(serve) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
-        panic!("another command")
-    };
-    let error = format!("{:#}", complete(&serve).unwrap_err());
-    assert!(error.contains("'coordinator'") && error.contains("etcd://"), "{error}");
+fn a_value_that_is_no_address_is_refused_with_its_key() {
+    for (line, key, words) in [
+        ("failover = true\ncoordinator = \"http://h:1\"", "'coordinator'", "etcd://"),
+        ("mgsnode = \"h@@tcp\"", "'mgsnode'", "no NID"),
+        ("mgsnode = \"\"", "'mgsnode'", ""),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("fast.toml");
+        std::fs::write(&file, format!("targets = [\"/d\"]\n{line}\n")).unwrap();
+        let words_of_command = ["sheen", "serve", "--config", file.to_str().unwrap()];
+        let cli = crate::cli::Cli::try_parse_from(words_of_command).unwrap();
+        let crate::cli::Command::Serve(serve) = cli.command else { panic!("another command") };
+        let error = format!("{:#}", complete(&serve).unwrap_err());
+        assert!(error.contains("fast.toml") && error.contains(key) && error.contains(words), "{error}");
+    }
 }
