@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use copy::Copied;
 use place::{Image, Mark, Stored};
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -132,9 +132,9 @@ fn create(arguments: &Create) -> Result<()> {
     let made = made.transpose()?;
     let source = made.as_ref().map_or(arguments.from.as_deref(), |made| Some(made.path()));
     let source = check_source(source.context("say what to copy: --from SOURCE")?, &image)?;
-    let _lock = image.lock()?;
+    let lock = image.lock()?;
     image.clean()?;
-    let mark = build(&image, &source, 1)?;
+    let mark = build((&image, &lock), &source, 1)?;
     sys::rename(&image.building(), &image.current(), libc::RENAME_NOREPLACE)
         .with_context(|| format!("{} cannot get its name", image.current().display()))?;
     say::outcome(&made_line(&image, &mark, "is made"))
@@ -145,19 +145,19 @@ fn update(arguments: &Update) -> Result<()> {
     check_root()?;
     image.mark()?;
     let source = check_source(&arguments.from, &image)?;
-    let _lock = image.lock()?;
+    let lock = image.lock()?;
     image.clean()?;
     // As it is now that nobody else changes it.
     let old = image.mark()?;
     match arguments.staged {
-        true => stage(&image, &source, &old),
-        false => in_place(&image, &source, &old, arguments.checksum),
+        true => stage((&image, &lock), &source, &old),
+        false => in_place((&image, &lock), &source, &old, arguments.checksum),
     }
 }
 
 /// A new version beside the old one, which takes its name in one step.
-fn stage(image: &Image, source: &Path, old: &Mark) -> Result<()> {
-    let mark = build(image, source, old.version.saturating_add(1))?;
+fn stage((image, lock): (&Image, &File), source: &Path, old: &Mark) -> Result<()> {
+    let mark = build((image, lock), source, old.version.saturating_add(1))?;
     sys::rename(&image.building(), &image.current(), libc::RENAME_EXCHANGE)
         .with_context(|| format!("{} cannot be switched", image.current().display()))?;
     image.clean()?;
@@ -165,10 +165,10 @@ fn stage(image: &Image, source: &Path, old: &Mark) -> Result<()> {
     say::outcome(&made_line(image, &mark, &line))
 }
 
-fn in_place(image: &Image, source: &Path, old: &Mark, checksum: bool) -> Result<()> {
+fn in_place((image, lock): (&Image, &File), source: &Path, old: &Mark, checksum: bool) -> Result<()> {
     let begun = Mark { is_changing: true, ..old.clone() };
     place::write_mark(&image.current(), &begun)?;
-    let copied = copy::copy(source, &image.current(), &image.name, checksum).with_context(|| {
+    let copied = copy::copy(source, &image.current(), (&image.name, lock), checksum).with_context(|| {
         format!(
             "{} may be changed in part, no file of it torn; run the update again",
             image.current().display()
@@ -181,11 +181,11 @@ fn in_place(image: &Image, source: &Path, old: &Mark, checksum: bool) -> Result<
 }
 
 /// Everything of a new version, durable, under the name that no node boots from. Nothing is left of it when it fails.
-fn build(image: &Image, source: &Path, version: u64) -> Result<Mark> {
+fn build((image, lock): (&Image, &File), source: &Path, version: u64) -> Result<Mark> {
     let target = image.building();
     let build = || -> Result<Mark> {
         fs::create_dir(&target).with_context(|| format!("cannot make {}", target.display()))?;
-        let copied = copy::copy(source, &target, &image.name, false)?;
+        let copied = copy::copy(source, &target, (&image.name, lock), false)?;
         let mark = mark_of(version, &copied);
         place::write_mark(&target, &mark)?;
         status::sync(&target)?;
@@ -260,9 +260,10 @@ fn list(arguments: &List) -> Result<()> {
 fn line_of(stored: &Stored) -> String {
     let use_word = if stored.is_in_use { "in use" } else { "unused" };
     let age = if stored.is_current { "current" } else { "old" };
-    let Stored { name, mark: Mark { version, file_count, total_bytes, .. }, .. } = stored;
+    let Stored { name, mark: Mark { version, file_count, total_bytes, is_changing, .. }, .. } = stored;
+    let unfinished = if *is_changing { ", an update in place is at it or was broken off" } else { "" };
     format!(
-        "{name:<20} version {version:<4} {age:<8} {use_word:<7} {file_count:>9} files {total_bytes:>14} bytes"
+        "{name:<20} version {version:<4} {age:<8} {use_word:<7} {file_count:>9} files {total_bytes:>14} bytes{unfinished}"
     )
 }
 

@@ -4,7 +4,7 @@
 use super::place::OWN;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -35,10 +35,14 @@ pub struct Copied {
     pub total_bytes: u64,
 }
 
+/// `lock` keeps others away from the target. rsync has it as its standard input, which it does not read: when this process is killed it goes
+/// on copying, and then still holds the lock.
+///
 /// # Errors
 /// rsync is not there, or what it said first.
-pub fn copy(source: &Path, target: &Path, name: &str, checksum: bool) -> Result<Copied> {
+pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum: bool) -> Result<Copied> {
     let mut command = Command::new("rsync");
+    command.stdin(lock.try_clone().context("the lock of the image")?);
     command.args(ARGUMENTS).arg(format!("--exclude=/{OWN}/")).env("LC_ALL", "C");
     if checksum {
         command.arg("--checksum");
@@ -73,7 +77,7 @@ pub fn counts(said: &str) -> Option<Copied> {
 /// Runs it; what it says on standard output, and on standard error. With a name, lines about progress go to the terminal.
 fn say(command: &mut Command, shown_as: Option<&str>) -> Result<(ExitStatus, String, String)> {
     let program = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command
         .spawn()
         .with_context(|| format!("{program} cannot be started; install the package {program}"))?;
@@ -160,7 +164,7 @@ pub fn debootstrap(suite: &str, include: Option<&str>, mirror: Option<&str>) -> 
     let made = Made(Path::new(&home).join(format!("sheen-image-{}", std::process::id())));
     fs::create_dir(made.path()).with_context(|| format!("cannot make {}", made.path().display()))?;
     let mut command = Command::new("debootstrap");
-    command.arg("--variant=minbase");
+    command.arg("--variant=minbase").stdin(Stdio::null());
     command.args(include.map(|packages| format!("--include={packages}")));
     command.arg(suite).arg(made.path()).args(mirror);
     let (status, said, errors) = say(&mut command, None)?;
