@@ -33,10 +33,12 @@ pub enum Fault {
     PartBeforeDurable = 13,
     /// A recovering target executes a replay before those that it depends on.
     ReplayOrderIgnored = 14,
+    /// A restarted MDT forgets what absent clients hold, and serves others all the same.
+    HoldingsIgnored = 15,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 15] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -51,6 +53,7 @@ impl Fault {
         Fault::WindowBelievedTooLong,
         Fault::PartBeforeDurable,
         Fault::ReplayOrderIgnored,
+        Fault::HoldingsIgnored,
     ];
 }
 

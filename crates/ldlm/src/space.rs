@@ -102,11 +102,29 @@ pub struct LockSpace {
     timers: BTreeSet<(Time, ClientId, LockId)>,
     heard: BTreeMap<ClientId, Time>,
     timeout_count: u64,
+    /// Locks that were granted or have gone since `take_changed`; `None`: nobody wants to know.
+    changed: Option<BTreeSet<(ClientId, LockId)>>,
 }
 
 impl LockSpace {
     pub fn new() -> LockSpace {
         LockSpace::default()
+    }
+
+    /// From now on `take_changed` says what becomes of locks.
+    pub fn note_changes(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// Locks that were granted or have gone since this was asked the last time; `grant_of` says which.
+    pub fn take_changed(&mut self) -> BTreeSet<(ClientId, LockId)> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note_changed(&mut self, holder: ClientId, lock: LockId) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert((holder, lock));
+        }
     }
 
     /// A client asks for a lock. Extents are expanded as far as nobody else is in the way.
@@ -132,6 +150,7 @@ impl LockSpace {
             let grant = entry.grant(lock, resource);
             queue.granted.push(entry);
             self.add_lock(holder, lock, resource);
+            self.note_changed(holder, lock);
             return Enqueued::Granted(grant);
         }
         if !can_wait {
@@ -180,6 +199,7 @@ impl LockSpace {
         let grant = entry.grant(lock, resource);
         queue.granted.push(entry);
         self.add_lock(holder, lock, resource);
+        self.note_changed(holder, lock);
         Some(grant)
     }
 
@@ -415,6 +435,11 @@ impl LockSpace {
         self.locks.range(first..=last).map(|((_, lock), _)| *lock).collect()
     }
 
+    /// Who has locks, granted or waiting.
+    pub fn holders(&self) -> Vec<ClientId> {
+        self.lock_counts.keys().copied().collect()
+    }
+
     /// What clients hold on one resource.
     pub fn grants_on(&self, resource: Resource) -> Vec<(ClientId, LockGrant)> {
         let Some(queue) = self.queues.get(&resource) else { return Vec::new() };
@@ -462,6 +487,7 @@ impl LockSpace {
             self.timers.remove(&(next, holder, lock));
         }
         let resource = self.locks.remove(&(holder, lock))?;
+        self.note_changed(holder, lock);
         let count = self.lock_counts.get_mut(&holder).expect("whoever has a lock is counted");
         *count -= 1;
         if *count == 0 {
@@ -476,6 +502,9 @@ impl LockSpace {
         for entry in queue.grant_waiting(now) {
             match entry.owner {
                 Owner::Client(holder, lock) => {
+                    if let Some(changed) = &mut self.changed {
+                        changed.insert((holder, lock));
+                    }
                     out.push(LockOutput::Granted { holder, grant: entry.grant(lock, resource) });
                 }
                 Owner::Op(op) => {

@@ -10,6 +10,7 @@ mod data;
 mod deadlocks;
 mod fences;
 mod flow;
+mod holdings;
 mod peers;
 mod placing;
 mod strays;
@@ -35,12 +36,13 @@ use cross::Cross;
 use deadlocks::Searches;
 use fences::Fences;
 use flow::Flow;
+use holdings::{Noted, Restored};
 use ldlm::{Enqueued, LockOutput, LockSpace, OpId};
 use peers::Peers;
 use rpc::Import;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use store::{MetaStore, StoreError};
+use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
@@ -180,6 +182,7 @@ pub struct Mds<M: MetaStore> {
     strays: Strays,
     accesses: Accesses,
     fences: Fences,
+    noted: Noted,
     stats: Stats,
     core_out: Vec<CoreOutput>,
     lock_out: Vec<LockOutput>,
@@ -194,6 +197,18 @@ impl<M: MetaStore> Mds<M> {
     /// # Errors
     /// If the store fails or a row is damaged.
     pub fn open(store: Arc<M>, options: MdsOptions) -> Result<Mds<M>, OpenError> {
+        Mds::open_with(store, Box::new(store::holdings::Nothing), options)
+    }
+
+    /// The same, with what the incarnation before has noted of its clients, where the next one will find what this one notes.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with(
+        store: Arc<M>,
+        mut holdings: Box<dyn Holdings>,
+        options: MdsOptions,
+    ) -> Result<Mds<M>, OpenError> {
         let target = TargetId::mdt(options.index);
         let store_error = |source| OpenError::Store { target, source };
         let core_options = CoreOptions {
@@ -204,7 +219,11 @@ impl<M: MetaStore> Mds<M> {
             recovery_window: options.recovery_window,
             has_external_data: false,
         };
-        let core = Core::open(store, core_options).map_err(store_error)?;
+        let left = holdings.take_left();
+        let restored = left.as_ref().and_then(|left| Some((left, Restored::from_note(left)?)));
+        let known_to = restored.as_ref().map(|(left, _)| (left.epoch, left.applied));
+        let restored = restored.map(|(_, restored)| restored);
+        let core = Core::open_after(store, core_options, known_to).map_err(store_error)?;
         let now = options.now;
         let mut mds = Mds {
             fids: Fids::new(options.index, core.epoch()),
@@ -238,12 +257,17 @@ impl<M: MetaStore> Mds<M> {
             strays: Strays::default(),
             accesses: Accesses::default(),
             fences: Fences::default(),
+            noted: Noted::new(holdings),
             stats: Stats { since: now.wall, ..Stats::default() },
             core_out: Vec::new(),
             lock_out: Vec::new(),
             pending_core: VecDeque::new(),
             pending_locks: VecDeque::new(),
         };
+        if let Some(restored) = restored.filter(|_| mds.core.is_lossless()) {
+            mds.install_left(now, restored);
+        }
+        mds.begin_note();
         mds.make_root().map_err(|status| mds.open_error(status))?;
         mds.load_targets().map_err(|status| mds.open_error(status))?;
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
@@ -297,6 +321,7 @@ impl<M: MetaStore> Mds<M> {
             fids: &mut self.fids,
             placement: &mut self.placement,
             is_recovering: self.core.is_recovering(),
+            are_opens_known: !self.core.is_recovering() || self.core.is_lossless(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
             met: None,
@@ -377,6 +402,7 @@ impl<M: MetaStore> Mds<M> {
         self.flows.is_empty()
             && self.accesses.is_empty()
             && self.data_work.is_empty()
+            && self.noted.is_empty()
             && self.cross.is_empty()
             && self.streams.is_empty()
             && self.peers.has_destroyed_all()
@@ -454,11 +480,13 @@ impl<M: MetaStore> Mds<M> {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, out),
+            CoreOutput::Returned(client) => self.on_returned(now, client),
             CoreOutput::RecoveryEnded => {
                 self.fences.clear();
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);
                 self.strays.begin(now.time, &self.known_targets.osts);
+                self.execute_late(now, out);
             }
             CoreOutput::Event(event) => {
                 self.stats.evictions += u64::from(event.is_eviction());
@@ -494,7 +522,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn on_work(&mut self, now: Now, work: Work, out: &mut Vec<Output>) {
-        let Work { token, request, data } = work;
+        let Some(Work { token, request, data }) = self.try_defer(work) else { return };
         match request {
             request @ Request::Ost(_) => self.on_data_work(now, Work { token, request, data }),
             Request::Mdt(request) => self.on_mdt_request(now, token, request, data, out),
@@ -620,6 +648,7 @@ impl<M: MetaStore> Mds<M> {
                 }
             }
             LockRequest::Replay { locks } => {
+                self.note_named(token.client, &locks);
                 let refused = self.locks.replay(token.client, &locks);
                 self.reply(now, token, Ok(Reply::Done));
                 if !refused.is_empty() {
@@ -650,6 +679,7 @@ impl<M: MetaStore> Mds<M> {
         for key in waiting {
             self.enqueues.remove(&key);
         }
+        self.forget_noted(client);
         self.drop_flows_of(now, client, out);
         self.drop_rename_locks_of(now, client);
         let its: Vec<OpId> = self
@@ -763,6 +793,7 @@ impl<M: MetaStore> Machine for Mds<M> {
                 break;
             }
         }
+        self.note_held();
     }
 
     fn next_deadline(&self) -> Option<Time> {

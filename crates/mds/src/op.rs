@@ -152,6 +152,8 @@ pub struct Cx<'a> {
     pub placement: &'a mut Placement,
     /// Not all open files are known again yet.
     pub is_recovering: bool,
+    /// Nobody has a file open without being known here.
+    pub are_opens_known: bool,
     /// Work of a client may be lost, and what it wrote to objects not yet found: a size in a row may be wrong.
     pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.

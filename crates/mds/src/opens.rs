@@ -23,6 +23,8 @@ pub struct Opens {
     /// Files that evicted clients had open for writing, until when each may go on without knowing, and in that order.
     abandoned: BTreeMap<(Fid, ClientId), Time>,
     abandoned_order: VecDeque<(Time, Fid, ClientId)>,
+    /// Handles that were opened or closed since `take_changed`.
+    changed: BTreeSet<(ClientId, OpenHandle)>,
 }
 
 impl Opens {
@@ -33,6 +35,17 @@ impl Opens {
         self.abandoned.remove(&(fid, client));
         self.by_file.entry(fid).or_default().insert((client, open.handle), open);
         self.by_handle.insert((client, open.handle), fid);
+        self.changed.insert((client, open.handle));
+    }
+
+    /// Handles that were opened or closed since this was asked the last time; `get` says which.
+    pub fn take_changed(&mut self) -> BTreeSet<(ClientId, OpenHandle)> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// One that was about to be opened was not.
+    pub fn note_unopened(&mut self, client: ClientId, handle: OpenHandle) {
+        self.changed.insert((client, handle));
     }
 
     /// The same for an open of an earlier incarnation.
@@ -52,7 +65,17 @@ impl Opens {
     pub fn drop_unconfirmed(&mut self) {
         let confirmed = std::mem::take(&mut self.confirmed);
         let unconfirmed: Vec<_> =
-            self.by_handle.keys().filter(|handle| !confirmed.contains(handle)).copied().collect();
+            self.restored.iter().filter(|handle| !confirmed.contains(handle)).copied().collect();
+        for (client, handle) in unconfirmed {
+            self.close(client, handle);
+        }
+    }
+
+    /// The same for one client, which has said what it has open.
+    pub fn drop_unconfirmed_of(&mut self, client: ClientId) {
+        let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
+        let unconfirmed: Vec<_> =
+            self.restored.range(range).filter(|handle| !self.confirmed.contains(handle)).copied().collect();
         for (client, handle) in unconfirmed {
             self.close(client, handle);
         }
@@ -61,6 +84,7 @@ impl Opens {
     /// Which file it was, and how it was open; `None` for a handle that is not known.
     pub fn close(&mut self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {
         let fid = self.by_handle.remove(&(client, handle))?;
+        self.changed.insert((client, handle));
         self.restored.remove(&(client, handle));
         let handles = self.by_file.get_mut(&fid)?;
         let open = handles.remove(&(client, handle))?;
@@ -126,6 +150,19 @@ impl Opens {
                 self.abandoned.remove(&(fid, client));
             }
         }
+    }
+
+    /// Who has something open.
+    pub fn clients(&self) -> BTreeSet<ClientId> {
+        self.by_handle.keys().map(|(client, _)| *client).collect()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (ClientId, Fid, OpenArgs)> {
+        let of_file = |(fid, handles): (&Fid, &BTreeMap<(ClientId, OpenHandle), OpenArgs>)| {
+            let fid = *fid;
+            handles.iter().map(move |((client, _), open)| (*client, fid, *open)).collect::<Vec<_>>()
+        };
+        self.by_file.iter().flat_map(of_file)
     }
 
     pub fn get(&self, client: ClientId, handle: OpenHandle) -> Option<(Fid, OpenArgs)> {

@@ -192,7 +192,7 @@ impl<M: MetaStore> Mgs<M> {
                     CoreOutput::Send(frame) => out.push(Output::Send(frame)),
                     CoreOutput::Execute(work) => self.execute(now, work.token, work.request, out),
                     CoreOutput::Evicted(client) => self.polls.retain(|poll| poll.token.client != client),
-                    CoreOutput::RecoveryEnded => {}
+                    CoreOutput::Returned(_) | CoreOutput::RecoveryEnded => {}
                     CoreOutput::Event(event) => out.push(Output::Event(MgsEvent::Core(event))),
                 }
             }

@@ -248,7 +248,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, effects),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, effects),
-            CoreOutput::RecoveryEnded => {}
+            CoreOutput::Returned(_) | CoreOutput::RecoveryEnded => {}
             CoreOutput::Event(event) => {
                 self.stats.eviction_count += u64::from(event.is_eviction());
                 self.events.push(OssEvent::Core(event));

@@ -10,7 +10,7 @@ use mgs::{Mgs, MgsEvent, MgsOptions};
 use oss::{Oss, OssEvent, OssOptions};
 use std::sync::Arc;
 use store::memory::Kept;
-use store::{MemoryMeta, MemoryObjects};
+use store::{MemoryHoldings, MemoryMeta, MemoryObjects};
 use target::CoreEvent;
 use wire::{Frame, Life};
 
@@ -46,6 +46,8 @@ pub struct Server {
     pub id: TargetId,
     pub meta: Arc<MemoryMeta>,
     pub objects: Arc<MemoryObjects>,
+    /// Memory of its machine that outlives the process.
+    pub holdings: MemoryHoldings,
     pub engine: Option<Engine>,
     pub deadline: Option<Time>,
     /// A sync of the disks is on its way.
@@ -69,6 +71,7 @@ impl Server {
             id,
             meta: Arc::new(MemoryMeta::new()),
             objects: Arc::new(MemoryObjects::new()),
+            holdings: MemoryHoldings::new(),
             engine: None,
             deadline: None,
             is_syncing: false,
@@ -116,7 +119,8 @@ impl Server {
                     recovery_window: self.recovery_window,
                     root_owner: (0, 0),
                 };
-                let machine = Mds::open(Arc::clone(&self.meta), options);
+                let holdings = Box::new(self.holdings.clone());
+                let machine = Mds::open_with(Arc::clone(&self.meta), holdings, options);
                 Engine::Mdt(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
             }
             TargetKind::Ost => {
@@ -164,6 +168,7 @@ impl Server {
         machine.handle(now, input, &mut outputs);
         if is_checked {
             machine.check();
+            assert!(!self.holdings.is_whole() || self.holdings.held() == machine.held().into_iter().collect());
         }
         out.extend(outputs.into_iter().map(|output| match output {
             mds::Output::Send(frame) => Effect::Send(frame),
@@ -373,6 +378,7 @@ impl Server {
     /// The machine loses power: of what was not synced, some is there.
     pub fn crash(&mut self, rng: &mut Rng) {
         self.stop();
+        self.holdings.forget();
         let unsynced = self.meta.unsynced_count() as u64;
         let kept = rng.below(unsynced + 1) as usize;
         self.meta.crash(kept);
@@ -386,6 +392,7 @@ impl Server {
     /// The machine loses power; of the rows that were not synced, so many batches are there, and of the data nothing.
     pub fn lose_power(&mut self, kept_count: usize) {
         self.stop();
+        self.holdings.forget();
         self.meta.crash(kept_count);
         self.objects.crash(|_| Kept::Nothing);
     }
@@ -396,6 +403,19 @@ impl Server {
         let all = self.meta.unsynced_count();
         self.meta.crash(all);
         self.objects.crash(|_| Kept::Whole);
+    }
+
+    /// A process that has died is started again on another machine.
+    pub fn move_elsewhere(&mut self) {
+        assert!(self.engine.is_none());
+        self.holdings.forget();
+    }
+
+    /// The last recovery, if it lost nothing: how many requests were served before it ended.
+    pub fn served_early(&self) -> Option<u64> {
+        let Some(Engine::Mdt(mds)) = &self.engine else { return None };
+        let report = mds.core().recovery_report(Time::ZERO);
+        report.is_lossless.then_some(report.early_count)
     }
 
     fn stop(&mut self) {

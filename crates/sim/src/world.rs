@@ -25,6 +25,7 @@ use replays::Replays;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use store::MemoryHoldings;
 use target::CoreEvent;
 use wire::{Frame, Life};
 
@@ -38,6 +39,8 @@ const STORM_ROUNDS_MAX: u64 = 6;
 const SLOWNESS: u64 = 16;
 /// Between two beginnings, in times that a frame is on its way at most.
 const STORM_DELAYS_MAX: u64 = 4;
+/// Room for what clients hold, where it is little: it is used up now and then.
+const HELD_FEW: usize = 40;
 pub const RECOVERY_WINDOW: Duration = Duration::from_secs(60);
 
 /// Something that happens later.
@@ -171,7 +174,12 @@ impl World {
         let sync_ns_max = if rng.one_in(4) { 2_000_000_000 } else { 30_000_000 };
         let slow = if rng.one_in(2) { rng.pick(&ids).copied().map(Endpoint::Target) } else { None };
         let all = [&[TargetId::MGT], ids.as_slice()].concat();
-        let servers = all.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
+        let mut servers: BTreeMap<TargetId, Server> =
+            all.iter().map(|id| (*id, Server::new(*id, RECOVERY_WINDOW))).collect();
+        if seed.is_multiple_of(8) {
+            let small = || MemoryHoldings::with_room(HELD_FEW);
+            servers.values_mut().for_each(|server| server.holdings = small());
+        }
         let mut world = World {
             rng,
             now: Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) },

@@ -65,6 +65,9 @@ pub enum CoreOutput {
     Execute(Box<Work>),
     /// The owner drops the locks, opens and waiting work of this client.
     Evicted(ClientId),
+    /// In a lossless recovery: this client has named what it has open and locked, and what it has not named is not there. Its new
+    /// requests follow.
+    Returned(ClientId),
     /// All clients that came back have replayed; held requests follow.
     RecoveryEnded,
     Event(CoreEvent),
@@ -262,6 +265,19 @@ impl<M: MetaStore> Core<M> {
     /// # Errors
     /// Those of the store; damaged rows are `CorruptRow`, those of a newer version `UnknownRow`.
     pub fn open(store: Arc<M>, options: CoreOptions) -> Result<Core<M>, StoreError> {
+        Core::open_after(store, options, None)
+    }
+
+    /// The same; `left`: of which incarnation the owner knows all that its clients held, and up to where that one had answered. If
+    /// that was the last one, and its store has all of it, no client has anything to replay (`is_lossless`).
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_after(
+        store: Arc<M>,
+        options: CoreOptions,
+        left: Option<(Epoch, Transno)>,
+    ) -> Result<Core<M>, StoreError> {
         let state = rows::read_state(store.as_ref())?;
         let mark = rows::read_mark(store.as_ref())?;
         let mut exports = rows::read_exports(store.as_ref(), options.now.time)?;
@@ -276,6 +292,8 @@ impl<M: MetaStore> Core<M> {
             // The data of what came after the base may be lost although its rows are not: do it again.
             exports.values_mut().for_each(|export| export.forget_answers_after(base));
         }
+        let is_left = |(epoch, answered)| epoch == state.epoch && answered <= applied;
+        let is_lossless = left.is_some_and(is_left) && !state.is_recovering && !options.has_external_data;
         let epoch = state.epoch.next();
         let mut core = Core {
             store,
@@ -301,7 +319,7 @@ impl<M: MetaStore> Core<M> {
             exports,
             options,
         };
-        core.begin_recovery(base);
+        core.begin_recovery(base, is_lossless);
         let mut batch = Batch::new();
         rows::put_state(&mut batch, &core.state_row());
         if core.options.has_external_data {
@@ -511,7 +529,7 @@ impl<M: MetaStore> Core<M> {
     fn is_unheard(&self, client: ClientId, export: &Export, now: Time, is_holder: bool) -> bool {
         let patience = match &export.awaited {
             Some(awaited) => awaited.patience(),
-            None => (is_holder && self.recovery.is_none()).then_some(HOLDER_SILENT_MAX),
+            None => (is_holder && self.is_serving()).then_some(HOLDER_SILENT_MAX),
         };
         let is_mount = matches!(client.endpoint(), Endpoint::Client(_));
         is_mount && patience.is_some_and(|patience| now.since(export.last_contact) >= patience)
@@ -547,6 +565,17 @@ impl<M: MetaStore> Core<M> {
     /// True from `open` until `RecoveryEnded`.
     pub fn is_recovering(&self) -> bool {
         self.recovery.is_some()
+    }
+
+    /// The recovery under way is of a target that has lost nothing but the locks and handles of its clients, and knows those too: the
+    /// process of the incarnation before had died, and nothing else. So nothing is replayed, and who has come does not wait for others.
+    pub fn is_lossless(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| recovery.is_lossless)
+    }
+
+    /// New requests are served: after a recovery, or in a lossless one.
+    pub fn is_serving(&self) -> bool {
+        self.recovery.as_ref().is_none_or(|recovery| recovery.is_serving)
     }
 
     /// What clients are told: everything up to here survives any crash. Stays below the replays during recovery.
@@ -709,7 +738,7 @@ impl<M: MetaStore> Core<M> {
 
     /// Raises what clients are told to what is durable.
     fn settle_committed(&mut self) {
-        if self.recovery.is_some() {
+        if self.recovery.is_some() && !self.is_lossless() {
             return;
         }
         if planted(Fault::CommitReportedEarly) {

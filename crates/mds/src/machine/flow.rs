@@ -231,6 +231,9 @@ impl<M: MetaStore> Mds<M> {
             Ok(run) => run,
             Err(status) => return self.fail(now, op, flow, status, out),
         };
+        if let Some(step) = self.await_end(now, op, flow, &run) {
+            return step;
+        }
         if self.cross.is_frozen(&run.touched) && !self.may_look(flow, &run.touched) {
             return self.park(now, op, flow, &run, out);
         }
@@ -387,8 +390,7 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         // What clients replay needs no claims: they name their locks only afterwards.
-        let is_replay =
-            flow.token.replay.is_some() || (self.core.is_recovering() && is_prepare(&flow.request));
+        let is_replay = self.is_before_locks(flow);
         if !is_replay && self.core.store().pressure().is_consuming_refused() && is_consuming(&flow.request) {
             return self.fail(now, op, flow, Status::NoSpace, out);
         }
@@ -442,7 +444,7 @@ impl<M: MetaStore> Mds<M> {
     /// Whether the operation looked at a change whose caller may not have heard of it (`unheard`); if so, it waits until this
     /// is durable at the latest. It keeps its claims: those of them who wait for each other wait for the store alone.
     fn waits_until_heard(&mut self, op: OpId, flow: &mut Flow, run: &Run) -> bool {
-        if flow.token.replay.is_some() || self.core.is_recovering() {
+        if flow.token.replay.is_some() || !self.core.is_serving() {
             return false;
         }
         let removed = unheard::removed(&run.changed, &run.needs);
@@ -472,7 +474,7 @@ impl<M: MetaStore> Mds<M> {
     /// What has to be claimed before the caller learns of a file, or opens it, that another client writes without waiting for
     /// OSTs: that client writes what it has kept back, and gives the lock back. So does who has closed a file with data here.
     fn unsettled_needs(&self, flow: &Flow, outcome: &Outcome) -> Vec<Need> {
-        if flow.token.replay.is_some() || self.core.is_recovering() {
+        if flow.token.replay.is_some() || !self.core.is_serving() {
             return Vec::new();
         }
         let (mode, policy) = (LockMode::Pr, LockPolicy::Bits(bits::WRITE_BACK));
@@ -551,6 +553,7 @@ impl<M: MetaStore> Mds<M> {
         let decision = self.put_decision(flow, &mut batch);
         let is_streamed = decision.is_none() && !run.parts.is_empty();
         let streaming = is_streamed.then(|| (self.put_streamed(run.parts, &mut batch), reply.clone()));
+        self.note_opening(flow.token.client, &run.outcome);
         let waits_for_disk = self.is_remote_sync || is_migration(&flow.request);
         let committed = match decision.is_some() && waits_for_disk {
             true => {
@@ -579,6 +582,7 @@ impl<M: MetaStore> Mds<M> {
                 }
             }
             Err(_) => {
+                self.note_unopened(flow.token.client, &run.outcome);
                 self.locks.cancel(now.time, flow.token.client, &locks, &mut self.lock_out);
                 self.abort_parts(now, flow, out);
             }
@@ -590,7 +594,7 @@ impl<M: MetaStore> Mds<M> {
     /// Grants what the caller would like, as far as nobody is in the way. While the target recovers, clients say what
     /// they hold.
     fn grant(&mut self, op: OpId, flow: &Flow, outcome: &Outcome) -> Vec<LockGrant> {
-        if flow.token.replay.is_some() || self.core.is_recovering() {
+        if flow.token.replay.is_some() || !self.core.is_serving() {
             return Vec::new();
         }
         let own = flow.is_claimed.then_some(op);

@@ -73,7 +73,7 @@ fn set_size(cx: &mut Cx, inode: &mut Inode, args: Args, size_bytes: u64) -> Resu
     // All objects have been cut, but a crash may still take that back: who cut them reports the size when it cannot,
     // or the last writer does.
     let is_same = inode.attr.is_size_known && inode.attr.size_bytes == size_bytes;
-    inode.attr.is_size_known = is_same && !cx.opens.is_written(fid) && !cx.is_recovering;
+    inode.attr.is_size_known = is_same && !cx.opens.is_written(fid) && cx.are_opens_known;
     inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
     inode.attr.block_count = inode.attr.block_count.min(size_bytes.div_ceil(4096).saturating_mul(8));
     inode.attr.size_bytes = size_bytes;

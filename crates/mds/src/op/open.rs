@@ -215,7 +215,7 @@ pub fn report_size(cx: &mut Cx, fid: Fid, reported: Reported) -> Result<MdtReply
         || reported.write_epoch == inode.attr.write_epoch
             && !inode.attr.is_size_known
             && !cx.opens.is_written(fid)
-            && !cx.is_recovering;
+            && cx.are_opens_known;
     if is_current {
         inode.attr.size_bytes = reported.size_bytes;
         inode.attr.block_count = reported.block_count;

@@ -147,7 +147,14 @@ impl World {
                     }
                     CoreEvent::Executed { replay: Some(_), .. } => self.count("replayed"),
                     CoreEvent::Executed { .. } => self.count("executed"),
-                    CoreEvent::RecoveryEnded { .. } => self.count("recovery"),
+                    CoreEvent::RecoveryEnded { .. } => {
+                        self.count("recovery");
+                        match self.servers.get(&id).and_then(Server::served_early) {
+                            None => {}
+                            Some(0) => self.count("recovery without a loss"),
+                            Some(_) => self.count("recovery that others were served in"),
+                        }
+                    }
                     CoreEvent::ReplayRefused { .. } => self.count("replay refused"),
                     CoreEvent::ProtocolError { client, what } => {
                         self.violate("protocol", format!("{id}: {what}, by {client}"));

@@ -122,6 +122,9 @@ impl World {
             self.count("power failure");
         } else {
             server.kill();
+            if rng.one_in(6) {
+                server.move_elsewhere();
+            }
             self.count("process killed");
         }
         self.fill_disks(BTreeSet::new());

@@ -33,6 +33,10 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn on_manifest(&mut self, frame: &Frame, manifest: Manifest, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
         let Some(recovery) = &mut self.recovery else { return self.answer_done(frame, out) };
+        if recovery.is_lossless && !manifest.entries.is_empty() {
+            // It was told that all is committed.
+            return self.answer_refusal(frame, Status::ProtocolError, out);
+        }
         let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
         let Some(awaited) = awaited.filter(|awaited| !awaited.has_replayed()) else {
             return self.answer_done(frame, out);

@@ -3,13 +3,17 @@
 //! durable, and only then is recovery over.
 //!
 //! A crash in between starts it again from the same base: the row of the state says so until the end.
+//!
+//! A recovery is *lossless* when only the process had died, and the owner knows what each client had locked and open (`Core::open_after`).
+//! Then there is nothing to replay and no base to go back to: all that was answered is durable when the target opens. Each client names
+//! what it holds, and is served from then on; what others hold is in its way as if they were there.
 
 use super::kept::KeptElsewhere;
 use super::order::Order;
 use super::rows;
 use super::session::session_number;
-use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
-use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
+use super::{Core, CoreEvent, CoreOutput, EvictReason, Export, Slot, SlotState, Token};
+use base::{ClientId, Duration, Endpoint, Now, Status, StatusClass, Time, Transno, WallTime, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, Request};
@@ -19,6 +23,10 @@ use wire::{Frame, Request};
 pub(super) struct Recovery {
     /// Somebody had a session.
     pub is_needed: bool,
+    /// Nothing that was answered is lost, and the owner knows what clients held.
+    pub is_lossless: bool,
+    /// Such a one serves what is new.
+    pub is_serving: bool,
     started: Time,
     /// When the window began.
     since: Time,
@@ -33,6 +41,8 @@ pub(super) struct Recovery {
     /// The row that ends it.
     pub end_at: Option<Transno>,
     evicted: usize,
+    /// Awaited clients that are served already.
+    served: usize,
     pub kept: KeptElsewhere,
 }
 
@@ -55,6 +65,10 @@ pub struct RecoveryReport {
     pub refused_count: u64,
     /// Of those that were executed, requests of clients that are gone, which another target had kept.
     pub stood_in_count: u64,
+    /// Nothing that was answered was lost, so nothing is replayed, and who has come does not wait for the others.
+    pub is_lossless: bool,
+    /// New requests of mounts that were answered before it ended.
+    pub early_count: u64,
     /// Requests that wait for their turn to be executed again.
     pub queued_count: usize,
     /// Until the absent are given up; zero when it is over.
@@ -139,8 +153,9 @@ impl Awaited {
 
 impl<M: MetaStore> Core<M> {
     /// At open: everybody who had a session is awaited.
-    pub(super) fn begin_recovery(&mut self, base: Transno) {
+    pub(super) fn begin_recovery(&mut self, base: Transno, is_lossless: bool) {
         let is_needed = !self.exports.is_empty();
+        let is_lossless = is_lossless && is_needed;
         for export in self.exports.values_mut() {
             export.session = session_number(self.epoch, export.session);
             export.awaited = Some(Awaited::default());
@@ -149,10 +164,13 @@ impl<M: MetaStore> Core<M> {
         self.last_recovery = RecoveryReport {
             started: self.now.wall,
             awaited_count: self.exports.len(),
+            is_lossless,
             ..RecoveryReport::default()
         };
         self.recovery = Some(Recovery {
             is_needed,
+            is_lossless,
+            is_serving: false,
             started: self.now.time,
             since: self.now.time,
             deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard / 2)),
@@ -161,6 +179,7 @@ impl<M: MetaStore> Core<M> {
             drained_at: None,
             end_at: None,
             evicted: 0,
+            served: 0,
             kept: KeptElsewhere::default(),
         });
     }
@@ -235,8 +254,8 @@ impl<M: MetaStore> Core<M> {
         let Some(recovery) = &self.recovery else { return self.last_recovery };
         let awaited = || self.exports.values().filter_map(|export| export.awaited.as_ref());
         RecoveryReport {
-            returned_count: awaited().filter(|awaited| awaited.is_known()).count(),
-            completed_count: awaited().filter(|awaited| awaited.is_done()).count(),
+            returned_count: recovery.served + awaited().filter(|awaited| awaited.is_known()).count(),
+            completed_count: recovery.served + awaited().filter(|awaited| awaited.is_done()).count(),
             evicted_count: recovery.evicted,
             queued_count: awaited().map(|awaited| awaited.queue.len()).sum(),
             time_left: recovery.deadline.since(now),
@@ -280,6 +299,10 @@ impl<M: MetaStore> Core<M> {
             }
             return;
         }
+        if self.recovery.as_ref().is_some_and(|recovery| recovery.is_lossless) {
+            // It was told that all is committed.
+            return self.answer_refusal(&frame, Status::ProtocolError, out);
+        }
         if awaited.lists {
             return self.on_listed_replay(frame, request, out);
         }
@@ -315,7 +338,13 @@ impl<M: MetaStore> Core<M> {
             return;
         }
         self.evict_missing(out);
-        self.run_replays(out);
+        if self.is_lossless() {
+            self.start_held(out);
+            self.serve_returned(out);
+            self.try_serve(out);
+        } else {
+            self.run_replays(out);
+        }
         self.try_drain(out);
         self.try_end(out);
     }
@@ -327,6 +356,51 @@ impl<M: MetaStore> Core<M> {
         self.is_open
             && !is_drained
             && self.exports.values().any(|export| export.awaited.as_ref().is_some_and(is_awaited))
+    }
+
+    /// A client is waited for no longer, because it is there.
+    pub(super) fn end_awaiting(&mut self, client: ClientId, out: &mut Vec<CoreOutput>) {
+        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.take());
+        if awaited.is_none() {
+            return;
+        }
+        self.forget_replays_of(client);
+        if let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.is_lossless) {
+            recovery.served += 1;
+            out.push(CoreOutput::Returned(client));
+            if let Some(frame) = awaited.and_then(|awaited| awaited.done) {
+                self.answer_done(&frame, out);
+            }
+        }
+    }
+
+    /// Whoever has named what it holds goes on. What it has named is known by then: all of it is answered.
+    fn serve_returned(&mut self, out: &mut Vec<CoreOutput>) {
+        let is_back = |export: &Export| {
+            let is_done = |awaited: &Awaited| awaited.done.is_some() && awaited.held.is_empty();
+            export.in_progress.is_empty() && export.awaited.as_ref().is_some_and(is_done)
+        };
+        let back = self.exports.iter().filter(|(_, export)| is_back(export));
+        let back: Vec<ClientId> = back.map(|(client, _)| *client).collect();
+        for client in back {
+            self.end_awaiting(client, out);
+        }
+    }
+
+    /// A lossless recovery serves what is new as soon as all targets are back: what they had under way here is not noted.
+    pub(super) fn try_serve(&mut self, out: &mut Vec<CoreOutput>) {
+        let is_mount = |client: &ClientId| matches!(client.endpoint(), Endpoint::Client(_));
+        let is_awaited = |(client, export): (&ClientId, &Export)| export.awaited.is_some() && !is_mount(client);
+        let is_due = |recovery: &&mut Recovery| recovery.is_lossless && !recovery.is_serving;
+        if self.exports.iter().any(is_awaited) {
+            return;
+        }
+        if let Some(recovery) = self.recovery.as_mut().filter(is_due) {
+            recovery.is_serving = true;
+            for frame in std::mem::take(&mut self.held_frames) {
+                self.on_request(frame, out);
+            }
+        }
     }
 
     fn evict_missing(&mut self, out: &mut Vec<CoreOutput>) {
@@ -459,8 +533,11 @@ impl<M: MetaStore> Core<M> {
 
     /// All have said that they are done: what they replayed must be durable.
     fn try_drain(&mut self, out: &mut Vec<CoreOutput>) {
-        let is_done = self.is_open
-            && self.exports.values().all(|export| export.awaited.as_ref().is_none_or(Awaited::is_done));
+        let is_lossless = self.is_lossless();
+        // In a lossless one who is done is not awaited any more.
+        let is_over = |awaited: &Awaited| awaited.is_done() && !is_lossless;
+        let is_done =
+            self.is_open && self.exports.values().all(|export| export.awaited.as_ref().is_none_or(is_over));
         let is_drained = |recovery: &Recovery| !recovery.order.is_empty() || recovery.drained_at.is_some();
         if !is_done || self.recovery.as_ref().is_none_or(is_drained) {
             return;
@@ -480,6 +557,9 @@ impl<M: MetaStore> Core<M> {
         let Some(drained_at) = recovery.drained_at else { return };
         if !recovery.is_needed {
             return self.end_recovery(self.open_at, out);
+        }
+        if recovery.is_lossless {
+            return self.end_recovery(self.committed, out);
         }
         let Some(end_at) = recovery.end_at else {
             // Data first: the mark in the last row says that everything before it is committed.
@@ -515,7 +595,7 @@ impl<M: MetaStore> Core<M> {
     fn end_recovery(&mut self, committed: Transno, out: &mut Vec<CoreOutput>) {
         let Some(recovery) = self.recovery.take() else { return };
         self.committed = self.committed.max(committed);
-        let mut returned = 0;
+        let mut returned = recovery.served;
         let mut answers = Vec::new();
         for export in self.exports.values_mut() {
             if let Some(awaited) = export.awaited.take() {

@@ -2,7 +2,7 @@
 
 use super::{Core, CoreEvent, CoreOutput, Slot, SlotState, Token, Work};
 use base::fault::{Fault, planted};
-use base::{Status, StatusClass, Transno, limits};
+use base::{Endpoint, Status, StatusClass, Transno, limits};
 use bytes::Bytes;
 use store::MetaStore;
 use wire::mdt::FlockKind;
@@ -42,9 +42,11 @@ impl<M: MetaStore> Core<M> {
         };
         let is_of_recovery = frame.flags & flags::REPLAY != 0 || matches!(request, Request::ReplayDone);
         let acked = export.acked;
-        if !is_of_recovery && export.awaited.take().is_some() {
-            // It never heard of its session before this incarnation, and has nothing to replay.
-            self.forget_replays_of(client);
+        if !is_of_recovery && export.awaited.is_some() {
+            // It never heard of its session before this incarnation, and has nothing to replay. (Or it is a target, which has said that
+            // it is done.)
+            self.end_awaiting(client, out);
+            self.try_serve(out);
         }
         if matches!(request, Request::Ping) {
             return self.answer_done(&frame, out);
@@ -59,7 +61,8 @@ impl<M: MetaStore> Core<M> {
             return self.on_replay(frame, request, out);
         }
         // Another target's questions may decide whether a replay can go on, here or there.
-        if self.recovery.is_some() && !matches!(request, Request::Peer(_)) {
+        let is_held = !self.is_serving() || self.recovery.is_some() && matches!(request, Request::Disconnect);
+        if is_held && !matches!(request, Request::Peer(_)) {
             return self.hold_frame(frame);
         }
         if frame.xid <= acked && !planted(Fault::DuplicateExecuted) {
@@ -168,6 +171,8 @@ impl<M: MetaStore> Core<M> {
         let export = self.exports.get_mut(&token.client);
         let Some(export) = export.filter(|export| export.session == token.session) else { return };
         let is_refusal = status.class() == StatusClass::Retry;
+        let is_new = token.replay.is_none() && matches!(token.client.endpoint(), Endpoint::Client(_));
+        self.last_recovery.early_count += u64::from(self.recovery.is_some() && is_new && !is_refusal);
         if token.slot == Frame::NO_SLOT {
             export.in_progress.remove(&token.xid);
         } else if let Some(slot) = export.slots.get_mut(&token.slot).filter(|slot| slot.xid == token.xid) {

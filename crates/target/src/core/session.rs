@@ -25,7 +25,8 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn state_row(&self) -> StateRow {
         StateRow {
             epoch: self.epoch,
-            is_recovering: self.recovery.as_ref().is_some_and(|recovery| recovery.is_needed),
+            // After a lossless one nothing is replayed that was not executed by an incarnation since.
+            is_recovering: self.recovery.as_ref().is_some_and(|recovery| recovery.is_needed && !recovery.is_lossless),
             base: self.committed,
             next_serial: self.next_serial,
         }

@@ -302,7 +302,10 @@ impl Cluster {
                     CoreOutput::Execute(work) => self.execute(*work, &mut more),
                     CoreOutput::Event(CoreEvent::Executed { .. }) => self.executed += 1,
                     CoreOutput::Event(CoreEvent::Connected { .. }) => self.session_count += 1,
-                    CoreOutput::Evicted(_) | CoreOutput::RecoveryEnded | CoreOutput::Event(_) => {}
+                    CoreOutput::Evicted(_)
+                    | CoreOutput::Returned(_)
+                    | CoreOutput::RecoveryEnded
+                    | CoreOutput::Event(_) => {}
                 }
             }
             out = more;

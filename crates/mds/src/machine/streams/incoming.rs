@@ -287,7 +287,8 @@ impl<M: MetaStore> Mds<M> {
         out: &mut Vec<Output>,
     ) -> Step {
         self.release_claims(now, op, flow);
-        let is_replay = flow.token.replay.is_some() || self.core.is_recovering();
+        let is_new = matches!(flow.request, Request::Mdt(_)) && flow.token.replay.is_none();
+        let is_replay = flow.token.replay.is_some() || self.core.is_recovering() && !is_new;
         let request = Request::Peer(PeerRequest::IsComing { fid, is_replay });
         flow.stage = Stage::Asking;
         if self.call(now, TargetId::mdt(user), request, Call::IsComing { op, fid }, out) {
