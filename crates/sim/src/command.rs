@@ -105,6 +105,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::DuplicateExecuted => &["model", "tree", "objects"],
         // A directory that nothing leads to, or what was made in it.
         Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion"],
+        // What an absent client still believes others have changed; and when it is back it has what they were given.
+        Fault::HoldingsIgnored => &["model", "tree", "eviction", "objects"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

@@ -20,6 +20,9 @@ impl World {
         if weather.has_partitions && self.rng.one_in(40) {
             self.partition();
         }
+        if weather.has_crashes && weather.has_partitions && self.cut.is_empty() && self.rng.one_in(30) {
+            self.plan_death_unseen();
+        }
         if weather.has_evictions && self.rng.one_in(80) {
             self.plan_eviction(&ids);
         }
@@ -33,6 +36,25 @@ impl World {
         if weather.has_full_disks && self.are_osts_up() {
             self.plan_full_disks();
         }
+    }
+
+    /// The process of an MDT dies and comes back while a client cannot reach it, that lives, and goes on believing what it holds there.
+    /// Others go on meanwhile, where they do not meet it.
+    fn plan_death_unseen(&mut self) {
+        let seat = self.rng.below(self.mounts.len() as u64) as usize;
+        let any = (self.mounts[seat].id, TargetId::mdt(self.rng.below(u64::from(self.options.mdt_count)) as u16));
+        let (client, mdt) = match self.link_to_open_file() {
+            Some(link) if self.rng.one_in(2) => link,
+            _ => any,
+        };
+        self.count("process killed unseen");
+        let cut = Cut::Link(Endpoint::Client(client), Endpoint::Target(mdt));
+        self.trace(|| format!("{cut:?} while the process of {mdt} dies"));
+        self.cut.insert(cut);
+        let dies_at = self.rng.below(50_000_000);
+        let heals_at = dies_at + self.rng.below(6_000_000_000);
+        self.post(Duration::from_nanos(dies_at), Event::Crash(mdt, false));
+        self.post(Duration::from_nanos(heals_at), Event::Heal(cut));
     }
 
     /// For some rounds those of all OSTs, or of one of them, which writes over several objects meet in their middle.
