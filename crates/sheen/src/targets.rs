@@ -3,7 +3,7 @@
 mod mgs_rows;
 
 use crate::cluster::Identity;
-use crate::control::RecoveryStatus;
+use crate::control::{self, RecoveryStatus};
 use crate::memory;
 use crate::params;
 use crate::status;
@@ -17,12 +17,12 @@ pub use mgs_rows::{InEtcd, MgsRows};
 use net::{Owner, OwnerOptions, Router, Timer};
 use oss::{Oss, OssEvent, OssOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::{MetaStore, ObjectStore, OnDurable};
-use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
+use store_disk::{HoldingsFile, MetaDisk, ObjectDisk, ObjectOptions, Options};
 use target::{Core, CoreEvent, EvictReason, Missing};
 use wire::{Frame, Life};
 
@@ -161,7 +161,8 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
                 recovery_window: RECOVERY_WINDOW,
                 root_owner: crate::sys::owner(),
             };
-            let machine = Mds::open(rows, options).with_context(cannot)?;
+            let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            let machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
         }
@@ -201,6 +202,19 @@ fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<Me
     let path = dir.meta_path();
     std::fs::create_dir_all(&path)?;
     Ok(MetaDisk::open_or_create(&path, &options, on_durable)?)
+}
+
+/// Where it is noted what clients hold at a target: in the run directory, which is memory where it should be. Without one every client
+/// is waited for.
+fn held_path(uuid: u128) -> PathBuf {
+    let dir = control::run_dir().join("held");
+    let made = control::make_run_dir().and_then(|_| {
+        Ok(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?)
+    });
+    if let Err(error) = made {
+        tracing::info!("what clients hold is not noted: {error:#}");
+    }
+    dir.join(format!("{uuid:032x}"))
 }
 
 /// One number for the local file system under a target, different on every machine.

@@ -1,5 +1,5 @@
 //! The engines of `store` on a local file system: rows behind a redo log ([`MetaDisk`]), file data in sparse files
-//! with checksums ([`ObjectDisk`]), and the directory that a target lives in ([`TargetDirectory`]).
+//! with checksums ([`ObjectDisk`]), what clients hold in a file that is mapped ([`HoldingsFile`]), and the directory that a target lives in ([`TargetDirectory`]).
 
 mod cache;
 #[doc(hidden)]
@@ -7,6 +7,7 @@ pub mod decoders;
 mod device;
 mod directory;
 mod gate;
+mod holdings;
 mod index;
 mod log;
 mod meta;
@@ -18,6 +19,7 @@ pub mod upgrade;
 pub use device::Syncing;
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
 pub use gate::may_write_until;
+pub use holdings::HoldingsFile;
 pub use index::BaseError;
 pub use log::replay::ReplayError;
 pub use meta::{CacheUse, MetaDisk, MetaReader, OpenError, Options, Recovered, SyncUse};
