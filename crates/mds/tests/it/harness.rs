@@ -10,7 +10,7 @@ use mds::{Input, Mds, MdsEvent, MdsOptions, Output};
 use rpc::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use store::MemoryMeta;
+use store::{MemoryHoldings, MemoryMeta};
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, Credentials, Entry, NewNode, OpenArgs};
 use wire::ost::ListedObject;
@@ -42,6 +42,7 @@ pub struct Client {
 
 pub struct Server {
     pub store: Arc<MemoryMeta>,
+    pub holdings: MemoryHoldings,
     pub mds: Mds<MemoryMeta>,
     /// Makes everything durable at once.
     pub is_synced: bool,
@@ -128,8 +129,9 @@ impl World {
         };
         for index in 0..mdt_count {
             let store = Arc::new(MemoryMeta::new());
-            let mds = open(&store, index, world.now);
-            world.servers.push(Server { store, mds, is_synced: true });
+            let holdings = MemoryHoldings::new();
+            let mds = open(&store, &holdings, index, world.now);
+            world.servers.push(Server { store, holdings, mds, is_synced: true });
         }
         for index in 0..mdt_count {
             world.configure(index);
@@ -428,7 +430,20 @@ impl World {
     pub fn crash(&mut self, index: u16, kept_count: usize) {
         let server = &mut self.servers[usize::from(index)];
         server.store.crash(kept_count);
-        server.mds = open(&server.store, index, self.now);
+        server.holdings.forget();
+        self.restart(index);
+    }
+
+    /// The process of a server dies, and nothing else.
+    pub fn kill(&mut self, index: u16) {
+        let server = &mut self.servers[usize::from(index)];
+        server.store.crash(server.store.unsynced_count());
+        self.restart(index);
+    }
+
+    fn restart(&mut self, index: u16) {
+        let server = &mut self.servers[usize::from(index)];
+        server.mds = open(&server.store, &server.holdings, index, self.now);
         self.frames.retain(|frame| {
             let us = Endpoint::Target(TargetId::mdt(index));
             frame.src != us && frame.dst != us
@@ -465,6 +480,24 @@ impl World {
     /// Requests of a client that a crash of an MDT could still take back.
     pub fn retained_count(&self, client: usize, mdt: u16) -> usize {
         self.clients[client].imports[&TargetId::mdt(mdt)].retained_count()
+    }
+
+    /// An operator wants the absent to be waited for no longer.
+    pub fn abort_recovery(&mut self, index: u16) {
+        self.give(index, Input::AbortRecovery);
+        self.run();
+    }
+
+    /// Frames between a client and an MDT are lost, or arrive again.
+    pub fn set_cut(&mut self, client: usize, index: u16, is_cut: bool) {
+        let ends = [Endpoint::Client(self.clients[client].id), Endpoint::Target(TargetId::mdt(index))];
+        for link in [(ends[0], ends[1]), (ends[1], ends[0])] {
+            if is_cut {
+                self.cut.insert(link);
+            } else {
+                self.cut.remove(&link);
+            }
+        }
     }
 
     pub fn evict(&mut self, index: u16, client: ClientId) {
@@ -728,8 +761,8 @@ fn config_of(id: TargetId) -> TargetConfig {
     TargetConfig { id, uuid: 77, nids: Vec::new(), is_active: true }
 }
 
-fn open(store: &Arc<MemoryMeta>, index: u16, now: Now) -> Mds<MemoryMeta> {
-    Mds::open(Arc::clone(store), options(index, now)).unwrap()
+fn open(store: &Arc<MemoryMeta>, holdings: &MemoryHoldings, index: u16, now: Now) -> Mds<MemoryMeta> {
+    Mds::open_with(Arc::clone(store), Box::new(holdings.clone()), options(index, now)).unwrap()
 }
 
 fn options(index: u16, now: Now) -> MdsOptions {

@@ -6,6 +6,7 @@ mod advisory;
 mod attributes;
 mod by_space;
 mod cross;
+mod early;
 mod harness;
 mod hostile;
 mod locks;
