@@ -1,5 +1,6 @@
 //! `kill -9` of servers under load, restart, and no call has failed.
 
+mod early;
 mod recovery;
 mod signalled;
 mod striped;
@@ -27,6 +28,7 @@ static CASES: &[Case] = &[
     Case { name: "striped_directories", seconds: 300, run: striped_directories },
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
+    Case { name: "served_early", seconds: 200, run: early::served_early },
     Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
     Case { name: "signals_to_handle", seconds: 120, run: signalled::to_handle },

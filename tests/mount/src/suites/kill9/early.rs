@@ -1,0 +1,87 @@
+//! A mount of another machine dies with an MDT, and another one goes on before it is known that the first is gone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+
+use super::{kill_and_restart, recovered, start};
+use crate::case::{Context, expect, expect_eq, names};
+use crate::cluster::Cluster;
+use crate::load::Stop;
+use crate::sys;
+
+fn status(cluster: &Cluster) -> Result<String> {
+    cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0000.recovery_status"])
+}
+
+/// What a line of it says.
+fn number(status: &str, name: &str) -> Result<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let value = value.with_context(|| format!("no {name} in {status}"))?;
+    value.parse().with_context(|| format!("{name} in {status}"))
+}
+
+/// Makes, renames and removes names until it is stopped. How many files are left.
+fn go_on_in(dir: &Path, stop: &Stop) -> Result<usize> {
+    let mut count = 0;
+    while !stop.is_over() {
+        let (made, kept) = (dir.join("made"), dir.join(format!("kept{count}")));
+        fs::File::create_new(&made)?;
+        fs::rename(&made, &kept)?;
+        fs::create_dir(&made)?;
+        fs::remove_dir(&made)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The one that lives is served in its own directory, and what concerns a file of the other waits until that one is given up.
+pub fn served_early(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (dying, pid) = cluster.mount_elsewhere("dying")?;
+    let (living, _) = cluster.mount_elsewhere("living")?;
+    // Whoever looks up a name of a small directory gets that whole, with locks of its subdirectories: the other knows `top`.
+    let (ours, theirs) = (living.join("top/ours"), dying.join("theirs"));
+    fs::create_dir_all(&ours)?;
+    fs::create_dir(&theirs)?;
+    let open = fs::File::create(theirs.join("open"))?;
+    let wanted = living.join("theirs/open");
+    expect(fs::metadata(&wanted)?.is_file(), "the living one knows it")?;
+    // What the dying one knows of it is under its locks.
+    fs::metadata(theirs.join("open"))?;
+    let mut victims = cluster.targets()?;
+    victims.retain(|(name, _)| name == "MDT0000");
+    expect_eq(victims.len(), 1, "MDTs of that name")?;
+    let stop = Stop::default();
+    let (kept_count, given_up) = std::thread::scope(|scope| {
+        let going_on = scope.spawn(|| go_on_in(&ours, &stop));
+        let killed = sys::kill(pid, libc::SIGKILL).context("kill the mount");
+        let changing = scope.spawn(|| {
+            // The MDT is away by now, or dies with this.
+            fs::set_permissions(&wanted, fs::Permissions::from_mode(0o600))?;
+            number(&status(&cluster)?, "evicted_clients")
+        });
+        let ended = killed.and_then(|()| {
+            kill_and_restart(&cluster, &victims, &mut context.random())?;
+            recovered(&cluster)
+        });
+        let given_up = changing.join().map_err(|_| anyhow!("a thread panicked"));
+        stop.now();
+        let kept_count = going_on.join().map_err(|_| anyhow!("a thread panicked"));
+        ended?;
+        Ok::<_, anyhow::Error>((kept_count??, given_up??))
+    })?;
+    let status = recovered(&cluster)?;
+    println!("{} requests served early, {kept_count} files", number(&status, "served_early")?);
+    expect_eq(number(&status, "lossless")?, 1, &format!("nothing was lost: {status}"))?;
+    expect_eq(number(&status, "evicted_clients")?, 1, &format!("who was given up: {status}"))?;
+    expect_eq(given_up, 1, "who had been given up when its file was changed")?;
+    expect(number(&status, "served_early")? > 4, &format!("who lives has waited: {status}"))?;
+    expect_eq(names(&ours)?.len(), kept_count, "files in the directory of the one that lives")?;
+    expect_eq(fs::metadata(&wanted)?.permissions().mode() & 0o777, 0o600, "what was changed late")?;
+    // Its descriptor leads to nobody.
+    drop(open);
+    cluster.down().map(drop)
+}
