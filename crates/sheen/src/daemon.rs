@@ -53,6 +53,27 @@ pub fn start_as(
     log: &Path,
     held: Option<&File>,
 ) -> Result<Starting> {
+    start_at(Place { name, run_dir: None }, arguments, log, held)
+}
+
+/// What a process is called, and where it is found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place<'a> {
+    pub name: Option<&'a str>,
+    /// Another one than ours: as on another machine.
+    pub run_dir: Option<&'a Path>,
+}
+
+/// As `start`, in such a place.
+///
+/// # Errors
+/// It cannot be started at all.
+pub fn start_at(
+    place: Place<'_>,
+    arguments: &[OsString],
+    log: &Path,
+    held: Option<&File>,
+) -> Result<Starting> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
@@ -61,7 +82,7 @@ pub fn start_as(
     let (words, said) = sys::pipe()?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
-    if let Some(name) = name {
+    if let Some(name) = place.name {
         command.arg0(name);
     }
     command.args(arguments).arg("--log").arg(log).arg("--ready-fd").arg(said.as_raw_fd().to_string());
@@ -72,7 +93,7 @@ pub fn start_as(
     }
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file).current_dir("/");
     // It works in another directory, and must be found where we look.
-    command.env("SHEEN_RUN", control::run_dir());
+    command.env("SHEEN_RUN", place.run_dir.map_or_else(control::run_dir, Path::to_path_buf));
     sys::detach(&mut command, open);
     let child = command.spawn().context("cannot start a background process")?;
     // Our copy of the writing end: without it the end of the child is the end of its words.

@@ -36,6 +36,9 @@ pub struct Recovery {
     /// Mounts that are killed in the same moment [default: 0,10]
     #[arg(long, value_name = "K", value_delimiter = ',')]
     pub kill_clients: Vec<u32>,
+    /// Mounts that are killed are as on other machines: servers see it when their leases have ended
+    #[arg(long)]
+    pub elsewhere: bool,
     /// Rounds of each case
     #[arg(short = 'n', default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -115,11 +118,13 @@ impl Recovery {
 pub fn run(options: &Recovery) -> Result<()> {
     let killed_counts = options.killed_counts()?;
     sys::outlive_readers();
+    let elsewhere_count = killed_counts.iter().copied().max().filter(|_| options.elsewhere).unwrap_or(0);
     let mut bed = Bed::start(
         &options.dir,
         BedOptions {
             mount_count: options.clients,
             ost_count: options.osts,
+            elsewhere_from: options.clients - elsewhere_count,
             stripe_bytes: load::STRIPE_BYTES,
             transport: options.transport,
         },

@@ -31,6 +31,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct BedOptions {
     pub mount_count: u32,
     pub ost_count: u16,
+    /// Mounts from this one on are as on other machines: that they die is seen by their leases alone.
+    pub elsewhere_from: u32,
     pub stripe_bytes: usize,
     pub transport: Transport,
 }
@@ -94,7 +96,14 @@ impl Bed {
 
     fn processes(&self) -> Vec<Process> {
         let dir = self.cluster_dir();
-        control::processes().into_iter().filter(|process| up::belongs(process, &dir)).collect()
+        let elsewhere = (self.options.elsewhere_from..self.options.mount_count).map(|index| self.run_dir(index));
+        let elsewhere = elsewhere.flat_map(|dir| control::processes_in(&dir));
+        control::processes().into_iter().chain(elsewhere).filter(|process| up::belongs(process, &dir)).collect()
+    }
+
+    /// The run directory of a mount of another machine. Short: sockets are in it.
+    fn run_dir(&self, index: u32) -> PathBuf {
+        self.dir.join(format!("r{index}"))
     }
 
     pub fn pids(&self) -> Pids {
@@ -125,7 +134,10 @@ impl Bed {
             up::free_dead_mount(&point)?;
             fs::create_dir_all(&point)?;
             let log = dir.join("log").join(format!("mount{index}.log"));
-            starting.push((index, daemon::start(&up::mount_arguments(&dir, &cluster, &point), &log, None)?));
+            let elsewhere = (index >= self.options.elsewhere_from).then(|| self.run_dir(index));
+            let place = daemon::Place { name: None, run_dir: elsewhere.as_deref() };
+            let arguments = up::mount_arguments(&dir, &cluster, &point);
+            starting.push((index, daemon::start_at(place, &arguments, &log, None)?));
         }
         for (index, process) in starting {
             process.wait("a mount").with_context(|| format!("mount {index} did not start"))?;
@@ -229,6 +241,9 @@ impl Drop for Bed {
             let _ = fs::remove_dir(&point);
         }
         let _ = fs::remove_dir(self.dir.join(MOUNTS));
+        for index in self.options.elsewhere_from..self.options.mount_count {
+            let _ = fs::remove_dir_all(self.run_dir(index));
+        }
         if dir.exists()
             && let Err(error) = fs::remove_dir_all(&dir)
         {

@@ -1,4 +1,4 @@
-//! The load of one mount, in a process of its own: one thread for names, one for data. So whoever kills and starts processes has nothing
+//! The load of one mount, in a process of its own: two threads for names, one for data. So whoever kills and starts processes has nothing
 //! open on a mount whose server is away.
 //!
 //! A line on standard input asks, one on standard output answers: `after NS` (the clock of `net::clock`) when each thread has ended
@@ -53,6 +53,8 @@ pub struct Task {
 pub struct Progress {
     /// The first thread, nanoseconds of the clock of `net::clock`.
     pub first_ns: u64,
+    /// The one that works where no other mount does.
+    pub own_ns: u64,
     /// The last one.
     pub last_ns: u64,
 }
@@ -94,7 +96,7 @@ pub fn contents(index: u32, number: u64, ost_count: u16) -> Vec<u8> {
 /// Whoever has started it says nothing that it understands, or does not listen.
 pub fn run(task: &Task) -> Result<()> {
     let shared = Arc::new(Shared::new(task.clone()));
-    for work in [work_on_names, work_on_data] {
+    for work in [work_on_names, work_on_own_names, work_on_data] {
         let shared = Arc::clone(&shared);
         std::thread::Builder::new().name("load".into()).spawn(move || work(&shared))?;
     }
@@ -121,6 +123,7 @@ struct Shared {
     after_ns: AtomicU64,
     is_over: AtomicBool,
     names: Thread,
+    own: Thread,
     data: Thread,
     synced: Mutex<VecDeque<u64>>,
 }
@@ -144,13 +147,14 @@ impl Shared {
             after_ns: AtomicU64::new(u64::MAX),
             is_over: AtomicBool::new(false),
             names: Thread::default(),
+            own: Thread::default(),
             data: Thread::default(),
             synced: Mutex::default(),
         }
     }
 
-    fn threads(&self) -> [&Thread; 2] {
-        [&self.names, &self.data]
+    fn threads(&self) -> [&Thread; 3] {
+        [&self.names, &self.own, &self.data]
     }
 
     /// Until all threads are so far, have ended, or hang; true in the first case.
@@ -169,15 +173,17 @@ impl Shared {
         if !self.wait(|thread| thread.later_count.load(Ordering::SeqCst) >= LATER_COUNT) {
             return None;
         }
-        let [names_ns, data_ns] = self.threads().map(|thread| thread.progress_ns.load(Ordering::SeqCst));
-        Some(Progress { first_ns: names_ns.min(data_ns), last_ns: names_ns.max(data_ns) })
+        let each = self.threads().map(|thread| thread.progress_ns.load(Ordering::SeqCst));
+        let [_, own_ns, _] = each;
+        let (first_ns, last_ns) = (each.into_iter().min(), each.into_iter().max());
+        Some(Progress { first_ns: first_ns?, own_ns, last_ns: last_ns? })
     }
 
     fn stop(&self) -> Report {
         self.is_over.store(true, Ordering::SeqCst);
         self.wait(|thread| thread.has_ended.load(Ordering::SeqCst));
         let mut report = Report { synced: lock(&self.synced).iter().copied().collect(), ..Report::default() };
-        for (thread, what) in self.threads().into_iter().zip(["names", "data"]) {
+        for (thread, what) in self.threads().into_iter().zip(["names", "own names", "data"]) {
             let mut error = lock(&thread.error).clone();
             if !thread.has_ended.load(Ordering::SeqCst) {
                 error = Some(format!("the load of {what} hangs"));
@@ -242,11 +248,23 @@ fn now_ns() -> u64 {
 fn work_on_names(shared: &Shared) {
     let index = shared.task.index;
     let (own, common) = (shared.task.dir.join(own_dir(index)), shared.task.dir.join(SHARED));
-    shared.repeat(&shared.names, |number| {
+    let dir_of = |file: u64| if file.is_multiple_of(2) { own.clone() } else { common.clone() };
+    work_on_names_in(shared, &shared.names, "", dir_of);
+}
+
+/// The same in the directory of this mount alone: nothing there is held by mounts that die.
+fn work_on_own_names(shared: &Shared) {
+    let own = shared.task.dir.join(own_dir(shared.task.index));
+    work_on_names_in(shared, &shared.own, "own-", |_| own.clone());
+}
+
+fn work_on_names_in(shared: &Shared, thread: &Thread, prefix: &str, dir_of: impl Fn(u64) -> PathBuf) {
+    let index = shared.task.index;
+    shared.repeat(thread, |number| {
         let file = number / 3;
-        let dir = if file.is_multiple_of(2) { &own } else { &common };
-        let before = dir.join(format!("{index}-{file}"));
-        let after = dir.join(format!("{index}-{file}-renamed"));
+        let dir = dir_of(file);
+        let before = dir.join(format!("{prefix}{index}-{file}"));
+        let after = dir.join(format!("{prefix}{index}-{file}-renamed"));
         match number % 3 {
             0 => File::create_new(&before).map(drop).with_context(|| failed("create", &before)),
             1 => fs::rename(&before, &after).with_context(|| failed("rename", &before)),

@@ -48,6 +48,9 @@ pub struct Figure {
     /// From then until the first thread of any mount that lives goes on; less than 0 when it did before.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_progress_seconds: Option<Summary>,
+    /// The same, until the last mount goes on with names in a directory where no other mount works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_progress_seconds: Option<Summary>,
     /// The same, until the last thread of the last mount goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_progress_seconds: Option<Summary>,
@@ -80,6 +83,7 @@ impl Figure {
         };
         let sum = |of: fn(&Round) -> u64| -> u64 { rounds.iter().map(of).sum() };
         let first = |round: &Round| round.progress.iter().map(|progress| progress.first_ns).min();
+        let own = |round: &Round| round.progress.iter().map(|progress| progress.own_ns).max();
         let last = |round: &Round| round.progress.iter().map(|progress| progress.last_ns).max();
         let complaints = rounds.iter().flat_map(|round| &round.complaints).take(SHOWN_COUNT).cloned();
         Figure {
@@ -87,6 +91,7 @@ impl Figure {
             killed_clients,
             listening_seconds: all(&|round| Some(seconds(round.killed_ns, round.listening_ns))),
             first_progress_seconds: all(&|round| Some(seconds(round.listening_ns, first(round)?))),
+            own_progress_seconds: all(&|round| Some(seconds(round.listening_ns, own(round)?))),
             last_progress_seconds: all(&|round| Some(seconds(round.listening_ns, last(round)?))),
             last_progress_after_kill_seconds: all(&|round| Some(seconds(round.killed_ns, last(round)?))),
             longest_pause_seconds: all(&|round| Some(seconds(0, round.longest_ns))),
@@ -118,11 +123,12 @@ impl Figure {
             None => "-".to_owned(),
         };
         format!(
-            "{:<12} {:>6} {:>18} {:>19} {:>19} {:>19} {:>19} {:>6} {:>6} {:>6} {:>7}",
+            "{:<12} {:>6} {:>18} {:>19} {:>19} {:>19} {:>19} {:>19} {:>6} {:>6} {:>6} {:>7}",
             self.case,
             self.killed_clients,
             word(&self.listening_seconds),
             word(&self.first_progress_seconds),
+            word(&self.own_progress_seconds),
             word(&self.last_progress_seconds),
             word(&self.last_progress_after_kill_seconds),
             word(&self.longest_pause_seconds),
@@ -135,11 +141,12 @@ impl Figure {
 }
 
 /// Heads of the table, which stand for the columns of `Figure::to_text`.
-const HEADS: [&str; 11] = [
+const HEADS: [&str; 12] = [
     "killed",
     "mounts",
     "listening s",
     "first after it s",
+    "own after it s",
     "last after it s",
     "last after kill s",
     "longest pause s",
@@ -196,10 +203,10 @@ impl Report {
             self.clients, self.osts, self.pause_ms, self.rounds
         ));
         line(format!("Linux {}, {} CPUs", self.kernel, self.cpu_count));
-        let [case, mounts, listening, first, last, after_kill, pause, failed, files, broken, evicted] = HEADS;
+        let [case, mounts, listening, first, own, last, after_kill, pause, failed, files, broken, evicted] = HEADS;
         line(format!(
-            "{case:<12} {mounts:>6} {listening:>18} {first:>19} {last:>19} {after_kill:>19} {pause:>19} {failed:>6} \
-             {files:>6} {broken:>6} {evicted:>7}"
+            "{case:<12} {mounts:>6} {listening:>18} {first:>19} {own:>19} {last:>19} {after_kill:>19} {pause:>19} \
+             {failed:>6} {files:>6} {broken:>6} {evicted:>7}"
         ));
         for figure in &self.figures {
             line(figure.to_text());

@@ -44,8 +44,8 @@ fn sound_round() -> Round {
         killed_ns: 10 * second,
         listening_ns: 11 * second,
         progress: vec![
-            Progress { first_ns: 10 * second + second / 2, last_ns: 12 * second },
-            Progress { first_ns: 12 * second, last_ns: 13 * second },
+            Progress { first_ns: 10 * second + second / 2, own_ns: 11 * second, last_ns: 12 * second },
+            Progress { first_ns: 12 * second, own_ns: 12 * second + second / 2, last_ns: 13 * second },
         ],
         longest_ns: 2 * second,
         sound_count: 7,
@@ -63,6 +63,7 @@ fn times_are_told_from_the_kill_and_from_listening() {
     let median = |name: &str| figure[name]["median"].as_f64();
     assert_eq!(median("listening_seconds"), Some(1.0));
     assert_eq!(median("first_progress_seconds"), Some(-0.5));
+    assert_eq!(median("own_progress_seconds"), Some(1.5));
     assert_eq!(median("last_progress_seconds"), Some(2.0));
     assert_eq!(median("last_progress_after_kill_seconds"), Some(3.0));
     assert_eq!(median("longest_pause_seconds"), Some(2.0));
