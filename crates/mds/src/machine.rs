@@ -698,6 +698,10 @@ impl<M: MetaStore> Mds<M> {
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
         let files = self.opens.drop_client(now.time, client);
+        if self.core.is_lossless() {
+            // Others get what it had: a power failure is to find it gone, as soon as can be.
+            self.core.store().kick();
+        }
         if self.core.is_recovering() {
             self.note_lost_work(client, out);
         } else {

@@ -208,9 +208,8 @@ fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<Me
 /// is waited for.
 fn held_path(uuid: u128) -> PathBuf {
     let dir = control::run_dir().join("held");
-    let made = control::make_run_dir().and_then(|_| {
-        Ok(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?)
-    });
+    let made = control::make_run_dir()
+        .and_then(|_| Ok(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?));
     if let Err(error) = made {
         tracing::info!("what clients hold is not noted: {error:#}");
     }

@@ -239,11 +239,8 @@ pub(crate) fn parse(bytes: &[u8], boot: u128, uuid: u128) -> Option<Left> {
     if !is_ours || bytes.len() < HEAD_BYTES {
         return None;
     }
-    let mut left = Left {
-        epoch: Epoch(word(head::EPOCH)?),
-        applied: Transno(word(head::APPLIED)?),
-        held: Vec::new(),
-    };
+    let mut left =
+        Left { epoch: Epoch(word(head::EPOCH)?), applied: Transno(word(head::APPLIED)?), held: Vec::new() };
     for place in 0..record_count(bytes.len()) {
         let mut record = [0; RECORD_WORDS];
         for (offset, part) in record.iter_mut().enumerate() {

@@ -332,3 +332,20 @@ fn a_lock_is_held_until_it_is_called_back() {
     space.claim(at(0), OpId(1), Some(B), vec![change], &mut out);
     assert!(!space.is_held(A, wanted), "it was called back");
 }
+
+#[test]
+fn what_becomes_of_locks_is_told_to_who_wants_to_know() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    space.enqueue(at(0), write(A, 1, 0, 100), &mut out);
+    assert_eq!(space.take_changed(), BTreeSet::new(), "nobody has asked");
+    space.note_changes();
+    space.enqueue(at(0), write(B, 1, 0, 100), &mut out);
+    assert_eq!(space.take_changed(), BTreeSet::new(), "it waits");
+    space.cancel(at(0), A, &[LockId(1)], &mut out);
+    assert_eq!(space.take_changed(), BTreeSet::from([(A, LockId(1)), (B, LockId(1))]));
+    assert!(space.grant_of(A, LockId(1)).is_none() && space.grant_of(B, LockId(1)).is_some());
+    space.drop_holder(at(0), B, &mut out);
+    assert_eq!(space.take_changed(), BTreeSet::from([(B, LockId(1))]));
+    assert_eq!(space.holders(), []);
+}

@@ -86,7 +86,8 @@ impl<M: MetaStore> Mds<M> {
             return;
         }
         (self.locks, self.opens) = (restored.locks, restored.opens);
-        let strangers: BTreeSet<ClientId> = self.locks.holders().into_iter().chain(self.opens.clients()).collect();
+        let strangers: BTreeSet<ClientId> =
+            self.locks.holders().into_iter().chain(self.opens.clients()).collect();
         for client in strangers {
             if !self.core.is_connected(client) {
                 // Its session was ended just before.
@@ -109,13 +110,16 @@ impl<M: MetaStore> Mds<M> {
 
     /// What clients hold now, as it is noted.
     pub fn held(&self) -> Vec<(HoldingKey, Holding)> {
-        let of_client = |client: ClientId| self.locks.locks_of(client).into_iter().map(move |lock| (client, lock));
+        let of_client =
+            |client: ClientId| self.locks.locks_of(client).into_iter().map(move |lock| (client, lock));
         let locks = self.locks.holders().into_iter().flat_map(of_client);
         let locks = locks.filter_map(|(client, lock)| {
             let grant = self.locks.grant_of(client, lock)?;
             Some((lock_key(client, lock), words_of_lock(&grant)))
         });
-        let open = |(client, fid, open): (ClientId, Fid, OpenArgs)| (open_key(client, open.handle), words_of_open(fid, open));
+        let open = |(client, fid, open): (ClientId, Fid, OpenArgs)| {
+            (open_key(client, open.handle), words_of_open(fid, open))
+        };
         locks.chain(self.opens.iter().map(open)).collect()
     }
 
@@ -130,7 +134,9 @@ impl<M: MetaStore> Mds<M> {
         }
         for (client, handle) in self.opens.take_changed() {
             match self.opens.get(client, handle) {
-                Some((fid, open)) => self.noted.holdings.put(open_key(client, handle), words_of_open(fid, open)),
+                Some((fid, open)) => {
+                    self.noted.holdings.put(open_key(client, handle), words_of_open(fid, open))
+                }
                 None => self.noted.holdings.remove(open_key(client, handle)),
             }
         }
@@ -200,7 +206,9 @@ impl<M: MetaStore> Mds<M> {
         }
         let is_of_others = match &run.result {
             Err(Stop::NewFid { mdt }) => *mdt != self.options.index,
-            Err(Stop::Peek { .. } | Stop::Walk { .. } | Stop::PeekDirectory { .. } | Stop::PeekWhole { .. }) => true,
+            Err(
+                Stop::Peek { .. } | Stop::Walk { .. } | Stop::PeekDirectory { .. } | Stop::PeekWhole { .. },
+            ) => true,
             Err(Stop::Status(_) | Stop::Place) | Ok(_) => !run.parts.is_empty(),
         };
         is_of_others.then(|| {
@@ -261,15 +269,8 @@ fn fid_of(seq: u64, rest: u64) -> Fid {
     Fid { seq, oid, ver }
 }
 
-const MODES: [LockMode; 7] = [
-    LockMode::Ex,
-    LockMode::Pw,
-    LockMode::Pr,
-    LockMode::Cw,
-    LockMode::Cr,
-    LockMode::Nl,
-    LockMode::Group,
-];
+const MODES: [LockMode; 7] =
+    [LockMode::Ex, LockMode::Pw, LockMode::Pr, LockMode::Cw, LockMode::Cr, LockMode::Nl, LockMode::Group];
 
 /// Kind of the resource, mode and kind of the policy; three words of the resource; two of the policy.
 fn words_of_lock(grant: &LockGrant) -> Holding {
@@ -363,7 +364,11 @@ mod tests {
             words[0] = wrong;
             assert_eq!(lock_of(1, &words), None);
         }
-        assert_eq!(lock_of(1, &[words[0], words[1], words[2], 0, u64::MAX, 0]), None, "bits that there are not");
+        assert_eq!(
+            lock_of(1, &[words[0], words[1], words[2], 0, u64::MAX, 0]),
+            None,
+            "bits that there are not"
+        );
         assert_eq!(open_of(1, &[8, 0, 0, 0, 0, 0]), None);
         let key = |number| HoldingKey { client: ClientId(1), kind: LOCK, number };
         let held = vec![(HoldingKey { kind: 9, ..key(1) }, words)];
@@ -379,7 +384,8 @@ mod tests {
             policy: LockPolicy::Bits(1),
         };
         let held = |second| {
-            let of = |client: u128, mode| (lock_key(ClientId(client), LockId(1)), words_of_lock(&grant(mode)));
+            let of =
+                |client: u128, mode| (lock_key(ClientId(client), LockId(1)), words_of_lock(&grant(mode)));
             Left { held: vec![of(1, LockMode::Pr), of(2, second)], ..Left::default() }
         };
         assert_eq!(Restored::from_note(&held(LockMode::Pr)).unwrap().locks.lock_count(), 2);

@@ -42,7 +42,8 @@ impl World {
     /// Others go on meanwhile, where they do not meet it.
     fn plan_death_unseen(&mut self) {
         let seat = self.rng.below(self.mounts.len() as u64) as usize;
-        let any = (self.mounts[seat].id, TargetId::mdt(self.rng.below(u64::from(self.options.mdt_count)) as u16));
+        let any =
+            (self.mounts[seat].id, TargetId::mdt(self.rng.below(u64::from(self.options.mdt_count)) as u16));
         let (client, mdt) = match self.link_to_open_file() {
             Some(link) if self.rng.one_in(2) => link,
             _ => any,

@@ -33,7 +33,8 @@ pub(super) struct KeptElsewhere {
 impl<M: MetaStore> Core<M> {
     /// Right after `open`, if other targets may have kept something: nobody is given up before `on_kept`, but at the end of the window.
     pub fn await_kept(&mut self) {
-        if let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.is_needed && !recovery.is_lossless)
+        if let Some(recovery) =
+            self.recovery.as_mut().filter(|recovery| recovery.is_needed && !recovery.is_lossless)
         {
             recovery.kept.is_awaited = true;
         }

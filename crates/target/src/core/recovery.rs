@@ -390,7 +390,8 @@ impl<M: MetaStore> Core<M> {
     /// A lossless recovery serves what is new as soon as all targets are back: what they had under way here is not noted.
     pub(super) fn try_serve(&mut self, out: &mut Vec<CoreOutput>) {
         let is_mount = |client: &ClientId| matches!(client.endpoint(), Endpoint::Client(_));
-        let is_awaited = |(client, export): (&ClientId, &Export)| export.awaited.is_some() && !is_mount(client);
+        let is_awaited =
+            |(client, export): (&ClientId, &Export)| export.awaited.is_some() && !is_mount(client);
         let is_due = |recovery: &&mut Recovery| recovery.is_lossless && !recovery.is_serving;
         if self.exports.iter().any(is_awaited) {
             return;

@@ -26,7 +26,10 @@ impl<M: MetaStore> Core<M> {
         StateRow {
             epoch: self.epoch,
             // After a lossless one nothing is replayed that was not executed by an incarnation since.
-            is_recovering: self.recovery.as_ref().is_some_and(|recovery| recovery.is_needed && !recovery.is_lossless),
+            is_recovering: self
+                .recovery
+                .as_ref()
+                .is_some_and(|recovery| recovery.is_needed && !recovery.is_lossless),
             base: self.committed,
             next_serial: self.next_serial,
         }

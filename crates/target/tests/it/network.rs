@@ -1,6 +1,6 @@
 //! A small cluster: callers with an `Import` each, one target whose only operation is to write a row once.
 
-use base::{ClientId, Duration, Endpoint, Fid, Now, Rng, Status, TargetId, Time, Transno, WallTime};
+use base::{ClientId, Duration, Endpoint, Epoch, Fid, Now, Rng, Status, TargetId, Time, Transno, WallTime};
 use bytes::Bytes;
 use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +59,8 @@ pub struct Cluster {
     /// What this incarnation of the target has executed again: whose, and under which number it had been executed.
     pub replayed: Vec<(usize, Transno)>,
     last_replayed: BTreeMap<Fid, Transno>,
+    /// What the owner of the target knows of the incarnation before.
+    pub left: Option<(Epoch, Transno)>,
     /// The next replay of a change of these inodes is answered with this, and not executed.
     pub refuses: BTreeMap<Fid, Status>,
 }
@@ -115,6 +117,7 @@ impl Cluster {
             is_lost: Box::new(|_| false),
             replayed: Vec::new(),
             last_replayed: BTreeMap::new(),
+            left: None,
             refuses: BTreeMap::new(),
         };
         cluster.start();
@@ -132,7 +135,7 @@ impl Cluster {
             recovery_window: Duration::from_secs(60),
             has_external_data: self.has_external_data,
         };
-        self.core = Some(Core::open(self.store.clone(), options).unwrap());
+        self.core = Some(Core::open_after(self.store.clone(), options, self.left.take()).unwrap());
     }
 
     /// The target learns that this incarnation of a caller has ended.
@@ -192,6 +195,17 @@ impl Cluster {
         let kept = self.rng.below(unsynced + 1) as usize;
         self.store.crash(kept);
         self.crashes += 1;
+    }
+
+    /// The process of the target dies and starts again. Its owner knows all that its clients held.
+    pub fn kill(&mut self) {
+        let core = self.core.take().unwrap();
+        self.left = Some((core.epoch(), core.last_transno()));
+        self.store.crash(self.store.unsynced_count());
+        self.start();
+        for caller in 0..self.callers.len() {
+            self.lose_connection(caller);
+        }
     }
 
     fn post(&mut self, mut frame: Frame) {

@@ -96,9 +96,14 @@ impl Bed {
 
     fn processes(&self) -> Vec<Process> {
         let dir = self.cluster_dir();
-        let elsewhere = (self.options.elsewhere_from..self.options.mount_count).map(|index| self.run_dir(index));
+        let elsewhere =
+            (self.options.elsewhere_from..self.options.mount_count).map(|index| self.run_dir(index));
         let elsewhere = elsewhere.flat_map(|dir| control::processes_in(&dir));
-        control::processes().into_iter().chain(elsewhere).filter(|process| up::belongs(process, &dir)).collect()
+        control::processes()
+            .into_iter()
+            .chain(elsewhere)
+            .filter(|process| up::belongs(process, &dir))
+            .collect()
     }
 
     /// The run directory of a mount of another machine. Short: sockets are in it.

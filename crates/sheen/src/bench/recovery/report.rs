@@ -203,7 +203,8 @@ impl Report {
             self.clients, self.osts, self.pause_ms, self.rounds
         ));
         line(format!("Linux {}, {} CPUs", self.kernel, self.cpu_count));
-        let [case, mounts, listening, first, own, last, after_kill, pause, failed, files, broken, evicted] = HEADS;
+        let [case, mounts, listening, first, own, last, after_kill, pause, failed, files, broken, evicted] =
+            HEADS;
         line(format!(
             "{case:<12} {mounts:>6} {listening:>18} {first:>19} {own:>19} {last:>19} {after_kill:>19} {pause:>19} \
              {failed:>6} {files:>6} {broken:>6} {evicted:>7}"

@@ -26,7 +26,9 @@ pub fn bench(context: &Context) -> Result<()> {
     for name in ["files_sound", "operations"] {
         expect(figure[name].as_u64() > Some(10), &format!("{name}: {figure}"))?;
     }
-    for name in ["listening_seconds", "own_progress_seconds", "last_progress_seconds", "longest_pause_seconds"] {
+    for name in
+        ["listening_seconds", "own_progress_seconds", "last_progress_seconds", "longest_pause_seconds"]
+    {
         expect_eq(figure[name]["n"].as_u64(), Some(1), name)?;
     }
     expect_eq(crate::case::names(&dir)?, Vec::<String>::new(), "what it leaves behind")
