@@ -19,8 +19,13 @@ fn who_listens_is_in_the_kernels_table() {
 fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("mine"), b"x").unwrap();
-    let options =
-        BedOptions { mount_count: 1, ost_count: 1, stripe_bytes: 65_536, transport: Transport::Dev };
+    let options = BedOptions {
+        mount_count: 1,
+        ost_count: 1,
+        elsewhere_from: 1,
+        stripe_bytes: 65_536,
+        transport: Transport::Dev,
+    };
     let error = Bed::start(dir.path(), options).err().unwrap();
     assert!(error.to_string().contains("is not empty; name a directory that is"), "{error}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
