@@ -18,11 +18,12 @@ fn what_was_synced_is_there_and_what_began_after_a_time_is_progress() {
         let shared = Arc::clone(&shared);
         std::thread::spawn(move || work(&shared))
     };
-    let threads = [start(work_on_names), start(work_on_data)];
+    let threads = [start(work_on_names), start(work_on_own_names), start(work_on_data)];
     assert!(shared.wait(|thread| thread.done_count.load(Ordering::SeqCst) > KEPT_COUNT as u64));
     let after_ns = now_ns();
     let progress = shared.progress_after(after_ns).unwrap();
-    assert!(after_ns <= progress.first_ns && progress.first_ns <= progress.last_ns);
+    assert!(after_ns <= progress.first_ns);
+    assert!((progress.first_ns..=progress.last_ns).contains(&progress.own_ns));
     let report = shared.stop();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!((report.failed_count, report.error), (0, None));
@@ -42,7 +43,9 @@ fn a_load_that_fails_ends_and_says_at_what() {
     let shared = load(dir.path());
     fs::remove_dir(dir.path().join(DATA)).unwrap();
     work_on_data(&shared);
-    shared.names.has_ended.store(true, Ordering::SeqCst);
+    for thread in [&shared.names, &shared.own] {
+        thread.has_ended.store(true, Ordering::SeqCst);
+    }
     assert_eq!(shared.progress_after(0), None);
     let report = shared.stop();
     assert_eq!((report.failed_count, report.operation_count), (1, 0));
