@@ -241,6 +241,9 @@ impl Session {
     }
 
     /// Ends the connection at once: everything that waits gets an error, every later access ENOTCONN.
+    ///
+    /// # Errors
+    /// fusectl is not mounted, and the mount point is gone, through which it could be ended as well.
     pub fn abort(&self) -> io::Result<()> {
         if !self.is_connected() {
             return Ok(());
@@ -289,8 +292,9 @@ fn abort(connection: Option<u32>, mounted: Option<&PathBuf>) -> io::Result<()> {
         }
     }
     // Without fusectl: a forced unmount aborts first. EBUSY is usual and the abort has happened all the same.
-    match mounted.map(|path| mount::umount2(path, libc::MNT_FORCE | libc::MNT_DETACH)) {
-        Some(Err(error)) if error.raw_os_error() != Some(libc::EBUSY) => Err(error),
+    let path = mounted.ok_or(io::ErrorKind::NotFound)?;
+    match mount::umount2(path, libc::MNT_FORCE | libc::MNT_DETACH) {
+        Err(error) if error.raw_os_error() != Some(libc::EBUSY) => Err(error),
         _ => Ok(()),
     }
 }
@@ -320,4 +324,17 @@ pub(crate) fn clone_device(device: &File) -> io::Result<File> {
     // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, which is local.
     sys::check(unsafe { libc::ioctl(file.as_raw_fd(), crate::abi::DEV_IOC_CLONE, &number) })?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_nothing_leads_to_is_not_said_to_be_aborted() {
+        assert_eq!(abort(None, None).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(abort(Some(u32::MAX), None).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 }

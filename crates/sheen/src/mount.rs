@@ -595,10 +595,12 @@ impl Mount {
             let state = if is_durable { "everything is durable, " } else { "" };
             say(&format!("{path} is {reasons}: {state}cutting it off"));
         }
-        let aborted = lock(&self.session).as_ref().map_or(Ok(()), Session::abort);
-        if let Err(error) = aborted {
-            // The end of this process does the same.
-            tracing::debug!(%error, "cannot abort the connection");
+        let still_connected = |session: &Session| session.abort().is_err() && session.is_connected();
+        if lock(&self.session).as_ref().is_some_and(still_connected) {
+            let path = self.path.display();
+            say(&format!(
+                "{path} cannot be cut off: mount fusectl on /sys/fs/fuse/connections, or end this process"
+            ));
         }
     }
 

@@ -122,8 +122,8 @@ impl Groups {
         self.groups.first_key_value().map(|(number, _)| *number)
     }
 
-    pub fn insert(&mut self, number: u64, group: Group) -> &mut Group {
-        self.groups.entry(number).insert_entry(group).into_mut()
+    pub fn insert(&mut self, number: u64, group: Group) {
+        self.groups.insert(number, group);
     }
 
     pub fn remove(&mut self, number: u64) {
