@@ -9,7 +9,7 @@
 //! it, may have renewed leases. Traffic is bounded: the row changes when leases end or come back, and not oftener than once a second
 //! for the former.
 
-use crate::ROW_VERSION;
+use crate::row;
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{ClientId, Duration, Epoch, Time, Transno};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -87,7 +87,8 @@ impl Leases {
         let Some(value) = store.get(ENDED, KEY)? else { return Ok(leases) };
         leases.is_row_old = true;
         // Of another version it says nothing, and everybody is waited for.
-        if let Some(row) = decode(&value).filter(|row| row.epoch.0.checked_add(1) == Some(epoch.0)) {
+        let ended: Option<Ended> = row::decode(&value);
+        if let Some(row) = ended.filter(|row| row.epoch.0.checked_add(1) == Some(epoch.0)) {
             leases.held.extend(
                 row.lives.into_iter().map(|(client, incarnation)| {
                     (client, Lease { incarnation, until: now, has_ended: true })
@@ -134,7 +135,7 @@ impl Leases {
         }
         let lives = ended.into_iter().map(|(_, client, incarnation)| (client, incarnation)).collect();
         let mut batch = Batch::new();
-        batch.put(ENDED, KEY, &encode(&Ended { epoch, lives }));
+        batch.put(ENDED, KEY, &row::encode(&Ended { epoch, lives }));
         batch
     }
 
@@ -201,20 +202,6 @@ impl Leases {
     /// Those that the next management server will know to have ended.
     pub fn ended_count(&self) -> usize {
         self.held.values().filter(|lease| lease.has_ended).count()
-    }
-}
-
-fn encode(row: &Ended) -> Vec<u8> {
-    let mut value = vec![ROW_VERSION];
-    let result = row.serialize(&mut value);
-    assert!(result.is_ok(), "a row is written to memory");
-    value
-}
-
-fn decode(value: &[u8]) -> Option<Ended> {
-    match value.split_first() {
-        Some((&ROW_VERSION, body)) => Ended::try_from_slice(body).ok(),
-        _ => None,
     }
 }
 

@@ -10,13 +10,13 @@
 mod leases;
 mod owners;
 mod pools;
+mod row;
 
 use base::limits::LEASE;
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Machine, Now, PoolName, Status, TargetConfig, TargetId, Time,
     Transno,
 };
-use borsh::BorshDeserialize;
 use bytes::Bytes;
 use leases::Leases;
 use owners::{Denied, Owners};
@@ -31,8 +31,6 @@ pub use owners::OWNERS;
 
 /// File system name -> version byte and `ClusterConfig`.
 pub const CONFIGS: Table = 1;
-const ROW_VERSION: u8 = 1;
-
 /// `GetConfig` is answered after this, changed or not.
 pub const POLL_WAIT: Duration = Duration::from_secs(5);
 /// Owners of targets have found a management server that has taken over by then, if they live: they notice after 8 s without a word that
@@ -541,18 +539,12 @@ fn read_configs(store: &dyn MetaStore) -> Result<BTreeMap<String, ClusterConfig>
 
 /// The row of a configuration.
 pub fn encode(config: &ClusterConfig) -> Vec<u8> {
-    let mut row = vec![ROW_VERSION];
-    let result = borsh::BorshSerialize::serialize(config, &mut row);
-    assert!(result.is_ok(), "a row is written to memory");
-    row
+    row::encode(config)
 }
 
 /// The configuration in a row.
 pub fn decode(value: &[u8]) -> Option<ClusterConfig> {
-    match value.split_first() {
-        Some((&ROW_VERSION, body)) => ClusterConfig::try_from_slice(body).ok(),
-        _ => None,
-    }
+    row::decode(value)
 }
 
 impl<M: MetaStore> Machine for Mgs<M> {

@@ -4,7 +4,7 @@
 //! The lease of an owner says whom to fence, and nothing else: that it has ended does not mean that the owner has stopped writing. As
 //! with clients, unknown is not dead: the time in which the management server did not run counts against nobody.
 
-use crate::ROW_VERSION;
+use crate::row;
 use base::limits::LEASE;
 use base::{Duration, Epoch, TargetId, Time};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -140,10 +140,7 @@ impl Owners {
 }
 
 fn put(batch: &mut Batch, (fsname, target): &(String, TargetId), row: &Row) {
-    let mut value = vec![ROW_VERSION];
-    let result = row.serialize(&mut value);
-    assert!(result.is_ok(), "a row is written to memory");
-    batch.put(OWNERS, format!("{fsname}\0{target}").as_bytes(), &value);
+    batch.put(OWNERS, format!("{fsname}\0{target}").as_bytes(), &row::encode(row));
 }
 
 fn parse_key(key: &[u8]) -> Option<(String, TargetId)> {
@@ -152,12 +149,7 @@ fn parse_key(key: &[u8]) -> Option<(String, TargetId)> {
 }
 
 fn decode(value: &[u8]) -> Option<Row> {
-    match value.split_first() {
-        Some((&ROW_VERSION, body)) => {
-            Row::try_from_slice(body).ok().filter(|row| row.epoch > Epoch::default())
-        }
-        _ => None,
-    }
+    row::decode(value).filter(|row: &Row| row.epoch > Epoch::default())
 }
 
 #[cfg(test)]

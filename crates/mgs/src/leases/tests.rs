@@ -90,7 +90,7 @@ fn time_in_which_nobody_could_renew_does_not_count() {
 fn row(batch: Option<Batch>) -> Option<Vec<(ClientId, u64)>> {
     let batch = batch?;
     let value = batch.changes().next().and_then(|change| change.value).map(<[u8]>::to_vec);
-    let row = decode(&value.unwrap()).unwrap();
+    let row: Ended = row::decode(&value.unwrap()).unwrap();
     assert_eq!(row.epoch, Epoch(7));
     Some(row.lives)
 }
@@ -173,7 +173,7 @@ fn a_row_of_another_version_says_nothing() {
         store.apply(at_transno, &batch).unwrap();
         Leases::read(&store, at(0), epoch).unwrap().ended_count()
     };
-    let value = encode(&ended);
+    let value = row::encode(&ended);
     assert_eq!(read(value.clone(), Epoch(7)), 1);
     assert_eq!(read(value.clone(), Epoch(8)), 0, "of one that was not the last");
     assert_eq!(read(value[1..].to_vec(), Epoch(7)), 0);
@@ -181,5 +181,5 @@ fn a_row_of_another_version_says_nothing() {
         assert_eq!(read(value[..cut].to_vec(), Epoch(7)), 0);
     }
     let max = Ended { epoch: Epoch(u64::MAX), ..ended };
-    assert_eq!(read(encode(&max), Epoch(7)), 0);
+    assert_eq!(read(row::encode(&max), Epoch(7)), 0);
 }
