@@ -2,7 +2,9 @@
 //!
 //! An overlay keeps what it has looked up. When the file below such a name is replaced, the kernel answers ESTALE for the name until it
 //! forgets it, and asks nobody again (`ovl_revalidate_real`, at least from Linux 4.20 to 6.18). It forgets the names that nothing uses when
-//! the overlay is reconfigured, whatever is changed by that; here it is nothing. A name that a process has open or works in stays.
+//! the overlay is reconfigured, whatever is changed by that; here it is nothing. A name that a process has open or works in stays: therefore
+//! it is done again after an update, each time after twice the pause, and a name in use is known again at most as long after it is let go of
+//! as it had been in use.
 
 use super::place::{self, Mark};
 use crate::{mount_table, say, sys};
@@ -24,17 +26,21 @@ pub fn follow(root: &Path) {
         // An image that is gone, or whose servers are, changes nothing.
         let Ok(now) = place::read_mark(root) else { continue };
         let is_new = seen.as_ref() != Some(&now);
-        let is_due = now.is_changing && forgotten_at.elapsed() >= pause;
-        if !is_new && !is_due {
+        if !is_new && forgotten_at.elapsed() < pause {
             continue;
         }
-        pause = if is_new { POLL } else { (pause * 2).min(PAUSE_MAX) };
+        pause = if is_new { POLL } else { next_pause(pause, now.is_changing) };
         if !forget(root, &now) {
             return;
         }
         forgotten_at = Instant::now();
         seen = Some(now);
     }
+}
+
+fn next_pause(pause: Duration, is_changing: bool) -> Duration {
+    let doubled = pause.saturating_mul(2);
+    if is_changing { doubled.min(PAUSE_MAX) } else { doubled }
 }
 
 /// True if it can be done again.
