@@ -1,8 +1,9 @@
 //! When an import sends again.
 
 use super::*;
-use wire::session::SessionState;
-use wire::{ConnectReply, OstRequest};
+use base::{ClientId, TargetId};
+use wire::session::{SessionState, features};
+use wire::{ConnectReply, OstRequest, Reply};
 
 const TARGET: TargetId = TargetId::ost(0);
 
