@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -56,11 +56,11 @@ const CASES: &[(&str, Case)] = &[
 
 /// Boots the nodes; true if all cases passed. Ends this process with a status of its own when the machine cannot do it.
 pub fn run(options: &Options) -> Result<bool> {
-    if let Some(reason) = missing() {
+    let target = workspace::target()?;
+    if let Some(reason) = missing(&target) {
         println!("skipped: {reason}");
         std::process::exit(runner::SKIPPED_STATUS);
     }
-    let target = workspace::target()?;
     let home = target.join("boot");
     fs::create_dir_all(&home)?;
     // Two at once would change one root.
@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(failed_count == 0)
 }
 
-fn missing() -> Option<String> {
+fn missing(target: &Path) -> Option<String> {
     if sys::effective_uid() != 0 {
         return Some("not root".to_owned());
     }
@@ -103,6 +103,7 @@ fn missing() -> Option<String> {
         .into_iter()
         .find(|program| !kernel::has_program(program))
         .map(|program| format!("no {program}"))
+        .or_else(|| package::missing(target))
         .or_else(kernel::missing)
 }
 

@@ -121,7 +121,7 @@ fn run_step(step: &Step, plan: &Plan, deadlines: &Deadlines, before: &[Report]) 
         .find(|earlier| step.needs.contains(&earlier.name.as_str()) && earlier.verdict != Verdict::Passed);
     if let Some(need) = failed_need {
         report.verdict = Verdict::NotRun(format!("needs {}", need.name));
-    } else if let Some(reason) = step.missing() {
+    } else if let Some(reason) = step.missing(plan) {
         report.verdict = Verdict::Skipped(reason);
     } else {
         match deadlines.limit(step) {

@@ -250,12 +250,12 @@ impl Step {
     }
 
     /// Why this machine cannot run the step, if it cannot.
-    pub fn missing(&self) -> Option<String> {
+    pub fn missing(&self, plan: &Plan) -> Option<String> {
         match &self.kind {
             Kind::Suite { transport, .. } => mounts_missing(transport),
             Kind::Coordinator => etcd_missing().or_else(|| mounts_missing("dev")),
             Kind::Kernel(_) => crate::kernel::missing(),
-            Kind::Package => crate::package::missing(),
+            Kind::Package => crate::package::missing(&plan.target),
             _ => None,
         }
     }
