@@ -25,6 +25,8 @@ use crate::options::Transport;
 use crate::sweep;
 use crate::sys;
 
+mod accesses;
+
 /// The suite.
 pub static SUITE: Suite = Suite { name: "mounting", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
 
@@ -34,6 +36,7 @@ static CASES: &[Case] = &[
     Case { name: "lazystatfs", seconds: 120, run: lazystatfs },
     Case { name: "options_are_shown", seconds: 90, run: options_are_shown },
     Case { name: "access_times", seconds: 90, run: access_times },
+    Case { name: "access_times_of_programs_and_mappings", seconds: 120, run: accesses::run },
     Case { name: "unknown_options", seconds: 90, run: unknown_options },
     Case { name: "mount_helper", seconds: 90, run: mount_helper },
     Case { name: "remount", seconds: 90, run: remount },
