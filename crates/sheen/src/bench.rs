@@ -5,12 +5,14 @@
 //! Beside it stands what it cost: CPU time of the mount's process and of its servers, and requests, per operation.
 
 mod ab;
+mod bed;
 mod beside;
 mod cost;
 mod dne;
 mod figures;
 mod fill;
 mod floor;
+mod image;
 mod pattern;
 mod place;
 mod plan;
@@ -28,6 +30,7 @@ use dne::Dne;
 use figures::Report;
 use fill::Fill;
 use floor::{Floor, NullMount};
+use image::Image;
 use pattern::Pattern;
 use place::Place;
 use plan::{Act, Kind, Plan};
@@ -66,6 +69,8 @@ pub enum What {
     Ab(Ab),
     /// How long mounts wait when servers and other mounts are killed, and whether anything is lost
     Recovery(Recovery),
+    /// Many mounts read a whole image at once, nothing of which is in a cache: what that costs the servers
+    Image(Image),
     #[command(hide = true)]
     Worker(worker::Task),
     #[command(hide = true)]
@@ -74,6 +79,8 @@ pub enum What {
     NullMount(floor::Serve),
     #[command(hide = true)]
     RecoveryLoad(recovery::load::Task),
+    #[command(hide = true)]
+    ImageReader(image::reader::Task),
 }
 
 /// What all measurements take.
@@ -192,6 +199,8 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Ab(options) => ab::run(options),
         What::Recovery(options) => recovery::run(options),
         What::RecoveryLoad(task) => recovery::load::run(task),
+        What::Image(options) => image::run(options),
+        What::ImageReader(task) => image::reader::run(task),
     }
 }
 

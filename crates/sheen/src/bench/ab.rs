@@ -7,7 +7,7 @@
 mod cost;
 mod judge;
 mod plot;
-mod side;
+pub mod side;
 
 use super::figures::Summary;
 use super::place::Place;

@@ -108,9 +108,23 @@ impl Daemons {
         // Several mounts may be in one process.
         let clients: BTreeSet<u32> = self.clients().map(|client| client.pid).collect();
         Some(Cpu {
+            mdts: self.cpu_of("MDT"),
+            osts: self.cpu_of("OST"),
             client: clients.iter().map(|pid| sys::cpu_time(*pid).ok()).sum::<Option<Duration>>()?,
             servers: servers.and_then(|pids| pids.iter().map(of_server).sum()),
         })
+    }
+
+    /// Of the processes with targets of this kind on this machine; `None` without any.
+    fn cpu_of(&self, kind: &str) -> Option<Duration> {
+        let pids = self.pids_with(kind);
+        let all = || pids.iter().map(|pid| sys::cpu_time(*pid).ok()).sum();
+        (!pids.is_empty()).then(all).flatten()
+    }
+
+    fn pids_with(&self, kind: &str) -> BTreeSet<u32> {
+        let targets = self.targets.iter().filter(|target| target.name.starts_with(kind));
+        targets.map(|target| target.pid).collect()
     }
 
     fn counts(&self) -> Option<Counts> {
@@ -158,18 +172,17 @@ impl Daemons {
 
     /// What was fetched from devices for the processes with targets of this kind; 0 for those that may not be asked.
     fn device_bytes(&self, kind: &str) -> u64 {
-        let targets = self.targets.iter().filter(|target| target.name.starts_with(kind));
-        let pids: BTreeSet<u32> = targets.map(|target| target.pid).collect();
-        pids.iter().filter_map(|pid| sys::io_count(*pid, "read_bytes")).sum()
+        self.pids_with(kind).iter().filter_map(|pid| sys::io_count(*pid, "read_bytes")).sum()
     }
 }
 
 impl Client {
     fn add_requests(&self, counts: &mut Counts) -> Option<()> {
         let number = self.number.as_ref()?;
-        for class in ["mdc", "osc"] {
+        for (class, of_class) in [("mdc", &mut counts.mdt_requests), ("osc", &mut counts.ost_requests)] {
             for (_, text) in params(self.pid, &format!("{class}.*-{number}.stats")) {
                 for row in rows(&text) {
+                    *of_class += row.count;
                     *counts.requests.entry(row.name).or_default() += row.count;
                 }
             }
@@ -192,6 +205,9 @@ pub type Sizes = BTreeMap<u64, u64>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub requests: Requests,
+    /// Of all kinds, to MDTs and to OSTs.
+    pub mdt_requests: u64,
+    pub ost_requests: u64,
     pub reads_by_pages: Sizes,
     pub read_bytes: u64,
     /// What targets read of the files with their rows, from the page cache or from the device.
@@ -217,6 +233,8 @@ impl Counts {
         self.requests.retain(|_, count| *count > 0);
         self.reads_by_pages.retain(|_, count| *count > 0);
         for (after, before) in [
+            (&mut self.mdt_requests, before.mdt_requests),
+            (&mut self.ost_requests, before.ost_requests),
             (&mut self.read_bytes, before.read_bytes),
             (&mut self.base_read_count, before.base_read_count),
             (&mut self.base_read_bytes, before.base_read_bytes),
@@ -233,6 +251,8 @@ impl Counts {
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
+    mdts: Option<Duration>,
+    osts: Option<Duration>,
     client: Duration,
     servers: Option<Duration>,
 }
@@ -258,12 +278,16 @@ impl Meter {
     pub fn stop(self, operation_count: u64, rpc_unit_count: u64) -> Option<Cost> {
         let cpu = self.daemons.cpu()?;
         let counts = self.daemons.counts().zip(self.counts);
-        let servers = cpu.servers.zip(self.cpu.servers);
+        let used = |after: Option<Duration>, before: Option<Duration>| {
+            after.zip(before).map(|(after, before)| after.saturating_sub(before))
+        };
         Some(Cost {
+            mdt_cpu: used(cpu.mdts, self.cpu.mdts),
+            ost_cpu: used(cpu.osts, self.cpu.osts),
             operation_count,
             rpc_unit_count,
             client_cpu: cpu.client.saturating_sub(self.cpu.client),
-            server_cpu: servers.map(|(after, before)| after.saturating_sub(before)),
+            server_cpu: used(cpu.servers, self.cpu.servers),
             is_client_serving: self.daemons.is_client_serving,
             counts: counts.map(|(after, before)| after.since(&before)),
         })
@@ -279,6 +303,9 @@ pub struct Cost {
     pub client_cpu: Duration,
     /// `None` without servers in processes of their own on this machine.
     pub server_cpu: Option<Duration>,
+    /// Of the processes with MDTs on this machine, and of those with OSTs; what a process has of both is in both.
+    pub mdt_cpu: Option<Duration>,
+    pub ost_cpu: Option<Duration>,
     pub is_client_serving: bool,
     /// `None` for what counts no requests.
     pub counts: Option<Counts>,

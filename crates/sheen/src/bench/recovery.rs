@@ -4,18 +4,17 @@
 //! made progress when each of its threads has ended an operation that began after the kill: its names need the MDT, each of its
 //! data operations (write and fsync a file that lies on all OSTs) needs all of them. What was synced is read through another mount then.
 
-mod bed;
 mod evictions;
 pub mod load;
 mod loads;
 mod report;
 
+use super::bed::{Bed, BedOptions};
 use crate::cli::Transport;
 use crate::progress::{Goal, Progress};
 use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, bail};
-use bed::{Bed, BedOptions};
 use clap::{Args, ValueEnum};
 use evictions::Evictions;
 use loads::{Load, LoadOptions};
@@ -122,10 +121,11 @@ pub fn run(options: &Recovery) -> Result<()> {
     let mut bed = Bed::start(
         &options.dir,
         BedOptions {
+            fsname: "recovery",
             mount_count: options.clients,
             ost_count: options.osts,
             elsewhere_from: options.clients - elsewhere_count,
-            stripe_bytes: load::STRIPE_BYTES,
+            stripe_bytes: Some(load::STRIPE_BYTES),
             transport: options.transport,
         },
     )?;

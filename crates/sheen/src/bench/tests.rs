@@ -29,6 +29,8 @@ fn common(words: &[&str]) -> Common {
         | What::Dne(_)
         | What::Ab(_)
         | What::Recovery(_)
+        | What::Image(_)
+        | What::ImageReader(_)
         | What::Worker(_)
         | What::Reader(_)
         | What::NullMount(_)

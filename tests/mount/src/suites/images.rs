@@ -28,6 +28,7 @@ static CASES: &[Case] = &[
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
     Case { name: "an_image_in_use_is_not_removed", seconds: 120, run: in_use },
     Case { name: "a_command_that_was_killed_leaves_nothing_half", seconds: 120, run: killed },
+    Case { name: "cold_read_bench", seconds: 180, run: cold_read_bench },
     Case { name: "wrong_words_change_nothing", seconds: 120, run: refused },
 ];
 
@@ -476,6 +477,44 @@ fn killed(context: &Context) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// `sheen bench image`: what it counts, with few mounts. Its times are not looked at.
+fn cold_read_bench(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    // Two names of one file are read once, by a client that keeps what it has read.
+    fs::remove_file(bench.source.join("usr/bin/dash"))?;
+    let place = bench.cluster.point("bench")?;
+    let (dir, from) = (text(&place), text(&bench.source));
+    let transport = context.options.transport.word();
+    let words =
+        ["bench", "image", &dir, "--from", &from, "--clients", "3", "-n", "2", "--json", "--transport"];
+    let said = bench.cluster.sheen(&[&words[..], &[transport]].concat())?;
+    let report: Value = serde_json::from_str(&said).with_context(|| format!("it says {said}"))?;
+    // sh and pages; usr, usr/bin, sbin, etc, dev, bin, init, console.
+    expect_eq(report["image"]["file_count"].as_u64(), Some(2), "files")?;
+    expect_eq(report["image"]["other_count"].as_u64(), Some(8), "other names")?;
+    let total_bytes = (PAGES * PAGE) as u64 + 4;
+    expect_eq(report["image"]["total_bytes"].as_u64(), Some(total_bytes), "bytes")?;
+    let figure = |name: &str| report["figures"][name].clone();
+    let least = |name: &str| figure(name)["min"].as_f64().with_context(|| format!("{name}: {said}"));
+    for name in ["seconds", "mdt_cpu_seconds", "ost_cpu_seconds", "from_memory_percent"] {
+        expect_eq(figure(name)["n"].as_u64(), Some(2), name)?;
+    }
+    // Each reads all of it from the servers, in every round: nothing was left in a cache of a client.
+    let wanted = total_bytes as f64 / f64::from(1 << 20);
+    expect(least("served_mib_per_client")? >= wanted, &said)?;
+    expect(least("ost_requests_per_client")? >= 2.0, &said)?;
+    expect(least("mdt_requests_per_client")? >= 5.0, &said)?;
+    expect(least("from_memory_percent")? <= 100.0, &said)?;
+    expect_eq(names(&place)?, Vec::<String>::new(), "what it leaves behind")?;
+
+    let mine = bench.cluster.point("mine")?;
+    write(&mine.join("mine"), b"x")?;
+    let words = ["bench", "image", &text(&mine), "--from", &from];
+    let said = bench.cluster.try_sheen(&words, LIMIT)?;
+    expect(!said.is_success() && said.errors.contains("is not empty"), &said.all())?;
+    expect_eq(names(&mine)?, ["mine"], "what was there")
 }
 
 fn refused(context: &Context) -> Result<()> {

@@ -1,13 +1,13 @@
 //! One side of a comparison: what its mounts are like, and the mounts themselves while a round lasts.
 
+use crate::bench::bed::{run, sheen};
 use crate::bench::cost::Daemons;
 use crate::bench::settings::{Applied, Settings};
 use crate::mount::options::Choices;
 use crate::say;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Mount options and parameters.
@@ -49,14 +49,14 @@ impl Mounts {
     /// One cannot be mounted, or does not take a parameter.
     pub fn start(source: &str, count: u32, config: &Config) -> Result<Mounts> {
         let number = MADE_COUNT.fetch_add(1, Ordering::Relaxed);
-        let home = std::env::temp_dir().join(format!("sheen-ab-{}-{number}", std::process::id()));
+        let home = std::env::temp_dir().join(format!("sheen-bench-{}-{number}", std::process::id()));
         fs::create_dir(&home).with_context(|| format!("cannot make {}", home.display()))?;
         let home = home.canonicalize()?;
         let mut mounts = Mounts { home, points: Vec::new(), applied: Vec::new() };
         for index in 0..count {
             let point = mounts.home.join(index.to_string());
             fs::create_dir(&point)?;
-            let mut command = sheen()?;
+            let mut command = sheen(&[])?;
             command.arg("mount").arg(source).arg(&point);
             if !config.options.is_empty() {
                 command.arg("-o").arg(config.options.join(","));
@@ -86,7 +86,7 @@ impl Mounts {
     /// What was done through one of them cannot be made durable.
     pub fn end(mut self) -> Result<()> {
         self.set_back();
-        self.points.iter().try_for_each(|point| run(sheen()?.arg("umount").arg(point)))?;
+        self.points.iter().try_for_each(|point| run(sheen(&[])?.arg("umount").arg(point)))?;
         for point in self.points.drain(..) {
             fs::remove_dir(&point)?;
         }
@@ -103,7 +103,7 @@ impl Drop for Mounts {
         self.set_back();
         for point in &self.points {
             // One that was never mounted says so, and is a directory like any other.
-            let done = sheen().and_then(|mut command| run(command.args(["umount", "--lazy"]).arg(point)));
+            let done = sheen(&[]).and_then(|mut command| run(command.args(["umount", "--lazy"]).arg(point)));
             if let Err(error) = done {
                 say::note(format_args!("{error:#}"));
             }
@@ -111,17 +111,4 @@ impl Drop for Mounts {
         }
         let _ = fs::remove_dir(&self.home);
     }
-}
-
-fn sheen() -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    Ok(command)
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().context("cannot start this program")?;
-    let words = || command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    ensure!(status.success(), "sheen {} failed ({status}); see above", words());
-    Ok(())
 }

@@ -99,6 +99,8 @@ fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
         rpc_unit_count: 100,
         client_cpu: Duration::from_secs_f64(1.0 / rate),
         server_cpu: Some(Duration::from_millis(500)),
+        mdt_cpu: None,
+        ost_cpu: None,
         is_client_serving: false,
         counts: Some(Counts { requests: [("mds_create".to_owned(), 250)].into(), ..Counts::default() }),
     };

@@ -29,6 +29,8 @@ fn sizes_of_reads_are_in_the_first_table_of_rpc_stats() {
 fn what_was_set_to_zero_meanwhile_is_not_counted_below_zero() {
     let counts = |count| Counts {
         requests: [("ost_read".to_owned(), count)].into(),
+        mdt_requests: count,
+        ost_requests: count,
         reads_by_pages: [(256, count)].into(),
         read_bytes: count,
         base_read_count: count,

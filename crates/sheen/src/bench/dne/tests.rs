@@ -10,6 +10,8 @@ fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
         rpc_unit_count: 10,
         client_cpu: Duration::from_micros(cpu_us * 4),
         server_cpu: Some(Duration::from_micros(cpu_us * 6)),
+        mdt_cpu: None,
+        ost_cpu: None,
         is_client_serving: false,
         counts: Some(counts),
     };

@@ -1,7 +1,7 @@
 //! Clients that lost their sessions although they live.
 
+use super::super::bed::Bed;
 use super::super::cost::params;
-use super::bed::Bed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

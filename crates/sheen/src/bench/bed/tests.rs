@@ -20,10 +20,11 @@ fn a_directory_with_something_in_it_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("mine"), b"x").unwrap();
     let options = BedOptions {
+        fsname: "bed",
         mount_count: 1,
         ost_count: 1,
         elsewhere_from: 1,
-        stripe_bytes: 65_536,
+        stripe_bytes: Some(65_536),
         transport: Transport::Dev,
     };
     let error = Bed::start(dir.path(), options).err().unwrap();

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Server};
 use crate::control::{self, Process};
 use crate::daemon;
 use crate::mount_table::{self, Mounted};
+use crate::nid;
 use crate::say;
 use crate::sys;
 use crate::up;
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const FSNAME: &str = "recovery";
 /// In our directory: the data of the cluster, and the places to mount on.
 const CLUSTER: &str = "cluster";
 const MOUNTS: &str = "mounts";
@@ -29,11 +29,14 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct BedOptions {
+    /// Of the file system.
+    pub fsname: &'static str,
     pub mount_count: u32,
     pub ost_count: u16,
     /// Mounts from this one on are as on other machines: that they die is seen by their leases alone.
     pub elsewhere_from: u32,
-    pub stripe_bytes: usize,
+    /// All files lie on all OSTs, in pieces of so many bytes; without it they lie as in any new file system.
+    pub stripe_bytes: Option<usize>,
     pub transport: Transport,
 }
 
@@ -68,13 +71,34 @@ impl Bed {
         let bed = Bed { dir, is_dir_ours, options, killed_count: 0, round_count: 0 };
         let first = bed.mount_point(0);
         fs::create_dir_all(&first)?;
-        let mut up = sheen(&["up", "--split", "--mdts", "1", "--fsname", FSNAME])?;
+        let mut up = sheen(&["up", "--split", "--mdts", "1", "--fsname", bed.options.fsname])?;
         up.args(["--osts", &bed.options.ost_count.to_string()]);
         up.args(["--transport", bed.options.transport.word(), "--dir"]).arg(bed.cluster_dir());
         run(up.arg("--mount").arg(&first))?;
-        let stripe_bytes = bed.options.stripe_bytes.to_string();
-        run(sheen(&["lfs", "setstripe", "-c", "-1", "-S", &stripe_bytes])?.arg(&first))?;
+        if let Some(stripe_bytes) = bed.options.stripe_bytes {
+            let stripe_bytes = stripe_bytes.to_string();
+            run(sheen(&["lfs", "setstripe", "-c", "-1", "-S", &stripe_bytes])?.arg(&first))?;
+        }
         Ok(bed)
+    }
+
+    /// Ends all servers and the first mount in order, and starts them again: they remember nothing but what is on their disks.
+    ///
+    /// # Errors
+    /// One does not end, or does not start.
+    pub fn start_anew(&self) -> Result<()> {
+        let dir = self.cluster_dir();
+        run(sheen(&["down", "--dir"])?.arg(&dir))?;
+        run(sheen(&["up", "--dir"])?.arg(&dir))
+    }
+
+    /// What can be mounted: `NID:/FSNAME`.
+    ///
+    /// # Errors
+    /// The cluster's file cannot be read.
+    pub fn source(&self) -> Result<String> {
+        let cluster = self.cluster()?;
+        Ok(format!("{}:/{}", nid::format_nid(cluster.mgs_address()), cluster.fsname))
     }
 
     fn cluster_dir(&self) -> PathBuf {
@@ -261,13 +285,18 @@ impl Drop for Bed {
 }
 
 /// A command of ours that says nothing unless it fails.
-fn sheen(words: &[&str]) -> Result<Command> {
+///
+/// # Errors
+/// This program cannot be found.
+pub fn sheen(words: &[&str]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
 }
 
-fn run(command: &mut Command) -> Result<()> {
+/// # Errors
+/// It cannot be started, or fails.
+pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().context("cannot start this program")?;
     let words = || command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     ensure!(status.success(), "sheen {} failed ({status}); see above", words());
