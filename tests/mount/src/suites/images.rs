@@ -494,7 +494,7 @@ fn cold_read_bench(context: &Context) -> Result<()> {
     // sh and pages; usr, usr/bin, sbin, etc, dev, bin, init, console.
     expect_eq(report["image"]["file_count"].as_u64(), Some(2), "files")?;
     expect_eq(report["image"]["other_count"].as_u64(), Some(8), "other names")?;
-    let total_bytes = (PAGES * PAGE) as u64 + 4;
+    let total_bytes = (PAGES * PAGE) as u64 + 3;
     expect_eq(report["image"]["total_bytes"].as_u64(), Some(total_bytes), "bytes")?;
     let figure = |name: &str| report["figures"][name].clone();
     let least = |name: &str| figure(name)["min"].as_f64().with_context(|| format!("{name}: {said}"));
