@@ -56,7 +56,7 @@ struct Create {
     /// Let debootstrap make the root of this release of Debian
     #[arg(long, value_name = "SUITE", conflicts_with = "from")]
     debootstrap: Option<String>,
-    /// Packages beyond debootstrap's smallest variant, with commas between them
+    /// Packages beyond debootstrap's smallest variant and an init, with commas between them
     #[arg(long, value_name = "PACKAGES", conflicts_with = "from")]
     include: Option<String>,
     /// Where debootstrap finds packages [default: its own]

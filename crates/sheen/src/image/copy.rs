@@ -152,7 +152,18 @@ impl Drop for Made {
     }
 }
 
-/// The smallest root of a release, made on a local disk: dpkg(1) makes every file durable before it goes on.
+/// The package of the usual init; the smallest variant has none.
+const INIT: &str = "systemd-sysv";
+const OTHER_INITS: [&str; 2] = ["sysvinit-core", "runit-init"];
+
+/// What the smallest variant is to have besides: what was asked for, and an init if none was.
+fn included(asked: Option<&str>) -> String {
+    let Some(asked) = asked else { return INIT.to_owned() };
+    let is_init = |package: &str| package == INIT || OTHER_INITS.contains(&package);
+    if asked.split(',').any(is_init) { asked.to_owned() } else { format!("{INIT},{asked}") }
+}
+
+/// The smallest root of a release with an init, made on a local disk: dpkg(1) makes every file durable before it goes on.
 ///
 /// # Errors
 /// debootstrap is not there, or the last thing that it said.
@@ -165,7 +176,7 @@ pub fn debootstrap(suite: &str, include: Option<&str>, mirror: Option<&str>) -> 
     fs::create_dir(made.path()).with_context(|| format!("cannot make {}", made.path().display()))?;
     let mut command = Command::new("debootstrap");
     command.arg("--variant=minbase").stdin(Stdio::null());
-    command.args(include.map(|packages| format!("--include={packages}")));
+    command.arg(format!("--include={}", included(include)));
     command.arg(suite).arg(made.path()).args(mirror);
     let (status, said, errors) = say(&mut command, None)?;
     if !status.success() {

@@ -21,6 +21,8 @@ pub static SUITE: Suite = Suite { name: "images", bed: Bed::Own, cases: CASES, r
 
 static CASES: &[Case] = &[
     Case { name: "an_image_is_as_its_source", seconds: 120, run: create },
+    Case { name: "debootstrap_makes_what_is_copied", seconds: 120, run: debootstrap },
+    Case { name: "progress_is_for_terminals", seconds: 120, run: progress },
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
     Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
     Case { name: "a_root_with_an_overlay_follows_an_update_that_runs", seconds: 120, run: long_update },
@@ -200,6 +202,80 @@ fn create(context: &Context) -> Result<()> {
     expect(bytes >= Some((PAGES * PAGE) as u64), "bytes")?;
     let said = bench.cluster.sheen(&["image", "list", &text(&bench.images)])?;
     expect(said.starts_with("node ") && said.contains("current") && said.contains("unused"), &said)
+}
+
+/// In the place of debootstrap(8): it writes down what it is told, and makes a root, or fails as the real one does.
+const DEBOOTSTRAP: &str = "#!/bin/sh
+echo \"$@\" >>ASKED
+for word; do case $word in -*) ;; *) break ;; esac; shift; done
+if [ \"$1\" = broken ]; then
+    touch \"$2/half\"
+    echo 'I: Retrieving InRelease'
+    echo 'E: No such release' >&2
+    exit 1
+fi
+cp -a SOURCE/. \"$2\"
+";
+
+fn debootstrap(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    let (programs, temporary) = (context.work.join("programs"), context.work.join("temporary"));
+    fs::create_dir(&programs)?;
+    fs::create_dir(&temporary)?;
+    let (program, asked) = (programs.join("debootstrap"), context.work.join("asked"));
+    let script = DEBOOTSTRAP.replace("ASKED", &text(&asked)).replace("SOURCE", &text(&bench.source));
+    write(&program, script.as_bytes())?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let path = format!("{}:{}", text(&programs), std::env::var("PATH")?);
+    let create = |name: &str, words: &[&str]| {
+        let mut command = bench.cluster.command();
+        command.args(["image", "create"]).arg(bench.images.join(name)).args(words);
+        command.env("PATH", &path).env("TMPDIR", &temporary).output()
+    };
+    let words = ["--debootstrap", "bookworm", "--include", "ssh,udev", "--mirror", "http://mirror/debian"];
+    let said = create("node", &words)?;
+    expect(said.status.success(), &String::from_utf8_lossy(&said.stderr))?;
+    let told = String::from_utf8(read(&asked)?)?;
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let [variant, include, suite, dir, mirror] = words[..] else { bail!("it was told {told}") };
+    let options = (variant, include, suite, mirror);
+    let wanted = ("--variant=minbase", "--include=systemd-sysv,ssh,udev", "bookworm", "http://mirror/debian");
+    expect_eq(options, wanted, "what it was told")?;
+    // On a local disk: dpkg makes every file durable.
+    expect(Path::new(dir).starts_with(&temporary), dir)?;
+    expect_eq(letter(&bench.image.join("etc/pages"))?, b'0', "contents")?;
+    expect_eq(bench.versions()?, [(1, true, false)], "versions")?;
+
+    let said = create("other", &["--debootstrap", "broken"])?;
+    let errors = String::from_utf8_lossy(&said.stderr);
+    expect(!said.status.success() && errors.contains("E: No such release"), &errors)?;
+    expect_eq(errors.lines().count(), 1, "lines")?;
+    expect_eq(names(&bench.images)?, [".node.lock", "node"], "images")?;
+    expect_eq(names(&temporary)?, Vec::<String>::new(), "what it leaves behind")
+}
+
+/// One line on a terminal, drawn again and again, and none elsewhere.
+fn progress(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    let (program, image, source) = (text(&context.options.sheen), text(&bench.image), text(&bench.source));
+    let create = format!("'{program}' image create '{image}' --from '{source}'");
+    // script(1) has a terminal of its own for it.
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &create, "/dev/null"]).stdin(Stdio::null());
+    let ours = bench.cluster.command();
+    command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let Ok(said) = command.output() else { return crate::case::skip("no script(1)") };
+    let shown = String::from_utf8_lossy(&said.stdout);
+    expect(said.status.success() && shown.contains("version 1"), &shown)?;
+    // Bytes, part, rate, time left, and when a file has ended, files left.
+    let mut lines = shown.split("\r\u{1b}[K").filter(|line| line.starts_with("node: "));
+    let is_whole = |line: &str| ["%", "B/s", "to-chk="].iter().all(|word| line.contains(word));
+    expect(lines.any(is_whole), &shown)?;
+
+    write(&bench.source.join("etc/new"), b"new")?;
+    let words = ["image", "update", &image, "--from", &source];
+    let said = bench.cluster.try_sheen(&words, LIMIT)?;
+    expect(said.is_success() && said.errors.is_empty() && said.output.lines().count() == 1, &said.all())
 }
 
 /// A node reads a file again and again while it is replaced, and a file that it has open stays what it was.

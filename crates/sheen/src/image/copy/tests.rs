@@ -26,3 +26,11 @@ fn lines_end_with_a_carriage_return_too() {
     assert_eq!(taken, ["1 1%", "2 2%"]);
     assert_eq!(kept, "Number\n\u{fffd}\n");
 }
+
+#[test]
+fn a_root_gets_an_init_unless_one_is_asked_for() {
+    assert_eq!(included(None), "systemd-sysv");
+    assert_eq!(included(Some("ssh,udev")), "systemd-sysv,ssh,udev");
+    assert_eq!(included(Some("ssh,sysvinit-core")), "ssh,sysvinit-core");
+    assert_eq!(included(Some("systemd-sysv")), "systemd-sysv");
+}
