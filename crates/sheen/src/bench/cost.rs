@@ -8,7 +8,7 @@ use crate::control::{self, Ask, Process, TargetStatus};
 use crate::mount_table;
 use crate::sys;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The processes that work for a directory.
@@ -37,8 +37,25 @@ struct Client {
 impl Daemons {
     /// `None` when the directory is on no mount of ours, or on that of somebody whom we may not ask.
     pub fn of(dir: &Path) -> Option<Daemons> {
-        let mounted = mount_table::above(dir).filter(mount_table::Mounted::is_sheen)?;
+        Daemons::among(&control::processes(), dir)
+    }
+
+    /// The same of several directories; all processes are asked once, however many directories there are.
+    pub fn of_each<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Option<Vec<Daemons>> {
         let processes = control::processes();
+        dirs.into_iter().map(|dir| Daemons::among(&processes, dir)).collect()
+    }
+
+    /// All mounts of one file system, whose costs are added.
+    pub fn of_all<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> Option<Daemons> {
+        let mut each = Daemons::of_each(dirs)?.into_iter();
+        let mut daemons = each.next()?;
+        each.for_each(|other| daemons.add_mount(other));
+        Some(daemons)
+    }
+
+    fn among(processes: &[Process], dir: &Path) -> Option<Daemons> {
+        let mounted = mount_table::above(dir).filter(mount_table::Mounted::is_sheen)?;
         let has_mount = |process: &&Process| {
             process.mounts.iter().any(|mount| mount.path == mounted.path && !mount.is_detached)
         };
@@ -71,13 +88,12 @@ impl Daemons {
         Daemons { client, server_pids, is_client_serving: true, ..Daemons::default() }
     }
 
-    /// One more mount of the same file system, whose costs are added. `None` when it is none that can be asked.
-    pub fn add_mount(&mut self, dir: &Path) -> Option<()> {
-        let other = Daemons::of(dir)?.client;
+    /// One more mount of the same file system, whose costs are added.
+    fn add_mount(&mut self, other: Daemons) {
+        let other = other.client;
         if other != self.client && !self.others.contains(&other) {
             self.others.push(other);
         }
-        Some(())
     }
 
     fn clients(&self) -> impl Iterator<Item = &Client> {

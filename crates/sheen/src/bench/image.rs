@@ -96,10 +96,7 @@ fn round(bed: &Bed, options: &Image, wanted: &Seen) -> Result<Round> {
     let source = format!("{}/{IMAGE}", bed.source()?);
     let config = Config::parse(&format!("ro transport={}", options.transport.word()))?;
     let mounts = Mounts::start(&source, options.clients, &config)?;
-    let mut daemons = Daemons::of(mounts.first()).context("the first mount is gone")?;
-    for point in mounts.points() {
-        daemons.add_mount(point).with_context(|| format!("{} is gone", point.display()))?;
-    }
+    let daemons = Daemons::of_all(mounts.points()).context("a mount is gone already")?;
     let mut readers = mounts.points().iter().map(|point| Reader::start(point)).collect::<Result<Vec<_>>>()?;
     readers.iter_mut().try_for_each(Reader::wait_ready)?;
     sys::write_pages(&options.dir)?;

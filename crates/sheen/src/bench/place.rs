@@ -67,9 +67,10 @@ impl Place {
 
     /// The same, with all mounts through which the workers see the directory.
     pub fn metered(&self) -> Option<Daemons> {
-        let mut daemons = self.daemons()?;
-        self.seen_through.iter().try_for_each(|mount| daemons.add_mount(mount))?;
-        Some(daemons)
+        if self.seen_through.is_empty() {
+            return self.daemons();
+        }
+        Daemons::of_all([&self.measured].into_iter().chain(&self.seen_through))
     }
 
     /// # Errors
@@ -87,7 +88,7 @@ impl Place {
     /// # Errors
     /// It cannot be asked to.
     pub fn forget_names(&self) -> Result<()> {
-        let others = self.seen_through.iter().filter_map(|mount| Daemons::of(mount));
+        let others = Daemons::of_each(&self.seen_through).unwrap_or_default();
         self.daemons().into_iter().chain(others).try_for_each(|daemons| settings::drop_idle_locks(&daemons))
     }
 

@@ -65,8 +65,7 @@ impl Mounts {
             run(&mut command)?;
         }
         if let Some(settings) = &config.settings {
-            for point in &mounts.points {
-                let daemons = Daemons::of(point).with_context(|| format!("{} is gone", point.display()))?;
+            for daemons in Daemons::of_each(&mounts.points).context("a mount is gone already")? {
                 mounts.applied.push(settings.apply(&daemons)?);
             }
         }
