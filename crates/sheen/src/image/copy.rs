@@ -2,10 +2,11 @@
 //! old one or the new one.
 
 use super::place::OWN;
+use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -54,7 +55,17 @@ pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum:
     }
     // With slashes, what is in the directories is meant.
     command.arg(source.join("")).arg(target.join(""));
-    let (status, said, errors) = say(&mut command, is_shown.then_some(name))?;
+    let mut progress = None;
+    let (status, said, errors) = say(&mut command, |line| {
+        let Some(far) = Far::of(line) else { return false };
+        // Within a file it does not say how many are done.
+        if let Some((done, all)) = far.files {
+            let begin = || Progress::begin(name.to_owned(), "files", Goal::items(all));
+            progress.get_or_insert_with(begin).set(done, far.bytes);
+        }
+        true
+    })?;
+    drop(progress);
     if !status.success() {
         let first = errors.lines().next().unwrap_or("rsync says nothing");
         match status.code() {
@@ -74,8 +85,8 @@ pub fn counts(said: &str) -> Option<Copied> {
     Some(Copied { file_count: number("Number of files:")?, total_bytes: number("Total file size:")? })
 }
 
-/// Runs it; what it says on standard output, and on standard error. With a name, lines about progress go to the terminal.
-fn say(command: &mut Command, shown_as: Option<&str>) -> Result<(ExitStatus, String, String)> {
+/// Runs it; what it says on standard output, but for the lines that are taken, and on standard error.
+fn say(command: &mut Command, take: impl FnMut(&str) -> bool) -> Result<(ExitStatus, String, String)> {
     let program = command.get_program().to_string_lossy().into_owned();
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command
@@ -84,25 +95,33 @@ fn say(command: &mut Command, shown_as: Option<&str>) -> Result<(ExitStatus, Str
     let output = child.stdout.take().context("its output")?;
     let errors = child.stderr.take().context("its errors")?;
     let errors = thread::spawn(move || follow(errors, |_| false));
-    let mut is_line_open = false;
-    let said = follow(output, |line| {
-        let Some(name) = shown_as.filter(|_| is_progress(line)) else { return false };
-        is_line_open = true;
-        // Nobody may look.
-        let _ = write!(io::stderr(), "\r\x1b[K{name}: {}", line.trim());
-        true
-    });
-    if is_line_open {
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    }
+    let said = follow(output, take);
     let errors = errors.join().unwrap_or_default();
     let status = child.wait().with_context(|| format!("{program} is lost"))?;
     Ok((status, said, errors))
 }
 
-/// `  1,234,567  42%   10.23MB/s    0:00:12 (xfr#5, to-chk=169/396)`: bytes, part, rate, time left, items left.
-pub fn is_progress(line: &str) -> bool {
-    line.split_ascii_whitespace().nth(1).is_some_and(|word| word.ends_with('%'))
+/// How far rsync is: `  1234567  42%   10.23MB/s    0:00:12 (xfr#5, to-chk=169/396)`, without the parenthesis within a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    pub bytes: u64,
+    /// So many are done, of so many.
+    pub files: Option<(u64, u64)>,
+}
+
+impl Far {
+    /// `None` for a line that says something else.
+    pub fn of(line: &str) -> Option<Far> {
+        let mut words = line.split_ascii_whitespace();
+        let bytes = words.next()?.parse().ok()?;
+        words.next().filter(|word| word.ends_with('%'))?;
+        let files = line.split_once("-chk=").and_then(|(_, rest)| {
+            let (left, all) = rest.trim_end().trim_end_matches(')').split_once('/')?;
+            let (left, all) = (left.parse::<u64>().ok()?, all.parse::<u64>().ok()?);
+            Some((all.saturating_sub(left), all))
+        });
+        Some(Far { bytes, files })
+    }
 }
 
 /// Reads to the end, and keeps all lines that are not taken up to a bound; a carriage return ends a line too.
@@ -178,7 +197,13 @@ pub fn debootstrap(suite: &str, include: Option<&str>, mirror: Option<&str>) -> 
     command.arg("--variant=minbase").stdin(Stdio::null());
     command.arg(format!("--include={}", included(include)));
     command.arg(suite).arg(made.path()).args(mirror);
-    let (status, said, errors) = say(&mut command, None)?;
+    // How many steps there are nobody knows before.
+    let progress = Progress::begin("debootstrap", "steps", Goal::default());
+    let (status, said, errors) = say(&mut command, |_| {
+        progress.add(1, 0);
+        false
+    })?;
+    drop(progress);
     if !status.success() {
         let last = errors.lines().last().or(said.lines().last()).unwrap_or("it says nothing");
         bail!("debootstrap failed: {last} ({status})");

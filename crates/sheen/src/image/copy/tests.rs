@@ -10,16 +10,25 @@ fn the_statistics_are_understood() {
 
 #[test]
 fn progress_is_told_from_other_lines() {
-    assert!(is_progress("     32768  45%   10.23MB/s    0:00:12 (xfr#5, to-chk=169/396)"));
-    assert!(!is_progress("Number of files: 12"));
-    assert!(!is_progress(""));
+    let far = |line| Far::of(line).map(|far| (far.bytes, far.files));
+    let between = "     32768  45%   10.23MB/s    0:00:12 (xfr#5, to-chk=169/396)";
+    assert_eq!(far(between), Some((32768, Some((227, 396)))));
+    assert_eq!(far("     32768  45%   10.23MB/s    0:00:12"), Some((32768, None)));
+    assert_eq!(
+        far("     32768  45%   10.23MB/s    0:00:12 (xfr#5, to-chk=9/3)"),
+        Some((32768, Some((0, 3))))
+    );
+    assert_eq!(far("32768  45%  (xfr#5, to-chk=x/396)"), Some((32768, None)));
+    assert_eq!(far("Number of files: 12"), None);
+    assert_eq!(far("12 files"), None);
+    assert_eq!(far(""), None);
 }
 
 #[test]
 fn lines_end_with_a_carriage_return_too() {
     let mut taken = Vec::new();
     let kept = follow(&b"1 1%\r2 2%\rNumber\n\xff"[..], |line| {
-        let is_taken = is_progress(line);
+        let is_taken = Far::of(line).is_some();
         taken.extend(is_taken.then(|| line.to_owned()));
         is_taken
     });
