@@ -33,6 +33,23 @@ fn families_have_names_of_their_own_and_are_explained() {
     }
 }
 
+/// What a label may be: something that the configuration names, or a word of a fixed list. A client, a file, a user or a process is none.
+#[test]
+fn labels_are_of_the_configuration_or_of_fixed_lists() {
+    const CONFIGURED: [&str; 3] = ["target", "fsname", "mount"];
+    const FIXED: [&str; 9] =
+        ["version", "state", "operation", "direction", "kind", "outcome", "awaited", "call", "request"];
+    for family in FAMILIES {
+        let unknown =
+            family.labels.iter().find(|label| !CONFIGURED.contains(label) && !FIXED.contains(label));
+        assert_eq!(unknown, None, "{}: what bounds the values of this label?", family.name);
+        // A figure for each pair of a mount and a target is as many as the configuration has; more at once would not be.
+        let of_configuration = family.labels.iter().filter(|label| CONFIGURED.contains(label)).count();
+        let of_lists = family.labels.len() - of_configuration;
+        assert!(of_lists <= 1, "{}: {:?}", family.name, family.labels);
+    }
+}
+
 #[test]
 fn figures_of_all_processes_are_in_one_text() {
     let operation = |count: f64| families::TARGET_OPERATIONS.sample(&["fs-MDT0000", "open"], count);

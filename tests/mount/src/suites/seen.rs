@@ -1,7 +1,8 @@
 //! What others see of a cluster: collectors of metrics, tools made for Lustre, `sheen status`; and what cannot be set.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ pub static SUITE: Suite = Suite { name: "seen", bed: Bed::Own, cases: CASES, rou
 static CASES: &[Case] = &[
     Case { name: "a_collector_for_lustre_understands_us", seconds: 120, run: oracle },
     Case { name: "collectors_do_not_disturb_a_recovery", seconds: 240, run: recovery },
+    Case { name: "one_listener_serves_all_processes", seconds: 120, run: listener },
     Case { name: "status_is_watched_and_says_what_to_do", seconds: 120, run: status },
     Case { name: "what_cannot_be_set_changes_nothing", seconds: 120, run: refused },
 ];
@@ -218,16 +220,21 @@ impl Listener {
     }
 
     fn scrape(&self) -> Result<String> {
-        let mut stream = TcpStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, text) = answer.split_once("\r\n\r\n").context("a head")?;
-        expect(head.starts_with("HTTP/1.1 200 "), head)?;
-        expect(text.ends_with("# EOF\n"), "it is whole")?;
-        Ok(text.to_owned())
+        scrape(&self.address)
     }
+}
+
+/// What a collector gets there.
+fn scrape(address: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, text) = answer.split_once("\r\n\r\n").context("a head")?;
+    expect(head.starts_with("HTTP/1.1 200 "), head)?;
+    expect(text.ends_with("# EOF\n"), "it is whole")?;
+    Ok(text.to_owned())
 }
 
 impl Drop for Listener {
@@ -241,6 +248,70 @@ impl Drop for Listener {
 fn sum_of(text: &str, start: &str) -> f64 {
     let values = text.lines().filter(|line| line.starts_with(start)).filter_map(|line| line.rsplit_once(' '));
     values.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+}
+
+/// Where one process serves metrics, those of all are there; a mount serves none by itself, and a port that is taken is refused at once.
+/// Who uses a mount, and how much, makes no series.
+fn listener(context: &Context) -> Result<()> {
+    let cluster = split_cluster(context)?;
+    let source = cluster.source()?;
+    let point = cluster.point("serving")?;
+    let path = point.to_string_lossy().into_owned();
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let transport = format!("transport={}", cluster.transport());
+    let mount = ["mount", &source, &path, "-o", &transport, "--metrics", &address];
+    cluster.sheen(&mount)?;
+    let scrape = || scrape(&address);
+    let text = scrape()?;
+    for labels in [format!("mount=\"{path}\""), format!("mount=\"{}\"", cluster.mount.display())] {
+        expect(text.contains(&labels), &format!("{labels} in {text}"))?;
+    }
+    for target in ["suite-MDT0000", "suite-MDT0001", "suite-OST0000", "suite-OST0001"] {
+        let state = format!("sheen_target_state{{target=\"{target}\",state=\"active\"}} 1.0");
+        expect(text.lines().any(|line| line == state), &format!("{state} in {text}"))?;
+    }
+    let other = cluster.point("other")?;
+    let taken = ["mount", &source, &other.to_string_lossy(), "-o", &transport, "--metrics", &address];
+    let said = cluster.try_sheen(&taken, LIMIT)?;
+    expect(!said.is_success() && said.errors.contains("is in use"), &said.all())?;
+    expect(crate::sweep::mounts_under(&other).is_empty(), "nothing is mounted")?;
+
+    let use_it = |who: &str| -> Result<()> {
+        for number in 0..20 {
+            let file = point.join(format!("{who}{number}"));
+            write(&file, b"x")?;
+            read(&file)?;
+        }
+        Ok(())
+    };
+    let series = || -> Result<BTreeSet<String>> {
+        let text = scrape()?;
+        let named =
+            text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+        Ok(named.map(|(name, _)| name.to_owned()).collect())
+    };
+    use_it("first")?;
+    cluster.sheen(&["sync", &path])?;
+    let before = series()?;
+    use_it("second")?;
+    sys::as_user(1234, 1234, &[], || std::fs::read_dir(&point).map(drop))??;
+    cluster.sheen(&["sync", &path])?;
+    let more: Vec<_> =
+        series()?.difference(&before).filter(|name| !is_of_fixed_list(name)).cloned().collect();
+    expect(more.is_empty(), &format!("series that have come with files and users: {more:?}"))?;
+    cluster.unmount(&point)?;
+    wait_until(
+        LIMIT,
+        "nobody listens when that mount is gone",
+        || Ok(TcpStream::connect(&address).is_err()),
+    )?;
+    cluster.down().map(drop)
+}
+
+/// A call or a request that was not made before, or something else from a list that is fixed.
+fn is_of_fixed_list(name: &str) -> bool {
+    let labels = ["call=", "request=", "operation=", "awaited=", "outcome=", "direction="];
+    labels.iter().any(|label| name.contains(label))
 }
 
 /// A restarted MDT waits for a mount that stands still. Collectors come all the time meanwhile; the mount comes back, and is no worse off.
