@@ -198,16 +198,9 @@ fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
 }
 
 fn version(socket: &Path) -> Check {
-    let ours = env!("CARGO_PKG_VERSION");
     let asked = control::ask(socket, &Ask::GetParam { pattern: "version".to_owned() });
     let theirs = asked.ok().and_then(|tell| Some(tell.params.first()?.1.trim().to_owned()));
-    let theirs = theirs.as_deref().and_then(|text| text.strip_prefix("sheen: ")).unwrap_or("unknown");
-    let protocol = format!("protocol {}", wire::VERSION);
-    if theirs == ours {
-        return Check::green("version", format!("{theirs}, {protocol}"));
-    }
-    let todo = "mount it again to run the new one".to_owned();
-    Check::bad(Level::Yellow, "version", format!("the mount runs {theirs}, this program is {ours}"), todo)
+    judge::version(theirs.as_deref().and_then(|text| text.strip_prefix("sheen: ")).unwrap_or("unknown"))
 }
 
 /// Mounts go on without it, so that it is never red.

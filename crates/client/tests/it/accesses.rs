@@ -5,6 +5,8 @@ use base::{Attr, Duration, SetTime, WallTime};
 use client::{AccessRule, AccessTimes, Call, Input, SetattrCall, Setting};
 
 const O_NOATIME: u32 = 0o1_000_000;
+/// What the kernel adds to the flags of an open for execve(2).
+const FMODE_EXEC: u32 = 0x20;
 
 fn set_rule(world: &mut World, mount: usize, rule: AccessRule) {
     let times = AccessTimes { files: rule, directories: rule };
@@ -106,6 +108,37 @@ fn no_rule_costs_a_request_more_than_another() {
         })
     });
     assert!(costs[0]["mds_open"] >= 10, "{costs:?}");
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(costs[0], costs[2]);
+}
+
+/// A program that is run is opened for that; of what is mapped the descriptor is closed before a page is read. Both are released last.
+#[test]
+fn what_is_run_or_mapped_counts_when_it_is_let_go_and_costs_nothing_more() {
+    let costs = [AccessRule::Never, AccessRule::Relative, AccessRule::Always].map(|rule| {
+        let (mut world, node) = world();
+        set_rule(&mut world, 1, rule);
+        world.lookup(1, TOP, "f").expect("it is there");
+        world.cost(1, |world| {
+            for flags in [O_RDONLY | FMODE_EXEC, O_RDONLY] {
+                for is_first in [true, false] {
+                    let before = world.attr(0, node).atime;
+                    let (fh, _) = world.open(1, node, flags);
+                    world.call(1, Call::Flush { node, fh, lock_owner: 1 }).expect("a descriptor is closed");
+                    world.read(1, (node, fh), 0, 5000);
+                    assert_eq!(seen(world, node).atime, before, "while it is there");
+                    world.release(1, (node, fh));
+                    let is_counted = match rule {
+                        AccessRule::Never => false,
+                        AccessRule::Relative => is_first && flags != O_RDONLY,
+                        AccessRule::Always => true,
+                    };
+                    assert_eq!(seen(world, node).atime > before, is_counted, "{rule:?} {flags:x}");
+                }
+            }
+        })
+    });
+    assert!(costs[0]["mds_open"] >= 4, "{costs:?}");
     assert_eq!(costs[0], costs[1]);
     assert_eq!(costs[0], costs[2]);
 }

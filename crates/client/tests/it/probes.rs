@@ -66,3 +66,18 @@ fn what_an_operator_has_switched_off_is_not_asked() {
     assert!(!probes[1].is_used && probes[1].space.is_none(), "{probes:?}");
     assert_eq!(steps(&probes[1]), [ProbeStep::NotTried; 3]);
 }
+
+#[test]
+fn a_probe_says_how_far_the_clock_of_a_target_is_ahead() {
+    let mut world = World::new(1, 1, 1);
+    let seconds_ahead = |world: &mut World| -> Vec<i64> {
+        let ahead =
+            |probe: TargetProbe| probe.clock_ahead_ns.expect("a session says the time") / 1_000_000_000;
+        probe(world).into_iter().map(ahead).collect()
+    };
+    assert_eq!(seconds_ahead(&mut world), [0, 0]);
+    world.mounts[0].ahead_ns = 90_500_000_000;
+    assert_eq!(seconds_ahead(&mut world), [-90, -90]);
+    world.mounts[0].ahead_ns = -90_500_000_000;
+    assert_eq!(seconds_ahead(&mut world), [90, 90]);
+}

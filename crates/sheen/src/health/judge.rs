@@ -40,6 +40,16 @@ pub fn describe(probe: TargetProbe) -> TargetHealth {
     }
 }
 
+/// What the process of the mount says that it is.
+pub fn version(theirs: &str) -> Check {
+    let ours = env!("CARGO_PKG_VERSION");
+    if theirs == ours {
+        return Check::green("version", format!("{theirs}, protocol {}", wire::VERSION));
+    }
+    let found = format!("the mount runs {theirs}, this program is {ours}");
+    Check::bad(Level::Yellow, "version", found, "mount it again to run the new one")
+}
+
 /// One line for one target: the worst that there is to say.
 pub fn target(health: &TargetHealth) -> Check {
     let name = &health.target;

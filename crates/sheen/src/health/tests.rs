@@ -86,3 +86,21 @@ fn the_space_of_all_is_told_only_when_all_have_told_theirs() {
     let part = [sound("MDT0000"), TargetHealth { answer: StepHealth::Silent, ..sound("OST0000") }];
     assert_eq!(judge::space(&part), None);
 }
+
+#[test]
+fn a_mount_of_another_version_works_and_is_to_be_mounted_again() {
+    let same = judge::version(env!("CARGO_PKG_VERSION"));
+    assert!(same.level == Level::Green && same.found.contains("protocol "), "{same:?}");
+    for theirs in ["0.0.1", "unknown"] {
+        let other = judge::version(theirs);
+        assert_eq!(other.level, Level::Yellow);
+        assert!(other.found.starts_with(&format!("the mount runs {theirs}, this program is ")), "{other:?}");
+        assert!(other.todo.is_some_and(|todo| todo.contains("mount it again")));
+    }
+}
+
+#[test]
+fn the_worst_line_is_the_exit_status() {
+    assert_eq!([Level::Green, Level::Yellow, Level::Red].map(|level| level as u8), [0, 1, 2]);
+    assert_eq!([Level::Yellow, Level::Red, Level::Green].into_iter().max(), Some(Level::Red));
+}

@@ -36,9 +36,10 @@ static CASES: &[Case] = &[
     Case { name: "lazystatfs", seconds: 120, run: lazystatfs },
     Case { name: "options_are_shown", seconds: 90, run: options_are_shown },
     Case { name: "access_times", seconds: 90, run: access_times },
-    Case { name: "access_times_of_programs_and_mappings", seconds: 120, run: accesses::run },
+    Case { name: "access_times_of_programs_and_mappings", seconds: 180, run: accesses::run },
     Case { name: "unknown_options", seconds: 90, run: unknown_options },
     Case { name: "mount_helper", seconds: 90, run: mount_helper },
+    Case { name: "a_mount_waits_for_its_servers", seconds: 120, run: before_servers },
     Case { name: "remount", seconds: 90, run: remount },
     Case { name: "umount_makes_durable", seconds: 120, run: umount_makes_durable },
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
@@ -275,6 +276,36 @@ fn mount_helper(context: &Context) -> Result<()> {
     cluster.unmount(&point)?;
     expect(sweep::mounts_under(&point).is_empty(), "umount(8) has unmounted")?;
     stop(cluster)
+}
+
+/// A mount that begins before its servers: at once one line, or with `retry` one for each attempt, until they are there or it gives up.
+fn before_servers(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    write(&cluster.mount.join("file"), b"before")?;
+    let (point, source) = (cluster.point("early")?, cluster.source()?);
+    cluster.down()?;
+    let path = point.to_string_lossy().into_owned();
+    let options = |retry: &str| format!("{retry},transport={}", context.options.transport.word());
+    for (retry, line_count) in [("retry=0", 1), ("retry=1", 2)] {
+        let said = cluster.try_sheen(&["mount", &source, &path, "-o", &options(retry)], COMMAND_LIMIT)?;
+        expect_eq(status_of(&said), Some(1), &said.all())?;
+        expect_eq(said.errors.lines().count(), line_count, &format!("{retry}: {}", said.errors))?;
+        expect(said.errors.contains("does not answer"), &format!("why: {}", said.errors))?;
+        expect(sweep::mounts_under(&point).is_empty(), "nothing is mounted")?;
+    }
+    let mut command = cluster.command();
+    command.args(["mount", &source, &path, "-o", &options("retry=30")]).stderr(std::process::Stdio::piped());
+    let mut early = command.spawn()?;
+    let mut said = io::BufReader::new(early.stderr.take().context("its words")?);
+    let mut line = String::new();
+    io::BufRead::read_line(&mut said, &mut line)?;
+    expect(line.contains("trying again (1 of 30)"), &line)?;
+    cluster.up()?;
+    let status = early.wait()?;
+    expect(status.success(), &format!("the mount that waited: {status}"))?;
+    expect_bytes(&read(&point.join("file"))?, b"before", "through the mount that waited")?;
+    cluster.unmount(&point)?;
+    cluster.down().map(drop)
 }
 
 fn remount(context: &Context) -> Result<()> {

@@ -20,6 +20,8 @@ const MAPPED_BYTES: usize = 4096;
 /// A close of what was only read is told within a second: by then it would have been seen.
 const TOLD: Duration = Duration::from_secs(2);
 const USE_COUNT: u64 = 10;
+/// Whoever else drops caches on this machine costs a mount requests; nobody does so all the time.
+const ATTEMPT_COUNT: u32 = 5;
 
 /// Mounts by their rule, and one that looks on.
 struct Bed {
@@ -107,6 +109,27 @@ impl Bed {
         self.rise(&before, "after the end of a program and of mappings")
     }
 
+    /// A listing counts for the directory, but with nodiratime, which says nothing of files.
+    fn directories(&self) -> Result<()> {
+        let apart = self.cluster.mount_with("apart", "strictatime,nodiratime")?;
+        let top = self.cluster.mount.join("dir");
+        fs::create_dir(&top)?;
+        let seen = || -> Result<(i64, i64)> {
+            let meta = fs::metadata(&top)?;
+            Ok((meta.atime(), meta.atime_nsec()))
+        };
+        let (made, before) = (seen()?, self.seen()?);
+        fs::read_dir(apart.join("dir"))?.for_each(drop);
+        self.use_all(&apart)?;
+        self.rise(&before, "files with nodiratime")?;
+        expect_eq(seen()?, made, "a directory with nodiratime")?;
+        fs::read_dir(self.strict.join("dir"))?.for_each(drop);
+        // What a listing has to tell goes with the next request.
+        self.use_all(&self.strict)?;
+        wait_until(LIMIT, "a listing with strictatime", || Ok(seen()? > made))?;
+        self.cluster.unmount(&apart)
+    }
+
     /// Requests of a mount by their kinds, without those that time alone brings.
     fn requests(&self, point: &Path) -> Result<BTreeMap<String, u64>> {
         let text = self.cluster.sheen(&["metrics"])?;
@@ -144,6 +167,23 @@ impl Bed {
         println!("{}: {cost:?}", point.display());
         Ok(cost)
     }
+
+    /// Uses cost their opens and closes, and nothing else.
+    fn check_cost(&self, point: &Path) -> Result<()> {
+        let is_own = |kind: &String| kind == "mds_open" || kind == "mds_close";
+        let mut cost = self.cost(point)?;
+        for _ in 1..ATTEMPT_COUNT {
+            if cost.keys().all(is_own) {
+                break;
+            }
+            cost = self.cost(point)?;
+        }
+        expect(cost.keys().all(is_own), &format!("requests beside opens and closes: {cost:?}"))?;
+        let of = |kind: &str| cost.get(kind).copied().unwrap_or_default();
+        expect_eq(of("mds_open"), 3 * USE_COUNT, &format!("opens of {}", point.display()))?;
+        // How many closes go together depends on how quick the machine is.
+        expect(of("mds_close") <= 3 * USE_COUNT, &format!("closes in {cost:?}"))
+    }
 }
 
 pub fn run(context: &Context) -> Result<()> {
@@ -157,16 +197,11 @@ pub fn run(context: &Context) -> Result<()> {
     }
     bed.use_and_rise(&bed.relative, "changed since, with relatime")?;
     bed.held()?;
+    bed.directories()?;
     let private = fs::read(bed.cluster.mount.join("private"))?;
     expect(private.starts_with(b"mapped"), "what was stored privately is seen by nobody")?;
     for point in [&bed.never, &bed.relative, &bed.strict] {
-        let cost = bed.cost(point)?;
-        let of = |kind: &str| cost.get(kind).copied().unwrap_or_default();
-        expect_eq(of("mds_open"), 3 * USE_COUNT, &format!("opens of {}", point.display()))?;
-        // How many closes go together depends on how quick the machine is.
-        expect(of("mds_close") <= 3 * USE_COUNT, &format!("closes in {cost:?}"))?;
-        let others: Vec<_> = cost.keys().filter(|kind| *kind != "mds_open" && *kind != "mds_close").collect();
-        expect(others.is_empty(), &format!("requests beside opens and closes: {others:?}"))?;
+        bed.check_cost(point)?;
     }
     stop(bed.cluster)
 }
