@@ -5,6 +5,7 @@ use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
 use crate::executor::oneshot;
 use crate::ops::attr::ask_inode;
 use crate::ops::inode_of;
+use base::limits::RECOVERY_HARD;
 use base::{Duration, Fid, FileType, Status, TargetId, TargetKind};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
@@ -16,6 +17,8 @@ use wire::{MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The same where it is known what it said last: whoever asks has to wait once only.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+/// Who waits for all targets waits so long: one that comes back is through with its recovery by then.
+const WAIT_MAX: Duration = RECOVERY_HARD;
 
 /// MDTs that a path leads over and over again, at most.
 const PATH_PART_COUNT_MAX: usize = 256;
@@ -23,7 +26,7 @@ const PATH_PART_COUNT_MAX: usize = 256;
 /// What is done about a target that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Silent {
-    /// It is waited for, however long that takes.
+    /// It is waited for, and without it there is no answer.
     Wait,
     /// What it said last is taken: at once when its connection is down or it owes an answer to such a question already, else after `SHORT_PATIENCE`.
     Remember,
@@ -31,7 +34,9 @@ enum Silent {
     LeaveOut,
 }
 
-async fn spaces(ctx: &Ctx, silent: Silent) -> Vec<TargetSpace> {
+/// # Errors
+/// `Io` for a target that was waited for in vain.
+async fn spaces(ctx: &Ctx, silent: Silent) -> Outcome<Vec<TargetSpace>> {
     let targets: Vec<TargetId> = ctx.with(|state| {
         state
             .connections
@@ -43,14 +48,17 @@ async fn spaces(ctx: &Ctx, silent: Silent) -> Vec<TargetSpace> {
     let mut asked = Vec::with_capacity(targets.len());
     for target in targets {
         let ctx = ctx.clone();
-        asked.push(async move { TargetSpace { target, space: space(&ctx, target, silent).await } });
+        asked.push(async move { Ok(TargetSpace { target, space: space(&ctx, target, silent).await? }) });
     }
-    join_all(asked).await
+    join_all(asked).await.into_iter().collect()
 }
 
-async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
+async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Outcome<Option<Statfs>> {
     if silent == Silent::Wait {
-        return ask_space(ctx, target).await;
+        return match Race(Box::pin(ask_space(ctx, target)), ctx.sleep(WAIT_MAX)).await {
+            First::Left(space) => Ok(space),
+            First::Right(_) => Err(Status::Io),
+        };
     }
     let known = ctx.with(|state| {
         let connection = state.connections.get(&target)?;
@@ -59,7 +67,7 @@ async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
     });
     let known = known.filter(|_| silent == Silent::Remember);
     if let Some((space, true)) = known {
-        return Some(space);
+        return Ok(Some(space));
     }
     let known = known.map(|(space, _)| space);
     // It goes on when nobody waits for it any more, so that a target which answers again is asked again.
@@ -71,10 +79,10 @@ async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Option<Statfs> {
         sender.send(space);
     });
     match Race(answer, ctx.sleep(if known.is_some() { SHORT_PATIENCE } else { PATIENCE })).await {
-        First::Left(space) => space.flatten().or(known),
+        First::Left(space) => Ok(space.flatten().or(known)),
         First::Right(_) => {
             ctx.set_space_late(target, true);
-            known
+            Ok(known)
         }
     }
 }
@@ -113,7 +121,7 @@ pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
     let mut sum = Statfs::default();
     let mut devices = BTreeSet::new();
     let silent = ctx.with(|state| if state.options.is_statfs_lazy { Silent::Remember } else { Silent::Wait });
-    for TargetSpace { target, space } in spaces(ctx, silent).await {
+    for TargetSpace { target, space } in spaces(ctx, silent).await? {
         let Some(space) = space else { continue };
         if !devices.insert((target.kind, space.device)) {
             continue;
@@ -134,7 +142,7 @@ pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
 }
 
 pub(crate) async fn df_targets(ctx: &Ctx) -> Outcome<Answer> {
-    Ok(Answer::Targets(spaces(ctx, Silent::LeaveOut).await))
+    Ok(Answer::Targets(spaces(ctx, Silent::LeaveOut).await?))
 }
 
 /// Those of the last configuration.

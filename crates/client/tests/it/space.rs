@@ -4,6 +4,7 @@ use crate::world::{TOP, World};
 use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call};
 
+const EIO: i32 = 5;
 const OST: TargetId = TargetId::ost(0);
 
 fn ask(world: &mut World) -> u64 {
@@ -46,4 +47,25 @@ fn a_silent_target_is_waited_for_once_and_not_by_each_call() {
     let id = ask(&mut world);
     assert_eq!(total_bytes(&mut world, id), before);
     assert_eq!(question_count(&world), answered_count + 2);
+}
+
+#[test]
+fn who_waits_for_a_target_does_so_for_three_minutes_at_most() {
+    let mut world = World::new(1, 1, 1);
+    world.mounts[0].machine.set_statfs_lazy(false);
+    let id = ask(&mut world);
+    let before = total_bytes(&mut world, id);
+    world.mounts[0].unreachable = Some(OST);
+    let id = ask(&mut world);
+    world.pass(Duration::from_secs(170));
+    assert!(!world.is_answered(0, id));
+    world.pass(Duration::from_secs(20));
+    assert!(world.is_answered(0, id));
+    assert_eq!(world.finish(0, id), Err(EIO));
+    let id = ask(&mut world);
+    world.pass(Duration::from_secs(60));
+    assert!(!world.is_answered(0, id), "each waits by itself");
+    world.mounts[0].unreachable = None;
+    world.pass(Duration::from_secs(30));
+    assert_eq!(total_bytes(&mut world, id), before, "it is back");
 }
