@@ -218,7 +218,7 @@ fn steps() -> Vec<Step> {
         Step { needs: &["build"], ..step("crash-table", 480, Kind::Sheen(CRASH_TABLE)) },
         Step { needs: &["build"], ..step("crash-table-3", 480, Kind::Sheen(CRASH_TABLE_3)) },
         Step { needs: &["build"], ..step("rename-deadlock", 480, Kind::Sheen(RENAME_DEADLOCK)) },
-        Step { needs: &["build"], ..step("package", 180, Kind::Package) },
+        Step { needs: &["build"], ..step("package", 300, Kind::Package) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
     let known = mount_suites::suites::ALL;
