@@ -258,6 +258,12 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
+/// rename(2).
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    gate::pass();
+    std::fs::rename(from, to)
+}
+
 /// A file that is mapped: what is stored here stays when the process dies.
 pub(crate) struct SharedWords {
     start: std::ptr::NonNull<AtomicU64>,

@@ -389,6 +389,31 @@ impl ObjectStore for ObjectDisk {
         }
     }
 
+    fn adopt(&self, id: &ObjectId, to: &ObjectId) -> Result<bool, StoreError> {
+        let shared = &*self.shared;
+        shared.check_sound()?;
+        let is_adopted = shared.handles.rename(id, to, || {
+            if shared.path(to).try_exists().map_err(device::failed("look for an object"))? {
+                return Ok(false);
+            }
+            // Before it has the name: who syncs what was changed under the old one must find it.
+            shared.changes.note_adopting(id, to);
+            match device::rename(&shared.path(id), &shared.path(to)) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                Err(error) => match device::errno(&error) {
+                    libc::ENOSPC | libc::EDQUOT => Err(StoreError::NoSpace),
+                    errno if device::is_lost(errno) => Err(shared.poison("rename an object", &error)),
+                    _ => Err(device::failed("rename an object")(error)),
+                },
+            }
+        })?;
+        if is_adopted {
+            shared.changes.note_adopted(id, to);
+        }
+        Ok(is_adopted)
+    }
+
     fn kick(&self) {
         self.shared.changes.kick();
     }

@@ -80,6 +80,10 @@ pub trait ObjectStore: Send + Sync {
     /// Whether there was such an object.
     fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError>;
 
+    /// The object is `to` from now on, with all that it has. Nothing changes, and the answer is false, when it is not there, or
+    /// when there is a `to` already.
+    fn adopt(&self, id: &ObjectId, to: &ObjectId) -> Result<bool, StoreError>;
+
     /// Asks for a sync of everything written so far, without waiting.
     fn kick(&self);
 

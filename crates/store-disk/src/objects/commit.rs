@@ -7,9 +7,9 @@
 //! come, and the sync that somebody waits for finds little left. A round begins early when many bytes wait for it: they
 //! take memory of the clients, who keep them until then.
 
-use super::Shared;
 use super::handles::Handle;
 use super::layout::left_behind;
+use super::{Shared, directory_number};
 use crate::device::{self, Syncing};
 use base::{Extent, ObjectId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -31,6 +31,8 @@ struct State {
     written: u64,
     dirty: HashMap<ObjectId, u64>,
     dirty_directories: BTreeSet<u8>,
+    /// Objects that have got another name since the last round began: it may look for them under the old one.
+    adopted: HashMap<ObjectId, ObjectId>,
     /// Synced objects on their way to clean, with the change that was last then.
     resting: VecDeque<(ObjectId, Instant)>,
     /// Parts of files that are to be written out.
@@ -115,6 +117,37 @@ impl Changes {
         self.number(&mut state);
     }
 
+    /// An object is about to have another name.
+    pub fn note_adopting(&self, id: &ObjectId, to: &ObjectId) {
+        let mut state = self.state();
+        state.adopted.remove(to);
+        state.adopted.insert(*id, *to);
+    }
+
+    /// It has it. It is synced under that, and settled, whatever was noted of it under the old one.
+    pub fn note_adopted(&self, id: &ObjectId, to: &ObjectId) {
+        let mut state = self.state();
+        state.dirty.remove(id);
+        state.dirty_directories.extend([directory_number(id), directory_number(to)]);
+        self.number(&mut state);
+        let written = state.written;
+        state.dirty.insert(*to, written);
+    }
+
+    /// The name that an object has now, for who knows one that it had when the last round began.
+    fn name_of(&self, id: &ObjectId) -> ObjectId {
+        let state = self.state();
+        let mut name = *id;
+        // Each was adopted once since then: no FID is used twice.
+        for _ in 0..state.adopted.len() {
+            match state.adopted.get(&name) {
+                Some(to) => name = *to,
+                None => break,
+            }
+        }
+        name
+    }
+
     /// An object is as a crash left it: to be synced and settled, though nobody changed it.
     pub fn note_unsettled(&self, id: &ObjectId) {
         let mut state = self.state();
@@ -190,6 +223,7 @@ impl Changes {
             }
         }
         state.kicked = false;
+        state.adopted.clear();
         state.unsynced_bytes = 0;
         state.oldest = None;
         Round {
@@ -261,7 +295,7 @@ impl Shared {
         if ids.len() > SINGLE_SYNC_COUNT_MAX {
             // Held, they could not be closed for as long as that takes; what is closed has written its checksums.
             let mut flushed = Vec::with_capacity(ids.len());
-            for handle in ids.iter().filter_map(|id| self.handles.get(id)) {
+            for handle in ids.iter().filter_map(|id| self.open_handle(id)) {
                 flushed.push((Arc::downgrade(&handle), handle.flush().map_err(failed)?));
             }
             if self.syncing == Syncing::Real {
@@ -290,9 +324,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles of what is still there.
+    fn open_handle(&self, id: &ObjectId) -> Option<Handle> {
+        self.handles.get(id).or_else(|| self.handles.get(&self.changes.name_of(id)))
+    }
+
+    /// Handles of what is still there, under whatever name.
     fn open_objects(&self, ids: &[ObjectId]) -> Result<Vec<Handle>, StoreError> {
-        ids.iter().filter_map(|id| self.handle(id).transpose()).collect()
+        let open = |id: &ObjectId| match self.handle(id)? {
+            Some(handle) => Ok(Some(handle)),
+            None => self.handle(&self.changes.name_of(id)),
+        };
+        ids.iter().filter_map(|id| open(id).transpose()).collect()
     }
 
     /// Final sync; what is synced is clean.

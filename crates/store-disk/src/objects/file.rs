@@ -60,7 +60,8 @@ struct Inner {
 }
 
 pub(super) struct ObjectFile {
-    id: ObjectId,
+    /// Changes when it is adopted; taken last of all locks.
+    id: Mutex<ObjectId>,
     file: File,
     incarnation: u64,
     syncing: Syncing,
@@ -129,9 +130,25 @@ impl ObjectFile {
             change_count: 0,
             synced_count: 0,
         };
-        let object = ObjectFile { id, file, incarnation, syncing, is_read_only, inner: Mutex::new(inner) };
+        let object = ObjectFile {
+            id: Mutex::new(id),
+            file,
+            incarnation,
+            syncing,
+            is_read_only,
+            inner: Mutex::new(inner),
+        };
         object.read_state()?;
         Ok(object)
+    }
+
+    fn id(&self) -> ObjectId {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its file has another name from now on.
+    pub fn set_id(&self, id: ObjectId) {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -146,7 +163,7 @@ impl ObjectFile {
 
     fn cut_short(&self, inner: &Inner) -> StoreError {
         let offset_bytes = inner.found_bytes.unwrap_or(inner.size_bytes).min(inner.size_bytes);
-        StoreError::CorruptObject { id: self.id, offset_bytes }
+        StoreError::CorruptObject { id: self.id(), offset_bytes }
     }
 
     /// Size and allocation; `None` if somebody has removed the file. The size is the one that is known, whatever was done
@@ -167,7 +184,7 @@ impl ObjectFile {
     fn note_found(&self, inner: &mut Inner, metadata: &Metadata, stored_bytes: u64) {
         inner.found_bytes = Some(size_of_stored(metadata.len()));
         inner.size_bytes = size_of_stored(stored_bytes);
-        tracing::error!(id = %self.id, stored_bytes, found_bytes = metadata.len(),
+        tracing::error!(id = %self.id(), stored_bytes, found_bytes = metadata.len(),
             "the file of an object has another length than it had; restore or remove the file that owns it");
     }
 
@@ -354,7 +371,7 @@ impl ObjectFile {
         let bytes = self.read_unchecked(extent)?;
         if (bytes.len() as u64) < extent.byte_count() {
             let offset_bytes = extent.start + bytes.len() as u64;
-            return Err(StoreError::CorruptObject { id: self.id, offset_bytes });
+            return Err(StoreError::CorruptObject { id: self.id(), offset_bytes });
         }
         for (index, block) in bytes.chunks(BLOCK_BYTES as usize).enumerate() {
             let number = extent.start / BLOCK_BYTES + index as u64;
@@ -364,7 +381,7 @@ impl ObjectFile {
             }
             let offset_bytes = number * BLOCK_BYTES;
             if offset_bytes < inner.lenient_from {
-                return Err(StoreError::CorruptObject { id: self.id, offset_bytes });
+                return Err(StoreError::CorruptObject { id: self.id(), offset_bytes });
             }
             if !self.is_read_only {
                 self.set_checksums(inner, number, &[found])?;

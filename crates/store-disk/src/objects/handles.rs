@@ -64,15 +64,44 @@ impl Handles {
         Ok(Some(handle))
     }
 
+    /// Gives an object another name with `rename`, which says whether it has done so. Nobody opens it meanwhile under either
+    /// name, and who has it open goes on with the same handle.
+    ///
+    /// # Errors
+    /// Those of `rename`.
+    pub fn rename(
+        &self,
+        id: &ObjectId,
+        to: &ObjectId,
+        rename: impl FnOnce() -> Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let mut open = self.open();
+        if !rename()? {
+            return Ok(false);
+        }
+        // Of what had been there.
+        open.forget(to);
+        if let Some(entry) = open.entries.remove(id) {
+            open.order.retain(|kept| kept != id);
+            entry.handle.set_id(*to);
+            open.entries.insert(*to, entry);
+            open.order.push_back(*to);
+        }
+        Ok(true)
+    }
+
     /// The object is gone, or is not to be.
     pub fn forget(&self, id: &ObjectId) {
-        let mut open = self.open();
-        open.entries.remove(id);
-        open.order.retain(|kept| kept != id);
+        self.open().forget(id);
     }
 }
 
 impl Open {
+    fn forget(&mut self, id: &ObjectId) {
+        self.entries.remove(id);
+        self.order.retain(|kept| kept != id);
+    }
+
     fn evict(&mut self, count_max: usize) -> Result<(), StoreError> {
         // All may be in use: then there are more for a while.
         let mut look_count = 2 * self.order.len();

@@ -24,6 +24,7 @@ pub fn run(harness: &mut dyn ObjectHarness) {
     preallocation_and_zeros(harness);
     durable_follows_written_and_survives(harness);
     listing_finds_each_object_once(harness);
+    adopted_objects_keep_what_they_have(harness);
     random_operations_match_bytes(harness, 1);
     random_operations_match_bytes(harness, 2);
 }
@@ -157,6 +158,38 @@ fn listing_finds_each_object_once(harness: &mut dyn ObjectHarness) {
     store.close();
 }
 
+fn adopted_objects_keep_what_they_have(harness: &mut dyn ObjectHarness) {
+    let mut store = harness.create();
+    let (id, to, other) = (object(7), object(8), object(9));
+    assert_eq!(store.adopt(&id, &to), Ok(false), "it is not there");
+    assert_eq!(store.written(), 0, "that is no mutation");
+    store.write(&id, 10_000, b"hello").unwrap();
+    store.write(&other, 0, b"other").unwrap();
+    assert_eq!(store.adopt(&id, &other), Ok(false), "there is one already");
+    let before = store.written();
+    assert_eq!(store.adopt(&id, &to), Ok(true));
+    assert!(store.written() > before);
+    assert_eq!(store.adopt(&id, &to), Ok(false), "again");
+    assert_eq!(store.stat(&id), Ok(None));
+    assert_eq!(store.read(&id, 0, 10), Err(StoreError::NoObject { id }));
+    assert_eq!(store.read(&to, 9_998, 100).unwrap(), &b"\0\0hello"[..]);
+    assert_eq!(store.read(&other, 0, 10).unwrap(), &b"other"[..]);
+    store.write(&to, 10_005, b" there").unwrap();
+    let listed: BTreeSet<ObjectId> = store.list(None, 10).unwrap().into_iter().collect();
+    assert_eq!(listed, BTreeSet::from([to, other]));
+    harness.settle(&store);
+    assert_eq!(store.durable(), store.written());
+    store = harness.crash(store);
+    assert_eq!(store.stat(&id), Ok(None));
+    assert_eq!(store.read(&to, 10_000, 100).unwrap(), &b"hello there"[..]);
+    store.adopt(&to, &id).unwrap();
+    harness.settle(&store);
+    store = harness.crash(store);
+    assert_eq!(store.read(&id, 10_000, 100).unwrap(), &b"hello there"[..]);
+    assert_eq!(store.stat(&to), Ok(None));
+    store.close();
+}
+
 fn random_operations_match_bytes(harness: &mut dyn ObjectHarness, seed: u64) {
     const SIZE_MAX: u64 = 100_000;
     let mut store = harness.create();
@@ -167,7 +200,7 @@ fn random_operations_match_bytes(harness: &mut dyn ObjectHarness, seed: u64) {
         let start = rng.below(SIZE_MAX);
         let extent = Extent::at(start, 1 + rng.below(20_000));
         let keep_size = rng.one_in(2);
-        match rng.below(20) {
+        match rng.below(21) {
             0..=7 => {
                 let data: Vec<u8> = (0..extent.byte_count()).map(|_| rng.next_u64() as u8 | 1).collect();
                 store.write(&id, start, &data).unwrap();
@@ -194,6 +227,16 @@ fn random_operations_match_bytes(harness: &mut dyn ObjectHarness, seed: u64) {
                 grown(&mut model, id, if keep_size { 0 } else { extent.end });
             }
             17 => assert_eq!(store.destroy(&id).unwrap(), model.remove(&id).is_some()),
+            18 => {
+                let to = object(rng.below(6) as u32);
+                let can_be = model.contains_key(&id) && !model.contains_key(&to);
+                assert_eq!(store.adopt(&id, &to).unwrap(), can_be);
+                if can_be {
+                    let bytes = model.remove(&id).unwrap_or_default();
+                    model.insert(to, bytes);
+                }
+                check_object(&*store, &to, model.get(&to), extent);
+            }
             _ => check_object(&*store, &id, model.get(&id), extent),
         }
         let whole = Extent::new(0, SIZE_MAX + 50_000);

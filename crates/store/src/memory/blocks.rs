@@ -66,6 +66,8 @@ impl Blocks {
             }
             Mutation::Allocate { extent, keep_size } => self.allocate(*extent, *keep_size),
             Mutation::Destroy => *self = Blocks::default(),
+            // Its bytes stay.
+            Mutation::Adopt { .. } => {}
         }
     }
 

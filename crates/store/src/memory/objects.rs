@@ -23,12 +23,29 @@ pub enum Kept {
 
 #[derive(Clone, Debug)]
 pub(super) enum Mutation {
-    Write { offset_bytes: u64, data: Bytes },
-    Truncate { size_bytes: u64 },
-    Punch { extent: Extent },
-    Zero { extent: Extent, keep_size: bool },
-    Allocate { extent: Extent, keep_size: bool },
+    Write {
+        offset_bytes: u64,
+        data: Bytes,
+    },
+    Truncate {
+        size_bytes: u64,
+    },
+    Punch {
+        extent: Extent,
+    },
+    Zero {
+        extent: Extent,
+        keep_size: bool,
+    },
+    Allocate {
+        extent: Extent,
+        keep_size: bool,
+    },
     Destroy,
+    /// It has another name.
+    Adopt {
+        to: ObjectId,
+    },
 }
 
 /// Room that a device that is `low` still has, as far as anybody is told.
@@ -177,6 +194,11 @@ fn mutate(objects: &mut Objects, id: ObjectId, mutation: &Mutation) {
         Mutation::Destroy => {
             objects.remove(&id);
         }
+        Mutation::Adopt { to } => {
+            if let Some(object) = objects.remove(&id) {
+                objects.insert(*to, object);
+            }
+        }
         Mutation::Punch { extent } => {
             if let Some(object) = objects.get_mut(&id) {
                 object.apply(&Mutation::Punch { extent: *extent });
@@ -212,6 +234,21 @@ impl State {
         };
         let fits = self.allocated_bytes.saturating_add(missing) <= self.capacity_bytes;
         if missing > 0 && (self.full || !fits) { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+
+    fn adopt(&mut self, id: &ObjectId, to: ObjectId) {
+        let rotten: Vec<u64> =
+            self.rotten.iter().filter(|(of, _)| of == id).map(|(_, block)| *block).collect();
+        for block in rotten {
+            self.rotten.remove(&(*id, block));
+            self.rotten.insert((to, block));
+        }
+        if self.emptied.remove(id) {
+            self.emptied.insert(to);
+        }
+        mutate(&mut self.objects, *id, &Mutation::Adopt { to });
+        self.written += 1;
+        self.unsynced.push_back((self.written, *id, Mutation::Adopt { to }));
     }
 
     fn mutate(&mut self, id: &ObjectId, mutation: Mutation) {
@@ -341,6 +378,16 @@ impl ObjectStore for MemoryObjects {
             state.mutate(id, Mutation::Destroy);
         }
         Ok(existed)
+    }
+
+    fn adopt(&self, id: &ObjectId, to: &ObjectId) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        state.check_sound()?;
+        let can_be = state.objects.contains_key(id) && !state.objects.contains_key(to);
+        if can_be {
+            state.adopt(id, *to);
+        }
+        Ok(can_be)
     }
 
     fn kick(&self) {
