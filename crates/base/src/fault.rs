@@ -35,10 +35,12 @@ pub enum Fault {
     ReplayOrderIgnored = 14,
     /// A restarted MDT forgets what absent clients hold, and serves others all the same.
     HoldingsIgnored = 15,
+    /// An MDT shows a file that has come to it before its objects have been adopted.
+    AdoptionNotAwaited = 16,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 16] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -54,6 +56,7 @@ impl Fault {
         Fault::PartBeforeDurable,
         Fault::ReplayOrderIgnored,
         Fault::HoldingsIgnored,
+        Fault::AdoptionNotAwaited,
     ];
 }
 

@@ -460,6 +460,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
             OstRequest::Getattr { .. } => "ost_getattr",
             OstRequest::Seek { .. } => "ost_seek",
             OstRequest::Sync { .. } => "ost_sync",
+            OstRequest::Adopt { .. } => "ost_adopt",
             OstRequest::Destroy { .. } => "ost_destroy",
             OstRequest::Statfs => "ost_statfs",
             OstRequest::ListObjects { .. } => "ost_list",

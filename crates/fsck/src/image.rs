@@ -35,6 +35,8 @@ pub(crate) struct Mdt {
     pub orphans: BTreeSet<Fid>,
     /// Stripes by OST, FID and component.
     pub destroys: BTreeMap<(u16, Fid, u32), Vec<u32>>,
+    /// FIDs of inodes that other MDTs have now, and those that they have there; `None` where the row is damaged.
+    pub moved: BTreeMap<Fid, Option<Fid>>,
     /// `None` where the row is damaged.
     pub heads: BTreeMap<ObjectId, Option<Head>>,
     /// Bytes of each chunk.
@@ -152,6 +154,11 @@ impl Image {
             return if self.are_names_whole() { Owner::Nobody } else { Owner::Unknown };
         };
         if !mdt.is_whole || mdt.is_settling(fid) || self.is_moving(fid) || mdt.unknown.contains(&fid) {
+            return Owner::Unknown;
+        }
+        // What is still to be adopted is known to the MDT that has the file now.
+        let is_known = |to: &Option<Fid>| to.and_then(|to| self.mdt_of(to)).is_some_and(|mdt| mdt.is_whole);
+        if mdt.moved.get(&fid).is_some_and(|to| !is_known(to)) {
             return Owner::Unknown;
         }
         let Some(inode) = mdt.inodes.get(&fid) else { return Owner::Nobody };

@@ -6,8 +6,8 @@ use crate::image::{Image, Mdt, Ost, Sessions};
 use crate::watch::{Doing, Ticker, Watch};
 use base::{Fid, ObjectId, Status, TargetId, TargetKind};
 use mds::data;
-use mds::rows::{self as mdt_rows, Decision, Destroy, Inode, Prepare, Streamed};
-use oss::rows::{self as ost_rows, ObjectRow, TombstoneRow};
+use mds::rows::{self as mdt_rows, Adopt, Decision, Destroy, Inode, Prepare, Streamed};
+use oss::rows::{self as ost_rows, ObjectRow};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{KEY_BYTES_MAX, MetaStore, ObjectStore, StoreError, Table, Whence};
 use target::core::inspect::{self, SessionRow};
@@ -247,6 +247,29 @@ impl Loader<'_, '_> {
             }
             Ok(())
         });
+        let moved = self.table(mdt_rows::MOVED, "moved inode", |key, value| {
+            let fid = Fid::from_key(key).filter(|_| key.len() == 16).ok_or(Status::Corrupt)?;
+            let to = decoded(value, mdt_rows::decode::<Fid>);
+            let is_sound = to.is_ok();
+            mdt.moved.insert(fid, to.unwrap_or_default());
+            if is_sound { Ok(()) } else { Err(Status::Corrupt) }
+        });
+        let adopts = self.table(mdt_rows::ADOPTS, "adoption", |key, value| {
+            let read = mdt_rows::split_destroy_key(key).ok_or(Status::Corrupt);
+            let read = read.and_then(|place| Ok((place, decoded(value, mdt_rows::decode::<Adopt>)?)));
+            match read {
+                Ok(((_, fid, _), Some(adopt))) => {
+                    image.pending_count += 1;
+                    image.moving.extend([fid, adopt.from]);
+                }
+                Ok((_, None)) => is_known = false,
+                Err(status) => {
+                    is_known = false;
+                    return Err(status);
+                }
+            }
+            Ok(())
+        });
         let prepares = self.table(mdt_rows::PREPARES, "prepare", |key, value| {
             let read = mdt_rows::split_operation_key(key).ok_or(Status::Corrupt);
             let read = read.and_then(|_| decoded(value, mdt_rows::decode::<Prepare>));
@@ -300,7 +323,7 @@ impl Loader<'_, '_> {
             }
             Ok(())
         });
-        destroys && prepares && decisions && streamed && state && is_known
+        destroys && moved && adopts && prepares && decisions && streamed && state && is_known
     }
 
     fn load_data(&mut self, mdt: &mut Mdt) -> bool {
@@ -333,7 +356,7 @@ impl Loader<'_, '_> {
         let tombstones = self.table(ost_rows::TOMBSTONES, "tombstone", |key, value| {
             // Damaged or not, the object is taken for destroyed.
             ost.tombstones.insert(id_of(key)?);
-            decoded(value, ost_rows::decode::<TombstoneRow>).map(drop)
+            decoded(value, ost_rows::decode_tombstone).map(drop)
         });
         let born = self.table(ost_rows::BORN, "birth", |key, value| {
             let object = id_of(key)?;
@@ -482,7 +505,7 @@ fn fids_of(part: &Part) -> BTreeSet<Fid> {
         Part::SetParent { fid, old_parent, parent, .. } | Part::SetStripe { fid, old_parent, parent, .. } => {
             fids.extend([*fid, *old_parent, *parent]);
         }
-        Part::GiveAway { fid, to, .. } => fids.extend([*fid, *to]),
+        Part::GiveAway { fid, to, .. } | Part::GiveFile { fid, to, .. } => fids.extend([*fid, *to]),
         Part::Redirect { parent, old, new, .. } => fids.extend([*parent, *old, *new]),
         Part::MoveLinks { old_parent, parent, links } => {
             fids.extend([*old_parent, *parent]);

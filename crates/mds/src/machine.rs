@@ -5,6 +5,7 @@
 //! one owner at a time, so what was run and is claimed at once is still true.
 
 mod accesses;
+mod adoptions;
 mod cross;
 mod data;
 mod deadlocks;
@@ -27,6 +28,7 @@ use crate::stats::Stats;
 use crate::tx::Tx;
 use crate::unheard::Unheard;
 use accesses::Accesses;
+use adoptions::Adoptions;
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId,
     Time, Transno, Version, WallTime,
@@ -180,6 +182,7 @@ pub struct Mds<M: MetaStore> {
     /// Every change that others on another MDT depend on is made durable on both before its caller is answered.
     is_remote_sync: bool,
     strays: Strays,
+    adoptions: Adoptions,
     accesses: Accesses,
     fences: Fences,
     noted: Noted,
@@ -255,6 +258,7 @@ impl<M: MetaStore> Mds<M> {
             streams: Streams::default(),
             is_remote_sync: false,
             strays: Strays::default(),
+            adoptions: Adoptions::default(),
             accesses: Accesses::default(),
             fences: Fences::default(),
             noted: Noted::new(holdings),
@@ -273,6 +277,7 @@ impl<M: MetaStore> Mds<M> {
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
         mds.load_strays().map_err(|status| mds.open_error(status))?;
         mds.load_operations().map_err(|status| mds.open_error(status))?;
+        mds.load_adopts().map_err(|status| mds.open_error(status))?;
         mds.load_streams().map_err(|status| mds.open_error(status))?;
         mds.begin_taking_back();
         Ok(mds)
@@ -406,6 +411,7 @@ impl<M: MetaStore> Mds<M> {
             && self.cross.is_empty()
             && self.streams.is_empty()
             && self.peers.has_destroyed_all()
+            && self.adoptions.is_empty()
     }
 
     fn new_op(&mut self) -> OpId {
@@ -808,6 +814,7 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.cross.next_deadline(),
             self.streams.next_deadline(),
             self.strays.next_deadline(),
+            self.adoptions.next_deadline(),
             self.opens.next_deadline(),
             self.timers.first().map(|(due, _)| *due),
         ];

@@ -32,7 +32,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
 use wire::mdt::{Entry, Met, OpenArgs};
-use wire::peer::{Part, Whole};
+use wire::peer::{Part, Whole, WholeFile};
 use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
 /// Bytes that a directory shows as its size, as on other file systems.
@@ -55,6 +55,8 @@ pub enum Stop {
     Place,
     /// All of an inode of another MDT has to be asked first.
     PeekWhole { fid: Fid },
+    /// The same of a regular file.
+    PeekFile { fid: Fid },
 }
 
 impl From<Status> for Stop {
@@ -131,6 +133,7 @@ pub struct Remote {
     pub directories: BTreeMap<Fid, PeekedDirectory>,
     /// Inodes that are to move here.
     pub wholes: BTreeMap<Fid, Box<Whole>>,
+    pub files: BTreeMap<Fid, Box<WholeFile>>,
     /// The MDT that was chosen for the directory that the operation makes.
     pub placed: Option<u16>,
     /// Directories of this MDT that are not there, and that no other MDT is about to make.
@@ -354,12 +357,7 @@ impl Cx<'_> {
     pub fn destroy_objects(&mut self, inode: &Inode) -> Result<(), Status> {
         let Some(layout) = &inode.layout else { return Ok(()) };
         data::destroy(&mut self.tx, layout)?;
-        let mut stripes_of: BTreeMap<(u16, u32), Vec<u32>> = BTreeMap::new();
-        let stripes = layout.stripes().filter_map(|stripe| layout.stripe(stripe));
-        for stripe in stripes.filter(|stripe| stripe.ost != Layout::ON_MDT) {
-            stripes_of.entry((stripe.ost, stripe.object.component)).or_default().push(stripe.object.stripe);
-        }
-        for ((ost, component), stripes) in stripes_of {
+        for ((ost, component), stripes) in stripes_on_osts(layout) {
             let key = rows::destroy_key(ost, layout.fid, component);
             self.tx.put(rows::DESTROYS, key, rows::encode(&Destroy { stripes }));
         }
@@ -581,6 +579,16 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
         | MdtRequest::RemoveAgain { .. }
         | MdtRequest::RenameAgain { .. } => Err(Stop::Status(Status::ProtocolError)),
     }
+}
+
+/// Stripes of a file, by OST and component.
+pub fn stripes_on_osts(layout: &Layout) -> BTreeMap<(u16, u32), Vec<u32>> {
+    let mut stripes_of: BTreeMap<(u16, u32), Vec<u32>> = BTreeMap::new();
+    let stripes = layout.stripes().filter_map(|stripe| layout.stripe(stripe));
+    for stripe in stripes.filter(|stripe| stripe.ost != Layout::ON_MDT) {
+        stripes_of.entry((stripe.ost, stripe.object.component)).or_default().push(stripe.object.stripe);
+    }
+    stripes_of
 }
 
 /// Whether a request takes space that a nearly full target does not give. A rename takes no more than it gives back.

@@ -179,6 +179,11 @@ impl Opens {
         self.by_file.contains_key(&fid) || self.lingering_counts.contains_key(&fid)
     }
 
+    /// Whether somebody has it open, or may write it without knowing that he has it open no more.
+    pub fn is_in_use(&self, fid: Fid) -> bool {
+        self.by_file.contains_key(&fid) || self.is_abandoned(fid)
+    }
+
     fn handles(&self, fid: Fid) -> impl Iterator<Item = (&(ClientId, OpenHandle), &OpenArgs)> {
         self.by_file.get(&fid).into_iter().flatten()
     }

@@ -33,6 +33,10 @@ pub const STREAMED: Table = 12;
 /// FID -> the FID that the inode has now, on another MDT. It stays: a cache that has not heard may ask at any time.
 pub const MOVED: Table = 13;
 
+/// OST index, FID, component -> `Adopt`: objects of a file that has come from another MDT, which the OST has not yet been told
+/// to adopt. Until there are none of a file, nobody gets to see it.
+pub const ADOPTS: Table = 14;
+
 /// Under `KNOWN_TARGETS_KEY`: what the last configuration said.
 pub const STATE: Table = 9;
 pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
@@ -139,6 +143,14 @@ pub struct Dentry {
 /// Stripes of one component on one OST.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Destroy {
+    pub stripes: Vec<u32>,
+}
+
+/// Stripes of one component on one OST.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Adopt {
+    /// The FID that the file had.
+    pub from: Fid,
     pub stripes: Vec<u32>,
 }
 

@@ -430,8 +430,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let mut visit = |key: &[u8], value: &[u8]| {
             seen_count += 1;
             cursor = key.iter().copied().chain([0]).collect();
-            let row = rows::decode::<rows::TombstoneRow>(value);
-            if row.is_ok_and(|row| row.destroyed_at.0.saturating_add(life_ns) < wall.0) {
+            let row = rows::decode_tombstone(value);
+            if row.is_ok_and(|(row, _)| row.destroyed_at.0.saturating_add(life_ns) < wall.0) {
                 batch.delete(rows::TOMBSTONES, key);
             }
             true

@@ -1,5 +1,6 @@
 //! Operations on objects, one file each: what it needs, what it changes, what it answers. None ever waits inside.
 
+mod adopt;
 mod advise;
 mod change;
 mod destroy;
@@ -38,6 +39,7 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         OstRequest::Read { object, extent, lock: None } => read::needs(*object, *extent),
         OstRequest::Seek { object, offset_bytes, .. } => seek::needs(*object, *offset_bytes),
         OstRequest::Destroy { objects } => destroy::needs(objects),
+        OstRequest::Adopt { objects, .. } => adopt::needs(objects),
         // Under locks of the client, or without a claim to coherence.
         OstRequest::Read { lock: Some(_), .. }
         | OstRequest::Write { .. }
@@ -83,6 +85,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::Destroy { objects } => self.op_destroy(now, token, &objects, effects),
             OstRequest::Statfs => self.op_statfs(now, token, effects),
             OstRequest::ListObjects { after } => self.op_list(now, token, after, effects),
+            OstRequest::Adopt { objects, to, step } => {
+                self.op_adopt(now, token, (&objects, to), step, effects)
+            }
             OstRequest::Fence(life) => self.op_fence(now, token, life, effects),
             OstRequest::Advise { object, extent, advice } => {
                 self.op_advise(now, token, object, (extent, advice), effects)
@@ -128,10 +133,13 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         })
     }
 
-    /// What the store says of an object; `None` for a hole.
+    /// What the store says of an object; `None` for a hole, `Moved` for one that has another name now.
     fn object_stat(&mut self, object: ObjectId) -> Result<Option<ObjectStat>, Status> {
         let stat = self.objects.stat(&object).map_err(|error| self.store_status(object, &error))?;
         if stat.is_none_or(|stat| !stat.has_begun) {
+            if rows::is_adopted(self.meta.as_ref(), &object)? {
+                return Err(Status::Moved);
+            }
             self.check_not_lost(object, stat.is_some())?;
         }
         Ok(stat)

@@ -15,6 +15,8 @@ pub const BORN: Table = 3;
 const VERSION: u8 = 1;
 /// Of rows of objects whose files have had a header since they were made.
 const BORN_VERSION: u8 = 2;
+/// Of tombstones of objects that have another name now.
+const ADOPTED_VERSION: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ObjectRow {
@@ -60,6 +62,12 @@ fn encode<T: BorshSerialize>(version: u8, row: &T) -> Vec<u8> {
 
 pub fn put_born(batch: &mut Batch, id: &ObjectId, transno: Transno) {
     batch.put(BORN, &id.key(), &encode(BORN_VERSION, &BornRow { transno }));
+}
+
+/// What is known of an object that was made under another name. One that is known to be lost stays so.
+pub fn put_born_again(batch: &mut Batch, id: &ObjectId, born: Born) {
+    let version = if born.has_header { BORN_VERSION } else { VERSION };
+    batch.put(BORN, &id.key(), &encode(version, &BornRow { transno: born.transno }));
 }
 
 /// Reads a row.
@@ -116,11 +124,34 @@ pub fn decode_born(value: &[u8]) -> Result<Born, Status> {
     Ok(Born { transno: row.transno, has_header })
 }
 
+/// Or adopted: there is no such object any more.
 pub fn is_destroyed(store: &impl MetaStore, id: &ObjectId) -> Result<bool, Status> {
     if planted(Fault::TombstoneIgnored) {
         return Ok(false);
     }
-    Ok(get::<TombstoneRow>(store, TOMBSTONES, &id.key())?.is_some())
+    Ok(tombstone(store, id)?.is_some())
+}
+
+/// Whether it has another name now.
+pub fn is_adopted(store: &impl MetaStore, id: &ObjectId) -> Result<bool, Status> {
+    Ok(tombstone(store, id)?.is_some_and(|(_, is_adopted)| is_adopted))
+}
+
+fn tombstone(store: &impl MetaStore, id: &ObjectId) -> Result<Option<(TombstoneRow, bool)>, Status> {
+    value(store, TOMBSTONES, &id.key())?.map(|value| decode_tombstone(&value)).transpose()
+}
+
+/// The row, and whether the object was adopted.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn decode_tombstone(value: &[u8]) -> Result<(TombstoneRow, bool), Status> {
+    let is_adopted = value.first() == Some(&ADOPTED_VERSION);
+    Ok((decode_as(if is_adopted { ADOPTED_VERSION } else { VERSION }, value)?, is_adopted))
+}
+
+pub fn put_adopted(batch: &mut Batch, id: &ObjectId, adopted_at: WallTime) {
+    batch.put(TOMBSTONES, &id.key(), &encode(ADOPTED_VERSION, &TombstoneRow { destroyed_at: adopted_at }));
 }
 
 #[cfg(test)]
@@ -143,6 +174,19 @@ mod tests {
         let mut longer = value;
         longer.push(0);
         assert_eq!(decode::<ObjectRow>(&longer), Err(Status::Corrupt));
+    }
+
+    #[test]
+    fn a_tombstone_says_whether_there_is_another_name() {
+        let id = ObjectId { fid: base::Fid::ROOT, component: 0, stripe: 0 };
+        let row = TombstoneRow { destroyed_at: WallTime(7) };
+        let mut batch = Batch::new();
+        put_adopted(&mut batch, &id, WallTime(7));
+        let value = batch.changes().next().and_then(|change| change.value).expect("one row").to_vec();
+        assert_eq!(value, [2, 7, 0, 0, 0, 0, 0, 0, 0], "the form on disk");
+        assert_eq!(decode_tombstone(&value), Ok((row, true)));
+        assert_eq!(decode_tombstone(&encode_row(&row)), Ok((row, false)));
+        assert_eq!(decode_tombstone(&[3, 7, 0, 0, 0, 0, 0, 0, 0]), Err(Status::Corrupt));
     }
 
     #[test]

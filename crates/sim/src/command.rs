@@ -107,6 +107,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion"],
         // What an absent client still believes others have changed; and when it is back it has what they were given.
         Fault::HoldingsIgnored => &["model", "tree", "eviction", "objects"],
+        // Its data are not there yet.
+        Fault::AdoptionNotAwaited => &["model", "tree", "objects"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

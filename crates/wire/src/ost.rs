@@ -62,6 +62,20 @@ pub enum OstRequest {
     Advise { object: ObjectId, extent: Extent, advice: Advice } = 10,
     /// From an MDT that gives this client up: nothing that it has sent is executed from here on. Answered when that is durable. -> Done
     Fence(Life) = 11,
+    /// From an MDT that has taken a file over, durably: its objects bear the file's new FID from now on, and nobody gets the old
+    /// ones any more. The two steps one after the other; again they change nothing. Answered when durable. -> Done
+    Adopt { objects: Vec<ObjectId>, to: Fid, step: AdoptStep } = 12,
+}
+
+/// Rows and bytes are kept apart, so that no crash leaves bytes that have gone from a name which is still theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[borsh(use_discriminant = true)]
+#[repr(u8)]
+pub enum AdoptStep {
+    /// Whoever asks for the old names is told that they have moved.
+    Rows = 1,
+    /// What they had has the new names.
+    Bytes = 2,
 }
 
 impl OstRequest {

@@ -9,7 +9,7 @@
 //! coordinator's record is durable.
 
 use crate::mdt::{DirStriping, LayoutHint, MdtRequest};
-use base::{Attr, ClientId, Fid, FileType, Transno, WallTime, Xid};
+use base::{Attr, ClientId, Fid, FileType, Layout, Transno, WallTime, Xid};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Names an operation for ever: coordinator, its incarnation, a counter.
@@ -78,6 +78,9 @@ pub enum Part {
     Redirect { parent: Fid, name: Vec<u8>, old: Fid, new: Fid, file_type: FileType } = 12,
     /// The directory in which these inodes have these names is the same one under another FID.
     MoveLinks { old_parent: Fid, parent: Fid, links: Vec<(Fid, Vec<u8>)> } = 13,
+    /// `GiveAway` of a regular file that nobody has open. What this MDT has of its data has to be as the transaction `data` has
+    /// left it; the objects on OSTs stay, for the other MDT has them adopted.
+    GiveFile { fid: Fid, to: Fid, attr: Box<Attr>, data: Option<Transno> } = 14,
 }
 
 /// All of an inode that moves to another MDT, but for its data.
@@ -90,6 +93,31 @@ pub struct Whole {
     pub default_striping: Option<DirStriping>,
     /// Of a directory, in the order of their positions.
     pub entries: Vec<(Vec<u8>, Fid, FileType)>,
+}
+
+/// All of a regular file that moves to another MDT, but for what OSTs have of it.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct WholeFile {
+    pub attr: Attr,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub layout: Option<Layout>,
+    /// What its MDT has of its data.
+    pub data: Option<FileData>,
+    /// Somebody has it open.
+    pub is_open: bool,
+    /// Work of a lost client may make its size untrue.
+    pub is_size_doubtful: bool,
+}
+
+/// Data of a file that are on its MDT.
+#[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
+pub struct FileData {
+    pub size_bytes: u64,
+    pub stamp: WallTime,
+    /// The last change.
+    pub transno: Transno,
+    /// Numbers of chunks, and their bytes; the others are zeros.
+    pub chunks: Vec<(u32, Vec<u8>)>,
 }
 
 /// Parts of one operation for one participant, at their place in the stream.
@@ -210,6 +238,11 @@ pub enum PeerRequest {
         fid: Fid,
         epoch: u64,
     } = 18,
+    /// All of a regular file that is to move. -> File
+    PeekFile {
+        fid: Fid,
+        epoch: u64,
+    } = 19,
 }
 
 impl OperationId {
@@ -289,4 +322,5 @@ pub enum PeerReply {
         item: Option<OperationId>,
     } = 11,
     Whole(Box<Whole>) = 12,
+    File(Box<WholeFile>) = 13,
 }

@@ -15,8 +15,11 @@ pub mod features {
     pub const MIGRATION: u64 = 8;
     /// Who replays says first what (`manifest`), and lets the target hear from it each second meanwhile.
     pub const MANIFESTS: u64 = 16;
+    /// Regular files move between MDTs too: of an MDT that it gives them, of an OST that it adopts their objects
+    /// (`OstRequest::Adopt`).
+    pub const FILE_MIGRATION: u64 = 32;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS;
+    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS | FILE_MIGRATION;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

@@ -3,7 +3,7 @@
 use crate::world::{DIRECTORY, FAR, FILE, REMOTE, WIDE, World, attr, delete, fid, lines, put};
 use base::{ClientId, Endpoint, Fid, FileType, Layout, ObjectId, TargetId, WallTime};
 use fsck::{Doing, Options};
-use mds::rows::{self, Asker, Decision, Dentry, Destroy, Inode, Prepare, Streamed};
+use mds::rows::{self, Adopt, Asker, Decision, Dentry, Destroy, Inode, Prepare, Streamed};
 use oss::rows::{self as ost_rows, TombstoneRow};
 use store::{Batch, MetaStore, ObjectStore};
 use wire::peer::{OperationId, Part};
@@ -150,6 +150,64 @@ fn a_directory_that_moves_between_mdts_is_no_damage() {
     let prepare = Prepare { parts, asker: Asker::default() };
     put(&*world.mdts[0], rows::PREPARES, &rows::operation_key(id), &rows::encode(&prepare));
     assert_clean(&world, "a directory that moves");
+}
+
+/// MDT0001 has taken a file over, MDT0000 has yet to hear of it, and then the OST: each time its data are there once, and nothing is
+/// damage that the servers will bring to its end.
+#[test]
+fn a_file_that_moves_between_mdts_is_no_damage() {
+    let world = World::new();
+    let (old, new) = (fid(0, 60), fid(1, 91));
+    world.add_file(Fid::ROOT, b"moves", old, &[0], 5000);
+    let inode = world.inode(old).unwrap();
+    let layout = Layout { fid: new, ..inode.layout.clone().unwrap() };
+    let attr = base::Attr { fid: new, ..inode.attr.clone() };
+    world.put_inode(&Inode { attr, layout: Some(layout), ..inode.clone() });
+    world.put_link(new, Fid::ROOT, b"moves");
+    let (from, to) = (&*world.mdts[0], &*world.mdts[1]);
+    let adopt = rows::encode(&Adopt { from: old, stripes: vec![0] });
+    put(to, rows::ADOPTS, &rows::destroy_key(0, new, 1), &adopt);
+    let id = OperationId { mdt_index: 1, epoch: 1, number: 1 };
+    put(to, rows::DECISIONS, &rows::operation_key(id), &rows::encode(&Decision { participants: vec![0] }));
+    let name = b"moves".to_vec();
+    let parts = vec![
+        Part::Redirect { parent: Fid::ROOT, name, old, new, file_type: FileType::Regular },
+        Part::GiveFile { fid: old, to: new, attr: Box::new(inode.attr), data: None },
+    ];
+    let prepare = rows::encode(&Prepare { parts, asker: Asker::default() });
+    put(from, rows::PREPARES, &rows::operation_key(id), &prepare);
+    assert_clean(&world, "decided, and not executed");
+    // Executed.
+    delete(from, rows::PREPARES, &rows::operation_key(id));
+    delete(to, rows::DECISIONS, &rows::operation_key(id));
+    delete(from, rows::INODES, &old.key());
+    delete(from, rows::LINKS, &rows::link_key(old, Fid::ROOT, b"moves"));
+    put(from, rows::MOVED, &old.key(), &rows::encode(&new));
+    world.put_dentry(Fid::ROOT, b"moves", new, FileType::Regular);
+    assert_clean(&world, "not adopted");
+    assert_eq!(world.check().pending_count, 1);
+    // An OST has done the first step, and both.
+    let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
+    let (meta, objects) = &world.osts[0];
+    let born = meta.get(ost_rows::BORN, &object(old).key()).unwrap().unwrap();
+    delete(&**meta, ost_rows::BORN, &object(old).key());
+    put(&**meta, ost_rows::BORN, &object(new).key(), &born);
+    let mut batch = Batch::new();
+    ost_rows::put_adopted(&mut batch, &object(old), WallTime(5));
+    meta.apply(meta.applied().next(), &batch).unwrap();
+    assert_clean(&world, "the rows are adopted");
+    // Without what MDT0001 knows nobody can tell that these are not to be removed.
+    let mut targets = world.targets();
+    targets.iter_mut().filter(|target| target.id == TargetId::mdt(1)).for_each(|target| target.meta = None);
+    let report = fsck::check(&targets, &crate::world::options(), &mut |_| {});
+    assert!(report.is_clean(), "{}", lines(&report));
+    assert!(objects.adopt(&object(old), &object(new)).unwrap());
+    assert_clean(&world, "all is adopted");
+    delete(to, rows::ADOPTS, &rows::destroy_key(0, new, 1));
+    assert_clean(&world, "all is done");
+    // And what is not to be.
+    assert!(objects.adopt(&object(new), &object(old)).unwrap());
+    assert!(!world.check().is_clean(), "nobody knows that it is to be adopted");
 }
 
 /// A mount that has not said goodbye may say again what a crash took back.

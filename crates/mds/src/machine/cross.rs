@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
+use wire::lock::bits;
 use wire::mdt::Credentials;
 use wire::peer::{OperationId, Part};
 use wire::session::features;
@@ -78,6 +79,8 @@ struct Prepared {
     op: OpId,
     transno: Transno,
     frozen: Resources,
+    /// Regular files that go to the other MDT.
+    leaving: BTreeSet<Fid>,
     ask_at: Time,
     is_asked: bool,
 }
@@ -129,6 +132,20 @@ impl Cross {
         prepared.chain(decided).chain(rename)
     }
 
+    /// Nobody looks at an inode until `thaw_inode`.
+    pub fn freeze_inode(&mut self, fid: Fid, id: OperationId) {
+        self.frozen.insert(Resource::Inode(fid), id);
+    }
+
+    pub fn thaw_inode(&mut self, fid: Fid) {
+        self.frozen.remove(&Resource::Inode(fid));
+    }
+
+    /// Whether another MDT is about to take a regular file over.
+    pub fn is_leaving(&self, fid: Fid) -> bool {
+        self.prepared.values().any(|prepared| prepared.leaving.contains(&fid))
+    }
+
     /// Whether another MDT's operation holds an inode.
     pub fn is_inode_frozen(&self, fid: Fid) -> bool {
         self.frozen.contains_key(&Resource::Inode(fid))
@@ -148,6 +165,13 @@ pub(super) fn run_peer(cx: &mut Cx, request: &PeerRequest) -> Result<PeerReply, 
         PeerRequest::Prepare { parts, uid, gid, groups, .. } => {
             let asker = Asker { uid: *uid, gid: *gid, groups: groups.clone() };
             let mut parts = parts.clone();
+            let is_used = |part: &Part| match part {
+                Part::GiveFile { fid, .. } => cx.opens.is_in_use(*fid),
+                _ => false,
+            };
+            if parts.iter().any(is_used) {
+                return Err(Stop::Status(part::GIVE_WAY));
+            }
             let (fid, attrs) = run_parts(cx, &mut parts, &asker)?;
             Ok(PeerReply::Prepared { fid, attrs })
         }
@@ -163,6 +187,17 @@ pub(super) fn run_peer(cx: &mut Cx, request: &PeerRequest) -> Result<PeerReply, 
         PeerRequest::PeekDirectory { fid, .. } => {
             let stripes = cx.tx.inode(*fid)?.map_or_else(Vec::new, |inode| inode.stripes);
             Ok(PeerReply::Directory { stripes, master: stripes::master_of(cx, *fid)? })
+        }
+        PeerRequest::PeekFile { fid, .. } => {
+            if cx.opens.is_in_use(*fid) {
+                // Who has only not said yet that he has closed it says so.
+                cx.outcome.awaited = Some(Need {
+                    resource: Resource::Inode(*fid),
+                    mode: LockMode::Ex,
+                    policy: LockPolicy::Bits(bits::OPEN),
+                });
+            }
+            Ok(PeerReply::File(Box::new(migrate::whole_file(cx, *fid)?)))
         }
         PeerRequest::PeekWhole { fid, .. } => Ok(PeerReply::Whole(Box::new(migrate::whole(cx, *fid)?))),
         _ => Err(Stop::Status(Status::ProtocolError)),
@@ -289,6 +324,25 @@ impl<M: MetaStore> Mds<M> {
     ) -> Step {
         let request = Request::Peer(PeerRequest::PeekWhole { fid, epoch: self.core.epoch().0 });
         self.ask_mdt(now, op, flow, fid.mdt_index(), request, Call::PeekWhole { op, fid }, out)
+    }
+
+    /// The same of a regular file.
+    pub(super) fn peek_file(
+        &mut self,
+        now: Now,
+        op: OpId,
+        flow: &mut Flow,
+        fid: Fid,
+        out: &mut Vec<Output>,
+    ) -> Step {
+        let Some(mdt) = fid.mdt_index() else { return self.fail(now, op, flow, Status::Stale, out) };
+        let known = self.peers.features_of(TargetId::mdt(mdt));
+        // Nothing is known of one that was never connected.
+        if known != 0 && known & features::FILE_MIGRATION == 0 {
+            return self.fail(now, op, flow, Status::NotSupported, out);
+        }
+        let request = Request::Peer(PeerRequest::PeekFile { fid, epoch: self.core.epoch().0 });
+        self.ask_mdt(now, op, flow, Some(mdt), request, Call::PeekFile { op, fid }, out)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -454,6 +508,7 @@ impl<M: MetaStore> Mds<M> {
             | Call::LockRename { op }
             | Call::NewFid { op, .. }
             | Call::PeekWhole { op, .. }
+            | Call::PeekFile { op, .. }
             | Call::PeekDirectory { op, .. } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
@@ -463,6 +518,7 @@ impl<M: MetaStore> Mds<M> {
             Call::NewFids { mdt } => self.on_fids_given(now, mdt, result, out),
             Call::IsComing { op, fid } => self.on_coming(now, op, fid, result, out),
             Call::Destroy { .. }
+            | Call::Adopt { .. }
             | Call::List { .. }
             | Call::Fence { .. }
             | Call::Space { .. }
@@ -685,7 +741,7 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         // A replay names its FIDs.
         PeerRequest::NewFid | PeerRequest::NewFids { .. } => false,
         // Nobody replays what moves an inode.
-        PeerRequest::PeekWhole { .. } => false,
+        PeerRequest::PeekWhole { .. } | PeerRequest::PeekFile { .. } => false,
         // Streams are only about what is in rows.
         PeerRequest::Hold { .. }
         | PeerRequest::Release { .. }
@@ -737,6 +793,13 @@ fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
                 return Err(Status::ProtocolError);
             }
             flow.remote.wholes.insert(*fid, whole);
+            Ok(())
+        }
+        (Call::PeekFile { fid, .. }, Reply::Peer(PeerReply::File(file))) => {
+            if file.attr.fid != *fid {
+                return Err(Status::ProtocolError);
+            }
+            flow.remote.files.insert(*fid, file);
             Ok(())
         }
         (Call::LockRename { .. }, Reply::Done) => {

@@ -5,8 +5,9 @@ use super::Mds;
 use super::flow::Flow;
 use crate::data::Object;
 use crate::op::Outcome;
+use crate::rows;
 use crate::tx::Tx;
-use base::{Extent, Layout, LockId, Now, ObjectId, Status, Transno, WallTime};
+use base::{Extent, Fid, Layout, LockId, Now, ObjectId, Status, Transno, WallTime};
 use bytes::Bytes;
 use ldlm::{Claimed, EnqueueRequest, Enqueued, Need};
 use std::sync::Arc;
@@ -95,6 +96,7 @@ impl<M: MetaStore> Mds<M> {
                 Ok(())
             }
             OstRequest::Destroy { .. }
+            | OstRequest::Adopt { .. }
             | OstRequest::Statfs
             | OstRequest::ListObjects { .. }
             | OstRequest::Fence(_) => Err(Status::NotSupportedCall),
@@ -119,7 +121,7 @@ impl<M: MetaStore> Mds<M> {
         if lock.is_some_and(|lock| !is_held(lock)) {
             return Err(Status::LockLost);
         }
-        let found = Object::open(&**self.core.store(), object)?;
+        let found = self.data_found(object)?;
         let (data, size_bytes) = (found.read(extent)?, found.head().size_bytes);
         let reply = Reply::Ost(OstReply::Data { size_bytes });
         self.core.reply(now, token, Ok((reply, data)), &mut self.core_out);
@@ -136,7 +138,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn data_attr(&self, object: ObjectId) -> Result<Option<ObjectAttr>, Status> {
-        let found = Object::open(&**self.core.store(), object)?;
+        let found = self.data_found(object)?;
         let head = found.head();
         let is_durable = head.transno <= self.core.durable();
         Ok(found.is_there().then_some(ObjectAttr {
@@ -155,7 +157,7 @@ impl<M: MetaStore> Mds<M> {
         offset_bytes: u64,
         is_hole: bool,
     ) -> Result<(), Status> {
-        let offset_bytes = Object::open(&**self.core.store(), object)?.seek(offset_bytes, is_hole)?;
+        let offset_bytes = self.data_found(object)?.seek(offset_bytes, is_hole)?;
         self.reply(now, token, Ok(Reply::Ost(OstReply::Seek { offset_bytes })));
         Ok(())
     }
@@ -319,10 +321,24 @@ impl<M: MetaStore> Mds<M> {
     /// # Errors
     /// `Stale` for what is no object of a file here, or not any more.
     pub(super) fn check_data(&self, object: ObjectId) -> Result<(), Status> {
+        // Another MDT has been told what there is.
+        if self.cross.is_leaving(object.fid) {
+            return Err(Status::Stale);
+        }
         let inode = Tx::new(&**self.core.store()).inode(object.fid)?;
         let layout = inode.and_then(|inode| inode.layout);
         let is_it = |layout: &Layout| layout.is_on_mdt() && layout.stripe_of(object) == Some(0);
         if layout.as_ref().is_some_and(is_it) { Ok(()) } else { Err(Status::Stale) }
+    }
+
+    /// An object to be looked at. Who was told of its file before that moved is to ask again.
+    fn data_found(&self, object: ObjectId) -> Result<Object<'_>, Status> {
+        let found = Object::open(&**self.core.store(), object)?;
+        let has_moved = |fid: Fid| Tx::new(&**self.core.store()).get(rows::MOVED, &fid.key());
+        match found.is_there() || has_moved(object.fid)?.is_none() {
+            true => Ok(found),
+            false => Err(Status::Moved),
+        }
     }
 
     /// Ends locks at once, or when what was written under them is durable; then returns what that waits for.

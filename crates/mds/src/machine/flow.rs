@@ -94,6 +94,7 @@ pub(super) struct Run {
     pub touched: Resources,
     pub changed: Resources,
     pub destroys: Vec<Vec<u8>>,
+    pub adopts: Vec<Vec<u8>>,
     pub parts: Vec<(u16, Part)>,
 }
 
@@ -278,6 +279,7 @@ impl<M: MetaStore> Mds<M> {
                 Step::Waits
             }
             Err(Stop::PeekDirectory { fid }) => self.peek_directory(now, op, flow, *fid, out),
+            Err(Stop::PeekFile { fid }) => self.peek_file(now, op, flow, *fid, out),
             Err(Stop::PeekWhole { fid }) => self.peek_whole(now, op, flow, *fid, out),
             Ok(_) if run.batch.is_empty() && run.parts.is_empty() => {
                 let needs = self.unsettled_needs(flow, &run.outcome);
@@ -324,6 +326,7 @@ impl<M: MetaStore> Mds<M> {
                 PeerRequest::PeekName { epoch, .. }
                 | PeerRequest::PeekParent { epoch, .. }
                 | PeerRequest::PeekWhole { epoch, .. }
+                | PeerRequest::PeekFile { epoch, .. }
                 | PeerRequest::PeekDirectory { epoch, .. },
             ) => self.is_frozen_for_asker_only(flow.token.client, *epoch, touched),
             // The decision may wait for the end of recovery, which waits for this. It takes nothing away: what was
@@ -408,6 +411,15 @@ impl<M: MetaStore> Mds<M> {
         if self.waits_until_heard(op, flow, &run) {
             return Step::Waits;
         }
+        match self.can_be_adopted(&run.adopts) {
+            Ok(true) => {}
+            // An OST has not been heard since this MDT has started.
+            Ok(false) if flow.attempt_count < MIGRATION_ATTEMPTS_MAX => {
+                return self.back_off(now, op, flow, out);
+            }
+            Ok(false) => return self.fail(now, op, flow, Status::Busy, out),
+            Err(status) => return self.fail(now, op, flow, status, out),
+        }
         if is_prepare(&flow.request) {
             return self.finish_prepare(now, op, flow, run, out);
         }
@@ -437,8 +449,8 @@ impl<M: MetaStore> Mds<M> {
         };
         let Cx { tx, parts, outcome, .. } = cx;
         let (needs, touched, changed) = (tx.needs()?, tx.touched(), tx.changed());
-        let destroys = tx.keys_put(rows::DESTROYS);
-        Ok(Run { result, outcome, needs, touched, changed, destroys, parts, batch: tx.into_batch() })
+        let (destroys, adopts) = (tx.keys_put(rows::DESTROYS), tx.keys_put(rows::ADOPTS));
+        Ok(Run { result, outcome, needs, touched, changed, destroys, adopts, parts, batch: tx.into_batch() })
     }
 
     /// Whether the operation looked at a change whose caller may not have heard of it (`unheard`); if so, it waits until this
@@ -570,6 +582,7 @@ impl<M: MetaStore> Mds<M> {
                 self.note_closing_data(flow, transno);
                 self.end_cancelled(now, flow);
                 self.peers.note_destroys(transno, run.destroys);
+                self.note_adopts(transno, run.adopts);
                 if flow.token.replay.is_none() {
                     self.unheard.note(flow.token, transno, &run.changed, &run.needs);
                 }
@@ -710,7 +723,11 @@ impl<M: MetaStore> Mds<M> {
             )
         };
         let flows = self.flows.iter().map(flow_line);
-        flows.chain(self.cross.under_way()).chain(self.streams.under_way()).collect()
+        flows
+            .chain(self.cross.under_way())
+            .chain(self.streams.under_way())
+            .chain(self.adoptions.under_way())
+            .collect()
     }
 
     /// Asserts that every waiting flow is where its waker looks.
@@ -734,6 +751,7 @@ fn restarted_asker(flow: &Flow) -> Option<(u16, u64)> {
             PeerRequest::PeekName { epoch, .. }
             | PeerRequest::PeekParent { epoch, .. }
             | PeerRequest::PeekWhole { epoch, .. }
+            | PeerRequest::PeekFile { epoch, .. }
             | PeerRequest::PeekDirectory { epoch, .. },
         ) => *epoch,
         _ => return None,

@@ -207,7 +207,11 @@ impl<M: MetaStore> Mds<M> {
         let is_of_others = match &run.result {
             Err(Stop::NewFid { mdt }) => *mdt != self.options.index,
             Err(
-                Stop::Peek { .. } | Stop::Walk { .. } | Stop::PeekDirectory { .. } | Stop::PeekWhole { .. },
+                Stop::Peek { .. }
+                | Stop::Walk { .. }
+                | Stop::PeekDirectory { .. }
+                | Stop::PeekWhole { .. }
+                | Stop::PeekFile { .. },
             ) => true,
             Err(Stop::Status(_) | Stop::Place) | Ok(_) => !run.parts.is_empty(),
         };

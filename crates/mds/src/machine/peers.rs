@@ -29,6 +29,11 @@ pub(super) enum Call {
         ost: u16,
         keys: Vec<Vec<u8>>,
     },
+    /// A row of `rows::ADOPTS`.
+    Adopt {
+        ost: u16,
+        key: Vec<u8>,
+    },
     /// Objects of an OST, to be compared with the inodes.
     List {
         ost: u16,
@@ -51,6 +56,10 @@ pub(super) enum Call {
         fid: Fid,
     },
     PeekWhole {
+        op: OpId,
+        fid: Fid,
+    },
+    PeekFile {
         op: OpId,
         fid: Fid,
     },
@@ -385,6 +394,7 @@ impl<M: MetaStore> Mds<M> {
     ) {
         match call {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
+            Call::Adopt { ost, key } => self.on_adopted(now, ost, key, result.map(drop), out),
             Call::List { ost } => self.on_listed(now, ost, result, out),
             Call::Fence { life, ost } => self.on_fenced(now, life, ost, result.map(drop)),
             Call::Space { mdt } => self.on_space(mdt, result),
@@ -422,6 +432,7 @@ impl<M: MetaStore> Mds<M> {
             }
         }
         self.send_destroys(now, out);
+        self.send_adopts(now, out);
         self.send_decisions(now, out);
         self.send_streams(now, out);
     }

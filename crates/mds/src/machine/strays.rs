@@ -155,7 +155,10 @@ impl<M: MetaStore> Mds<M> {
             if self.cross.is_inode_frozen(fid) {
                 return Err(Status::Busy);
             }
-            match crate::tx::Tx::new(&**self.core.store()).inode(fid)? {
+            let tx = crate::tx::Tx::new(&**self.core.store());
+            match tx.inode(fid)? {
+                // Another MDT has the file now, and has its objects adopted.
+                None if tx.get(rows::MOVED, &fid.key())?.is_some() => {}
                 None => gone.entry((fid, component)).or_default().push(stripe),
                 Some(inode) if !is_fit(&inode, listed) => drop(unfit.insert(fid)),
                 Some(_) => {}

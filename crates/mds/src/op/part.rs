@@ -47,6 +47,7 @@ pub fn run(cx: &mut Cx, part: &mut Part, creds: &Credentials) -> Result<(), Stat
             set_link(cx, *fid, from, to, must_own.then_some(creds)).map(drop)
         }
         Part::GiveAway { fid, to, attr } => migrate::give_away(cx, *fid, *to, attr),
+        Part::GiveFile { fid, to, attr, data } => migrate::give_file(cx, *fid, *to, attr, *data),
         Part::Redirect { parent, name, old, new, file_type } => {
             migrate::redirect(cx, *parent, name, (*old, *new), *file_type)
         }
@@ -78,7 +79,8 @@ pub fn owner_of(part: &Part) -> Option<Fid> {
         | Part::Follow { fid, .. }
         | Part::SetParent { fid, .. }
         | Part::SetStripe { fid, .. }
-        | Part::GiveAway { fid, .. } => Some(*fid),
+        | Part::GiveAway { fid, .. }
+        | Part::GiveFile { fid, .. } => Some(*fid),
         Part::RemoveName { parent, .. } | Part::PutName { parent, .. } | Part::Redirect { parent, .. } => {
             Some(*parent)
         }

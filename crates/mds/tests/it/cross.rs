@@ -653,10 +653,12 @@ impl Model {
             .collect();
     }
 
-    /// A name of a directory, to be moved somewhere.
+    /// A name of a directory or of a file with one name, to be moved somewhere.
     fn migration(&self, rng: &mut Rng) -> Option<(u16, MdtRequest)> {
-        let directories: Vec<_> = self.names.iter().filter(|(_, (_, is_directory))| *is_directory).collect();
-        let ((parent, name), (fid, _)) = rng.pick(&directories)?;
+        let is_only = |fid: &Fid| self.names.values().filter(|(known, _)| known == fid).count() == 1;
+        let movable: Vec<_> =
+            self.names.iter().filter(|(_, (fid, is_directory))| *is_directory || is_only(fid)).collect();
+        let ((parent, name), (fid, _)) = rng.pick(&movable)?;
         Some((rng.below(3) as u16, migrate((*parent, name), *fid)))
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::{MemoryHoldings, MemoryMeta};
 use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, Credentials, Entry, NewNode, OpenArgs};
-use wire::ost::ListedObject;
+use wire::ost::{AdoptStep, ListedObject};
 use wire::{
     Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
     Resource,
@@ -56,6 +56,10 @@ pub struct World {
     /// What the OST has, in order.
     pub listed: Vec<ListedObject>,
     pub destroyed: BTreeSet<base::ObjectId>,
+    /// Objects, each with the FID of the file that it has now.
+    pub adopted: Vec<(base::ObjectId, Fid)>,
+    /// The OST cannot adopt anything.
+    pub adopts_nothing: bool,
     pub events: Vec<MdsEvent>,
     frames: VecDeque<Frame>,
     /// Frames between these are lost.
@@ -119,6 +123,8 @@ impl World {
             clients: Vec::new(),
             config,
             destroyed: BTreeSet::new(),
+            adopted: Vec::new(),
+            adopts_nothing: false,
             listed: Vec::new(),
             events: Vec::new(),
             frames: VecDeque::new(),
@@ -252,6 +258,17 @@ impl World {
                     let reply = match work.request {
                         Request::Ost(OstRequest::Destroy { objects }) => {
                             self.destroyed.extend(objects);
+                            Reply::Done
+                        }
+                        Request::Ost(OstRequest::Adopt { .. }) if self.adopts_nothing => {
+                            let mut more = Vec::new();
+                            self.ost.core.reply(self.now, work.token, Err(Status::NoSpace), &mut more);
+                            todo.extend(more);
+                            continue;
+                        }
+                        Request::Ost(OstRequest::Adopt { step: AdoptStep::Rows, .. }) => Reply::Done,
+                        Request::Ost(OstRequest::Adopt { objects, to, .. }) => {
+                            self.adopted.extend(objects.into_iter().map(|object| (object, to)));
                             Reply::Done
                         }
                         // One at a time.
@@ -682,6 +699,7 @@ impl World {
                         panic!("an operation was left undecided")
                     }
                     rows::DESTROYS => panic!("objects were not destroyed"),
+                    rows::ADOPTS => panic!("objects were not adopted"),
                     _ => {}
                 }
             }

@@ -28,6 +28,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn object_attr(&mut self, object: &ObjectId) -> Result<Option<ObjectAttr>, Status> {
+        if rows::is_adopted(self.meta.as_ref(), object)? {
+            // Of a file that has moved since its MDT was asked: it is to be asked again.
+            return Err(Status::Moved);
+        }
         let Some(stat) = self.object_stat(*object)? else { return Ok(None) };
         if rows::is_destroyed(self.meta.as_ref(), object)? {
             return Ok(None);

@@ -1,5 +1,6 @@
 //! The target machine with in-memory stores and real client sessions (`rpc::Import`), frames delivered in order.
 
+mod adopt;
 mod harness;
 mod locks;
 mod operations;

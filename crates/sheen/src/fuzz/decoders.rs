@@ -235,10 +235,11 @@ fn read_mdt_key(key: &[u8]) -> bool {
 }
 
 fn read_mdt_row(bytes: &[u8]) -> bool {
-    use mds::rows::{Decision, Dentry, Destroy, Inode, KnownTargets, Prepare, Streamed, decode};
+    use mds::rows::{Adopt, Decision, Dentry, Destroy, Inode, KnownTargets, Prepare, Streamed, decode};
     decode::<Inode>(bytes).is_ok()
         || decode::<Dentry>(bytes).is_ok()
         || decode::<Destroy>(bytes).is_ok()
+        || decode::<Adopt>(bytes).is_ok()
         || decode::<KnownTargets>(bytes).is_ok()
         || decode::<Prepare>(bytes).is_ok()
         || decode::<Decision>(bytes).is_ok()
@@ -290,12 +291,13 @@ fn inodes() -> Vec<mds::rows::Inode> {
 }
 
 fn mdt_rows() -> Vec<Vec<u8>> {
-    use mds::rows::{Decision, Dentry, Destroy, KnownTargets, Streamed, encode};
+    use mds::rows::{Adopt, Decision, Dentry, Destroy, KnownTargets, Streamed, encode};
     let previous = wire::peer::OperationId::before_all(1);
     let mut rows: Vec<Vec<u8>> = inodes().iter().map(encode).collect();
     rows.extend([
         encode(&Dentry { fid: Fid::ROOT, file_type: FileType::Directory }),
         encode(&Destroy { stripes: vec![1, 2] }),
+        encode(&Adopt { from: Fid::ROOT, stripes: vec![1, 2] }),
         encode(&KnownTargets { osts: vec![0, 1], mdt_count: 2 }),
         encode(&Decision { participants: vec![1] }),
         encode(&Streamed { previous, parts: Vec::new() }),
@@ -322,7 +324,7 @@ fn ost_rows() -> Vec<Vec<u8>> {
 fn read_ost_row(bytes: &[u8]) -> bool {
     oss::rows::decode::<oss::rows::ObjectRow>(bytes).is_ok()
         || oss::rows::decode_born(bytes).is_ok()
-        || oss::rows::decode::<oss::rows::TombstoneRow>(bytes).is_ok()
+        || oss::rows::decode_tombstone(bytes).is_ok()
 }
 
 fn clusters() -> Vec<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! `lfs migrate -m`: directory trees move to another MDT.
+//! `lfs migrate -m`: directory trees, with their files, move to another MDT.
 //!
 //! A directory moves before what is in it, so that nothing new comes to life on the old MDT once it has been listed. What was moved
 //! already is passed over: who was interrupted begins again.
@@ -44,10 +44,10 @@ pub struct Migrate {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Directory,
-    /// It moves with a name of its own.
+    File,
     Symlink,
     Device,
-    /// Files, with data or with processes at their ends.
+    /// With processes at its ends.
     Staying,
 }
 
@@ -55,6 +55,7 @@ enum Kind {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     directories: u64,
+    files: u64,
     symlinks: u64,
     devices: u64,
     /// They were there.
@@ -105,8 +106,9 @@ impl Counts {
             count => format!("{count} {several}"),
         };
         let mut text = format!(
-            "{}, {} and {} moved to {}, {} already there",
+            "{}, {}, {} and {} moved to {}, {} already there",
             of(self.directories, "directory", "directories"),
+            of(self.files, "file", "files"),
             of(self.symlinks, "symlink", "symlinks"),
             of(self.devices, "device", "devices"),
             TargetId::mdt(mdt_index),
@@ -115,7 +117,11 @@ impl Counts {
         if self.staying > 0 {
             text += &format!(
                 "; {}",
-                of(self.staying, "file stays where it was made", "files stay where they were made")
+                of(
+                    self.staying,
+                    "FIFO or socket stays where it was made",
+                    "FIFOs and sockets stay where they were made"
+                )
             );
         }
         text
@@ -125,7 +131,7 @@ impl Counts {
 fn check_argument(path: &Path) -> Result<()> {
     let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
     if !metadata.is_dir() {
-        bail!("{} is no directory: files stay on the MDT where they were made", path.display());
+        bail!("{} is no directory: name the one that it is in", path.display());
     }
     match ask(&open(path)?, path, &Ask::NodeFid)? {
         Tell::Fid(Fid::ROOT) => bail!(
@@ -173,7 +179,7 @@ impl Work {
             match kind {
                 Kind::Directory => directories.push(name),
                 Kind::Staying => self.counts.staying += 1,
-                Kind::Symlink | Kind::Device => self.one(&name, kind),
+                Kind::File | Kind::Symlink | Kind::Device => self.one(&name, kind),
             }
         }
         // The last comes first.
@@ -187,6 +193,7 @@ impl Work {
             Ok(true) => {
                 match kind {
                     Kind::Directory => self.counts.directories += 1,
+                    Kind::File => self.counts.files += 1,
                     Kind::Symlink => self.counts.symlinks += 1,
                     Kind::Device | Kind::Staying => self.counts.devices += 1,
                 }
@@ -227,6 +234,8 @@ fn entries(path: &Path) -> Result<Vec<(PathBuf, Kind)>> {
 fn kind_of(file_type: fs::FileType) -> Kind {
     if file_type.is_dir() {
         Kind::Directory
+    } else if file_type.is_file() {
+        Kind::File
     } else if file_type.is_symlink() {
         Kind::Symlink
     } else if file_type.is_char_device() || file_type.is_block_device() {
@@ -260,14 +269,21 @@ fn explained(error: anyhow::Error, path: &Path, mdt_index: u16) -> anyhow::Error
         anyhow!("{path} is a striped directory, or on an MDT of an older version, and stays where it is")
     } else if why(libc::EMLINK) {
         anyhow!("{path} has other names, and stays where it is")
+    } else if why(libc::ETXTBSY) {
+        anyhow!("{path} is open, and stays where it is; give the same command again when nobody has it open")
     } else if why(libc::EFBIG) {
-        anyhow!("{path} has too many entries to move at once (about 4,000), and stays where it is")
+        anyhow!(
+            "{path} has too much to move at once (about 4,000 entries, or 900 KiB of data and xattrs on its MDT), and stays where it is"
+        )
     } else if why(libc::EBUSY) {
         anyhow!("{path} changes all the time, and stays where it is; try again")
     } else if why(libc::EPERM) {
-        anyhow!("{path} stays where it is: only root moves directories between MDTs")
+        anyhow!("{path} stays where it is: only root moves anything between MDTs")
     } else if why(libc::ENOSYS) {
-        anyhow!("{} is of a version that cannot take directories over", TargetId::mdt(mdt_index))
+        anyhow!(
+            "{}, or an OST with data of {path}, is of a version that cannot take over what moves",
+            TargetId::mdt(mdt_index)
+        )
     } else {
         error
     }

@@ -26,6 +26,7 @@ impl<M: MetaStore> Mds<M> {
             | PeerRequest::PeekName { .. }
             | PeerRequest::PeekParent { .. }
             | PeerRequest::PeekWhole { .. }
+            | PeerRequest::PeekFile { .. }
             | PeerRequest::PeekDirectory { .. } => {
                 self.start_flow(now, token, Request::Peer(request), None, Bytes::new());
             }
@@ -94,13 +95,14 @@ impl<M: MetaStore> Mds<M> {
                 attr.fid = made.unwrap_or(attr.fid);
             }
         }
+        let leaving = leaving(&parts);
         let mut batch = Batch::new();
         batch.put(rows::PREPARES, &rows::operation_key(id), &rows::encode(&Prepare { parts, asker }));
         let transno = match self.core.apply_internal(batch) {
             Ok(transno) => transno,
             Err(error) => return self.fail(now, op, flow, error.status(), out),
         };
-        self.freeze(now.time.after(ASK_AFTER), id, op, transno, run.changed);
+        self.freeze(now.time.after(ASK_AFTER), id, (op, transno), (run.changed, leaving));
         if let Ok(reply) = run.result {
             self.core.reply_when_durable(now, flow.token, transno, reply, &mut self.core_out);
         }
@@ -110,11 +112,18 @@ impl<M: MetaStore> Mds<M> {
         Step::Ended
     }
 
-    fn freeze(&mut self, ask_at: Time, id: OperationId, op: OpId, transno: Transno, frozen: Resources) {
+    fn freeze(
+        &mut self,
+        ask_at: Time,
+        id: OperationId,
+        (op, transno): (OpId, Transno),
+        (frozen, leaving): (Resources, BTreeSet<Fid>),
+    ) {
         for resource in &frozen {
             self.cross.frozen.insert(*resource, id);
         }
-        self.cross.prepared.insert(id, Prepared { op, transno, frozen, ask_at, is_asked: false });
+        let prepared = Prepared { op, transno, frozen, leaving, ask_at, is_asked: false };
+        self.cross.prepared.insert(id, prepared);
     }
 
     /// The request came again.
@@ -257,7 +266,7 @@ impl<M: MetaStore> Mds<M> {
             // Without claims: if the decision had been executed and was lost, clients hold locks on what it made, and
             // say so again. Nobody else gets past what is frozen.
             let op = self.new_op();
-            self.freeze(now.time, id, op, transno, changed);
+            self.freeze(now.time, id, (op, transno), (changed, leaving(&row.parts)));
         }
         Ok(())
     }
@@ -368,4 +377,12 @@ impl<M: MetaStore> Mds<M> {
             self.unlock_rename(now, id);
         }
     }
+}
+
+fn leaving(parts: &[Part]) -> BTreeSet<Fid> {
+    let file_of = |part: &Part| match part {
+        Part::GiveFile { fid, .. } => Some(*fid),
+        _ => None,
+    };
+    parts.iter().filter_map(file_of).collect()
 }

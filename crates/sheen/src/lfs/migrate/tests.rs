@@ -24,11 +24,12 @@ fn directories_move_to_one_mdt() {
 
 #[test]
 fn what_was_done_is_one_line() {
-    let counts = Counts { directories: 1, symlinks: 2, devices: 0, there: 3, staying: 0, failed: 4 };
-    let text = "1 directory, 2 symlinks and 0 devices moved to MDT0001, 3 already there";
+    let counts =
+        Counts { directories: 1, files: 5, symlinks: 2, devices: 0, there: 3, staying: 0, failed: 4 };
+    let text = "1 directory, 5 files, 2 symlinks and 0 devices moved to MDT0001, 3 already there";
     assert_eq!(counts.text(1), text);
     let counts = Counts { staying: 1, ..counts };
-    assert_eq!(counts.text(1), format!("{text}; 1 file stays where it was made"));
+    assert_eq!(counts.text(1), format!("{text}; 1 FIFO or socket stays where it was made"));
 }
 
 #[test]
@@ -37,7 +38,9 @@ fn what_is_refused_says_why() {
         (libc::ENXIO, "no MDT 7"),
         (libc::EOPNOTSUPP, "a/b is a striped directory"),
         (libc::EMLINK, "other names"),
-        (libc::EFBIG, "too many entries"),
+        (libc::EFBIG, "too much to move at once"),
+        (libc::ETXTBSY, "is open"),
+        (libc::ENOSYS, "a version that cannot take over"),
         (libc::EBUSY, "try again"),
         (libc::EPERM, "only root"),
         (libc::EIO, "Input/output error"),
