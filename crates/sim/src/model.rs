@@ -17,8 +17,9 @@ pub const ENODATA: i32 = 61;
 pub const ESTALE: i32 = 116;
 
 const EOPNOTSUPP: i32 = 95;
-/// A directory may be striped, of which the model knows nothing, or change each time; a symlink may have other names.
-const MIGRATION_REFUSALS: [i32; 3] = [16, 31, EOPNOTSUPP];
+/// A directory may be striped, of which the model knows nothing, or change each time; a symlink or a file may have other names; a
+/// file may be open, or have been open for writing by a client that was lost a moment ago.
+const MIGRATION_REFUSALS: [i32; 4] = [16, 26, 31, EOPNOTSUPP];
 
 pub type Name = String;
 pub type Path = Vec<Name>;
@@ -111,7 +112,7 @@ pub enum Op {
         path: Path,
         stripe_count: u16,
     },
-    /// What the path leads to, a directory or a symlink, gets another node, if it was not on that MDT.
+    /// What the path leads to gets another node, if it was not on that MDT.
     Migrate {
         path: Path,
         mdt_index: u16,
@@ -603,10 +604,7 @@ impl Model {
             Op::Migrate { path, .. } => {
                 let (parent, name) = self.parent(path)?;
                 let ino = *self.entries(parent)?.get(name).ok_or(ENOENT)?;
-                // A file stays, which is refused unless it is there already.
-                if !matches!(self.inode(ino).content, Content::File(_)) {
-                    self.inode_mut(ino).node = None;
-                }
+                self.inode_mut(ino).node = None;
                 Ok(Outcome::Done)
             }
             Op::Setxattr { path, name, value } => {

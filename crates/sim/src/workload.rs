@@ -38,7 +38,7 @@ pub struct Workload<'a> {
 }
 
 pub const LAYOUT_COUNT: usize = 10;
-const FIRST_LAYOUT_ON_MDT: usize = 8;
+pub const FIRST_LAYOUT_ON_MDT: usize = 8;
 
 /// Layouts whose borders are where the workload writes; the first one is the MDT's own.
 pub fn layout(index: usize) -> LayoutHint {
@@ -292,7 +292,11 @@ impl Workload<'_> {
                 if from == to { Op::Stat { path: from } } else { Op::Link { from, to } }
             }
             56..59 if self.mdt_count > 1 && self.rng.one_in(2) => {
-                let path = if self.rng.one_in(8) { vec!["s0".into()] } else { self.dir() };
+                let path = match self.rng.below(8) {
+                    0 => vec!["s0".into()],
+                    1..5 => self.file(),
+                    _ => self.dir(),
+                };
                 Op::Migrate { path, mdt_index: self.rng.below(u64::from(self.mdt_count)) as u16 }
             }
             56..65 => Op::Stat { path: self.any() },

@@ -4,6 +4,7 @@
 //! Directories `m0`, `m1` … are there before, each on the MDT of its number.
 
 use crate::model::{Op, Path};
+use crate::workload::FIRST_LAYOUT_ON_MDT;
 use base::names::stripe_of;
 
 /// Of what an exchange is asked for.
@@ -247,6 +248,32 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        // Its data are on an OST.
+        name: "migrate-file",
+        build: |mdt_count| Script {
+            setup: written("m0/f", None),
+            steps: [
+                chmod("m0/f", 0o640),
+                migrate("m0/f", far(mdt_count)),
+                rename("m0/f", "m1/g"),
+                Op::SyncAll,
+            ],
+        },
+    },
+    Story {
+        // The first of its data are on its MDT, the others on an OST; and its name is on another one than where it comes from, and
+        // where it goes to.
+        name: "migrate-file-on-mdt",
+        build: |mdt_count| {
+            let far = far(mdt_count);
+            let name = format!("m{far}/f");
+            Script {
+                setup: [written(&name, Some(far)), vec![rename(&name, "m1/g")]].concat(),
+                steps: [chmod("m1/g", 0o640), migrate("m1/g", 0), rename("m1/g", "m0/h"), Op::SyncAll],
+            }
+        },
+    },
+    Story {
         // What new directories in it are like.
         name: "setdirstripe-striped",
         build: |mdt_count| Script {
@@ -295,6 +322,15 @@ pub(crate) fn create(at: &str) -> Op {
 
 fn migrate(at: &str, mdt_index: u16) -> Op {
     Op::Migrate { path: path(at), mdt_index }
+}
+
+/// A file with data, in a directory of which the layout is said, or not.
+fn written(at: &str, on_mdt: Option<u16>) -> Vec<Op> {
+    let striped =
+        on_mdt.map(|index| Op::Setstripe { path: path(&format!("m{index}")), layout: FIRST_LAYOUT_ON_MDT });
+    let write = |offset, byte_count, fill| Op::Write { slot: SLOT, offset, byte_count, fill };
+    let steps = [open(at), write(0, 70_000, 1), write(600_000, 5000, 2), Op::Close { slot: SLOT }];
+    striped.into_iter().chain(steps).collect()
 }
 
 fn open(at: &str) -> Op {
@@ -348,6 +384,8 @@ mod tests {
                 "setattr-striped" | "setdirstripe-striped" | "rename-directory-over" => index == 2,
                 // What moves is used afterwards as before.
                 "migrate" | "migrate-symlink" => index == 2,
+                // Nor does it need what was changed of it.
+                "migrate-file" | "migrate-file-on-mdt" => true,
                 "migrate-full" => true,
                 _ => false,
             };

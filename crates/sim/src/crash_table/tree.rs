@@ -17,6 +17,8 @@ pub(crate) struct Entry {
     link_count: u32,
     /// Of a file.
     size: u64,
+    /// Of what is in it.
+    checksum: u64,
     /// The first of its names, in their order.
     first: String,
 }
@@ -50,14 +52,14 @@ pub(crate) fn of_model(model: &Model) -> Tree {
         for (name, child) in entries {
             let inode = model.inode(*child);
             let path = [path.clone(), vec![name.clone()]].concat();
-            let (kind, size) = match &inode.content {
-                Content::File(data) => (Kind::File, data.len() as u64),
-                Content::Dir(_) => (Kind::Dir, 0),
-                Content::Symlink(_) => (Kind::Symlink, 0),
+            let (kind, size, checksum) = match &inode.content {
+                Content::File(data) => (Kind::File, data.len() as u64, checksum_of(data)),
+                Content::Dir(_) => (Kind::Dir, 0, 0),
+                Content::Symlink(_) => (Kind::Symlink, 0, 0),
             };
             let first = firsts.entry(*child).or_insert_with(|| path.join("/")).clone();
             let (permissions, link_count) = (inode.permissions, inode.link_count);
-            tree.insert(path.join("/"), Entry { kind, permissions, link_count, size, first });
+            tree.insert(path.join("/"), Entry { kind, permissions, link_count, size, checksum, first });
             todo.push((path, *child));
         }
     }
@@ -91,18 +93,42 @@ pub(crate) fn walk(clockwork: &mut Clockwork, seat: usize) -> Result<Tree, Strin
                 }
                 todo.push(path.clone());
             }
-            tree.insert(path.join("/"), Entry { kind: stat.kind, permissions, link_count, size, first });
+            let checksum = match stat.kind {
+                Kind::File if size > 0 => checksum_of(&read(clockwork, seat, &path, size)?),
+                _ => 0,
+            };
+            let entry = Entry { kind: stat.kind, permissions, link_count, size, checksum, first };
+            tree.insert(path.join("/"), entry);
         }
     }
     Ok(tree)
+}
+
+/// Nothing of an empty file.
+fn checksum_of(data: &[u8]) -> u64 {
+    data.iter().fold(0, |sum: u64, byte| sum.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(*byte)))
+}
+
+fn read(clockwork: &mut Clockwork, seat: usize, path: &Path, size: u64) -> Result<Vec<u8>, String> {
+    const SLOT: usize = 77;
+    let mut call = |op: Op| clockwork.call(seat, op, CALL_MAX);
+    let opened = call(Op::Open { path: path.clone(), slot: SLOT });
+    let told = call(Op::Read { slot: SLOT, offset: 0, byte_count: size + 1 });
+    let closed = call(Op::Close { slot: SLOT });
+    match (opened, told, closed) {
+        (Some(_), Some(Told::Bytes(bytes)), Some(Told::Done)) if bytes.len() as u64 == size => {
+            Ok(bytes.to_vec())
+        }
+        told => Err(format!("/{} has {size} bytes, and reading it tells {told:?}", path.join("/"))),
+    }
 }
 
 /// What is different, in one line.
 pub(crate) fn difference(found: &Tree, expected: &Tree) -> String {
     let tell = |tree: &Tree, path: &String| match tree.get(path) {
         None => "nothing".to_string(),
-        Some(Entry { kind, permissions, link_count, size, first }) => {
-            format!("{kind:?} {permissions:o}, {link_count} links, {size} bytes, /{first}")
+        Some(Entry { kind, permissions, link_count, size, checksum, first }) => {
+            format!("{kind:?} {permissions:o}, {link_count} links, {size} bytes ({checksum:x}), /{first}")
         }
     };
     let paths: std::collections::BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
