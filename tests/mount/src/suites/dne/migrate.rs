@@ -1,4 +1,5 @@
-//! A tree moves to another MDT while another mount looks at it, and while the MDT dies that it comes from.
+//! A tree with files of all kinds moves to another MDT while another mount looks at it, and while the MDT dies that it comes from,
+//! or goes to.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +17,7 @@ use crate::sys;
 const BRANCH_COUNT: usize = 6;
 const TWIG_COUNT: usize = 5;
 const LEAF_COUNT: usize = 6;
+const MIGRATION_LIMIT: Duration = Duration::from_secs(240);
 
 /// What everybody can see of a name, but for the number of its inode.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +52,9 @@ fn plant(root: &Path) -> Result<usize> {
             directory_count += 1;
             for leaf in 0..LEAF_COUNT {
                 let file = path.join(format!("leaf{leaf}"));
-                fs::write(&file, format!("{branch} {twig} {leaf}\n").repeat(leaf * 300))?;
+                // In the first twig of each branch some have several objects, or most of their data on the MDT.
+                let repeat_count = if twig == 0 { leaf * 300_000 } else { leaf * 300 };
+                fs::write(&file, format!("{branch} {twig} {leaf}\n").repeat(repeat_count))?;
                 sys::set_xattr(&file, "user.leaf", format!("{leaf}").as_bytes(), 0)?;
             }
             std::os::unix::fs::symlink(format!("leaf{twig}"), path.join("symlink"))?;
@@ -167,8 +171,17 @@ fn mdt_of(context: &Context, path: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-fn migrate(context: &Context, mdt: &str, root: &Path) -> Result<String> {
-    Ok(context.lfs(&["migrate", "-m", mdt, &root.to_string_lossy()])?.trim().to_owned())
+/// What it says in the end. What stays has several names, or is open, and is told so, a line each; so many are.
+fn migrate(cluster: &Cluster, mdt: &str, root: &Path) -> Result<(String, usize)> {
+    let said = cluster.try_sheen(&["lfs", "migrate", "-m", mdt, &root.to_string_lossy()], MIGRATION_LIMIT)?;
+    let mut staying_count = 0;
+    for line in said.errors.lines().filter(|line| line.starts_with("lfs migrate: ")) {
+        let is_told = line.contains("has other names, and stays") || line.contains("is open, and stays");
+        expect(is_told, &said.errors)?;
+        staying_count += 1;
+    }
+    expect(said.is_success() == (staying_count == 0), &format!("{said:?}"))?;
+    Ok((said.output.trim().to_owned(), staying_count))
 }
 
 /// Two MDTs, two mounts.
@@ -183,19 +196,21 @@ pub fn migrate_a_tree(context: &Context) -> Result<()> {
     let held_path = root.join("branch0/twig0/leaf2");
     let held = sys::open(&held_path, libc::O_RDWR, 0)?;
     let stop = Stop::default();
-    let told = std::thread::scope(|scope| -> Result<String> {
+    let (told, staying_count) = std::thread::scope(|scope| -> Result<(String, usize)> {
         let watcher = scope.spawn(|| watch(&second.join("tree"), &before, &stop));
-        let told = migrate(context, "1", &root);
+        let told = migrate(&cluster, "1", &root);
         stop.now();
         let looked_count = watcher.join().map_err(|_| anyhow!("the watcher panicked"))??;
         note(&format!("{looked_count} looks by another mount meanwhile"));
         told
     })?;
-    let file_count = twig_count * (LEAF_COUNT + 2);
+    // One in each twig has two names, and one is open.
+    let file_count = twig_count * (LEAF_COUNT - 1) - 1;
     let expected = format!(
-        "{directory_count} directories, {twig_count} symlinks and {twig_count} devices moved to MDT0001, \
-         0 already there; {file_count} files stay where they were made"
+        "{directory_count} directories, {file_count} files, {twig_count} symlinks and {twig_count} devices moved to MDT0001, \
+         0 already there; {twig_count} FIFOs and sockets stay where they were made"
     );
+    expect_eq(staying_count, 2 * twig_count + 1, "what stays")?;
     expect_eq(told, expected, "what was done")?;
     for root in [&root, &second.join("tree")] {
         compare(root, &before)?;
@@ -207,15 +222,15 @@ pub fn migrate_a_tree(context: &Context) -> Result<()> {
     std::os::unix::fs::FileExt::write_all_at(&held, b"still open", 0)?;
     drop(held);
     expect(fs::read(second.join("tree/branch0/twig0/leaf2"))?.starts_with(b"still open"), "it was written")?;
+    let (again, staying_count) = migrate(&cluster, "1", &root)?;
+    let there_count = directory_count + file_count + 2 * twig_count;
+    let expected = format!(
+        "0 directories, 1 file, 0 symlinks and 0 devices moved to MDT0001, {there_count} already there"
+    );
+    expect(again.starts_with(&expected), &again)?;
+    expect_eq(staying_count, 2 * twig_count, "what stays")?;
+    write_to_what_has_moved(&root, &second.join("tree"))?;
     let before = look(&root)?;
-    let again = migrate(context, "1", &root)?;
-    expect(
-        again.contains(&format!(
-            "0 devices moved to MDT0001, {} already there",
-            directory_count + 2 * twig_count
-        )),
-        &again,
-    )?;
     for (words, expected) in
         [(&["-m", "7"][..], "there is no MDT 7"), (&["-m", "0,1"], "directories move to one MDT")]
     {
@@ -234,13 +249,29 @@ pub fn migrate_a_tree(context: &Context) -> Result<()> {
     fsck(&cluster, &[], 0).map(drop)
 }
 
+/// Files are files as before: each mount sees what the other one writes.
+fn write_to_what_has_moved(root: &Path, second: &Path) -> Result<()> {
+    for (at, other) in [(root, second), (second, root)] {
+        for name in ["branch1/twig0/leaf3", "branch1/twig2/leaf5", "branch2/twig0/leaf0"] {
+            let mut expected = fs::read(other.join(name))?;
+            expected.extend_from_slice(b"more");
+            let mut file = fs::OpenOptions::new().append(true).open(at.join(name))?;
+            std::io::Write::write_all(&mut file, b"more")?;
+            file.sync_all()?;
+            drop(file);
+            expect(fs::read(other.join(name))? == expected, &format!("{name} has what was appended"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Back to MDT0000, each of the two MDTs dead once before that is done.
 fn die_meanwhile(context: &Context, cluster: &Cluster, root: &Path) -> Result<()> {
     for (victim, mdt) in [("MDT0000", "0"), ("MDT0001", "1"), ("MDT0000", "0")] {
         let mut victims = cluster.targets()?;
         victims.retain(|(name, _)| name == victim);
-        let first = std::thread::scope(|scope| -> Result<Result<String>> {
-            let moving = scope.spawn(|| migrate(context, mdt, root));
+        let first = std::thread::scope(|scope| -> Result<Result<(String, usize)>> {
+            let moving = scope.spawn(|| migrate(cluster, mdt, root));
             let begun = root.join("branch0");
             // The command has a directory open that moves, and is told so.
             let is_stale = |error: &anyhow::Error| format!("{error:#}").contains("os error 116");
@@ -255,8 +286,14 @@ fn die_meanwhile(context: &Context, cluster: &Cluster, root: &Path) -> Result<()
         if let Err(error) = first {
             note(&format!("interrupted by the death of {victim}: {error:#}"));
         }
-        let done = migrate(context, mdt, root)?;
-        expect(done.starts_with("0 directories") || done.contains("moved to"), &done)?;
+        let (done, _) = migrate(cluster, mdt, root)?;
+        expect(
+            done.contains(&format!("moved to {}", if mdt == "0" { "MDT0000" } else { "MDT0001" })),
+            &done,
+        )?;
+        // All that can be is there now.
+        let (again, _) = migrate(cluster, mdt, root)?;
+        expect(again.starts_with("0 directories, 0 files, 0 symlinks and 0 devices moved"), &again)?;
     }
     Ok(())
 }
