@@ -12,31 +12,30 @@ use super::{Mds, Output};
 use crate::op::{Effect, Outcome, Stop};
 use crate::opens::Opens;
 use base::fault::{Fault, planted};
-use base::{ClientId, Extent, Fid, LockId, Now, ObjectId, OpenHandle};
-use ldlm::{LockSpace, Need, OpId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use base::{ClientId, Fid, Now, OpenHandle};
+use ldlm::{LockSpace, OpId};
+use std::collections::{BTreeSet, VecDeque};
 use store::holdings::Nothing;
 use store::{Holding, HoldingKey, Holdings, Left, MetaStore};
 use target::Work;
+use target::noted::{self, Unnamed, fid_of, pair};
 use wire::mdt::OpenArgs;
-use wire::{LockGrant, LockMode, LockPolicy, LockRequest, MdtRequest, Request, Resource};
+use wire::{LockGrant, LockRequest, MdtRequest, Request, Resource};
 
-/// Kinds of keys.
-const LOCK: u64 = 1;
-const OPEN: u64 = 2;
+/// The kind of a handle's key.
+const OPEN: u64 = noted::LOCK + 1;
 
 /// The note, and what follows from it in a recovery.
 pub(super) struct Noted {
     pub holdings: Box<dyn Holdings>,
-    /// Locks from the note of the incarnation before that their clients have not named.
-    unnamed: BTreeMap<ClientId, BTreeSet<LockId>>,
+    unnamed: Unnamed,
     /// Work that waits for the end of the recovery.
     late: VecDeque<Work>,
 }
 
 impl Noted {
     pub fn new(holdings: Box<dyn Holdings>) -> Noted {
-        Noted { holdings, unnamed: BTreeMap::new(), late: VecDeque::new() }
+        Noted { holdings, unnamed: Unnamed::default(), late: VecDeque::new() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -61,16 +60,12 @@ impl Restored {
     /// `None`: it makes no sense, and cannot be what it should be.
     pub fn from_note(left: &Left) -> Option<Restored> {
         let mut restored = Restored::default();
-        for (HoldingKey { client, kind, number }, words) in &left.held {
-            match *kind {
-                LOCK => {
-                    let LockGrant { lock, resource, mode, policy } = lock_of(*number, words)?;
-                    let need = Need { resource, mode, policy };
-                    restored.locks.try_grant(*client, lock, need, None)?;
-                }
+        for (key, words) in &left.held {
+            match key.kind {
+                noted::LOCK => noted::restore_lock(&mut restored.locks, *key, words)?,
                 OPEN => {
-                    let (fid, open) = open_of(*number, words)?;
-                    restored.opens.restore(*client, fid, open);
+                    let (fid, open) = open_of(key.number, words)?;
+                    restored.opens.restore(key.client, fid, open);
                 }
                 _ => return None,
             }
@@ -94,7 +89,7 @@ impl<M: MetaStore> Mds<M> {
                 self.locks.drop_holder(now.time, client, &mut self.lock_out);
                 self.opens.drop_client(now.time, client);
             } else {
-                self.noted.unnamed.insert(client, self.locks.locks_of(client).into_iter().collect());
+                self.noted.unnamed.add(client, self.locks.locks_of(client));
             }
         }
     }
@@ -110,28 +105,16 @@ impl<M: MetaStore> Mds<M> {
 
     /// What clients hold now, as it is noted.
     pub fn held(&self) -> Vec<(HoldingKey, Holding)> {
-        let of_client =
-            |client: ClientId| self.locks.locks_of(client).into_iter().map(move |lock| (client, lock));
-        let locks = self.locks.holders().into_iter().flat_map(of_client);
-        let locks = locks.filter_map(|(client, lock)| {
-            let grant = self.locks.grant_of(client, lock)?;
-            Some((lock_key(client, lock), words_of_lock(&grant)))
-        });
         let open = |(client, fid, open): (ClientId, Fid, OpenArgs)| {
             (open_key(client, open.handle), words_of_open(fid, open))
         };
-        locks.chain(self.opens.iter().map(open)).collect()
+        noted::held_locks(&self.locks).into_iter().chain(self.opens.iter().map(open)).collect()
     }
 
     /// The end of each input, before its answers leave: what was granted is in the note before its client hears of it. What went is
     /// taken out after the rows that say so were handed over.
     pub(super) fn note_held(&mut self) {
-        for (client, lock) in self.locks.take_changed() {
-            match self.locks.grant_of(client, lock) {
-                Some(grant) => self.noted.holdings.put(lock_key(client, lock), words_of_lock(&grant)),
-                None => self.noted.holdings.remove(lock_key(client, lock)),
-            }
-        }
+        noted::note_locks(&mut self.locks, &mut *self.noted.holdings);
         for (client, handle) in self.opens.take_changed() {
             match self.opens.get(client, handle) {
                 Some((fid, open)) => {
@@ -159,22 +142,18 @@ impl<M: MetaStore> Mds<M> {
 
     /// A client says that it has these.
     pub(super) fn note_named(&mut self, client: ClientId, locks: &[LockGrant]) {
-        if let Some(unnamed) = self.noted.unnamed.get_mut(&client) {
-            locks.iter().for_each(|grant| {
-                unnamed.remove(&grant.lock);
-            });
-        }
+        self.noted.unnamed.on_named(client, locks);
     }
 
     /// A client has named all that it has.
     pub(super) fn on_returned(&mut self, now: Now, client: ClientId) {
-        let unnamed: Vec<LockId> = self.noted.unnamed.remove(&client).into_iter().flatten().collect();
+        let unnamed = self.noted.unnamed.take(client);
         self.locks.cancel(now.time, client, &unnamed, &mut self.lock_out);
         self.opens.drop_unconfirmed_of(client);
     }
 
     pub(super) fn forget_noted(&mut self, client: ClientId) {
-        self.noted.unnamed.remove(&client);
+        self.noted.unnamed.take(client);
         self.noted.late.retain(|work| work.token.client != client);
     }
 
@@ -252,70 +231,8 @@ fn is_of_the_end(request: &Request) -> bool {
     }
 }
 
-fn lock_key(client: ClientId, lock: LockId) -> HoldingKey {
-    HoldingKey { client, kind: LOCK, number: lock.0 }
-}
-
 fn open_key(client: ClientId, handle: OpenHandle) -> HoldingKey {
     HoldingKey { client, kind: OPEN, number: handle.0 }
-}
-
-fn pair(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-fn halves(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
-}
-
-fn fid_of(seq: u64, rest: u64) -> Fid {
-    let (oid, ver) = halves(rest);
-    Fid { seq, oid, ver }
-}
-
-const MODES: [LockMode; 7] =
-    [LockMode::Ex, LockMode::Pw, LockMode::Pr, LockMode::Cw, LockMode::Cr, LockMode::Nl, LockMode::Group];
-
-/// Kind of the resource, mode and kind of the policy; three words of the resource; two of the policy.
-fn words_of_lock(grant: &LockGrant) -> Holding {
-    let fid_words = |fid: Fid| (fid.seq, pair(fid.oid, fid.ver));
-    let (kind, seq, rest, more) = match grant.resource {
-        Resource::Inode(fid) => (1, fid_words(fid).0, fid_words(fid).1, 0),
-        Resource::Name { parent, hash } => (2, fid_words(parent).0, fid_words(parent).1, hash),
-        Resource::Object(ObjectId { fid, component, stripe }) => {
-            (3, fid_words(fid).0, fid_words(fid).1, pair(component, stripe))
-        }
-        Resource::Rename => (4, 0, 0, 0),
-    };
-    let (policy, a, b) = match grant.policy {
-        LockPolicy::Plain => (1, 0, 0),
-        LockPolicy::Bits(mask) => (2, u64::from(mask), 0),
-        LockPolicy::Extent(extent) => (3, extent.start, extent.end),
-    };
-    [kind | (grant.mode as u64) << 8 | policy << 16, seq, rest, more, a, b]
-}
-
-fn lock_of(number: u64, words: &Holding) -> Option<LockGrant> {
-    let [kinds, seq, rest, more, a, b] = *words;
-    let fid = fid_of(seq, rest);
-    let resource = match kinds & 0xff {
-        1 => Resource::Inode(fid),
-        2 => Resource::Name { parent: fid, hash: more },
-        3 => {
-            let (component, stripe) = halves(more);
-            Resource::Object(ObjectId { fid, component, stripe })
-        }
-        4 => Resource::Rename,
-        _ => return None,
-    };
-    let mode = MODES.into_iter().find(|mode| *mode as u64 == kinds >> 8 & 0xff)?;
-    let policy = match kinds >> 16 {
-        1 => LockPolicy::Plain,
-        2 => LockPolicy::Bits(u32::try_from(a).ok()?),
-        3 if a <= b => LockPolicy::Extent(Extent::new(a, b)),
-        _ => return None,
-    };
-    Some(LockGrant { lock: LockId(number), resource, mode, policy })
 }
 
 /// How it is open; the file.
@@ -335,21 +252,13 @@ fn open_of(number: u64, words: &Holding) -> Option<(Fid, OpenArgs)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use base::LockId;
+    use target::noted::{lock_key, words_of_lock};
+    use wire::{LockMode, LockPolicy};
 
     #[test]
     fn what_is_noted_is_read_back_as_it_was() {
         let fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 3 };
-        let object = ObjectId { fid, component: 2, stripe: 9 };
-        let locks = [
-            (Resource::Inode(fid), LockMode::Pr, LockPolicy::Bits(127)),
-            (Resource::Name { parent: fid, hash: u64::MAX - 1 }, LockMode::Ex, LockPolicy::Plain),
-            (Resource::Object(object), LockMode::Pw, LockPolicy::Extent(Extent::new(4096, Extent::EOF))),
-            (Resource::Rename, LockMode::Group, LockPolicy::Plain),
-        ];
-        for (resource, mode, policy) in locks {
-            let grant = LockGrant { lock: LockId(11), resource, mode, policy };
-            assert_eq!(lock_of(11, &words_of_lock(&grant)), Some(grant));
-        }
         let open = OpenArgs { handle: OpenHandle(5), read: true, write: false, execute: true };
         assert_eq!(open_of(5, &words_of_open(fid, open)), Some((fid, open)));
     }
@@ -363,18 +272,8 @@ mod tests {
             policy: LockPolicy::Bits(1),
         };
         let words = words_of_lock(&grant);
-        for wrong in [words[0] | 0xff, words[0] | 0xff00, words[0] | 0xff_0000] {
-            let mut words = words;
-            words[0] = wrong;
-            assert_eq!(lock_of(1, &words), None);
-        }
-        assert_eq!(
-            lock_of(1, &[words[0], words[1], words[2], 0, u64::MAX, 0]),
-            None,
-            "bits that there are not"
-        );
         assert_eq!(open_of(1, &[8, 0, 0, 0, 0, 0]), None);
-        let key = |number| HoldingKey { client: ClientId(1), kind: LOCK, number };
+        let key = |number| HoldingKey { client: ClientId(1), kind: noted::LOCK, number };
         let held = vec![(HoldingKey { kind: 9, ..key(1) }, words)];
         assert!(Restored::from_note(&Left { held, ..Left::default() }).is_none());
     }
