@@ -213,8 +213,56 @@ pub(crate) fn start_writeback(file: &File, part: Extent) {
 
 /// syncfs(2): everything on the file system of this file. Reports write errors since the file was opened.
 pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    faults::check_sync(file)?;
     // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
     if unsafe { libc::syncfs(file.as_raw_fd()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What an open file, or directory, is marked with in the kernel's memory, for as long as its file system is mounted.
+///
+/// It is a write hint, which persists "until either it is explicitly modified or the underlying filesystem is unmounted" (fcntl(2)),
+/// and means nothing for a directory. The kernel may forget it with the inode; some have no such hints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Not marked since the file system was mounted, as far as is known.
+    Unknown,
+    /// A process has it in use, or has died with it.
+    InUse,
+    /// The last process has left it in order.
+    Left,
+}
+
+/// As in linux/fcntl.h.
+mod hint {
+    pub const GET: i32 = 1024 + 11;
+    pub const SET: i32 = 1024 + 12;
+    pub const IN_USE: u64 = 4;
+    pub const LEFT: u64 = 3;
+}
+
+impl Mark {
+    pub fn of(file: &File) -> Mark {
+        let mut found = 0_u64;
+        // SAFETY: the descriptor is open for the length of the borrow; the kernel writes the eight bytes of `found`.
+        let got = unsafe { libc::fcntl(file.as_raw_fd(), hint::GET, &raw mut found) };
+        match found {
+            hint::IN_USE if got == 0 => Mark::InUse,
+            hint::LEFT if got == 0 => Mark::Left,
+            _ => Mark::Unknown,
+        }
+    }
+
+    /// Only a hint: whoever looks finds it, or `Unknown`.
+    pub fn set(self, file: &File) {
+        let mark = match self {
+            Mark::Unknown => 0,
+            Mark::InUse => hint::IN_USE,
+            Mark::Left => hint::LEFT,
+        };
+        // SAFETY: the descriptor is open for the length of the borrow; the kernel reads the eight bytes of `mark`.
+        unsafe { libc::fcntl(file.as_raw_fd(), hint::SET, &raw const mark) };
+    }
 }
 
 /// Space of the file system under a path; `avail_bytes` is what an ordinary user may still take.

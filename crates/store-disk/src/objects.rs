@@ -11,7 +11,7 @@ mod groups;
 mod handles;
 pub(crate) mod layout;
 
-use crate::device::{self, Syncing};
+use crate::device::{self, Mark, Syncing};
 use crate::space::Recent;
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -68,6 +68,9 @@ pub(crate) struct Shared {
     root: File,
     syncing: Syncing,
     is_read_only: bool,
+    /// As the process before has left the directory, if its file system was not mounted anew since.
+    found: Mark,
+    is_marked: AtomicBool,
     incarnation: u64,
     handles: Handles,
     changes: Changes,
@@ -184,9 +187,13 @@ impl Shared {
         on_durable: OnDurable,
         is_read_only: bool,
     ) -> io::Result<Shared> {
+        let root = File::open(directory)?;
+        let found = Mark::of(&root);
         Ok(Shared {
             directory: directory.to_path_buf(),
-            root: File::open(directory)?,
+            found,
+            is_marked: AtomicBool::new(false),
+            root,
             syncing,
             is_read_only,
             incarnation: new_incarnation(),
@@ -204,6 +211,15 @@ impl Shared {
         let mut path = self.directory.join(format!("{:02x}", directory_number(id)));
         path.push(file_name(id));
         path
+    }
+
+    /// Something is changed here, or will be. Not before: who finds the mark believes what was noted beside it, and is not to find what
+    /// was noted before the file system was mounted.
+    fn mark_in_use(&self) {
+        if !self.is_marked.load(Ordering::Relaxed) && !self.is_read_only {
+            Mark::InUse.set(&self.root);
+            self.is_marked.store(true, Ordering::Relaxed);
+        }
     }
 
     fn check_sound(&self) -> Result<(), StoreError> {
@@ -273,6 +289,7 @@ impl Shared {
         change: impl FnOnce(&file::ObjectFile) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         self.check_sound()?;
+        self.mark_in_use();
         let (handle, is_new) = match self.handle(id)? {
             Some(handle) => (handle, false),
             None => {
@@ -374,6 +391,7 @@ impl ObjectStore for ObjectDisk {
     fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError> {
         let shared = &*self.shared;
         shared.check_sound()?;
+        shared.mark_in_use();
         shared.handles.forget(id);
         match device::remove(&shared.path(id)) {
             Ok(()) => {
@@ -415,7 +433,18 @@ impl ObjectStore for ObjectDisk {
     }
 
     fn kick(&self) {
+        self.shared.mark_in_use();
         self.shared.changes.kick();
+    }
+
+    fn sync_left(&self) -> Result<bool, StoreError> {
+        self.shared.check_sound()?;
+        if self.shared.found == Mark::InUse && self.shared.syncing == Syncing::Real {
+            // Errors of writing back that nobody has been told of yet come with it.
+            device::sync_file_system(&self.shared.root)
+                .map_err(|error| self.shared.poison("sync what a process has left", &error))?;
+        }
+        Ok(self.shared.found != Mark::Unknown)
     }
 
     fn written(&self) -> u64 {

@@ -87,6 +87,14 @@ pub trait ObjectStore: Send + Sync {
     /// Asks for a sync of everything written so far, without waiting.
     fn kick(&self);
 
+    /// Before anything else: waits until what was written here before this store was opened survives a power failure, for a process
+    /// that has died leaves it to the kernel, which has time. Whether all of it is there for certain, as it is when only processes
+    /// have died since the first `kick` or change of one.
+    ///
+    /// # Errors
+    /// `Poisoned`: the device has lost some of it.
+    fn sync_left(&self) -> Result<bool, StoreError>;
+
     /// Number of the last mutation.
     fn written(&self) -> u64;
 

@@ -10,7 +10,7 @@
 use super::handles::Handle;
 use super::layout::left_behind;
 use super::{Shared, directory_number};
-use crate::device::{self, Syncing};
+use crate::device::{self, Mark, Syncing};
 use base::{Extent, ObjectId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -345,6 +345,9 @@ impl Shared {
                 self.changes.take_round(&mut state, true)
             };
             let _ = self.sync_round(&round);
+        }
+        if self.poison.get().is_none() && self.syncing == Syncing::Real {
+            Mark::Left.set(&self.root);
         }
         // Headers made clean just now; losing them would only cost a read at the next opening.
         let _ = self.poison.set(StoreError::Ended);

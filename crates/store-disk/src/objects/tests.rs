@@ -166,3 +166,36 @@ fn checksums_that_cannot_be_written_any_more_fence() {
     assert!(matches!(closed, Err(StoreError::Poisoned { errno: libc::EIO, .. })), "{closed:?}");
     assert!(store.is_poisoned());
 }
+
+/// What a process has left is all there as long as the file system is mounted: the kernel knows whether it is.
+#[test]
+fn what_a_dead_process_has_left_is_known_and_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    let first = open();
+    assert_eq!(first.sync_left(), Ok(false), "nobody has been here since it was mounted, as far as is known");
+    first.write(&object(1), 0, b"left").unwrap();
+    // As if it had been killed.
+    drop(first);
+    let second = open();
+    assert_eq!(second.sync_left(), Ok(true));
+    assert_eq!(second.read(&object(1), 0, 10).unwrap(), b"left"[..]);
+    second.close();
+    drop(second);
+    let third = open();
+    assert_eq!(third.shared.found, Mark::Left);
+    assert_eq!(third.sync_left(), Ok(true), "it has ended in order");
+    assert_eq!(Mark::of(&third.shared.root), Mark::Left, "nothing is changed yet");
+    third.kick();
+    drop(third);
+    let reader = ObjectDisk::open_to_read(dir.path()).unwrap();
+    drop(reader);
+    let fourth = open();
+    assert_eq!(fourth.shared.found, Mark::InUse, "a reader leaves the mark as it is");
+    faults::fail_syncs_below(dir.path());
+    assert!(matches!(fourth.sync_left(), Err(StoreError::Poisoned { errno: libc::EIO, .. })));
+    faults::mend(dir.path());
+    assert!(fourth.is_poisoned());
+    fourth.close();
+    assert_eq!(Mark::of(&fourth.shared.root), Mark::InUse, "it has not left it in order");
+}

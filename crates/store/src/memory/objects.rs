@@ -57,6 +57,10 @@ struct State {
     objects: Objects,
     device_objects: Objects,
     unsynced: VecDeque<(u64, ObjectId, Mutation)>,
+    /// Up to here they are those of a process that has died: a sync covers them only where it covers later ones of their object.
+    left_to: u64,
+    /// Only processes have died here, and the machine has not.
+    is_all_left: bool,
     written: u64,
     durable: u64,
     allocated_bytes: u64,
@@ -76,6 +80,8 @@ impl Default for State {
             objects: Objects::new(),
             device_objects: Objects::new(),
             unsynced: VecDeque::new(),
+            left_to: 0,
+            is_all_left: false,
             written: 0,
             durable: 0,
             allocated_bytes: 0,
@@ -143,13 +149,28 @@ impl MemoryObjects {
         state.objects = state.device_objects.clone();
         state.allocated_bytes = state.objects.values().map(Blocks::allocated_bytes).sum();
         state.durable = state.written;
+        state.is_all_left = false;
         state.kicked = false;
         state.poisoned = false;
     }
 
-    /// How many mutations no sync has covered.
+    /// The process dies: what it wrote is there, and the kernel has it.
+    pub fn kill(&self) {
+        let mut state = self.state();
+        (state.left_to, state.is_all_left) = (state.written, true);
+        state.kicked = false;
+    }
+
+    /// How many mutations of this process no sync has covered.
     pub fn unsynced_count(&self) -> usize {
-        self.state().unsynced.len()
+        let state = self.state();
+        state.unsynced.iter().filter(|(number, ..)| *number > state.left_to).count()
+    }
+
+    /// How many mutations of processes that have died no sync has covered.
+    pub fn left_count(&self) -> usize {
+        let state = self.state();
+        state.unsynced.iter().filter(|(number, ..)| *number <= state.left_to).count()
     }
 
     /// Whether somebody kicked since the last call.
@@ -216,10 +237,34 @@ impl State {
         if self.poisoned {
             return;
         }
-        for (_, id, mutation) in std::mem::take(&mut self.unsynced) {
-            mutate(&mut self.device_objects, id, &mutation);
-        }
+        let changed: BTreeSet<ObjectId> = self
+            .unsynced
+            .iter()
+            .filter(|(number, ..)| *number > self.left_to)
+            .map(|(_, id, _)| *id)
+            .collect();
+        self.sync_where(|id| changed.contains(id));
         self.durable = self.written;
+    }
+
+    fn sync_left(&mut self) -> Result<bool, StoreError> {
+        if self.failing && !self.unsynced.is_empty() {
+            self.poisoned = true;
+        }
+        self.check_sound()?;
+        self.sync_where(|_| true);
+        self.durable = self.written;
+        Ok(self.is_all_left)
+    }
+
+    fn sync_where(&mut self, is_covered: impl Fn(&ObjectId) -> bool) {
+        for (number, id, mutation) in std::mem::take(&mut self.unsynced) {
+            if is_covered(&id) {
+                mutate(&mut self.device_objects, id, &mutation);
+            } else {
+                self.unsynced.push_back((number, id, mutation));
+            }
+        }
     }
 
     fn check_sound(&self) -> Result<(), StoreError> {
@@ -395,6 +440,10 @@ impl ObjectStore for MemoryObjects {
             SyncMode::Manual => self.state().kicked = true,
             SyncMode::OnKick => self.sync(),
         }
+    }
+
+    fn sync_left(&self) -> Result<bool, StoreError> {
+        self.state().sync_left()
     }
 
     fn written(&self) -> u64 {
