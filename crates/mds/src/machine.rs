@@ -429,7 +429,10 @@ impl<M: MetaStore> Mds<M> {
             Input::Frame(frame) => self.on_peer_frame(now, frame, out),
             Input::Config(config) => self.on_config(now, config, out),
             Input::NoCreate(osts) => self.on_no_create(osts, out),
-            Input::Durable => self.core.on_durable(now, &mut self.core_out),
+            Input::Durable => {
+                self.check_note();
+                self.core.on_durable(now, &mut self.core_out);
+            }
             Input::Tick => self.on_tick(now, out),
             Input::ConnectionLost(target) => self.with_import(now, target, out, Import::on_connection_lost),
             Input::TargetStarted(target, epoch) => self.with_import(now, target, out, |import, now, out| {

@@ -12,7 +12,7 @@ use super::{Mds, Output};
 use crate::op::{Effect, Outcome, Stop};
 use crate::opens::Opens;
 use base::fault::{Fault, planted};
-use base::{ClientId, Fid, Now, OpenHandle};
+use base::{ClientId, Epoch, Fid, Now, OpenHandle};
 use ldlm::{LockSpace, OpId};
 use std::collections::{BTreeSet, VecDeque};
 use store::holdings::Nothing;
@@ -31,11 +31,13 @@ pub(super) struct Noted {
     unnamed: Unnamed,
     /// Work that waits for the end of the recovery.
     late: VecDeque<Work>,
+    /// Nobody is to believe the note of this incarnation any more.
+    is_void: bool,
 }
 
 impl Noted {
     pub fn new(holdings: Box<dyn Holdings>) -> Noted {
-        Noted { holdings, unnamed: Unnamed::default(), late: VecDeque::new() }
+        Noted { holdings, unnamed: Unnamed::default(), late: VecDeque::new(), is_void: false }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -126,6 +128,15 @@ impl<M: MetaStore> Mds<M> {
         self.noted.holdings.set_applied(self.core.last_transno());
     }
 
+    /// The store has made more durable, or says that it never will: then the next incarnation may read what is in the kernel's memory
+    /// only, and is not to take that for all that there was.
+    pub(super) fn check_note(&mut self) {
+        if !self.noted.is_void && self.core.store().pressure().poisoned {
+            self.noted.is_void = true;
+            self.noted.holdings.begin(Epoch::ZERO, &[], false);
+        }
+    }
+
     /// An open that changes rows is remembered with them. (Locks are not: an answer that is given again has none.)
     pub(super) fn note_opening(&mut self, client: ClientId, outcome: &Outcome) {
         for (fid, open) in opened(outcome) {
@@ -170,7 +181,9 @@ impl<M: MetaStore> Mds<M> {
     /// The recovery is over.
     pub(super) fn execute_late(&mut self, now: Now, out: &mut Vec<Output>) {
         self.noted.unnamed.clear();
-        self.noted.holdings.set_whole();
+        if !self.noted.is_void {
+            self.noted.holdings.set_whole();
+        }
         self.wake_parked();
         for work in std::mem::take(&mut self.noted.late) {
             self.on_work(now, work, out);

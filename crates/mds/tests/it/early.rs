@@ -368,3 +368,14 @@ fn who_comes_for_the_first_time_is_served_early() {
     assert!(!scene.is_recovering());
     assert_eq!(scene.world.lookup(0, Fid::ROOT, "d"), Some(made));
 }
+
+/// What the kernel still has of its log need not be on the device.
+#[test]
+fn a_target_that_was_fenced_leaves_no_note() {
+    let mut scene = scene(1);
+    assert!(scene.world.servers[0].holdings.is_whole());
+    scene.world.servers[0].is_synced = false;
+    scene.world.mkdir(Fid::ROOT, "d");
+    scene.world.fail_disk(0);
+    assert!(!scene.world.servers[0].holdings.is_whole());
+}

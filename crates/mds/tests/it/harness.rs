@@ -451,6 +451,15 @@ impl World {
         self.restart(index);
     }
 
+    /// The disk of a server fails at its next sync, which is now.
+    pub fn fail_disk(&mut self, index: u16) {
+        let server = &mut self.servers[usize::from(index)];
+        server.is_synced = false;
+        server.store.set_failing(true);
+        server.store.sync();
+        self.give(index, Input::Durable);
+    }
+
     /// The process of a server dies, and nothing else.
     pub fn kill(&mut self, index: u16) {
         let server = &mut self.servers[usize::from(index)];
