@@ -37,10 +37,14 @@ pub enum Fault {
     HoldingsIgnored = 15,
     /// An MDT shows a file that has come to it before its objects have been adopted.
     AdoptionNotAwaited = 16,
+    /// A restarted OST forgets which objects absent clients have locked, and serves others all the same.
+    ObjectHoldingsIgnored = 17,
+    /// A restarted OST takes what a process that has died had written for durable.
+    LeftUnsynced = 18,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 18] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -57,6 +61,8 @@ impl Fault {
         Fault::ReplayOrderIgnored,
         Fault::HoldingsIgnored,
         Fault::AdoptionNotAwaited,
+        Fault::ObjectHoldingsIgnored,
+        Fault::LeftUnsynced,
     ];
 }
 

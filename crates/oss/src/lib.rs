@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod durability;
+mod holdings;
 mod locks;
 pub mod machine;
 mod op;

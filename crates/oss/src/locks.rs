@@ -105,6 +105,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn on_replay(&mut self, now: Now, token: Token, locks: &[LockGrant], effects: &mut Effects) {
+        self.note_named(token.client, locks);
         let refused = self.locks.replay(token.client, locks);
         if refused.is_empty() {
             return self.answer(now, token, Reply::Done, Bytes::new(), effects);

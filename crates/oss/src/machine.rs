@@ -2,6 +2,7 @@
 //! nothing is left, then what became durable lets go what waited for it.
 
 use crate::durability::Durability;
+use crate::holdings::Noted;
 use crate::locks::waiting_of;
 use crate::op;
 use crate::rows;
@@ -14,7 +15,8 @@ use bytes::Bytes;
 use ldlm::{Claimed, LockOutput, LockSpace, OpId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Batch, MetaStore, ObjectStore, StoreError};
+use store::holdings::Nothing;
+use store::{Batch, Holdings, MetaStore, ObjectStore, StoreError};
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
 use wire::ost::ObjectAttr;
 use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
@@ -118,6 +120,7 @@ pub struct Oss<M: MetaStore, O: ObjectStore> {
     last_op: OpId,
     pub(crate) cancels: CancelQueue,
     pub(crate) grants: Grants,
+    pub(crate) noted: Noted,
     pub(crate) stats: OssStats,
     kick_at: Option<Time>,
     /// The last transaction when the object store was asked to sync.
@@ -133,6 +136,20 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     /// # Errors
     /// Those of the stores.
     pub fn open(meta: Arc<M>, objects: Arc<O>, options: OssOptions) -> Result<Oss<M, O>, StoreError> {
+        Oss::open_with(meta, objects, Box::new(Nothing), options)
+    }
+
+    /// The same, with what the incarnation before has noted of its clients, where the next one will find what this one notes. Waits
+    /// for what it has left to the kernel.
+    ///
+    /// # Errors
+    /// Those of the stores.
+    pub fn open_with(
+        meta: Arc<M>,
+        objects: Arc<O>,
+        holdings: Box<dyn Holdings>,
+        options: OssOptions,
+    ) -> Result<Oss<M, O>, StoreError> {
         assert_eq!(options.id.kind, TargetKind::Ost, "object storage targets have OST ids");
         let core_options = CoreOptions {
             id: options.id,
@@ -142,10 +159,14 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             recovery_window: options.recovery_window,
             has_external_data: true,
         };
-        let core = Core::open(Arc::clone(&meta), core_options)?;
+        let mut noted = Noted::new(holdings);
+        let restored = noted.take_left(objects.as_ref())?;
+        let known_to = restored.as_ref().map(|restored| (restored.left.epoch, restored.left.applied));
+        let core = Core::open_after(Arc::clone(&meta), core_options, known_to)?;
+        let now = options.now;
         let durability = Durability::new(core.last_transno());
         let kicked_to = core.last_transno();
-        Ok(Oss {
+        let mut oss = Oss {
             core,
             meta,
             objects,
@@ -156,6 +177,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             last_op: OpId(0),
             cancels: CancelQueue::default(),
             grants: Grants::default(),
+            noted,
             stats: OssStats { since: options.now.wall, ..OssStats::default() },
             kick_at: None,
             kicked_to,
@@ -163,7 +185,14 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             tombstone_cursor: Vec::new(),
             events: Vec::new(),
             options,
-        })
+        };
+        if let Some(restored) = restored.filter(|_| oss.core.is_lossless()) {
+            oss.install_left(now, restored);
+        }
+        oss.begin_note();
+        // From now on the store knows that somebody is here (`sync_left`).
+        oss.kick_objects();
+        Ok(oss)
     }
 
     pub fn core(&self) -> &Core<M> {
@@ -248,7 +277,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, effects),
             CoreOutput::Evicted(client) => self.on_evicted(now, client, effects),
-            CoreOutput::Returned(_) | CoreOutput::RecoveryEnded => {}
+            CoreOutput::Returned(client) => self.on_returned(now, client, effects),
+            CoreOutput::RecoveryEnded => self.on_recovered(),
             CoreOutput::Event(event) => {
                 self.stats.eviction_count += u64::from(event.is_eviction());
                 self.events.push(OssEvent::Core(event));
@@ -462,7 +492,12 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.locks.release(now.time, op, &mut effects.locks);
         }
         self.grants.drop_client(client);
+        self.forget_noted(client);
         self.retire_locks(now, client, effects);
+        if self.core.is_lossless() {
+            // Others get what it had: a power failure is to find it gone, as soon as can be.
+            self.meta.kick();
+        }
     }
 }
 
@@ -490,7 +525,10 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
                 self.locks.heard_from(now.time, frame.src.client_id());
                 self.core.on_frame(now, frame, &mut effects.core);
             }
-            Input::Durable => self.core.on_durable(now, &mut effects.core),
+            Input::Durable => {
+                self.check_note();
+                self.core.on_durable(now, &mut effects.core);
+            }
             Input::Tick => self.on_tick(now, &mut effects),
             Input::Evict(client) => self.core.evict(now, client, &mut effects.core),
             Input::Departed { client, incarnation } => {
@@ -503,6 +541,7 @@ impl<M: MetaStore, O: ObjectStore> Machine for Oss<M, O> {
             Input::AbortRecovery => self.core.abort_recovery(now, &mut effects.core),
         }
         self.settle(now, effects, out);
+        self.note_held();
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -109,6 +109,10 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::HoldingsIgnored => &["model", "tree", "eviction", "objects"],
         // Its data are not there yet.
         Fault::AdoptionNotAwaited => &["model", "tree", "objects"],
+        // Others have written where an absent client goes on, which is evicted when it names its lock; or have read what it has not sent.
+        Fault::ObjectHoldingsIgnored => &["model", "eviction", "tree"],
+        // The power goes, and bytes that nobody sends again any more.
+        Fault::LeftUnsynced => &["model", "tree", "fsync", "durability"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

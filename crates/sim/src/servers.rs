@@ -126,7 +126,8 @@ impl Server {
             TargetKind::Ost => {
                 let mut options = OssOptions::new(self.id.index, uuid, FSNAME, u64::from(self.id.index), now);
                 options.recovery_window = self.recovery_window;
-                let machine = Oss::open(Arc::clone(&self.meta), Arc::clone(&self.objects), options);
+                let (meta, objects) = (Arc::clone(&self.meta), Arc::clone(&self.objects));
+                let machine = Oss::open_with(meta, objects, Box::new(self.holdings.clone()), options);
                 Engine::Ost(Box::new(machine.unwrap_or_else(|error| panic!("{error}"))))
             }
             TargetKind::Mgt => {
@@ -186,6 +187,9 @@ impl Server {
         machine.handle(now, input, &mut outputs);
         if is_checked {
             machine.check();
+            assert!(
+                !self.holdings.is_whole() || self.holdings.held() == machine.held().into_iter().collect()
+            );
         }
         out.extend(outputs.into_iter().map(|output| match output {
             oss::Output::Send(frame) => Effect::Send(frame),
@@ -404,7 +408,7 @@ impl Server {
         self.stop();
         let all = self.meta.unsynced_count();
         self.meta.crash(all);
-        self.objects.crash(|_| Kept::Whole);
+        self.objects.kill();
     }
 
     /// A process that has died is started again on another machine.
@@ -415,8 +419,11 @@ impl Server {
 
     /// The last recovery, if it lost nothing: how many requests were served before it ended.
     pub fn served_early(&self) -> Option<u64> {
-        let Some(Engine::Mdt(mds)) = &self.engine else { return None };
-        let report = mds.core().recovery_report(Time::ZERO);
+        let report = match &self.engine {
+            Some(Engine::Mdt(mds)) => mds.core().recovery_report(Time::ZERO),
+            Some(Engine::Ost(oss)) => oss.core().recovery_report(Time::ZERO),
+            Some(Engine::Mgs(_)) | None => return None,
+        };
         report.is_lossless.then_some(report.early_count)
     }
 

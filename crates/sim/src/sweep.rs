@@ -165,6 +165,8 @@ pub const EXPECTED: &[&str] = &[
     "frame cut",
     "power failure",
     "process killed",
+    "OST's process killed unseen",
+    "OST's recovery that others were served in",
     "partition, short",
     "partition, long",
     "link cut, short",

@@ -269,7 +269,8 @@ impl<M: MetaStore> Core<M> {
     }
 
     /// The same; `left`: of which incarnation the owner knows all that its clients held, and up to where that one had answered. If
-    /// that was the last one, and its store has all of it, no client has anything to replay (`is_lossless`).
+    /// that was the last one, and its store has all of it, no client has anything to replay (`is_lossless`). With `has_external_data`
+    /// the owner says with it that those are all there too, and durable.
     ///
     /// # Errors
     /// As `open`.
@@ -282,9 +283,11 @@ impl<M: MetaStore> Core<M> {
         let mark = rows::read_mark(store.as_ref())?;
         let mut exports = rows::read_exports(store.as_ref(), options.now.time)?;
         let applied = store.applied();
+        let is_left = |(epoch, answered)| epoch == state.epoch && answered <= applied;
+        let is_lossless = left.is_some_and(is_left) && !state.is_recovering;
         let base = match (state.is_recovering, options.has_external_data) {
             (true, _) => state.base,
-            (false, true) if exports.is_empty() => applied,
+            (false, true) if exports.is_empty() || is_lossless => applied,
             (false, true) => mark,
             (false, false) => applied,
         };
@@ -292,8 +295,6 @@ impl<M: MetaStore> Core<M> {
             // The data of what came after the base may be lost although its rows are not: do it again.
             exports.values_mut().for_each(|export| export.forget_answers_after(base));
         }
-        let is_left = |(epoch, answered)| epoch == state.epoch && answered <= applied;
-        let is_lossless = left.is_some_and(is_left) && !state.is_recovering && !options.has_external_data;
         let epoch = state.epoch.next();
         let mut core = Core {
             store,
@@ -323,7 +324,7 @@ impl<M: MetaStore> Core<M> {
         let mut batch = Batch::new();
         rows::put_state(&mut batch, &core.state_row());
         if core.options.has_external_data {
-            rows::put_last_mark(&mut batch, epoch, mark);
+            rows::put_last_mark(&mut batch, epoch, if is_lossless { applied } else { mark });
         }
         core.open_at = core.apply_internal(batch)?;
         core.external_durable = core.open_at;
@@ -767,7 +768,8 @@ impl<M: MetaStore> Core<M> {
     }
 
     fn mark_to_write(&self) -> Transno {
-        if self.recovery.as_ref().is_some_and(|recovery| recovery.end_at.is_none()) {
+        let is_held = |recovery: &Recovery| !recovery.is_lossless && recovery.end_at.is_none();
+        if self.recovery.as_ref().is_some_and(is_held) {
             self.committed
         } else {
             self.committed.max(self.durable())

@@ -10,6 +10,7 @@ use rpc::import::{Answer, Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::memory::{Kept, MemoryMeta, MemoryObjects};
+use store::{MemoryHoldings, StoreError};
 use wire::ost::{ExtentOp, ObjectAttr};
 use wire::{
     Callback, Frame, LockGrant, LockMode, LockPolicy, LockRequest, OstReply, OstRequest, Reply, Request,
@@ -42,10 +43,11 @@ impl TestClient {
 pub struct World {
     pub meta: Arc<MemoryMeta>,
     pub objects: Arc<MemoryObjects>,
+    pub holdings: MemoryHoldings,
     pub oss: Option<Oss<MemoryMeta, MemoryObjects>>,
     pub clients: BTreeMap<ClientId, TestClient>,
     pub events: Vec<OssEvent>,
-    now: Now,
+    pub now: Now,
     wire: VecDeque<Frame>,
     next_lock: u64,
     /// Stores become durable as soon as somebody asks.
@@ -58,6 +60,7 @@ impl World {
         let mut world = World {
             meta: Arc::new(MemoryMeta::new()),
             objects: Arc::new(MemoryObjects::new()),
+            holdings: MemoryHoldings::new(),
             oss: None,
             clients: BTreeMap::new(),
             events: vec![],
@@ -71,18 +74,38 @@ impl World {
     }
 
     pub fn start(&mut self) {
+        self.try_start().expect("the stores are sound");
+    }
+
+    pub fn try_start(&mut self) -> Result<(), StoreError> {
         let options = OssOptions::new(0, 77, "test", 5, self.now);
-        let oss = Oss::open(Arc::clone(&self.meta), Arc::clone(&self.objects), options);
-        self.oss = Some(oss.expect("the stores are sound"));
+        let (meta, objects) = (Arc::clone(&self.meta), Arc::clone(&self.objects));
+        self.oss = Some(Oss::open_with(meta, objects, Box::new(self.holdings.clone()), options)?);
         self.run();
+        Ok(())
     }
 
     /// Power failure: `keep_rows` batches and the object mutations that `keep` names survive of what was not synced.
     pub fn crash(&mut self, keep_rows: usize, keep: impl FnMut(u64) -> Kept) {
         self.oss = None;
         self.wire.clear();
+        self.holdings.forget();
         self.meta.crash(keep_rows);
         self.objects.crash(keep);
+    }
+
+    /// The process dies; the kernel has what it wrote.
+    pub fn kill(&mut self) {
+        self.oss = None;
+        self.wire.clear();
+        self.meta.crash(usize::MAX);
+        self.objects.kill();
+    }
+
+    /// An operator at the controls.
+    pub fn control(&mut self, input: Input) {
+        self.handle(input);
+        self.run();
     }
 
     pub fn client(&mut self, number: u128) -> ClientId {

@@ -1,6 +1,7 @@
 //! The target machine with in-memory stores and real client sessions (`rpc::Import`), frames delivered in order.
 
 mod adopt;
+mod early;
 mod harness;
 mod locks;
 mod operations;

@@ -151,6 +151,12 @@ impl World {
                         self.count("recovery");
                         match self.servers.get(&id).and_then(Server::served_early) {
                             None => {}
+                            Some(0) if id.kind == TargetKind::Ost => {
+                                self.count("OST's recovery without a loss")
+                            }
+                            Some(_) if id.kind == TargetKind::Ost => {
+                                self.count("OST's recovery that others were served in");
+                            }
                             Some(0) => self.count("recovery without a loss"),
                             Some(_) => self.count("recovery that others were served in"),
                         }

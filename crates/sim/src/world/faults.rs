@@ -38,23 +38,27 @@ impl World {
         }
     }
 
-    /// The process of an MDT dies and comes back while a client cannot reach it, that lives, and goes on believing what it holds there.
+    /// The process of a target dies and comes back while a client cannot reach it, that lives, and goes on believing what it holds there.
     /// Others go on meanwhile, where they do not meet it.
     fn plan_death_unseen(&mut self) {
         let seat = self.rng.below(self.mounts.len() as u64) as usize;
-        let any =
-            (self.mounts[seat].id, TargetId::mdt(self.rng.below(u64::from(self.options.mdt_count)) as u16));
-        let (client, mdt) = match self.link_to_open_file() {
+        let (mdt_count, ost_count) = (self.options.mdt_count, self.options.ost_count);
+        let is_ost = self.rng.one_in(2);
+        let index = self.rng.below(u64::from(if is_ost { ost_count } else { mdt_count })) as u16;
+        let any = (self.mounts[seat].id, if is_ost { TargetId::ost(index) } else { TargetId::mdt(index) });
+        let (client, target) = match self.link_to_open_file() {
+            // Whoever has a file open has perhaps written it.
+            Some((client, _)) if is_ost => (client, any.1),
             Some(link) if self.rng.one_in(2) => link,
             _ => any,
         };
-        self.count("process killed unseen");
-        let cut = Cut::Link(Endpoint::Client(client), Endpoint::Target(mdt));
-        self.trace(|| format!("{cut:?} while the process of {mdt} dies"));
+        self.count(if is_ost { "OST's process killed unseen" } else { "process killed unseen" });
+        let cut = Cut::Link(Endpoint::Client(client), Endpoint::Target(target));
+        self.trace(|| format!("{cut:?} while the process of {target} dies"));
         self.cut.insert(cut);
         let dies_at = self.rng.below(50_000_000);
         let heals_at = dies_at + self.rng.below(6_000_000_000);
-        self.post(Duration::from_nanos(dies_at), Event::Crash(mdt, false));
+        self.post(Duration::from_nanos(dies_at), Event::Crash(target, false));
         self.post(Duration::from_nanos(heals_at), Event::Heal(cut));
     }
 

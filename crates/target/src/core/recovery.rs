@@ -387,13 +387,14 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    /// A lossless recovery serves what is new as soon as all targets are back: what they had under way here is not noted.
+    /// A lossless recovery serves what is new as soon as all targets are back: what they had under way here is not noted. (On an OST they
+    /// have nothing under way that they would not ask for again.)
     pub(super) fn try_serve(&mut self, out: &mut Vec<CoreOutput>) {
         let is_mount = |client: &ClientId| matches!(client.endpoint(), Endpoint::Client(_));
         let is_awaited =
             |(client, export): (&ClientId, &Export)| export.awaited.is_some() && !is_mount(client);
         let is_due = |recovery: &&mut Recovery| recovery.is_lossless && !recovery.is_serving;
-        if self.exports.iter().any(is_awaited) {
+        if !self.options.has_external_data && self.exports.iter().any(is_awaited) {
             return;
         }
         if let Some(recovery) = self.recovery.as_mut().filter(is_due) {
