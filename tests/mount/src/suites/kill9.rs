@@ -29,6 +29,7 @@ static CASES: &[Case] = &[
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
     Case { name: "served_early", seconds: 200, run: early::served_early },
+    Case { name: "served_early_by_an_ost", seconds: 200, run: early::served_early_by_an_ost },
     Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
     Case { name: "signals_to_handle", seconds: 120, run: signalled::to_handle },
@@ -231,9 +232,14 @@ fn everything(context: &Context) -> Result<()> {
 
 /// What is left of an MDT's recovery, when it is over before its window is.
 fn recovered(cluster: &Cluster) -> Result<String> {
+    recovered_at(cluster, "mdt.*MDT0000.recovery_status")
+}
+
+/// The same, by a parameter of any target.
+fn recovered_at(cluster: &Cluster, parameter: &str) -> Result<String> {
     let begun = Instant::now();
     loop {
-        let status = cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0000.recovery_status"])?;
+        let status = cluster.sheen(&["lctl", "get_param", "-n", parameter])?;
         if status.contains("COMPLETE") {
             return Ok(status);
         }

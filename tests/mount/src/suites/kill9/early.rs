@@ -1,13 +1,14 @@
-//! A mount of another machine dies with an MDT, and another one goes on before it is known that the first is gone.
+//! A mount of another machine dies with an MDT, or an OST, and another one goes on before it is known that the first is gone.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::{kill_and_restart, recovered, start};
-use crate::case::{Context, expect, expect_eq, names};
+use super::{kill_and_restart, recovered, recovered_at, start};
+use crate::case::{Context, expect, expect_bytes, expect_eq, names};
 use crate::cluster::Cluster;
 use crate::load::Stop;
 use crate::sys;
@@ -81,6 +82,85 @@ pub fn served_early(context: &Context) -> Result<()> {
     expect(number(&status, "served_early")? > 4, &format!("who lives has waited: {status}"))?;
     expect_eq(names(&ours)?.len(), kept_count, "files in the directory of the one that lives")?;
     expect_eq(fs::metadata(&wanted)?.permissions().mode() & 0o777, 0o600, "what was changed late")?;
+    // Its descriptor leads to nobody.
+    drop(open);
+    cluster.down().map(drop)
+}
+
+const OST_STATUS: &str = "obdfilter.*OST0000.recovery_status";
+
+/// Writes and syncs files, an old one and new ones, until it is stopped. How many are left, and what the old one says.
+fn write_in(dir: &Path, stop: &Stop) -> Result<(usize, Vec<u8>)> {
+    let old = fs::OpenOptions::new().write(true).open(dir.join("old"))?;
+    let (mut count, mut text) = (0, Vec::new());
+    while !stop.is_over() {
+        text = format!("{count:08}").into_bytes();
+        old.write_all_at(&text, 0)?;
+        old.sync_all()?;
+        let mut new = fs::File::create_new(dir.join(format!("new{count}")))?;
+        new.write_all(&text)?;
+        new.sync_all()?;
+        count += 1;
+    }
+    Ok((count, text))
+}
+
+/// The one that lives goes on with its own files on that OST, and reads what the other has written when that one is given up.
+pub fn served_early_by_an_ost(context: &Context) -> Result<()> {
+    let cluster = start(context)?;
+    let (dying, pid) = cluster.mount_elsewhere("dying")?;
+    let (living, _) = cluster.mount_elsewhere("living")?;
+    let (ours, theirs) = (living.join("top/ours"), dying.join("theirs"));
+    fs::create_dir_all(&ours)?;
+    for dir in [&ours, &theirs] {
+        if !dir.exists() {
+            fs::create_dir(dir)?;
+        }
+        cluster.sheen(&["lfs", "setstripe", "-i", "0", &dir.to_string_lossy()])?;
+    }
+    fs::write(ours.join("old"), "00000000")?;
+    let mut open = fs::File::create(theirs.join("open"))?;
+    open.write_all(b"written")?;
+    open.sync_all()?;
+    // Its MDT has nothing more to be asked, and its lock of the bytes stays where it is.
+    let wanted = fs::File::open(living.join("theirs/open"))?;
+    open.write_all_at(b"WRITTEN", 0)?;
+    open.sync_all()?;
+    let mut victims = cluster.targets()?;
+    victims.retain(|(name, _)| name == "OST0000");
+    expect_eq(victims.len(), 1, "OSTs of that name")?;
+    let stop = Stop::default();
+    let ((count, text), (read, given_up)) = std::thread::scope(|scope| {
+        let going_on = scope.spawn(|| write_in(&ours, &stop));
+        let killed = sys::kill(pid, libc::SIGKILL).context("kill the mount");
+        let reading = scope.spawn(|| {
+            // The OST is away by now, or dies with this.
+            let mut bytes = vec![0; 100];
+            let count = wanted.read_at(&mut bytes, 0)?;
+            bytes.truncate(count);
+            let status = cluster.sheen(&["lctl", "get_param", "-n", OST_STATUS])?;
+            Ok::<_, anyhow::Error>((bytes, number(&status, "evicted_clients")?))
+        });
+        let ended = killed.and_then(|()| {
+            kill_and_restart(&cluster, &victims, &mut context.random())?;
+            recovered_at(&cluster, OST_STATUS)
+        });
+        let read = reading.join().map_err(|_| anyhow!("a thread panicked"));
+        stop.now();
+        let written = going_on.join().map_err(|_| anyhow!("a thread panicked"));
+        ended?;
+        Ok::<_, anyhow::Error>((written??, read??))
+    })?;
+    let status = recovered_at(&cluster, OST_STATUS)?;
+    println!("{} requests served early, {count} files", number(&status, "served_early")?);
+    expect_eq(number(&status, "lossless")?, 1, &format!("nothing was lost: {status}"))?;
+    expect_eq(number(&status, "replayed_requests")?, 0, &format!("nothing was to be replayed: {status}"))?;
+    expect_eq(number(&status, "evicted_clients")?, 1, &format!("who was given up: {status}"))?;
+    expect_eq(given_up, 1, "who had been given up when its file was read")?;
+    expect_bytes(&read, b"WRITTEN", "what it had synced")?;
+    expect(number(&status, "served_early")? > 4, &format!("who lives has waited: {status}"))?;
+    expect_bytes(&fs::read(ours.join("old"))?, &text, "the old file")?;
+    expect_eq(names(&ours)?.len(), count + 1, "files of the one that lives")?;
     // Its descriptor leads to nobody.
     drop(open);
     cluster.down().map(drop)
