@@ -1,17 +1,18 @@
-//! The load of one mount, in a process of its own: two threads for names, one for data. So whoever kills and starts processes has nothing
+//! The load of one mount, in a process of its own: two threads for names, two for data. So whoever kills and starts processes has nothing
 //! open on a mount whose server is away.
 //!
 //! A line on standard input asks, one on standard output answers: `after NS` (the clock of `net::clock`) when each thread has ended
 //! an operation that began after that time, or cannot; `stop` with the report. The process ends with its input.
 
 use super::super::worker::say;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use base::Rng;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +54,7 @@ pub struct Task {
 pub struct Progress {
     /// The first thread, nanoseconds of the clock of `net::clock`.
     pub first_ns: u64,
-    /// The one that works where no other mount does.
+    /// The last one of those that work where no other mount does.
     pub own_ns: u64,
     /// The last one.
     pub last_ns: u64,
@@ -96,7 +97,7 @@ pub fn contents(index: u32, number: u64, ost_count: u16) -> Vec<u8> {
 /// Whoever has started it says nothing that it understands, or does not listen.
 pub fn run(task: &Task) -> Result<()> {
     let shared = Arc::new(Shared::new(task.clone()));
-    for work in [work_on_names, work_on_own_names, work_on_data] {
+    for work in [work_on_names, work_on_own_names, work_on_data, work_on_own_data] {
         let shared = Arc::clone(&shared);
         std::thread::Builder::new().name("load".into()).spawn(move || work(&shared))?;
     }
@@ -125,6 +126,7 @@ struct Shared {
     names: Thread,
     own: Thread,
     data: Thread,
+    own_data: Thread,
     synced: Mutex<VecDeque<u64>>,
 }
 
@@ -149,12 +151,13 @@ impl Shared {
             names: Thread::default(),
             own: Thread::default(),
             data: Thread::default(),
+            own_data: Thread::default(),
             synced: Mutex::default(),
         }
     }
 
-    fn threads(&self) -> [&Thread; 3] {
-        [&self.names, &self.own, &self.data]
+    fn threads(&self) -> [&Thread; 4] {
+        [&self.names, &self.own, &self.data, &self.own_data]
     }
 
     /// Until all threads are so far, have ended, or hang; true in the first case.
@@ -174,7 +177,8 @@ impl Shared {
             return None;
         }
         let each = self.threads().map(|thread| thread.progress_ns.load(Ordering::SeqCst));
-        let [_, own_ns, _] = each;
+        let [_, own_names_ns, _, own_data_ns] = each;
+        let own_ns = own_names_ns.max(own_data_ns);
         let (first_ns, last_ns) = (each.into_iter().min(), each.into_iter().max());
         Some(Progress { first_ns: first_ns?, own_ns, last_ns: last_ns? })
     }
@@ -183,7 +187,7 @@ impl Shared {
         self.is_over.store(true, Ordering::SeqCst);
         self.wait(|thread| thread.has_ended.load(Ordering::SeqCst));
         let mut report = Report { synced: lock(&self.synced).iter().copied().collect(), ..Report::default() };
-        for (thread, what) in self.threads().into_iter().zip(["names", "own names", "data"]) {
+        for (thread, what) in self.threads().into_iter().zip(["names", "own names", "data", "own data"]) {
             let mut error = lock(&thread.error).clone();
             if !thread.has_ended.load(Ordering::SeqCst) {
                 error = Some(format!("the load of {what} hangs"));
@@ -284,6 +288,18 @@ fn work_on_data(shared: &Shared) {
         // What is about to be removed is not looked for any more.
         let Some(oldest) = shared.keep(number).map(path) else { return Ok(()) };
         fs::remove_file(&oldest).with_context(|| failed("remove", &oldest))
+    });
+}
+
+/// One file in the directory of this mount, again and again.
+fn work_on_own_data(shared: &Shared) {
+    let Task { dir, index, osts, .. } = &shared.task;
+    let path = dir.join(own_dir(*index)).join("data");
+    let made = File::create_new(&path);
+    shared.repeat(&shared.own_data, |number| {
+        let file = made.as_ref().map_err(|error| anyhow!("{}: {error}", failed("create", &path)))?;
+        let written = file.write_all_at(&contents(*index, number, *osts), 0).and_then(|()| file.sync_all());
+        written.with_context(|| failed("write and sync", &path))
     });
 }
 

@@ -48,7 +48,7 @@ pub struct Figure {
     /// From then until the first thread of any mount that lives goes on; less than 0 when it did before.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_progress_seconds: Option<Summary>,
-    /// The same, until the last mount goes on with names in a directory where no other mount works.
+    /// The same, until the last mount goes on with names and data in a directory where no other mount works.
     #[serde(skip_serializing_if = "Option::is_none")]
     own_progress_seconds: Option<Summary>,
     /// The same, until the last thread of the last mount goes on.

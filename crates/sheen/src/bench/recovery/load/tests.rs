@@ -18,7 +18,7 @@ fn what_was_synced_is_there_and_what_began_after_a_time_is_progress() {
         let shared = Arc::clone(&shared);
         std::thread::spawn(move || work(&shared))
     };
-    let threads = [start(work_on_names), start(work_on_own_names), start(work_on_data)];
+    let threads = [work_on_names, work_on_own_names, work_on_data, work_on_own_data].map(start);
     assert!(shared.wait(|thread| thread.done_count.load(Ordering::SeqCst) > KEPT_COUNT as u64));
     let after_ns = now_ns();
     let progress = shared.progress_after(after_ns).unwrap();
@@ -43,7 +43,7 @@ fn a_load_that_fails_ends_and_says_at_what() {
     let shared = load(dir.path());
     fs::remove_dir(dir.path().join(DATA)).unwrap();
     work_on_data(&shared);
-    for thread in [&shared.names, &shared.own] {
+    for thread in [&shared.names, &shared.own, &shared.own_data] {
         thread.has_ended.store(true, Ordering::SeqCst);
     }
     assert_eq!(shared.progress_after(0), None);
