@@ -22,7 +22,9 @@ struct Scene {
 fn scene() -> Scene {
     let mut world = World::new();
     let (a, b) = (world.client(1), world.client(2));
-    world.attr(b, object(2));
+    for client in [a, b] {
+        world.attr(client, object(2));
+    }
     world.is_syncing = false;
     let lock = world.lock_and_write(a, object(1), 0, b"theirs");
     world.cut_off(a, true);

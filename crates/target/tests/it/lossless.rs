@@ -151,9 +151,9 @@ fn what_claims_to_be_a_replay_is_refused() {
     assert!(!is_recovering(&cluster));
 }
 
-/// Data outside of the store have no log.
+/// Its owner says with the note that the data outside of the store are there, too, and durable.
 #[test]
-fn a_target_with_external_data_replays_as_always() {
+fn a_target_with_external_data_replays_nothing_either() {
     let mut cluster = Cluster::new(4, 2);
     cluster.core = None;
     cluster.store = std::sync::Arc::new(store::MemoryMeta::new());
@@ -166,5 +166,12 @@ fn a_target_with_external_data_replays_as_always() {
     cluster.run_for(Duration::from_secs(5));
     cluster.partitioned.insert(1);
     cluster.kill();
-    assert!(!cluster.core.as_ref().unwrap().is_lossless());
+    let operation = cluster.submit(0);
+    cluster.run_for(Duration::from_secs(5));
+    assert!(cluster.core.as_ref().unwrap().is_lossless());
+    assert!(cluster.callers[0].done.contains_key(&operation), "it does not wait for the other");
+    cluster.partitioned.clear();
+    cluster.run_for(Duration::from_secs(30));
+    assert!(!is_recovering(&cluster));
+    assert_eq!(cluster.replayed, []);
 }
