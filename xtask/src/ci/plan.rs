@@ -60,7 +60,7 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("failover", 240, 0, false),
     ("operate", 240, 0, false),
     ("grow", 240, 0, false),
-    ("images", 240, 0, false),
+    ("images", 400, 0, false),
     ("seen", 240, 0, false),
     ("posix", 600, 400, false),
     ("bigdir", 400, 300, false),
