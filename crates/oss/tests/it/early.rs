@@ -1,4 +1,5 @@
 //! The process of an OST dies, and not all of its clients are back: who is back goes on, where it does not meet what the others hold.
+#![allow(clippy::unwrap_used)]
 
 use crate::harness::{World, object};
 use base::{ClientId, Duration, Endpoint, Extent, LockId, TargetId};
