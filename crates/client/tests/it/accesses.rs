@@ -117,6 +117,8 @@ fn no_rule_costs_a_request_more_than_another() {
 fn what_is_run_or_mapped_counts_when_it_is_let_go_and_costs_nothing_more() {
     let costs = [AccessRule::Never, AccessRule::Relative, AccessRule::Always].map(|rule| {
         let (mut world, node) = world();
+        let set = SetattrCall { mode: Some(0o755), ..Default::default() };
+        world.call(0, Call::Setattr { node, set }).expect("it can be run now");
         set_rule(&mut world, 1, rule);
         world.lookup(1, TOP, "f").expect("it is there");
         world.cost(1, |world| {

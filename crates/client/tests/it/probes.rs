@@ -75,6 +75,8 @@ fn a_probe_says_how_far_the_clock_of_a_target_is_ahead() {
             |probe: TargetProbe| probe.clock_ahead_ns.expect("a session says the time") / 1_000_000_000;
         probe(world).into_iter().map(ahead).collect()
     };
+    // Sessions are made.
+    probe(&mut world);
     assert_eq!(seconds_ahead(&mut world), [0, 0]);
     world.mounts[0].ahead_ns = 90_500_000_000;
     assert_eq!(seconds_ahead(&mut world), [-90, -90]);
