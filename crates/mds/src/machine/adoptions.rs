@@ -113,7 +113,12 @@ impl<M: MetaStore> Mds<M> {
         let durable = self.core.durable();
         while let Some((_, key)) = self.adoptions.young.pop_front_if(|(transno, _)| *transno <= durable) {
             if let Some((ost, ..)) = rows::split_destroy_key(&key) {
-                self.adoptions.queues.entry(ost).or_default().ready.push_back(key);
+                let queue = self.adoptions.queues.entry(ost).or_default();
+                queue.ready.push_back(key);
+                if planted(Fault::AdoptionNotAwaited) {
+                    // As when the OST is away for a while: who looks meanwhile is to be found.
+                    queue.send_at = Some(now.time.after(AGAIN_AFTER));
+                }
             }
         }
         let osts: Vec<u16> = self.adoptions.queues.keys().copied().collect();
