@@ -173,8 +173,8 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let disk = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let disk = Arc::clone(objects.insert(Arc::new(disk)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
-            // Not with a note of what clients hold, yet (`Oss::open_with`): a call has failed after a recovery with one.
-            let machine = Oss::open(rows, disk, options).with_context(cannot)?;
+            let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            let machine = Oss::open_with(rows, disk, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
         }

@@ -29,6 +29,7 @@ static CASES: &[Case] = &[
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
     Case { name: "served_early", seconds: 200, run: early::served_early },
+    Case { name: "served_early_by_an_ost", seconds: 200, run: early::served_early_by_an_ost },
     Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
     Case { name: "signals_to_handle", seconds: 120, run: signalled::to_handle },

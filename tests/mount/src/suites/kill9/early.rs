@@ -106,7 +106,6 @@ fn write_in(dir: &Path, stop: &Stop) -> Result<(usize, Vec<u8>)> {
 }
 
 /// The one that lives goes on with its own files on that OST, and reads what the other has written when that one is given up.
-#[expect(dead_code, reason = "OSTs are served without a note for now")]
 pub fn served_early_by_an_ost(context: &Context) -> Result<()> {
     let cluster = start(context)?;
     let (dying, pid) = cluster.mount_elsewhere("dying")?;
