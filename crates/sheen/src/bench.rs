@@ -13,6 +13,7 @@ mod figures;
 mod fill;
 mod floor;
 mod image;
+mod machine;
 mod pattern;
 mod place;
 mod plan;

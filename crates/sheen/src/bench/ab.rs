@@ -10,6 +10,7 @@ mod plot;
 pub mod side;
 
 use super::figures::Summary;
+use super::machine::Machine;
 use super::place::Place;
 use super::plan::{Kind, Phase, Plan};
 use super::rounds::Sample;
@@ -111,8 +112,8 @@ impl Workload {
 #[derive(Debug, Serialize)]
 struct Report {
     bench: &'static str,
-    kernel: String,
-    cpu_count: usize,
+    #[serde(flatten)]
+    machine: Machine,
     workload: &'static str,
     mounts: u32,
     procs: u32,
@@ -271,11 +272,9 @@ fn report(
             difference,
         })
     };
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Report {
         bench: "ab",
-        kernel: kernel.trim().to_owned(),
-        cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
+        machine: Machine::this(),
         workload: options.workload.kind().word(),
         mounts: options.mounts,
         procs: options.procs,
@@ -291,12 +290,9 @@ fn report(
 
 fn to_text(report: &Report) -> String {
     let mut text = String::new();
-    let Report { workload, mounts, procs, rounds, kernel, cpu_count, .. } = report;
+    let Report { workload, mounts, procs, rounds, machine, .. } = report;
     // Writing to memory cannot fail.
-    let _ = writeln!(
-        text,
-        "{workload}, n={rounds}, {mounts} mounts with {procs} processes each, Linux {kernel}, {cpu_count} CPUs"
-    );
+    let _ = writeln!(text, "{workload}, n={rounds}, {mounts} mounts with {procs} processes each, {machine}");
     let named = |config: &str| if config.is_empty() { "defaults".to_owned() } else { config.to_owned() };
     let other = if report.is_against_baseline { "baseline" } else { "B" };
     let _ = writeln!(text, "A: {}\n{other}: {}", named(&report.a), named(&report.b));

@@ -2,6 +2,7 @@
 
 use super::beside::Used;
 use super::cost::{Cost, Counts, Requests, Sizes};
+use super::machine::Machine;
 use super::pattern::PAGE_BYTES;
 use super::place::Place;
 use super::plan::{Act, Kind, Plan};
@@ -15,9 +16,8 @@ use std::time::Duration;
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
-    /// Of the machine: what the figures are worth depends on it.
-    kernel: String,
-    cpu_count: usize,
+    #[serde(flatten)]
+    machine: Machine,
     directory: Measured,
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<Measured>,
@@ -285,12 +285,10 @@ impl Summary {
 
 impl Report {
     pub fn new(name: &'static str, plan: &Plan, place: &Place, other: Option<&Place>) -> Report {
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let is_tree = matches!(plan.kind, Kind::Walk | Kind::Beside | Kind::Move);
         Report {
             bench: name,
-            kernel: kernel.trim().to_string(),
-            cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
+            machine: Machine::this(),
             directory: Measured::new(place),
             other: other.map(Measured::new),
             rounds: plan.rounds,
@@ -338,7 +336,7 @@ impl Report {
         if let Some(other) = &self.other {
             line(format!("against {}", other.to_text()));
         }
-        line(format!("n={}, {}, Linux {}, {} CPUs", self.rounds, self.amount, self.kernel, self.cpu_count));
+        line(format!("n={}, {}, {}", self.rounds, self.amount, self.machine));
         let costs = || self.figures.iter().flat_map(|figure| [&figure.cost, &figure.other_cost]).flatten();
         if costs().any(|cost| cost.client_serves_targets) {
             line("CPU of client and server: one process has both, the figure is of both".to_owned());

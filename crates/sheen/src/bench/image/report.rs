@@ -2,6 +2,7 @@
 
 use super::super::cost::{Cost, Counts};
 use super::super::figures::Summary;
+use super::super::machine::Machine;
 use super::Image;
 use super::reader::Seen;
 use anyhow::Result;
@@ -25,8 +26,8 @@ pub struct Round {
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
-    kernel: String,
-    cpu_count: usize,
+    #[serde(flatten)]
+    machine: Machine,
     clients: u32,
     osts: u16,
     rounds: u32,
@@ -122,11 +123,9 @@ impl Report {
             let each = rounds.iter().map(|round| of(round).unwrap_or(0) as f64 / clients).collect::<Vec<_>>();
             Summary::of(&each).map(|summary| (kind.clone(), summary.median))
         };
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Report {
             bench: "image",
-            kernel: kernel.trim().to_owned(),
-            cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
+            machine: Machine::this(),
             clients: options.clients,
             osts: options.osts,
             rounds: options.rounds,
@@ -142,14 +141,14 @@ impl Report {
 
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        let Report { clients, osts, rounds, image, kernel, cpu_count, .. } = self;
+        let Report { clients, osts, rounds, image, machine, .. } = self;
         // Writing to memory cannot fail.
         let _ = writeln!(
             text,
             "an image of {} files and {} other names, read by {clients} mounts at once from 1 MDT and {osts} OSTs, n={rounds}",
             image.file_count, image.other_count
         );
-        let _ = writeln!(text, "Linux {kernel}, {cpu_count} CPUs");
+        let _ = writeln!(text, "{machine}");
         let _ = writeln!(text, "{:<44} {:>10} {:>22}", "", "median", "least..greatest");
         for (name, what, digits, _) in &FIGURES {
             let Some(Summary { median, min, max, .. }) = self.figures.get(name) else { continue };

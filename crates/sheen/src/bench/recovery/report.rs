@@ -1,6 +1,7 @@
 //! What the rounds of a case come to.
 
 use super::super::figures::Summary;
+use super::super::machine::Machine;
 use super::Recovery;
 use super::load::Progress;
 use anyhow::{Result, ensure};
@@ -159,9 +160,8 @@ const HEADS: [&str; 12] = [
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
-    /// Of the machine: what the figures are worth depends on it.
-    kernel: String,
-    cpu_count: usize,
+    #[serde(flatten)]
+    machine: Machine,
     clients: u32,
     osts: u16,
     rounds: u32,
@@ -171,11 +171,9 @@ pub struct Report {
 
 impl Report {
     pub fn new(options: &Recovery) -> Report {
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Report {
             bench: "recovery",
-            kernel: kernel.trim().to_owned(),
-            cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
+            machine: Machine::this(),
             clients: options.clients,
             osts: options.osts,
             rounds: options.rounds,
@@ -202,7 +200,7 @@ impl Report {
             "recovery of {} mounts, 1 MDT, {} OSTs, {} ms between operations; median (least..greatest) of n={}",
             self.clients, self.osts, self.pause_ms, self.rounds
         ));
-        line(format!("Linux {}, {} CPUs", self.kernel, self.cpu_count));
+        line(self.machine.to_string());
         let [case, mounts, listening, first, own, last, after_kill, pause, failed, files, broken, evicted] =
             HEADS;
         line(format!(
