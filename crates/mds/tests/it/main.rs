@@ -6,6 +6,7 @@ mod advisory;
 mod attributes;
 mod by_space;
 mod cross;
+mod cross_random;
 mod early;
 mod harness;
 mod hostile;

@@ -1,6 +1,7 @@
 //! Inodes that move to another MDT.
 
-use crate::cross::{Beside, agree_with_a_model, leave_a_consistent_tree, mkdir_on};
+use crate::cross::mkdir_on;
+use crate::cross_random::{Beside, agree_with_a_model, leave_a_consistent_tree};
 use crate::harness::{ROOT, World, entry_of, fid_of, migrate, new, rename, user};
 use base::{Attr, Fid, FileType, Status, Version};
 use mds::rows;

@@ -1,6 +1,7 @@
 //! Directories in several stripes over several MDTs.
 
-use crate::cross::{Beside, agree_with_a_model, leave_a_consistent_tree, mkdir_on};
+use crate::cross::mkdir_on;
+use crate::cross_random::{Beside, agree_with_a_model, leave_a_consistent_tree};
 use crate::harness::{ROOT, World, attr_of, entry_of, new, user};
 use base::names::stripe_of;
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
