@@ -1,54 +1,30 @@
 //! A process: the targets that it serves, its mounts, its session with the management server, its control socket.
 
-use crate::alive;
-use crate::cli;
+mod management;
+mod start;
+
+pub use start::{mount, serve};
+
 use crate::cluster::Identity;
-use crate::control::{self, Ask, Leave, MgsStatus, MountStatus, Process, Say, TargetStatus, Tell};
-use crate::daemon::{self, Ready};
-use crate::failover::{self, Failover};
-use crate::health;
-use crate::listen;
-use crate::logging;
-use crate::metrics;
-use crate::mount::options::{self, Choices};
+use crate::control::{Ask, Leave, MgsStatus, MountStatus, Process, Say, TargetStatus, Tell};
+use crate::failover::Failover;
+use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
 use crate::mount::{Mount, Surroundings};
-use crate::mount_table;
-use crate::nid::{self, Source};
-use crate::params;
-use crate::pools;
-use crate::say;
-use crate::serve_file;
-use crate::sys;
-use crate::target_dir::{self, Label, TargetDir};
+use crate::target_dir::{Label, TargetDir};
 use crate::targets::{self, InEtcd, Target, Targets};
+use crate::{alive, health, metrics, nid, params, pools, sys};
 use anyhow::{Context, Result, bail};
-use base::{ClientId, ClusterConfig, Endpoint, Epoch, Status, TargetConfig, TargetId, TargetKind, Time};
+use base::{ClusterConfig, Epoch, TargetConfig, TargetId, TargetKind, Time};
 use client::mgc::{self, Mgc};
-use net::{Helpers, Owner, OwnerOptions, Router, Timer};
+use management::Known;
+use net::{Helpers, Owner, Router, Timer};
+use start::start_helpers;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
-use wire::{Life, MgsReply, MgsRequest};
-
-/// How long a mount or a target waits for the management server at its start.
-const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
-/// A server tells its targets so often of a client that has died.
-const TELL_DEPARTED_COUNT: u32 = 5;
-/// How often it looks for such clients, and while a target recovers.
-const DEPARTED_INTERVAL: Duration = Duration::from_secs(1);
-const RECOVERING_INTERVAL: Duration = Duration::from_millis(200);
-/// The longest wait between two attempts to mount is two to this power, in seconds.
-const RETRY_SHIFT_MAX: u32 = 5;
-/// More are hardly busy at a time: what they do for one target they do one after the other.
-const HELPERS_MAX: usize = 8;
-/// How long a permanent parameter waits for it.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+use wire::Life;
 
 /// Everything that runs in this process.
 pub struct Node {
@@ -74,337 +50,6 @@ pub struct Node {
     changed: Condvar,
     /// Nothing is to be told to targets any more.
     is_stopping: Mutex<bool>,
-}
-
-/// What the management server has said.
-#[derive(Default)]
-struct Known {
-    config: Option<ClusterConfig>,
-    registered: BTreeSet<TargetId>,
-    refused: Option<String>,
-    /// How often it has said that it does not know the file system.
-    unknown_count: usize,
-    /// Who waits for a change of the configuration.
-    changes: BTreeMap<u64, Sender<Result<u64, Status>>>,
-    last_change: u64,
-    /// Who waits for an answer of another kind.
-    questions: BTreeMap<u64, Sender<Result<MgsReply, Status>>>,
-}
-
-/// `sheen serve`
-///
-/// # Errors
-/// A directory is no target, is served already or does not belong here; the port is in use.
-pub fn serve(arguments: &cli::Serve) -> Result<()> {
-    let arguments = &serve_file::complete(arguments)?;
-    sys::hold_end_signals();
-    logging::start(arguments.background.log.as_deref())?;
-    run(&arguments.background, || start_serving(arguments))
-}
-
-/// `sheen mount`
-///
-/// # Errors
-/// The source or an option is wrong, the mount point cannot be used, or the servers do not answer.
-pub fn mount(arguments: &cli::Mount) -> Result<()> {
-    let choices = Choices::parse(&arguments.options, arguments.transport)?;
-    if choices.is_remount {
-        let path = mount_table::resolve(&arguments.mount)?;
-        check_unchanged(&path, &options::own_words(&arguments.options))?;
-        return crate::mount::remount(&path, &choices);
-    }
-    let source = Source::parse(&arguments.source)?;
-    let path = mount_table::resolve(&arguments.mount)?;
-    mount_table::check_mount_point(&path)?;
-    if arguments.foreground {
-        sys::hold_end_signals();
-        if options::is_from_initrd(&arguments.options) {
-            // systemd's last sweep stops everybody while it looks whom to spare, and may need a page of its own program meanwhile.
-            sys::go_on_when_stopped().context("the client cannot keep itself running")?;
-        }
-        logging::start(arguments.background.log.as_deref())?;
-        return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
-    }
-    let mut again: Vec<OsString> = vec!["mount".into(), arguments.source.clone().into(), path.into()];
-    for options in &arguments.options {
-        again.extend(["-o".into(), options.into()]);
-    }
-    again.extend(["--transport".into(), choices.transport.word().into(), "--foreground".into()]);
-    if let Some(address) = &arguments.background.metrics {
-        again.extend(["--metrics".into(), address.into()]);
-    }
-    let log = match &arguments.background.log {
-        Some(log) => log.clone(),
-        None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
-    };
-    let name = options::is_from_initrd(&arguments.options).then_some(daemon::ROOT_SERVER_NAME);
-    retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))
-}
-
-/// A remount changes what the kernel keeps; our own options stay what they are.
-fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
-    let processes = control::processes();
-    let mut mounts = processes.iter().flat_map(|process| &process.mounts);
-    let Some(mount) = mounts.find(|mount| mount.path == path) else { return Ok(()) };
-    let in_force = |word: &str| word == "transport=auto" || mount.options.iter().any(|known| known == word);
-    match words.iter().find(|word| !in_force(word)) {
-        Some(word) => bail!(
-            "'{word}' cannot be changed while {} is mounted; unmount it and mount it anew",
-            path.display()
-        ),
-        None => Ok(()),
-    }
-}
-
-/// Tries again what failed, after longer and longer waits: a server may not be up yet.
-fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
-    for done in 0..count {
-        match attempt() {
-            Ok(()) => return Ok(()),
-            Err(error) => say::note(format_args!("{error:#}; trying again ({} of {count})", done + 1)),
-        }
-        std::thread::sleep(Duration::from_secs(1 << (done / 2).min(RETRY_SHIFT_MAX)));
-    }
-    attempt()
-}
-
-/// Starts, says so, and runs until somebody ends it.
-fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) -> Result<()> {
-    let held = background.held_fd.map(sys::inherited_file);
-    let serve_metrics = || background.metrics.as_deref().map(metrics::start).transpose();
-    let started = control::make_run_dir().and_then(|_| {
-        // Before anything else: a place that is taken changes nothing.
-        let address = serve_metrics()?;
-        let node = start()?;
-        if let Some(address) = address {
-            tracing::info!(%address, "metrics are served");
-            assert!(node.metrics_address.set(address).is_ok(), "a process serves metrics once");
-        }
-        Ok(node)
-    });
-    let started = started.and_then(|node| {
-        let answering = Arc::clone(&node);
-        Ok((control::Server::start(move |ask, say| answering.answer(ask, say))?, node))
-    });
-    let (_control, node) = match started {
-        Ok(started) => started,
-        Err(error) => {
-            let line = format!("{error:#}");
-            daemon::tell(background.ready_fd, &Ready { error: Some(line), address: None });
-            return Err(error);
-        }
-    };
-    // From here on others find this process by its socket.
-    drop(held);
-    daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address()) });
-    sys::wait_for_end();
-    node.stop();
-    Ok(())
-}
-
-fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
-    let hosts = listen::check_hosts(arguments.listen.as_deref(), arguments.insecure_network)?;
-    if let Some(mount) = &arguments.mount {
-        mount_table::check_mount_point(mount)?;
-    }
-    if arguments.failover {
-        return start_failover(arguments, &hosts);
-    }
-    let dirs = arguments.dirs.iter().map(|dir| target_dir::open_alone(dir)).collect::<Result<Vec<_>>>()?;
-    let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
-    let fsname = check_together(&labels)?;
-    let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
-    let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
-    let (router, timer) = (Router::new(), Timer::start());
-    let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
-    let registrations = registrations(&labels, &addresses);
-    let address = addresses.first().cloned().unwrap_or_default();
-    let nid = nid::format_nid(&address);
-    let shared =
-        targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
-    sys::raise_file_limit();
-    let running = start_targets(dirs, &shared)?;
-    let mgs_addresses = if has_mgs { addresses.clone() } else { mgs_addresses };
-    let cluster_dir = arguments.background.cluster_dir.clone();
-    let no_sync = arguments.no_sync_for_tests;
-    let node = Node::new(router, timer, running.into(), no_sync, addresses, cluster_dir, mgs_addresses);
-    start_telling_departed(&node)?;
-    if let Some(fsname) = fsname {
-        let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
-        node.follow_config(&fsname, registrations);
-        node.wait_registered(&wanted)?;
-        if let Some(path) = &arguments.mount {
-            let choices = Choices { transport: arguments.transport, ..Choices::default() };
-            let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
-            node.add_mount(path, &choices, source, "", arguments.background.identity)?;
-        }
-    }
-    Ok(node)
-}
-
-/// Where the management server of these targets is, which another process serves.
-fn find_mgs(arguments: &cli::Serve, labels: &[Label]) -> Result<Vec<String>> {
-    let known = || labels.iter().map(|label| &label.mgs).find(|mgs| !mgs.is_empty()).cloned();
-    let addresses = match &arguments.mgsnode {
-        Some(nids) => nid::parse_nids(nids)?,
-        None => known().unwrap_or_default(),
-    };
-    if addresses.is_empty() {
-        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
-    }
-    Ok(addresses)
-}
-
-/// Serves the targets that nobody owns, and stands by for the others.
-fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>> {
-    if arguments.coordinator.is_some() {
-        failover::check_has_etcd()?;
-    }
-    let labels = arguments.dirs.iter().map(|dir| target_dir::peek(dir)).collect::<Result<Vec<_>>>()?;
-    target_dir::check_coordinators(&labels, arguments.coordinator.is_some())?;
-    let is_mgs = check_mgs_alone(&labels, arguments.coordinator.is_some())?;
-    let fsname = check_together(&labels)?;
-    let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
-    let (router, timer) = (Router::new(), Timer::start());
-    let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
-    sys::raise_file_limit();
-    let (targets, no_sync) = (Targets::new(labels.len()), arguments.no_sync_for_tests);
-    let cluster_dir = arguments.background.cluster_dir.clone();
-    let mgs_addresses = if is_mgs { addresses.clone() } else { mgs_addresses };
-    let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
-    start_telling_departed(&node)?;
-    if let Some(fsname) = fsname {
-        node.follow_config_with(&fsname, Vec::new(), Timer::start());
-    }
-    let (address, fence, coordinator) =
-        (node.address(), arguments.fence_cmd.clone(), arguments.coordinator.as_ref());
-    let failover = Failover::start(&node, labels, &address, fence, coordinator)?;
-    assert!(node.failover.set(Arc::clone(&failover)).is_ok(), "a process has one failover");
-    let start = Instant::now();
-    while !failover.is_settled() && start.elapsed() < CONFIG_TIMEOUT {
-        std::thread::sleep(RECOVERING_INTERVAL);
-    }
-    let refused = lock(&node.known).refused.clone();
-    match refused {
-        Some(refused) => bail!("{refused}"),
-        None => Ok(node),
-    }
-}
-
-/// Whether this is a management server for which another one stands by.
-fn check_mgs_alone(labels: &[Label], has_coordinator: bool) -> Result<bool> {
-    let Some(mgt) = labels.iter().find(|label| label.id == TargetId::MGT) else { return Ok(false) };
-    if !has_coordinator {
-        bail!(
-            "{} is the management server, which keeps who owns what, and cannot be taken over itself without etcd; serve it without \
-             --failover, or name a --coordinator",
-            mgt.path.display()
-        );
-    }
-    if labels.len() > 1 {
-        bail!(
-            "{} is the management server; with failover it is served by a process of its own",
-            mgt.path.display()
-        );
-    }
-    Ok(true)
-}
-
-fn start_mounting(
-    arguments: &cli::Mount,
-    source: &Source,
-    path: &Path,
-    choices: &Choices,
-) -> Result<Arc<Node>> {
-    let (router, timer) = (Router::new(), Timer::start());
-    let cluster_dir = arguments.background.cluster_dir.clone();
-    let node =
-        Node::new(router, timer, Targets::default(), false, Vec::new(), cluster_dir, source.mgs.clone());
-    node.follow_config(&source.fsname, Vec::new());
-    node.wait_mountable(&source.fsname)?;
-    let identity = arguments.background.identity;
-    node.add_mount(path, choices, arguments.source.clone(), &source.subdir, identity)?;
-    Ok(node)
-}
-
-/// Opens the stores of all targets at the same time: each waits for its disk.
-fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Vec<Target>> {
-    std::thread::scope(|scope| {
-        let starting: Vec<_> =
-            dirs.into_iter().map(|dir| scope.spawn(move || targets::start(dir, shared, None))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Target>>| {
-            thread.join().unwrap_or_else(|_| bail!("a target panicked at its start"))
-        };
-        starting.into_iter().map(join).collect()
-    })
-}
-
-/// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
-/// their processes, of others, when somebody waits for them, by their leases.
-fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
-    let node = Arc::clone(node);
-    std::thread::Builder::new().name("departed".into()).spawn(move || {
-        // How often each was told of: more than once, for what is in the sockets of the dead.
-        let mut told: BTreeMap<Identity, u32> = BTreeMap::new();
-        loop {
-            let is_stopping = lock(&node.is_stopping);
-            if *is_stopping {
-                return;
-            }
-            let is_recovering = node.targets.iter().any(|target| target.state() == "recovering");
-            let gone = alive::departed();
-            told.retain(|known, _| gone.contains(known));
-            for departed in gone {
-                let count = told.entry(departed).or_default();
-                if is_recovering || *count < TELL_DEPARTED_COUNT {
-                    *count += 1;
-                    node.targets.iter().for_each(|target| target.on_departed(departed));
-                }
-            }
-            node.ask_lapsed();
-            drop(is_stopping);
-            std::thread::sleep(if is_recovering { RECOVERING_INTERVAL } else { DEPARTED_INTERVAL });
-        }
-    })?;
-    Ok(())
-}
-
-/// As many as can work at a time. Without them everything is done where it is asked for.
-fn start_helpers(router: &Router) -> Option<Arc<Helpers>> {
-    let count = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let started = Helpers::start(count.min(HELPERS_MAX));
-    let helpers = started.inspect_err(|error| tracing::warn!(%error, "no helpers")).ok()?;
-    router.set_helpers(Arc::clone(&helpers));
-    Some(helpers)
-}
-
-/// Targets of one process belong to one file system, each once.
-fn check_together(dirs: &[Label]) -> Result<Option<String>> {
-    let mut fsname: Option<&Label> = None;
-    for (at, dir) in dirs.iter().enumerate() {
-        if let Some(other) = dirs.iter().take(at).find(|other| other.id == dir.id) {
-            bail!(
-                "{} and {} are both {}; serve one of them",
-                other.path.display(),
-                dir.path.display(),
-                dir.id
-            );
-        }
-        if dir.id.kind == TargetKind::Mgt {
-            continue;
-        }
-        match fsname {
-            Some(first) if first.fsname != dir.fsname => bail!(
-                "{} belongs to '{}' and {} to '{}'; serve each file system in a process of its own",
-                first.path.display(),
-                first.fsname,
-                dir.path.display(),
-                dir.fsname
-            ),
-            _ => fsname = Some(dir),
-        }
-    }
-    Ok(fsname.map(|dir| dir.fsname.clone()))
 }
 
 fn registrations(dirs: &[Label], addresses: &[String]) -> Vec<TargetConfig> {
@@ -517,35 +162,6 @@ impl Node {
         self.mgs_addresses.iter().map(|address| nid::format_nid(address)).collect()
     }
 
-    /// Opens the session with the management server.
-    fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<TargetConfig>) {
-        self.follow_config_with(fsname, registrations, Arc::clone(&self.timer));
-    }
-
-    /// With a timer of its own, the session goes on while targets stand still in their writes.
-    fn follow_config_with(
-        self: &Arc<Node>,
-        fsname: &str,
-        registrations: Vec<TargetConfig>,
-        timer: Arc<Timer>,
-    ) {
-        let id = ClientId(net::clock::random_u128());
-        let machine = Mgc::new(id, fsname, &self.own_nid(), registrations);
-        let node = Arc::clone(self);
-        let owner = Owner::new(
-            machine,
-            OwnerOptions {
-                tick: || mgc::Input::Tick,
-                frame: mgc::Input::Frame,
-                perform: Box::new(move |output| node.on_config_output(output)),
-                timer,
-            },
-        );
-        self.router.add_local(Endpoint::Client(id), owner.clone());
-        assert!(self.mgc.set(Arc::clone(&owner)).is_ok(), "one session with the management server");
-        owner.submit(mgc::Input::Start);
-    }
-
     /// What operators see of this process on servers.
     fn own_nid(&self) -> String {
         self.addresses.first().map_or_else(|| "0@lo".to_owned(), |address| nid::format_nid(address))
@@ -553,114 +169,6 @@ impl Node {
 
     fn address(&self) -> String {
         self.addresses.first().cloned().unwrap_or_default()
-    }
-
-    fn on_config_output(&self, output: mgc::Output) {
-        use mgc::Output;
-        match output {
-            Output::Send(frame) => self.router.send(frame),
-            Output::Config(config) => self.on_config(config),
-            Output::Registered(target) => {
-                tracing::info!(%target, "registered");
-                self.announce(target);
-                lock(&self.known).registered.insert(target);
-            }
-            Output::Refused { target, status } => {
-                let text = format!(
-                    "the management server does not take {target}: {status}; is another target registered under this index?"
-                );
-                tracing::error!("{text}");
-                lock(&self.known).refused = Some(text);
-            }
-            Output::UnknownFilesystem => {
-                lock(&self.known).unknown_count += 1;
-                // At one of several addresses may be somebody else by now.
-                if self.mgs_addresses.len() > 1 {
-                    self.router.drop_connection(TargetId::MGT);
-                }
-            }
-            Output::Changed { id, result } => {
-                if let Some(waiting) = lock(&self.known).changes.remove(&id) {
-                    // Who gave up waiting does not mind.
-                    let _ = waiting.send(result);
-                }
-            }
-            Output::Answered { id, result } => {
-                if let Some(waiting) = lock(&self.known).questions.remove(&id) {
-                    // Who gave up waiting does not mind.
-                    let _ = waiting.send(result);
-                }
-                return;
-            }
-            Output::Renewed(at) => return self.on_renewed(at),
-            Output::Unheard => return self.router.drop_connection(TargetId::MGT),
-            Output::Lapsed { at, lives } => return self.on_lapsed(at, &lives),
-            Output::Started(target, epoch) => return self.on_target_started(target, epoch),
-        }
-        self.changed.notify_all();
-    }
-
-    fn on_config(&self, config: ClusterConfig) {
-        tracing::debug!(version = config.version, targets = config.targets.len(), "a new configuration");
-        self.router.set_config(&config);
-        for target in self.targets.iter() {
-            target.set_config(&config);
-        }
-        for mount in lock(&self.mounts).iter() {
-            mount.set_config(config.clone());
-        }
-        let mut known = lock(&self.known);
-        known.unknown_count = 0;
-        let params = config.params.clone();
-        known.config = Some(config);
-        drop(known);
-        // Also for targets that a mount knows only now.
-        params::apply(self, &params);
-    }
-
-    /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
-    /// trying while they are served.
-    fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
-        let is_done = |known: &Known| {
-            known.refused.is_some()
-                || (known.config.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
-        };
-        let known = self.wait(CONFIG_TIMEOUT, is_done);
-        if let Some(refused) = &known.refused {
-            bail!("{refused}");
-        }
-        if !is_done(&known) {
-            tracing::warn!("the management server at {} does not answer yet", self.mgs_nids().join(":"));
-        }
-        Ok(())
-    }
-
-    /// Waits until the file system is known, with a first metadata and object target.
-    fn wait_mountable(&self, fsname: &str) -> Result<()> {
-        let has = |known: &Known, kind| {
-            known.config.as_ref().is_some_and(|config| config.of_kind(kind).next().is_some())
-        };
-        let is_unknown = |known: &Known| known.unknown_count >= self.mgs_addresses.len().max(1);
-        let is_done =
-            |known: &Known| is_unknown(known) || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
-        let known = self.wait(CONFIG_TIMEOUT, is_done);
-        let mgs = self.mgs_nids().join(":");
-        if is_unknown(&known) || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
-            bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");
-        }
-        if known.config.is_none() {
-            bail!("the management server at {mgs} does not answer; is it running?");
-        }
-        if !is_done(&known) {
-            bail!("'{fsname}' has no metadata or no object target yet; start them: sheen serve DIR");
-        }
-        Ok(())
-    }
-
-    fn wait(&self, limit: Duration, is_done: impl Fn(&Known) -> bool) -> MutexGuard<'_, Known> {
-        let known = lock(&self.known);
-        let waited = self.changed.wait_timeout_while(known, limit, |known| !is_done(known));
-        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn add_mount(
@@ -752,16 +260,6 @@ impl Node {
         }
     }
 
-    /// Of the configuration, when one has come.
-    pub fn config<T>(&self, of: impl FnOnce(&ClusterConfig) -> T) -> Option<T> {
-        lock(&self.known).config.as_ref().map(of)
-    }
-
-    /// 0 while none has come.
-    fn config_version(&self) -> u64 {
-        self.config(|config| config.version).unwrap_or(0)
-    }
-
     /// Those that stand by too.
     fn describe_targets(&self) -> Vec<TargetStatus> {
         let failover = self.failover.get();
@@ -822,86 +320,6 @@ impl Node {
         lock(&self.mounts).iter().find(|mount| mount.path == path).cloned()
     }
 
-    /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
-    ///
-    /// # Errors
-    /// It does not answer, or refuses.
-    pub fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
-        if self.mgc.get().is_none() {
-            return Ok(Vec::new());
-        }
-        if value.is_none() {
-            self.check_is_permanent(path)?;
-        }
-        let shown = value.clone().unwrap_or_default();
-        let path = path.to_owned();
-        match self.change_config(|fsname| MgsRequest::SetParam { fsname, path: path.clone(), value })? {
-            Ok(()) => Ok(vec![(path, shown)]),
-            Err(status) => bail!("the management server refuses '{path}': {status}"),
-        }
-    }
-
-    /// Returns when this process works with the new configuration, so that whoever asks it next finds the change.
-    ///
-    /// # Errors
-    /// The management server does not answer, or has not been heard yet.
-    pub fn change_config(
-        &self,
-        make_request: impl FnOnce(String) -> MgsRequest,
-    ) -> Result<Result<(), Status>> {
-        let fsname = self.config(|config| config.fsname.clone());
-        let (Some(owner), Some(fsname)) = (self.mgc.get(), fsname) else {
-            bail!("the management server has not been heard yet; see `sheen status`")
-        };
-        let (sender, receiver) = mpsc::channel();
-        let id = {
-            let mut known = lock(&self.known);
-            known.last_change += 1;
-            let id = known.last_change;
-            known.changes.insert(id, sender);
-            id
-        };
-        owner.submit(mgc::Input::Change { id, request: make_request(fsname) });
-        let Ok(result) = receiver.recv_timeout(CHANGE_TIMEOUT) else {
-            bail!("the management server does not answer; see `sheen status`")
-        };
-        Ok(result.map(|version| {
-            let is_known =
-                |known: &Known| known.config.as_ref().is_some_and(|config| config.version >= version);
-            drop(self.wait(CHANGE_TIMEOUT, is_known));
-        }))
-    }
-
-    /// Asks the management server.
-    ///
-    /// # Errors
-    /// It does not answer in this time. What was to be modified may be modified later.
-    pub fn ask_mgs(
-        &self,
-        request: MgsRequest,
-        is_modifying: bool,
-        limit: Duration,
-    ) -> Result<Result<MgsReply, Status>> {
-        let Some(owner) = self.mgc.get() else { bail!("there is no session with the management server") };
-        let (sender, receiver) = mpsc::channel();
-        let id = {
-            let mut known = lock(&self.known);
-            known.last_change += 1;
-            let id = known.last_change;
-            known.questions.insert(id, sender);
-            id
-        };
-        owner.submit(mgc::Input::Ask { id, request, is_modifying });
-        if let Ok(result) = receiver.recv_timeout(limit) {
-            return Ok(result);
-        }
-        lock(&self.known).questions.remove(&id);
-        if !is_modifying {
-            owner.submit(mgc::Input::Withdraw(id));
-        }
-        bail!("the management server at {} does not answer", self.mgs_nids().join(":"))
-    }
-
     /// Opens a target that this process owns now, and tells everybody that it is here. `in_etcd`: of a management server, where its rows
     /// are.
     ///
@@ -929,28 +347,6 @@ impl Node {
         }
         params::apply(self, &self.config(|config| config.params.clone()).unwrap_or_default());
         Ok(())
-    }
-
-    /// # Errors
-    /// Nothing of this name is set for good.
-    fn check_is_permanent(&self, path: &str) -> Result<()> {
-        let params = self.config(|config| config.params.clone()).unwrap_or_default();
-        if params.iter().any(|(known, _)| known == path) {
-            return Ok(());
-        }
-        let known: Vec<String> = params.into_iter().map(|(known, _)| known).collect();
-        match known.as_slice() {
-            [] => bail!("no parameter is permanent; there is nothing to take out"),
-            known => bail!("'{path}' is not permanent; these are: {}", known.join(", ")),
-        }
-    }
-
-    /// Asks the same management server over a session of its own.
-    pub fn apart(&self, fsname: &str) -> Arc<Node> {
-        let (router, timer, targets) = (Router::new(), Timer::start(), Targets::default());
-        let node = Node::new(router, timer, targets, false, Vec::new(), None, self.mgs_addresses.clone());
-        node.follow_config(fsname, Vec::new());
-        node
     }
 
     fn unmount_all(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {

@@ -1,0 +1,285 @@
+//! What a process hears of the management server, and what it asks of it.
+
+use super::{Node, lock};
+use crate::params;
+use crate::targets::Targets;
+use anyhow::{Result, bail};
+use base::{ClientId, ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
+use client::mgc::{self, Mgc};
+use net::{Owner, OwnerOptions, Router, Timer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+use wire::{MgsReply, MgsRequest};
+
+/// How long a mount or a target waits for the management server at its start.
+pub(super) const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a permanent parameter waits for it.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the management server has said.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) config: Option<ClusterConfig>,
+    registered: BTreeSet<TargetId>,
+    pub(super) refused: Option<String>,
+    /// How often it has said that it does not know the file system.
+    unknown_count: usize,
+    /// Who waits for a change of the configuration.
+    changes: BTreeMap<u64, Sender<Result<u64, Status>>>,
+    last_change: u64,
+    /// Who waits for an answer of another kind.
+    questions: BTreeMap<u64, Sender<Result<MgsReply, Status>>>,
+}
+
+impl Node {
+    /// Opens the session with the management server.
+    pub(super) fn follow_config(self: &Arc<Node>, fsname: &str, registrations: Vec<TargetConfig>) {
+        self.follow_config_with(fsname, registrations, Arc::clone(&self.timer));
+    }
+
+    /// With a timer of its own, the session goes on while targets stand still in their writes.
+    pub(super) fn follow_config_with(
+        self: &Arc<Node>,
+        fsname: &str,
+        registrations: Vec<TargetConfig>,
+        timer: Arc<Timer>,
+    ) {
+        let id = ClientId(net::clock::random_u128());
+        let machine = Mgc::new(id, fsname, &self.own_nid(), registrations);
+        let node = Arc::clone(self);
+        let owner = Owner::new(
+            machine,
+            OwnerOptions {
+                tick: || mgc::Input::Tick,
+                frame: mgc::Input::Frame,
+                perform: Box::new(move |output| node.on_config_output(output)),
+                timer,
+            },
+        );
+        self.router.add_local(Endpoint::Client(id), owner.clone());
+        assert!(self.mgc.set(Arc::clone(&owner)).is_ok(), "one session with the management server");
+        owner.submit(mgc::Input::Start);
+    }
+
+    fn on_config_output(&self, output: mgc::Output) {
+        use mgc::Output;
+        match output {
+            Output::Send(frame) => self.router.send(frame),
+            Output::Config(config) => self.on_config(config),
+            Output::Registered(target) => {
+                tracing::info!(%target, "registered");
+                self.announce(target);
+                lock(&self.known).registered.insert(target);
+            }
+            Output::Refused { target, status } => {
+                let text = format!(
+                    "the management server does not take {target}: {status}; is another target registered under this index?"
+                );
+                tracing::error!("{text}");
+                lock(&self.known).refused = Some(text);
+            }
+            Output::UnknownFilesystem => {
+                lock(&self.known).unknown_count += 1;
+                // At one of several addresses may be somebody else by now.
+                if self.mgs_addresses.len() > 1 {
+                    self.router.drop_connection(TargetId::MGT);
+                }
+            }
+            Output::Changed { id, result } => {
+                if let Some(waiting) = lock(&self.known).changes.remove(&id) {
+                    // Who gave up waiting does not mind.
+                    let _ = waiting.send(result);
+                }
+            }
+            Output::Answered { id, result } => {
+                if let Some(waiting) = lock(&self.known).questions.remove(&id) {
+                    // Who gave up waiting does not mind.
+                    let _ = waiting.send(result);
+                }
+                return;
+            }
+            Output::Renewed(at) => return self.on_renewed(at),
+            Output::Unheard => return self.router.drop_connection(TargetId::MGT),
+            Output::Lapsed { at, lives } => return self.on_lapsed(at, &lives),
+            Output::Started(target, epoch) => return self.on_target_started(target, epoch),
+        }
+        self.changed.notify_all();
+    }
+
+    fn on_config(&self, config: ClusterConfig) {
+        tracing::debug!(version = config.version, targets = config.targets.len(), "a new configuration");
+        self.router.set_config(&config);
+        for target in self.targets.iter() {
+            target.set_config(&config);
+        }
+        for mount in lock(&self.mounts).iter() {
+            mount.set_config(config.clone());
+        }
+        let mut known = lock(&self.known);
+        known.unknown_count = 0;
+        let params = config.params.clone();
+        known.config = Some(config);
+        drop(known);
+        // Also for targets that a mount knows only now.
+        params::apply(self, &params);
+    }
+
+    /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
+    /// trying while they are served.
+    pub(super) fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
+        let is_done = |known: &Known| {
+            known.refused.is_some()
+                || (known.config.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
+        };
+        let known = self.wait(CONFIG_TIMEOUT, is_done);
+        if let Some(refused) = &known.refused {
+            bail!("{refused}");
+        }
+        if !is_done(&known) {
+            tracing::warn!("the management server at {} does not answer yet", self.mgs_nids().join(":"));
+        }
+        Ok(())
+    }
+
+    /// Waits until the file system is known, with a first metadata and object target.
+    pub(super) fn wait_mountable(&self, fsname: &str) -> Result<()> {
+        let has = |known: &Known, kind| {
+            known.config.as_ref().is_some_and(|config| config.of_kind(kind).next().is_some())
+        };
+        let is_unknown = |known: &Known| known.unknown_count >= self.mgs_addresses.len().max(1);
+        let is_done =
+            |known: &Known| is_unknown(known) || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
+        let known = self.wait(CONFIG_TIMEOUT, is_done);
+        let mgs = self.mgs_nids().join(":");
+        if is_unknown(&known) || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
+            bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");
+        }
+        if known.config.is_none() {
+            bail!("the management server at {mgs} does not answer; is it running?");
+        }
+        if !is_done(&known) {
+            bail!("'{fsname}' has no metadata or no object target yet; start them: sheen serve DIR");
+        }
+        Ok(())
+    }
+
+    fn wait(&self, limit: Duration, is_done: impl Fn(&Known) -> bool) -> MutexGuard<'_, Known> {
+        let known = lock(&self.known);
+        let waited = self.changed.wait_timeout_while(known, limit, |known| !is_done(known));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Of the configuration, when one has come.
+    pub fn config<T>(&self, of: impl FnOnce(&ClusterConfig) -> T) -> Option<T> {
+        lock(&self.known).config.as_ref().map(of)
+    }
+
+    /// 0 while none has come.
+    pub(super) fn config_version(&self) -> u64 {
+        self.config(|config| config.version).unwrap_or(0)
+    }
+
+    /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn set_permanent(&self, path: &str, value: Option<String>) -> Result<Vec<(String, String)>> {
+        if self.mgc.get().is_none() {
+            return Ok(Vec::new());
+        }
+        if value.is_none() {
+            self.check_is_permanent(path)?;
+        }
+        let shown = value.clone().unwrap_or_default();
+        let path = path.to_owned();
+        match self.change_config(|fsname| MgsRequest::SetParam { fsname, path: path.clone(), value })? {
+            Ok(()) => Ok(vec![(path, shown)]),
+            Err(status) => bail!("the management server refuses '{path}': {status}"),
+        }
+    }
+
+    /// Returns when this process works with the new configuration, so that whoever asks it next finds the change.
+    ///
+    /// # Errors
+    /// The management server does not answer, or has not been heard yet.
+    pub fn change_config(
+        &self,
+        make_request: impl FnOnce(String) -> MgsRequest,
+    ) -> Result<Result<(), Status>> {
+        let fsname = self.config(|config| config.fsname.clone());
+        let (Some(owner), Some(fsname)) = (self.mgc.get(), fsname) else {
+            bail!("the management server has not been heard yet; see `sheen status`")
+        };
+        let (sender, receiver) = mpsc::channel();
+        let id = {
+            let mut known = lock(&self.known);
+            known.last_change += 1;
+            let id = known.last_change;
+            known.changes.insert(id, sender);
+            id
+        };
+        owner.submit(mgc::Input::Change { id, request: make_request(fsname) });
+        let Ok(result) = receiver.recv_timeout(CHANGE_TIMEOUT) else {
+            bail!("the management server does not answer; see `sheen status`")
+        };
+        Ok(result.map(|version| {
+            let is_known =
+                |known: &Known| known.config.as_ref().is_some_and(|config| config.version >= version);
+            drop(self.wait(CHANGE_TIMEOUT, is_known));
+        }))
+    }
+
+    /// Asks the management server.
+    ///
+    /// # Errors
+    /// It does not answer in this time. What was to be modified may be modified later.
+    pub fn ask_mgs(
+        &self,
+        request: MgsRequest,
+        is_modifying: bool,
+        limit: Duration,
+    ) -> Result<Result<MgsReply, Status>> {
+        let Some(owner) = self.mgc.get() else { bail!("there is no session with the management server") };
+        let (sender, receiver) = mpsc::channel();
+        let id = {
+            let mut known = lock(&self.known);
+            known.last_change += 1;
+            let id = known.last_change;
+            known.questions.insert(id, sender);
+            id
+        };
+        owner.submit(mgc::Input::Ask { id, request, is_modifying });
+        if let Ok(result) = receiver.recv_timeout(limit) {
+            return Ok(result);
+        }
+        lock(&self.known).questions.remove(&id);
+        if !is_modifying {
+            owner.submit(mgc::Input::Withdraw(id));
+        }
+        bail!("the management server at {} does not answer", self.mgs_nids().join(":"))
+    }
+
+    /// # Errors
+    /// Nothing of this name is set for good.
+    fn check_is_permanent(&self, path: &str) -> Result<()> {
+        let params = self.config(|config| config.params.clone()).unwrap_or_default();
+        if params.iter().any(|(known, _)| known == path) {
+            return Ok(());
+        }
+        let known: Vec<String> = params.into_iter().map(|(known, _)| known).collect();
+        match known.as_slice() {
+            [] => bail!("no parameter is permanent; there is nothing to take out"),
+            known => bail!("'{path}' is not permanent; these are: {}", known.join(", ")),
+        }
+    }
+
+    /// Asks the same management server over a session of its own.
+    pub fn apart(&self, fsname: &str) -> Arc<Node> {
+        let (router, timer, targets) = (Router::new(), Timer::start(), Targets::default());
+        let node = Node::new(router, timer, targets, false, Vec::new(), None, self.mgs_addresses.clone());
+        node.follow_config(fsname, Vec::new());
+        node
+    }
+}

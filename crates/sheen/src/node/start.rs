@@ -1,0 +1,347 @@
+//! `sheen serve` and `sheen mount`: how a process begins, and what it does until it ends.
+
+use super::management::CONFIG_TIMEOUT;
+use super::{Node, lock, registrations};
+use crate::cluster::Identity;
+use crate::daemon::{self, Ready};
+use crate::failover::{self, Failover};
+use crate::mount::options::{self, Choices};
+use crate::nid::{self, Source};
+use crate::target_dir::{self, Label, TargetDir};
+use crate::targets::{self, Target, Targets};
+use crate::{alive, cli, control, listen, logging, metrics, mount_table, say, serve_file, sys};
+use anyhow::{Context, Result, bail};
+use base::{TargetId, TargetKind};
+use net::{Helpers, Router, Timer};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A server tells its targets so often of a client that has died.
+const TELL_DEPARTED_COUNT: u32 = 5;
+/// How often it looks for such clients, and while a target recovers.
+const DEPARTED_INTERVAL: Duration = Duration::from_secs(1);
+const RECOVERING_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest wait between two attempts to mount is two to this power, in seconds.
+const RETRY_SHIFT_MAX: u32 = 5;
+/// More are hardly busy at a time: what they do for one target they do one after the other.
+const HELPERS_MAX: usize = 8;
+
+/// `sheen serve`
+///
+/// # Errors
+/// A directory is no target, is served already or does not belong here; the port is in use.
+pub fn serve(arguments: &cli::Serve) -> Result<()> {
+    let arguments = &serve_file::complete(arguments)?;
+    sys::hold_end_signals();
+    logging::start(arguments.background.log.as_deref())?;
+    run(&arguments.background, || start_serving(arguments))
+}
+
+/// `sheen mount`
+///
+/// # Errors
+/// The source or an option is wrong, the mount point cannot be used, or the servers do not answer.
+pub fn mount(arguments: &cli::Mount) -> Result<()> {
+    let choices = Choices::parse(&arguments.options, arguments.transport)?;
+    if choices.is_remount {
+        let path = mount_table::resolve(&arguments.mount)?;
+        check_unchanged(&path, &options::own_words(&arguments.options))?;
+        return crate::mount::remount(&path, &choices);
+    }
+    let source = Source::parse(&arguments.source)?;
+    let path = mount_table::resolve(&arguments.mount)?;
+    mount_table::check_mount_point(&path)?;
+    if arguments.foreground {
+        sys::hold_end_signals();
+        if options::is_from_initrd(&arguments.options) {
+            // systemd's last sweep stops everybody while it looks whom to spare, and may need a page of its own program meanwhile.
+            sys::go_on_when_stopped().context("the client cannot keep itself running")?;
+        }
+        logging::start(arguments.background.log.as_deref())?;
+        return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
+    }
+    let mut again: Vec<OsString> = vec!["mount".into(), arguments.source.clone().into(), path.into()];
+    for options in &arguments.options {
+        again.extend(["-o".into(), options.into()]);
+    }
+    again.extend(["--transport".into(), choices.transport.word().into(), "--foreground".into()]);
+    if let Some(address) = &arguments.background.metrics {
+        again.extend(["--metrics".into(), address.into()]);
+    }
+    let log = match &arguments.background.log {
+        Some(log) => log.clone(),
+        None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
+    };
+    let name = options::is_from_initrd(&arguments.options).then_some(daemon::ROOT_SERVER_NAME);
+    retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))
+}
+
+/// A remount changes what the kernel keeps; our own options stay what they are.
+fn check_unchanged(path: &Path, words: &[&str]) -> Result<()> {
+    let processes = control::processes();
+    let mut mounts = processes.iter().flat_map(|process| &process.mounts);
+    let Some(mount) = mounts.find(|mount| mount.path == path) else { return Ok(()) };
+    let in_force = |word: &str| word == "transport=auto" || mount.options.iter().any(|known| known == word);
+    match words.iter().find(|word| !in_force(word)) {
+        Some(word) => bail!(
+            "'{word}' cannot be changed while {} is mounted; unmount it and mount it anew",
+            path.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Tries again what failed, after longer and longer waits: a server may not be up yet.
+fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+    for done in 0..count {
+        match attempt() {
+            Ok(()) => return Ok(()),
+            Err(error) => say::note(format_args!("{error:#}; trying again ({} of {count})", done + 1)),
+        }
+        std::thread::sleep(Duration::from_secs(1 << (done / 2).min(RETRY_SHIFT_MAX)));
+    }
+    attempt()
+}
+
+/// Starts, says so, and runs until somebody ends it.
+fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) -> Result<()> {
+    let held = background.held_fd.map(sys::inherited_file);
+    let serve_metrics = || background.metrics.as_deref().map(metrics::start).transpose();
+    let started = control::make_run_dir().and_then(|_| {
+        // Before anything else: a place that is taken changes nothing.
+        let address = serve_metrics()?;
+        let node = start()?;
+        if let Some(address) = address {
+            tracing::info!(%address, "metrics are served");
+            assert!(node.metrics_address.set(address).is_ok(), "a process serves metrics once");
+        }
+        Ok(node)
+    });
+    let started = started.and_then(|node| {
+        let answering = Arc::clone(&node);
+        Ok((control::Server::start(move |ask, say| answering.answer(ask, say))?, node))
+    });
+    let (_control, node) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let line = format!("{error:#}");
+            daemon::tell(background.ready_fd, &Ready { error: Some(line), address: None });
+            return Err(error);
+        }
+    };
+    // From here on others find this process by its socket.
+    drop(held);
+    daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address()) });
+    sys::wait_for_end();
+    node.stop();
+    Ok(())
+}
+
+fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
+    let hosts = listen::check_hosts(arguments.listen.as_deref(), arguments.insecure_network)?;
+    if let Some(mount) = &arguments.mount {
+        mount_table::check_mount_point(mount)?;
+    }
+    if arguments.failover {
+        return start_failover(arguments, &hosts);
+    }
+    let dirs = arguments.dirs.iter().map(|dir| target_dir::open_alone(dir)).collect::<Result<Vec<_>>>()?;
+    let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
+    let fsname = check_together(&labels)?;
+    let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
+    let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
+    let (router, timer) = (Router::new(), Timer::start());
+    let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
+    let registrations = registrations(&labels, &addresses);
+    let address = addresses.first().cloned().unwrap_or_default();
+    let nid = nid::format_nid(&address);
+    let shared =
+        targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
+    sys::raise_file_limit();
+    let running = start_targets(dirs, &shared)?;
+    let mgs_addresses = if has_mgs { addresses.clone() } else { mgs_addresses };
+    let cluster_dir = arguments.background.cluster_dir.clone();
+    let no_sync = arguments.no_sync_for_tests;
+    let node = Node::new(router, timer, running.into(), no_sync, addresses, cluster_dir, mgs_addresses);
+    start_telling_departed(&node)?;
+    if let Some(fsname) = fsname {
+        let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
+        node.follow_config(&fsname, registrations);
+        node.wait_registered(&wanted)?;
+        if let Some(path) = &arguments.mount {
+            let choices = Choices { transport: arguments.transport, ..Choices::default() };
+            let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
+            node.add_mount(path, &choices, source, "", arguments.background.identity)?;
+        }
+    }
+    Ok(node)
+}
+
+/// Where the management server of these targets is, which another process serves.
+fn find_mgs(arguments: &cli::Serve, labels: &[Label]) -> Result<Vec<String>> {
+    let known = || labels.iter().map(|label| &label.mgs).find(|mgs| !mgs.is_empty()).cloned();
+    let addresses = match &arguments.mgsnode {
+        Some(nids) => nid::parse_nids(nids)?,
+        None => known().unwrap_or_default(),
+    };
+    if addresses.is_empty() {
+        bail!("no management server is known for these targets; say where it is with --mgsnode NID");
+    }
+    Ok(addresses)
+}
+
+/// Serves the targets that nobody owns, and stands by for the others.
+fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>> {
+    if arguments.coordinator.is_some() {
+        failover::check_has_etcd()?;
+    }
+    let labels = arguments.dirs.iter().map(|dir| target_dir::peek(dir)).collect::<Result<Vec<_>>>()?;
+    target_dir::check_coordinators(&labels, arguments.coordinator.is_some())?;
+    let is_mgs = check_mgs_alone(&labels, arguments.coordinator.is_some())?;
+    let fsname = check_together(&labels)?;
+    let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
+    let (router, timer) = (Router::new(), Timer::start());
+    let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
+    sys::raise_file_limit();
+    let (targets, no_sync) = (Targets::new(labels.len()), arguments.no_sync_for_tests);
+    let cluster_dir = arguments.background.cluster_dir.clone();
+    let mgs_addresses = if is_mgs { addresses.clone() } else { mgs_addresses };
+    let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
+    start_telling_departed(&node)?;
+    if let Some(fsname) = fsname {
+        node.follow_config_with(&fsname, Vec::new(), Timer::start());
+    }
+    let (address, fence, coordinator) =
+        (node.address(), arguments.fence_cmd.clone(), arguments.coordinator.as_ref());
+    let failover = Failover::start(&node, labels, &address, fence, coordinator)?;
+    assert!(node.failover.set(Arc::clone(&failover)).is_ok(), "a process has one failover");
+    let start = Instant::now();
+    while !failover.is_settled() && start.elapsed() < CONFIG_TIMEOUT {
+        std::thread::sleep(RECOVERING_INTERVAL);
+    }
+    let refused = lock(&node.known).refused.clone();
+    match refused {
+        Some(refused) => bail!("{refused}"),
+        None => Ok(node),
+    }
+}
+
+/// Whether this is a management server for which another one stands by.
+fn check_mgs_alone(labels: &[Label], has_coordinator: bool) -> Result<bool> {
+    let Some(mgt) = labels.iter().find(|label| label.id == TargetId::MGT) else { return Ok(false) };
+    if !has_coordinator {
+        bail!(
+            "{} is the management server, which keeps who owns what, and cannot be taken over itself without etcd; serve it without \
+             --failover, or name a --coordinator",
+            mgt.path.display()
+        );
+    }
+    if labels.len() > 1 {
+        bail!(
+            "{} is the management server; with failover it is served by a process of its own",
+            mgt.path.display()
+        );
+    }
+    Ok(true)
+}
+
+fn start_mounting(
+    arguments: &cli::Mount,
+    source: &Source,
+    path: &Path,
+    choices: &Choices,
+) -> Result<Arc<Node>> {
+    let (router, timer) = (Router::new(), Timer::start());
+    let cluster_dir = arguments.background.cluster_dir.clone();
+    let node =
+        Node::new(router, timer, Targets::default(), false, Vec::new(), cluster_dir, source.mgs.clone());
+    node.follow_config(&source.fsname, Vec::new());
+    node.wait_mountable(&source.fsname)?;
+    let identity = arguments.background.identity;
+    node.add_mount(path, choices, arguments.source.clone(), &source.subdir, identity)?;
+    Ok(node)
+}
+
+/// Opens the stores of all targets at the same time: each waits for its disk.
+fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Vec<Target>> {
+    std::thread::scope(|scope| {
+        let starting: Vec<_> =
+            dirs.into_iter().map(|dir| scope.spawn(move || targets::start(dir, shared, None))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Target>>| {
+            thread.join().unwrap_or_else(|_| bail!("a target panicked at its start"))
+        };
+        starting.into_iter().map(join).collect()
+    })
+}
+
+/// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
+/// their processes, of others, when somebody waits for them, by their leases.
+fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name("departed".into()).spawn(move || {
+        // How often each was told of: more than once, for what is in the sockets of the dead.
+        let mut told: BTreeMap<Identity, u32> = BTreeMap::new();
+        loop {
+            let is_stopping = lock(&node.is_stopping);
+            if *is_stopping {
+                return;
+            }
+            let is_recovering = node.targets.iter().any(|target| target.state() == "recovering");
+            let gone = alive::departed();
+            told.retain(|known, _| gone.contains(known));
+            for departed in gone {
+                let count = told.entry(departed).or_default();
+                if is_recovering || *count < TELL_DEPARTED_COUNT {
+                    *count += 1;
+                    node.targets.iter().for_each(|target| target.on_departed(departed));
+                }
+            }
+            node.ask_lapsed();
+            drop(is_stopping);
+            std::thread::sleep(if is_recovering { RECOVERING_INTERVAL } else { DEPARTED_INTERVAL });
+        }
+    })?;
+    Ok(())
+}
+
+/// As many as can work at a time. Without them everything is done where it is asked for.
+pub(super) fn start_helpers(router: &Router) -> Option<Arc<Helpers>> {
+    let count = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let started = Helpers::start(count.min(HELPERS_MAX));
+    let helpers = started.inspect_err(|error| tracing::warn!(%error, "no helpers")).ok()?;
+    router.set_helpers(Arc::clone(&helpers));
+    Some(helpers)
+}
+
+/// Targets of one process belong to one file system, each once.
+fn check_together(dirs: &[Label]) -> Result<Option<String>> {
+    let mut fsname: Option<&Label> = None;
+    for (at, dir) in dirs.iter().enumerate() {
+        if let Some(other) = dirs.iter().take(at).find(|other| other.id == dir.id) {
+            bail!(
+                "{} and {} are both {}; serve one of them",
+                other.path.display(),
+                dir.path.display(),
+                dir.id
+            );
+        }
+        if dir.id.kind == TargetKind::Mgt {
+            continue;
+        }
+        match fsname {
+            Some(first) if first.fsname != dir.fsname => bail!(
+                "{} belongs to '{}' and {} to '{}'; serve each file system in a process of its own",
+                first.path.display(),
+                first.fsname,
+                dir.path.display(),
+                dir.fsname
+            ),
+            _ => fsname = Some(dir),
+        }
+    }
+    Ok(fsname.map(|dir| dir.fsname.clone()))
+}
