@@ -28,10 +28,10 @@ pub struct Options {
     #[arg(long)]
     list: bool,
     /// Minutes after which no optional step begins.
-    #[arg(long, default_value_t = 52)]
+    #[arg(long, default_value_t = 60)]
     budget_minutes: u64,
     /// Minutes after which nothing runs any more.
-    #[arg(long, default_value_t = 65)]
+    #[arg(long, default_value_t = 78)]
     hard_minutes: u64,
 }
 
@@ -103,8 +103,7 @@ impl Deadlines {
     fn limit(&self, step: &Step) -> Result<Duration, String> {
         let deadline = if step.is_optional { self.optional.min(self.hard) } else { self.hard };
         let left = deadline.saturating_duration_since(Instant::now());
-        // A step usually takes a fraction of its limit; it begins while at least that is left.
-        if left < step.limit / 4 { Err("time budget".to_owned()) } else { Ok(left.min(step.limit)) }
+        if left < step.least() { Err("time budget".to_owned()) } else { Ok(left.min(step.limit)) }
     }
 }
 
@@ -128,7 +127,8 @@ fn run_step(step: &Step, plan: &Plan, deadlines: &Deadlines, before: &[Report]) 
             Err(reason) => report.verdict = Verdict::NotRun(reason),
             Ok(limit) => {
                 println!("==> {} (at most {} s)", step.name, limit.as_secs());
-                let work = Work { name: &step.name, limit, logs: &plan.logs, mounts: &plan.mounts };
+                let is_short = limit < step.limit;
+                let work = Work { name: &step.name, limit, is_short, logs: &plan.logs, mounts: &plan.mounts };
                 let begun = Instant::now();
                 report.verdict = work.run(step.commands(plan, limit))?;
                 report.seconds = begun.elapsed().as_secs_f64();

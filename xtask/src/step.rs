@@ -39,6 +39,8 @@ pub struct Report {
 pub struct Work<'a> {
     pub name: &'a str,
     pub limit: Duration,
+    /// The limit is what is left of a budget, and less than the step should have: reaching it is no fault of the step.
+    pub is_short: bool,
     /// Where `NAME.log` goes.
     pub logs: &'a Path,
     /// A directory below which the step mounts things.
@@ -70,6 +72,14 @@ impl Work<'_> {
                 verdict = Verdict::Skipped(why);
                 break;
             }
+            if end.status_code() == Some(i32::from(runner::INCOMPLETE_STATUS)) {
+                verdict = Verdict::NotRun("time budget, in part".to_owned());
+                break;
+            }
+            if self.is_short && matches!(end, End::TimedOut { is_stuck: false }) {
+                verdict = Verdict::NotRun(format!("time budget, ended after {} s", self.limit.as_secs()));
+                break;
+            }
             if !end.is_success() {
                 verdict = Verdict::Failed(reason(&end, self.limit));
                 break;
@@ -91,7 +101,7 @@ impl Work<'_> {
 
 /// Why the command could not do its work on this machine, if it says so.
 fn skipped(end: &End, log: &Path) -> Option<String> {
-    let is_skipped = matches!(end, End::Exited(status) if status.code() == Some(runner::SKIPPED_STATUS));
+    let is_skipped = end.status_code() == Some(runner::SKIPPED_STATUS);
     let said = is_skipped.then(|| bounded::tail(log, TAIL_LINES))?;
     let reason = said.lines().rev().find_map(|line| line.strip_prefix("skipped: "));
     Some(reason.unwrap_or("no reason given").to_owned())

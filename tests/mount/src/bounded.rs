@@ -29,6 +29,14 @@ impl End {
         matches!(self, End::Exited(status) if status.success())
     }
 
+    /// The exit status, if the command ended by itself and not by a signal.
+    pub fn status_code(&self) -> Option<i32> {
+        match self {
+            End::Exited(status) => status.code(),
+            End::TimedOut { .. } => None,
+        }
+    }
+
     /// One phrase for reports.
     pub fn describe(&self) -> String {
         match self {

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use mount_suites::options::Options;
 use mount_suites::runner::{self, Runner};
-use mount_suites::{agent, suites};
+use mount_suites::{agent, suites, sys};
 
 /// The suites that run on real mounts of SheenFS (or, with --local, on a plain directory).
 #[derive(Parser)]
@@ -45,7 +45,8 @@ enum Command {
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(runner::INCOMPLETE_STATUS),
         Err(error) => {
             // One line with the chain of causes: a backtrace of the harness helps nobody.
             eprintln!("error: {error:#}");
@@ -54,9 +55,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<()> {
+/// False if the time budget was not enough for all.
+fn run() -> Result<bool> {
     match Arguments::parse().command {
         Command::Run { suites: names, options } => {
+            if !options.is_local()
+                && let Err(error) = sys::own_network()
+            {
+                println!(
+                    "no network of its own ({error}): suites that run at the same time take each other's ports"
+                );
+            }
             let mut runner = Runner::new(options)?;
             for suite in suites::chosen(&names)? {
                 runner.run_suite(suite)?;
@@ -69,13 +78,13 @@ fn run() -> Result<()> {
                     println!("{}/{}", suite.name, case.name);
                 }
             }
-            Ok(())
+            Ok(true)
         }
-        Command::Agent => agent::serve(),
+        Command::Agent => agent::serve().map(|()| true),
         Command::Case { suite, case, a, b, work_of_case, options } => {
             let suite = suites::find(&suite)?;
             let case = suite.cases.iter().find(|known| known.name == case).context("no such case")?;
-            runner::run_one(suite, case, [a, b, work_of_case], options)
+            runner::run_one(suite, case, [a, b, work_of_case], options).map(|()| true)
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::sweep;
 
 /// The exit status by which a case process says that it was skipped.
 pub const SKIPPED_STATUS: i32 = 77;
+/// The exit status by which a run says that nothing failed, but that its time budget was not enough for all.
+pub const INCOMPLETE_STATUS: u8 = 75;
 /// The line by which it says why.
 const SKIP_MARK: &str = "skipped: ";
 /// By which a case process learns how many seconds it has.
@@ -182,10 +184,15 @@ impl Runner {
         let mut command = case_command(&self.options, suite, case, &work, pair.as_deref())?;
         let started = Instant::now();
         let limit = self.limit(suite, case);
+        let is_short = limit < suite.limit(case, &self.options);
         command.env(LIMIT_VARIABLE, limit.as_secs().to_string());
         let end = bounded::run(&mut command, &tag, limit, &log, &mut |_| {})?;
         let left_behind = sweep::release(&work, &tag);
         let mut verdict = judge(&end, &log);
+        if is_short && matches!(end, End::TimedOut { is_stuck: false }) {
+            // The budget ended it, not a limit that was meant for it: that says nothing about the case.
+            verdict = Verdict::NotRun(format!("time budget, ended after {} s", limit.as_secs()));
+        }
         let mut cluster = pair.and_then(|pair| pair.cluster.as_mut());
         let complaints = cluster.as_mut().map(|cluster| cluster.new_complaints()).unwrap_or_default();
         if let (Verdict::Passed, Some(first)) = (&verdict, complaints.first()) {
@@ -257,8 +264,8 @@ impl Runner {
         self.reports.push(report);
     }
 
-    /// Prints the sum and fails if a case failed, or if nothing ran at all.
-    pub fn finish(self) -> Result<()> {
+    /// Prints the sum and fails if a case failed, or if nothing ran at all; false if the budget was not enough for all.
+    pub fn finish(self) -> Result<bool> {
         sweep::release(&self.home, "SHEEN_CASE=none");
         let count = |wanted: fn(&Verdict) -> bool| {
             self.reports.iter().filter(|report| wanted(&report.verdict)).count()
@@ -281,7 +288,7 @@ impl Runner {
         if self.reports.is_empty() {
             bail!("no case has that name");
         }
-        Ok(())
+        Ok(not_run == 0)
     }
 }
 
@@ -358,18 +365,16 @@ impl Drop for Helpers {
 }
 
 fn judge(end: &End, log: &Path) -> Verdict {
-    match end {
-        End::Exited(status) if status.success() => Verdict::Passed,
-        End::Exited(status) if status.code() == Some(SKIPPED_STATUS) => {
-            let text = bounded::tail(log, 20);
-            let reason = text.lines().rev().find_map(|line| line.strip_prefix(SKIP_MARK));
-            Verdict::Skipped(reason.unwrap_or("no reason given").to_owned())
-        }
-        End::Exited(_) | End::TimedOut { .. } => {
-            let said = bounded::tail(log, 12);
-            Verdict::Failed(format!("{}\n    {}", end.describe(), said.replace('\n', "\n    ")))
-        }
+    if end.is_success() {
+        return Verdict::Passed;
     }
+    if end.status_code() == Some(SKIPPED_STATUS) {
+        let text = bounded::tail(log, 20);
+        let reason = text.lines().rev().find_map(|line| line.strip_prefix(SKIP_MARK));
+        return Verdict::Skipped(reason.unwrap_or("no reason given").to_owned());
+    }
+    let said = bounded::tail(log, 12);
+    Verdict::Failed(format!("{}\n    {}", end.describe(), said.replace('\n', "\n    ")))
 }
 
 /// What a case has to say although it passed: how much it did, and how long that took.

@@ -6,6 +6,7 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -475,6 +476,22 @@ pub fn start_alarms(interval: Duration) -> io::Result<()> {
     answer(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) })
 }
 
+/// Gives this thread, and what it starts from now on, a network in which there is nothing but a loopback: ports are then its own,
+/// whatever else runs on the machine (unshare(2) with CLONE_NEWNET, and SIOCSIFFLAGS of netdevice(7) for `lo`).
+pub fn own_network() -> io::Result<()> {
+    // SAFETY: no pointers.
+    answer(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: the command reads one `ifreq`, a local that outlives the call.
+    answer(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) })
+}
+
 /// umount2(2) with MNT_DETACH.
 pub fn detach(point: &Path) -> io::Result<()> {
     let point = c_path(point)?;
@@ -542,3 +559,6 @@ pub fn access(path: &Path, mode: i32) -> io::Result<()> {
     // SAFETY: the string outlives the call.
     answer(unsafe { libc::access(path.as_ptr(), mode) })
 }
+
+#[cfg(test)]
+mod tests;

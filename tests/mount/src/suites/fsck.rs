@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-use crate::bounded::{End, Said};
+use crate::bounded::Said;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, write};
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::load::{Stop, Unfailing};
@@ -35,10 +35,7 @@ pub fn fsck(cluster: &Cluster, options: &[&str], status: i32) -> Result<Said> {
     let data = cluster.data.to_string_lossy();
     let arguments = [&["fsck", &data][..], options].concat();
     let said = cluster.try_sheen(&arguments, COMMAND_LIMIT)?;
-    let found = match &said.end {
-        End::Exited(status) => status.code(),
-        End::TimedOut { .. } => None,
-    };
+    let found = said.end.status_code();
     let words = arguments.join(" ");
     expect(
         found == Some(status),

@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::bounded::End;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, read, wait_until, write};
 use crate::cluster::{Cluster, Shape};
 use crate::sys;
@@ -73,10 +72,7 @@ impl Bench {
 
     fn refused(&self, arguments: &[&str], words: &str) -> Result<()> {
         let said = self.cluster.try_sheen(&[&["image"], arguments].concat(), LIMIT)?;
-        let status = match &said.end {
-            End::Exited(status) => status.code(),
-            End::TimedOut { .. } => None,
-        };
+        let status = said.end.status_code();
         expect(matches!(status, Some(1 | 2)), &format!("{arguments:?}: {}", said.all()))?;
         expect(said.errors.contains(words) && said.errors.lines().count() == 1, &said.all())
     }

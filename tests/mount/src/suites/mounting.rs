@@ -288,7 +288,7 @@ fn before_servers(context: &Context) -> Result<()> {
     let options = |retry: &str| format!("{retry},transport={}", context.options.transport.word());
     for (retry, line_count) in [("retry=0", 1), ("retry=1", 2)] {
         let said = cluster.try_sheen(&["mount", &source, &path, "-o", &options(retry)], COMMAND_LIMIT)?;
-        expect_eq(status_of(&said), Some(1), &said.all())?;
+        expect_eq(said.end.status_code(), Some(1), &said.all())?;
         expect_eq(said.errors.lines().count(), line_count, &format!("{retry}: {}", said.errors))?;
         expect(said.errors.contains("does not answer"), &format!("why: {}", said.errors))?;
         expect(sweep::mounts_under(&point).is_empty(), "nothing is mounted")?;
@@ -410,15 +410,15 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
     expect(said.errors.contains("nothing of"), &said.all())?;
 
     let said = umount(&[], &dirty)?;
-    expect_eq(status_of(&said), Some(1), &said.all())?;
+    expect_eq(said.end.status_code(), Some(1), &said.all())?;
     expect(said.errors.contains("stays mounted") && said.errors.contains("change"), &said.all())?;
     expect_eq(sweep::mounts_under(&dirty).len(), 1, "mounts after a refusal")?;
     let said = umount(&["--force"], &dirty)?;
-    expect_eq(status_of(&said), Some(1), &said.all())?;
+    expect_eq(said.end.status_code(), Some(1), &said.all())?;
     expect(said.errors.contains("is lost: ") && said.errors.contains("change"), &said.all())?;
     expect(sweep::mounts_under(&dirty).is_empty(), "it is unmounted")?;
     let said = umount(&["--lazy"], &lazy)?;
-    expect_eq(status_of(&said), Some(1), &said.all())?;
+    expect_eq(said.end.status_code(), Some(1), &said.all())?;
     expect(said.errors.contains("is lost: ") && sweep::mounts_under(&lazy).is_empty(), &said.all())?;
 
     // What a machine that shuts down does to whoever is left.
@@ -434,13 +434,6 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
         expect_bytes(&read(&cluster.mount.join(name))?, b"synced", name)?;
     }
     cluster.down().map(drop)
-}
-
-fn status_of(said: &bounded::Said) -> Option<i32> {
-    match &said.end {
-        bounded::End::Exited(status) => status.code(),
-        bounded::End::TimedOut { .. } => None,
-    }
 }
 
 fn bounded_end(pid: i32, limit: Duration) -> Result<()> {

@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::split_cluster;
-use crate::bounded::{End, Said};
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names};
 use crate::cluster::Cluster;
 use crate::sys;
@@ -25,18 +24,11 @@ static CASES: &[Case] = &[
 /// Well above what it takes with dead targets, and well below what a human would call hanging.
 const HEALTH_LIMIT: Duration = Duration::from_secs(30);
 
-fn status_of(said: &Said) -> Option<i32> {
-    match &said.end {
-        End::Exited(status) => status.code(),
-        End::TimedOut { .. } => None,
-    }
-}
-
 /// The report about a path, which must come with this exit status.
 fn health_of(cluster: &Cluster, path: &Path, status: i32) -> Result<Value> {
     let path = path.to_string_lossy();
     let said = cluster.try_sheen(&["health", &path, "--json"], HEALTH_LIMIT)?;
-    expect_eq(status_of(&said), Some(status), &format!("sheen health {path}: {}", said.all()))?;
+    expect_eq(said.end.status_code(), Some(status), &format!("sheen health {path}: {}", said.all()))?;
     serde_json::from_str(&said.output).with_context(|| format!("it says {}", said.output))
 }
 
@@ -88,7 +80,7 @@ fn health(context: &Context) -> Result<()> {
     let report = health_of(&cluster, &context.work, 2)?;
     expect_eq(of_level(&report, "red"), ["mount"], "what is no mount")?;
     let said = cluster.try_sheen(&["health"], HEALTH_LIMIT)?;
-    expect_eq(status_of(&said), Some(3), &said.all())
+    expect_eq(said.end.status_code(), Some(3), &said.all())
 }
 
 /// `sheen bench dne`: a directory on another MDT makes no device sync, one with `enable_dne_remote_sync` does.
@@ -167,7 +159,7 @@ fn ab(context: &Context) -> Result<()> {
     expect(text.contains("baseline: ") && text.lines().count() == 12, &text)?;
     let refused = |more: &[&str], words: &str| -> Result<()> {
         let said = cluster.try_sheen(&[&usual, more].concat(), HEALTH_LIMIT)?;
-        expect_eq(status_of(&said), Some(1), &said.all())?;
+        expect_eq(said.end.status_code(), Some(1), &said.all())?;
         expect(said.errors.contains(words) && said.errors.lines().count() == 1, &said.all())
     };
     refused(&["-n", "4", "--a", "", "--b", ""], "give -n 5 or more")?;
