@@ -2,11 +2,13 @@
 //!
 //! Each server has control sockets of its own, as on a machine of its own: one that stands still does not hold up questions to the other.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
@@ -368,16 +370,57 @@ fn woken_after_takeover(context: &Context) -> Result<()> {
         }
         pair.wait_second_serves()?;
         fs::write(pair.cluster.mount.join("after"), "there")?;
+        // The new owner stands still meanwhile, so that every byte that changes is the old one's.
+        pair.second.signal(libc::SIGSTOP)?;
+        let before = at_rest(&pair.cluster)?;
         pair.first.signal(libc::SIGCONT)?;
         let stat = format!("/proc/{}/stat", pair.first.pid());
         wait_until(PATIENCE, "the old owner ends by itself", || {
             Ok(fs::read_to_string(&stat).unwrap_or_default().contains(") Z "))
         })?;
+        let after = contents(&pair.cluster)?;
+        pair.second.signal(libc::SIGCONT)?;
+        let is_same = |path: &&PathBuf| before.get(*path) == after.get(*path);
+        let changed: Vec<&PathBuf> =
+            before.keys().chain(after.keys()).filter(|path| !is_same(path)).collect();
+        expect(changed.is_empty(), &format!("the old owner has written after the takeover: {changed:?}"))?;
+        note(&format!("{} files of both targets are byte for byte as before it woke", after.len()));
         // Its threads wake together: what it is told may come before it has noticed that it stood still (`fence_lies` waits for that).
         let log = pair.first.log();
         expect(log.contains("it ends at once"), &format!("it says why: {log}"))
     })?;
     pair.end()
+}
+
+/// What each file of the two targets holds: a hash of its bytes, and when it was last changed.
+fn contents(cluster: &Cluster) -> Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
+    let mut found = BTreeMap::new();
+    let mut dirs: Vec<PathBuf> = ["mdt0", "ost0"].iter().map(|name| cluster.data.join(name)).collect();
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            let (path, metadata) = (entry.path(), entry.metadata()?);
+            if metadata.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&fs::read(&path)?);
+            found.insert(path, (hasher.finish(), metadata.modified()?));
+        }
+    }
+    Ok(found)
+}
+
+/// The same when nothing is on its way any more: what a process that stands still has handed to the kernel may still arrive.
+fn at_rest(cluster: &Cluster) -> Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
+    let mut found = contents(cluster)?;
+    wait_until(PATIENCE, "nothing of the targets changes", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let before = std::mem::replace(&mut found, contents(cluster)?);
+        Ok(before == found)
+    })?;
+    Ok(found)
 }
 
 fn fence_fails(context: &Context) -> Result<()> {
