@@ -9,11 +9,18 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::case::expect_bytes;
+use crate::cluster::Cluster;
 use crate::random::Random;
+
+/// Workers of `under_load`.
+const UNFAILING_COUNT: usize = 2;
+/// How long they go on before and after what disturbs them.
+const BEFORE_AND_AFTER: Duration = Duration::from_millis(600);
 
 /// Tells workers to end, and whether acknowledgements still count.
 #[derive(Default)]
@@ -377,6 +384,39 @@ impl Unfailing {
         )?;
         self.model.keys().try_for_each(|name| self.look(name))
     }
+}
+
+/// Runs `disturb` beside workers, of which no call may fail, and checks what they find afterwards.
+pub fn under_load(
+    cluster: &Cluster,
+    random: &mut Random,
+    disturb: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let stop = Stop::default();
+    let new_worker = |index| Unfailing::new(cluster.mount.join(format!("worker{index}")));
+    let mut workers = (0..UNFAILING_COUNT).map(new_worker).collect::<Result<Vec<Unfailing>>>()?;
+    std::thread::scope(|scope| -> Result<()> {
+        let mut threads = Vec::new();
+        for worker in &mut workers {
+            let (stop, mut random) = (&stop, Random::new(random.number()));
+            threads.push(scope.spawn(move || worker.work(stop, &mut random)));
+        }
+        std::thread::sleep(BEFORE_AND_AFTER);
+        let disturbed = disturb();
+        if disturbed.is_err() {
+            // Calls may wait for a server that will never come.
+            cluster.release();
+        }
+        std::thread::sleep(BEFORE_AND_AFTER);
+        stop.now();
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        disturbed?;
+        for result in ended {
+            result.map_err(|_| anyhow!("a worker panicked"))?.context("a call failed")?;
+        }
+        Ok(())
+    })?;
+    workers.iter().try_for_each(Unfailing::check)
 }
 
 #[cfg(test)]

@@ -10,14 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::bounded;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, note, read, wait_until};
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
-use crate::load::{Stop, Unfailing};
-use crate::random::Random;
+use crate::load;
 use crate::sys;
 
 pub mod coordinator;
@@ -35,7 +34,6 @@ static CASES: &[Case] = &[
 ];
 
 const TARGETS: [&str; 2] = ["MDT0000", "OST0000"];
-const WORKER_COUNT: u64 = 2;
 /// What a fence command does that works: nothing is left that could write.
 const KILL: &str = "kill -9 \"$SHEEN_FENCE_PID\" 2>/dev/null || true";
 /// Bounds a hang only.
@@ -171,35 +169,12 @@ impl Pair {
 
     /// Runs `disturb` beside workers, of which no call may fail, and checks what they and a new mount find afterwards.
     fn undisturbed(&self, context: &Context, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
-        let (stop, mut random) = (Stop::default(), context.random());
+        let mut random = context.random();
         let synced = random.bytes(300_000);
         let mut file = fs::File::create(self.cluster.mount.join("synced"))?;
         file.write_all(&synced)?;
         file.sync_all()?;
-        let new_worker = |index| Unfailing::new(self.cluster.mount.join(format!("worker{index}")));
-        let mut workers = (0..WORKER_COUNT).map(new_worker).collect::<Result<Vec<Unfailing>>>()?;
-        std::thread::scope(|scope| -> Result<()> {
-            let mut threads = Vec::new();
-            for worker in &mut workers {
-                let (stop, mut random) = (&stop, Random::new(random.number()));
-                threads.push(scope.spawn(move || worker.work(stop, &mut random)));
-            }
-            std::thread::sleep(Duration::from_millis(500));
-            let disturbed = disturb();
-            if disturbed.is_err() {
-                // Calls may wait for a server that will never come.
-                self.cluster.release();
-            }
-            std::thread::sleep(Duration::from_millis(500));
-            stop.now();
-            let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-            disturbed?;
-            for result in ended {
-                result.map_err(|_| anyhow!("a worker panicked"))?.context("a call failed")?;
-            }
-            Ok(())
-        })?;
-        workers.iter().try_for_each(Unfailing::check)?;
+        load::under_load(&self.cluster, &mut random, disturb)?;
         let again = self.cluster.point("again")?;
         self.mount(&again)?;
         expect_bytes(&read(&again.join("synced"))?, &synced, "what was synced before")

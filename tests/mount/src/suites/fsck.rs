@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::bounded::Said;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, write};
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
-use crate::load::{Stop, Unfailing};
+use crate::load::{self, Stop, Unfailing};
 use crate::random::Random;
 use crate::sys;
 
@@ -101,30 +101,6 @@ fn start(context: &Context) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Works in the mount while `disturb` runs; nothing may fail.
-fn under_load(context: &Context, cluster: &Cluster, disturb: impl FnOnce() -> Result<()>) -> Result<()> {
-    let stop = Stop::default();
-    let mut random = context.random();
-    let new_worker = |index| Unfailing::new(cluster.mount.join(format!("worker{index}")));
-    let mut workers = (0..WORKER_COUNT).map(new_worker).collect::<Result<Vec<Unfailing>>>()?;
-    std::thread::scope(|scope| -> Result<()> {
-        let mut threads = Vec::new();
-        for worker in &mut workers {
-            let (stop, mut random) = (&stop, Random::new(random.number()));
-            threads.push(scope.spawn(move || worker.work(stop, &mut random)));
-        }
-        std::thread::sleep(Duration::from_millis(700));
-        let disturbed = disturb();
-        std::thread::sleep(Duration::from_millis(500));
-        stop.now();
-        for thread in threads {
-            thread.join().map_err(|_| anyhow!("a worker panicked"))?.context("a call failed")?;
-        }
-        disturbed
-    })?;
-    workers.iter().try_for_each(Unfailing::check)
-}
-
 /// Whoever kills them has the restart ready: see `up_in_waiting`.
 fn kill_servers(cluster: &Cluster) -> Result<()> {
     let (targets, up) = (cluster.targets()?, cluster.up_in_waiting()?);
@@ -143,7 +119,7 @@ fn after_kills(context: &Context) -> Result<()> {
         &format!("a cluster that runs is refused in one line: {}", said.all()),
     )?;
     let open = fs::File::create(cluster.mount.join("open"))?;
-    under_load(context, &cluster, || {
+    load::under_load(&cluster, &mut context.random(), || {
         open.write_all_at(&[5; 50_000], 0)?;
         fs::remove_file(cluster.mount.join("open"))?;
         kill_servers(&cluster)
