@@ -38,6 +38,10 @@ pub const LOCKS_PER_CLIENT_MAX: usize = 131_072;
 pub const IDLE_LOCKS_MAX: usize = 32_768;
 /// Replies retained for replay per import; beyond it the client waits for commits.
 pub const REPLAY_REQUESTS_MAX: usize = 4096;
+/// What a recovering target knows of its clients' replays: each counts itself, its slot and the inodes that it touches. Who would go beyond
+/// it is recovered as one that says nothing of its replays. Some 65,000 replays of two inodes each; a target has at most `UNSYNCED_TRANSACTIONS_MAX` and what
+/// came during one sync to lose, so that takes a disk that has hung for long.
+pub const LISTED_OBJECTS_MAX: usize = 1 << 18;
 /// A target makes its transactions durable at the latest when so many are not: while that goes on, a single client may send as many
 /// again before it has to wait.
 pub const UNSYNCED_TRANSACTIONS_MAX: u64 = REPLAY_REQUESTS_MAX as u64 / 2;

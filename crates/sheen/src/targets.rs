@@ -477,6 +477,9 @@ fn log_core_event(target: TargetId, event: &CoreEvent) {
         CoreEvent::ReplayRefused { client, transno, status } => {
             tracing::warn!(%target, %client, %transno, %status, "something that was acknowledged is lost");
         }
+        CoreEvent::ManifestForgotten { client } => {
+            tracing::info!(%target, %client, "too much is replayed for all of it to be listed; this client's replays wait for all before them");
+        }
         CoreEvent::ProtocolError { client, what } => tracing::warn!(%target, %client, what, "protocol error"),
         CoreEvent::UnknownRequest { client, opcode } => {
             tracing::info!(%target, %client, %opcode, "a newer version asks for what this one does not know");

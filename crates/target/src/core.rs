@@ -101,6 +101,10 @@ pub enum CoreEvent {
         transno: Transno,
         status: Status,
     },
+    /// There is no room for what this client says that it replays: nothing is executed beside it (`limits::LISTED_OBJECTS_MAX`).
+    ManifestForgotten {
+        client: ClientId,
+    },
     /// A frame that makes no sense was dropped.
     ProtocolError {
         client: ClientId,

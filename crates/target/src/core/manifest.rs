@@ -1,10 +1,14 @@
 //! What clients say before they replay, and their replays as they come.
 //!
 //! One that names what its replays touch has them executed beside those of others (`order`). One that cannot has them executed in order
-//! with all others, as if they touched everything.
+//! with all others, as if they touched everything; and so has one for whose list there is no room beside those of the others.
+//!
+//! A replay is compared with what its client had said of it. By the time it comes, what it did not name may have been changed by later
+//! ones, so it cannot be given another place: it is refused.
 
+use super::order::{Order, Place};
 use super::recovery::{Awaited, Queued};
-use super::{Core, CoreOutput};
+use super::{Core, CoreEvent, CoreOutput};
 use base::{ClientId, Status, Transno, limits};
 use store::MetaStore;
 use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
@@ -14,7 +18,10 @@ use wire::{Frame, Manifest, Request};
 const SLOTS: u16 = limits::SLOT_COUNT + limits::DATA_SLOT_COUNT;
 
 /// What a client retains at most: more goes on only to what was on its way when it stopped.
-const LISTED_MAX: usize = limits::REPLAY_REQUESTS_MAX + SLOTS as usize;
+pub(super) const LISTED_MAX: usize = limits::REPLAY_REQUESTS_MAX + SLOTS as usize;
+
+/// Each replay names its FIDs, its slot and whether it moves something, and counts itself. Whatever the first client says has room.
+const _: () = assert!(LISTED_MAX * (TOUCHED_MAX + 3) <= limits::LISTED_OBJECTS_MAX);
 
 fn is_sound(manifest: &Manifest) -> bool {
     let numbers = manifest.entries.iter().map(|replayed| replayed.transno);
@@ -22,6 +29,12 @@ fn is_sound(manifest: &Manifest) -> bool {
     let is_possible =
         |replayed: &Replayed| replayed.slot < SLOTS && replayed.touched.fids.len() <= TOUCHED_MAX;
     is_rising && manifest.entries.len() <= ENTRIES_MAX && manifest.entries.iter().all(is_possible)
+}
+
+/// Whether a replay is what its manifest said. Only its client knows whether the first answer described what was taken away: that is
+/// believed.
+fn is_as_listed(order: &Order, place: Place, replay: &Queued) -> bool {
+    order.covers(place, replay.frame.slot, &Touched::by(&replay.request, true))
 }
 
 impl<M: MetaStore> Core<M> {
@@ -51,65 +64,96 @@ impl<M: MetaStore> Core<M> {
         if !is_sound(&manifest) || is_too_late || is_too_much || !awaited.lists {
             return self.answer_refusal(frame, Status::ProtocolError, out);
         }
+        if awaited.has_no_room {
+            return self.answer_done(frame, out);
+        }
+        let new = manifest.entries.into_iter().filter(|entry| entry.transno > awaited.listed_to);
+        let new: Vec<Replayed> = new.collect();
+        let taken: usize = new.iter().map(|entry| Order::count_of(&entry.touched)).sum();
+        if recovery.order.object_count() + taken > limits::LISTED_OBJECTS_MAX {
+            self.forget_list(client, out);
+            return self.answer_done(frame, out);
+        }
         let mut wrong = Vec::new();
-        for Replayed { transno, slot, touched } in manifest.entries {
-            if transno <= awaited.listed_to {
-                continue;
-            }
+        for Replayed { transno, slot, touched } in new {
             awaited.listed_to = transno;
             awaited.listed_count += 1;
-            recovery.order.list((transno, client), slot, &touched);
-            match awaited.queue.get(&transno).map(|queued| queued.frame.slot) {
-                Some(used) if used != slot => wrong.push(transno),
-                Some(_) => recovery.order.note_come((transno, client)),
+            let place = (transno, client);
+            recovery.order.list(place, slot, &touched);
+            match awaited.queue.get(&transno).map(|queued| is_as_listed(&recovery.order, place, queued)) {
+                Some(true) => recovery.order.note_come(place),
+                Some(false) => wrong.push(transno),
                 None => {}
             }
         }
         if manifest.is_last {
             awaited.is_listed = true;
-            let is_unlisted = |transno: &Transno| recovery.order.slot_of((*transno, client)).is_none();
+            let is_unlisted = |transno: &Transno| !recovery.order.is_listed((*transno, client));
             wrong.extend(awaited.queue.keys().copied().filter(is_unlisted));
         }
         let wrong: Vec<Queued> = wrong.iter().filter_map(|transno| awaited.queue.remove(transno)).collect();
         for queued in wrong {
-            self.answer_refusal(&queued.frame, Status::ProtocolError, out);
+            self.refuse_replay(&queued.frame, out);
         }
         self.answer_done(frame, out);
     }
 
+    /// There is no room for what this client replays. It goes on as one that does not say it: nothing has been executed yet, since it
+    /// was not known of this client what it replays, and of what is next nothing behind it is.
+    fn forget_list(&mut self, client: ClientId, out: &mut Vec<CoreOutput>) {
+        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
+        let (Some(awaited), Some(recovery)) = (awaited, &mut self.recovery) else { return };
+        awaited.has_no_room = true;
+        recovery.order.forget_unstarted(client);
+        self.last_recovery.unlisted_count += 1;
+        out.push(CoreOutput::Event(CoreEvent::ManifestForgotten { client }));
+        self.list_next_of(client);
+    }
+
+    /// A replay that is not what its client had said, or that it had not named. It is told the same if it asks again, and nothing waits
+    /// for it.
+    fn refuse_replay(&mut self, frame: &Frame, out: &mut Vec<CoreOutput>) {
+        let (transno, client) = (frame.transno, frame.src.client_id());
+        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
+        if let (Some(awaited), Some(recovery)) = (awaited, &mut self.recovery)
+            && recovery.order.is_listed((transno, client))
+        {
+            awaited.executed.insert(transno, Status::ProtocolError);
+            recovery.order.remove((transno, client));
+        }
+        self.last_recovery.refused_count += 1;
+        let status = Status::ProtocolError;
+        out.push(CoreOutput::Event(CoreEvent::ReplayRefused { client, transno, status }));
+        let what = "a replay is not what its manifest says";
+        out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
+        self.answer_refusal(frame, status, out);
+    }
+
     /// A replay of a client that lists them.
-    pub(super) fn on_listed_replay(&mut self, frame: Frame, request: Request, out: &mut Vec<CoreOutput>) {
-        let place = (frame.transno, frame.src.client_id());
+    pub(super) fn on_listed_replay(&mut self, replay: Queued, out: &mut Vec<CoreOutput>) {
+        let place = (replay.frame.transno, replay.frame.src.client_id());
         let Some(recovery) = &mut self.recovery else { return };
         let awaited = self.exports.get_mut(&place.1).and_then(|export| export.awaited.as_mut());
         let Some(awaited) = awaited else { return };
-        if let Some(status) = awaited.executed.get(&frame.transno).copied() {
-            return match status {
-                Status::Ok => self.answer_done(&frame, out),
-                refused => self.answer_refusal(&frame, refused, out),
-            };
-        }
-        if recovery.order.has_started(place) {
-            return;
-        }
-        match recovery.order.slot_of(place) {
-            Some(slot) if slot == frame.slot => {
-                awaited.queue.insert(frame.transno, Queued { frame, request });
-                recovery.order.note_come(place);
-            }
-            // The manifest may come later.
-            None if !awaited.is_listed && awaited.queue.len() < LISTED_MAX => {
-                awaited.queue.insert(frame.transno, Queued { frame, request });
-            }
-            _ => self.answer_refusal(&frame, Status::ProtocolError, out),
+        // The manifest may come later.
+        let is_early = !awaited.is_listed && !recovery.order.is_listed(place);
+        if is_early && awaited.queue.len() < LISTED_MAX {
+            awaited.queue.insert(place.0, replay);
+        } else if is_as_listed(&recovery.order, place, &replay) {
+            awaited.queue.insert(place.0, replay);
+            recovery.order.note_come(place);
+        } else {
+            self.refuse_replay(&replay.frame, out);
         }
     }
 
-    /// The next replay of a client that does not list them, if it has come, has its place among all.
+    /// The next replay of a client that has no list here, if it has come, has its place among all.
     pub(super) fn list_next_of(&mut self, client: ClientId) {
         let Some(recovery) = &mut self.recovery else { return };
         let awaited = self.exports.get(&client).and_then(|export| export.awaited.as_ref());
-        let Some(awaited) = awaited.filter(|awaited| !awaited.lists && !awaited.is_stood_in) else { return };
+        let Some(awaited) = awaited.filter(|awaited| !awaited.has_list() && !awaited.is_stood_in) else {
+            return;
+        };
         if let Some((transno, queued)) = awaited.next() {
             let place = (transno, client);
             recovery.order.list(place, queued.frame.slot, &Touched::everything());

@@ -50,6 +50,8 @@ pub(super) struct Order {
     by_object: BTreeMap<Object, BTreeSet<Place>>,
     by_client: BTreeMap<ClientId, BTreeSet<Transno>>,
     everything: BTreeSet<Place>,
+    /// What all entries take: each counts for itself, and for each of its objects.
+    object_count: usize,
     /// Those that have come and may have become the first.
     candidates: BTreeSet<Place>,
 }
@@ -73,12 +75,33 @@ impl Order {
             self.everything.insert(place);
         }
         self.by_client.entry(place.1).or_default().insert(place.0);
+        self.object_count += 1 + objects.len();
         self.entries.insert(place, Entry { slot, objects, state: State::Listed });
     }
 
-    /// The slot that a listed replay uses.
-    pub fn slot_of(&self, place: Place) -> Option<u16> {
-        self.entries.get(&place).map(|entry| entry.slot)
+    /// How much is listed.
+    pub fn object_count(&self) -> usize {
+        self.object_count
+    }
+
+    /// What this would take at most.
+    pub fn count_of(touched: &Touched) -> usize {
+        let slot = 1;
+        1 + slot + touched.fids.len() + usize::from(touched.is_move)
+    }
+
+    pub fn is_listed(&self, place: Place) -> bool {
+        self.entries.contains_key(&place)
+    }
+
+    /// Whether a replay is no more than what was listed.
+    pub fn covers(&self, place: Place, slot: u16, touched: &Touched) -> bool {
+        let Some(entry) = self.entries.get(&place) else { return false };
+        let has = |object: Object| entry.objects.contains(&object);
+        let is_within = !touched.is_everything
+            && touched.fids.iter().all(|fid| has(Object::Inode(*fid)))
+            && (!touched.is_move || has(Object::Moves));
+        entry.slot == slot && (entry.is_everything() || is_within)
     }
 
     pub fn has_started(&self, place: Place) -> bool {
@@ -126,6 +149,7 @@ impl Order {
     /// It has been executed, or never will be.
     pub fn remove(&mut self, place: Place) {
         let Some(entry) = self.entries.remove(&place) else { return };
+        self.object_count -= 1 + entry.objects.len();
         self.candidates.remove(&place);
         if let Some(its) = self.by_client.get_mut(&place.1) {
             its.remove(&place.0);
@@ -215,6 +239,8 @@ impl Order {
         for place in &self.everything {
             assert!(self.entries.get(place).is_some_and(Entry::is_everything));
         }
+        let counts = self.entries.values().map(|entry| 1 + entry.objects.len());
+        assert_eq!(counts.sum::<usize>(), self.object_count);
         for place in &self.candidates {
             assert!(self.entries.get(place).is_some_and(|entry| entry.state == State::Come));
         }

@@ -9,6 +9,7 @@
 //! what it holds, and is served from then on; what others hold is in its way as if they were there.
 
 use super::kept::KeptElsewhere;
+use super::manifest::LISTED_MAX;
 use super::order::Order;
 use super::rows;
 use super::session::session_number;
@@ -61,14 +62,18 @@ pub struct RecoveryReport {
     pub evicted_count: usize,
     /// Requests that were executed again.
     pub replayed_count: u64,
-    /// Requests that depended on something that was lost.
+    /// Requests that depended on something that was lost, or were not what their clients had said.
     pub refused_count: u64,
+    /// Clients for whose manifests there was no room (`limits::LISTED_OBJECTS_MAX`).
+    pub unlisted_count: usize,
     /// Of those that were executed, requests of clients that are gone, which another target had kept.
     pub stood_in_count: u64,
     /// Nothing that was answered was lost, so nothing is replayed, and who has come does not wait for the others.
     pub is_lossless: bool,
     /// New requests of mounts that were answered before it ended.
     pub early_count: u64,
+    /// What is listed of what is to be executed again: requests, with their slots and the inodes that they touch.
+    pub listed_object_count: usize,
     /// Requests that wait for their turn to be executed again.
     pub queued_count: usize,
     /// Until the absent are given up; zero when it is over.
@@ -91,11 +96,15 @@ pub(super) struct Awaited {
     pub listed_to: Transno,
     pub listed_count: usize,
     pub is_listed: bool,
-    /// Of what it has listed, with what became of it: the answer may be lost.
+    /// There was no room for it: as if it listed nothing.
+    pub has_no_room: bool,
+    /// Of what it has listed, with what became of it: the answer may be lost. (Without a list: what was refused.)
     pub executed: BTreeMap<Transno, Status>,
     /// What has come and is not being executed, by original transno.
     pub queue: BTreeMap<Transno, Queued>,
     replayed_to: Transno,
+    /// The same before the last one was begun.
+    replayed_before: Transno,
     /// Replays that the owner executes now.
     running_count: usize,
     /// No replay is missing: the client has gone on to its opens and locks.
@@ -115,7 +124,12 @@ pub(super) struct Queued {
 }
 
 impl Awaited {
-    /// The next replay of a client that does not list them, if it has arrived.
+    /// What it replays is listed here, or will be.
+    pub fn has_list(&self) -> bool {
+        self.lists && !self.has_no_room
+    }
+
+    /// The next replay of a client that has no list here, if it has arrived.
     pub fn next(&self) -> Option<(Transno, &Queued)> {
         let (transno, queued) = self.queue.first_key_value()?;
         (queued.frame.last_committed == self.replayed_to).then_some((*transno, queued))
@@ -146,7 +160,7 @@ impl Awaited {
 
     /// Whether it is known what it replays: all of it, or what is next.
     fn is_known(&self) -> bool {
-        let is_known = if self.lists { self.is_listed } else { self.next().is_some() };
+        let is_known = if self.has_list() { self.is_listed } else { self.next().is_some() };
         self.is_replayed || self.is_stood_in || self.done.is_some() || is_known
     }
 }
@@ -257,6 +271,7 @@ impl<M: MetaStore> Core<M> {
             returned_count: recovery.served + awaited().filter(|awaited| awaited.is_known()).count(),
             completed_count: recovery.served + awaited().filter(|awaited| awaited.is_done()).count(),
             evicted_count: recovery.evicted,
+            listed_object_count: recovery.order.object_count(),
             queued_count: awaited().map(|awaited| awaited.queue.len()).sum(),
             time_left: recovery.deadline.since(now),
             ..self.last_recovery
@@ -303,8 +318,18 @@ impl<M: MetaStore> Core<M> {
             // It was told that all is committed.
             return self.answer_refusal(&frame, Status::ProtocolError, out);
         }
-        if awaited.lists {
-            return self.on_listed_replay(frame, request, out);
+        if let Some(status) = awaited.executed.get(&frame.transno).copied() {
+            return match status {
+                Status::Ok => self.answer_done(&frame, out),
+                refused => self.answer_refusal(&frame, refused, out),
+            };
+        }
+        let has_started = |recovery: &Recovery| recovery.order.has_started((frame.transno, client));
+        if self.recovery.as_ref().is_some_and(has_started) {
+            return;
+        }
+        if awaited.has_list() {
+            return self.on_listed_replay(Queued { frame, request }, out);
         }
         if frame.transno <= awaited.replayed_to {
             return self.answer_done(&frame, out);
@@ -471,7 +496,7 @@ impl<M: MetaStore> Core<M> {
         let Some(export) = self.exports.get_mut(&client) else { return };
         let Some(awaited) = &mut export.awaited else { return };
         let Some(queued) = awaited.queue.remove(&transno) else { return };
-        awaited.replayed_to = transno;
+        awaited.replayed_before = std::mem::replace(&mut awaited.replayed_to, transno);
         awaited.running_count += 1;
         // One that was put back has its slot, and was not executed.
         let is_row = |slot: &Slot| {
@@ -498,7 +523,8 @@ impl<M: MetaStore> Core<M> {
         recovery.order.remove((transno, client));
         if let Some(awaited) = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut()) {
             awaited.running_count = awaited.running_count.saturating_sub(1);
-            if awaited.lists {
+            let is_refused = status != Status::Ok && awaited.executed.len() < LISTED_MAX;
+            if awaited.has_list() || is_refused {
                 awaited.executed.insert(transno, status);
             }
         }
@@ -517,12 +543,15 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn on_replay_finished(&mut self, token: Token, status: Status, out: &mut Vec<CoreOutput>) {
         let Some(transno) = token.replay.filter(|transno| *transno != Transno::ZERO) else { return };
         let awaited = self.exports.get_mut(&token.client).and_then(|export| export.awaited.as_mut());
-        let comes_again = |awaited: &&mut Awaited| awaited.lists && !awaited.has_replayed();
+        let comes_again = |awaited: &&mut Awaited| !awaited.is_stood_in && !awaited.has_replayed();
         if status.class() == StatusClass::Retry
             && let Some(awaited) = awaited.filter(comes_again)
             && let Some(recovery) = &mut self.recovery
         {
             awaited.running_count = awaited.running_count.saturating_sub(1);
+            if !awaited.has_list() {
+                awaited.replayed_to = awaited.replayed_before;
+            }
             recovery.order.put_back((transno, token.client));
             return;
         }

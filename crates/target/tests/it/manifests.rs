@@ -1,9 +1,14 @@
 //! In which order replays of several clients are executed, and who waits for whom.
 
 use crate::network::{Cluster, client};
-use base::limits::{LEASE, RECOVERY_WINDOW, REPLAY_REQUESTS_MAX, REPLAY_SIGN_INTERVAL};
+use base::limits::{
+    LEASE, LISTED_OBJECTS_MAX, RECOVERY_WINDOW, REPLAY_REQUESTS_MAX, REPLAY_SIGN_INTERVAL, SLOT_COUNT,
+};
 use base::{Duration, Endpoint, Fid, Status, Transno};
 use rpc::ImportState;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use target::CoreOutput;
 use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
 use wire::{Frame, FrameKind, Manifest, MdtRequest, Reply, Request, flags};
@@ -152,7 +157,12 @@ fn an_operator_who_wants_no_more_waiting_gives_up_nobody_else() {
 /// The answer is lost with the connection: what comes again is told the same, and its caller learns that it is lost.
 #[test]
 fn a_replay_that_was_refused_stays_refused() {
-    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    for plain in [&[][..], &[0, 1]] {
+        stays_refused(changed(&[(0, 1), (1, 1)], plain), plain.is_empty());
+    }
+}
+
+fn stays_refused(mut cluster: Cluster, has_manifests: bool) {
     cluster.refuses.insert(fid(1), Status::VersionConflict);
     cluster.is_lost = Box::new(|frame| {
         let is_answer = frame.kind == FrameKind::Reply && frame.dst == Endpoint::Client(client(0));
@@ -160,21 +170,27 @@ fn a_replay_that_was_refused_stays_refused() {
     });
     restart(&mut cluster);
     cluster.run_for(Duration::from_secs(3));
-    assert_eq!((cluster.refuses.len(), replayed(&cluster)), (0, vec![1]), "who waited for it goes on");
+    assert_eq!(cluster.refuses.len(), 0);
+    if has_manifests {
+        assert_eq!(replayed(&cluster), [1], "who waited for it goes on");
+    }
     cluster.is_lost = Box::new(|_| false);
     cluster.lose_connection(0);
     cluster.run_for(Duration::from_secs(20));
+    assert_eq!(replayed(&cluster), [1]);
     assert_eq!((cluster.callers[0].lost_replays, cluster.callers[1].lost_replays), (1, 0));
     assert!(!cluster.core.as_ref().unwrap().is_recovering());
 }
 
 #[test]
 fn a_replay_that_was_put_off_is_executed_when_it_comes_again() {
-    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
-    cluster.refuses.insert(fid(1), Status::Again);
-    restart(&mut cluster);
-    all_recovered(&mut cluster);
-    assert_eq!((cluster.refuses.len(), replayed(&cluster)), (0, vec![0, 1]));
+    for plain in [&[][..], &[0, 1]] {
+        let mut cluster = changed(&[(0, 1), (1, 1), (0, 1)], plain);
+        cluster.refuses.insert(fid(1), Status::Again);
+        restart(&mut cluster);
+        all_recovered(&mut cluster);
+        assert_eq!((cluster.refuses.len(), replayed(&cluster)), (0, vec![0, 1, 0]), "{plain:?}");
+    }
 }
 
 /// Who waits for the replays of others has nothing to say for as long, and dies like anybody else.
@@ -341,4 +357,93 @@ fn a_replay_that_was_not_listed_is_refused() {
     (frame.transno, frame.slot) = (Transno(7), 0);
     assert_eq!(hand_in(&mut cluster, frame), [(Status::ProtocolError, base::Xid(900))]);
     all_recovered(&mut cluster);
+}
+
+/// Restarts the target, which hears nothing of what these callers will replay, nor what `is_lost` says. -> Their manifests.
+fn without_manifests(
+    cluster: &mut Cluster,
+    callers: &'static [usize],
+    is_lost: impl Fn(&Frame) -> bool + 'static,
+) -> Vec<Frame> {
+    let said: Rc<RefCell<BTreeMap<usize, Frame>>> = Rc::default();
+    let saying = Rc::clone(&said);
+    cluster.is_lost = Box::new(move |frame| {
+        let of = callers.iter().find(|caller| is_of(frame, **caller) && is_manifest(frame));
+        if let Some(caller) = of {
+            saying.borrow_mut().insert(*caller, frame.clone());
+        }
+        of.is_some() || is_lost(frame)
+    });
+    restart(cluster);
+    cluster.run_for(Duration::from_millis(1500));
+    let said = std::mem::take(&mut *said.borrow_mut());
+    assert_eq!(said.keys().copied().collect::<Vec<_>>(), callers);
+    said.into_values().collect()
+}
+
+/// What a client says of its replays is not what it replays. If that were believed, the replay would go before one that it depends on.
+#[test]
+fn a_replay_that_touches_what_was_not_said_is_refused() {
+    for is_manifest_first in [true, false] {
+        let mut cluster = changed(&[(1, 1), (0, 1), (2, 1)], &[]);
+        let said = without_manifests(&mut cluster, &[0], move |frame| {
+            is_replay(frame) && (is_of(frame, 1) || is_of(frame, 0) && is_manifest_first)
+        });
+        let mut frame = said[0].clone();
+        let Ok(Request::Manifest(mut manifest)) = Request::from_bytes(&frame.body) else {
+            panic!("it is one")
+        };
+        assert_eq!(manifest.entries.len(), 1);
+        manifest.entries[0].touched.fids = vec![fid(2)];
+        frame.body = Request::Manifest(manifest).to_bytes();
+        cluster.deliver(frame);
+        cluster.is_lost =
+            Box::new(|frame| is_of(frame, 1) && is_replay(frame) || is_of(frame, 0) && is_manifest(frame));
+        cluster.run_for(Duration::from_secs(5));
+        assert_eq!(replayed(&cluster), [] as [usize; 0]);
+        assert_eq!(cluster.callers[0].lost_replays, 1, "its caller is told");
+        cluster.is_lost = Box::new(|_| false);
+        cluster.run_for(Duration::from_secs(20));
+        assert_eq!(replayed(&cluster), [1, 2], "who waits for the first one does not wait for the other");
+        let report = cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
+        assert_eq!((report.refused_count, report.evicted_count), (1, 0));
+        assert!(!cluster.core.as_ref().unwrap().is_recovering());
+    }
+}
+
+/// As many replays as a manifest holds, of inodes that nobody else touches, which never come.
+fn filling(cluster: &Cluster, caller: usize, part: usize) -> Frame {
+    let first = part * ENTRIES_MAX + 1;
+    let touched = |n: usize| {
+        let oids = (0..TOUCHED_MAX).map(|i| 1000 + (caller * REPLAY_REQUESTS_MAX + n) * TOUCHED_MAX + i);
+        Touched { fids: oids.map(|oid| fid(oid as u32)).collect(), ..Touched::default() }
+    };
+    let entry = |n: usize| Replayed { transno: Transno(n as u64), slot: SLOT_COUNT, touched: touched(n) };
+    let entries = (first..first + ENTRIES_MAX).map(entry).collect();
+    let after = Transno(first as u64 - 1);
+    frame_of(cluster, caller, &Request::Manifest(Manifest { after, entries, is_last: false }))
+}
+
+/// Together the clients say more of their replays than a target remembers. Who comes last keeps its place among all, and loses nothing.
+#[test]
+fn what_all_clients_say_of_their_replays_is_bounded() {
+    let mut cluster = changed(&[(0, 1), (1, 2), (2, 3), (3, 4), (2, 5)], &[]);
+    let said = without_manifests(&mut cluster, &[0, 1, 2], |frame| !is_of(frame, 3) && is_replay(frame));
+    let report = |cluster: &Cluster| cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
+    let of_one = ENTRIES_MAX * (TOUCHED_MAX + 2);
+    let mut counts = vec![report(&cluster).listed_object_count];
+    for (caller, part) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (2, 0)] {
+        let mut frame = filling(&cluster, caller, part);
+        frame.session = said[caller].session;
+        assert_eq!(hand_in(&mut cluster, frame), [(Status::Ok, base::Xid(900))]);
+        counts.push(report(&cluster).listed_object_count);
+    }
+    let expected: Vec<usize> = (0..8).map(|parts| counts[0] + parts * of_one).collect();
+    assert_eq!(counts[..8], expected);
+    assert!(expected[7] + of_one > LISTED_OBJECTS_MAX);
+    assert_eq!(counts[8], expected[7], "there is no room for the last one");
+    assert_eq!(report(&cluster).unlisted_count, 1);
+    all_recovered(&mut cluster);
+    assert_eq!(replayed(&cluster)[2..], [2, 3, 2]);
+    assert_eq!((report(&cluster).unlisted_count, report(&cluster).refused_count), (1, 0));
 }

@@ -404,7 +404,7 @@ impl Cluster {
         true
     }
 
-    fn deliver(&mut self, frame: Frame) {
+    pub fn deliver(&mut self, frame: Frame) {
         match frame.dst {
             Endpoint::Target(_) => {
                 if let Some(core) = &mut self.core {

@@ -166,3 +166,34 @@ fn no_order_of_coming_breaks_the_order_of_what_depends_on_each_other() {
         assert!(left.is_empty(), "seed {seed}: all have run");
     }
 }
+
+#[test]
+fn what_was_said_covers_itself_and_what_is_less() {
+    let at = place(1, 1);
+    let moving = |oids: &[u32]| Touched { is_move: true, ..touching(oids) };
+    let order = order(&[(1, 1, 3, moving(&[1, 2])), (2, 1, 4, Touched::everything())], &[]);
+    assert!(order.covers(at, 3, &moving(&[2, 1])) && order.covers(at, 3, &touching(&[1])));
+    assert!(!order.covers(at, 2, &touching(&[1])), "another slot");
+    assert!(!order.covers(at, 3, &touching(&[1, 3])), "another inode");
+    assert!(!order.covers(at, 3, &Touched::everything()));
+    assert!(!order.covers(place(1, 2), 3, &touching(&[1])), "of somebody else");
+    assert!(
+        order.covers(place(2, 1), 4, &moving(&[7])) && order.covers(place(2, 1), 4, &Touched::everything())
+    );
+    let still = self::order(&[(1, 1, 3, touching(&[1, 2]))], &[]);
+    assert!(!still.covers(at, 3, &moving(&[1, 2])), "a move of what was said not to move");
+}
+
+#[test]
+fn what_is_listed_is_counted() {
+    let replays = [(1, 1, 0, touching(&[1, 2])), (2, 2, 0, Touched::everything()), (3, 3, 0, touching(&[1]))];
+    let mut order = order(&replays, &[]);
+    assert_eq!(order.object_count(), 4 + 1 + 3);
+    let at_most: usize = replays.iter().map(|(.., touched)| Order::count_of(touched)).sum();
+    assert!(order.object_count() <= at_most);
+    for (transno, client, ..) in &replays {
+        order.remove(place(*transno, *client));
+        order.check();
+    }
+    assert_eq!(order.object_count(), 0);
+}
