@@ -8,6 +8,7 @@ mod manifest;
 mod order;
 mod recovery;
 mod requests;
+mod roll;
 mod rows;
 mod session;
 
@@ -669,6 +670,10 @@ impl<M: MetaStore> Core<M> {
         assert_eq!(self.transno, self.store.applied());
         assert!(self.committed <= self.transno);
         assert!(self.recovery.is_some() || self.exports.values().all(|export| export.awaited.is_none()));
+        if cfg!(debug_assertions) {
+            // Many clients take long, which the simulation of thousands cannot have.
+            self.check_roll();
+        }
         if self.recovery.is_none() && !planted(Fault::CommitReportedEarly) {
             assert!(self.committed <= self.durable().max(self.open_at));
         }

@@ -97,6 +97,7 @@ impl<M: MetaStore> Core<M> {
     /// Queues what was kept in place of the client's own replays. False: all of it has survived.
     fn stand_in(&mut self, client: ClientId, kept: BTreeMap<Transno, Kept>) -> bool {
         let target = self.options.id;
+        self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return false };
         let (session, slots) = (export.session, &export.slots);
         // What the client itself has replayed and the owner executes now goes on.

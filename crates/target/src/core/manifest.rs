@@ -13,7 +13,7 @@ use base::{ClientId, Status, Transno, limits};
 use store::MetaStore;
 use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
 use wire::session::features;
-use wire::{Frame, Manifest, Request};
+use wire::{Frame, Manifest};
 
 const SLOTS: u16 = limits::SLOT_COUNT + limits::DATA_SLOT_COUNT;
 
@@ -45,6 +45,7 @@ impl<M: MetaStore> Core<M> {
 
     pub(super) fn on_manifest(&mut self, frame: &Frame, manifest: Manifest, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
+        self.note_change(client);
         let Some(recovery) = &mut self.recovery else { return self.answer_done(frame, out) };
         if recovery.is_lossless && !manifest.entries.is_empty() {
             // It was told that all is committed.
@@ -114,6 +115,7 @@ impl<M: MetaStore> Core<M> {
     /// for it.
     fn refuse_replay(&mut self, frame: &Frame, out: &mut Vec<CoreOutput>) {
         let (transno, client) = (frame.transno, frame.src.client_id());
+        self.note_change(client);
         let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
         if let (Some(awaited), Some(recovery)) = (awaited, &mut self.recovery)
             && recovery.order.is_listed((transno, client))

@@ -11,10 +11,11 @@
 use super::kept::KeptElsewhere;
 use super::manifest::LISTED_MAX;
 use super::order::Order;
+use super::roll::Roll;
 use super::rows;
 use super::session::session_number;
-use super::{Core, CoreEvent, CoreOutput, EvictReason, Export, Slot, SlotState, Token};
-use base::{ClientId, Duration, Endpoint, Now, Status, StatusClass, Time, Transno, WallTime, limits};
+use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
+use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, Request};
@@ -35,6 +36,7 @@ pub(super) struct Recovery {
     /// The window has passed, and who had not come back by then is gone. Those who had, and whose replays waited for
     /// the absent, have the same time once more, but not beyond the hard limit.
     is_window_over: bool,
+    pub roll: Roll,
     /// Replays that are to be executed, and those that the owner executes now.
     pub order: Order,
     /// All have replayed; what must be durable before the end is written.
@@ -145,8 +147,18 @@ impl Awaited {
         };
     }
 
+    /// What it has open and locked has come, and waits.
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// It has said that it is done, and nothing of what it has said waits.
+    pub fn has_returned(&self) -> bool {
+        self.done.is_some() && self.held.is_empty()
+    }
+
     /// Nothing more comes of it.
-    fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.done.is_some() || (self.is_stood_in && self.queue.is_empty() && self.running_count == 0)
     }
 
@@ -159,7 +171,7 @@ impl Awaited {
     }
 
     /// Whether it is known what it replays: all of it, or what is next.
-    fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         let is_known = if self.has_list() { self.is_listed } else { self.next().is_some() };
         self.is_replayed || self.is_stood_in || self.done.is_some() || is_known
     }
@@ -189,6 +201,7 @@ impl<M: MetaStore> Core<M> {
             since: self.now.time,
             deadline: self.now.time.after(self.options.recovery_window.min(self.recovery_hard / 2)),
             is_window_over: false,
+            roll: Roll::default(),
             order: Order::default(),
             drained_at: None,
             end_at: None,
@@ -196,6 +209,8 @@ impl<M: MetaStore> Core<M> {
             served: 0,
             kept: KeptElsewhere::default(),
         });
+        let clients: Vec<ClientId> = self.exports.keys().copied().collect();
+        clients.into_iter().for_each(|client| self.note_change(client));
     }
 
     /// The target listens from now on: nobody could come before.
@@ -288,6 +303,7 @@ impl<M: MetaStore> Core<M> {
     /// The client connects (again) and starts its replays from the beginning.
     pub(super) fn restart_awaiting(&mut self, client: ClientId) {
         self.note_alive(client);
+        self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         if let Some(awaited) = &mut export.awaited {
             awaited.done = None;
@@ -299,6 +315,7 @@ impl<M: MetaStore> Core<M> {
     /// A request from before the restart, or one that makes opens and locks known again.
     pub(super) fn on_replay(&mut self, frame: Frame, request: Request, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
+        self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         let acked = export.acked;
         // Not awaited: it has said that it is done, so this is a late copy.
@@ -346,6 +363,7 @@ impl<M: MetaStore> Core<M> {
 
     pub(super) fn on_replay_done(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
+        self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         match &mut export.awaited {
             Some(awaited) if awaited.is_stood_in => {}
@@ -372,15 +390,14 @@ impl<M: MetaStore> Core<M> {
         }
         self.try_drain(out);
         self.try_end(out);
+        // Whoever asks before the next input finds all looked at.
+        self.call_roll();
     }
 
     /// Whether the end of the window would mean anything: a recovery that waits for its own disk has nobody to give up.
     pub(super) fn is_somebody_awaited(&self) -> bool {
         let is_drained = self.recovery.as_ref().is_none_or(|recovery| recovery.drained_at.is_some());
-        let is_awaited = |awaited: &Awaited| !awaited.is_done();
-        self.is_open
-            && !is_drained
-            && self.exports.values().any(|export| export.awaited.as_ref().is_some_and(is_awaited))
+        self.is_open && !is_drained && self.is_somebody_unfinished()
     }
 
     /// A client is waited for no longer, because it is there.
@@ -389,6 +406,7 @@ impl<M: MetaStore> Core<M> {
         if awaited.is_none() {
             return;
         }
+        self.note_change(client);
         self.forget_replays_of(client);
         if let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.is_lossless) {
             recovery.served += 1;
@@ -401,28 +419,25 @@ impl<M: MetaStore> Core<M> {
 
     /// Whoever has named what it holds goes on. What it has named is known by then: all of it is answered.
     fn serve_returned(&mut self, out: &mut Vec<CoreOutput>) {
-        let is_back = |export: &Export| {
-            let is_done = |awaited: &Awaited| awaited.done.is_some() && awaited.held.is_empty();
-            export.in_progress.is_empty() && export.awaited.as_ref().is_some_and(is_done)
-        };
-        let back = self.exports.iter().filter(|(_, export)| is_back(export));
-        let back: Vec<ClientId> = back.map(|(client, _)| *client).collect();
-        for client in back {
-            self.end_awaiting(client, out);
+        let returned = self.call_roll().map(|roll| roll.returned()).unwrap_or_default();
+        for client in returned {
+            if self.exports.get(&client).is_some_and(|export| export.in_progress.is_empty()) {
+                self.end_awaiting(client, out);
+            }
         }
     }
 
     /// A lossless recovery serves what is new as soon as all targets are back: what they had under way here is not noted. (On an OST they
     /// have nothing under way that they would not ask for again.)
     pub(super) fn try_serve(&mut self, out: &mut Vec<CoreOutput>) {
-        let is_mount = |client: &ClientId| matches!(client.endpoint(), Endpoint::Client(_));
-        let is_awaited =
-            |(client, export): (&ClientId, &Export)| export.awaited.is_some() && !is_mount(client);
-        let is_due = |recovery: &&mut Recovery| recovery.is_lossless && !recovery.is_serving;
-        if !self.options.has_external_data && self.exports.iter().any(is_awaited) {
+        let is_due = |recovery: &Recovery| recovery.is_lossless && !recovery.is_serving;
+        if !self.recovery.as_ref().is_some_and(is_due) {
             return;
         }
-        if let Some(recovery) = self.recovery.as_mut().filter(is_due) {
+        if !self.options.has_external_data && self.call_roll().is_some_and(|roll| roll.is_target_awaited()) {
+            return;
+        }
+        if let Some(recovery) = &mut self.recovery {
             recovery.is_serving = true;
             for frame in std::mem::take(&mut self.held_frames) {
                 self.on_request(frame, out);
@@ -479,8 +494,7 @@ impl<M: MetaStore> Core<M> {
             if !has_candidates && !is_nothing_to_do {
                 return;
             }
-            let mut awaited = self.exports.values().filter_map(|export| export.awaited.as_ref());
-            if awaited.any(|awaited| !awaited.is_known()) {
+            if self.call_roll().is_some_and(|roll| roll.is_somebody_unknown()) {
                 return;
             }
             if is_nothing_to_do {
@@ -493,6 +507,7 @@ impl<M: MetaStore> Core<M> {
     }
 
     fn run_replay(&mut self, transno: Transno, client: ClientId, out: &mut Vec<CoreOutput>) {
+        self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         let Some(awaited) = &mut export.awaited else { return };
         let Some(queued) = awaited.queue.remove(&transno) else { return };
@@ -519,6 +534,7 @@ impl<M: MetaStore> Core<M> {
 
     /// What had to wait for this replay may go.
     fn end_replay(&mut self, transno: Transno, client: ClientId, status: Status) {
+        self.note_change(client);
         let Some(recovery) = &mut self.recovery else { return };
         recovery.order.remove((transno, client));
         if let Some(awaited) = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut()) {
@@ -533,8 +549,13 @@ impl<M: MetaStore> Core<M> {
 
     /// All replays that have come are executed: what clients have open and locked.
     fn start_held(&mut self, out: &mut Vec<CoreOutput>) {
-        let awaited = self.exports.values_mut().filter_map(|export| export.awaited.as_mut());
-        let held: Vec<Queued> = awaited.flat_map(|awaited| std::mem::take(&mut awaited.held)).collect();
+        let holding = self.call_roll().map(|roll| roll.holding()).unwrap_or_default();
+        let mut held = Vec::new();
+        for client in holding {
+            self.note_change(client);
+            let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
+            held.extend(awaited.map(|awaited| std::mem::take(&mut awaited.held)).unwrap_or_default());
+        }
         for Queued { frame, request } in held {
             self.start_plain(&frame, request, Some(Transno::ZERO), out);
         }
@@ -542,6 +563,7 @@ impl<M: MetaStore> Core<M> {
 
     pub(super) fn on_replay_finished(&mut self, token: Token, status: Status, out: &mut Vec<CoreOutput>) {
         let Some(transno) = token.replay.filter(|transno| *transno != Transno::ZERO) else { return };
+        self.note_change(token.client);
         let awaited = self.exports.get_mut(&token.client).and_then(|export| export.awaited.as_mut());
         let comes_again = |awaited: &&mut Awaited| !awaited.is_stood_in && !awaited.has_replayed();
         if status.class() == StatusClass::Retry
@@ -566,9 +588,11 @@ impl<M: MetaStore> Core<M> {
     fn try_drain(&mut self, out: &mut Vec<CoreOutput>) {
         let is_lossless = self.is_lossless();
         // In a lossless one who is done is not awaited any more.
-        let is_over = |awaited: &Awaited| awaited.is_done() && !is_lossless;
-        let is_done =
-            self.is_open && self.exports.values().all(|export| export.awaited.as_ref().is_none_or(is_over));
+        let is_over = |roll: super::roll::Called<'_>| {
+            let is_awaited = is_lossless && roll.is_somebody_awaited();
+            !is_awaited && !roll.is_somebody_unfinished()
+        };
+        let is_done = self.is_open && self.call_roll().is_some_and(is_over);
         let is_drained = |recovery: &Recovery| !recovery.order.is_empty() || recovery.drained_at.is_some();
         if !is_done || self.recovery.as_ref().is_none_or(is_drained) {
             return;

@@ -139,6 +139,7 @@ impl<M: MetaStore> Core<M> {
     ) {
         let client = request.client;
         let offered = self.features();
+        self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         export.last_contact = self.now.time;
         export.features = offered & request.features;
@@ -204,6 +205,7 @@ impl<M: MetaStore> Core<M> {
         rows::delete_client(&mut batch, client, export.slots.keys().copied());
         let transno = self.apply_internal(batch).ok()?;
         self.exports.remove(&client);
+        self.note_change(client);
         self.forget_replays_of(client);
         out.push(CoreOutput::Evicted(client));
         Some(transno)
