@@ -24,6 +24,8 @@ pub enum Input {
         id: u64,
         request: MgsRequest,
     },
+    /// Nobody waits any more for this change: it is not asked again, since others may have changed the same by then.
+    GiveUp(u64),
     /// A request of another kind, whose answer is put out as it is. `is_modifying`: executed once; the others can be withdrawn.
     Ask {
         id: u64,
@@ -339,6 +341,16 @@ impl Machine for Mgc {
             Input::Change { id, request } => {
                 let again = matches!(request, MgsRequest::SetParam { .. }).then(|| request.clone());
                 self.submit(now, request, Kind::Modifying, Asked::Change { id, again });
+            }
+            Input::GiveUp(id) => {
+                let is_meant =
+                    |asked: &Asked| matches!(asked, Asked::Change { id: known, .. } if *known == id);
+                self.again.retain(|(_, asked)| !is_meant(asked));
+                let meant = self.asked.iter().find(|(_, asked)| is_meant(asked)).map(|(ticket, _)| *ticket);
+                if let Some(ticket) = meant {
+                    self.asked.remove(&ticket);
+                    self.import.abandon(now, ticket, &mut self.from_import);
+                }
             }
             Input::Ask { id, request, is_modifying } => {
                 let kind = if is_modifying { Kind::Modifying } else { Kind::Plain };

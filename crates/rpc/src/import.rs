@@ -299,6 +299,14 @@ impl Import {
         self.remove(ticket);
     }
 
+    /// The caller gave up, and what it wanted is not to be done any more: nothing is sent again. It may have been executed, or may be now.
+    /// Only for what the target answers when it is durable: nothing of it is replayed.
+    pub fn abandon(&mut self, now: Now, ticket: Ticket, out: &mut Vec<ImportOutput>) {
+        self.remove(ticket);
+        self.try_begin_replays(now, out);
+        self.dispatch(now, out);
+    }
+
     /// Ends the session; requests still outstanding are completed with `NotConnected`. The target answers when
     /// everything that this caller did is durable, so `Disconnected` means that nothing can be lost.
     pub fn disconnect(&mut self, now: Now, out: &mut Vec<ImportOutput>) {

@@ -20,6 +20,8 @@ struct Process {
     lapsed: Vec<Vec<Life>>,
     unheard_count: usize,
     changed: Vec<(u64, Result<u64, Status>)>,
+    /// Of the last configuration.
+    params: Vec<(String, String)>,
     /// Whoever carries frames makes a new connection when he is told that nothing comes, and has been told.
     follows: bool,
     is_lost: bool,
@@ -38,6 +40,7 @@ impl Process {
             lapsed: Vec::new(),
             unheard_count: 0,
             changed: Vec::new(),
+            params: Vec::new(),
             follows: false,
             is_lost: false,
         }
@@ -55,6 +58,7 @@ impl Process {
                     self.unheard_count += 1;
                     self.is_lost = self.follows;
                 }
+                Output::Config(config) => self.params = config.params,
                 Output::Changed { id, result } => self.changed.push((id, result)),
                 _ => {}
             }
@@ -178,6 +182,39 @@ fn who_keeps_no_lease_notices_it_by_the_question_that_is_open() {
     assert_eq!(process.unheard_count, 0);
 }
 
+fn set_param(value: &str) -> MgsRequest {
+    MgsRequest::SetParam {
+        fsname: "test".to_owned(),
+        path: "llite.*.stats".to_owned(),
+        value: Some(value.to_owned()),
+    }
+}
+
+/// Whoever wanted it has been told that nobody answers, and somebody may have set another value since.
+#[test]
+fn a_parameter_whose_caller_has_given_up_is_not_set_any_more() {
+    for is_next in [false, true] {
+        let mut process = Process::new();
+        process.input(Input::Register(target(TargetId::ost(0))));
+        process.input(Input::Start);
+        process.pass(Duration::from_secs(10));
+        process.is_cut_off = true;
+        process.input(Input::Change { id: 5, request: set_param("1") });
+        process.pass(Duration::from_secs(1));
+        if is_next {
+            process.mgs = Management::new(process.now);
+        }
+        process.input(Input::GiveUp(5));
+        process.is_cut_off = false;
+        process.pass(Duration::from_secs(30));
+        assert_eq!((process.changed.len(), process.params.len()), (0, 0), "{is_next}");
+        process.input(Input::Change { id: 6, request: set_param("2") });
+        process.pass(Duration::from_secs(10));
+        assert!(matches!(process.changed[..], [(6, Ok(_))]), "{:?}", process.changed);
+        assert_eq!(process.params, [("llite.*.stats".to_owned(), "2".to_owned())]);
+    }
+}
+
 /// Its question was at a management server that is dead, and the next one does not know its session.
 #[test]
 fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
@@ -186,12 +223,7 @@ fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
     process.input(Input::Start);
     process.pass(Duration::from_secs(10));
     process.is_cut_off = true;
-    let set = |value: &str| MgsRequest::SetParam {
-        fsname: "test".to_owned(),
-        path: "llite.*.stats".to_owned(),
-        value: Some(value.to_owned()),
-    };
-    process.input(Input::Change { id: 5, request: set("1") });
+    process.input(Input::Change { id: 5, request: set_param("1") });
     process.pass(Duration::from_secs(1));
     process.mgs = Management::new(process.now);
     process.is_cut_off = false;

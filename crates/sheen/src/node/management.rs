@@ -221,8 +221,16 @@ impl Node {
             id
         };
         owner.submit(mgc::Input::Change { id, request: make_request(fsname) });
-        let Ok(result) = receiver.recv_timeout(CHANGE_TIMEOUT) else {
-            bail!("the management server does not answer; see `sheen status`")
+        let answered = receiver.recv_timeout(CHANGE_TIMEOUT).ok().or_else(|| {
+            lock(&self.known).changes.remove(&id);
+            owner.submit(mgc::Input::GiveUp(id));
+            // It may have come just now.
+            receiver.try_recv().ok()
+        });
+        let Some(result) = answered else {
+            bail!(
+                "the management server does not answer; it is not asked again, and may have done it or not; see `sheen status`"
+            )
         };
         Ok(result.map(|version| {
             let is_known =

@@ -112,7 +112,8 @@ fn document() -> String {
          `sheen lctl list_param [-R] [-F] NAME`. Names take globs: `*` and `?` within one part, `[…]`, `{a,b}`.\n\n\
          `set_param -P` keeps a value at the management server: it holds for all processes of the file system now, for\n\
          those that come later, and after restarts; `set_param -P -d NAME` takes it out, and what it has set stays until\n\
-         a restart. `get_param mgs.MGS.live.*` shows what is permanent.\n\n\
+         a restart. `get_param mgs.MGS.live.*` shows what is permanent. A management server that does not answer within 10 s is\n\
+         not asked again: somebody may set another value by then.\n\n\
          This page is made from the tables in `crates/sheen/src/params`; a test compares it.\n\n\
          | name | what it is | can be set to |\n|---|---|---|\n",
     );
