@@ -82,6 +82,10 @@ pub enum KeeperError {
         "etcd at {members} does not answer; see that a majority of its members runs and can be reached ({last})"
     )]
     EtcdSilent { members: String, last: String },
+    #[error(
+        "etcd at {members} answers that it does not do this: {last}; put that right there, it is asked again"
+    )]
+    EtcdRefuses { members: String, last: String },
     #[error("{target} is not given: somebody has taken it since epoch {}, or its owner renews its lease", over.0)]
     Denied { target: TargetId, over: Epoch },
     #[error("the management server is of a version without failover; bring it up to date first")]

@@ -273,7 +273,7 @@ impl Node {
             pid: 0,
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
-            alert: None,
+            alert: target.trouble(),
         });
         targets.chain(standbys).collect()
     }

@@ -13,14 +13,14 @@ use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind, Time};
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
-pub use mgs_rows::{InEtcd, MgsRows};
+pub use mgs_rows::{InEtcd, MgsRows, Trouble};
 use net::{Owner, OwnerOptions, Router, Timer};
 use oss::{Oss, OssEvent, OssOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use store::{MetaStore, ObjectStore, OnDurable};
 use store_disk::{HoldingsFile, MetaDisk, ObjectDisk, ObjectOptions, Options};
 use target::{Core, CoreEvent, EvictReason, Missing};
@@ -45,6 +45,7 @@ pub struct Target {
     meta: Arc<dyn MetaStore>,
     objects: Option<Arc<ObjectDisk>>,
     is_fenced: Arc<AtomicBool>,
+    trouble: Trouble,
     router: Arc<Router>,
     _dir: TargetDir,
 }
@@ -134,13 +135,15 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     let open = || open_meta(&dir, shared.no_sync, hook.notice());
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
+    let trouble = Trouble::default();
     let mut objects = None;
     let epoch;
     let meta: Arc<dyn MetaStore>;
     let served = match dir.id.kind {
         TargetKind::Mgt => {
             let active_until = in_etcd.as_ref().map(|in_etcd| in_etcd.active_until);
-            let rows = Arc::new(MgsRows::open(&dir, in_etcd, open, hook.notice()).with_context(cannot)?);
+            let rows = MgsRows::open(&dir, in_etcd, open, hook.notice(), &trouble).with_context(cannot)?;
+            let rows = Arc::new(rows);
             meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
             let uuid = rows.uuid().unwrap_or(dir.uuid);
             let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW, active_until };
@@ -188,6 +191,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
         meta,
         objects,
         is_fenced: Arc::default(),
+        trouble,
         router: Arc::clone(shared.router),
         _dir: dir,
     };
@@ -336,6 +340,11 @@ impl Target {
     /// Its device has failed. Asks the machine nothing, which may stand still in a write.
     pub fn has_failed(&self) -> bool {
         self.is_fenced.load(Ordering::Acquire)
+    }
+
+    /// What an operator should do something about while it is served.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// For operators: `active`, `recovering` or `failed`.

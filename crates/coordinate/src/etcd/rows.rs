@@ -18,6 +18,7 @@ use base::{Epoch, TargetId, Transno};
 use borsh::{BorshDeserialize, BorshSerialize};
 use etcd_client::{Client, Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
@@ -36,6 +37,8 @@ const QUOTA_BYTES: u64 = 2 << 30;
 /// The last write is waited for so long; an etcd that is away must not keep a process from ending.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// An etcd that refuses is waited for longer: somebody has to do something about it.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Stale: what another one owns.
 const LOST_ERRNO: i32 = 116;
 const VERSION: u8 = 1;
@@ -47,8 +50,19 @@ const _: () = assert!(ROWS_PER_READ as usize * (store::VALUE_BYTES_MAX + store::
 
 type RowKey = (Table, Vec<u8>);
 
-/// Told once, when somebody else owns the rows: nothing more of this process reaches them.
-pub type OnLost = Box<dyn Fn() + Send + Sync>;
+type OnLost = Box<dyn Fn() + Send + Sync>;
+type OnRefused = Box<dyn Fn(Option<&KeeperError>) + Send + Sync>;
+
+/// Who is told.
+pub struct Told {
+    /// More is durable.
+    pub on_durable: OnDurable,
+    /// Once, when somebody else owns the rows: nothing more of this process reaches them.
+    pub on_lost: OnLost,
+    /// etcd answers, and does not take what is written: why, once; and `None` when it takes it again. Nobody else could write it either,
+    /// so it is asked until it does. (Of an etcd that is not heard the keeper says it.)
+    pub on_refused: OnRefused,
+}
 
 /// How rows are opened.
 pub struct RowsOptions {
@@ -84,8 +98,10 @@ struct Shared {
     owner: (String, Vec<u8>),
     state: Mutex<State>,
     changed: Condvar,
-    on_durable: OnDurable,
-    on_lost: OnLost,
+    told: Told,
+    /// Since the rows were read.
+    is_open: AtomicBool,
+    is_refused: AtomicBool,
 }
 
 #[derive(Default)]
@@ -117,6 +133,8 @@ enum Stop {
     /// Somebody else owns the rows.
     Lost,
     Abandoned,
+    /// Nothing depends on it yet.
+    NotOpened(KeeperError),
 }
 
 /// Part of what is pending.
@@ -148,8 +166,8 @@ impl Rows {
     /// Reads what etcd has. The caller owns the management server of this name; whoever owned it before writes nothing any more.
     ///
     /// # Errors
-    /// etcd does not answer, or holds something else there; `Denied`: somebody else owns it by now.
-    pub fn open(options: RowsOptions, on_durable: OnDurable, on_lost: OnLost) -> Result<Rows, KeeperError> {
+    /// etcd does not answer, does not take what is written, or holds something else there; `Denied`: somebody else owns it by now.
+    pub fn open(options: RowsOptions, told: Told) -> Result<Rows, KeeperError> {
         let RowsOptions { members, name, me, epoch, uuid } = options;
         let owner_key = format!("/sheen/{name}/{}/owner", TargetId::MGT);
         let owner = (owner_key, Row { epoch, owner: Some(me) }.encode());
@@ -159,14 +177,17 @@ impl Rows {
             owner,
             state: Mutex::default(),
             changed: Condvar::new(),
-            on_durable,
-            on_lost,
+            told,
+            is_open: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
         };
         let found =
             shared.service.ask(CHANGE_ROUNDS, async |mut client| shared.try_read(&mut client).await)?;
-        let head = shared
-            .begin(&found, uuid)
-            .map_err(|_| KeeperError::Denied { target: TargetId::MGT, over: epoch })?;
+        let head = shared.begin(&found, uuid).map_err(|stop| match stop {
+            Stop::NotOpened(error) => error,
+            Stop::Lost | Stop::Abandoned => KeeperError::Denied { target: TargetId::MGT, over: epoch },
+        })?;
+        shared.is_open.store(true, Ordering::Release);
         let mut rows = found.rows;
         found.long.iter().for_each(|batch| write_rows(&mut rows, batch));
         let transno = Transno(head.transno);
@@ -312,11 +333,23 @@ impl Shared {
                 Ok(found == [Some(owner.clone()), Some(value.clone())])
             });
             match asked {
-                Ok(true) => return Ok(()),
+                Ok(true) => {
+                    if self.is_refused.swap(false, Ordering::AcqRel) {
+                        (self.told.on_refused)(None);
+                    }
+                    return Ok(());
+                }
                 Ok(false) => return Err(Stop::Lost),
+                // The one who opens it says so, and tries again later.
+                Err(error) if !self.is_open.load(Ordering::Acquire) => return Err(Stop::NotOpened(error)),
                 Err(_) if self.state().is_abandoned => return Err(Stop::Abandoned),
-                // The keeper says whom it does not hear.
-                Err(_) => std::thread::sleep(AGAIN_AFTER),
+                Err(error) => {
+                    let is_refusal = matches!(error, KeeperError::EtcdRefuses { .. });
+                    if is_refusal && !self.is_refused.swap(true, Ordering::AcqRel) {
+                        (self.told.on_refused)(Some(&error));
+                    }
+                    std::thread::sleep(if is_refusal { REFUSED_AGAIN_AFTER } else { AGAIN_AFTER });
+                }
             }
         }
     }
@@ -365,12 +398,12 @@ impl Shared {
             };
             match result {
                 Ok(()) => self.on_written(&work),
-                Err(Stop::Abandoned) => return,
+                Err(Stop::Abandoned | Stop::NotOpened(_)) => return,
                 Err(Stop::Lost) => {
                     self.state().is_lost = true;
                     self.changed.notify_all();
-                    (self.on_durable)();
-                    return (self.on_lost)();
+                    (self.told.on_durable)();
+                    return (self.told.on_lost)();
                 }
             }
         }
@@ -416,7 +449,7 @@ impl Shared {
         state.durable = work.up_to;
         drop(state);
         self.changed.notify_all();
-        (self.on_durable)();
+        (self.told.on_durable)();
     }
 }
 

@@ -30,12 +30,24 @@ struct Reached {
 pub enum Failed {
     /// Another member may know better.
     Member(String),
+    /// It has answered that it does not do this. The next one is asked all the same: what is wrong may be wrong with this one.
+    Refused(String),
     Certain(KeeperError),
 }
 
+/// By their numbers in gRPC, what etcd answers when it understands a question and does not do it: INVALID_ARGUMENT (too large),
+/// PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space), FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, DATA_LOSS (corrupt),
+/// UNAUTHENTICATED. The others may be of a connection, or of a member without a leader.
+const REFUSALS: [i32; 8] = [3, 7, 8, 9, 11, 12, 15, 16];
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
-        Failed::Member(error.to_string())
+        match &error {
+            Error::GRpcStatus(status) if REFUSALS.contains(&i32::from(status.code())) => {
+                Failed::Refused(status.message().to_owned())
+            }
+            _ => Failed::Member(error.to_string()),
+        }
     }
 }
 
@@ -57,14 +69,14 @@ impl Service {
     /// Asks one member after the other, so many times each, until one answers.
     ///
     /// # Errors
-    /// `EtcdSilent`, or what the question is certain of.
+    /// `EtcdSilent`, `EtcdRefuses` if that is what a member has answered, or what the question is certain of.
     pub fn ask<T>(
         &self,
         rounds: usize,
         question: impl AsyncFn(Client) -> Result<T, Failed>,
     ) -> Result<T, KeeperError> {
         let members: Vec<&str> = self.members.iter().collect();
-        let mut last = String::new();
+        let (mut last, mut refused) = (String::new(), None);
         for _ in 0..rounds * members.len() {
             let (index, client) = {
                 let reached = lock(&self.reached);
@@ -88,6 +100,7 @@ impl Service {
                     return Ok(answer);
                 }
                 Ok(Err(Failed::Certain(error))) => return Err(error),
+                Ok(Err(Failed::Refused(why))) => refused = Some(format!("{member}: {why}")),
                 Ok(Err(Failed::Member(why))) => last = format!("{member}: {why}"),
                 Err(_) => last = format!("{member}: no answer in {} ms", MEMBER_TIMEOUT.as_millis()),
             }
@@ -97,7 +110,11 @@ impl Service {
                 *reached = Reached { index: index + 1, client: None };
             }
         }
-        Err(KeeperError::EtcdSilent { members: self.members.to_string(), last })
+        let members = self.members.to_string();
+        Err(match refused {
+            Some(last) => KeeperError::EtcdRefuses { members, last },
+            None => KeeperError::EtcdSilent { members, last },
+        })
     }
 }
 

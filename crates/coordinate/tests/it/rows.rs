@@ -4,10 +4,11 @@ use crate::members::{Cluster, is_installed, wait_for};
 use base::{Epoch, TargetId, Transno};
 use coordinate::conformance::server;
 use coordinate::etcd::Etcd;
-use coordinate::etcd::rows::{Rows, RowsOptions};
+use coordinate::etcd::rows::{Rows, RowsOptions, Told};
 use coordinate::{Keeper, KeeperError, Members};
-use std::sync::Arc;
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use store::conformance::meta::{self, MetaHarness};
 use store::{Batch, MetaStore, StoreError};
 
@@ -19,12 +20,14 @@ struct Owned {
     name: String,
     epoch: Epoch,
     lost_count: Arc<AtomicUsize>,
+    /// Why nothing is written, and `None` when it is again.
+    refused: Arc<Mutex<Vec<Option<String>>>>,
 }
 
 impl Owned {
     fn new(members: Members, name: &str) -> Owned {
-        let lost_count = Arc::default();
-        Owned { members, name: name.to_owned(), epoch: Epoch(0), lost_count }
+        let (lost_count, refused) = (Arc::default(), Arc::default());
+        Owned { members, name: name.to_owned(), epoch: Epoch(0), lost_count, refused }
     }
 
     /// The next owner. Whoever was it before is told nothing.
@@ -40,7 +43,16 @@ impl Owned {
         let on_lost = move || {
             lost.fetch_add(1, Ordering::SeqCst);
         };
-        Rows::open(options, Arc::new(|| ()), Box::new(on_lost))
+        let refused = Arc::clone(&self.refused);
+        let on_refused = move |why: Option<&KeeperError>| {
+            refused.lock().unwrap().push(why.map(ToString::to_string));
+        };
+        let told = Told {
+            on_durable: Arc::new(|| ()),
+            on_lost: Box::new(on_lost),
+            on_refused: Box::new(on_refused),
+        };
+        Rows::open(options, told)
     }
 
     fn lost_count(&self) -> usize {
@@ -250,11 +262,54 @@ fn what_others_wrote_among_the_rows_is_refused_by_its_key() {
         let mut owned = Owned::new(cluster.members_from(0), name);
         let key = format!("/sheen/{name}-rows/{key}");
         runtime.block_on(async {
-            let mut client = etcd_client::Client::connect([cluster.client_url(0)], None).await.unwrap();
+            let mut client = Client::connect([cluster.client_url(0)], None).await.unwrap();
             client.put(key.clone(), "garbage", None).await.unwrap();
         });
         let error = owned.open(7).map(drop).unwrap_err();
         assert!(matches!(error, KeeperError::EtcdDamaged { .. }), "{error}");
         assert!(error.to_string().contains(&key), "{error}");
     }
+}
+
+/// As an etcd that is full: leases are renewed, what is asked is answered, and nothing is written.
+fn set_full(cluster: &Cluster, action: AlarmAction) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = Client::connect([cluster.client_url(0)], None).await.unwrap();
+        let member = client.status().await.unwrap().header().unwrap().member_id();
+        let mut options = AlarmOptions::new();
+        options.with_member(member);
+        client.alarm(action, AlarmType::Nospace, Some(options)).await.unwrap();
+    });
+}
+
+/// Nobody else could write it either: it is said once, so that somebody makes room, and written then.
+#[test]
+fn what_etcd_refuses_is_said_once_and_written_in_the_end() {
+    if !is_installed() {
+        return;
+    }
+    let cluster = started();
+    let mut owned = Owned::new(cluster.members_from(0), ".a");
+    let store = owned.open(7).unwrap();
+    put(&store, 1, b"a", b"first").unwrap();
+    settle(&store);
+    set_full(&cluster, AlarmAction::Activate);
+    put(&store, 2, b"b", b"second").unwrap();
+    store.kick();
+    let refused = Arc::clone(&owned.refused);
+    wait_for("it is said", || (!refused.lock().unwrap().is_empty()).then_some(()));
+    let error = owned.open_as(owned.epoch, 7).map(drop).unwrap_err();
+    assert!(
+        matches!(error, KeeperError::EtcdRefuses { .. }),
+        "who opens it is told, and waits for nothing: {error}"
+    );
+    assert!(error.to_string().contains("space"), "{error}");
+    assert_eq!(store.durable(), Transno(1));
+    set_full(&cluster, AlarmAction::Deactivate);
+    settle(&store);
+    let said = refused.lock().unwrap().clone();
+    assert_eq!(said, [Some(error.to_string()), None]);
+    assert_eq!(rows(&owned.open(7).unwrap()).len(), 2);
+    assert_eq!(owned.lost_count(), 0);
 }

@@ -4,9 +4,13 @@ use crate::target_dir::TargetDir;
 #[cfg(feature = "etcd")]
 use anyhow::Context as _;
 use anyhow::Result;
+#[cfg(any(feature = "etcd", test))]
+use base::TargetConfig;
 use base::{Epoch, Time, Transno};
 use coordinate::Members;
-use std::sync::Arc;
+#[cfg(feature = "etcd")]
+use std::sync::PoisonError;
+use std::sync::{Arc, Mutex};
 use store::{Batch, MetaStore, OnDurable, Pressure, Space, StoreError, Table};
 use store_disk::MetaDisk;
 use wire::TargetOwner;
@@ -19,6 +23,9 @@ pub struct InEtcd {
     /// Its lease holds until then, unless it is renewed.
     pub active_until: Time,
 }
+
+/// What an operator should do something about, in a sentence.
+pub type Trouble = Arc<Mutex<Option<String>>>;
 
 pub enum MgsRows {
     Disk(Arc<MetaDisk>),
@@ -34,10 +41,11 @@ impl MgsRows {
         in_etcd: Option<InEtcd>,
         open_disk: impl FnOnce() -> Result<MetaDisk>,
         on_durable: OnDurable,
+        trouble: &Trouble,
     ) -> Result<MgsRows> {
         match in_etcd {
             None => Ok(MgsRows::Disk(Arc::new(open_disk()?))),
-            Some(in_etcd) => open_in_etcd(dir, in_etcd, open_disk, on_durable),
+            Some(in_etcd) => open_in_etcd(dir, in_etcd, open_disk, on_durable, trouble),
         }
     }
 
@@ -73,8 +81,9 @@ fn open_in_etcd(
     in_etcd: InEtcd,
     open_disk: impl FnOnce() -> Result<MetaDisk>,
     on_durable: OnDurable,
+    trouble: &Trouble,
 ) -> Result<MgsRows> {
-    use coordinate::etcd::rows::{Rows, RowsOptions};
+    use coordinate::etcd::rows::{Rows, RowsOptions, Told};
     let InEtcd { members, me, epoch, .. } = in_etcd;
     let options = RowsOptions { members, name: coordinate::MGS_NAME.to_owned(), me, epoch, uuid: dir.uuid };
     let on_lost = move || {
@@ -84,8 +93,24 @@ fn open_in_etcd(
         );
         crate::sys::die();
     };
-    let rows = Rows::open(options, on_durable, Box::new(on_lost))?;
-    if dir.meta_path().exists() && !has_configuration(&rows)? {
+    let trouble = Arc::clone(trouble);
+    let on_refused = move |why: Option<&coordinate::KeeperError>| {
+        match why {
+            Some(why) => tracing::error!(
+                "{why}; no change of the configuration is answered before that, and no other management server could do it"
+            ),
+            None => tracing::info!("etcd takes what the management server writes again"),
+        }
+        *trouble.lock().unwrap_or_else(PoisonError::into_inner) = why.map(ToString::to_string);
+    };
+    let told = Told { on_durable, on_lost: Box::new(on_lost), on_refused: Box::new(on_refused) };
+    let rows = Rows::open(options, told)?;
+    if !dir.meta_path().exists() {
+        return Ok(MgsRows::Etcd(Box::new(rows)));
+    }
+    if has_configuration(&rows)? {
+        warn_of_others(dir, &rows, open_disk);
+    } else {
         adopt(&rows, open_disk).with_context(|| {
             format!("the configuration in {} cannot be moved to etcd", dir.path.display())
         })?;
@@ -99,6 +124,7 @@ fn open_in_etcd(
     in_etcd: InEtcd,
     _: impl FnOnce() -> Result<MetaDisk>,
     _: OnDurable,
+    _: &Trouble,
 ) -> Result<MgsRows> {
     let InEtcd { members, me, epoch, .. } = in_etcd;
     anyhow::bail!(
@@ -126,6 +152,51 @@ fn adopt(rows: &impl MetaStore, open_disk: impl FnOnce() -> Result<MetaDisk>) ->
     }
     tracing::info!(rows = batch.change_count(), "the configuration of this directory goes on in etcd");
     Ok(rows.apply(rows.applied().next(), &batch)?)
+}
+
+/// Etcd's configuration is served, whatever is in the directory. That is said where it is another one.
+#[cfg(feature = "etcd")]
+fn warn_of_others(dir: &TargetDir, rows: &impl MetaStore, open_disk: impl FnOnce() -> Result<MetaDisk>) {
+    let dir = dir.path.display();
+    match others(rows, open_disk) {
+        Ok(names) if names.is_empty() => {}
+        Ok(names) => tracing::warn!(
+            "etcd has another configuration than {dir} of {}: that of etcd is served, and that of the directory is not used",
+            names.join(", ")
+        ),
+        Err(error) => tracing::warn!(
+            "the configuration that {dir} had before etcd was used cannot be read, nor compared with that of etcd, which is served: {error:#}"
+        ),
+    }
+}
+
+/// File systems of the directory that etcd does not know, or with other targets, or in an older version. One that was adopted goes on
+/// in etcd with the targets that it had.
+#[cfg(any(feature = "etcd", test))]
+fn others(rows: &impl MetaStore, open_disk: impl FnOnce() -> Result<MetaDisk>) -> Result<Vec<String>> {
+    let disk = open_disk()?;
+    let mut names = Vec::new();
+    let end = vec![0xff; store::KEY_BYTES_MAX];
+    let mut found = Vec::new();
+    disk.scan(mgs::CONFIGS, &[], &end, usize::MAX, &mut |key, value| {
+        found.push((key.to_vec(), value.to_vec()));
+        true
+    })?;
+    disk.close();
+    for (key, value) in found {
+        let before = mgs::decode(&value);
+        let now = rows.get(mgs::CONFIGS, &key)?.and_then(|value| mgs::decode(&value));
+        let goes_on = before.zip(now).is_some_and(|(before, now)| {
+            let is_there = |target: &TargetConfig| {
+                now.targets.iter().any(|known| known.id == target.id && known.uuid == target.uuid)
+            };
+            before.version <= now.version && before.targets.iter().all(is_there)
+        });
+        if !goes_on {
+            names.push(String::from_utf8_lossy(&key).escape_default().to_string());
+        }
+    }
+    Ok(names)
 }
 
 /// Sessions alone are none: a management server that had nothing may have been the first here.
@@ -195,6 +266,7 @@ impl MetaStore for MgsRows {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use base::{ClusterConfig, TargetId};
     use std::path::Path;
     use store::MemoryMeta;
     use store_disk::Options;
@@ -245,6 +317,41 @@ mod tests {
             (Transno(6), Some(b"config".to_vec()))
         );
         assert!(has_configuration(&rows).unwrap());
+    }
+
+    #[test]
+    fn a_directory_with_another_configuration_is_named_and_one_that_was_adopted_is_not() {
+        let target = |uuid| TargetConfig { id: TargetId::ost(0), uuid, nids: Vec::new(), is_active: true };
+        let config = |fsname: &str, version, uuids: &[u128]| ClusterConfig {
+            fsname: fsname.to_owned(),
+            version,
+            targets: uuids.iter().map(|uuid| target(*uuid)).collect(),
+            ..ClusterConfig::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let disk = open(dir.path()).unwrap();
+        let mut batch = Batch::new();
+        for config in [config("a", 3, &[7]), config("b", 3, &[7])] {
+            batch.put(mgs::CONFIGS, config.fsname.as_bytes(), &mgs::encode(&config));
+        }
+        disk.apply(Transno(9), &batch).unwrap();
+        disk.close();
+        drop(disk);
+        let rows = MemoryMeta::new();
+        adopt(&rows, || open(dir.path())).unwrap();
+        let seen = |config: &ClusterConfig| {
+            let mut batch = Batch::new();
+            batch.put(mgs::CONFIGS, config.fsname.as_bytes(), &mgs::encode(config));
+            rows.apply(rows.applied().next(), &batch).unwrap();
+            others(&rows, || open(dir.path())).unwrap()
+        };
+        assert_eq!(others(&rows, || open(dir.path())).unwrap(), [] as [&str; 0]);
+        assert_eq!(seen(&config("a", 5, &[7])), [] as [&str; 0], "it has gone on");
+        assert_eq!(seen(&config("a", 2, &[7])), ["a"], "the directory was served without etcd since");
+        assert_eq!(seen(&config("a", 3, &[8])), ["a"], "another target has that index");
+        assert_eq!(seen(&config("a", 3, &[])), ["a"]);
+        let none = MemoryMeta::new();
+        assert_eq!(others(&none, || open(dir.path())).unwrap(), ["a", "b"]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! Needs the program etcd, and a `sheen` that was built with the feature `etcd`; otherwise it is skipped.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -35,6 +36,7 @@ static CASES: &[Case] = &[
     Case { name: "mgs_stopped", seconds: 120, run: managers::stopped },
     Case { name: "mgs_knows_the_dead", seconds: 120, run: managers::knows_the_dead },
     Case { name: "mgs_without_etcd", seconds: 120, run: managers::without_etcd },
+    Case { name: "mgs_refused_by_etcd", seconds: 120, run: managers::refused },
 ];
 
 const MEMBER_COUNT: usize = 3;
@@ -119,6 +121,16 @@ impl Etcd {
         members.try_for_each(|member| sys::kill(member.id() as i32, signal).context("signal to a member"))
     }
 
+    /// As if it had no space left: it answers questions, renews leases, and takes nothing.
+    fn set_full(&self, is_full: bool) -> Result<()> {
+        let (port, _) = self.ports[0];
+        let status: Value = serde_json::from_str(&post(port, "/v3/maintenance/status", "{}")?)?;
+        let member = status.pointer("/header/member_id").and_then(Value::as_str).unwrap_or_default();
+        let action = if is_full { "ACTIVATE" } else { "DEACTIVATE" };
+        let question = format!(r#"{{"action": "{action}", "memberID": "{member}", "alarm": "NOSPACE"}}"#);
+        post(port, "/v3/maintenance/alarm", &question).map(drop)
+    }
+
     fn kill(&mut self, count: usize) -> Result<()> {
         for child in self.running.iter_mut().filter(|child| child.is_some()).take(count) {
             if let Some(mut child) = child.take() {
@@ -128,6 +140,18 @@ impl Etcd {
         }
         Ok(())
     }
+}
+
+/// The body of the answer, which is a good one.
+fn post(port: u16, path: &str, body: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    let length = body.len();
+    write!(stream, "POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("an answer of HTTP")?;
+    expect(head.lines().next().is_some_and(|line| line.contains(" 200 ")), &answer)?;
+    Ok(body.to_owned())
 }
 
 impl Drop for Etcd {

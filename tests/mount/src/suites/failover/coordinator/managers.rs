@@ -182,3 +182,31 @@ pub fn without_etcd(context: &Context) -> Result<()> {
     expect(!pair.second.log().contains("takes over"), "the second one has never taken over")?;
     pair.end()
 }
+
+/// etcd answers and takes nothing, as when it is full: nobody else could write it either, and that is said.
+pub fn refused(context: &Context) -> Result<()> {
+    let (etcd, pair) = started(context)?;
+    pair.set_for_all("77")?;
+    let status =
+        |server: &Server| -> Result<String> { Ok(ask(&pair.cluster, &server.run, &["status"])?.output) };
+    let alert = "alert: MGS: etcd at ";
+    pair.undisturbed(context, || {
+        etcd.set_full(true)?;
+        let error = pair.set_for_all("78").err().map(|error| format!("{error:#}")).unwrap_or_default();
+        expect(
+            error.contains("does not answer; it is not asked again"),
+            &format!("who changes something: {error}"),
+        )?;
+        wait_until(PATIENCE, "it is an alert", || Ok(status(&pair.first)?.contains(alert)))?;
+        let log = pair.first.log();
+        expect_eq(log.matches("answers that it does not do this").count(), 1, "lines of the log")?;
+        expect(log.contains("database space exceeded"), &format!("what etcd says: {log}"))?;
+        etcd.set_full(false)?;
+        wait_until(PATIENCE, "it is none any more", || Ok(!status(&pair.first)?.contains(alert)))?;
+        pair.set_for_all("79")?;
+        pair.expect_mount("late", "79")
+    })?;
+    let standby = targets(&pair.cluster, &pair.second)?;
+    expect(is(&standby, "standby").is_some(), &format!("nobody has taken over: {standby:?}"))?;
+    pair.end()
+}
