@@ -12,6 +12,7 @@
 //! each write of it is one over the ownership, so nobody need be fenced, and it answers nobody when its lease has ended. Only when a keeper says that somebody else owns a target does this process end,
 //! at once and as by kill -9.
 
+mod confirmed;
 mod fence;
 mod ownership;
 
@@ -24,9 +25,9 @@ use crate::targets::{InEtcd, Target};
 use anyhow::{Context, Result, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
+use confirmed::Confirmed;
 use coordinate::{Keeper, Members, Silence};
 pub use ownership::check_has_etcd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use wire::{Ownership, TargetOwner};
@@ -54,8 +55,7 @@ pub struct Failover {
     fence_command: Option<String>,
     coordinator: Option<Members>,
     seats: Vec<Seat>,
-    /// When the keeper was asked that has confirmed everything last, in nanoseconds; 0 before.
-    confirmed: AtomicU64,
+    confirmed: Mutex<Confirmed>,
     /// Why the keeper is not heard.
     silence: Mutex<Option<String>>,
 }
@@ -111,7 +111,7 @@ impl Failover {
             fence_command,
             coordinator: coordinator.cloned(),
             seats: labels.into_iter().map(seat).collect(),
-            confirmed: AtomicU64::new(0),
+            confirmed: Mutex::default(),
             silence: Mutex::default(),
         });
         store_disk::may_write_until(now().after(STILL_MAX).0);
@@ -131,7 +131,7 @@ impl Failover {
         let mut stopped_at = None;
         loop {
             let at = now();
-            let confirmed = Time(self.confirmed.load(Ordering::Acquire));
+            let confirmed = lock(&self.confirmed).all();
             let lease_end = lease_end(self.keeper.silence(), confirmed);
             if stopped_at.is_none() && at >= until {
                 stopped_at = Some(at);
@@ -171,6 +171,9 @@ impl Failover {
             let ids = |seats: &[(TargetId, Option<Epoch>)]| -> Vec<TargetId> {
                 seats.iter().map(|(id, _)| *id).collect()
             };
+            for failed in self.seats.iter().map(|seat| seat.label.id).filter(|id| self.has_failed(*id)) {
+                lock(&self.confirmed).on_left(failed);
+            }
             match self.keeper.keep(&ids(&owned), &ids(&others)) {
                 Ok(ownerships) => {
                     if lock(&self.silence).take().is_some() {
@@ -180,8 +183,9 @@ impl Failover {
                         let epoch = owned.iter().find(|(id, _)| *id == ownership.target);
                         self.on_ownership(ownership, epoch.and_then(|(_, epoch)| *epoch));
                     }
-                    self.confirmed.store(asked_at.0, Ordering::Release);
-                    self.tell_mgs(asked_at);
+                    let kept = owned.iter().filter_map(|(id, epoch)| Some((*id, (*epoch)?)));
+                    lock(&self.confirmed).on_kept(asked_at, kept);
+                    self.tell_mgs();
                 }
                 Err(error) => self.on_silence(error.to_string()),
             }
@@ -195,8 +199,10 @@ impl Failover {
     }
 
     /// Whoever asks the management server is answered for as long as its lease holds.
-    fn tell_mgs(&self, confirmed: Time) {
-        self.with_mgs(|_, mgs| mgs.set_active_until(confirmed.after(LEASE)));
+    fn tell_mgs(&self) {
+        if let Some(confirmed) = lock(&self.confirmed).of(TargetId::MGT) {
+            self.with_mgs(|_, mgs| mgs.set_active_until(confirmed.after(LEASE)));
+        }
     }
 
     /// Whoever asked this management server is to look for another one.
@@ -330,6 +336,7 @@ impl Failover {
         dir.keep_coordinator(&self.keeper.identity()?)?;
         let asked_at = now();
         let epoch = self.keeper.take(seat.label.id, over)?;
+        lock(&self.confirmed).on_taken(seat.label.id, epoch, asked_at);
         lock(&seat.view).owned = Some(epoch);
         tracing::info!(target = %seat.label.id, epoch = epoch.0, "owned by this process");
         let in_etcd = self.coordinator.clone().filter(|_| seat.label.id == TargetId::MGT);
@@ -342,6 +349,7 @@ impl Failover {
         if let Err(error) = node.serve_one_more(index, dir, in_etcd) {
             // Its lease ends, and another server has a try.
             lock(&seat.view).owned = None;
+            lock(&self.confirmed).on_left(seat.label.id);
             return Err(error);
         }
         lock(&seat.view).alert = None;

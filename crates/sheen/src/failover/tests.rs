@@ -1,5 +1,6 @@
+use super::confirmed::Confirmed;
 use super::{LEASE, lease_end};
-use base::Time;
+use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
 
 #[test]
@@ -8,4 +9,32 @@ fn who_must_not_outlive_its_leases_writes_until_they_end() {
     assert_eq!(lease_end(Silence::HoldsBack, confirmed), Some(confirmed.after(LEASE)));
     assert_eq!(lease_end(Silence::ServesOn, confirmed), None, "a dead management server ends nobody");
     assert_eq!(lease_end(Silence::HoldsBack, Time::default()), None, "nothing was owned yet");
+}
+
+/// It was asked before this process knew that it owns the target, so it renewed nothing: its lease ends 3 s after it was taken.
+#[test]
+fn a_question_that_was_asked_during_a_takeover_renews_nothing_of_it() {
+    let (mgt, ost) = (TargetId::MGT, TargetId::ost(3));
+    let mut confirmed = Confirmed::default();
+    confirmed.on_kept(Time(1), []);
+    assert_eq!((confirmed.all(), confirmed.of(mgt)), (Time(1), None));
+    confirmed.on_taken(mgt, Epoch(4), Time(10));
+    confirmed.on_kept(Time(15), []);
+    assert_eq!((confirmed.all(), confirmed.of(mgt)), (Time(10), Some(Time(10))));
+    confirmed.on_kept(Time(16), [(mgt, Epoch(3))]);
+    assert_eq!(confirmed.of(mgt), Some(Time(10)), "nor what was owned before");
+    confirmed.on_kept(Time(20), [(mgt, Epoch(4))]);
+    assert_eq!(confirmed.all(), Time(20));
+    // Its answer overtook the one before.
+    confirmed.on_kept(Time(18), [(mgt, Epoch(4))]);
+    assert_eq!(confirmed.all(), Time(20));
+    // The stores of a process write while the leases of all that it owns hold.
+    confirmed.on_taken(ost, Epoch(1), Time(21));
+    confirmed.on_kept(Time(30), [(mgt, Epoch(4))]);
+    assert_eq!((confirmed.all(), confirmed.of(mgt)), (Time(21), Some(Time(30))));
+    confirmed.on_left(ost);
+    assert_eq!(confirmed.all(), Time(30));
+    confirmed.on_left(mgt);
+    confirmed.on_kept(Time(31), []);
+    assert_eq!((confirmed.all(), confirmed.of(mgt)), (Time(31), None));
 }
