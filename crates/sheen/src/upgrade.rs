@@ -29,6 +29,9 @@ fn upgrade_one(dir: &Path, steps: &[Step]) -> Result<String> {
             about.join(", "),
             copy.display()
         ),
+        Upgraded::Removed { to } => format!(
+            "{shown} has format {FORMAT_VERSION}, which is this program's; what an upgrade to format {to} had begun and not ended is removed"
+        ),
         Upgraded::Completed { copy } => format!(
             "{shown} has format {FORMAT_VERSION} now, by an upgrade that had been interrupted; its former metadata are kept in {}",
             copy.display()

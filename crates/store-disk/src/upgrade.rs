@@ -3,7 +3,10 @@
 //! The new rows and the new superblock are made aside and synced. Then three renames follow: the new superblock takes its place, which is
 //! the moment from which the directory is of the new format; the old rows go to where the copy is kept; the new ones take their place. Before
 //! the first of them the directory is as it was, and a second attempt begins anew. Between them, nobody opens it (`is_begun`), and a second
-//! attempt goes on. Objects stay where they are: they carry a version of their own.
+//! attempt goes on.
+//!
+//! A second attempt may be that of another version of the program. So what is made aside says from which format to which: if the
+//! superblock has that format, the upgrade is to be completed, by whatever version; else nothing relies on it. Objects stay where they are: they carry a version of their own.
 
 use crate::device::{self, Syncing};
 use crate::directory::{
@@ -11,10 +14,15 @@ use crate::directory::{
     read_superblock_text, version_of,
 };
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 const ASIDE_NAME: &str = "upgrade.new";
+/// The same before it says what it is.
+const BEGUN_NAME: &str = "upgrade.begun";
+/// In it: what it is.
+const MARK_NAME: &str = "formats";
+const MARK_BYTES_MAX: u64 = 64;
 /// What the device must have besides the copies: names, and what a step adds.
 const ROOM_BYTES: u64 = 16 << 20;
 
@@ -41,6 +49,8 @@ pub enum Upgraded {
     Done { from: u32, copy: PathBuf, about: Vec<&'static str> },
     /// An earlier attempt was interrupted after the new superblock had taken its place.
     Completed { copy: PathBuf },
+    /// It is of this program's format already, and what an attempt of another version had begun is removed.
+    Removed { to: u32 },
 }
 
 /// Why a directory cannot be upgraded. Nothing of it has changed then.
@@ -58,6 +68,8 @@ pub enum UpgradeError {
     NoRoom { path: PathBuf, needed_bytes: u64, available_bytes: u64 },
     #[error("{copy} is there already, from another upgrade; move it away")]
     CopyExists { copy: PathBuf },
+    #[error("{aside} is there, and no upgrade has made it; move it away")]
+    Strange { aside: PathBuf },
     #[error("the step from format {from} of {path} fails: {reason}; it is as it was")]
     Step { path: PathBuf, from: u32, reason: String },
     #[error("cannot upgrade {path}")]
@@ -83,15 +95,10 @@ pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut()) -> Result<Upgr
         return Err(DirectoryError::wrong_version(path, from).into());
     }
     if from == FORMAT_VERSION {
-        let superblock = parse_superblock(path, &old)?;
-        return job.complete(at).map_err(|source| job.failed(source)).map(|kept| match kept {
-            None => Upgraded::NothingToDo,
-            Some(copy) => {
-                tracing::debug!(target = superblock.target, "an upgrade was completed");
-                Upgraded::Completed { copy }
-            }
-        });
+        parse_superblock(path, &old)?;
+        return job.end_earlier(from, at);
     }
+    job.end_earlier(from, at)?;
     let way = way_from(path, from, steps)?;
     let copy = job.copy(from);
     if copy.join(META_NAME).exists() {
@@ -101,7 +108,7 @@ pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut()) -> Result<Upgr
     let made = job.prepare(&old, &way, &copy, at);
     if made.is_err() {
         // Nothing relies on it; what cannot be removed now is removed by the next attempt.
-        let _ = remove(&job.aside());
+        let _ = if is_begun(path) { job.remove_aside() } else { remove(&path.join(BEGUN_NAME)) };
         let _ = fs::remove_file(copy.join(SUPERBLOCK_NAME)).and_then(|()| fs::remove_dir(&copy));
     }
     made?;
@@ -111,7 +118,7 @@ pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut()) -> Result<Upgr
     };
     install().map_err(|source| job.failed(source))?;
     at();
-    job.complete(at).map_err(|source| job.failed(source))?;
+    job.complete(&copy, at).map_err(|source| job.failed(source))?;
     Ok(Upgraded::Done { from, copy, about: way.iter().map(|step| step.about).collect() })
 }
 
@@ -120,6 +127,24 @@ fn way_from<'a>(path: &Path, found: u32, steps: &'a [Step]) -> Result<Vec<&'a St
     let step_of = |from| steps.iter().find(|step| step.from == from);
     let way: Option<Vec<&Step>> = (found..FORMAT_VERSION).map(step_of).collect();
     way.ok_or_else(|| UpgradeError::NoWay { path: path.to_path_buf(), found })
+}
+
+/// What is made aside, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    from: u32,
+    to: u32,
+}
+
+impl Mark {
+    fn text(self) -> String {
+        format!("from {} to {}\n", self.from, self.to)
+    }
+
+    fn parse(text: &str) -> Option<Mark> {
+        let (from, to) = text.strip_prefix("from ")?.strip_suffix('\n')?.split_once(" to ")?;
+        Some(Mark { from: from.parse().ok()?, to: to.parse().ok()? })
+    }
 }
 
 /// One upgrade of a directory that is locked.
@@ -143,9 +168,52 @@ impl Job<'_> {
         UpgradeError::Io { path: self.path.to_path_buf(), source }
     }
 
+    /// What an attempt has left that did not come to its end, of whatever version of the program.
+    fn end_earlier(&self, found: u32, at: &mut dyn FnMut()) -> Result<Upgraded, UpgradeError> {
+        let failed = |source| self.failed(source);
+        remove(&self.path.join(BEGUN_NAME)).map_err(failed)?;
+        if !is_begun(self.path) {
+            return Ok(Upgraded::NothingToDo);
+        }
+        let mark = self.mark().map_err(failed)?;
+        let mark = mark.ok_or_else(|| UpgradeError::Strange { aside: self.aside() })?;
+        if mark.to != found {
+            // The superblock is not that of the attempt, so nothing relies on what it has made.
+            self.remove_aside().map_err(failed)?;
+            return Ok(Upgraded::Removed { to: mark.to });
+        }
+        let copy = self.copy(mark.from);
+        if !copy.join(SUPERBLOCK_NAME).exists() {
+            return Err(UpgradeError::Strange { aside: self.aside() });
+        }
+        self.complete(&copy, at).map_err(failed)?;
+        Ok(Upgraded::Completed { copy })
+    }
+
+    /// What the directory aside says of itself.
+    fn mark(&self) -> io::Result<Option<Mark>> {
+        let path = self.aside().join(MARK_NAME);
+        // Whoever opens something else might wait for ever.
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        fs::File::open(path)?.take(MARK_BYTES_MAX).read_to_end(&mut text)?;
+        Ok(std::str::from_utf8(&text).ok().and_then(Mark::parse))
+    }
+
+    /// The directory aside is never there without its mark.
+    fn begin(&self, mark: Mark, at: &mut dyn FnMut()) -> io::Result<()> {
+        let begun = self.path.join(BEGUN_NAME);
+        fs::create_dir(&begun)?;
+        self.write(&begun.join(MARK_NAME), mark.text().as_bytes())?;
+        self.syncing.sync_directory(&begun)?;
+        at();
+        fs::rename(begun, self.aside())?;
+        self.syncing.sync_directory(self.path)
+    }
+
     fn check_room(&self) -> Result<(), UpgradeError> {
-        // What an interrupted attempt has left is free again.
-        remove(&self.aside()).map_err(|source| self.failed(source))?;
         let byte_count = byte_count(&self.path.join(META_NAME)).map_err(|source| self.failed(source))?;
         let needed_bytes = byte_count.saturating_add(ROOM_BYTES);
         let available_bytes = device::space(self.path).map_err(|source| self.failed(source))?.avail_bytes;
@@ -165,7 +233,8 @@ impl Job<'_> {
     ) -> Result<(), UpgradeError> {
         let failed = |source| self.failed(source);
         let rows = self.aside().join(META_NAME);
-        fs::create_dir(self.aside()).map_err(failed)?;
+        let from = way.first().map_or(FORMAT_VERSION, |step| step.from);
+        self.begin(Mark { from, to: FORMAT_VERSION }, at).map_err(failed)?;
         at();
         let has_rows = self.path.join(META_NAME).exists();
         if has_rows {
@@ -194,45 +263,34 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The new superblock is in its place: the rows follow. Returns where the old ones are kept; `None` when nothing was to be done.
-    fn complete(&self, at: &mut dyn FnMut()) -> io::Result<Option<PathBuf>> {
+    /// The new superblock is in its place: the rows follow, and the old ones are kept.
+    fn complete(&self, copy: &Path, at: &mut dyn FnMut()) -> io::Result<()> {
         let aside = self.aside();
-        if !aside.exists() {
-            return Ok(None);
-        }
-        let copy = self.last_copy()?;
         let (rows, new) = (self.path.join(META_NAME), aside.join(META_NAME));
         if new.exists() {
             // The old ones are still there, unless they have been moved already.
             if rows.exists() {
                 fs::rename(&rows, copy.join(META_NAME))?;
-                self.syncing.sync_directory(&copy)?;
+                self.syncing.sync_directory(copy)?;
                 at();
             }
             fs::rename(&new, &rows)?;
             at();
         }
         self.syncing.sync_directory(self.path)?;
-        remove(&aside)?;
-        self.syncing.sync_directory(self.path)?;
+        self.remove_aside()?;
         at();
-        Ok(Some(copy))
+        Ok(())
     }
 
-    /// Of the format from which the upgrade went that is to be completed: the newest.
-    fn last_copy(&self) -> io::Result<PathBuf> {
-        let copies = (0..FORMAT_VERSION).rev().map(|from| self.copy(from));
-        let is_there = |copy: &PathBuf| copy.join(SUPERBLOCK_NAME).exists();
-        copies
-            .into_iter()
-            .find(is_there)
-            .ok_or_else(|| {
-                let aside = self.aside();
-                io::Error::other(format!(
-                    "{} is there, and no metadata of an older format are kept beside it, so no upgrade has made it; move it away",
-                    aside.display()
-                ))
-            })
+    /// At once: what is left without its mark would be of nobody.
+    fn remove_aside(&self) -> io::Result<()> {
+        let begun = self.path.join(BEGUN_NAME);
+        remove(&begun)?;
+        fs::rename(self.aside(), &begun)?;
+        self.syncing.sync_directory(self.path)?;
+        remove(&begun)?;
+        self.syncing.sync_directory(self.path)
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

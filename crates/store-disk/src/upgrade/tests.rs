@@ -129,7 +129,7 @@ fn killed_anywhere_it_is_old_or_refused_and_the_next_attempt_ends_it() {
         check_new(dir.path());
     }
     let of = |is: fn(&Upgraded) -> bool| ends.iter().filter(|end| is(end)).count();
-    assert_eq!(of(|end| matches!(end, Upgraded::Done { .. })), 5, "{ends:?}");
+    assert_eq!(of(|end| matches!(end, Upgraded::Done { .. })), 6, "{ends:?}");
     assert_eq!(of(|end| matches!(end, Upgraded::Completed { .. })), 3, "{ends:?}");
     assert_eq!(of(|end| matches!(end, Upgraded::NothingToDo)), 1, "{ends:?}");
 }
@@ -138,7 +138,7 @@ fn killed_anywhere_it_is_old_or_refused_and_the_next_attempt_ends_it() {
 #[test]
 fn killed_over_and_over_it_ends_all_the_same() {
     let dir = old_directory();
-    for point in 0..6 {
+    for point in 0..7 {
         assert!(dies_at(dir.path(), point));
     }
     while dies_at(dir.path(), 0) {}
@@ -211,13 +211,59 @@ fn what_no_upgrade_has_made_is_not_completed() {
     fs::rename(dir.path().join("format-0"), dir.path().join("kept elsewhere")).unwrap();
     fs::create_dir(dir.path().join("upgrade.new")).unwrap();
     let before = contents(dir.path());
-    let error = upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap_err();
-    let UpgradeError::Io { source, .. } = error else { panic!("{error}") };
-    assert!(
-        source.to_string().contains("upgrade.new") && source.to_string().contains("move it away"),
-        "{source}"
-    );
+    let refuse = || {
+        let error = upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap_err();
+        assert!(matches!(error, UpgradeError::Strange { .. }), "{error}");
+        assert!(error.to_string().contains("upgrade.new is there, and no upgrade has made it; move it away"));
+    };
+    refuse();
     assert_eq!(contents(dir.path()), before);
+    for mark in ["from 0 to 1", "from 0 to 1\nx", "from -1 to 1\n", "", "from 0 to 1\n"] {
+        // The last one says what it is, but there is no copy of what would be replaced.
+        fs::write(dir.path().join("upgrade.new/formats"), mark).unwrap();
+        refuse();
+    }
+}
+
+/// A newer version of the program has begun, and was interrupted before its superblock was in its place. Its rows are nothing for this one.
+#[test]
+fn what_another_version_has_not_ended_is_not_taken_for_one_to_complete() {
+    let dir = old_directory();
+    upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap();
+    let before = contents(dir.path());
+    fs::create_dir_all(dir.path().join("upgrade.new/meta/log")).unwrap();
+    fs::write(dir.path().join("upgrade.new/formats"), "from 1 to 2\n").unwrap();
+    fs::write(dir.path().join("upgrade.new/meta/log/1"), "of format 2").unwrap();
+    // Whoever wants room removes the rows that were kept.
+    let kept: Vec<_> = before
+        .iter()
+        .filter(|(path, _)| !path.starts_with(dir.path().join("format-0/meta")))
+        .cloned()
+        .collect();
+    fs::remove_dir_all(dir.path().join("format-0/meta")).unwrap();
+    let refused = TargetDirectory::open(dir.path()).map(drop).unwrap_err();
+    assert!(matches!(refused, DirectoryError::Upgrading { .. }), "{refused}");
+    assert_eq!(upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap(), Upgraded::Removed { to: 2 });
+    assert_eq!(contents(dir.path()), kept);
+    assert_eq!(upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap(), Upgraded::NothingToDo);
+}
+
+/// And one whose superblock is in its place is completed before anything else, or its rows would be lost.
+#[test]
+fn what_another_version_has_to_complete_is_completed_before_the_next_step() {
+    let dir = old_directory();
+    fs::rename(dir.path().join("meta"), dir.path().join("new")).unwrap();
+    fs::create_dir_all(dir.path().join("upgrade.new")).unwrap();
+    fs::rename(dir.path().join("new"), dir.path().join("upgrade.new/meta")).unwrap();
+    fs::write(dir.path().join("upgrade.new/formats"), "from 9 to 0\n").unwrap();
+    fs::create_dir_all(dir.path().join("meta")).unwrap();
+    fs::write(dir.path().join("meta/rows"), "of format 9").unwrap();
+    fs::create_dir_all(dir.path().join("format-9")).unwrap();
+    fs::write(dir.path().join("format-9/target.json"), "of format 9").unwrap();
+    let done = upgrade(dir.path(), OLD_STEPS, &mut || ()).unwrap();
+    assert!(matches!(done, Upgraded::Done { from: 0, .. }), "{done:?}");
+    check_new(dir.path());
+    assert_eq!(read(dir.path(), "format-9/meta/rows"), "of format 9");
 }
 
 #[test]
