@@ -146,7 +146,7 @@ pub struct CrashTable {
     /// Broken off only after so many frames have arrived and syncs have ended
     #[arg(long, requires = "scenario", value_name = "K")]
     pub at: Option<u64>,
-    /// Only with these gone: client, mdt0, mdt1, mdt2, with commas between them, or nobody
+    /// Only with these gone: client, mdt0, mdt1, mdt2, ost0, with commas between them, or nobody
     #[arg(long, requires = "scenario", value_name = "MACHINES")]
     pub down: Option<sim::crash_table::Down>,
     /// Only with disks of MDTs that sync after each write, or when nothing else can go on (never), or those of one MDT after each write (mdt0 …)

@@ -41,6 +41,12 @@ impl Story {
         STORIES.iter().find(|story| story.name == name)
     }
 
+    /// Whether files have data on OSTs, which may die too.
+    pub fn has_data(&self, mdt_count: u16) -> bool {
+        let script = self.script(mdt_count);
+        script.setup.iter().chain(&script.steps).any(|op| matches!(op, Op::Write { .. }))
+    }
+
     pub(crate) fn script(&self, mdt_count: u16) -> Script {
         let mut script = (self.build)(mdt_count);
         let homes = (0..mdt_count).map(|index| mkdir_on(&format!("m{index}"), index));
@@ -274,6 +280,43 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        // An object comes to life with the first write.
+        name: "create-written",
+        build: |_| Script {
+            setup: Vec::new(),
+            steps: [open("m0/f"), write(0, 5000, 1), fsync(), Op::SyncAll],
+        },
+    },
+    Story {
+        name: "write",
+        build: |_| Script {
+            setup: vec![open("m0/f"), write(0, 70_000, 1)],
+            steps: [write(1000, 5000, 2), truncate("m0/f", 4000), write(3000, 90_000, 3), fsync()],
+        },
+    },
+    Story {
+        name: "truncate",
+        build: |_| Script {
+            setup: written("m0/f", None),
+            steps: [truncate("m0/f", 1000), truncate("m0/f", 90_000), truncate("m0/f", 2000), Op::SyncAll],
+        },
+    },
+    Story {
+        // Its objects go with it.
+        name: "unlink-written",
+        build: |_| Script {
+            setup: written("m0/f", None),
+            steps: [rename("m0/f", "m0/g"), unlink("m0/g"), mkdir("m0/g"), Op::SyncAll],
+        },
+    },
+    Story {
+        name: "rename-over-written",
+        build: |_| Script {
+            setup: written("m1/g", None),
+            steps: [create("m0/f"), rename("m0/f", "m1/g"), link("m1/g", "m0/f"), Op::SyncAll],
+        },
+    },
+    Story {
         // What new directories in it are like.
         name: "setdirstripe-striped",
         build: |mdt_count| Script {
@@ -328,9 +371,16 @@ fn migrate(at: &str, mdt_index: u16) -> Op {
 fn written(at: &str, on_mdt: Option<u16>) -> Vec<Op> {
     let striped =
         on_mdt.map(|index| Op::Setstripe { path: path(&format!("m{index}")), layout: FIRST_LAYOUT_ON_MDT });
-    let write = |offset, byte_count, fill| Op::Write { slot: SLOT, offset, byte_count, fill };
     let steps = [open(at), write(0, 70_000, 1), write(600_000, 5000, 2), Op::Close { slot: SLOT }];
     striped.into_iter().chain(steps).collect()
+}
+
+fn write(offset: u64, byte_count: u64, fill: u8) -> Op {
+    Op::Write { slot: SLOT, offset, byte_count, fill }
+}
+
+fn truncate(at: &str, size: u64) -> Op {
+    Op::Truncate { path: path(at), size }
 }
 
 fn open(at: &str) -> Op {
@@ -375,7 +425,9 @@ mod tests {
             assert_eq!(states.len(), 5, "{}", story.name);
             // What a directory hands on to new ones shows in no tree of names.
             // Nor does on which MDT a directory is.
-            let shows = |step: &Op| !matches!(step, Op::Setdirstripe { .. } | Op::Migrate { .. });
+            // What is durable does not either.
+            let shows =
+                |step: &Op| !matches!(step, Op::Setdirstripe { .. } | Op::Migrate { .. } | Op::Fsync { .. });
             for (index, step) in script.steps.iter().enumerate().take(3).filter(|(_, step)| shows(step)) {
                 assert_ne!(states[index], states[index + 1], "{}: {step:?}", story.name);
             }
@@ -387,6 +439,9 @@ mod tests {
                 // Nor does it need what was changed of it.
                 "migrate-file" | "migrate-file-on-mdt" => true,
                 "migrate-full" => true,
+                // Each changes what the one before has left.
+                "create-written" => index == 2,
+                "write" | "truncate" => true,
                 _ => false,
             };
             for index in (1..3).filter(|index| !is_possible_alone(*index)) {

@@ -1,5 +1,6 @@
 //! All cases of an operation, and what came of them.
 
+use super::down::OST_COUNT;
 use super::{Case, Death, Down, Story, Syncs, case};
 use crate::Violation;
 use crate::sweep;
@@ -50,6 +51,7 @@ pub struct Plan {
 /// The case without a crash that fails already.
 pub fn plan(story: &'static Story, mdt_count: u16, filter: &Filter) -> Result<Plan, (Case, Violation)> {
     let mut plan = Plan::default();
+    let ost_count = if story.has_data(mdt_count) { OST_COUNT } else { 0 };
     for syncs in Syncs::all(mdt_count).filter(|syncs| filter.syncs.is_none_or(|only| only == *syncs)) {
         let down = Down::default();
         let control = Case { story, mdt_count, syncs, at: NEVER, down, death: Death::Process };
@@ -62,7 +64,7 @@ pub fn plan(story: &'static Story, mdt_count: u16, filter: &Filter) -> Result<Pl
             plan.event_counts.map_or((count, count), |(most, fewest)| (most.max(count), fewest.min(count))),
         );
         let places = (0..=count).filter(|at| filter.at.is_none_or(|only| only == *at));
-        for (at, down) in places.flat_map(|at| Down::all(mdt_count).map(move |down| (at, down))) {
+        for (at, down) in places.flat_map(|at| Down::all(mdt_count, ost_count).map(move |down| (at, down))) {
             // Where nobody is gone, all places are the control.
             let is_wanted = filter.down.map_or(!down.is_empty(), |only| only == down);
             for death in Death::ALL.into_iter().filter(|death| filter.death.is_none_or(|only| only == *death))

@@ -119,6 +119,9 @@ fn read(clockwork: &mut Clockwork, seat: usize, path: &Path, size: u64) -> Resul
         (Some(_), Some(Told::Bytes(bytes)), Some(Told::Done)) if bytes.len() as u64 == size => {
             Ok(bytes.to_vec())
         }
+        (_, Some(Told::Bytes(bytes)), _) => {
+            Err(format!("/{} has {size} bytes, and {} of them are read", path.join("/"), bytes.len()))
+        }
         told => Err(format!("/{} has {size} bytes, and reading it tells {told:?}", path.join("/"))),
     }
 }
