@@ -305,7 +305,9 @@ impl Loader<'_, '_> {
                     mdt.known = decoded(value, mdt_rows::decode)?.unwrap_or_default()
                 }
                 mdt_rows::POOLS_KEY => drop(decoded(value, mdt_rows::decode::<Vec<base::Pool>>)?),
-                mdt_rows::NO_CREATE_KEY => drop(decoded(value, mdt_rows::decode::<BTreeSet<u16>>)?),
+                mdt_rows::NO_CREATE_KEY | mdt_rows::NO_CREATE_MDTS_KEY => {
+                    drop(decoded(value, mdt_rows::decode::<BTreeSet<u16>>)?)
+                }
                 mdt_rows::STRAYS_KEY => match decoded(value, mdt_rows::decode) {
                     Ok(Some(before)) => mdt.strays_before = Some(before),
                     _ => {

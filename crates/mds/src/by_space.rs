@@ -5,7 +5,7 @@
 //! aged; no choice waits for the answer, so the first ones are in turn.
 
 use base::{Duration, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::Statfs;
 
 /// Turns are shared out in such parts.
@@ -20,6 +20,8 @@ pub struct BySpace {
     owed: BTreeMap<u16, i64>,
     threshold_percent: u8,
     age_max: Duration,
+    /// They get no new directories while there is another one.
+    drained: BTreeSet<u16>,
 }
 
 impl Default for BySpace {
@@ -30,6 +32,7 @@ impl Default for BySpace {
             owed: BTreeMap::new(),
             threshold_percent: 5,
             age_max: Duration::from_secs(60),
+            drained: BTreeSet::new(),
         }
     }
 }
@@ -46,6 +49,15 @@ impl BySpace {
 
     pub fn note(&mut self, mdt: u16, space: Statfs) {
         self.known.insert(mdt, space);
+    }
+
+    /// What an operator drains.
+    pub fn drained(&self) -> &BTreeSet<u16> {
+        &self.drained
+    }
+
+    pub fn drain(&mut self, mdts: BTreeSet<u16>) {
+        self.drained = mdts;
     }
 
     /// By how much, in percent, rooms may differ and count as the same.
@@ -74,6 +86,9 @@ impl BySpace {
         mdts.push(own);
         mdts.sort_unstable();
         mdts.dedup();
+        if mdts.iter().any(|mdt| !self.drained.contains(mdt)) {
+            mdts.retain(|mdt| !self.drained.contains(mdt));
+        }
         let from_own = mdts.partition_point(|mdt| *mdt < own);
         mdts.rotate_left(from_own);
         let shares = self.shares(own, own_space, &mdts);

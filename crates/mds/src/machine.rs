@@ -74,8 +74,11 @@ pub struct MdsOptions {
 pub enum Input {
     Frame(Frame),
     Config(ClusterConfig),
-    /// OSTs that get no new files. What they have stays in use.
-    NoCreate(BTreeSet<u16>),
+    /// OSTs that get no new files, and MDTs that get no new directories. What they have stays in use.
+    NoCreate {
+        osts: BTreeSet<u16>,
+        mdts: BTreeSet<u16>,
+    },
     /// The store has made more durable.
     Durable,
     Tick,
@@ -322,6 +325,7 @@ impl<M: MetaStore> Mds<M> {
             client: ClientId::default(),
             mdt_index: self.options.index,
             mdt_count: usize::from(self.known_targets.mdt_count).max(1),
+            drained_mdts: self.by_space.drained(),
             opens: &self.opens,
             fids: &mut self.fids,
             placement: &mut self.placement,
@@ -428,7 +432,7 @@ impl<M: MetaStore> Mds<M> {
             }
             Input::Frame(frame) => self.on_peer_frame(now, frame, out),
             Input::Config(config) => self.on_config(now, config, out),
-            Input::NoCreate(osts) => self.on_no_create(osts, out),
+            Input::NoCreate { osts, mdts } => self.on_no_create(osts, mdts, out),
             Input::Durable => {
                 self.check_note();
                 self.core.on_durable(now, &mut self.core_out);

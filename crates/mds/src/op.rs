@@ -150,6 +150,8 @@ pub struct Cx<'a> {
     pub mdt_index: u16,
     /// MDTs of the file system, this one included.
     pub mdt_count: usize,
+    /// Those of them that get no new directories.
+    pub drained_mdts: &'a BTreeSet<u16>,
     pub opens: &'a Opens,
     pub fids: &'a mut Fids,
     pub placement: &'a mut Placement,

@@ -44,6 +44,8 @@ pub const KNOWN_TARGETS_KEY: &[u8] = b"targets";
 pub const POOLS_KEY: &[u8] = b"pools";
 /// OSTs that get no new files (`obdfilter.*.no_create`), in order; none when it is not there.
 pub const NO_CREATE_KEY: &[u8] = b"no_create";
+/// The same of MDTs (`mdt.*.no_create`), which get no new directories.
+pub const NO_CREATE_MDTS_KEY: &[u8] = b"no_create_mdts";
 /// The epoch up to which the objects have to be compared with the inodes.
 pub const STRAYS_KEY: &[u8] = b"strays";
 /// With the index of an MDT behind it -> `OperationId`: how far its stream was executed here.

@@ -298,16 +298,18 @@ pub fn apply(node: &Node, params: &[(String, String)]) {
     *applied = wanted;
 }
 
-/// OSTs on which no new files are to be placed, as the permanent parameters have it: that of one OST goes before those of many.
-pub fn no_create(config: &ClusterConfig) -> BTreeSet<u16> {
+/// OSTs on which no new files are to be placed, or MDTs on which no new directories are, as the permanent parameters have it: that of one target
+/// goes before those of many.
+pub fn no_create(config: &ClusterConfig, kind: TargetKind) -> BTreeSet<u16> {
+    let class = if kind == TargetKind::Mdt { "mdt" } else { "obdfilter" };
     let is_closed = |id: &TargetId| {
-        let name = format!("obdfilter/{}-{id}/no_create", config.fsname);
+        let name = format!("{class}/{}-{id}/no_create", config.fsname);
         let meant = config.params.iter().filter(|(pattern, _)| glob::matches(pattern, &name));
         let (own, others): (Vec<_>, Vec<_>) =
             meant.partition(|(pattern, _)| pattern.replace('/', ".") == names::shown(&name));
         own.last().or(others.last()).is_some_and(|(_, value)| value == "1")
     };
-    config.of_kind(TargetKind::Ost).map(|ost| ost.id).filter(is_closed).map(|id| id.index).collect()
+    config.of_kind(kind).map(|target| target.id).filter(is_closed).map(|id| id.index).collect()
 }
 
 #[cfg(test)]

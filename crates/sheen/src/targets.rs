@@ -381,8 +381,9 @@ impl Target {
     /// Only metadata targets call others.
     pub fn set_config(&self, config: &ClusterConfig) {
         if let Served::Mds(owner) = &self.served {
-            // First, so that no new file goes to an OST that is closed and new at the same time.
-            owner.submit(mds::Input::NoCreate(params::no_create(config)));
+            // First, so that nothing new goes to a target that is drained and new at the same time.
+            let [osts, mdts] = [TargetKind::Ost, TargetKind::Mdt].map(|kind| params::no_create(config, kind));
+            owner.submit(mds::Input::NoCreate { osts, mdts });
             owner.submit(mds::Input::Config(config.clone()));
         }
     }

@@ -254,7 +254,12 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    pub(super) fn on_no_create(&mut self, osts: BTreeSet<u16>, out: &mut Vec<Output>) {
+    pub(super) fn on_no_create(&mut self, osts: BTreeSet<u16>, mdts: BTreeSet<u16>, out: &mut Vec<Output>) {
+        if mdts != *self.by_space.drained() {
+            let row = rows::encode(&mdts);
+            self.note(rows::NO_CREATE_MDTS_KEY, &row, "what gets no new directories was not noted", out);
+            self.by_space.drain(mdts);
+        }
         if osts != self.no_create {
             self.note(rows::NO_CREATE_KEY, &rows::encode(&osts), "what gets no new files was not noted", out);
             self.no_create = osts;
@@ -296,6 +301,10 @@ impl<M: MetaStore> Mds<M> {
         if let Some(value) = value.map_err(|error| error.status())? {
             self.no_create = rows::decode(&value)?;
             self.place();
+        }
+        let value = self.core.store().get(rows::STATE, rows::NO_CREATE_MDTS_KEY);
+        if let Some(value) = value.map_err(|error| error.status())? {
+            self.by_space.drain(rows::decode(&value)?);
         }
         Ok(())
     }

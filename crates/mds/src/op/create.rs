@@ -79,7 +79,7 @@ fn make_directory(
         stripes::check_made(&made)?;
         made.iter().map(|fid| fid.mdt_index().ok_or(Status::Invalid)).collect::<Result<Vec<_>, _>>()?
     } else {
-        stripes::mdts_of(cx, &striping)?
+        stripes::mdts_of(cx, &striping, wanted.is_some() || request.mdt_index.is_some())?
     };
     match mdts[..] {
         [only] if only == cx.mdt_index => make_local(cx, request, parent, inode, xattrs),

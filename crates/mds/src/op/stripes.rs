@@ -80,24 +80,31 @@ fn check(cx: &Cx, striping: &DirStriping) -> Result<(), Status> {
     }
 }
 
-/// The MDTs of a new directory, that of its names and attributes first.
+/// The MDTs of a new directory, that of its names and attributes first. Those that are drained get it only when nobody else is there; whoever
+/// names one of them (`is_asked`, and not the directory's default) wants no other, and is refused.
 ///
 /// # Errors
 /// As `make`; `Stop::Place` until the first is chosen, where that is ours to do.
-pub fn mdts_of(cx: &Cx, striping: &DirStriping) -> Result<Vec<u16>, Stop> {
+pub fn mdts_of(cx: &Cx, striping: &DirStriping, is_asked: bool) -> Result<Vec<u16>, Stop> {
     check(cx, striping)?;
     let DirStriping { stripe_count, mdts } = striping;
-    if mdts.len() > 1 {
+    let is_open = |mdt: &u16| !cx.drained_mdts.contains(mdt);
+    if is_asked && !mdts.iter().all(is_open) {
+        return Err(Status::Invalid.into());
+    }
+    if mdts.len() > 1 && mdts.iter().all(is_open) {
         return Ok(mdts.clone());
     }
     let first = match mdts.first() {
-        Some(_) if striping.is_by_space() => cx.remote.placed.ok_or(Stop::Place)?,
-        Some(mdt) => *mdt,
-        None => cx.mdt_index,
+        Some(mdt) if !striping.is_by_space() && is_open(mdt) => *mdt,
+        None if is_open(&cx.mdt_index) => cx.mdt_index,
+        _ => cx.remote.placed.ok_or(Stop::Place)?,
     };
-    let first = usize::from(first);
-    let following = (first..cx.mdt_count).chain(0..first).map(|mdt| mdt as u16);
-    let count = usize::from((*stripe_count).max(1)).min(cx.mdt_count).min(DIRECTORY_STRIPES_MAX);
+    let is_taken = |mdt: &u16| *mdt == first || is_open(mdt);
+    let stripe_count = if mdts.len() > 1 { mdts.len() as u16 } else { *stripe_count };
+    let first_place = usize::from(first);
+    let following = (first_place..cx.mdt_count).chain(0..first_place).map(|mdt| mdt as u16).filter(is_taken);
+    let count = usize::from(stripe_count.max(1)).min(cx.mdt_count).min(DIRECTORY_STRIPES_MAX);
     Ok(following.take(count).collect())
 }
 

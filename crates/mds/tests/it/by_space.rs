@@ -150,3 +150,58 @@ fn levels_end_and_words_are_no_mdts() {
         assert_eq!(world.ask(0, 0, request), Err(Status::NoDevice));
     }
 }
+
+#[test]
+fn a_drained_mdt_gets_no_directories_but_where_there_is_no_other() {
+    let mut world = World::new(3, 1);
+    let old = [0, 1].map(|mdt| {
+        let made = world.ask(0, 0, make_on(&format!("old{mdt}"), 0, &[mdt])).unwrap();
+        entry_of(&made).fid
+    });
+    let set = |fid: Fid, striping: DirStriping| MdtRequest::SetDefaultStriping {
+        fid,
+        striping: Some(striping),
+        creds: ROOT,
+    };
+    let named = DirStriping { stripe_count: 1, mdts: vec![1] };
+    world.ask(0, 0, set(old[0], named)).unwrap();
+    world.drain_all(&[], &[1]);
+    // In a directory that is there already: not beside it, and not where the default says.
+    for parent in old {
+        let placed = mdts(&mut world, parent, "d", 6);
+        assert!(placed.iter().all(|mdt| *mdt != 1), "{placed:?}");
+        assert!(placed.contains(&0) && placed.contains(&2), "in turn: {placed:?}");
+    }
+    assert_eq!(mdts(&mut world, Fid::ROOT, "stays", 2), [0, 0]);
+    // Over all that are left; and nobody gets there whoever is named.
+    let over_all = world.ask(0, 0, make_on("all", DirStriping::ALL, &[])).unwrap();
+    let stripes = |reply: &MdtReply| match reply {
+        MdtReply::Striped { stripes, .. } => stripes.iter().filter_map(|fid| fid.mdt_index()).collect(),
+        other => panic!("{other:?}"),
+    };
+    let over: Vec<u16> = stripes(&over_all);
+    assert_eq!(over, [0, 2]);
+    for named in [&[1][..], &[0, 1]] {
+        assert_eq!(world.ask(0, 0, make_on("refused", 0, named)).err(), Some(Status::Invalid));
+    }
+    // What it has stays in use, and files come with their directory.
+    let file = world.mkfile(old[1], "file");
+    assert_eq!(file.mdt_index(), Some(1));
+    world.ask(0, 0, set(Fid::ROOT, DirStriping::by_space(1, None))).unwrap();
+    world.kill(0);
+    world.pass_seconds(3);
+    let placed = mdts(&mut world, Fid::ROOT, "after", 4);
+    assert!(placed.iter().all(|mdt| *mdt != 1), "it is known after a restart: {placed:?}");
+    world.drain_all(&[], &[0, 1, 2]);
+    assert_eq!(mdts(&mut world, old[1], "last", 3).len(), 3, "there is no other");
+    world.drain_all(&[], &[]);
+    let placed = mdts(&mut world, Fid::ROOT, "again", 6);
+    assert!(placed.contains(&1), "{placed:?}");
+    world.check_consistent();
+}
+
+fn make_on(name: &str, stripe_count: u16, mdts: &[u16]) -> MdtRequest {
+    let create = new(Fid::ROOT, name, NewNode::Directory);
+    let striping = DirStriping { stripe_count, mdts: mdts.to_vec() };
+    MdtRequest::MakeStriped { create, striping, stripes: Vec::new() }
+}

@@ -191,8 +191,14 @@ impl World {
 
     /// An operator drains OSTs.
     pub fn drain(&mut self, osts: &[u16]) {
+        self.drain_all(osts, &[]);
+    }
+
+    /// OSTs and MDTs.
+    pub fn drain_all(&mut self, osts: &[u16], mdts: &[u16]) {
         for index in 0..self.servers.len() as u16 {
-            self.give(index, Input::NoCreate(osts.iter().copied().collect()));
+            let [osts, mdts] = [osts, mdts].map(|of| of.iter().copied().collect());
+            self.give(index, Input::NoCreate { osts, mdts });
         }
         self.run();
     }

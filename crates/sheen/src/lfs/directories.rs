@@ -164,6 +164,9 @@ fn set_default(path: &Path, striping: Option<&DirStriping>) -> Result<()> {
 
 /// Says which MDT is not there.
 fn with_mdts(error: anyhow::Error, striping: &DirStriping) -> anyhow::Error {
+    if has_errno(&error, libc::EINVAL) {
+        return anyhow!("such a directory cannot be, or one of its MDTs is drained (mdt.*.no_create=1)");
+    }
     match (&striping.mdts[..], has_errno(&error, libc::ENXIO)) {
         ([mdt], true) => anyhow!("there is no MDT {mdt}; see `lfs df`"),
         (_, true) => anyhow!("not all of these MDTs are there; see `lfs df`"),

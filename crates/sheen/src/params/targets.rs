@@ -25,6 +25,7 @@ pub fn name(target: &Target) -> String {
 pub struct Mdt {
     name: String,
     owner: MdsOwner,
+    is_no_create: bool,
 }
 
 /// One OST.
@@ -42,15 +43,19 @@ pub struct Disk {
 }
 
 fn mdts(node: &Node) -> Vec<Mdt> {
+    let no_create = node.config(|config| super::no_create(config, TargetKind::Mdt)).unwrap_or_default();
     let mds = |target: &Target| match &target.served {
-        Served::Mds(owner) => Some(Mdt { name: name(target), owner: owner.clone() }),
+        Served::Mds(owner) => {
+            let is_no_create = no_create.contains(&target.id.index);
+            Some(Mdt { name: name(target), owner: owner.clone(), is_no_create })
+        }
         _ => None,
     };
     node.targets.iter().filter_map(mds).collect()
 }
 
 fn osts(node: &Node) -> Vec<Ost> {
-    let no_create = node.config(super::no_create).unwrap_or_default();
+    let no_create = node.config(|config| super::no_create(config, TargetKind::Ost)).unwrap_or_default();
     let oss = |target: &Target| match &target.served {
         Served::Oss(owner) => {
             let is_no_create = no_create.contains(&target.id.index);
@@ -93,6 +98,12 @@ pub static MDT: Class<Mdt> = Class {
                 mdt.owner.with(|mds| mds.set_recovery_hard(Duration::from_secs(seconds)));
                 mdt.owner.submit(mds::Input::Tick);
             })),
+        },
+        Param {
+            name: "no_create",
+            doc: "Whether no new directories are placed on an MDT (1); what it has stays in use.",
+            read: |mdt| Some(u8::from(mdt.is_no_create).to_string()),
+            write: Some(Write::Kept),
         },
         Param {
             name: "enable_dne_remote_sync",

@@ -164,6 +164,12 @@ fn what_one_ost_is_told_goes_before_what_all_are_told() {
         params,
         ..Default::default()
     };
-    assert_eq!(no_create(&config), BTreeSet::from([2, 3]));
-    assert!(no_create(&ClusterConfig { params: Vec::new(), ..config }).is_empty());
+    assert_eq!(no_create(&config, TargetKind::Ost), BTreeSet::from([2, 3]));
+    assert!(no_create(&config, TargetKind::Mdt).is_empty(), "that is about OSTs");
+    assert!(no_create(&ClusterConfig { params: Vec::new(), ..config.clone() }, TargetKind::Ost).is_empty());
+    let mdt = |index| base::TargetConfig { id: TargetId::mdt(index), ..ost(index) };
+    let params = vec![("mdt.fs-MDT0001.no_create".to_owned(), "1".to_owned())];
+    let config = ClusterConfig { targets: vec![mdt(0), mdt(1), ost(1)], params, ..config };
+    assert_eq!(no_create(&config, TargetKind::Mdt), BTreeSet::from([1]));
+    assert!(no_create(&config, TargetKind::Ost).is_empty());
 }

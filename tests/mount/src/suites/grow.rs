@@ -238,6 +238,53 @@ fn mdt(context: &Context) -> Result<()> {
     joined.serve_again(&cluster)?;
     found(there)?;
     found(here)?;
+    drain_mdt(&cluster, context, &mounts)?;
+    found(here)?;
+    switch_off_mdt(&cluster, here)?;
+    found(here)?;
     drop(cluster.new_complaints());
     end(&cluster, &mounts, joined)
+}
+
+/// Nothing new goes to it, whoever asks, and what it has stays in use.
+fn drain_mdt(cluster: &Cluster, context: &Context, [here, there]: &[PathBuf; 2]) -> Result<()> {
+    let set = |setting: &str| cluster.sheen(&["lctl", "set_param", setting]);
+    set("mdt.*MDT0001.no_create=1")?;
+    let value = || cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0001.no_create"]);
+    wait_until(PATIENCE, "the MDT knows that it is drained", || Ok(value()?.trim() == "1"))?;
+    let is_refused = |words: &[&str]| -> Result<()> {
+        let new = here.join("refused").to_string_lossy().into_owned();
+        let said = cluster.sheen(&[&["lfs", "mkdir"], words, &[&new]].concat());
+        let error = said.err().context("it is refused")?.to_string();
+        expect(error.contains("no_create") && !Path::new(&new).exists(), &format!("{words:?}: {error}"))
+    };
+    // Each MDT is told by itself.
+    wait_until(PATIENCE, "the other MDT knows it too", || Ok(is_refused(&["-i", "1"]).is_ok()))?;
+    is_refused(&["-i", "0,1"])?;
+    for (index, mount) in [here, there].into_iter().enumerate() {
+        for parent in [mount.join("d0"), mount.clone()] {
+            let new = parent.join(format!("drained{index}"));
+            fs::create_dir(&new)?;
+            let at = context.lfs(&["getdirstripe", "-i", &new.to_string_lossy()])?;
+            expect_eq(at.trim(), "0", "the MDT of a new directory")?;
+            fs::remove_dir(&new)?;
+        }
+    }
+    set("mdt.*MDT0001.no_create=0")?;
+    let again = here.join("again");
+    wait_until(PATIENCE, "it takes directories again", || {
+        Ok(context.lfs(&["mkdir", "-i", "1", &again.to_string_lossy()]).is_ok())
+    })?;
+    fs::remove_dir(&again).map_err(Into::into)
+}
+
+/// What is on it is EIO at once, and everything else works.
+fn switch_off_mdt(cluster: &Cluster, here: &Path) -> Result<()> {
+    let set = |setting: &str| cluster.sheen(&["lctl", "set_param", setting]);
+    set("mdc.*MDT0001*.active=0")?;
+    set("ldlm.namespaces.*.lru_size=clear")?;
+    let error = fs::read(here.join("d0/file")).map_err(|error| error.raw_os_error());
+    expect_eq(error.err(), Some(Some(libc::EIO)), "a file of the MDT that is off")?;
+    expect_bytes(&read(&here.join("before2"))?, &bytes_of("before2"), "a file of the other one")?;
+    set("mdc.*MDT0001*.active=1").map(drop)
 }
