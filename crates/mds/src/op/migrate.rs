@@ -34,7 +34,8 @@ const STRIPE_BYTES: usize = 64;
 
 /// # Errors
 /// `NotPermitted` for all but the superuser, `Stale` when the name does not lead to the inode; `NotSupported` for what cannot move,
-/// `TooManyLinks` for a file with several names, `TextBusy` for one that is open, `TooBig` for a directory with too many entries.
+/// `TooManyLinks` for a file with several names, `TextBusy` for one that is open, `TooBig` for a directory with too many entries; `Invalid` while
+/// this MDT is drained.
 pub fn run(cx: &mut Cx, parent: Fid, name: &[u8], fid: Fid, creds: &Credentials) -> Result<MdtReply, Stop> {
     check_name(name)?;
     if !access::is_superuser(creds) {
@@ -43,6 +44,9 @@ pub fn run(cx: &mut Cx, parent: Fid, name: &[u8], fid: Fid, creds: &Credentials)
     if cx.is_local(fid) {
         let inode = cx.inode(fid)?;
         return Ok(entry_reply(cx.entry(&inode)));
+    }
+    if cx.drained_mdts.contains(&cx.mdt_index) && !cx.is_replay {
+        return Err(Status::Invalid.into());
     }
     let dentry = dentry(cx, parent, name)?.filter(|dentry| dentry.fid == fid).ok_or(Status::Stale)?;
     if dentry.file_type == FileType::Regular {

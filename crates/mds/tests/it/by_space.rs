@@ -1,6 +1,7 @@
 //! Directories that are placed by space.
 
-use crate::harness::{ROOT, World, entry_of, new};
+use crate::cross::mkdir_on;
+use crate::harness::{ROOT, World, entry_of, fid_of, migrate, new};
 use base::{Fid, Status};
 use store::Reserve;
 use wire::mdt::{DirStriping, NewNode};
@@ -165,6 +166,7 @@ fn a_drained_mdt_gets_no_directories_but_where_there_is_no_other() {
     };
     let named = DirStriping { stripe_count: 1, mdts: vec![1] };
     world.ask(0, 0, set(old[0], named)).unwrap();
+    let mover = mkdir_on(&mut world, Fid::ROOT, "mover", 1);
     world.drain_all(&[], &[1]);
     // In a directory that is there already: not beside it, and not where the default says.
     for parent in old {
@@ -184,6 +186,13 @@ fn a_drained_mdt_gets_no_directories_but_where_there_is_no_other() {
     for named in [&[1][..], &[0, 1]] {
         assert_eq!(world.ask(0, 0, make_on("refused", 0, named)).err(), Some(Status::Invalid));
     }
+    // Nothing moves there, not even back.
+    let to_it = migrate((Fid::ROOT, "old0"), old[0]);
+    assert_eq!(world.ask(0, 1, to_it).err(), Some(Status::Invalid));
+    let away = fid_of(&world.ask(0, 2, migrate((Fid::ROOT, "mover"), mover)).unwrap());
+    assert_eq!(away.mdt_index(), Some(2));
+    let back = migrate((Fid::ROOT, "mover"), away);
+    assert_eq!(world.ask(0, 1, back).err(), Some(Status::Invalid));
     // What it has stays in use, and files come with their directory.
     let file = world.mkfile(old[1], "file");
     assert_eq!(file.mdt_index(), Some(1));

@@ -3,8 +3,8 @@
 use super::{ask, has_errno, open, parent_of, umask, unexpected};
 use crate::ioctl::{Ask, Tell};
 use anyhow::{Context, Result, anyhow, bail};
-use base::Fid;
 use base::limits::DIRECTORY_STRIPES_MAX;
+use base::{Fid, TargetId};
 use clap::Args;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -108,7 +108,20 @@ fn mkdir(path: &Path, striping: &DirStriping, mode: u32, umask: u32) -> Result<(
         }
         _ => Ask::MkdirStriped { name, mode, umask, striping: striping.clone() },
     };
-    ask(&parent, path, &request).map(drop).map_err(|error| with_mdts(error, striping))
+    let why = |error| match (&striping.mdts[..], has_errno(&error, libc::EINVAL)) {
+        // What cannot be in itself was found before.
+        ([mdt], true) if !striping.is_by_space() => is_drained(*mdt),
+        ([_, _, ..], true) => {
+            anyhow!("one of these MDTs takes nothing new: it is drained (mdt.*.no_create=1)")
+        }
+        _ => with_mdts(error, striping),
+    };
+    ask(&parent, path, &request).map(drop).map_err(why)
+}
+
+/// Why an MDT that was named is refused.
+pub fn is_drained(mdt_index: u16) -> anyhow::Error {
+    anyhow!("{} takes nothing new: it is drained (mdt.*.no_create=1)", TargetId::mdt(mdt_index))
 }
 
 /// A directory in which many are made, each on an MDT that is named.
@@ -164,9 +177,6 @@ fn set_default(path: &Path, striping: Option<&DirStriping>) -> Result<()> {
 
 /// Says which MDT is not there.
 fn with_mdts(error: anyhow::Error, striping: &DirStriping) -> anyhow::Error {
-    if has_errno(&error, libc::EINVAL) {
-        return anyhow!("such a directory cannot be, or one of its MDTs is drained (mdt.*.no_create=1)");
-    }
     match (&striping.mdts[..], has_errno(&error, libc::ENXIO)) {
         ([mdt], true) => anyhow!("there is no MDT {mdt}; see `lfs df`"),
         (_, true) => anyhow!("not all of these MDTs are there; see `lfs df`"),

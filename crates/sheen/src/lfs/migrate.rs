@@ -3,6 +3,7 @@
 //! A directory moves before what is in it, so that nothing new comes to life on the old MDT once it has been listed. What was moved
 //! already is passed over: who was interrupted begins again.
 
+use super::directories::is_drained;
 use super::{ask, has_errno, open, parent_of, unexpected};
 use crate::ioctl::{Ask, Tell};
 use anyhow::{Context, Result, anyhow, bail};
@@ -265,6 +266,8 @@ fn explained(error: anyhow::Error, path: &Path, mdt_index: u16) -> anyhow::Error
     let path = path.display();
     if why(libc::ENXIO) {
         anyhow!("there is no MDT {mdt_index}; see `lfs df`")
+    } else if why(libc::EINVAL) {
+        is_drained(mdt_index)
     } else if why(libc::EOPNOTSUPP) {
         anyhow!("{path} is a striped directory, or on an MDT of an older version, and stays where it is")
     } else if why(libc::EMLINK) {

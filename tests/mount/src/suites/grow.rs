@@ -20,7 +20,7 @@ pub static SUITE: Suite = Suite { name: "grow", bed: Bed::Own, cases: CASES, rou
 
 static CASES: &[Case] = &[
     Case { name: "an_ost_joins_and_is_drained", seconds: 180, run: ost },
-    Case { name: "an_mdt_joins", seconds: 180, run: mdt },
+    Case { name: "an_mdt_joins_and_is_drained", seconds: 180, run: mdt },
 ];
 
 /// Bounds a hang only.
@@ -238,7 +238,20 @@ fn mdt(context: &Context) -> Result<()> {
     joined.serve_again(&cluster)?;
     found(there)?;
     found(here)?;
-    drain_mdt(&cluster, context, &mounts)?;
+    drain_mdt(&cluster, &mounts)?;
+    found(here)?;
+    // That outlives all servers.
+    for (name, pid) in cluster.targets()? {
+        if name == "MGS" || name.starts_with("MDT") {
+            sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
+        }
+    }
+    joined.signal(libc::SIGKILL)?;
+    cluster.up()?;
+    joined.serve_again(&cluster)?;
+    found(there)?;
+    gets_nothing_new(&cluster, &mounts, "again")?;
+    opened_mdt(&cluster, here)?;
     found(here)?;
     switch_off_mdt(&cluster, here)?;
     found(here)?;
@@ -246,35 +259,87 @@ fn mdt(context: &Context) -> Result<()> {
     end(&cluster, &mounts, joined)
 }
 
-/// Nothing new goes to it, whoever asks, and what it has stays in use.
-fn drain_mdt(cluster: &Cluster, context: &Context, [here, there]: &[PathBuf; 2]) -> Result<()> {
-    let set = |setting: &str| cluster.sheen(&["lctl", "set_param", setting]);
-    set("mdt.*MDT0001.no_create=1")?;
+/// What it has stays in use, and moves away.
+fn drain_mdt(cluster: &Cluster, mounts: &[PathBuf; 2]) -> Result<()> {
+    let here = &mounts[0];
+    let mover = here.join("mover");
+    cluster.sheen(&["lfs", "mkdir", "-i", "1", &mover.to_string_lossy()])?;
+    write(&mover.join("file"), b"moves")?;
+    for (name, mdt) in [("by-turns", "-1"), ("named", "1")] {
+        let directory = here.join(name);
+        fs::create_dir(&directory)?;
+        cluster.sheen(&["lfs", "setdirstripe", "-D", "-i", mdt, &directory.to_string_lossy()])?;
+    }
+    // Before: it gets its share.
+    let used = mdts_of_new(cluster, &here.join("by-turns"), "before")?;
+    expect_eq(used, BTreeSet::from([0, 1]), "the MDTs of directories that are placed by turns")?;
+    cluster.sheen(&["lctl", "set_param", "mdt.*MDT0001.no_create=1"])?;
+    gets_nothing_new(cluster, mounts, "drained")?;
+    let refused = cluster.sheen(&["lctl", "set_param", "mdt.*MDT0001.no_create=2"]);
+    expect(refused.is_err_and(|error| error.to_string().contains("it takes 0 or 1")), "2 is refused")?;
+    let migrate = |mdt: &str| cluster.sheen(&["lfs", "migrate", "-m", mdt, &mover.to_string_lossy()]);
+    migrate("0")?;
+    expect_eq(mdt_of(cluster, &mover)?, 0, "the MDT of a directory that has moved away")?;
+    expect_eq(read(&mounts[1].join("mover/file"))?, b"moves".to_vec(), "its file")?;
+    let back = migrate("1").err().context("it does not move back")?.to_string();
+    expect(back.contains("MDT0001 takes nothing new"), &back)
+}
+
+fn mdt_of(cluster: &Cluster, directory: &Path) -> Result<u16> {
+    let at = cluster.sheen(&["lfs", "getdirstripe", "-i", &directory.to_string_lossy()])?;
+    at.trim().parse().with_context(|| format!("the index of an MDT: {at}"))
+}
+
+/// Makes directories, says on which MDTs they were, and removes them.
+fn mdts_of_new(cluster: &Cluster, parent: &Path, name: &str) -> Result<BTreeSet<u16>> {
+    let mut mdts = BTreeSet::new();
+    let made = (0..4).map(|index| parent.join(format!("{name}{index}"))).collect::<Vec<_>>();
+    for directory in &made {
+        fs::create_dir(directory)?;
+        mdts.insert(mdt_of(cluster, directory)?);
+    }
+    made.iter().try_for_each(fs::remove_dir)?;
+    Ok(mdts)
+}
+
+/// Who names the drained MDT is refused, and what is placed goes to the other one: beside its parent, by turns, by a default that names it,
+/// and over all.
+fn gets_nothing_new(cluster: &Cluster, mounts: &[PathBuf; 2], name: &str) -> Result<()> {
     let value = || cluster.sheen(&["lctl", "get_param", "-n", "mdt.*MDT0001.no_create"]);
     wait_until(PATIENCE, "the MDT knows that it is drained", || Ok(value()?.trim() == "1"))?;
+    let here = &mounts[0];
     let is_refused = |words: &[&str]| -> Result<()> {
         let new = here.join("refused").to_string_lossy().into_owned();
         let said = cluster.sheen(&[&["lfs", "mkdir"], words, &[&new]].concat());
-        let error = said.err().context("it is refused")?.to_string();
-        expect(error.contains("no_create") && !Path::new(&new).exists(), &format!("{words:?}: {error}"))
-    };
-    // Each MDT is told by itself.
-    wait_until(PATIENCE, "the other MDT knows it too", || Ok(is_refused(&["-i", "1"]).is_ok()))?;
-    is_refused(&["-i", "0,1"])?;
-    for (index, mount) in [here, there].into_iter().enumerate() {
-        for parent in [mount.join("d0"), mount.clone()] {
-            let new = parent.join(format!("drained{index}"));
-            fs::create_dir(&new)?;
-            let at = context.lfs(&["getdirstripe", "-i", &new.to_string_lossy()])?;
-            expect_eq(at.trim(), "0", "the MDT of a new directory")?;
+        if said.is_ok() {
             fs::remove_dir(&new)?;
         }
+        let error = said.err().context("it is refused")?.to_string();
+        expect(error.contains("takes nothing new: it is drained"), &format!("{words:?}: {error}"))
+    };
+    // Each MDT is told by itself: the first one, which has the parent, last.
+    wait_until(PATIENCE, "the other MDT knows it too", || Ok(is_refused(&["-i", "1"]).is_ok()))?;
+    is_refused(&["-i", "0,1"])?;
+    for mount in mounts {
+        for parent in ["d0", "", "by-turns", "named"] {
+            let used = mdts_of_new(cluster, &mount.join(parent), name)?;
+            expect_eq(used, BTreeSet::from([0]), &format!("the MDTs of new directories in '{parent}'"))?;
+        }
     }
-    set("mdt.*MDT0001.no_create=0")?;
-    let again = here.join("again");
+    let over_all = here.join("over-all");
+    cluster.sheen(&["lfs", "mkdir", "-c", "-1", &over_all.to_string_lossy()])?;
+    expect_eq(mdt_of(cluster, &over_all)?, 0, "the MDT of what was to be over all")?;
+    fs::remove_dir(&over_all).map_err(Into::into)
+}
+
+fn opened_mdt(cluster: &Cluster, here: &Path) -> Result<()> {
+    cluster.sheen(&["lctl", "set_param", "mdt.*MDT0001.no_create=0"])?;
     wait_until(PATIENCE, "it takes directories again", || {
-        Ok(context.lfs(&["mkdir", "-i", "1", &again.to_string_lossy()]).is_ok())
+        Ok(mdts_of_new(cluster, &here.join("by-turns"), "open")? == BTreeSet::from([0, 1]))
     })?;
+    let again = here.join("again");
+    cluster.sheen(&["lfs", "mkdir", "-i", "1", &again.to_string_lossy()])?;
+    expect_eq(mdt_of(cluster, &again)?, 1, "the MDT of a directory that names it")?;
     fs::remove_dir(&again).map_err(Into::into)
 }
 
