@@ -26,6 +26,7 @@ pub struct ClientOptions {
     /// What operators see on servers: address and host name.
     pub nid: String,
     /// The kernel can drop all names at once (`FUSE_NOTIFY_INC_EPOCH`, ABI 7.44). Without it names get no lifetime.
+    /// Then no such notice is ever given.
     pub has_inc_epoch: bool,
     /// Shared writable mappings of files that other clients have open are allowed, and not coherent
     /// (`-o mmap=relaxed`).

@@ -350,7 +350,7 @@ pub struct Mount {
     pub mount: PathBuf,
     /// Options, with commas between them: ro, nosuid, nodev, noexec, noatime, relatime, strictatime, sync, dirsync;
     /// flock (in the cluster), localflock (on this machine), noflock; lazystatfs, nolazystatfs; user_xattr, nouser_xattr;
-    /// retry=N (attempts after the first); transport=auto|dev|uring; mmap=relaxed; remount; what fstab adds (_netdev, …)
+    /// retry=N (attempts after the first); transport=auto|dev|uring; mmap=relaxed; names=uncached; remount; what fstab adds (_netdev, …)
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in this process

@@ -123,7 +123,7 @@ impl Mount {
                 incarnation: identity.incarnation,
                 fsname: with.config.fsname.clone(),
                 nid: with.nid.clone(),
-                has_inc_epoch: negotiated.has_inc_epoch(),
+                has_inc_epoch: negotiated.has_inc_epoch() && !choices.are_names_uncached,
                 is_mmap_relaxed: choices.is_mmap_relaxed,
                 is_statfs_lazy: choices.is_statfs_lazy,
                 access_times: choices.access_times(),

@@ -3,10 +3,11 @@
 use crate::world::{TOP, World, write_call};
 use base::limits::{KERNEL_CACHE_LIFE, LEASE, LEASE_RENEWAL};
 use base::{Duration, TargetId};
-use client::{Answer, Event, Input, Notify};
+use client::{Answer, Call, Event, Input, Notify};
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
+const ENOENT: i32 = 2;
 
 /// Lets time pass, and the lease of this mount be renewed.
 pub fn pass_with_lease(world: &mut World, mount: usize, wait: Duration) {
@@ -53,6 +54,44 @@ fn a_client_that_hears_nobody_relies_on_nothing_for_long() {
     assert!(!has_forgotten(&world));
     world.pass(LEASE - Duration::from_secs(2));
     assert!(has_forgotten(&world), "before anybody can have given it up");
+}
+
+/// An overlay above a mount would never find a name again that the kernel has dropped with all others.
+#[test]
+fn a_kernel_that_is_not_to_drop_all_names_gets_none_for_any_time_and_is_never_told_so() {
+    let mut world = World::new(1, 1, 0);
+    world.has_inc_epoch = false;
+    world.add_mount(1);
+    world.add_mount(2);
+    world.run();
+    let dir = world.mkdir(0, TOP, "d");
+    for mount in [0, 1] {
+        let entry = world.lookup(mount, TOP, "d").expect("it was made");
+        assert_eq!(entry.entry_valid, Duration::ZERO);
+        let absent = world.call(mount, Call::Lookup { parent: dir, name: b"x".into() });
+        let is_timeless = match &absent {
+            Ok(Answer::Entry(entry)) => entry.node == 0 && entry.entry_valid == Duration::ZERO,
+            other => *other == Err(ENOENT),
+        };
+        assert!(is_timeless, "{absent:?}");
+    }
+    // Another mount makes what this one has found absent, while its kernel gets around to nothing.
+    world.mounts[0].is_kernel_stuck = true;
+    let call = Call::Mkdir { parent: dir, name: b"x".into(), mode: 0o755, umask: 0 };
+    assert!(matches!(world.call(1, call), Ok(Answer::Entry(_))));
+    world.mounts[0].is_kernel_stuck = false;
+    assert!(world.lookup(0, dir, "x").is_ok());
+    let unreferenced = Call::MkdirOn { parent: dir, name: b"y".into(), mode: 0o755, umask: 0, mdt_index: 0 };
+    assert_eq!(world.lookup(0, dir, "y"), Err(ENOENT));
+    assert_eq!(world.call(0, unreferenced), Ok(Answer::Done));
+    assert!(world.lookup(0, dir, "y").is_ok());
+    world.mounts[0].is_cut_off = true;
+    world.pass(KERNEL_CACHE_LIFE * 2);
+    world.mounts[0].is_cut_off = false;
+    world.evict(0, 0);
+    world.pass(Duration::from_secs(5));
+    assert!(world.lookup(0, dir, "x").is_ok());
+    assert!(!has_forgotten(&world));
 }
 
 #[test]

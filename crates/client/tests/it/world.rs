@@ -120,6 +120,8 @@ pub struct World {
     /// Machines assert their invariants after each input.
     pub is_checking: bool,
     is_mmap_relaxed: bool,
+    /// Of the kernels of mounts that are added.
+    pub has_inc_epoch: bool,
 }
 
 impl World {
@@ -153,6 +155,7 @@ impl World {
             is_syncing: true,
             is_checking: true,
             is_mmap_relaxed,
+            has_inc_epoch: true,
         };
         for index in 0..mdt_count {
             world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
@@ -197,7 +200,7 @@ impl World {
             client: ClientId(number),
             fsname: "test".to_string(),
             nid: format!("client{number}"),
-            has_inc_epoch: true,
+            has_inc_epoch: self.has_inc_epoch,
             is_mmap_relaxed: self.is_mmap_relaxed,
             is_statfs_lazy: true,
             access_times: client::AccessTimes::default(),

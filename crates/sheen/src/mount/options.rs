@@ -24,6 +24,9 @@ pub struct Choices {
     /// Flags of mount(2).
     pub flags: libc::c_ulong,
     pub is_mmap_relaxed: bool,
+    /// The kernel asks for each name each time, and is never told to drop all names at once: an overlay above keeps the names that it has looked up for
+    /// ever, and says ESTALE for each that the kernel has dropped so (`fuse_dentry_revalidate` compares epochs before it asks, Linux from 6.16).
+    pub are_names_uncached: bool,
     pub lock_scope: LockScope,
     /// statfs(2) answers from what is known of a target that does not answer.
     pub is_statfs_lazy: bool,
@@ -39,6 +42,7 @@ impl Default for Choices {
             transport: Transport::default(),
             flags: 0,
             is_mmap_relaxed: false,
+            are_names_uncached: false,
             lock_scope: LockScope::default(),
             is_statfs_lazy: true,
             has_user_xattrs: true,
@@ -91,6 +95,8 @@ const TABLE: &[(&str, Effect)] = &[
     ("user_xattr", Effect::Own(|choices| choices.has_user_xattrs = true)),
     ("nouser_xattr", Effect::Own(|choices| choices.has_user_xattrs = false)),
     ("mmap=relaxed", Effect::Own(|choices| choices.is_mmap_relaxed = true)),
+    ("names=cached", Effect::Own(|choices| choices.are_names_uncached = false)),
+    ("names=uncached", Effect::Own(|choices| choices.are_names_uncached = true)),
     ("transport=auto", Effect::Own(|choices| choices.transport = Transport::Auto)),
     ("transport=dev", Effect::Own(|choices| choices.transport = Transport::Dev)),
     ("transport=uring", Effect::Own(|choices| choices.transport = Transport::Uring)),
@@ -114,6 +120,7 @@ const EXCLUSIVE: &[&[&str]] = &[
     &["flock", "localflock", "noflock"],
     &["lazystatfs", "nolazystatfs"],
     &["user_xattr", "nouser_xattr"],
+    &["names=cached", "names=uncached"],
     &["transport=auto", "transport=dev", "transport=uring"],
 ];
 
@@ -128,7 +135,12 @@ impl Choices {
     /// # Errors
     /// One that is not known, with the one that may have been meant.
     pub fn parse(options: &[String], transport: Option<Transport>) -> Result<Choices> {
-        let mut choices = Choices { transport: transport.unwrap_or_default(), ..Choices::default() };
+        let mut choices = Choices {
+            transport: transport.unwrap_or_default(),
+            // The root of a machine is seen through an overlay.
+            are_names_uncached: is_from_initrd(options),
+            ..Choices::default()
+        };
         for word in words(options) {
             choices.take(word)?;
         }
@@ -188,6 +200,7 @@ impl Choices {
             if self.has_user_xattrs { "user_xattr" } else { "nouser_xattr" },
         ];
         words.extend(self.is_mmap_relaxed.then_some("mmap=relaxed"));
+        words.extend(self.are_names_uncached.then_some("names=uncached"));
         let transport = format!("transport={transport}");
         words.into_iter().map(str::to_owned).chain([transport]).collect()
     }

@@ -24,6 +24,7 @@ static CASES: &[Case] = &[
     Case { name: "progress_is_for_terminals", seconds: 120, run: progress },
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
     Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
+    Case { name: "a_root_with_an_overlay_outlives_its_client_being_thrown_out", seconds: 120, run: evicted },
     Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: stopped },
     Case { name: "a_node_that_goes_off_has_the_image_in_one_place", seconds: 120, run: detached },
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
@@ -106,7 +107,7 @@ impl Bench {
     /// What a node has mounted as its root.
     fn node(&self, name: &str) -> Result<PathBuf> {
         let (point, source) = (self.cluster.point(name)?, self.cluster.source()?);
-        let options = format!("transport={},ro", self.cluster.transport());
+        let options = format!("transport={},ro,names=uncached", self.cluster.transport());
         let source = format!("{source}/images/node");
         self.cluster.sheen(&["mount", &source, &text(&point), "-o", &options])?;
         Ok(point)
@@ -399,6 +400,43 @@ impl Drop for Root {
 fn mount(arguments: &[&str]) -> Result<()> {
     let said = Command::new("mount").args(arguments).output()?;
     expect(said.status.success(), &format!("mount {arguments:?}: {}", String::from_utf8_lossy(&said.stderr)))
+}
+
+/// Servers throw the client out of which the root is made, and it comes back: an overlay, and what is bound over it, goes on too. A kernel that had
+/// been told to drop all names would say ESTALE for ever.
+fn evicted(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let source = bench.cluster.source()?;
+    for (index, word) in ["names=uncached", "x-initrd.mount"].into_iter().enumerate() {
+        let [node, point, changes] = ["node", "root", "changes"].map(|name| format!("{name}{index}"));
+        let node = bench.cluster.point(&node)?.canonicalize()?;
+        let options = format!("transport={},ro,{word}", bench.cluster.transport());
+        bench.cluster.sheen(&["mount", &format!("{source}/images/node"), &text(&node), "-o", &options])?;
+        let root = Root::over(&node, &bench.cluster.point(&point)?, &bench.cluster.point(&changes)?)?;
+        let places = [root.point.join("usr/bin/sh"), root.point.join("etc/pages")];
+        let before = places.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+        let evictions = || -> Result<u64> {
+            let counts = bench.cluster.sheen(&["lctl", "get_param", "-n", "mdt.*.eviction_count"])?;
+            counts.lines().map(|line| line.trim().parse::<u64>().context("a count")).sum()
+        };
+        let earlier = evictions()?;
+        // Whoever it is: all of them.
+        for client in bench.cluster.sheen(&["lctl", "get_param", "-n", "llite.*.uuid"])?.lines() {
+            bench.cluster.sheen(&["lctl", "set_param", &format!("mdt.*MDT0000.evict_client={client}")])?;
+        }
+        expect(evictions()? > earlier, "somebody was thrown out")?;
+        for (path, before) in places.iter().zip(before) {
+            // The client hears of it with its next request or ping, and until then the kernel may say what it has.
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(100));
+                let found = fs::read(path).with_context(|| format!("{word}: {}", path.display()))?;
+                expect(found == before, "the same bytes")?;
+            }
+        }
+    }
+    drop(bench.cluster);
+    Ok(())
 }
 
 /// systemd stops all processes of a machine that goes off, while it looks whom to kill; it may have to read its own program then.

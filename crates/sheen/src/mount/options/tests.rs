@@ -49,6 +49,7 @@ fn options_in_force_are_shown() {
         shown("localflock,nolazystatfs,nouser_xattr,mmap=relaxed"),
         "localflock,nolazystatfs,nouser_xattr,mmap=relaxed,transport=dev"
     );
+    assert!(shown("names=uncached").ends_with(",names=uncached,transport=dev"));
     assert!(shown("noflock").starts_with("noflock,"));
 }
 
@@ -67,6 +68,16 @@ fn an_unknown_option_is_refused_with_what_may_have_been_meant() {
 fn own_words_are_those_that_a_remount_cannot_change() {
     let options = ["remount,ro,_netdev".to_owned(), "noflock,transport=dev".to_owned()];
     assert_eq!(own_words(&options), ["noflock", "transport=dev"]);
+}
+
+#[test]
+fn the_kernel_keeps_no_names_below_the_overlay_of_a_root() {
+    let is_uncached = |text| parse(text).unwrap().are_names_uncached;
+    assert!(!is_uncached("ro"));
+    assert!(is_uncached("ro,names=uncached"));
+    assert!(is_uncached("ro,x-initrd.mount"));
+    assert!(!is_uncached("names=cached,x-initrd.mount"));
+    assert!(parse("names=cached,names=uncached").is_err());
 }
 
 #[test]
