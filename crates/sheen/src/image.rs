@@ -19,8 +19,9 @@ use place::{Image, Mark, Stored};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -166,9 +167,15 @@ fn stage((image, lock): (&Image, &File), source: &Path, old: &Mark) -> Result<()
 }
 
 fn in_place((image, lock): (&Image, &File), source: &Path, old: &Mark, checksum: bool) -> Result<()> {
-    let begun = Mark { is_changing: true, ..old.clone() };
+    let begun = Mark { is_changing: true, changing_seconds: 0, ..old.clone() };
     place::write_mark(&image.current(), &begun)?;
-    let copied = copy::copy(source, &image.current(), (&image.name, lock), checksum).with_context(|| {
+    let copied = thread::scope(|scope| {
+        // Dropped when the copy has ended, also when it has failed.
+        let (_copying, is_over) = mpsc::channel::<()>();
+        scope.spawn(move || tell_that_it_goes_on(image, begun, &is_over));
+        copy::copy(source, &image.current(), (&image.name, lock), checksum)
+    });
+    let copied = copied.with_context(|| {
         format!(
             "{} may be changed in part, no file of it torn; run the update again",
             image.current().display()
@@ -178,6 +185,17 @@ fn in_place((image, lock): (&Image, &File), source: &Path, old: &Mark, checksum:
     place::write_mark(&image.current(), &mark)?;
     status::sync(&image.current())?;
     say::outcome(&made_line(image, &mark, "is updated in place"))
+}
+
+/// Whenever an update in place has run for twice as long as it last said. Returns when the other end of the channel is dropped.
+fn tell_that_it_goes_on(image: &Image, mut mark: Mark, is_over: &mpsc::Receiver<()>) {
+    let mut wait_seconds = 1;
+    while is_over.recv_timeout(Duration::from_secs(wait_seconds)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        mark.changing_seconds += wait_seconds;
+        wait_seconds = mark.changing_seconds;
+        // Who does not hear it forgets less often.
+        let _ = place::write_mark(&image.current(), &mark);
+    }
 }
 
 /// Everything of a new version, durable, under the name that no node boots from. Nothing is left of it when it fails.
@@ -200,7 +218,7 @@ fn build((image, lock): (&Image, &File), source: &Path, version: u64) -> Result<
 fn mark_of(version: u64, copied: &Copied) -> Mark {
     let made_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (file_count, total_bytes) = (copied.file_count, copied.total_bytes);
-    Mark { version, made_at, file_count, total_bytes, is_changing: false }
+    Mark { version, made_at, file_count, total_bytes, ..Mark::default() }
 }
 
 fn made_line(image: &Image, mark: &Mark, what: &str) -> String {

@@ -2,9 +2,9 @@
 //!
 //! An overlay keeps what it has looked up. When the file below such a name is replaced, the kernel answers ESTALE for the name until it
 //! forgets it, and asks nobody again (`ovl_revalidate_real`, at least from Linux 4.20 to 6.18). It forgets the names that nothing uses when
-//! the overlay is reconfigured, whatever is changed by that; here it is nothing. A name that a process has open or works in stays: therefore
-//! it is done again after an update, each time after twice the pause, and a name in use is known again at most as long after it is let go of
-//! as it had been in use.
+//! the overlay is reconfigured, whatever is changed by that; here it is nothing. While an update runs, that is done all the time. A name that
+//! a process has open or works in stays: therefore it is done again after an update, each time after twice the pause, and a name in use is
+//! known again at most as long after it is let go of as it had been in use.
 
 use super::place::{self, Mark};
 use crate::{mount_table, say, sys};
@@ -12,35 +12,51 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the mark is looked at. The kernel has it in its cache: no server is asked until it changes.
-const POLL: Duration = Duration::from_millis(200);
-/// While an update runs, the overlays forget again and again, at last this seldom: it may have been broken off for good.
+/// How often the mark is looked at: the client has its attributes in its cache, and no server is asked until they change. While an update
+/// runs, the overlays forget as often, and that is how long a name that was replaced says ESTALE.
+const POLL: Duration = Duration::from_millis(100);
+/// Of an update that nothing is heard of any more: it may have been broken off for good.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// What a word of an update may take to come here.
+const NEWS_DELAY_MAX: Duration = Duration::from_secs(3);
 
 /// Never returns, unless overlays cannot be reconfigured here.
 pub fn follow(root: &Path) {
-    let mut seen = place::read_mark(root).ok();
-    let (mut pause, mut forgotten_at) = (POLL, Instant::now());
+    let (mut seen, mut mark) = (place::mark_id(root).ok(), place::read_mark(root).ok());
+    let (mut pause, mut news_at, mut forgotten_at) = (POLL, Instant::now(), Instant::now());
     loop {
         thread::sleep(POLL);
         // An image that is gone, or whose servers are, changes nothing.
-        let Ok(now) = place::read_mark(root) else { continue };
-        let is_new = seen.as_ref() != Some(&now);
+        let Ok(id) = place::mark_id(root) else { continue };
+        let is_new = seen.as_ref() != Some(&id);
+        if is_new {
+            let Ok(now) = place::read_mark(root) else { continue };
+            (seen, mark, news_at) = (Some(id), Some(now), Instant::now());
+        }
+        let Some(mark) = &mark else { continue };
         if !is_new && forgotten_at.elapsed() < pause {
             continue;
         }
-        pause = if is_new { POLL } else { next_pause(pause, now.is_changing) };
-        if !forget(root, &now) {
+        pause = if is_new { POLL } else { next_pause(pause, mark, news_at.elapsed()) };
+        if !forget(root, mark) {
             return;
         }
         forgotten_at = Instant::now();
-        seen = Some(now);
     }
 }
 
-fn next_pause(pause: Duration, is_changing: bool) -> Duration {
+fn next_pause(pause: Duration, mark: &Mark, since_news: Duration) -> Duration {
     let doubled = pause.saturating_mul(2);
-    if is_changing { doubled.min(PAUSE_MAX) } else { doubled }
+    match mark.is_changing {
+        // The next word comes when it has run for twice as long.
+        true if since_news < patience(mark) => Duration::ZERO,
+        true => doubled.clamp(POLL, PAUSE_MAX),
+        false => doubled.max(POLL),
+    }
+}
+
+fn patience(mark: &Mark) -> Duration {
+    Duration::from_secs(mark.changing_seconds).saturating_mul(2).saturating_add(NEWS_DELAY_MAX)
 }
 
 /// True if it can be done again.
@@ -57,3 +73,6 @@ fn forget(root: &Path, mark: &Mark) -> bool {
         done.is_ok()
     })
 }
+
+#[cfg(test)]
+mod tests;

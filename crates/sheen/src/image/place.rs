@@ -29,7 +29,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(20);
 const DEAD_NODE_TIMEOUT: Duration = base::limits::LEASE.saturating_mul(4);
 
 /// What is known of a version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// Counts updates of all kinds from 1.
     pub version: u64,
@@ -41,6 +41,9 @@ pub struct Mark {
     /// An update in place is at it, or was broken off.
     #[serde(default)]
     pub is_changing: bool,
+    /// For how long it has been at it, written again whenever that has doubled: nodes see that it goes on.
+    #[serde(default)]
+    pub changing_seconds: u64,
 }
 
 /// A version as `list` shows it.
@@ -189,6 +192,15 @@ fn check_ours(dir: &Path) -> Result<()> {
         bail!("{} is not on SheenFS; see sheen mounts", dir.display());
     }
     Ok(())
+}
+
+/// What is another one whenever the mark is: inode and time of change.
+///
+/// # Errors
+/// There is none, or it cannot be seen.
+pub fn mark_id(version: &Path) -> io::Result<(u64, i64, i64)> {
+    let found = version.join(OWN).join(MARK).symlink_metadata()?;
+    Ok((found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
 /// # Errors

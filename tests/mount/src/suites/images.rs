@@ -25,6 +25,7 @@ static CASES: &[Case] = &[
     Case { name: "files_change_whole_under_nodes_that_run", seconds: 120, run: in_place },
     Case { name: "a_root_with_an_overlay_follows_updates", seconds: 120, run: overlay },
     Case { name: "a_root_with_an_overlay_outlives_its_client_being_thrown_out", seconds: 120, run: evicted },
+    Case { name: "a_root_with_an_overlay_follows_an_update_that_runs", seconds: 120, run: long_update },
     Case { name: "the_client_of_a_root_goes_on_when_it_is_stopped", seconds: 120, run: stopped },
     Case { name: "a_node_that_goes_off_has_the_image_in_one_place", seconds: 120, run: detached },
     Case { name: "a_new_version_is_for_nodes_that_boot_next", seconds: 120, run: staged },
@@ -334,30 +335,46 @@ fn overlay(context: &Context) -> Result<()> {
     let open = fs::File::open(&direct)?;
     expect_eq(read(&direct)?, b"#!\n".to_vec(), "before")?;
     expect_eq(letter(&through)?, b'0', "before")?;
-    for round in b'1'..=b'4' {
-        let in_use = (round == b'4').then(|| fs::File::open(&through)).transpose()?;
-        for (name, bytes) in [("usr/bin/sh", vec![round; 10]), ("etc/pages", pages(round))] {
-            write(&bench.source.join("aside"), &bytes)?;
-            fs::rename(bench.source.join("aside"), bench.source.join(name))?;
-        }
-        bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
-        expect_eq(read(&direct)?, vec![round; 10], "at once, although it is in use")?;
-        if let Some(in_use) = in_use {
-            // The overlay has been told to forget once more since the update ended, and cannot forget this.
-            std::thread::sleep(Duration::from_secs(1));
-            expect_eq(
-                fs::read(&through).map_err(|error| error.raw_os_error()),
-                Err(Some(libc::ESTALE)),
-                "in use",
-            )?;
-            expect_eq(read_all(&in_use)?, pages(b'3'), "what was open")?;
-        }
-        wait_until(
-            LIMIT,
-            "the overlay follows",
-            || Ok(letter(&through).is_ok_and(|letter| letter == round)),
-        )?;
-    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        // Whoever runs a program from there finds the old one or the new one, each time.
+        let reader = scope.spawn(|| -> Result<()> {
+            while !is_over.load(Ordering::Relaxed) {
+                let bytes = fs::read(&direct).context("straight from the image, while it is updated")?;
+                expect(bytes == b"#!\n" || bytes.len() == 10, &format!("the old or the new: {bytes:?}"))?;
+            }
+            Ok(())
+        });
+        let update = || -> Result<()> {
+            for round in b'1'..=b'4' {
+                let in_use = (round == b'4').then(|| fs::File::open(&through)).transpose()?;
+                for (name, bytes) in [("usr/bin/sh", vec![round; 10]), ("etc/pages", pages(round))] {
+                    write(&bench.source.join("aside"), &bytes)?;
+                    fs::rename(bench.source.join("aside"), bench.source.join(name))?;
+                }
+                bench.image("update", &["--from", &text(&bench.source), "--checksum"])?;
+                expect_eq(read(&direct)?, vec![round; 10], "at once, although it is in use")?;
+                if let Some(in_use) = in_use {
+                    // The overlay has been told to forget once more since the update ended, and cannot forget this.
+                    std::thread::sleep(Duration::from_secs(1));
+                    expect_eq(
+                        fs::read(&through).map_err(|error| error.raw_os_error()),
+                        Err(Some(libc::ESTALE)),
+                        "in use",
+                    )?;
+                    expect_eq(read_all(&in_use)?, pages(b'3'), "what was open")?;
+                }
+                wait_until(LIMIT, "the overlay follows", || {
+                    Ok(letter(&through).is_ok_and(|letter| letter == round))
+                })?;
+            }
+            Ok(())
+        };
+        let updated = update();
+        is_over.store(true, Ordering::Relaxed);
+        let Ok(seen) = reader.join() else { bail!("the reader panicked") };
+        updated.and(seen)
+    })?;
     expect_eq(read_all(&open)?, b"#!\n".to_vec(), "what was open")?;
     // What the node itself has changed hides the updates.
     write(&through, &pages(b'9'))?;
@@ -365,6 +382,58 @@ fn overlay(context: &Context) -> Result<()> {
     expect_eq(letter(&through)?, b'9', "the node's own")?;
     expect_eq(letter(&bench.image.join("etc/pages"))?, b'4', "the image's")?;
     drop(open);
+    holder.end()
+}
+
+/// An update that goes on for long says so again and again, and nodes see before its end what it has replaced.
+fn long_update(context: &Context) -> Result<()> {
+    let bench = Bench::new(context)?;
+    bench.image("create", &["--from", &text(&bench.source)])?;
+    let node = bench.node("node1")?.canonicalize()?;
+    let root = Root::over(&node, &bench.cluster.point("root1")?, &bench.cluster.point("changes1")?)?;
+    let holder = bench.hold(&node)?;
+    let through = root.point.join("etc/pages");
+    expect_eq(letter(&through)?, b'0', "before")?;
+
+    // An rsync that has copied everything and does not end.
+    let (programs, gate) = (context.work.join("programs"), context.work.join("gate"));
+    fs::create_dir(&programs)?;
+    write(&gate, b"")?;
+    let found = Command::new("sh").args(["-c", "command -v rsync"]).output()?;
+    let real = String::from_utf8(found.stdout)?;
+    let (real, shut) = (real.trim(), text(&gate));
+    let script = format!(
+        "#!/bin/sh\n'{real}' \"$@\"\nstatus=$?\nwhile [ -e '{shut}' ]; do sleep 0.05; done\nexit $status\n"
+    );
+    write(&programs.join("rsync"), script.as_bytes())?;
+    fs::set_permissions(programs.join("rsync"), fs::Permissions::from_mode(0o755))?;
+    write(&bench.source.join("aside"), &pages(b'1'))?;
+    fs::rename(bench.source.join("aside"), bench.source.join("etc/pages"))?;
+    let mut command = bench.cluster.command();
+    command.args(["image", "update", &text(&bench.image), "--checksum", "--from"]).arg(&bench.source);
+    command.env("PATH", format!("{}:{}", text(&programs), std::env::var("PATH")?));
+    let mut update = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let seconds = || -> Result<Option<u64>> {
+        Ok(bench.list()?.first().and_then(|image| image["changing_seconds"].as_u64()))
+    };
+    let followed = || -> Result<()> {
+        wait_until(LIMIT, "it says that it goes on", || Ok(seconds()? >= Some(2)))?;
+        expect_eq(letter(&node.join("etc/pages"))?, b'1', "straight from the image")?;
+        wait_until(LIMIT, "the overlay follows", || Ok(letter(&through).is_ok_and(|letter| letter == b'1')))?;
+        expect_eq(bench.list()?.first().map(|image| image["is_changing"] == true), Some(true), "it runs")
+    };
+    let followed = followed();
+    fs::remove_file(&gate)?;
+    let ended = update.wait()?;
+    followed?;
+    expect(ended.success(), &format!("the update: {ended}"))?;
+    let listed = bench.list()?;
+    let mark = listed.first().context("an image")?;
+    expect_eq(
+        (mark["is_changing"].as_bool(), mark["changing_seconds"].as_u64(), mark["version"].as_u64()),
+        (Some(false), Some(0), Some(2)),
+        "afterwards",
+    )?;
     holder.end()
 }
 

@@ -6,7 +6,7 @@ fn image(parent: &Path) -> Image {
 
 fn version(path: &Path, version: u64) {
     fs::create_dir(path).expect("a directory");
-    let mark = Mark { version, made_at: 0, file_count: 1, total_bytes: 2, is_changing: false };
+    let mark = Mark { version, file_count: 1, total_bytes: 2, ..Mark::default() };
     write_mark(path, &mark).expect("a mark");
 }
 
