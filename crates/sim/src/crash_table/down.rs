@@ -37,6 +37,10 @@ impl Down {
         mdts.chain((0..OST_COUNT).filter(move |index| has(Down::FIRST_OST + index)).map(TargetId::ost))
     }
 
+    pub fn has_ost(self) -> bool {
+        self.targets().any(|id| id.kind == TargetKind::Ost)
+    }
+
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -206,7 +210,8 @@ mod tests {
         let two: Down = "client,mdt1".parse().expect("is a set");
         assert!(two.has_client() && two.has_target(TargetId::mdt(1)) && !two.has_target(TargetId::mdt(0)));
         let ost: Down = "ost0".parse().expect("is a set");
-        assert!(ost.has_target(TargetId::ost(0)) && !ost.has_client() && ost.is_within(2));
+        assert!(ost.has_target(TargetId::ost(0)) && ost.has_ost() && !two.has_ost());
+        assert!(!ost.has_client() && ost.is_within(2));
         assert!(two.is_within(2) && !two.is_within(1));
     }
 }

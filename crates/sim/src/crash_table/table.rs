@@ -51,7 +51,9 @@ pub struct Plan {
 /// The case without a crash that fails already.
 pub fn plan(story: &'static Story, mdt_count: u16, filter: &Filter) -> Result<Plan, (Case, Violation)> {
     let mut plan = Plan::default();
-    let ost_count = if story.has_data(mdt_count) { OST_COUNT } else { 0 };
+    // With three MDTs there are many sets without it.
+    let is_wanted = mdt_count == 2 || filter.down.is_some_and(Down::has_ost);
+    let ost_count = if is_wanted && story.has_data(mdt_count) { OST_COUNT } else { 0 };
     for syncs in Syncs::all(mdt_count).filter(|syncs| filter.syncs.is_none_or(|only| only == *syncs)) {
         let down = Down::default();
         let control = Case { story, mdt_count, syncs, at: NEVER, down, death: Death::Process };
