@@ -46,8 +46,8 @@ struct Seen {
     goal: Goal,
     items: u64,
     bytes: u64,
-    /// Of bytes where their goal is known, of items otherwise.
-    per_second: f64,
+    items_per_second: f64,
+    bytes_per_second: f64,
     /// `None` while nobody knows.
     left: Option<Duration>,
 }
@@ -59,15 +59,18 @@ impl Progress {
     }
 
     fn draw(target: ProgressDrawTarget, name: String, unit: &'static str, goal: Goal) -> Progress {
+        let is_by_bytes = goal.bytes.is_some();
         let done = Arc::new(Done::default());
         let shown = Arc::clone(&done);
         let amounts = move |state: &ProgressState, out: &mut dyn Write| {
+            let (items, bytes) = (shown.items.load(Ordering::Relaxed), shown.bytes.load(Ordering::Relaxed));
             let seen = Seen {
                 unit,
                 goal,
-                items: shown.items.load(Ordering::Relaxed),
-                bytes: shown.bytes.load(Ordering::Relaxed),
-                per_second: state.per_sec(),
+                items,
+                bytes,
+                items_per_second: if is_by_bytes { average(items, state) } else { state.per_sec() },
+                bytes_per_second: if is_by_bytes { state.per_sec() } else { average(bytes, state) },
                 left: state.len().is_some().then(|| state.eta()),
             };
             // Nobody may look.
@@ -83,7 +86,7 @@ impl Progress {
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
         }
-        Progress { name, bar, done, is_by_bytes: goal.bytes.is_some() }
+        Progress { name, bar, done, is_by_bytes }
     }
 
     /// So much more is done.
@@ -107,12 +110,19 @@ impl Progress {
 
     /// A line that stays, also where no progress is drawn.
     pub fn note(&self, words: impl Display) {
-        self.bar.suspend(|| say::note(words));
+        self.suspend(|| say::note(words));
+    }
+
+    /// Writes something that stays while nothing is drawn.
+    pub fn suspend(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        // What was over before it was drawn once is seen all the same.
+        self.bar.force_draw();
         self.bar.finish_and_clear();
     }
 }
@@ -125,17 +135,22 @@ impl Seen {
             let of = self.goal.bytes.map(|goal| format!(" of {}", BinaryBytes(goal))).unwrap_or_default();
             words.push_str(&format!(", {}{of}", BinaryBytes(self.bytes)));
         }
-        if self.goal.bytes.is_some() {
-            words.push_str(&format!(", {}/s", BinaryBytes(self.per_second as u64)));
-        } else {
-            words.push_str(&format!(", {:.1}/s", self.per_second));
+        words.push_str(&format!(", {:.1}/s", self.items_per_second));
+        if self.bytes > 0 || self.goal.bytes.is_some() {
+            words.push_str(&format!(", {}/s", BinaryBytes(self.bytes_per_second as u64)));
         }
         // Without a rate the time left is nobody's guess.
-        if let Some(left) = self.left.filter(|_| self.per_second > 0.0) {
+        let deciding = if self.goal.bytes.is_some() { self.bytes_per_second } else { self.items_per_second };
+        if let Some(left) = self.left.filter(|_| deciding > 0.0) {
             words.push_str(&format!(", {} left", HumanDuration(left)));
         }
         words
     }
+}
+
+/// Since the beginning: of what the bar does not count itself.
+fn average(amount: u64, state: &ProgressState) -> f64 {
+    amount as f64 / state.elapsed().as_secs_f64().max(1e-9)
 }
 
 #[cfg(test)]

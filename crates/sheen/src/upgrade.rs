@@ -2,10 +2,11 @@
 
 use crate::cli;
 use crate::cluster;
+use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result};
 use std::path::Path;
 use store_disk::FORMAT_VERSION;
-use store_disk::upgrade::{STEPS, Step, Upgraded};
+use store_disk::upgrade::{Reached, STEPS, Step, Upgraded};
 
 /// # Errors
 /// A directory is no target, served, newer, or cannot be upgraded; it is as it was then, and those before it are done.
@@ -20,7 +21,17 @@ pub fn upgrade(arguments: &cli::Upgrade) -> Result<()> {
 fn upgrade_one(dir: &Path, steps: &[Step]) -> Result<String> {
     let path = dir.canonicalize().with_context(|| format!("there is no directory {}", dir.display()))?;
     let shown = path.display();
-    Ok(match store_disk::upgrade::upgrade(&path, steps, &mut || ())? {
+    let mut progress = None;
+    let mut told = |reached| {
+        // What follows the copy takes no time that anybody waits for.
+        let Reached::Copied { file_count, byte_count, total_bytes } = reached else { return progress = None };
+        let goal = Goal { items: None, bytes: Some(total_bytes) };
+        let begin = || Progress::begin(format!("copying the metadata of {shown}"), "files", goal);
+        progress.get_or_insert_with(begin).set(file_count, byte_count);
+    };
+    let upgraded = store_disk::upgrade::upgrade(&path, steps, &mut told);
+    drop(progress);
+    Ok(match upgraded? {
         Upgraded::NothingToDo => {
             format!("{shown} has format {FORMAT_VERSION}, which is this program's: nothing to do")
         }

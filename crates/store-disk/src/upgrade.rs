@@ -25,6 +25,8 @@ const MARK_NAME: &str = "formats";
 const MARK_BYTES_MAX: u64 = 64;
 /// What the device must have besides the copies: names, and what a step adds.
 const ROOM_BYTES: u64 = 16 << 20;
+/// A copy says how far it is after so many.
+const COPIED_AT_ONCE_BYTES: u64 = 8 << 20;
 
 /// From one format to the next.
 pub struct Step {
@@ -51,6 +53,15 @@ pub enum Upgraded {
     Completed { copy: PathBuf },
     /// It is of this program's format already, and what an attempt of another version had begun is removed.
     Removed { to: u32 },
+}
+
+/// How far an upgrade is, told at each point at which the process may die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// So much of the metadata is copied.
+    Copied { file_count: u64, byte_count: u64, total_bytes: u64 },
+    /// Something else is done.
+    Step,
 }
 
 /// Why a directory cannot be upgraded. Nothing of it has changed then.
@@ -81,11 +92,11 @@ pub(crate) fn is_begun(path: &Path) -> bool {
     path.join(ASIDE_NAME).exists()
 }
 
-/// Brings a directory that nobody serves to the format of this program. `at` is told of each point at which the process may die.
+/// Brings a directory that nobody serves to the format of this program. `at` is told how far it is.
 ///
 /// # Errors
 /// See [`UpgradeError`].
-pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut()) -> Result<Upgraded, UpgradeError> {
+pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut(Reached)) -> Result<Upgraded, UpgradeError> {
     // First without the lock, so that nothing is created in a directory that is no target.
     version_of(path, &read_superblock_text(path)?)?;
     let job = Job { path, syncing: Syncing::from_environment(), _lock: lock(path)? };
@@ -117,7 +128,7 @@ pub fn upgrade(path: &Path, steps: &[Step], at: &mut dyn FnMut()) -> Result<Upgr
         job.syncing.sync_directory(path)
     };
     install().map_err(|source| job.failed(source))?;
-    at();
+    at(Reached::Step);
     job.complete(&copy, at).map_err(|source| job.failed(source))?;
     Ok(Upgraded::Done { from, copy, about: way.iter().map(|step| step.about).collect() })
 }
@@ -169,7 +180,7 @@ impl Job<'_> {
     }
 
     /// What an attempt has left that did not come to its end, of whatever version of the program.
-    fn end_earlier(&self, found: u32, at: &mut dyn FnMut()) -> Result<Upgraded, UpgradeError> {
+    fn end_earlier(&self, found: u32, at: &mut dyn FnMut(Reached)) -> Result<Upgraded, UpgradeError> {
         let failed = |source| self.failed(source);
         remove(&self.path.join(BEGUN_NAME)).map_err(failed)?;
         if !is_begun(self.path) {
@@ -203,12 +214,12 @@ impl Job<'_> {
     }
 
     /// The directory aside is never there without its mark.
-    fn begin(&self, mark: Mark, at: &mut dyn FnMut()) -> io::Result<()> {
+    fn begin(&self, mark: Mark, at: &mut dyn FnMut(Reached)) -> io::Result<()> {
         let begun = self.path.join(BEGUN_NAME);
         fs::create_dir(&begun)?;
         self.write(&begun.join(MARK_NAME), mark.text().as_bytes())?;
         self.syncing.sync_directory(&begun)?;
-        at();
+        at(Reached::Step);
         fs::rename(begun, self.aside())?;
         self.syncing.sync_directory(self.path)
     }
@@ -229,18 +240,21 @@ impl Job<'_> {
         old: &[u8],
         way: &[&Step],
         copy: &Path,
-        at: &mut dyn FnMut(),
+        at: &mut dyn FnMut(Reached),
     ) -> Result<(), UpgradeError> {
         let failed = |source| self.failed(source);
         let rows = self.aside().join(META_NAME);
         let from = way.first().map_or(FORMAT_VERSION, |step| step.from);
         self.begin(Mark { from, to: FORMAT_VERSION }, at).map_err(failed)?;
-        at();
+        at(Reached::Step);
         let has_rows = self.path.join(META_NAME).exists();
         if has_rows {
-            copy_tree(&self.path.join(META_NAME), &rows).map_err(failed)?;
+            let from = self.path.join(META_NAME);
+            let mut copying =
+                Copying { file_count: 0, byte_count: 0, total_bytes: byte_count(&from).map_err(failed)?, at };
+            copying.tree(&from, &rows).map_err(failed)?;
         }
-        at();
+        at(Reached::Step);
         let mut text = old.to_vec();
         for step in way {
             let wrong =
@@ -249,22 +263,22 @@ impl Job<'_> {
             if has_rows {
                 (step.rows)(&rows).map_err(|error| wrong(error.to_string()))?;
             }
-            at();
+            at(Reached::Step);
         }
         parse_superblock(self.path, &text)?;
         self.write(&self.aside().join(SUPERBLOCK_NAME), &text).map_err(failed)?;
         self.sync_tree(&self.aside()).map_err(failed)?;
-        at();
+        at(Reached::Step);
         fs::create_dir_all(copy).map_err(failed)?;
         self.write(&copy.join(SUPERBLOCK_NAME), old).map_err(failed)?;
         self.syncing.sync_directory(copy).map_err(failed)?;
         self.syncing.sync_directory(self.path).map_err(failed)?;
-        at();
+        at(Reached::Step);
         Ok(())
     }
 
     /// The new superblock is in its place: the rows follow, and the old ones are kept.
-    fn complete(&self, copy: &Path, at: &mut dyn FnMut()) -> io::Result<()> {
+    fn complete(&self, copy: &Path, at: &mut dyn FnMut(Reached)) -> io::Result<()> {
         let aside = self.aside();
         let (rows, new) = (self.path.join(META_NAME), aside.join(META_NAME));
         if new.exists() {
@@ -272,14 +286,14 @@ impl Job<'_> {
             if rows.exists() {
                 fs::rename(&rows, copy.join(META_NAME))?;
                 self.syncing.sync_directory(copy)?;
-                at();
+                at(Reached::Step);
             }
             fs::rename(&new, &rows)?;
-            at();
+            at(Reached::Step);
         }
         self.syncing.sync_directory(self.path)?;
         self.remove_aside()?;
-        at();
+        at(Reached::Step);
         Ok(())
     }
 
@@ -313,14 +327,44 @@ impl Job<'_> {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() { copy_tree(&from, &to)? } else { fs::copy(from, to).map(drop)? }
+/// A copy on its way.
+struct Copying<'a> {
+    file_count: u64,
+    byte_count: u64,
+    total_bytes: u64,
+    at: &'a mut dyn FnMut(Reached),
+}
+
+impl Copying<'_> {
+    fn tree(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::create_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let (from, to) = (entry.path(), to.join(entry.file_name()));
+            if entry.file_type()?.is_dir() { self.tree(&from, &to)? } else { self.file(&from, &to)? }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn file(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let (source, mut copy) = (fs::File::open(from)?, fs::File::create_new(to)?);
+        copy.set_permissions(source.metadata()?.permissions())?;
+        loop {
+            let copied = io::copy(&mut (&source).take(COPIED_AT_ONCE_BYTES), &mut copy)?;
+            self.byte_count = self.byte_count.saturating_add(copied);
+            if copied < COPIED_AT_ONCE_BYTES {
+                self.file_count = self.file_count.saturating_add(1);
+                self.tell();
+                return Ok(());
+            }
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        let Copying { file_count, byte_count, total_bytes, .. } = *self;
+        (self.at)(Reached::Copied { file_count, byte_count, total_bytes });
+    }
 }
 
 /// Of all files in a directory; zero when it is not there.

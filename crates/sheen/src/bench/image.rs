@@ -83,7 +83,7 @@ pub fn run(options: &Image) -> Result<()> {
     for number in 1..=options.rounds {
         let round = round(&bed, options, &wanted);
         rounds.push(round.with_context(|| format!("round {number}"))?);
-        progress.add(1, 0);
+        progress.add(1, wanted.total_bytes.saturating_mul(u64::from(options.clients)));
     }
     drop(progress);
     drop(bed);

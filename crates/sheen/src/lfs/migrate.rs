@@ -6,6 +6,7 @@
 use super::directories::is_drained;
 use super::{ask, has_errno, open, parent_of, unexpected};
 use crate::ioctl::{Ask, Tell};
+use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, anyhow, bail};
 use base::{Fid, TargetId};
 use clap::Args;
@@ -70,13 +71,15 @@ impl Migrate {
     /// One line: what cannot be, or how much has failed; what and why was said before.
     pub fn run(&self) -> Result<()> {
         let mdt_index = self.target()?;
-        let mut work = Work { mdt_index, is_verbose: self.verbose, counts: Counts::default() };
+        let mut work =
+            Work { mdt_index, is_verbose: self.verbose, counts: Counts::default(), progress: Some(begin()) };
         for path in &self.paths {
             check_argument(path)?;
         }
         for path in &self.paths {
             work.tree(path, self.directory);
         }
+        work.progress = None;
         println!("{}", work.counts.text(mdt_index));
         match work.counts.failed {
             0 => Ok(()),
@@ -148,6 +151,12 @@ struct Work {
     mdt_index: u16,
     is_verbose: bool,
     counts: Counts,
+    /// How many paths there are nobody knows before.
+    progress: Option<Progress>,
+}
+
+fn begin() -> Progress {
+    Progress::begin("lfs migrate", "paths", Goal::default())
 }
 
 impl Work {
@@ -188,6 +197,14 @@ impl Work {
         Ok(directories)
     }
 
+    /// What stays is said while progress is shown.
+    fn say(&self, words: impl FnOnce()) {
+        match &self.progress {
+            Some(progress) => progress.suspend(words),
+            None => words(),
+        }
+    }
+
     fn one(&mut self, path: &Path, kind: Kind) {
         match migrate(path, self.mdt_index) {
             Ok(false) => self.counts.there += 1,
@@ -199,15 +216,18 @@ impl Work {
                     Kind::Device | Kind::Staying => self.counts.devices += 1,
                 }
                 if self.is_verbose {
-                    println!("migrate {} to {}", path.display(), TargetId::mdt(self.mdt_index));
+                    self.say(|| println!("migrate {} to {}", path.display(), TargetId::mdt(self.mdt_index)));
                 }
             }
             Err(error) => self.fail(&error),
         }
+        if let Some(progress) = &self.progress {
+            progress.add(1, 0);
+        }
     }
 
     fn fail(&mut self, error: &anyhow::Error) {
-        eprintln!("lfs migrate: {error:#}");
+        self.say(|| eprintln!("lfs migrate: {error:#}"));
         self.counts.failed += 1;
     }
 }

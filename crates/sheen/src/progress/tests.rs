@@ -57,7 +57,8 @@ const NOTHING: Seen = Seen {
     goal: Goal { items: None, bytes: None },
     items: 0,
     bytes: 0,
-    per_second: 0.0,
+    items_per_second: 0.0,
+    bytes_per_second: 0.0,
     left: None,
 };
 
@@ -67,18 +68,21 @@ fn what_is_done_is_said_with_its_goal_its_rate_and_the_time_left() {
         goal: Goal { items: Some(5000), bytes: Some(40 << 20) },
         items: 1200,
         bytes: 12 << 20,
-        per_second: f64::from(4 << 20),
+        items_per_second: 400.0,
+        bytes_per_second: f64::from(4 << 20),
         left: Some(Duration::from_secs(7)),
         ..NOTHING
     };
     let words = seen.words();
-    assert_eq!(words, "1200 of 5000 files, 12.00 MiB of 40.00 MiB, 4.00 MiB/s, 7 seconds left");
+    assert_eq!(words, "1200 of 5000 files, 12.00 MiB of 40.00 MiB, 400.0/s, 4.00 MiB/s, 7 seconds left");
+    let by_items = Seen { goal: Goal::items(5000), ..seen };
+    assert_eq!(by_items.words(), "1200 of 5000 files, 12.00 MiB, 400.0/s, 4.00 MiB/s, 7 seconds left");
 }
 
 #[test]
 fn nothing_is_said_that_nobody_knows() {
     assert_eq!(NOTHING.words(), "0 files, 0.0/s");
-    let seen = Seen { items: 8, per_second: 2.0, ..NOTHING };
+    let seen = Seen { items: 8, items_per_second: 2.0, ..NOTHING };
     assert_eq!(seen.words(), "8 files, 2.0/s");
     let stands = Seen { goal: Goal::items(8), left: Some(Duration::ZERO), ..NOTHING };
     assert_eq!(stands.words(), "0 of 8 files, 0.0/s");
@@ -99,6 +103,20 @@ fn a_terminal_shows_what_several_threads_have_done_together() {
     let written = terminal.written();
     assert!(written.contains("copying, the last one: 3 of 3 files, 300 B, "), "{written}");
     drop(progress);
+}
+
+#[test]
+fn what_is_over_at_once_is_drawn_once() {
+    let terminal = Terminal::default();
+    let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+    let progress = Progress::draw(target, "copying".to_owned(), "files", Goal::items(2));
+    progress.set(2, 4096);
+    drop(progress);
+    let written = terminal.written();
+    assert!(
+        written.contains("copying: 2 of 2 files, 4.00 KiB, ") && written.matches("/s").count() >= 2,
+        "{written}"
+    );
 }
 
 #[test]
