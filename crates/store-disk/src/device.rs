@@ -1,13 +1,15 @@
 //! The system calls of this crate: positioned file I/O, mapped files, allocation, syncs, space, locks, thread priority.
 //!
-//! Every `unsafe` block of the crate is here. Errors keep the errno, for the callers tell `ENOSPC`, `EFBIG` and the
+//! Every `unsafe` block of the crate is here and in `mapped`. Errors keep the errno, for the callers tell `ENOSPC`, `EFBIG` and the
 //! rest apart.
 
 #[cfg(test)]
 pub(crate) mod faults;
+mod mapped;
 
 use crate::gate;
 use base::{Advice, Extent};
+pub(crate) use mapped::SharedWords;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +17,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use store::{Space, StoreError};
 
 /// Whether syncs reach the device. Off, a kill loses nothing but a power failure does: only for tests, and for the
@@ -310,49 +311,6 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     gate::pass();
     std::fs::rename(from, to)
-}
-
-/// A file that is mapped: what is stored here stays when the process dies.
-pub(crate) struct SharedWords {
-    start: std::ptr::NonNull<AtomicU64>,
-    byte_count: usize,
-}
-
-// SAFETY: it is memory of the process, which any thread may use, and all uses of it are atomic.
-unsafe impl Send for SharedWords {}
-
-impl SharedWords {
-    /// Maps the beginning of a file, which is given all the blocks that this takes: a later store cannot meet a full device.
-    pub(crate) fn map(file: &File, byte_count: usize) -> io::Result<SharedWords> {
-        allocate(file, 0, 0, byte_count as u64)?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long as that.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), byte_count, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = std::ptr::NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(SharedWords { start, byte_count })
-    }
-
-    pub(crate) fn byte_count(&self) -> usize {
-        self.byte_count
-    }
-
-    pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
-        let is_inside = index < self.byte_count / size_of::<AtomicU64>();
-        // SAFETY: inside of the mapping, which is aligned to pages and lives as long as the borrow. Nobody uses it but through this.
-        is_inside.then(|| unsafe { self.start.add(index).as_ref() })
-    }
-}
-
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: this mapping, of which no borrow is left.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.byte_count) };
-    }
 }
 
 /// Nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.

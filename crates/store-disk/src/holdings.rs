@@ -3,7 +3,9 @@
 //! Nothing is ever synced. So the file says of which run of the machine it is, and is believed in no other.
 //!
 //! A header of one page, then records. A record's first word is written last and cleared first, so a process that dies in between leaves a
-//! place that is free; every record has a checksum all the same, and one that does not agree makes the whole file worthless.
+//! place that is free; every record has a checksum all the same, and one that does not agree makes the whole file worthless. So does
+//! another length, or a record less than there should be. Where a mapped file has been cut, the kernel has no page to store into: what
+//! is stored goes into memory of the process instead (`device::SharedWords`), and the note ends.
 
 use crate::device::SharedWords;
 use base::{ClientId, Epoch, Transno};
@@ -18,7 +20,7 @@ use store::{Holding, HoldingKey, Holdings, Left};
 
 /// "sheenhld", and the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"sheenhld");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Words of the header, by what they say.
 mod head {
@@ -31,10 +33,16 @@ mod head {
     pub const APPLIED: usize = 7;
     /// `WHOLE`, or anything else.
     pub const IS_WHOLE: usize = 8;
+    /// Of the file. One of another length has lost its end, or some of its records.
+    pub const BYTE_COUNT: usize = 9;
+    /// Records there are, or one less for a moment: a file that was cut and made as long again has lost some.
+    pub const RECORD_COUNT: usize = 10;
 }
 const WHOLE: u64 = 0x5748_4f4c_455f_4e4f;
 
 const HEAD_BYTES: usize = 4096;
+/// Beside the kind in the first word of a record: no bit of it makes the place a free one.
+const TAKEN: u64 = 0x4845_4c44 << 32;
 /// Kind, client, number, what it is, and the checksum of these.
 const RECORD_WORDS: usize = 5 + HOLDING_WORDS;
 const WORD_BYTES: usize = 8;
@@ -90,6 +98,7 @@ impl HoldingsFile {
             noting.put(*key, holding);
         }
         let boot = boot()?;
+        noting.set(head::BYTE_COUNT, noting.words.byte_count() as u64);
         noting.set(head::VERSION, VERSION);
         noting.set_pair(head::BOOT, boot);
         noting.set_pair(head::UUID, self.uuid);
@@ -98,6 +107,17 @@ impl HoldingsFile {
         noting.set(head::MAGIC, MAGIC);
         std::fs::rename(&aside, &self.path)?;
         Ok(noting)
+    }
+}
+
+impl HoldingsFile {
+    /// Somebody has cut the file: what is noted from then on goes nowhere, and what is left of it is believed by nobody.
+    fn end_if_gone(&mut self) {
+        if self.noting.as_ref().is_some_and(|noting| noting.words.is_gone()) {
+            tracing::warn!(path = %self.path.display(), "somebody has cut the note of what clients hold: a restart will wait for all of them");
+            self.noting = None;
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -126,6 +146,15 @@ impl Noting {
         }
         self.set(first, record[0]);
         self.places.insert(key, place);
+        self.set(head::RECORD_COUNT, self.places.len() as u64);
+    }
+
+    fn remove(&mut self, key: HoldingKey) {
+        let Some(place) = self.places.remove(&key) else { return };
+        // First, so that there are never less than it says.
+        self.set(head::RECORD_COUNT, self.places.len() as u64);
+        self.set(first_word(place), 0);
+        self.free.push(place);
     }
 
     /// Somebody holds something that is not noted: nobody may believe this file.
@@ -146,6 +175,7 @@ impl Noting {
                 return None;
             }
             self.words = SharedWords::map(&self.file, byte_count * 2).ok()?;
+            self.set(head::BYTE_COUNT, self.words.byte_count() as u64);
         }
         self.used_count += 1;
         Some(self.used_count - 1)
@@ -178,14 +208,14 @@ impl Holdings for HoldingsFile {
     fn put(&mut self, key: HoldingKey, holding: Holding) {
         if let Some(noting) = &mut self.noting {
             noting.put(key, &holding);
+            self.end_if_gone();
         }
     }
 
     fn remove(&mut self, key: HoldingKey) {
-        let Some(noting) = &mut self.noting else { return };
-        if let Some(place) = noting.places.remove(&key) {
-            noting.set(first_word(place), 0);
-            noting.free.push(place);
+        if let Some(noting) = &mut self.noting {
+            noting.remove(key);
+            self.end_if_gone();
         }
     }
 
@@ -208,7 +238,7 @@ fn first_word(place: usize) -> usize {
 
 fn record_of(key: HoldingKey, holding: &Holding) -> [u64; RECORD_WORDS] {
     let mut record = [0; RECORD_WORDS];
-    (record[0], record[3]) = (key.kind, key.number);
+    (record[0], record[3]) = (TAKEN | key.kind, key.number);
     (record[1], record[2]) = (key.client.0 as u64, (key.client.0 >> 64) as u64);
     record[4..4 + HOLDING_WORDS].copy_from_slice(holding);
     record[RECORD_WORDS - 1] = checksum(&record);
@@ -235,7 +265,8 @@ pub(crate) fn parse(bytes: &[u8], boot: u128, uuid: u128) -> Option<Left> {
         && word(head::VERSION)? == VERSION
         && word(head::IS_WHOLE)? == WHOLE
         && pair(head::BOOT)? == boot
-        && pair(head::UUID)? == uuid;
+        && pair(head::UUID)? == uuid
+        && word(head::BYTE_COUNT)? == bytes.len() as u64;
     if !is_ours || bytes.len() < HEAD_BYTES {
         return None;
     }
@@ -249,16 +280,18 @@ pub(crate) fn parse(bytes: &[u8], boot: u128, uuid: u128) -> Option<Left> {
         if record[0] == 0 {
             continue;
         }
-        if record[RECORD_WORDS - 1] != checksum(&record) {
+        if record[RECORD_WORDS - 1] != checksum(&record) || record[0] & TAKEN != TAKEN {
             return None;
         }
         let client = ClientId(u128::from(record[1]) | u128::from(record[2]) << 64);
-        let key = HoldingKey { client, kind: record[0], number: record[3] };
+        let key = HoldingKey { client, kind: record[0] ^ TAKEN, number: record[3] };
         let mut holding = [0; HOLDING_WORDS];
         holding.copy_from_slice(&record[4..4 + HOLDING_WORDS]);
         left.held.push((key, holding));
     }
-    Some(left)
+    let missing_count = word(head::RECORD_COUNT)?.wrapping_sub(left.held.len() as u64);
+    // One more is there when the process died before it said so.
+    (missing_count == 0 || missing_count == u64::MAX).then_some(left)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
