@@ -6,19 +6,20 @@
 mod backend;
 mod shadow;
 
+use crate::contained::contain;
 use crate::device::{self, Syncing};
 use crate::log::replay::Covered;
 use crate::space::Ballast;
-use backend::{ChecksummedFile, Reads};
+use backend::{Checked, ChecksummedFile, Reads};
 use base::{Epoch, Extent, Transno};
 use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition};
 use shadow::Shadow;
+use std::io::ErrorKind;
 use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use store::StoreError;
 
 /// One row of a checkpoint; no value means that the row goes.
@@ -59,6 +60,15 @@ pub(crate) trait Base: Send + Sync {
 
     /// Reads of its file so far, and their bytes.
     fn reads(&self) -> (u64, u64);
+
+    /// Looks whether its file is still there as it was left, in what can be seen without reading all. No checkpoint may run.
+    ///
+    /// # Errors
+    /// `CorruptIndex` if not.
+    fn check(&self) -> Result<(), StoreError>;
+
+    /// Parts of its file that were read and failed their checksums.
+    fn damaged(&self) -> Vec<Extent>;
 }
 
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
@@ -93,6 +103,7 @@ pub enum BaseError {
 
 struct Opened {
     database: Database,
+    file: Arc<ChecksummedFile>,
     /// Replaced after each part: a table that is kept keeps all pages that were changed since from being used again.
     rows: RwLock<Arc<RowTable>>,
     covered: Covered,
@@ -167,8 +178,16 @@ impl RedbBase {
 
     fn opened(self, seed_if_new: Option<u32>) -> Result<RedbBase, BaseError> {
         let opened = self.open_database(seed_if_new)?;
-        *self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(opened);
+        *self.write_opened() = Some(opened);
         Ok(self)
+    }
+
+    fn read_opened(&self) -> RwLockReadGuard<'_, Option<Opened>> {
+        self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write_opened(&self) -> RwLockWriteGuard<'_, Option<Opened>> {
+        self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn open_database(&self, seed_if_new: Option<u32>) -> Result<Opened, BaseError> {
@@ -183,24 +202,38 @@ impl RedbBase {
         }
         let file =
             ChecksummedFile::new(file, self.syncing, self.ballast.clone(), self.reads.clone()).map_err(io)?;
+        let file = Arc::new(file);
+        if seed_if_new.is_none() {
+            match file.check_whole() {
+                Err(source) if is_damage(&source) => {
+                    return Err(BaseError::Damaged { path: self.path.clone(), reason: source.to_string() });
+                }
+                checked => checked.map_err(io)?,
+            }
+        }
         // redb asserts in places where it meets bytes that it did not write.
-        let opened = catch_unwind(AssertUnwindSafe(|| match self.is_read_only {
-            true => self.open_on(Shadow::new(file)?, None),
-            false => self.open_on(file, seed_if_new),
-        }));
+        let opened = contain(|| match self.is_read_only {
+            true => self.open_on(Shadow::new(file.clone())?, &file, None),
+            false => self.open_on(Checked(file.clone()), &file, seed_if_new),
+        });
         let reason = match opened {
             Ok(Ok(opened)) => return Ok(opened),
-            Ok(Err(redb::Error::Io(source))) if is_full(&source) => return Err(io(source)),
+            Ok(Err(redb::Error::Io(source))) if !is_damage(&source) => return Err(io(source)),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it ends the program that reads it".to_string(),
+            Err(panic) => format!("it ends the program that reads it: {panic}"),
         };
         Err(BaseError::Damaged { path: self.path.clone(), reason })
     }
 
-    fn open_on(&self, file: impl StorageBackend, seed_if_new: Option<u32>) -> Result<Opened, redb::Error> {
+    fn open_on(
+        &self,
+        backend: impl StorageBackend,
+        file: &Arc<ChecksummedFile>,
+        seed_if_new: Option<u32>,
+    ) -> Result<Opened, redb::Error> {
         self.is_resize_due.store(false, Ordering::Relaxed);
         let cache_bytes = self.cache_bytes.load(Ordering::Relaxed);
-        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(file)?;
+        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
         if let Some(seed) = seed_if_new {
             let mut transaction = database.begin_write()?;
             transaction.set_quick_repair(true);
@@ -210,40 +243,43 @@ impl RedbBase {
             transaction.commit()?;
         }
         let (rows, covered, live_bytes) = view(&database)?;
-        Ok(Opened { database, rows: RwLock::new(Arc::new(rows)), covered, live_bytes })
+        Ok(Opened { database, file: file.clone(), rows: RwLock::new(Arc::new(rows)), covered, live_bytes })
     }
 
     /// Runs `read` on the open base; an error closes it, so that the next call starts afresh.
     fn with<T>(&self, read: impl Fn(&Opened) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        if let Some(opened) = self.read_opened().as_ref()
+            && let Ok(value) = self.try_read(opened, &read)
         {
-            let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Some(opened) = opened.as_ref() {
-                match catch_unwind(AssertUnwindSafe(|| read(opened))) {
-                    Ok(Ok(value)) => return Ok(value),
-                    Ok(Err(error)) => {
-                        tracing::error!(path = %self.path.display(), %error, "the index cannot be read")
-                    }
-                    Err(_) => tracing::error!(path = %self.path.display(), "the index is damaged"),
-                }
-            }
+            return Ok(value);
         }
-        let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *guard = None;
+        let mut guard = self.write_opened();
+        close(&mut guard);
         let opened = self.open_database(None).map_err(|error| {
             tracing::error!(%error, "the index cannot be opened again");
-            StoreError::CorruptIndex { what: "it cannot be opened again" }
+            opening_failed(&error)
         })?;
-        let value = catch_unwind(AssertUnwindSafe(|| read(&opened)));
-        *guard = Some(opened);
-        match value {
+        let value = self.try_read(guard.insert(opened), &read);
+        if value.is_err() {
+            close(&mut guard);
+        }
+        value
+    }
+
+    fn try_read<T>(
+        &self,
+        opened: &Opened,
+        read: impl Fn(&Opened) -> Result<T, redb::Error>,
+    ) -> Result<T, StoreError> {
+        match contain(|| read(opened)) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                *guard = None;
+                tracing::error!(path = %self.path.display(), %error, "the index cannot be read");
                 Err(as_store_error(&error))
             }
-            Err(_) => {
-                *guard = None;
-                Err(StoreError::CorruptIndex { what: "a page is not what was written" })
+            Err(panic) => {
+                tracing::error!(path = %self.path.display(), panic, "the index is damaged");
+                Err(NOT_AS_WRITTEN)
             }
         }
     }
@@ -251,7 +287,7 @@ impl RedbBase {
     /// Opens it again with the budget that it is to have. Nobody reads meanwhile.
     fn resize(&self, guard: &mut Option<Opened>) {
         if self.is_resize_due.load(Ordering::Relaxed) && guard.is_some() {
-            *guard = None;
+            close(guard);
             match self.open_database(None) {
                 Ok(opened) => *guard = Some(opened),
                 // The next call tries it again, and says what is wrong to whoever needs it.
@@ -267,8 +303,11 @@ impl RedbBase {
     pub fn damaged_parts(&self) -> std::io::Result<Vec<Extent>> {
         let file = device::open_to_read(&self.path)?;
         let file = ChecksummedFile::new(file, Syncing::Skipped, self.ballast.clone(), self.reads.clone())?;
-        if file.was_closed()? {
-            file.read_all()?;
+        match file.was_closed() {
+            Ok(true) => file.read_all()?,
+            Ok(false) => {}
+            Err(error) if is_damage(&error) => {}
+            Err(error) => return Err(error),
         }
         Ok(self.reads.damaged())
     }
@@ -339,12 +378,31 @@ fn view(database: &Database) -> Result<(RowTable, Covered, u64), redb::Error> {
 }
 
 fn count_bytes(rows: &RowTable) -> Result<u64, redb::Error> {
-    let mut byte_count = 0;
+    let (mut byte_count, mut order) = (0, Order::default());
     for row in rows.range::<&[u8]>(..)? {
         let (key, sealed) = row?;
+        order.check(key.value())?;
         byte_count += (key.value().len() + sealed.value().len()) as u64;
     }
     Ok(byte_count)
+}
+
+/// Keys rise. Pages that lead to each other would be read for ever otherwise.
+#[derive(Default)]
+struct Order {
+    last: Vec<u8>,
+}
+
+impl Order {
+    fn check(&mut self, key: &[u8]) -> Result<(), redb::Error> {
+        // Every key begins with the number of its table, so none is empty.
+        if !self.last.is_empty() && key <= self.last.as_slice() {
+            return Err(redb::Error::Corrupted("rows are not in order".to_string()));
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        Ok(())
+    }
 }
 
 pub(crate) fn encode_covered(covered: Covered) -> [u8; COVERED_BYTES] {
@@ -397,20 +455,46 @@ fn row_crc(key: &[u8], value: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), value)
 }
 
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+/// Whether the file is what is wrong, and not the device or a limit of this process.
+fn is_damage(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
+
+const NOT_AS_WRITTEN: StoreError = StoreError::CorruptIndex { what: "a page is not what was written" };
 
 fn as_store_error(error: &redb::Error) -> StoreError {
     match error {
         redb::Error::Io(source) if device::errno(source) == libc::ENOSPC => StoreError::NoSpace,
-        redb::Error::Io(source) if source.kind() == std::io::ErrorKind::InvalidData => {
-            StoreError::CorruptIndex { what: "a block fails its checksum" }
+        redb::Error::Io(source) if is_damage(source) => {
+            StoreError::CorruptIndex { what: "a block of it is cut off or fails its checksum" }
         }
         redb::Error::Io(source) => {
             StoreError::Device { operation: "read or write the index", errno: device::errno(source) }
         }
-        _ => StoreError::CorruptIndex { what: "a page is not what was written" },
+        _ => NOT_AS_WRITTEN,
+    }
+}
+
+fn opening_failed(error: &BaseError) -> StoreError {
+    match error {
+        BaseError::Io { source, .. } if source.kind() != ErrorKind::NotFound => {
+            StoreError::Device { operation: "open the index again", errno: device::errno(source) }
+        }
+        _ => StoreError::CorruptIndex { what: "it cannot be opened again" },
+    }
+}
+
+/// redb puts a base in order when it is closed, and may meet anything there.
+fn close(opened: &mut Option<Opened>) {
+    let Some(opened) = opened.take() else { return };
+    if let Err(panic) = contain(|| drop(opened)) {
+        tracing::error!(panic, "an index that is damaged could not be closed in order");
+    }
+}
+
+impl Drop for RedbBase {
+    fn drop(&mut self) {
+        close(&mut self.write_opened());
     }
 }
 
@@ -424,9 +508,14 @@ impl Base for RedbBase {
     fn range(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<FullRow>, StoreError> {
         let rows = self.with(|opened| {
             let mut rows = Vec::new();
+            let mut order = Order::default();
             let range = (Bound::Included(from), Bound::Excluded(to));
             for row in opened.rows().range::<&[u8]>(range)?.take(limit) {
                 let (key, sealed) = row?;
+                order.check(key.value())?;
+                if key.value() < from || key.value() >= to {
+                    return Err(redb::Error::Corrupted("rows are not where they belong".to_string()));
+                }
                 rows.push(unseal(key.value(), sealed.value()).map(|value| (key.value().to_vec(), value)));
             }
             Ok(rows)
@@ -443,17 +532,17 @@ impl Base for RedbBase {
         // Opens it again if an error has closed it.
         self.with(|_| Ok(()))?;
         let written = {
-            let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let opened = self.read_opened();
             let Some(opened) = opened.as_ref() else {
                 return Err(StoreError::CorruptIndex { what: "it was closed by a failed read" });
             };
-            catch_unwind(AssertUnwindSafe(|| {
+            contain(|| {
                 let is_done = self.write_checkpoint(opened, rows, covered, keep_going)?;
                 Ok((is_done, view(&opened.database)?))
-            }))
-            .unwrap_or_else(|_| Err(redb::Error::Corrupted("a page is not what was written".to_string())))
+            })
+            .unwrap_or_else(|panic| Err(redb::Error::Corrupted(panic)))
         };
-        let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut guard = self.write_opened();
         match written {
             Ok((true, (rows, covered, live_bytes))) => {
                 if let Some(opened) = guard.as_mut() {
@@ -466,18 +555,19 @@ impl Base for RedbBase {
             }
             // Parts of it are there. The log still has the whole generation, so that putting it again makes it whole.
             Ok((false, _)) => {
-                *guard = None;
+                close(&mut guard);
                 Ok(false)
             }
             Err(error) => {
-                *guard = None;
+                close(&mut guard);
+                tracing::error!(path = %self.path.display(), %error, "the index cannot be written");
                 Err(as_store_error(&error))
             }
         }
     }
 
     fn covered(&self) -> Covered {
-        let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let opened = self.read_opened();
         opened.as_ref().map(|opened| opened.covered).unwrap_or_default()
     }
 
@@ -490,7 +580,7 @@ impl Base for RedbBase {
             transaction.commit()?;
             Ok(live_bytes)
         })?;
-        let mut guard = self.opened.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut guard = self.write_opened();
         if let Some(opened) = guard.as_mut() {
             opened.live_bytes = live_bytes;
         }
@@ -512,10 +602,24 @@ impl Base for RedbBase {
         (self.reads.count.load(Ordering::Relaxed), self.reads.byte_count.load(Ordering::Relaxed))
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        // Nobody opens it meanwhile.
+        let opened = self.read_opened();
+        let Some(opened) = opened.as_ref() else { return Ok(()) };
+        opened.file.check_whole().map_err(|error| {
+            tracing::error!(path = %self.path.display(), %error, "the index cannot be read");
+            as_store_error(&redb::Error::Io(error))
+        })
+    }
+
+    fn damaged(&self) -> Vec<Extent> {
+        self.reads.damaged()
+    }
+
     fn unused_bytes(&self) -> u64 {
         // redb doubles its file at a time: what it has not written yet is no room until the device gives it.
         let file_bytes = std::fs::metadata(&self.path).map_or(0, |metadata| metadata.blocks() * 512);
-        let opened = self.opened.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let opened = self.read_opened();
         let live_bytes = opened.as_ref().map_or(file_bytes, |opened| opened.live_bytes);
         file_bytes.saturating_sub(base_bytes(live_bytes) + OVERHEAD_BYTES)
     }

@@ -2,6 +2,7 @@
 //! with checksums ([`ObjectDisk`]), what clients hold in a file that is mapped ([`HoldingsFile`]), and the directory that a target lives in ([`TargetDirectory`]).
 
 mod cache;
+mod contained;
 #[doc(hidden)]
 pub mod decoders;
 mod device;
@@ -16,11 +17,12 @@ mod overlay;
 mod space;
 pub mod upgrade;
 
+pub use contained::is_contained;
 pub use device::Syncing;
 pub use directory::{DirectoryError, FORMAT_VERSION, Superblock, TargetDirectory};
 pub use gate::may_write_until;
 pub use holdings::HoldingsFile;
 pub use index::BaseError;
 pub use log::replay::ReplayError;
-pub use meta::{CacheUse, MetaDisk, MetaReader, OpenError, Options, Recovered, SyncUse};
+pub use meta::{CacheUse, Damage, MetaDisk, MetaReader, OpenError, Options, Recovered, SyncUse};
 pub use objects::{ObjectDisk, ObjectOpenError, ObjectOptions};

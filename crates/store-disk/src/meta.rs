@@ -18,7 +18,7 @@ use crate::log::replay::{Covered, ReplayError, replay};
 use crate::log::{AppendError, Log, LogStart, create_segment, reached};
 use crate::overlay::{FullKey, Overlay};
 use crate::space::{Ballast, Demand, Gauge, space_after_reserve};
-use base::{Epoch, Transno};
+use base::{Epoch, Extent, Transno};
 use checkpoint::Checkpointer;
 use commit::{Cause, Committer};
 pub use reader::MetaReader;
@@ -123,6 +123,28 @@ impl Options {
     }
 }
 
+/// What was found wrong with the base while it was in use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the index {path} is damaged ({what}{})", in_parts(.parts))]
+pub struct Damage {
+    pub path: PathBuf,
+    pub what: &'static str,
+    /// Bytes of the file that were read and fail their checksums.
+    pub parts: Vec<Extent>,
+}
+
+/// Parts of a file that are told one by one.
+const PARTS_SHOWN_MAX: usize = 4;
+
+fn in_parts(parts: &[Extent]) -> String {
+    let shown: Vec<String> = parts.iter().take(PARTS_SHOWN_MAX).map(Extent::to_string).collect();
+    match parts.len() - shown.len() {
+        _ if parts.is_empty() => String::new(),
+        0 => format!(": bytes {}", shown.join(", ")),
+        more => format!(": bytes {} and {more} parts more", shown.join(", ")),
+    }
+}
+
 /// Why a metadata store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -166,6 +188,9 @@ pub(crate) struct Shared {
     appended_bytes: AtomicU64,
     synced_bytes: AtomicU64,
     poison: OnceLock<StoreError>,
+    /// What was found wrong with the base. Nothing is read or changed any more: what is intact of it may be of another time. The log
+    /// is another file, so what was accepted before still becomes durable.
+    damage: OnceLock<StoreError>,
     committer: Committer,
     checkpointer: Checkpointer,
     on_durable: OnDurable,
@@ -304,6 +329,7 @@ impl MetaDisk {
             appended_bytes: AtomicU64::new(0),
             synced_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
+            damage: OnceLock::new(),
             committer: Committer::new(options.sync_interval),
             checkpointer: Checkpointer::new(pending, options.upkeep_interval),
             on_durable,
@@ -359,6 +385,12 @@ impl MetaDisk {
 
     pub fn recovered(&self) -> Recovered {
         self.recovered
+    }
+
+    /// What was found wrong with the base since it was opened. Then nothing is read or changed any more.
+    pub fn damage(&self) -> Option<Damage> {
+        let StoreError::CorruptIndex { what } = *self.shared.damage.get()? else { return None };
+        Some(Damage { path: self.shared.directory.join("index"), what, parts: self.shared.base.damaged() })
     }
 
     /// Moves everything applied so far into the base, and waits for it. For maintenance and tests; the checkpointer
@@ -422,6 +454,22 @@ impl Shared {
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
+    fn check_undamaged(&self) -> Result<(), StoreError> {
+        self.damage.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Damage of the base that a call has met is the end of the store.
+    fn noting_damage<T>(&self, called: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error @ StoreError::CorruptIndex { .. }) = &called
+            && self.damage.set(error.clone()).is_ok()
+        {
+            tracing::error!(path = %self.directory.display(), %error, "nothing of it is served any more");
+            self.committer.announce();
+            (self.on_durable)();
+        }
+        called
+    }
+
     fn append_failed(&self, error: &AppendError) -> StoreError {
         match error {
             AppendError::NoSpace => StoreError::NoSpace,
@@ -459,6 +507,7 @@ impl Shared {
     }
 
     fn lookup(&self, key: &[u8]) -> Result<Row, StoreError> {
+        self.check_undamaged()?;
         let generation = self.cache.generation();
         if let Some(row) = self.overlay_get(key) {
             return Ok(row);
@@ -466,15 +515,16 @@ impl Shared {
         if let Some(row) = self.cache.get(key) {
             return Ok(row);
         }
-        let row: Row = self.base.get(key)?.map(Arc::from);
+        let row: Row = self.noting_damage(self.base.get(key))?.map(Arc::from);
         self.cache.insert(key, row.clone(), generation);
         Ok(row)
     }
 
     fn scan_part(&self, from: &[u8], to: &[u8], limit: usize) -> Result<ScanPart, StoreError> {
+        self.check_undamaged()?;
         // The overlay first: what leaves it meanwhile is in the base by then.
         let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner).range(from, to, limit);
-        Ok(scan::merge(overlay, self.base.range(from, to, limit)?, limit))
+        Ok(scan::merge(overlay, self.noting_damage(self.base.range(from, to, limit))?, limit))
     }
 }
 
@@ -482,6 +532,7 @@ impl MetaStore for MetaDisk {
     fn apply(&self, t: Transno, batch: &Batch) -> Result<(), StoreError> {
         let shared = &*self.shared;
         shared.check_sound()?;
+        shared.check_undamaged()?;
         batch.check()?;
         let uncovered_bytes = {
             let mut log = lock(&shared.log);
@@ -543,7 +594,7 @@ impl MetaStore for MetaDisk {
             unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
             overlay_bytes,
             reserve: shared.reserve(overlay_bytes),
-            poisoned: shared.poison.get().is_some_and(StoreError::is_fence),
+            poisoned: shared.poison.get().is_some_and(StoreError::is_fence) || shared.damage.get().is_some(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::backend::{BLOCK_BYTES, ChecksummedFile};
 use redb::StorageBackend;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 type Block = [u8; BLOCK_BYTES as usize];
 
@@ -16,7 +16,7 @@ struct State {
 }
 
 pub(super) struct Shadow {
-    file: ChecksummedFile,
+    file: Arc<ChecksummedFile>,
     state: Mutex<State>,
 }
 
@@ -38,7 +38,7 @@ fn blocks(offset_bytes: u64, byte_count: usize) -> impl Iterator<Item = (u64, st
 }
 
 impl Shadow {
-    pub fn new(file: ChecksummedFile) -> io::Result<Shadow> {
+    pub fn new(file: Arc<ChecksummedFile>) -> io::Result<Shadow> {
         let length_bytes = file.len()?;
         let state = State { length_bytes, stored_bytes: length_bytes, written: BTreeMap::new() };
         Ok(Shadow { file, state: Mutex::new(state) })

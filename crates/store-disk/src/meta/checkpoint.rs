@@ -105,6 +105,9 @@ pub(super) fn run(shared: &Shared) {
             // A checkpoint gives segments back.
             wanted.checkpoint = true;
         }
+        if shared.look_at_base().is_err() {
+            return;
+        }
         // Short of space, what was deleted is to become room in the base.
         wanted.checkpoint |= shared.look_after_space() > Reserve::Ample;
         if !wanted.checkpoint || shared.checkpointer.is_stopped() {
@@ -120,6 +123,15 @@ pub(super) fn run(shared: &Shared) {
 }
 
 impl Shared {
+    /// Whether the base is there as it was left: somebody may have cut it, and all that is read may be in memory for long.
+    fn look_at_base(&self) -> Result<(), StoreError> {
+        if let Ok(_checkpoint) = self.checkpointer.pending.try_lock() {
+            // A device that cannot be read now is no damage.
+            let _ = self.noting_damage(self.base.check());
+        }
+        self.check_undamaged()
+    }
+
     fn look_after_space(&self) -> Reserve {
         self.gauge.set_unused(self.base.unused_bytes());
         let Ok(space) = device::space(&self.directory) else { return Reserve::Ample };
@@ -185,6 +197,7 @@ impl Shared {
     pub(super) fn checkpoint_one(&self) -> Result<bool, StoreError> {
         let mut pending = lock(&self.checkpointer.pending);
         self.check_sound()?;
+        self.check_undamaged()?;
         let Some((rows, covered)) = self.freeze(&mut pending)? else { return Ok(false) };
         // The parts of a checkpoint may become durable one by one: then the log must already have the whole.
         let (superseded, applied) = self.superseded();
@@ -198,7 +211,7 @@ impl Shared {
         let needed = rows.iter().filter(|(key, _)| !superseded.contains(*key));
         let mut changes = needed.map(|(key, row)| (&**key, row.as_deref()));
         let keep_going = || !self.checkpointer.is_stopped();
-        if !self.base.checkpoint(&mut changes, covered, &keep_going)? {
+        if !self.noting_damage(self.base.checkpoint(&mut changes, covered, &keep_going))? {
             return Ok(false);
         }
         self.cache.advance_generation();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod damaged_base;
 mod full;
 mod kill;
 mod meta;

@@ -19,10 +19,12 @@ fn what_is_written_is_read_and_the_file_stays_as_it_was() {
     let mut model = vec![7; 10 * BLOCK_BYTES as usize];
     let file = open(&path);
     file.set_len(model.len() as u64).unwrap();
-    file.write(0, &model).unwrap();
+    // The first block is for a header.
+    model[..BLOCK_BYTES as usize].fill(0);
+    file.write(BLOCK_BYTES, &model[BLOCK_BYTES as usize..]).unwrap();
     file.sync_data().unwrap();
     let before = std::fs::read(&path).unwrap();
-    let shadow = Shadow::new(open(&path)).unwrap();
+    let shadow = Shadow::new(Arc::new(open(&path))).unwrap();
     let mut rng = Rng::new(3);
     for round in 0..300 {
         if rng.one_in(10) {
