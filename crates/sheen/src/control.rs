@@ -199,6 +199,9 @@ pub struct TargetStatus {
     /// What an operator should do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert: Option<String>,
+    /// Why it is `failed`, where that is not its device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unserved: Option<String>,
 }
 
 /// How one target does, seen from a mount.

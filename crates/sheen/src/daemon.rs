@@ -28,6 +28,9 @@ pub struct Ready {
     pub error: Option<String>,
     /// `HOST:PORT` on which it listens.
     pub address: Option<String>,
+    /// Why some of its targets are not served, a line for each.
+    #[serde(default)]
+    pub refused: Vec<String>,
 }
 
 /// Starts `sheen ARGUMENTS… --ready-fd N --log LOG`; `Starting::wait` says what became of it. The process keeps `held` open until it

@@ -400,6 +400,7 @@ impl Failover {
                 recovery: None,
                 owner: self.owner(seat.label.id),
                 alert: self.alert(seat),
+                unserved: None,
             })
             .collect()
     }

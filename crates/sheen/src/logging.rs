@@ -61,7 +61,18 @@ pub fn set_filter(words: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts logging and ends the process on any panic: a machine that failed an assertion must not go on.
+/// A panic that a store contains is told as an error of that store, and not as a panic too.
+pub fn hush_contained_panics() {
+    let default_hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !store_disk::is_contained() {
+            default_hook(info);
+        }
+    }));
+}
+
+/// Starts logging and ends the process on any panic: a machine that failed an assertion must not go on. What a store contains is an
+/// error of one target.
 ///
 /// # Errors
 /// The log file cannot be opened.
@@ -79,6 +90,10 @@ pub fn start(file: Option<&Path>) -> Result<()> {
     }
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        if store_disk::is_contained() {
+            tracing::error!("the engine of an index met what it did not write: {info}");
+            return;
+        }
         tracing::error!("assertion failed, the process ends: {info}");
         default_hook(info);
         std::process::abort();

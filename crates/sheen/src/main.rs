@@ -84,6 +84,7 @@ fn main() -> ExitCode {
     ) {
         sys::end_without_reader();
     }
+    logging::hush_contained_panics();
     match run(&cli.command) {
         Ok(status) => status,
         Err(error) => {

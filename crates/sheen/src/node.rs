@@ -13,7 +13,7 @@ use crate::mount::unsaved::{self, Patience, Silence};
 use crate::mount::{Mount, Surroundings};
 use crate::target_dir::{Label, TargetDir};
 use crate::targets::{self, InEtcd, Target, Targets};
-use crate::{alive, health, metrics, nid, params, pools, sys};
+use crate::{alive, health, metrics, nid, params, pools, status, sys};
 use anyhow::{Context, Result, bail};
 use base::{ClusterConfig, Epoch, TargetConfig, TargetId, TargetKind, Time};
 use client::mgc::{self, Mgc};
@@ -274,8 +274,26 @@ impl Node {
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
             alert: target.trouble(),
+            unserved: target.damage(),
         });
-        targets.chain(standbys).collect()
+        let refused = self.targets.refused().iter().map(|refused| TargetStatus {
+            name: refused.id.to_string(),
+            fsname: refused.fsname.clone(),
+            dir: refused.path.clone(),
+            nid: self.own_nid(),
+            state: status::FENCED.to_owned(),
+            pid: 0,
+            recovery: None,
+            owner: None,
+            alert: None,
+            unserved: Some(refused.why.clone()),
+        });
+        targets.chain(refused).chain(standbys).collect()
+    }
+
+    /// Why targets of this process are not served, a line for each.
+    pub(super) fn refusals(&self) -> Vec<String> {
+        self.targets.refused().iter().map(|refused| refused.why.clone()).collect()
     }
 
     fn describe(&self) -> Process {

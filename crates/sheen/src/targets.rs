@@ -43,6 +43,8 @@ pub struct Target {
     pub epoch: Epoch,
     pub served: Served,
     meta: Arc<dyn MetaStore>,
+    /// The same, where they are on a disk.
+    disk: Option<Arc<MetaDisk>>,
     objects: Option<Arc<ObjectDisk>>,
     is_fenced: Arc<AtomicBool>,
     trouble: Trouble,
@@ -55,11 +57,29 @@ pub struct Target {
 #[derive(Default)]
 pub struct Targets {
     places: Vec<OnceLock<Target>>,
+    refused: Vec<Refused>,
+}
+
+/// A target that could not be served at the start of its process, while others are.
+pub struct Refused {
+    pub id: TargetId,
+    pub fsname: String,
+    pub path: PathBuf,
+    /// In one line.
+    pub why: String,
 }
 
 impl Targets {
     pub fn new(count: usize) -> Targets {
-        Targets { places: std::iter::repeat_with(OnceLock::new).take(count).collect() }
+        Targets { places: std::iter::repeat_with(OnceLock::new).take(count).collect(), refused: Vec::new() }
+    }
+
+    pub fn started(targets: Vec<Target>, refused: Vec<Refused>) -> Targets {
+        Targets { places: targets.into_iter().map(OnceLock::from).collect(), refused }
+    }
+
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
     }
 
     pub fn fill(&self, index: usize, target: Target) {
@@ -75,12 +95,6 @@ impl Targets {
     /// Those that are served.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Target> {
         self.places.iter().filter_map(OnceLock::get)
-    }
-}
-
-impl From<Vec<Target>> for Targets {
-    fn from(targets: Vec<Target>) -> Targets {
-        Targets { places: targets.into_iter().map(OnceLock::from).collect() }
     }
 }
 
@@ -136,7 +150,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     let now = net::clock::now();
     let device = device_number(&dir.path).with_context(cannot)?;
     let trouble = Trouble::default();
-    let mut objects = None;
+    let (mut disk, mut objects) = (None, None);
     let epoch;
     let meta: Arc<dyn MetaStore>;
     let served = match dir.id.kind {
@@ -145,6 +159,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let rows = MgsRows::open(&dir, in_etcd, open, hook.notice(), &trouble).with_context(cannot)?;
             let rows = Arc::new(rows);
             meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
+            disk = rows.disk().cloned();
             let uuid = rows.uuid().unwrap_or(dir.uuid);
             let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW, active_until };
             let machine = Mgs::open(rows, options).with_context(cannot)?;
@@ -152,7 +167,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
         }
         TargetKind::Mdt => {
-            let rows = Arc::new(open().with_context(cannot)?);
+            let rows = Arc::clone(disk.insert(Arc::new(open().with_context(cannot)?)));
             meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
             let options = MdsOptions {
                 index: dir.id.index,
@@ -170,14 +185,14 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
         }
         TargetKind::Ost => {
-            let rows = Arc::new(open().with_context(cannot)?);
+            let rows = Arc::clone(disk.insert(Arc::new(open().with_context(cannot)?)));
             meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
             let options = ObjectOptions { no_sync: shared.no_sync, ..ObjectOptions::default() };
-            let disk = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
-            let disk = Arc::clone(objects.insert(Arc::new(disk)));
+            let data = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
+            let data = Arc::clone(objects.insert(Arc::new(data)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
-            let machine = Oss::open_with(rows, disk, holdings, options).with_context(cannot)?;
+            let machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
         }
@@ -189,6 +204,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
         epoch,
         served,
         meta,
+        disk,
         objects,
         is_fenced: Arc::default(),
         trouble,
@@ -198,6 +214,13 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     target.fill_hook(&hook);
     tracing::info!(target = %target.id, dir = %target.path.display(), "serving");
     Ok(target)
+}
+
+/// What helps a target whose rows are damaged.
+pub const RESTORE: &str = "end its process, look at it with `sheen fsck`, restore this target from its mirror or backup, and serve it again";
+
+fn damage_of(disk: Option<&MetaDisk>) -> Option<String> {
+    Some(disk?.damage()?.to_string())
 }
 
 fn open_meta(dir: &TargetDir, no_sync: bool, on_durable: OnDurable) -> Result<MetaDisk> {
@@ -294,10 +317,16 @@ impl Target {
         let (id, path) = (self.id, self.path.clone());
         let (meta, objects, is_fenced) =
             (Arc::clone(&self.meta), self.objects.clone(), Arc::clone(&self.is_fenced));
+        let disk = self.disk.clone();
         let fence = move || {
             let is_poisoned =
                 meta.pressure().poisoned || objects.as_ref().is_some_and(|objects| objects.is_poisoned());
-            if is_poisoned && !is_fenced.swap(true, Ordering::AcqRel) {
+            if !is_poisoned || is_fenced.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            if let Some(damage) = damage_of(disk.as_deref()) {
+                tracing::error!(target = %id, "{damage}: nothing of this target is served any more; {RESTORE}");
+            } else {
                 tracing::error!(
                     target = %id,
                     "the device under {} failed to keep data: this target is fenced; end its process, bring the storage back, and serve it again",
@@ -337,7 +366,12 @@ impl Target {
         }
     }
 
-    /// Its device has failed. Asks the machine nothing, which may stand still in a write.
+    /// What was found wrong with its rows while it was served, and what to do about it.
+    pub fn damage(&self) -> Option<String> {
+        damage_of(self.disk.as_deref())
+    }
+
+    /// Its device has failed, or its rows are damaged. Asks the machine nothing, which may stand still in a write.
     pub fn has_failed(&self) -> bool {
         self.is_fenced.load(Ordering::Acquire)
     }

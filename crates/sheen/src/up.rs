@@ -392,10 +392,21 @@ fn start_servers(
             let name = &cluster.servers[at].name;
             let ready = process.wait(name).with_context(|| format!("{name} did not start"))?;
             cluster.servers[at].address = ready.address.unwrap_or_default();
+            ready.refused.iter().for_each(|why| say::note(format_args!("{why}")));
         }
         cluster.save(dir)?;
     }
-    Ok(())
+    check_has_root(dir)
+}
+
+/// Without the first MDT nothing can be mounted; what else is served goes on.
+fn check_has_root(dir: &Path) -> Result<()> {
+    let processes = of_cluster(dir);
+    let root = processes.iter().flat_map(|process| &process.targets).find(|target| target.name == "MDT0000");
+    match root.filter(|root| root.state == status::FENCED).and_then(|root| root.unserved.as_ref()) {
+        Some(why) => bail!("{why}; the other targets are served: sheen status --dir {}", dir.display()),
+        None => Ok(()),
+    }
 }
 
 fn server_log(dir: &Path, server: &Server) -> PathBuf {

@@ -8,7 +8,7 @@ use crate::failover::{self, Failover};
 use crate::mount::options::{self, Choices};
 use crate::nid::{self, Source};
 use crate::target_dir::{self, Label, TargetDir};
-use crate::targets::{self, Target, Targets};
+use crate::targets::{self, Refused, Target, Targets};
 use crate::{alive, cli, control, listen, logging, metrics, mount_table, say, serve_file, sys};
 use anyhow::{Context, Result, bail};
 use base::{TargetId, TargetKind};
@@ -129,13 +129,16 @@ fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) 
         Ok(started) => started,
         Err(error) => {
             let line = format!("{error:#}");
-            daemon::tell(background.ready_fd, &Ready { error: Some(line), address: None });
+            daemon::tell(background.ready_fd, &Ready { error: Some(line), ..Ready::default() });
             return Err(error);
         }
     };
     // From here on others find this process by its socket.
     drop(held);
-    daemon::tell(background.ready_fd, &Ready { error: None, address: Some(node.address()) });
+    daemon::tell(
+        background.ready_fd,
+        &Ready { error: None, address: Some(node.address()), refused: node.refusals() },
+    );
     sys::wait_for_end();
     node.stop();
     Ok(())
@@ -156,17 +159,19 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
-    let registrations = registrations(&labels, &addresses);
     let address = addresses.first().cloned().unwrap_or_default();
     let nid = nid::format_nid(&address);
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
     sys::raise_file_limit();
     let running = start_targets(dirs, &shared)?;
+    let labels: Vec<Label> =
+        labels.into_iter().filter(|label| running.iter().any(|target| target.id == label.id)).collect();
+    let registrations = registrations(&labels, &addresses);
     let mgs_addresses = if has_mgs { addresses.clone() } else { mgs_addresses };
     let cluster_dir = arguments.background.cluster_dir.clone();
     let no_sync = arguments.no_sync_for_tests;
-    let node = Node::new(router, timer, running.into(), no_sync, addresses, cluster_dir, mgs_addresses);
+    let node = Node::new(router, timer, running, no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
     if let Some(fsname) = fsname {
         let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
@@ -266,16 +271,35 @@ fn start_mounting(
     Ok(node)
 }
 
-/// Opens the stores of all targets at the same time: each waits for its disk.
-fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Vec<Target>> {
-    std::thread::scope(|scope| {
+/// Opens the stores of all targets at the same time: each waits for its disk. One that cannot be served keeps no other from it, but for the
+/// management server, without which none is found.
+///
+/// # Errors
+/// What is wrong with the management server, or with the first target if none is left.
+fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Targets> {
+    let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
+    let started: Vec<Result<Target>> = std::thread::scope(|scope| {
         let starting: Vec<_> =
             dirs.into_iter().map(|dir| scope.spawn(move || targets::start(dir, shared, None))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Target>>| {
             thread.join().unwrap_or_else(|_| bail!("a target panicked at its start"))
         };
         starting.into_iter().map(join).collect()
-    })
+    });
+    let is_any_served = started.iter().flatten().any(|target| target.id != TargetId::MGT);
+    let (mut running, mut refused) = (Vec::new(), Vec::new());
+    for (label, started) in labels.into_iter().zip(started) {
+        match started {
+            Ok(target) => running.push(target),
+            Err(error) if label.id == TargetId::MGT || !is_any_served => return Err(error),
+            Err(error) => {
+                let why = crate::one_line(&format!("{error:#}"));
+                tracing::error!(target = %label.id, "{why}: the other targets of this process are served");
+                refused.push(Refused { id: label.id, fsname: label.fsname, path: label.path, why });
+            }
+        }
+    }
+    Ok(Targets::started(running, refused))
 }
 
 /// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of

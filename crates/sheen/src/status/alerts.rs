@@ -5,6 +5,7 @@ use super::{FENCED, name_of};
 use crate::control::TargetStatus;
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
+use crate::targets::RESTORE;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -47,8 +48,20 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     alerts
 }
 
-/// What an operator does about a target whose device failed.
+/// What an operator does about a target whose device failed, or whose rows are damaged.
 fn of_fenced(target: &TargetStatus, cluster: Option<&Path>) -> Alert {
+    if let Some(why) = &target.unserved {
+        let text = format!("{} is not served: {why}", name_of(target));
+        let fix = match cluster {
+            Some(dir) => format!(
+                "stop: sheen down --force --dir {0}; look: sheen fsck {0}; if it is damaged, restore {1}; start: sheen up --dir {0}",
+                dir.display(),
+                target.dir.display()
+            ),
+            None => format!("process {}: {RESTORE}", target.pid),
+        };
+        return Alert::new(text, fix);
+    }
     let text = format!(
         "{} is fenced: the device under {} failed to keep data",
         name_of(target),

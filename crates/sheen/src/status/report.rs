@@ -173,6 +173,7 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
                 recovery: None,
                 owner: None,
                 alert: None,
+                unserved: None,
             }));
         }
     }

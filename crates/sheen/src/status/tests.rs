@@ -16,6 +16,7 @@ fn target(name: &str, state: &str, pid: u32) -> TargetStatus {
         recovery: None,
         owner: None,
         alert: None,
+        unserved: None,
     }
 }
 
@@ -133,4 +134,22 @@ fn a_large_cluster_is_one_screen() {
     assert_eq!(said.len(), 4, "{said:?}");
     assert!(said[1].starts_with("fs-OST00c8 "), "{said:?}");
     assert_eq!(said[2], "and 200 more, which are active");
+}
+
+#[test]
+fn a_damaged_target_is_named_once_with_what_is_wrong_and_what_to_do() {
+    let why = "the index /data/OST0000/meta/index is damaged (it is cut: 8192 bytes of 16384 are left)";
+    let damaged = TargetStatus { unserved: Some(why.to_owned()), ..target("OST0000", "failed", 7) };
+    for (dir, fix) in [
+        (None, "process 7: end its process, look at it with `sheen fsck`, restore "),
+        (
+            Some(Path::new("/data")),
+            "stop: sheen down --force --dir /data; look: sheen fsck /data; if it is damaged, restore /data/OST0000; ",
+        ),
+    ] {
+        let said = lines(vec![damaged.clone()], dir, &heard(Process::default(), QUIET));
+        let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+        assert_eq!(alerts.len(), 1, "{alerts:#?}");
+        assert!(alerts[0].starts_with(&format!("fs-OST0000 is not served: {why}; {fix}")), "{alerts:#?}");
+    }
 }

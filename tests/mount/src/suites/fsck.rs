@@ -4,13 +4,16 @@
 use std::fs;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use crate::bounded::Said;
-use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, write};
+use crate::case::{
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, wait_until, write,
+};
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::load::{self, Stop, Unfailing};
 use crate::random::Random;
@@ -23,6 +26,7 @@ static CASES: &[Case] = &[
     Case { name: "clean_after_kills_under_load", seconds: 240, run: after_kills },
     Case { name: "clean_where_everything_died", seconds: 240, run: where_everything_died },
     Case { name: "damage_in_directories", seconds: 180, run: damage },
+    Case { name: "damaged_base_among_others", seconds: 240, run: among_others },
 ];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
@@ -282,4 +286,150 @@ fn damaged_base(cluster: &Cluster) -> Result<()> {
     expect(said.output.starts_with("index-damaged MDT0000"), &said.all())?;
     fs::write(&index, &sound)?;
     Ok(())
+}
+
+/// How often a target is looked after, and some more.
+const NOTICE_LIMIT: Duration = Duration::from_secs(60);
+
+/// The targets of a cluster, without its logs: those go on.
+fn copy_targets(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if !from.join(&name).join("target.json").exists() {
+            continue;
+        }
+        let _ = fs::remove_dir_all(to.join(&name));
+        let status = Command::new("cp").arg("-a").args([from.join(&name), to.join(&name)]).status()?;
+        expect(status.success(), &format!("{} is copied", from.join(&name).display()))?;
+    }
+    Ok(())
+}
+
+/// What `status` says of a target that is not served: why, and what to do.
+fn refusal(cluster: &Cluster, name: &str) -> Result<Option<String>> {
+    let status = cluster.status()?;
+    let list = |of: &str| status.get(of).and_then(Value::as_array).cloned().unwrap_or_default();
+    let word = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let failed = |target: &Value| word(target, "name") == name && word(target, "state") == "failed";
+    if !list("targets").iter().any(failed) {
+        return Ok(None);
+    }
+    let alerts = list("alerts");
+    let alert = alerts.iter().find(|alert| word(alert, "text").contains(&format!("{name} is not served: ")));
+    let alert = alert.with_context(|| format!("no alert of {name}: {status}"))?;
+    expect(word(alert, "fix").contains("restore"), &format!("what to do: {alert}"))?;
+    Ok(Some(word(alert, "text")))
+}
+
+/// One process has all targets. One of which the base is damaged, before the start or while it is served, is named with what to do, and
+/// nothing of it is served; the others go on.
+fn among_others(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let mut cluster = Cluster::new(&context.options, &context.work, Shape { is_split: false, ..SHAPE })?;
+    cluster.up()?;
+    let place = cluster.mount.join("place");
+    fs::create_dir(&place)?;
+    context.mkdir_on(1, &place.join("remote"))?;
+    for (name, ost) in [("first", "0"), ("second", "1"), ("third", "1")] {
+        let path = place.join(name);
+        cluster.sheen(&["lfs", "setstripe", "-c", "1", "-i", ost, &path.to_string_lossy()])?;
+        write(&path, &[0x5a; 20_000])?;
+    }
+    for name in 0..200 {
+        write(&place.join(format!("remote/{name}")), b"")?;
+    }
+    cluster.down()?;
+    let sound = context.work.join("sound");
+    copy_targets(&cluster.data, &sound)?;
+    for (what, at) in [
+        ("a cut base", None),
+        ("a bit of its header", Some(BLOCK_BYTES + 9)),
+        ("a bit of a seal", Some(2 * BLOCK_BYTES - 3590)),
+    ] {
+        damaged_before(&mut cluster, at).context(what)?;
+        copy_targets(&sound, &cluster.data)?;
+    }
+    damaged_while_served(&mut cluster)?;
+    copy_targets(&sound, &cluster.data)?;
+    // The first MDT has the root: nothing can be mounted, and what is wrong is said at once.
+    let index = cluster.data.join("mdt0000/meta/index");
+    fs::OpenOptions::new().write(true).open(&index)?.set_len(50_000)?;
+    let data = cluster.data.to_string_lossy().into_owned();
+    let said = cluster.try_sheen(&["up", "--dir", &data], COMMAND_LIMIT)?;
+    expect(!said.is_success() && said.errors.contains(&*index.to_string_lossy()), &said.all())?;
+    expect(refusal(&cluster, "MDT0000")?.is_some(), "the first MDT is refused")?;
+    expect_eq(cluster.targets()?.len(), 5, "targets that are named")?;
+    cluster.down()?;
+    copy_targets(&sound, &cluster.data)?;
+    cluster.up()?;
+    expect_bytes(&fs::read(place.join("second"))?, &[0x5a; 20_000], "the file on the OST")?;
+    expect_eq(names(&place.join("remote"))?.len(), 200, "names on the other MDT")?;
+    cluster.down()?;
+    fsck(&cluster, &["--data"], 0).map(drop)
+}
+
+/// The base of an OST: cut, or a bit of it is another.
+fn damaged_before(cluster: &mut Cluster, bit_at: Option<u64>) -> Result<()> {
+    let (place, index) = (cluster.mount.join("place"), cluster.data.join("ost0001/meta/index"));
+    match bit_at {
+        Some(at) => flip(&index, at)?,
+        None => fs::OpenOptions::new().write(true).open(&index)?.set_len(fs::metadata(&index)?.len() / 2)?,
+    }
+    let damaged = fs::read(&index)?;
+    let said = fsck(cluster, &["--repair"], 4)?;
+    expect(said.output.contains("index-damaged OST0001"), &said.all())?;
+    cluster.up()?;
+    let why = refusal(cluster, "OST0001")?.context("the OST is not served")?;
+    expect(why.contains(&*index.to_string_lossy()), &why)?;
+    expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
+    write(&place.join("first"), &[0x6b; 30_000])?;
+    expect_eq(names(&place.join("remote"))?.len(), 200, "names on the other MDT")?;
+    let complaints = cluster.new_complaints();
+    expect(
+        complaints.iter().any(|line| line.contains("index") && line.contains("damaged")),
+        &format!("{complaints:#?}"),
+    )?;
+    cluster.down()?;
+    expect(fs::read(&index)? == damaged, "the damaged base was left as it is")
+}
+
+/// The base of an OST is cut under its server, then every block of that of an MDT loses a bit, then what is noted of locks is cut.
+fn damaged_while_served(cluster: &mut Cluster) -> Result<()> {
+    cluster.up()?;
+    let place = cluster.mount.join("place");
+    let pids = cluster.targets()?;
+    // Whoever has no session waits for one, as with a target that is down.
+    expect_bytes(&fs::read(place.join("second"))?, &[0x5a; 20_000], "a file on the OST")?;
+    expect_errno(fs::metadata(place.join("remote/nothing")), libc::ENOENT, "no name")?;
+    let index = cluster.data.join("ost0001/meta/index");
+    fs::OpenOptions::new().write(true).open(&index)?.set_len(BLOCK_BYTES)?;
+    wait_until(NOTICE_LIMIT, "the OST is stopped", || Ok(refusal(cluster, "OST0001")?.is_some()))?;
+    expect_errno(fs::read(place.join("third")), libc::EIO, "a file on the OST")?;
+    expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
+    let index = cluster.data.join("mdt0001/meta/index");
+    for block in 0..fs::metadata(&index)?.len() / BLOCK_BYTES {
+        flip(&index, block * BLOCK_BYTES + 9)?;
+    }
+    wait_until(NOTICE_LIMIT, "the MDT is stopped", || Ok(refusal(cluster, "MDT0001")?.is_some()))?;
+    // Names that it has told before may be believed by whoever has a lock on them. It gives no other, and takes nothing.
+    expect_errno(fs::write(place.join("remote/new"), b""), libc::EIO, "a name on the MDT")?;
+    let notes = fs::read_dir(cluster.run_dir().join("held"))?.collect::<Result<Vec<_>, _>>()?;
+    expect(!notes.is_empty(), "what is held is noted")?;
+    for note in notes {
+        fs::OpenOptions::new().write(true).open(note.path())?.set_len(0)?;
+    }
+    fs::create_dir(place.join("new"))?;
+    for name in 0..50 {
+        let path = place.join(format!("new/{name}"));
+        write(&path, b"")?;
+    }
+    write(&place.join("first"), &[0x6b; 30_000])?;
+    expect_bytes(&fs::read(place.join("first"))?, &[0x6b; 30_000], "what was written")?;
+    expect_eq(cluster.targets()?, pids, "targets and their process")?;
+    let complaints = cluster.new_complaints();
+    for words in ["OST0001", "MDT0001", "the note of what clients hold"] {
+        expect(complaints.iter().any(|line| line.contains(words)), &format!("{words}: {complaints:#?}"))?;
+    }
+    cluster.sheen(&["down", "--force", "--dir", &cluster.data.to_string_lossy()]).map(drop)
 }
