@@ -26,7 +26,9 @@ pub fn run(arguments: &Lctl) -> Result<()> {
             None => bail!("say which target: lctl abort_recovery TARGET; see `sheen status`"),
         },
         LctlCommand::GetParam { no_name, only_name, patterns } => {
-            get_all(patterns, |pattern| get(pattern, *no_name, *only_name))
+            // One that is silent is waited for once, not for each of a collector's patterns.
+            let pids: Vec<u32> = control::processes().iter().map(|process| process.pid).collect();
+            get_all(patterns, |pattern| get(&pids, pattern, *no_name, *only_name))
         }
         LctlCommand::SetParam { permanent, delete, quiet, settings } => {
             let settings: Vec<Setting> =
@@ -67,9 +69,14 @@ impl Setting {
 
 /// What all processes answer, in order of name.
 fn ask_all(ask: &Ask) -> Result<Vec<(String, String)>> {
+    let pids: Vec<u32> = control::processes().iter().map(|process| process.pid).collect();
+    ask_these(&pids, ask)
+}
+
+fn ask_these(pids: &[u32], ask: &Ask) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    for process in control::processes() {
-        found.extend(control::ask_if_alive(process.pid, ask)?.unwrap_or_default().params);
+    for pid in pids {
+        found.extend(control::ask_if_alive(*pid, ask)?.unwrap_or_default().params);
     }
     found.sort();
     found.dedup();
@@ -77,7 +84,11 @@ fn ask_all(ask: &Ask) -> Result<Vec<(String, String)>> {
 }
 
 fn nobody_has(pattern: &str) -> Result<()> {
-    if control::processes().is_empty() {
+    nobody_of(&control::processes(), pattern)
+}
+
+fn nobody_of<T>(processes: &[T], pattern: &str) -> Result<()> {
+    if processes.is_empty() {
         bail!("nothing of '{pattern}' is here: no server and no mount runs; start them: sheen up");
     }
     bail!("no process of this machine has '{pattern}' now; see `lctl list_param -R '*'`")
@@ -97,10 +108,10 @@ fn get_all(patterns: &[String], get: impl Fn(&str) -> Result<()>) -> Result<()> 
     }
 }
 
-fn get(pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
-    let found = ask_all(&Ask::GetParam { pattern: pattern.to_owned() })?;
+fn get(pids: &[u32], pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
+    let found = ask_these(pids, &Ask::GetParam { pattern: pattern.to_owned() })?;
     if found.is_empty() {
-        return nobody_has(pattern);
+        return nobody_of(pids, pattern);
     }
     let mut out = io::stdout().lock();
     for (name, value) in found {

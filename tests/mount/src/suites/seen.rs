@@ -234,7 +234,34 @@ fn scrape(address: &str) -> Result<String> {
     let (head, text) = answer.split_once("\r\n\r\n").context("a head")?;
     expect(head.starts_with("HTTP/1.1 200 "), head)?;
     expect(text.ends_with("# EOF\n"), "it is whole")?;
+    check_exposition(text)?;
     Ok(text.to_owned())
+}
+
+/// As OpenMetrics has it: each family is announced once and before its series, each series is there once, and has a number.
+fn check_exposition(text: &str) -> Result<()> {
+    let (mut families, mut series) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines() {
+        if let Some(words) = line.strip_prefix("# ") {
+            let mut words = words.split(' ');
+            match (words.next(), words.next()) {
+                (Some("TYPE"), Some(name)) => {
+                    expect(families.insert(name), &format!("announced once: {line}"))?
+                }
+                (Some("HELP" | "UNIT"), Some(_)) | (Some("EOF"), None) => {}
+                _ => anyhow::bail!("no line of a collector's text: {line}"),
+            }
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').with_context(|| format!("a series and a value: {line}"))?;
+        expect(value.parse::<f64>().is_ok(), &format!("a number: {line}"))?;
+        expect(series.insert(name), &format!("each series is there once: {line}"))?;
+        let family = name.split('{').next().unwrap_or(name);
+        let is_announced = families.contains(family)
+            || family.strip_suffix("_total").is_some_and(|name| families.contains(name));
+        expect(is_announced, &format!("of a family that was announced: {line}"))?;
+    }
+    expect(!series.is_empty(), "there are series")
 }
 
 impl Drop for Listener {
