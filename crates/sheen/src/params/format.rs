@@ -258,7 +258,7 @@ pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
         let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
         let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);
         let _ = writeln!(out, "lossless: {}", u8::from(report.is_lossless));
-        let _ = writeln!(out, "served_early: {}", report.early_count);
+        let _ = writeln!(out, "early_requests: {}", report.early_count);
         let _ = writeln!(out, "queued_requests: {}", report.queued_count);
         let _ = writeln!(out, "next_transno: {}", core.next_transno().0);
         return out;
@@ -275,7 +275,7 @@ pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
     let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
     let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);
     let _ = writeln!(out, "lossless: {}", u8::from(report.is_lossless));
-    let _ = writeln!(out, "served_early: {}", report.early_count);
+    let _ = writeln!(out, "early_requests: {}", report.early_count);
     let _ = writeln!(out, "last_transno: {}", core.last_transno().0);
     out.push_str("VBR: ENABLED\nIR: ENABLED\n");
     out

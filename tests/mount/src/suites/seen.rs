@@ -406,6 +406,19 @@ fn recovery(context: &Context) -> Result<()> {
             expect(text.lines().any(|line| line.starts_with(zero)), zero)?;
             expect_eq(sum_of(&text, zero), 0.0, zero)?;
         }
+        let text =
+            cluster.sheen(&["lctl", "get_param", "mdt.*.recovery_status", "obdfilter.*.recovery_status"])?;
+        let recoveries = records("recovery", &text)?;
+        let of = |kind| of_kind(&recoveries, kind).find(|(target, _)| *target == "suite-MDT0000");
+        let status = of("RecoveryStatus").map(|(_, status)| status.to_string());
+        expect_eq(status.as_deref(), Some("\"Complete\""), &text)?;
+        let count = |kind| of(kind).and_then(|(_, count)| count.as_u64());
+        // Two mounts, and the other MDT.
+        expect_eq(
+            (count("RecoveryCompletedClients"), count("RecoveryEvictedClients")),
+            (Some(3), Some(0)),
+            &text,
+        )?;
         expect_eq(read(&second.join("first"))?, b"before".to_vec(), "what the other mount wrote")?;
         write(&second.join("second"), b"after")?;
         expect_eq(

@@ -75,11 +75,11 @@ pub fn served_early(context: &Context) -> Result<()> {
         Ok::<_, anyhow::Error>((kept_count??, given_up??))
     })?;
     let status = recovered(&cluster)?;
-    println!("{} requests served early, {kept_count} files", number(&status, "served_early")?);
+    println!("{} requests served early, {kept_count} files", number(&status, "early_requests")?);
     expect_eq(number(&status, "lossless")?, 1, &format!("nothing was lost: {status}"))?;
     expect_eq(number(&status, "evicted_clients")?, 1, &format!("who was given up: {status}"))?;
     expect_eq(given_up, 1, "who had been given up when its file was changed")?;
-    expect(number(&status, "served_early")? > 4, &format!("who lives has waited: {status}"))?;
+    expect(number(&status, "early_requests")? > 4, &format!("who lives has waited: {status}"))?;
     expect_eq(names(&ours)?.len(), kept_count, "files in the directory of the one that lives")?;
     expect_eq(fs::metadata(&wanted)?.permissions().mode() & 0o777, 0o600, "what was changed late")?;
     // Its descriptor leads to nobody.
@@ -152,13 +152,13 @@ pub fn served_early_by_an_ost(context: &Context) -> Result<()> {
         Ok::<_, anyhow::Error>((written??, read??))
     })?;
     let status = recovered_at(&cluster, OST_STATUS)?;
-    println!("{} requests served early, {count} files", number(&status, "served_early")?);
+    println!("{} requests served early, {count} files", number(&status, "early_requests")?);
     expect_eq(number(&status, "lossless")?, 1, &format!("nothing was lost: {status}"))?;
     expect_eq(number(&status, "replayed_requests")?, 0, &format!("nothing was to be replayed: {status}"))?;
     expect_eq(number(&status, "evicted_clients")?, 1, &format!("who was given up: {status}"))?;
     expect_eq(given_up, 1, "who had been given up when its file was read")?;
     expect_bytes(&read, b"WRITTEN", "what it had synced")?;
-    expect(number(&status, "served_early")? > 4, &format!("who lives has waited: {status}"))?;
+    expect(number(&status, "early_requests")? > 4, &format!("who lives has waited: {status}"))?;
     expect_bytes(&fs::read(ours.join("old"))?, &text, "the old file")?;
     expect_eq(names(&ours)?.len(), count + 1, "files of the one that lives")?;
     // Its descriptor leads to nobody.
