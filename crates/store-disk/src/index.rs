@@ -210,6 +210,9 @@ impl RedbBase {
                 }
                 checked => checked.map_err(io)?,
             }
+            if !self.is_read_only {
+                file.clear_behind_end().map_err(io)?;
+            }
         }
         // redb asserts in places where it meets bytes that it did not write.
         let opened = contain(|| match self.is_read_only {
@@ -470,6 +473,10 @@ fn as_store_error(error: &redb::Error) -> StoreError {
         }
         redb::Error::Io(source) => {
             StoreError::Device { operation: "read or write the index", errno: device::errno(source) }
+        }
+        // After an error of the device, which somebody else was told of.
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
+            StoreError::Device { operation: "read or write the index", errno: libc::EIO }
         }
         _ => NOT_AS_WRITTEN,
     }

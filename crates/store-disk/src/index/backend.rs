@@ -155,6 +155,20 @@ impl ChecksummedFile {
         if header.starts_with(b"redb") { Ok(()) } else { Err(self.found_damaged(0)) }
     }
 
+    /// A process that died after it had made the file shorter has left checksums of blocks that are gone. They go with the next sync.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn clear_behind_end(&self) -> io::Result<()> {
+        let block_count = self.len()?.div_ceil(BLOCK_BYTES);
+        for block in block_count..block_count.next_multiple_of(GROUP_BLOCKS) {
+            if self.checksum(block)? != self.zero_checksum {
+                self.set_checksum(block, self.zero_checksum)?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_uncut(&self) -> io::Result<()> {
         let (found, wanted) = (self.len()?, self.length_bytes.load(Ordering::Relaxed).max(BLOCK_BYTES));
         if found < wanted { Err(self.found_cut(found, wanted)) } else { Ok(()) }

@@ -46,6 +46,29 @@ fn random_writes_match_bytes_also_after_opening_again() {
     }
 }
 
+/// Who died after it had made the file shorter had not written what becomes of the checksums.
+#[test]
+fn checksums_of_blocks_that_are_gone_are_no_damage_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = new_file(&dir);
+    let mut blocks = vec![7; 10 * BLOCK_BYTES as usize];
+    blocks[..4].copy_from_slice(b"redb");
+    blocks[SEAL_OFFSET..HEADER_BYTES].fill(0);
+    file.set_len(blocks.len() as u64).unwrap();
+    file.write(0, &blocks).unwrap();
+    file.sync_data().unwrap();
+    file.set_len(4 * BLOCK_BYTES).unwrap();
+    drop(file);
+    let file = new_file(&dir);
+    file.check_whole().unwrap();
+    file.clear_behind_end().unwrap();
+    file.read_all().unwrap();
+    assert_eq!(file.reads.damaged(), []);
+    file.set_len(9 * BLOCK_BYTES).unwrap();
+    file.read_all().unwrap();
+    assert_eq!(file.reads.damaged(), []);
+}
+
 #[test]
 fn growing_after_shrinking_reads_zeros() {
     let dir = tempfile::tempdir().unwrap();
