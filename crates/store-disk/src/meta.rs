@@ -408,6 +408,8 @@ impl MetaDisk {
     /// If the base cannot be read or written.
     pub fn recount(&self) -> Result<(), StoreError> {
         self.checkpoint()?;
+        // Nobody is to look at the base meanwhile.
+        let _checkpoint = lock(&self.shared.checkpointer.pending);
         self.shared.base.recount()
     }
 

@@ -27,7 +27,7 @@ struct Wanted {
 pub(super) struct Checkpointer {
     upkeep_interval: Duration,
     /// Held during a checkpoint, so that there is one at a time. What the frozen generation covers.
-    pending: Mutex<Option<Covered>>,
+    pub(super) pending: Mutex<Option<Covered>>,
     wanted: Mutex<Wanted>,
     wake: Condvar,
     stopped: AtomicBool,
@@ -175,7 +175,16 @@ impl Shared {
         if overlay.is_active_empty() && log.last() == self.base.covered().applied {
             return Ok(None);
         }
-        let segment = log.rotate().map_err(|error| self.append_failed(&error))?;
+        let rotated = log.rotate();
+        let segment = match rotated {
+            Ok(segment) => segment,
+            Err(error) => {
+                // Who is told that the store has failed looks at it.
+                drop(overlay);
+                drop(log);
+                return Err(self.append_failed(&error));
+            }
+        };
         // From the log: a base that an error has closed does not know its mark until it is opened again.
         let covered = Covered { applied: log.last(), segment, epoch: log.epoch(), seed: log.seed() };
         *pending = Some(covered);

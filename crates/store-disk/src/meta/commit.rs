@@ -174,6 +174,11 @@ impl Shared {
         if self.check_sound().is_err() {
             return;
         }
+        if self.check_undamaged().is_err() {
+            // It has ended before, and somebody else may have it by now.
+            let _ = self.poison.set(StoreError::Ended);
+            return;
+        }
         let durable = base::Transno(self.durable.load(Ordering::Acquire));
         let last_file = lock(&self.log).mark_and_take(durable);
         if let Ok(file) = last_file {
