@@ -124,8 +124,11 @@ impl DurableHook {
 
     /// What became durable before this is told now.
     fn fill(&self, call: impl Fn() + Send + Sync + 'static) {
-        call();
         assert!(self.call.set(Box::new(call)).is_ok(), "the call is filled in once");
+        // Not before: what comes in between would be told to nobody.
+        if let Some(call) = self.call.get() {
+            call();
+        }
     }
 }
 

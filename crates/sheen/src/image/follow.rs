@@ -22,7 +22,8 @@ const NEWS_DELAY_MAX: Duration = Duration::from_secs(3);
 
 /// Never returns, unless overlays cannot be reconfigured here.
 pub fn follow(root: &Path) {
-    let (mut seen, mut mark) = (place::mark_id(root).ok(), place::read_mark(root).ok());
+    let (id, mut mark) = (place::mark_id(root).ok(), place::read_mark(root).ok());
+    let mut seen = id.filter(|_| mark.is_some());
     let (mut pause, mut news_at, mut forgotten_at) = (POLL, Instant::now(), Instant::now());
     loop {
         thread::sleep(POLL);

@@ -55,8 +55,10 @@ impl Place {
     /// Start and length, if the address is in it.
     fn around(&self, address: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::Acquire);
-        let byte_count = self.byte_count.load(Ordering::Relaxed);
-        (start != 0 && address.wrapping_sub(start) < byte_count).then_some((start, byte_count))
+        let byte_count = self.byte_count.load(Ordering::Acquire);
+        // Freed and taken anew in between, it has another length.
+        let is_same = self.start.load(Ordering::Acquire) == start;
+        (is_same && start != 0 && address.wrapping_sub(start) < byte_count).then_some((start, byte_count))
     }
 }
 
