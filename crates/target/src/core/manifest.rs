@@ -15,7 +15,7 @@ use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
 use wire::session::features;
 use wire::{Frame, Manifest};
 
-const SLOTS: u16 = limits::SLOT_COUNT + limits::DATA_SLOT_COUNT;
+pub(super) const SLOTS: u16 = limits::SLOT_COUNT + limits::DATA_SLOT_COUNT;
 
 /// What a client retains at most: more goes on only to what was on its way when it stopped.
 pub(super) const LISTED_MAX: usize = limits::REPLAY_REQUESTS_MAX + SLOTS as usize;
@@ -55,6 +55,9 @@ impl<M: MetaStore> Core<M> {
         let Some(awaited) = awaited.filter(|awaited| !awaited.has_replayed()) else {
             return self.answer_done(frame, out);
         };
+        if awaited.has_no_room {
+            return self.answer_done(frame, out);
+        }
         if awaited.is_stood_in || manifest.after > awaited.listed_to {
             // Given up; or a part is missing, after which this one comes again.
             return;
@@ -65,13 +68,11 @@ impl<M: MetaStore> Core<M> {
         if !is_sound(&manifest) || is_too_late || is_too_much || !awaited.lists {
             return self.answer_refusal(frame, Status::ProtocolError, out);
         }
-        if awaited.has_no_room {
-            return self.answer_done(frame, out);
-        }
         let new = manifest.entries.into_iter().filter(|entry| entry.transno > awaited.listed_to);
         let new: Vec<Replayed> = new.collect();
         let taken: usize = new.iter().map(|entry| Order::count_of(&entry.touched)).sum();
-        if recovery.order.object_count() + taken > limits::LISTED_OBJECTS_MAX {
+        // What was listed before has its room, however often it is said: it may have begun to be executed.
+        if taken > 0 && recovery.order.object_count() + taken > limits::LISTED_OBJECTS_MAX {
             self.forget_list(client, out);
             return self.answer_done(frame, out);
         }
@@ -138,7 +139,7 @@ impl<M: MetaStore> Core<M> {
         let awaited = self.exports.get_mut(&place.1).and_then(|export| export.awaited.as_mut());
         let Some(awaited) = awaited else { return };
         // The manifest may come later.
-        let is_early = !awaited.is_listed && !recovery.order.is_listed(place);
+        let is_early = !awaited.is_listed && !recovery.order.is_listed(place) && replay.frame.slot < SLOTS;
         if is_early && awaited.queue.len() < LISTED_MAX {
             awaited.queue.insert(place.0, replay);
         } else if is_as_listed(&recovery.order, place, &replay) {

@@ -9,7 +9,7 @@
 //! what it holds, and is served from then on; what others hold is in its way as if they were there.
 
 use super::kept::KeptElsewhere;
-use super::manifest::LISTED_MAX;
+use super::manifest::{LISTED_MAX, SLOTS};
 use super::order::Order;
 use super::roll::Roll;
 use super::rows;
@@ -351,7 +351,7 @@ impl<M: MetaStore> Core<M> {
         if frame.transno <= awaited.replayed_to {
             return self.answer_done(&frame, out);
         }
-        if frame.slot >= limits::SLOT_COUNT + limits::DATA_SLOT_COUNT {
+        if frame.slot >= SLOTS {
             return self.answer_refusal(&frame, Status::ProtocolError, out);
         }
         let mut frame = frame;
