@@ -1,5 +1,6 @@
 //! `mount-suites`: the suites that run on real mounts. `mount-suites list` names them.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -59,12 +60,15 @@ fn main() -> ExitCode {
 fn run() -> Result<bool> {
     match Arguments::parse().command {
         Command::Run { suites: names, options } => {
-            if !options.is_local()
-                && let Err(error) = sys::own_network()
-            {
-                println!(
-                    "no network of its own ({error}): suites that run at the same time take each other's ports"
-                );
+            let own_network = if options.is_local() { Ok(()) } else { sys::own_network() };
+            match own_network {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    println!(
+                        "no network of its own: suites that run at the same time take each other's ports"
+                    )
+                }
+                Err(error) => return Err(error).context("a network of its own"),
             }
             let mut runner = Runner::new(options)?;
             for suite in suites::chosen(&names)? {
