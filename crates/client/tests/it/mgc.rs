@@ -190,17 +190,23 @@ fn set_param(value: &str) -> MgsRequest {
     }
 }
 
+/// A server whose change 5 is on its way, and hears nobody.
+fn cut_off_with_a_change() -> Process {
+    let mut process = Process::new();
+    process.input(Input::Register(target(TargetId::ost(0))));
+    process.input(Input::Start);
+    process.pass(Duration::from_secs(10));
+    process.is_cut_off = true;
+    process.input(Input::Change { id: 5, request: set_param("1") });
+    process.pass(Duration::from_secs(1));
+    process
+}
+
 /// Whoever wanted it has been told that nobody answers, and somebody may have set another value since.
 #[test]
 fn a_parameter_whose_caller_has_given_up_is_not_set_any_more() {
     for is_next in [false, true] {
-        let mut process = Process::new();
-        process.input(Input::Register(target(TargetId::ost(0))));
-        process.input(Input::Start);
-        process.pass(Duration::from_secs(10));
-        process.is_cut_off = true;
-        process.input(Input::Change { id: 5, request: set_param("1") });
-        process.pass(Duration::from_secs(1));
+        let mut process = cut_off_with_a_change();
         if is_next {
             process.mgs = Management::new(process.now);
         }
@@ -218,13 +224,7 @@ fn a_parameter_whose_caller_has_given_up_is_not_set_any_more() {
 /// Its question was at a management server that is dead, and the next one does not know its session.
 #[test]
 fn a_parameter_that_was_on_its_way_is_set_at_the_next_management_server() {
-    let mut process = Process::new();
-    process.input(Input::Register(target(TargetId::ost(0))));
-    process.input(Input::Start);
-    process.pass(Duration::from_secs(10));
-    process.is_cut_off = true;
-    process.input(Input::Change { id: 5, request: set_param("1") });
-    process.pass(Duration::from_secs(1));
+    let mut process = cut_off_with_a_change();
     process.mgs = Management::new(process.now);
     process.is_cut_off = false;
     process.pass(Duration::from_secs(30));

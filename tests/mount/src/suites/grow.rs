@@ -124,6 +124,15 @@ fn check_files(mount: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
+fn kill_management_and_mdts(cluster: &Cluster) -> Result<()> {
+    for (name, pid) in cluster.targets()? {
+        if name == "MGS" || name.starts_with("MDT") {
+            sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Everything ends in order, and nothing is wrong with what is on the disks.
 fn end(cluster: &Cluster, mounts: &[PathBuf], mut joined: Joined) -> Result<()> {
     for mount in mounts.iter().skip(1) {
@@ -171,11 +180,7 @@ fn ost(context: &Context) -> Result<()> {
     expect(refused.is_err_and(|error| error.to_string().contains("it takes 0 or 1")), "2 is refused")?;
 
     // That outlives all servers.
-    for (name, pid) in cluster.targets()? {
-        if name == "MGS" || name.starts_with("MDT") {
-            sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
-        }
-    }
+    kill_management_and_mdts(&cluster)?;
     // Its server comes back last: it takes the first free port, which must not be that of the management server.
     joined.signal(libc::SIGKILL)?;
     cluster.up()?;
@@ -241,11 +246,7 @@ fn mdt(context: &Context) -> Result<()> {
     drain_mdt(&cluster, &mounts)?;
     found(here)?;
     // That outlives all servers.
-    for (name, pid) in cluster.targets()? {
-        if name == "MGS" || name.starts_with("MDT") {
-            sys::kill(pid, libc::SIGKILL).with_context(|| format!("kill {name}"))?;
-        }
-    }
+    kill_management_and_mdts(&cluster)?;
     joined.signal(libc::SIGKILL)?;
     cluster.up()?;
     joined.serve_again(&cluster)?;
