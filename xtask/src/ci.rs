@@ -9,10 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use mount_suites::{bounded, sys};
+use mount_suites::{bounded, runner, sys};
 
 use crate::step::{Report, Verdict, Work};
 
+mod lanes;
 mod plan;
 
 pub use plan::Plan;
@@ -33,6 +34,9 @@ pub struct Options {
     /// Minutes after which nothing runs any more.
     #[arg(long, default_value_t = 78)]
     hard_minutes: u64,
+    /// How many suites run at a time.
+    #[arg(long, default_value_t = 2)]
+    lanes: usize,
 }
 
 /// Options of `cargo xtask mounted`.
@@ -69,7 +73,8 @@ pub fn run(options: &Options) -> Result<bool> {
     if options.list {
         for step in &plan.steps {
             let kind = if step.is_optional { "optional" } else { "mandatory" };
-            println!("{:<24} {:>5} s  {kind}", step.name, step.limit.as_secs());
+            let company = if step.is_shared { "beside others" } else { "alone" };
+            println!("{:<24} {:>5} s  {kind}, {company}", step.name, step.limit.as_secs());
         }
         return Ok(true);
     }
@@ -87,8 +92,13 @@ pub fn run(options: &Options) -> Result<bool> {
         hard: started + Duration::from_secs(options.hard_minutes * 60),
     };
     let mut reports = Vec::new();
-    for step in chosen {
-        reports.push(run_step(step, &plan, &deadlines, &reports)?);
+    for group in lanes::groups(&chosen) {
+        // Suites that run side by side share them: who ends first must not take them away from the others.
+        let _helpers =
+            (group.len() > 1 && can_mount().is_ok()).then(|| runner::Helpers::install(&plan.sheen()));
+        let run = |step: &Step| run_step(step, &plan, &deadlines, &reports);
+        let of_group = lanes::run(group, options.lanes, &run)?;
+        reports.extend(of_group);
     }
     Ok(table(&reports, started.elapsed()))
 }
@@ -128,7 +138,8 @@ fn run_step(step: &Step, plan: &Plan, deadlines: &Deadlines, before: &[Report]) 
             Ok(limit) => {
                 println!("==> {} (at most {} s)", step.name, limit.as_secs());
                 let is_short = limit < step.limit;
-                let work = Work { name: &step.name, limit, is_short, logs: &plan.logs, mounts: &plan.mounts };
+                let mounts = plan.mounts_of(&step.name);
+                let work = Work { name: &step.name, limit, is_short, logs: &plan.logs, mounts: &mounts };
                 let begun = Instant::now();
                 report.verdict = work.run(step.commands(plan, limit))?;
                 report.seconds = begun.elapsed().as_secs_f64();
@@ -195,7 +206,8 @@ pub fn run_mounted(options: &MountedOptions) -> Result<bool> {
             bail!("the build failed");
         }
     }
-    let mut command = plan.suite_command(options.suite.as_deref(), &options.transport, Duration::MAX);
+    let mut command =
+        plan.suite_command("by-hand", options.suite.as_deref(), &options.transport, Duration::MAX);
     if let Some(only) = &options.only {
         command.args(["--only", only]);
     }

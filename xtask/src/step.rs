@@ -88,9 +88,10 @@ impl Work<'_> {
         let mut left_behind = sweep::release(short.path(), &tag);
         left_behind.extend(sweep::release(self.mounts, &tag));
         if let Verdict::Failed(why) = &verdict {
-            println!("--- {} FAILED: {why}; the last lines of {}:", self.name, log.display());
-            println!("{}", bounded::tail(&log, TAIL_LINES));
-            println!("--- end of {}", self.name);
+            // In one piece: other steps may be talking too.
+            let (name, said) = (self.name, bounded::tail(&log, TAIL_LINES));
+            let log = log.display();
+            println!("--- {name} FAILED: {why}; the last lines of {log}:\n{said}\n--- end of {name}");
         }
         if !left_behind.is_empty() {
             println!("    {} left behind, now cleaned up: {}", self.name, left_behind.join(", "));

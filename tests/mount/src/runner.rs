@@ -62,7 +62,7 @@ impl Runner {
         fs::create_dir_all(&options.work)?;
         let home = options.work.canonicalize()?.join(format!("run-{}", std::process::id()));
         fs::create_dir_all(&home)?;
-        let helpers = (!options.is_local()).then(|| Helpers::install(&options));
+        let helpers = (!options.is_local()).then(|| Helpers::install(&options.sheen));
         Ok(Runner { options, home, started: Instant::now(), reports: Vec::new(), _helpers: helpers })
     }
 
@@ -330,17 +330,18 @@ fn case_command(
 }
 
 /// The helpers of mount(8) and umount(8) are those of this binary while the suites run; whatever was there before comes back.
-struct Helpers {
+pub struct Helpers {
     sheen: PathBuf,
     before: Vec<(PathBuf, Option<PathBuf>)>,
 }
 
 impl Helpers {
-    fn install(options: &Options) -> Helpers {
+    /// Puts the links there.
+    pub fn install(sheen: &Path) -> Helpers {
         let names = ["mount.sheen", "mount.fuse.sheen", "umount.sheen", "umount.fuse.sheen", "mkfs.sheen"];
         let links = names.iter().map(|name| Path::new("/sbin").join(name));
         let before = links.map(|link| (link.clone(), fs::read_link(&link).ok())).collect();
-        let sheen = options.sheen.canonicalize().unwrap_or_default();
+        let sheen = sheen.canonicalize().unwrap_or_default();
         let mut command = Command::new(&sheen);
         match bounded::say(command.arg("install-helpers"), "SHEEN_HELPERS=1", LIVENESS_LIMIT) {
             Ok(said) if said.is_success() => {}
@@ -355,7 +356,9 @@ impl Drop for Helpers {
     fn drop(&mut self) {
         // Somebody else's by now are left alone.
         let ours = |link: &Path| fs::read_link(link).is_ok_and(|to| to == self.sheen);
-        for (link, before) in self.before.iter().filter(|(link, _)| ours(link)) {
+        // Those that were the same before are somebody else's still.
+        let is_new = |before: &Option<PathBuf>| before.as_ref() != Some(&self.sheen);
+        for (link, before) in self.before.iter().filter(|(link, before)| is_new(before) && ours(link)) {
             let _ = fs::remove_file(link);
             if let Some(before) = before.as_ref().filter(|before| before.exists()) {
                 let _ = std::os::unix::fs::symlink(before, link);

@@ -13,7 +13,7 @@ pub struct Plan {
     root: PathBuf,
     target: PathBuf,
     pub logs: PathBuf,
-    pub mounts: PathBuf,
+    mounts: PathBuf,
     pub steps: Vec<Step>,
 }
 
@@ -24,6 +24,8 @@ pub struct Step {
     pub is_optional: bool,
     /// Steps without which this one makes no sense.
     pub needs: &'static [&'static str],
+    /// It waits more than it computes, and neither drops caches nor minds who does: others like it may run beside it.
+    pub is_shared: bool,
     kind: Kind,
 }
 
@@ -50,21 +52,20 @@ enum Kind {
     Kernel(&'static [&'static str]),
 }
 
-/// Suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
+/// Suites that have the machine to themselves, as they drop its caches: name and seconds, on /dev/fuse only.
+const SUITES_ALONE: &[(&str, u64)] =
+    &[("params", 300), ("operate", 240), ("images", 400), ("seen", 240), ("memory", 240)];
+
+/// The other suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
 const SUITES: &[(&str, u64, u64, bool)] = &[
     ("smoke", 300, 200, false),
     ("badinput", 240, 0, false),
-    ("params", 300, 0, false),
     ("mounting", 400, 240, false),
     ("fsck", 400, 0, false),
     ("failover", 240, 0, false),
-    ("operate", 240, 0, false),
     ("grow", 240, 0, false),
-    ("images", 400, 0, false),
-    ("seen", 240, 0, false),
     ("posix", 600, 400, false),
     ("bigdir", 400, 300, false),
-    ("memory", 240, 0, false),
     ("pjdfstest", 480, 360, false),
     ("coherence", 720, 480, false),
     ("two-mounts", 600, 480, false),
@@ -91,7 +92,8 @@ const LINTS: &[&str] = &["--all-targets", "--", "-D", "warnings"];
 const KERNEL_SECONDS: u64 = 1200;
 
 fn step(name: &str, seconds: u64, kind: Kind) -> Step {
-    Step { name: name.to_owned(), limit: Duration::from_secs(seconds), is_optional: false, needs: &[], kind }
+    let (limit, is_shared) = (Duration::from_secs(seconds), false);
+    Step { name: name.to_owned(), limit, is_optional: false, needs: &[], is_shared, kind }
 }
 
 impl Plan {
@@ -152,13 +154,25 @@ impl Plan {
         &self.target
     }
 
-    fn sheen(&self) -> PathBuf {
+    /// The binary that the suites run.
+    pub fn sheen(&self) -> PathBuf {
         self.target.join("ci-bin/sheen")
     }
 
-    /// The suites' runner on one suite, or all.
-    pub fn suite_command(&self, suite: Option<&str>, transport: &str, limit: Duration) -> Command {
-        let mut command = self.runner();
+    /// Where a step mounts things: each has a place of its own.
+    pub fn mounts_of(&self, step: &str) -> PathBuf {
+        self.mounts.join(step)
+    }
+
+    /// The suites' runner on one suite, or all, for this step.
+    pub fn suite_command(
+        &self,
+        step: &str,
+        suite: Option<&str>,
+        transport: &str,
+        limit: Duration,
+    ) -> Command {
+        let mut command = self.runner(step);
         command.args(suite).args(["--transport", transport]);
         if limit < Duration::MAX {
             // Cases stop beginning a little before the step would be killed, so that the report is printed.
@@ -172,7 +186,8 @@ impl Plan {
         let sheen = self.target.join("ci-bin/sheen-etcd");
         let mut keep = Command::new("install");
         keep.arg("-D").arg(self.target.join("release/sheen")).arg(&sheen);
-        let mut suite = self.runner_of(&sheen, &self.mounts, &self.target.join("mounted-failed"));
+        let mut suite =
+            self.runner_of(&sheen, &self.mounts_of("coordinator"), &self.target.join("mounted-failed"));
         suite.arg("coordinator").args(["--budget-seconds", &(limit.as_secs() / 2).to_string()]);
         vec![
             self.cargo(&[&["clippy", "--release", "-p", "coordinate", "--features", "etcd"], LINTS].concat()),
@@ -183,8 +198,8 @@ impl Plan {
         ]
     }
 
-    fn runner(&self) -> Command {
-        self.runner_in(&self.mounts, &self.target.join("mounted-failed"))
+    fn runner(&self, step: &str) -> Command {
+        self.runner_in(&self.mounts_of(step), &self.target.join("mounted-failed"))
     }
 
     /// The suites' runner, which works in one directory and keeps the logs of what failed in another.
@@ -221,25 +236,30 @@ fn steps() -> Vec<Step> {
         Step { needs: &["build"], ..step("package", 300, Kind::Package) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];
-    let known = mount_suites::suites::ALL;
-    let suites = SUITES.iter().filter(|(name, ..)| known.iter().any(|suite| suite.name == *name));
-    for (suite, seconds, _, is_optional) in suites.clone() {
+    let known = |name: &str| mount_suites::suites::ALL.iter().any(|suite| suite.name == name);
+    for (suite, seconds) in SUITES_ALONE.iter().filter(|(name, _)| known(name)) {
         let kind = Kind::Suite { suite, transport: "dev" };
-        steps.push(Step { needs: &["build"], is_optional: *is_optional, ..step(suite, *seconds, kind) });
-        // The planted faults build the binary once more: after the suites that must run, before the long ones.
-        if *suite == "coherence" {
-            steps.push(step("planted", 1500, Kind::Planted));
-            steps.push(Step { needs: &["build"], ..step("coordinator", 900, Kind::Coordinator) });
-        }
+        steps.push(Step { needs: &["build"], ..step(suite, *seconds, kind) });
     }
-    for (suite, _, seconds, is_optional) in suites.filter(|(_, _, seconds, _)| *seconds > 0) {
-        let kind = Kind::Suite { suite, transport: "uring" };
-        let is_optional = *is_optional || *suite != "smoke";
-        let step = step(&format!("{suite}-uring"), *seconds, kind);
-        steps.push(Step { needs: &["build"], is_optional, ..step });
-    }
+    // These build the binary once more.
+    steps.push(step("planted", 1500, Kind::Planted));
+    steps.push(Step { needs: &["build"], ..step("coordinator", 900, Kind::Coordinator) });
+    let shared = |is_optional, step| Step { needs: &["build"], is_shared: true, is_optional, ..step };
+    let suites = SUITES.iter().filter(|(name, ..)| known(name));
+    let on_dev = suites.clone().map(|(suite, seconds, _, is_optional)| {
+        shared(*is_optional, step(suite, *seconds, Kind::Suite { suite, transport: "dev" }))
+    });
+    let on_uring =
+        suites.filter(|(_, _, seconds, _)| *seconds > 0).map(|(suite, _, seconds, is_optional)| {
+            let kind = Kind::Suite { suite, transport: "uring" };
+            shared(*is_optional || *suite != "smoke", step(&format!("{suite}-uring"), *seconds, kind))
+        });
     let kernel = step("kernel-6.1", KERNEL_SECONDS, Kind::Kernel(&["smoke", "mounting"]));
-    steps.push(Step { needs: &["build"], is_optional: true, ..kernel });
+    let mut rest: Vec<Step> = on_dev.chain(on_uring).collect();
+    rest.push(shared(true, kernel));
+    // What must run comes before what may be left out, and of that the longest one first.
+    rest.sort_by_key(|step| (step.is_optional, std::cmp::Reverse(step.least())));
+    steps.extend(rest);
     steps
 }
 
@@ -295,11 +315,13 @@ impl Step {
                 vec![command]
             }
             Kind::Coordinator => plan.coordinator_commands(limit),
-            Kind::Suite { suite, transport } => vec![plan.suite_command(Some(suite), transport, limit)],
+            Kind::Suite { suite, transport } => {
+                vec![plan.suite_command(&self.name, Some(suite), transport, limit)]
+            }
             Kind::Local => {
-                let mut command = plan.runner();
+                let mut command = plan.runner(&self.name);
                 command.args(["posix", "two-mounts", "coherence", "--count", "40", "--local"]);
-                command.arg(plan.mounts.join("local"));
+                command.arg(plan.mounts_of(&self.name).join("local"));
                 vec![command]
             }
         }
