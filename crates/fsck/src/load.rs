@@ -318,6 +318,7 @@ impl Loader<'_, '_> {
                 key if key.starts_with(mdt_rows::EXECUTED_PREFIX) => {
                     let _: Option<OperationId> = decoded(value, mdt_rows::decode::<OperationId>)?;
                 }
+                key if mdt_rows::split_evicted_key(key).is_some() => {}
                 key if key.starts_with(mdt_rows::GIVEN_PREFIX) => {
                     let _: Option<u16> = decoded(value, mdt_rows::decode::<u16>)?;
                 }

@@ -21,7 +21,7 @@ use crate::by_space::BySpace;
 use crate::fids::Fids;
 use crate::flock::{Flocks, Locked};
 use crate::op::{Cx, Remote, open};
-use crate::opens::Opens;
+use crate::opens::{Dropped, Opens};
 use crate::placement::Placement;
 use crate::rows::{self, Inode, KnownTargets};
 use crate::stats::Stats;
@@ -279,6 +279,7 @@ impl<M: MetaStore> Mds<M> {
         mds.load_targets().map_err(|status| mds.open_error(status))?;
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
         mds.load_strays().map_err(|status| mds.open_error(status))?;
+        mds.load_given_up(now.time).map_err(|status| mds.open_error(status))?;
         mds.load_operations().map_err(|status| mds.open_error(status))?;
         mds.load_adopts().map_err(|status| mds.open_error(status))?;
         mds.load_streams().map_err(|status| mds.open_error(status))?;
@@ -330,7 +331,8 @@ impl<M: MetaStore> Mds<M> {
             fids: &mut self.fids,
             placement: &mut self.placement,
             is_recovering: self.core.is_recovering(),
-            are_opens_known: !self.core.is_recovering() || self.core.is_lossless(),
+            are_opens_known: (!self.core.is_recovering() || self.core.is_lossless())
+                && !self.fences.has_left(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
             met: None,
@@ -464,7 +466,8 @@ impl<M: MetaStore> Mds<M> {
             self.timers.pop_first();
             self.on_flow_timer(now, op, out);
         }
-        self.opens.drop_abandoned(now.time);
+        self.tick_fences(now, out);
+        self.opens.drop_abandoned(now.time, |client| self.fences.is_given_up(client));
         let lingered = self.opens.take_lingered(now.time);
         if !self.core.is_recovering() {
             self.sweep_orphans(now, &lingered, out);
@@ -492,10 +495,10 @@ impl<M: MetaStore> Mds<M> {
         match output {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
-            CoreOutput::Evicted(client) => self.on_evicted(now, client, out),
+            CoreOutput::Evicted(life) => self.on_evicted(now, life, out),
             CoreOutput::Returned(client) => self.on_returned(now, client),
             CoreOutput::RecoveryEnded => {
-                self.fences.clear();
+                self.fences.end_recovery();
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);
                 self.strays.begin(now.time, &self.known_targets.osts);
@@ -686,7 +689,8 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// Everything of a client goes.
-    fn on_evicted(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
+    fn on_evicted(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
+        let client = life.client;
         let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
         let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
         for key in waiting {
@@ -710,7 +714,10 @@ impl<M: MetaStore> Mds<M> {
         let mut granted = Vec::new();
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
-        let files = self.opens.drop_client(now.time, client);
+        let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
+        if has_written || self.core.is_recovering() {
+            self.note_given_up(now, life, out);
+        }
         if self.core.is_lossless() {
             // Others get what it had: a power failure is to find it gone, as soon as can be.
             self.core.store().kick();
@@ -820,7 +827,8 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.peers.next_deadline(),
             self.cross.next_deadline(),
             self.streams.next_deadline(),
-            self.strays.next_deadline(),
+            self.strays.next_deadline().filter(|_| !self.fences.has_given_up()),
+            self.fences.next_deadline().filter(|_| self.config.version > 0),
             self.adoptions.next_deadline(),
             self.opens.next_deadline(),
             self.timers.first().map(|(due, _)| *due),

@@ -23,8 +23,18 @@ pub struct Opens {
     /// Files that evicted clients had open for writing, until when each may go on without knowing, and in that order.
     abandoned: BTreeMap<(Fid, ClientId), Time>,
     abandoned_order: VecDeque<(Time, Fid, ClientId)>,
+    /// The same of clients that have not come back by then: what they had sent may still come to an OST.
+    unfenced: BTreeSet<(Fid, ClientId)>,
     /// Handles that were opened or closed since `take_changed`.
     changed: BTreeSet<(ClientId, OpenHandle)>,
+}
+
+/// What a client had open.
+#[derive(Debug)]
+pub struct Dropped {
+    pub files: Vec<Fid>,
+    /// Some of it for writing.
+    pub has_written: bool,
 }
 
 impl Opens {
@@ -127,29 +137,38 @@ impl Opens {
 
     /// Everything of a client; returns the files. What it had open for writing counts as written for as long as it may
     /// go on without having heard of its eviction.
-    pub fn drop_client(&mut self, now: Time, client: ClientId) -> Vec<Fid> {
+    pub fn drop_client(&mut self, now: Time, client: ClientId) -> Dropped {
         let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
         let handles: Vec<_> = self.by_handle.range(range).map(|((_, handle), _)| *handle).collect();
-        let mut files = Vec::with_capacity(handles.len());
+        let mut dropped = Dropped { files: Vec::with_capacity(handles.len()), has_written: false };
         for handle in handles {
             let Some((fid, open)) = self.close(client, handle) else { continue };
-            files.push(fid);
+            dropped.files.push(fid);
             if open.write {
+                dropped.has_written = true;
                 let until = now.after(SESSION_LEASE);
                 self.abandoned.insert((fid, client), until);
                 self.abandoned_order.push_back((until, fid, client));
             }
         }
-        files
+        dropped
     }
 
-    /// Who was evicted long enough ago writes no more.
-    pub fn drop_abandoned(&mut self, now: Time) {
+    /// Who was evicted long enough ago sends no more. What had been sent is another matter, of those of whom `is_unfenced` says so.
+    pub fn drop_abandoned(&mut self, now: Time, is_unfenced: impl Fn(ClientId) -> bool) {
         while let Some((_, fid, client)) = self.abandoned_order.pop_front_if(|(until, ..)| *until <= now) {
             if self.abandoned.get(&(fid, client)).is_some_and(|until| *until <= now) {
                 self.abandoned.remove(&(fid, client));
+                if is_unfenced(client) {
+                    self.unfenced.insert((fid, client));
+                }
             }
         }
+    }
+
+    /// Nothing that this client had sent before it was evicted comes to any OST any more.
+    pub fn note_fenced(&mut self, client: ClientId) {
+        self.unfenced.retain(|(_, unfenced)| *unfenced != client);
     }
 
     /// Who has something open.
@@ -195,7 +214,7 @@ impl Opens {
 
     fn is_abandoned(&self, fid: Fid) -> bool {
         let range = (fid, ClientId::default())..=(fid, ClientId(u128::MAX));
-        self.abandoned.range(range).next().is_some()
+        self.abandoned.range(range.clone()).next().is_some() || self.unfenced.range(range).next().is_some()
     }
 
     pub fn is_written(&self, fid: Fid) -> bool {

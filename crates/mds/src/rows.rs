@@ -2,9 +2,10 @@
 //!
 //! Keys begin with FIDs in big-endian order, so that what belongs to one inode or directory is contiguous.
 
-use base::{Attr, Fid, FileType, Layout, Status};
+use base::{Attr, ClientId, Fid, FileType, Layout, Status};
 use borsh::{BorshDeserialize, BorshSerialize};
 use store::Table;
+use wire::Life;
 use wire::mdt::{DirStriping, LayoutHint};
 use wire::peer::{OperationId, Part};
 
@@ -48,6 +49,8 @@ pub const NO_CREATE_KEY: &[u8] = b"no_create";
 pub const NO_CREATE_MDTS_KEY: &[u8] = b"no_create_mdts";
 /// The epoch up to which the objects have to be compared with the inodes.
 pub const STRAYS_KEY: &[u8] = b"strays";
+/// With a client and its incarnation behind it -> nothing: it was given up, and not every OST is known to have ended its session.
+pub const EVICTED_PREFIX: &[u8] = b"evicted";
 /// With the index of an MDT behind it -> `OperationId`: how far its stream was executed here.
 pub const EXECUTED_PREFIX: &[u8] = b"executed";
 /// With a sequence behind it -> index of the MDT that makes directories with its FIDs.
@@ -298,3 +301,14 @@ pub fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests;
+
+pub fn evicted_key(life: Life) -> Vec<u8> {
+    [EVICTED_PREFIX, &life.client.0.to_be_bytes(), &life.incarnation.to_be_bytes()].concat()
+}
+
+/// Who a key is of; `None` when it is no such key.
+pub fn split_evicted_key(key: &[u8]) -> Option<Life> {
+    let (client, incarnation) = key.strip_prefix(EVICTED_PREFIX)?.split_first_chunk::<16>()?;
+    let incarnation = u64::from_be_bytes(incarnation.try_into().ok()?);
+    Some(Life { client: ClientId(u128::from_be_bytes(*client)), incarnation })
+}

@@ -65,7 +65,7 @@ pub enum CoreOutput {
     Send(Frame),
     Execute(Box<Work>),
     /// The owner drops the locks, opens and waiting work of this client.
-    Evicted(ClientId),
+    Evicted(Life),
     /// In a lossless recovery: this client has named what it has open and locked, and what it has not named is not there. Its new
     /// requests follow.
     Returned(ClientId),
@@ -653,6 +653,11 @@ impl<M: MetaStore> Core<M> {
         let is_old =
             |held: &Held| matches!(held, Held::Session { since, .. } if now.since(*since) > patience);
         self.recovery.is_some() || self.held_for_rows.values().flatten().any(is_old)
+    }
+
+    /// Which incarnation of a client has a session.
+    pub fn incarnation_of(&self, client: ClientId) -> Option<u64> {
+        self.exports.get(&client).map(|export| export.incarnation)
     }
 
     /// What this client and this target can both do (`wire::session::features`).

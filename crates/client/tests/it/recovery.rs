@@ -623,6 +623,62 @@ fn no_size_is_believed_while_an_evicted_writer_may_not_know_it() {
     assert_eq!((attr.is_size_known, attr.size_bytes), (true, 11));
 }
 
+/// Closes a file that another mount has just opened for writing: the size that the MDT believes from then on, if it does, and the one
+/// that the objects have.
+fn believed_and_true_size(world: &mut World, mount: usize, node: u64) -> (Option<u64>, u64) {
+    let (fh, _) = world.open(mount, node, O_RDWR);
+    world.release(mount, (node, fh));
+    world.pass(Duration::from_secs(10));
+    let attr = world.attr(mount, node);
+    (attr.is_size_known.then_some(attr.size_bytes), attr.size_bytes)
+}
+
+/// A write waits before an OST that does not run, say, for longer than its mount lives and its MDT waits. It must not come to a file
+/// whose size is believed.
+#[test]
+fn a_write_that_is_under_way_for_minutes_does_not_reach_a_file_of_known_size() {
+    for is_restarted in [false, true] {
+        let mut world = World::new(1, 1, 2);
+        let (mdt, ost) = (TargetId::mdt(0), TargetId::ost(0));
+        let file = world.create(0, TOP, "f");
+        assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+        let node = world.lookup(1, TOP, "f").expect("it is there").node;
+        // A session of the other one.
+        let (fh, _) = world.open(1, node, 0);
+        assert_eq!(world.read(1, (node, fh), 0, 1), b"f");
+        world.release(1, (node, fh));
+        world.mounts[0].is_slow_to = Some(ost);
+        world.begin(0, write_call(file, 5, b"second"));
+        world.pass(Duration::from_secs(3));
+        world.mounts[0].is_cut_off = true;
+        world.evict(0, 0);
+        if is_restarted {
+            world.pass(Duration::from_secs(3));
+            world.crash(mdt);
+            world.start(mdt);
+        }
+        world.pass(Duration::from_secs(65));
+        let (known, size_bytes) = believed_and_true_size(&mut world, 1, node);
+        assert_eq!(known, Some(5), "nobody waits for ever");
+        assert!(world.let_arrive(0) > 0, "it had been sent");
+        let now = believed_and_true_size(&mut world, 1, node);
+        assert_eq!(now, (Some(size_bytes), size_bytes), "restarted: {is_restarted}");
+    }
+}
+
+/// Who comes back in time has heard of it, and keeps what it does elsewhere.
+#[test]
+fn an_evicted_mount_that_comes_back_keeps_its_sessions_with_osts() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
+    world.evict(0, 0);
+    world.pass(Duration::from_secs(100));
+    let events = &world.mounts[0].events;
+    assert!(events.contains(&Event::Evicted(TargetId::mdt(0))));
+    assert!(!events.contains(&Event::Evicted(TargetId::ost(0))), "{events:?}");
+}
+
 /// A client cuts a file and is lost together with what the MDT knew of that. Another has listed the directory before the MDT
 /// compares the file with its object: the listing says the size no more afterwards.
 #[test]

@@ -63,6 +63,9 @@ pub struct Mount {
     /// Frames from this target are late: they are kept until `let_come`.
     pub is_late: Option<TargetId>,
     late: Vec<Frame>,
+    /// What it sends to this target is under way until `let_arrive`.
+    pub is_slow_to: Option<TargetId>,
+    under_way: Vec<Frame>,
     /// Its GETATTRs are lost.
     pub loses_getattrs: bool,
     /// What is lost of its writes to OSTs.
@@ -222,6 +225,8 @@ impl World {
             unreachable: None,
             is_late: None,
             late: vec![],
+            is_slow_to: None,
+            under_way: vec![],
             loses: None,
             write_xids: BTreeSet::new(),
             has_wrong_locks: false,
@@ -396,7 +401,10 @@ impl World {
                         put_wrong_lock(&mut frame);
                     }
                     if !known.is_cut_off && !known.is_cut_from(frame.dst) && !known.loses(&frame) {
-                        self.frames.push_back(frame);
+                        match known.is_slow_to.is_some_and(|target| Endpoint::Target(target) == frame.dst) {
+                            true => known.under_way.push(frame),
+                            false => self.frames.push_back(frame),
+                        }
                     }
                 }
                 Output::Notify(id, notify) => {
@@ -497,6 +505,19 @@ impl World {
             self.input(mount, Input::Frame(frame));
         }
         self.run();
+    }
+
+    /// What a mount had sent arrives, whatever has become of the mount. -> How many of it are writes.
+    pub fn let_arrive(&mut self, mount: usize) -> usize {
+        self.mounts[mount].is_slow_to = None;
+        let frames = std::mem::take(&mut self.mounts[mount].under_way);
+        let is_write = |frame: &&Frame| {
+            matches!(Request::from_bytes(&frame.body), Ok(Request::Ost(OstRequest::Write { .. })))
+        };
+        let write_count = frames.iter().filter(is_write).count();
+        self.frames.extend(frames);
+        self.run();
+        write_count
     }
 
     /// Stores sync when a target wants them to.

@@ -1,40 +1,110 @@
-//! Clients that are waited for, in a recovery or by others for their locks, and whose leases have ended: before they are given up, each
-//! OST makes sure that nothing more comes of them.
+//! Clients whose sessions every OST is to end, so that nothing that they have sent is executed there any more.
 //!
+//! *Before* they are given up: those that are waited for, in a recovery or by others for their locks, and whose leases have ended.
 //! Otherwise data that such a client has sent could reach a file after this MDT has believed its size, or after others have read and
 //! written it. A client whose lease has ended sends nothing new (`client::leases`); what is on its way meets an OST that does not know
 //! its session any more.
+//!
+//! *After* it: whoever was given up for any other reason, or even so, had files open for writing, or work that may be lost, and has not
+//! come back when it would send nothing more. A frame may be under way for as long as the process of an OST stands still. Until
+//! every OST has answered, no size of those files is believed, and no objects are compared with inodes (`strays`). Who comes back
+//! in time knows, and begins its writes anew with an open; what it has on OSTs for files of other MDTs stays.
 
 use super::peers::Call;
 use super::{Mds, Output};
-use base::limits::LEASE;
-use base::{ClientId, Duration, Now, Status, TargetId, TargetKind, Time};
+use crate::rows;
+use base::limits::{LEASE, SESSION_LEASE};
+use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
-use store::MetaStore;
+use store::{Batch, MetaStore};
 use wire::{Life, OstRequest, Request};
 
 /// After an OST could not.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Somebody who is being given up.
+/// The OSTs that end the sessions of one client.
 #[derive(Debug)]
-struct Fence {
-    /// He had no lease then. If he was heard since, he is not given up.
-    at: Time,
+struct Asked {
     /// OSTs that have not answered.
     waiting: BTreeSet<u16>,
     /// Those of them that could not, and when they are asked again.
     failed: BTreeMap<u16, Time>,
 }
 
+impl Asked {
+    fn of(osts: &BTreeSet<u16>) -> Asked {
+        Asked { waiting: osts.clone(), failed: BTreeMap::new() }
+    }
+
+    /// Those that are to be asked again. One that is taken out of use gets nothing any more.
+    fn take_due(&mut self, now: Time, osts: &BTreeSet<u16>) -> Vec<u16> {
+        self.waiting.retain(|ost| osts.contains(ost));
+        let due = self.failed.iter().filter(|(_, again)| **again <= now);
+        let due: Vec<u16> = due.map(|(ost, _)| *ost).filter(|ost| osts.contains(ost)).collect();
+        self.failed.retain(|ost, _| !due.contains(ost) && osts.contains(ost));
+        due
+    }
+
+    fn note(&mut self, now: Time, ost: u16, result: Result<(), Status>) {
+        match result {
+            Ok(()) => drop(self.waiting.remove(&ost)),
+            Err(_) => drop(self.failed.insert(ost, now.after(AGAIN_AFTER))),
+        }
+    }
+}
+
+/// Somebody who is being given up.
+#[derive(Debug)]
+struct Fence {
+    /// He had no lease then. If he was heard since, he is not given up.
+    at: Time,
+    asked: Asked,
+}
+
+/// Somebody who was given up.
+#[derive(Debug)]
+enum GivenUp {
+    /// He may come back until then.
+    Until(Time),
+    Asked(Asked),
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     under_way: BTreeMap<Life, Fence>,
+    given_up: BTreeMap<Life, GivenUp>,
+    /// Those of them that an earlier incarnation gave up: it is not known which files they had open.
+    left: BTreeSet<Life>,
 }
 
 impl Fences {
-    pub fn clear(&mut self) {
+    pub fn end_recovery(&mut self) {
         self.under_way.clear();
+    }
+
+    /// Whether something of this client may still come to an OST.
+    pub fn is_given_up(&self, client: ClientId) -> bool {
+        let first = Life { client, incarnation: 0 };
+        let last = Life { client, incarnation: u64::MAX };
+        self.given_up.range(first..=last).next().is_some()
+    }
+
+    /// The same of anybody.
+    pub fn has_given_up(&self) -> bool {
+        !self.given_up.is_empty()
+    }
+
+    /// The same of somebody of whom it is not known which files he had open.
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        let deadlines = self.given_up.values().filter_map(|given_up| match given_up {
+            GivenUp::Until(until) => Some(*until),
+            GivenUp::Asked(asked) => asked.failed.values().min().copied(),
+        });
+        deadlines.min()
     }
 }
 
@@ -63,45 +133,138 @@ impl<M: MetaStore> Mds<M> {
         if !self.core.is_lapsed(at, life, is_holder) || self.config.version == 0 {
             return;
         }
-        let active = self.config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active);
-        let osts: BTreeSet<u16> = active.map(|ost| ost.id.index).collect();
+        let osts = self.active_osts();
         let to_ask: Vec<u16> = match self.fences.under_way.get_mut(&life) {
             None => {
-                let fence = Fence { at, waiting: osts.clone(), failed: BTreeMap::new() };
+                let fence = Fence { at, asked: Asked::of(&osts) };
                 self.fences.under_way.insert(life, fence);
                 osts.into_iter().collect()
             }
-            Some(fence) => {
-                // One that is taken out of use gets nothing any more.
-                fence.waiting.retain(|ost| osts.contains(ost));
-                let due = fence.failed.iter().filter(|(_, again)| **again <= now.time);
-                let due: Vec<u16> = due.map(|(ost, _)| *ost).filter(|ost| osts.contains(ost)).collect();
-                fence.failed.retain(|ost, _| !due.contains(ost));
-                due
-            }
+            Some(fence) => fence.asked.take_due(now.time, &osts),
         };
-        for ost in to_ask {
+        self.ask_to_fence(now, life, to_ask, out);
+        self.give_up_fenced(now, life);
+    }
+
+    fn active_osts(&self) -> BTreeSet<u16> {
+        let active = self.config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active);
+        active.map(|ost| ost.id.index).collect()
+    }
+
+    fn ask_to_fence(&mut self, now: Now, life: Life, osts: Vec<u16>, out: &mut Vec<Output>) {
+        for ost in osts {
             let request = Request::Ost(OstRequest::Fence(life));
             self.call(now, TargetId::ost(ost), request, Call::Fence { life, ost }, out);
         }
-        self.give_up_fenced(now, life);
     }
 
-    pub(super) fn on_fenced(&mut self, now: Now, life: Life, ost: u16, result: Result<(), Status>) {
-        let Some(fence) = self.fences.under_way.get_mut(&life) else { return };
-        match result {
-            Ok(()) => drop(fence.waiting.remove(&ost)),
-            Err(_) => drop(fence.failed.insert(ost, now.time.after(AGAIN_AFTER))),
+    pub(super) fn on_fenced(
+        &mut self,
+        now: Now,
+        life: Life,
+        ost: u16,
+        result: Result<(), Status>,
+        out: &mut Vec<Output>,
+    ) {
+        if let Some(fence) = self.fences.under_way.get_mut(&life) {
+            fence.asked.note(now.time, ost, result);
+            self.give_up_fenced(now, life);
         }
-        self.give_up_fenced(now, life);
+        if let Some(GivenUp::Asked(asked)) = self.fences.given_up.get_mut(&life) {
+            asked.note(now.time, ost, result);
+            self.end_if_fenced(life, out);
+        }
     }
 
     fn give_up_fenced(&mut self, now: Now, life: Life) {
-        if self.fences.under_way.get(&life).is_some_and(|fence| fence.waiting.is_empty())
+        if self.fences.under_way.get(&life).is_some_and(|fence| fence.asked.waiting.is_empty())
             && let Some(fence) = self.fences.under_way.remove(&life)
         {
             // It was waited for when the OSTs were asked.
             self.core.on_lapsed(now, fence.at, life, true, &mut self.core_out);
         }
     }
+
+    /// A client has lost its session, and what it has sent to OSTs may matter.
+    pub(super) fn note_given_up(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
+        if !matches!(life.client.endpoint(), Endpoint::Client(_)) {
+            return;
+        }
+        let mut batch = Batch::new();
+        batch.put(rows::STATE, &rows::evicted_key(life), &[]);
+        if let Err(error) = self.core.apply_internal(batch) {
+            // A store that takes nothing: this incarnation ends.
+            return not_noted(error.status(), out);
+        }
+        self.fences.given_up.insert(life, GivenUp::Until(now.time.after(SESSION_LEASE)));
+    }
+
+    /// Those whom earlier incarnations have given up.
+    pub(super) fn load_given_up(&mut self, now: Time) -> Result<(), Status> {
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        let keys = tx.scan_prefix(rows::STATE, rows::EVICTED_PREFIX, usize::MAX)?;
+        for (key, _) in keys {
+            let life = rows::split_evicted_key(&key).ok_or(Status::Corrupt)?;
+            self.fences.given_up.insert(life, GivenUp::Until(now.after(SESSION_LEASE)));
+            self.fences.left.insert(life);
+        }
+        Ok(())
+    }
+
+    /// Whoever has not come back in time has its sessions ended everywhere.
+    pub(super) fn tick_fences(&mut self, now: Now, out: &mut Vec<Output>) {
+        // Version 0: which OSTs there are is not known yet.
+        if !self.fences.has_given_up() || self.config.version == 0 {
+            return;
+        }
+        let osts = self.active_osts();
+        let mut to_ask = Vec::new();
+        let mut ends = Vec::new();
+        for (life, given_up) in &mut self.fences.given_up {
+            match given_up {
+                GivenUp::Until(until) if *until > now.time => {}
+                GivenUp::Until(_) if self.core.incarnation_of(life.client) == Some(life.incarnation) => {
+                    ends.push(*life);
+                }
+                GivenUp::Until(_) => {
+                    *given_up = GivenUp::Asked(Asked::of(&osts));
+                    to_ask.push((*life, osts.iter().copied().collect()));
+                }
+                GivenUp::Asked(asked) => to_ask.push((*life, asked.take_due(now.time, &osts))),
+            }
+        }
+        for life in ends {
+            self.end_given_up(life, out);
+        }
+        for (life, osts) in to_ask {
+            self.ask_to_fence(now, life, osts, out);
+            self.end_if_fenced(life, out);
+        }
+    }
+
+    fn end_if_fenced(&mut self, life: Life, out: &mut Vec<Output>) {
+        let is_fenced =
+            |given_up: &GivenUp| matches!(given_up, GivenUp::Asked(asked) if asked.waiting.is_empty());
+        if self.fences.given_up.get(&life).is_some_and(is_fenced) {
+            self.end_given_up(life, out);
+        }
+    }
+
+    fn end_given_up(&mut self, life: Life, out: &mut Vec<Output>) {
+        self.fences.given_up.remove(&life);
+        self.fences.left.remove(&life);
+        let mut batch = Batch::new();
+        batch.delete(rows::STATE, &rows::evicted_key(life));
+        if let Err(error) = self.core.apply_internal(batch) {
+            not_noted(error.status(), out);
+        }
+        if !self.fences.is_given_up(life.client) {
+            self.opens.note_fenced(life.client);
+        }
+    }
+}
+
+fn not_noted(status: Status, out: &mut Vec<Output>) {
+    let what = "a client that was given up was not noted";
+    out.push(Output::Event(super::MdsEvent::Failed { what, fid: Fid::default(), status }));
 }

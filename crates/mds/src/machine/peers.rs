@@ -405,7 +405,7 @@ impl<M: MetaStore> Mds<M> {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
             Call::Adopt { ost, key } => self.on_adopted(now, ost, key, result.map(drop), out),
             Call::List { ost } => self.on_listed(now, ost, result, out),
-            Call::Fence { life, ost } => self.on_fenced(now, life, ost, result.map(drop)),
+            Call::Fence { life, ost } => self.on_fenced(now, life, ost, result.map(drop), out),
             Call::Space { mdt } => self.on_space(mdt, result),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }

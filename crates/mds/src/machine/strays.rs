@@ -80,6 +80,10 @@ impl<M: MetaStore> Mds<M> {
     }
 
     pub(super) fn look_for_strays(&mut self, now: Now, out: &mut Vec<Output>) {
+        if self.fences.has_given_up() {
+            // What somebody who is lost had sent may come to an object that was looked at.
+            return;
+        }
         let is_due = |(_, (at, _)): &(&u16, &(Time, Option<ObjectId>))| *at <= now.time;
         let due: Vec<u16> = self.strays.to_ask.iter().filter(is_due).map(|(ost, _)| *ost).collect();
         for ost in due {

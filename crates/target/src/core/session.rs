@@ -9,7 +9,7 @@ use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
 use wire::session::{SessionState, features};
-use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, Reply, flags};
+use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, Life, Reply, flags};
 
 const SERIAL_BITS: u32 = 40;
 
@@ -201,13 +201,14 @@ impl<M: MetaStore> Core<M> {
     /// Takes out the rows first; `None` when the store takes nothing, and then the client stays.
     fn forget_client(&mut self, client: ClientId, out: &mut Vec<CoreOutput>) -> Option<Transno> {
         let export = self.exports.get(&client)?;
+        let life = Life { client, incarnation: export.incarnation };
         let mut batch = Batch::new();
         rows::delete_client(&mut batch, client, export.slots.keys().copied());
         let transno = self.apply_internal(batch).ok()?;
         self.exports.remove(&client);
         self.note_change(client);
         self.forget_replays_of(client);
-        out.push(CoreOutput::Evicted(client));
+        out.push(CoreOutput::Evicted(life));
         Some(transno)
     }
 
