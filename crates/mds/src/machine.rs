@@ -332,7 +332,7 @@ impl<M: MetaStore> Mds<M> {
             placement: &mut self.placement,
             is_recovering: self.core.is_recovering(),
             are_opens_known: (!self.core.is_recovering() || self.core.is_lossless())
-                && !self.fences.has_left(),
+                && !self.fences.has_lost(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
             met: None,
@@ -715,9 +715,7 @@ impl<M: MetaStore> Mds<M> {
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
         let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
-        if has_written || self.core.is_recovering() {
-            self.note_given_up(now, life, out);
-        }
+        self.note_given_up(now, life, has_written, out);
         if self.core.is_lossless() {
             // Others get what it had: a power failure is to find it gone, as soon as can be.
             self.core.store().kick();
@@ -827,7 +825,7 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.peers.next_deadline(),
             self.cross.next_deadline(),
             self.streams.next_deadline(),
-            self.strays.next_deadline().filter(|_| !self.fences.has_given_up()),
+            self.strays.next_deadline().filter(|_| !self.fences.has_lost()),
             self.fences.next_deadline().filter(|_| self.config.version > 0),
             self.adoptions.next_deadline(),
             self.opens.next_deadline(),

@@ -5,10 +5,11 @@
 //! written it. A client whose lease has ended sends nothing new (`client::leases`); what is on its way meets an OST that does not know
 //! its session any more.
 //!
-//! *After* it: whoever was given up for any other reason, or even so, had files open for writing, or work that may be lost, and has not
-//! come back when it would send nothing more. A frame may be under way for as long as the process of an OST stands still. Until
-//! every OST has answered, no size of those files is believed, and no objects are compared with inodes (`strays`). Who comes back
-//! in time knows, and begins its writes anew with an open; what it has on OSTs for files of other MDTs stays.
+//! *After* it: whoever was given up for another reason, had files open for writing or work that may be lost, and has not come back when it
+//! would send nothing more. A frame may be under way for as long as the process of an OST stands still. Until every OST has answered,
+//! no size of those files is believed; where it is not known which files those were, none at all, and no objects are compared
+//! with inodes (`strays`). Who comes back in time knows, and begins its writes anew with an open; what it has on OSTs for files
+//! of other MDTs stays.
 
 use super::peers::Call;
 use super::{Mds, Output};
@@ -73,8 +74,11 @@ enum GivenUp {
 pub(super) struct Fences {
     under_way: BTreeMap<Life, Fence>,
     given_up: BTreeMap<Life, GivenUp>,
-    /// Those of them that an earlier incarnation gave up: it is not known which files they had open.
-    left: BTreeSet<Life>,
+    /// Those of them that were given up in a recovery, or by an earlier incarnation: it is not known which files they had open, and work
+    /// of theirs may be lost.
+    lost: BTreeSet<Life>,
+    /// Who is given up now and was fenced before.
+    fenced: BTreeSet<Life>,
 }
 
 impl Fences {
@@ -89,14 +93,9 @@ impl Fences {
         self.given_up.range(first..=last).next().is_some()
     }
 
-    /// The same of anybody.
-    pub fn has_given_up(&self) -> bool {
-        !self.given_up.is_empty()
-    }
-
     /// The same of somebody of whom it is not known which files he had open.
-    pub fn has_left(&self) -> bool {
-        !self.left.is_empty()
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
@@ -182,12 +181,17 @@ impl<M: MetaStore> Mds<M> {
         {
             // It was waited for when the OSTs were asked.
             self.core.on_lapsed(now, fence.at, life, true, &mut self.core_out);
+            if !self.core.is_connected(life.client) {
+                self.fences.fenced.insert(life);
+            }
         }
     }
 
-    /// A client has lost its session, and what it has sent to OSTs may matter.
-    pub(super) fn note_given_up(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
-        if !matches!(life.client.endpoint(), Endpoint::Client(_)) {
+    /// A client has lost its session. What it has sent to OSTs matters if it had written, or may have.
+    pub(super) fn note_given_up(&mut self, now: Now, life: Life, has_written: bool, out: &mut Vec<Output>) {
+        let is_mount = matches!(life.client.endpoint(), Endpoint::Client(_));
+        let may_matter = has_written || self.core.is_recovering();
+        if self.fences.fenced.remove(&life) || !is_mount || !may_matter {
             return;
         }
         let mut batch = Batch::new();
@@ -197,6 +201,9 @@ impl<M: MetaStore> Mds<M> {
             return not_noted(error.status(), out);
         }
         self.fences.given_up.insert(life, GivenUp::Until(now.time.after(SESSION_LEASE)));
+        if self.core.is_recovering() {
+            self.fences.lost.insert(life);
+        }
     }
 
     /// Those whom earlier incarnations have given up.
@@ -206,7 +213,7 @@ impl<M: MetaStore> Mds<M> {
         for (key, _) in keys {
             let life = rows::split_evicted_key(&key).ok_or(Status::Corrupt)?;
             self.fences.given_up.insert(life, GivenUp::Until(now.after(SESSION_LEASE)));
-            self.fences.left.insert(life);
+            self.fences.lost.insert(life);
         }
         Ok(())
     }
@@ -214,7 +221,7 @@ impl<M: MetaStore> Mds<M> {
     /// Whoever has not come back in time has its sessions ended everywhere.
     pub(super) fn tick_fences(&mut self, now: Now, out: &mut Vec<Output>) {
         // Version 0: which OSTs there are is not known yet.
-        if !self.fences.has_given_up() || self.config.version == 0 {
+        if self.fences.given_up.is_empty() || self.config.version == 0 {
             return;
         }
         let osts = self.active_osts();
@@ -252,7 +259,7 @@ impl<M: MetaStore> Mds<M> {
 
     fn end_given_up(&mut self, life: Life, out: &mut Vec<Output>) {
         self.fences.given_up.remove(&life);
-        self.fences.left.remove(&life);
+        self.fences.lost.remove(&life);
         let mut batch = Batch::new();
         batch.delete(rows::STATE, &rows::evicted_key(life));
         if let Err(error) = self.core.apply_internal(batch) {

@@ -80,7 +80,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     pub(super) fn look_for_strays(&mut self, now: Now, out: &mut Vec<Output>) {
-        if self.fences.has_given_up() {
+        if self.fences.has_lost() {
             // What somebody who is lost had sent may come to an object that was looked at.
             return;
         }
