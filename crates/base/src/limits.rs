@@ -89,6 +89,8 @@ pub const COMMIT_PING_INTERVAL_BLOCKED: Duration = Duration::from_millis(50);
 pub const PLAIN_IN_FLIGHT_MAX: usize = 512;
 /// Replays of one client in flight.
 pub const REPLAYS_IN_FLIGHT_MAX: usize = 32;
+/// Bytes of replays of one client that a target keeps until they are executed. Those that a client has on their way have room twice.
+pub const QUEUED_REPLAY_BYTES_MAX: usize = 64 << 20;
 /// Who replays, or waits for the replays of others, lets the target hear from it this often; two of three may be lost before its lease
 /// matters.
 pub const REPLAY_SIGN_INTERVAL: Duration = Duration::from_secs(1);
@@ -101,6 +103,7 @@ const _: () =
 const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() * 2);
 const _: () = assert!(LEASE_TRUST.as_millis() * 10 <= LEASE.as_millis() * 8);
 const _: () = assert!(REPLAY_SIGN_INTERVAL.as_millis() * 3 <= LEASE.as_millis());
+const _: () = assert!(REPLAYS_IN_FLIGHT_MAX * FUSE_IO_BYTES_MAX * 2 <= QUEUED_REPLAY_BYTES_MAX);
 // One renewal may be lost.
 const _: () = assert!(LEASE_RENEWAL.as_millis() * 2 < LEASE_TRUST.as_millis());
 const _: () = assert!(PING_INTERVAL.as_millis() * 3 < KERNEL_CACHE_LIFE.as_millis());

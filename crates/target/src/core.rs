@@ -6,6 +6,7 @@ pub mod inspect;
 mod kept;
 mod manifest;
 mod order;
+mod queue;
 mod recovery;
 mod requests;
 mod roll;

@@ -3,7 +3,7 @@
 //! A client that does not come back after a restart takes with it what was not durable, but for what another target had been
 //! told of: that is executed again in its old place, as if the client had replayed it, before its session ends.
 
-use super::recovery::Queued;
+use super::queue::{Queued, ReplayQueue};
 use super::{Core, CoreOutput, EvictReason, SlotState};
 use base::{ClientId, Endpoint, Now, Transno, Xid};
 use std::collections::BTreeMap;
@@ -108,12 +108,12 @@ impl<M: MetaStore> Core<M> {
         let goes_on = kept.values().any(is_running);
         let is_lost = |kept: &Kept| slots.get(&kept.slot).is_none_or(|slot| slot.xid < kept.xid);
         let lost = kept.into_iter().filter(|(_, kept)| is_lost(kept));
-        let queue: BTreeMap<Transno, Queued> = lost
+        let queue: ReplayQueue = lost
             .map(|(transno, kept)| {
                 let mut frame = Frame::new(FrameKind::Request, client.endpoint(), Endpoint::Target(target));
                 frame.session = session;
                 (frame.slot, frame.xid, frame.transno) = (kept.slot, kept.xid, transno);
-                (transno, Queued { frame, request: kept.request })
+                Queued { frame, request: Ok(kept.request) }
             })
             .collect();
         let Some(awaited) = export.awaited.as_mut().filter(|_| goes_on || !queue.is_empty()) else {

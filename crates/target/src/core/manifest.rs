@@ -7,7 +7,8 @@
 //! ones, so it cannot be given another place: it is refused.
 
 use super::order::{Order, Place};
-use super::recovery::{Awaited, Queued};
+use super::queue::Queued;
+use super::recovery::Awaited;
 use super::{Core, CoreEvent, CoreOutput};
 use base::{ClientId, Status, Transno, limits};
 use store::MetaStore;
@@ -34,7 +35,9 @@ fn is_sound(manifest: &Manifest) -> bool {
 /// Whether a replay is what its manifest said. Only its client knows whether the first answer described what was taken away: that is
 /// believed.
 fn is_as_listed(order: &Order, place: Place, replay: &Queued) -> bool {
-    order.covers(place, replay.frame.slot, &Touched::by(&replay.request, true))
+    let touched = replay.request.as_ref().map(|request| Touched::by(request, true));
+    // One that is not known here changes nothing.
+    order.covers(place, replay.frame.slot, &touched.unwrap_or_default())
 }
 
 impl<M: MetaStore> Core<M> {
@@ -82,7 +85,7 @@ impl<M: MetaStore> Core<M> {
             awaited.listed_count += 1;
             let place = (transno, client);
             recovery.order.list(place, slot, &touched);
-            match awaited.queue.get(&transno).map(|queued| is_as_listed(&recovery.order, place, queued)) {
+            match awaited.queue.get(transno).map(|queued| is_as_listed(&recovery.order, place, queued)) {
                 Some(true) => recovery.order.note_come(place),
                 Some(false) => wrong.push(transno),
                 None => {}
@@ -91,9 +94,9 @@ impl<M: MetaStore> Core<M> {
         if manifest.is_last {
             awaited.is_listed = true;
             let is_unlisted = |transno: &Transno| !recovery.order.is_listed((*transno, client));
-            wrong.extend(awaited.queue.keys().copied().filter(is_unlisted));
+            wrong.extend(awaited.queue.iter().map(|(transno, _)| transno).filter(is_unlisted));
         }
-        let wrong: Vec<Queued> = wrong.iter().filter_map(|transno| awaited.queue.remove(transno)).collect();
+        let wrong: Vec<Queued> = wrong.iter().filter_map(|transno| awaited.queue.remove(*transno)).collect();
         for queued in wrong {
             self.refuse_replay(&queued.frame, out);
         }
@@ -140,27 +143,38 @@ impl<M: MetaStore> Core<M> {
         let Some(awaited) = awaited else { return };
         // The manifest may come later.
         let is_early = !awaited.is_listed && !recovery.order.is_listed(place) && replay.frame.slot < SLOTS;
-        if is_early && awaited.queue.len() < LISTED_MAX {
-            awaited.queue.insert(place.0, replay);
+        if is_early {
+            awaited.queue.insert(replay);
         } else if is_as_listed(&recovery.order, place, &replay) {
-            awaited.queue.insert(place.0, replay);
+            awaited.queue.insert(replay);
             recovery.order.note_come(place);
         } else {
-            self.refuse_replay(&replay.frame, out);
+            return self.refuse_replay(&replay.frame, out);
+        }
+        self.drop_excess(place.1);
+    }
+
+    /// Replays for which there is no room come again.
+    pub(super) fn drop_excess(&mut self, client: ClientId) {
+        let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
+        let (Some(awaited), Some(recovery)) = (awaited, &mut self.recovery) else { return };
+        while let Some(last) = awaited.queue.pop_excess() {
+            recovery.order.take_back((last.frame.transno, client));
         }
     }
 
-    /// The next replay of a client that has no list here, if it has come, has its place among all.
+    /// The next replay of a client that has no list here, if it has come, with its slot.
+    pub(super) fn next_of(&self, client: ClientId) -> Option<(Place, u16)> {
+        let awaited = self.exports.get(&client)?.awaited.as_ref()?;
+        let (transno, queued) = awaited.next().filter(|_| !awaited.has_list() && !awaited.is_stood_in)?;
+        Some(((transno, client), queued.frame.slot))
+    }
+
+    /// That has its place among all.
     pub(super) fn list_next_of(&mut self, client: ClientId) {
-        let Some(recovery) = &mut self.recovery else { return };
-        let awaited = self.exports.get(&client).and_then(|export| export.awaited.as_ref());
-        let Some(awaited) = awaited.filter(|awaited| !awaited.has_list() && !awaited.is_stood_in) else {
-            return;
-        };
-        if let Some((transno, queued)) = awaited.next() {
-            let place = (transno, client);
-            recovery.order.list(place, queued.frame.slot, &Touched::everything());
-            recovery.order.note_come(place);
+        let next = self.next_of(client);
+        if let (Some(next), Some(recovery)) = (next, &mut self.recovery) {
+            recovery.order.list_next(next);
         }
     }
 
@@ -169,9 +183,10 @@ impl<M: MetaStore> Core<M> {
         let Some(recovery) = &mut self.recovery else { return };
         recovery.order.forget_unstarted(client);
         let awaited = self.exports.get(&client).and_then(|export| export.awaited.as_ref());
-        for (transno, queued) in awaited.iter().flat_map(|awaited| &awaited.queue) {
-            let place = (*transno, client);
-            recovery.order.list(place, queued.frame.slot, &Touched::by(&queued.request, false));
+        for (transno, queued) in awaited.iter().flat_map(|awaited| awaited.queue.iter()) {
+            let place = (transno, client);
+            let touched = queued.request.as_ref().map(|request| Touched::by(request, false));
+            recovery.order.list(place, queued.frame.slot, &touched.unwrap_or_default());
             recovery.order.note_come(place);
         }
     }

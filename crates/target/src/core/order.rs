@@ -54,6 +54,9 @@ pub(super) struct Order {
     object_count: usize,
     /// Those that have come and may have become the first.
     candidates: BTreeSet<Place>,
+    /// Those that were behind one that touches everything when it went.
+    #[cfg(test)]
+    looked_at_count: usize,
 }
 
 impl Order {
@@ -146,6 +149,19 @@ impl Order {
         self.everything.first().is_none_or(|first| place < *first) && entry.objects.iter().all(is_first_of)
     }
 
+    /// The next one of a client of which only that is known has come: it touches everything, as far as anybody knows.
+    pub fn list_next(&mut self, (place, slot): (Place, u16)) {
+        self.list(place, slot, &Touched::everything());
+        self.note_come(place);
+    }
+
+    /// It has been executed, and its client has sent what is `next`, if that is all that is known of it: who is behind that one waits
+    /// as before, and need not be looked at.
+    pub fn end(&mut self, place: Place, next: Option<(Place, u16)>) {
+        next.into_iter().for_each(|next| self.list_next(next));
+        self.remove(place);
+    }
+
     /// It has been executed, or never will be.
     pub fn remove(&mut self, place: Place) {
         let Some(entry) = self.entries.remove(&place) else { return };
@@ -171,6 +187,10 @@ impl Order {
             let behind = self.entries.range(place..).map(|(behind, _)| *behind);
             let up_to = self.everything.first().copied();
             next.extend(behind.take_while(|behind| up_to.is_none_or(|up_to| *behind <= up_to)));
+            #[cfg(test)]
+            {
+                self.looked_at_count += next.len();
+            }
         } else if let Some(first) = self.everything.first() {
             next.push(*first);
         }
@@ -178,6 +198,14 @@ impl Order {
             |place: &Place| self.entries.get(place).is_some_and(|entry| entry.state == State::Come);
         let come: Vec<Place> = next.into_iter().filter(has_come).collect();
         self.candidates.extend(come);
+    }
+
+    /// It had come, was not begun, and comes again.
+    pub fn take_back(&mut self, place: Place) {
+        if let Some(entry) = self.entries.get_mut(&place).filter(|entry| entry.state == State::Come) {
+            entry.state = State::Listed;
+            self.candidates.remove(&place);
+        }
     }
 
     /// It was not executed, and comes again.

@@ -11,6 +11,7 @@
 use super::kept::KeptElsewhere;
 use super::manifest::{LISTED_MAX, SLOTS};
 use super::order::Order;
+use super::queue::{Queued, ReplayQueue};
 use super::roll::Roll;
 use super::rows;
 use super::session::session_number;
@@ -102,8 +103,8 @@ pub(super) struct Awaited {
     pub has_no_room: bool,
     /// Of what it has listed, with what became of it: the answer may be lost. (Without a list: what was refused.)
     pub executed: BTreeMap<Transno, Status>,
-    /// What has come and is not being executed, by original transno.
-    pub queue: BTreeMap<Transno, Queued>,
+    /// What has come and is not being executed.
+    pub queue: ReplayQueue,
     replayed_to: Transno,
     /// The same before the last one was begun.
     replayed_before: Transno,
@@ -112,17 +113,11 @@ pub(super) struct Awaited {
     /// No replay is missing: the client has gone on to its opens and locks.
     pub is_replayed: bool,
     /// Those, until the replays of all clients are executed: what it has open another client may have made.
-    held: Vec<Queued>,
+    held: Vec<(Frame, Request)>,
     /// Its `ReplayDone`.
     pub done: Option<Box<Frame>>,
     /// The client is gone, and its replays are those that another target has kept.
     pub is_stood_in: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Queued {
-    pub frame: Frame,
-    pub request: Request,
 }
 
 impl Awaited {
@@ -133,11 +128,10 @@ impl Awaited {
 
     /// The next replay of a client that has no list here, if it has arrived.
     pub fn next(&self) -> Option<(Transno, &Queued)> {
-        let (transno, queued) = self.queue.first_key_value()?;
-        (queued.frame.last_committed == self.replayed_to).then_some((*transno, queued))
+        self.queue.first().filter(|(_, queued)| queued.frame.last_committed == self.replayed_to)
     }
 
-    pub fn stand_in(&mut self, queue: BTreeMap<Transno, Queued>) {
+    pub fn stand_in(&mut self, queue: ReplayQueue) {
         *self = Awaited {
             queue,
             replayed_to: self.replayed_to,
@@ -312,8 +306,14 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
-    /// A request from before the restart, or one that makes opens and locks known again.
-    pub(super) fn on_replay(&mut self, frame: Frame, request: Request, out: &mut Vec<CoreOutput>) {
+    /// A request from before the restart, or one that makes opens and locks known again. One that is not known here (this program is
+    /// older than the one before the restart) is refused in its place: what is behind it goes on.
+    pub(super) fn on_replay(
+        &mut self,
+        frame: Frame,
+        request: Result<Request, Status>,
+        out: &mut Vec<CoreOutput>,
+    ) {
         let client = frame.src.client_id();
         self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
@@ -321,10 +321,14 @@ impl<M: MetaStore> Core<M> {
         // Not awaited: it has said that it is done, so this is a late copy.
         let Some(awaited) = export.awaited.as_mut().filter(|awaited| !awaited.is_stood_in) else { return };
         if frame.transno == Transno::ZERO {
+            let request = match request {
+                Ok(request) => request,
+                Err(refused) => return self.answer_refusal(&frame, refused, out),
+            };
             if frame.xid > acked {
                 let is_news = !std::mem::replace(&mut awaited.is_replayed, true);
-                awaited.held.retain(|held| held.frame.xid != frame.xid);
-                awaited.held.push(Queued { frame, request });
+                awaited.held.retain(|(held, _)| held.xid != frame.xid);
+                awaited.held.push((frame, request));
                 if is_news {
                     self.stop_listing(client);
                 }
@@ -357,7 +361,8 @@ impl<M: MetaStore> Core<M> {
         let mut frame = frame;
         // A client that begins again may name an earlier one before it; what lies between is executed.
         frame.last_committed = frame.last_committed.max(awaited.replayed_to);
-        awaited.queue.insert(frame.transno, Queued { frame, request });
+        awaited.queue.insert(Queued { frame, request });
+        self.drop_excess(client);
         self.list_next_of(client);
     }
 
@@ -510,33 +515,49 @@ impl<M: MetaStore> Core<M> {
         self.note_change(client);
         let Some(export) = self.exports.get_mut(&client) else { return };
         let Some(awaited) = &mut export.awaited else { return };
-        let Some(queued) = awaited.queue.remove(&transno) else { return };
+        let Some(Queued { frame, request }) = awaited.queue.remove(transno) else { return };
         awaited.replayed_before = std::mem::replace(&mut awaited.replayed_to, transno);
         awaited.running_count += 1;
         // One that was put back has its slot, and was not executed.
         let is_row = |slot: &Slot| {
-            slot.xid > queued.frame.xid
-                || (slot.xid == queued.frame.xid && !matches!(slot.state, SlotState::Refused))
+            slot.xid > frame.xid || (slot.xid == frame.xid && !matches!(slot.state, SlotState::Refused))
         };
-        let has_row = export.slots.get(&queued.frame.slot).is_some_and(is_row);
+        let has_row = export.slots.get(&frame.slot).is_some_and(is_row);
         if has_row && !self.options.has_external_data {
             // An earlier recovery, which did not end, has executed it.
-            self.answer_done(&queued.frame, out);
+            self.answer_done(&frame, out);
             return self.end_replay(transno, client, Status::Ok);
         }
+        let request = match request {
+            Ok(request) => request,
+            Err(status) => {
+                self.answer_refusal(&frame, status, out);
+                self.note_refused(client, transno, status, out);
+                return self.end_replay(transno, client, status);
+            }
+        };
         if has_row {
             // Data outside may be lost although the row is not: do it again.
-            export.slots.remove(&queued.frame.slot);
+            export.slots.remove(&frame.slot);
         }
         self.last_recovery.replayed_count += 1;
-        self.start_modifying(&queued.frame, queued.request, Some(transno), out);
+        self.start_modifying(&frame, request, Some(transno), out);
+    }
+
+    fn note_refused(
+        &mut self,
+        client: ClientId,
+        transno: Transno,
+        status: Status,
+        out: &mut Vec<CoreOutput>,
+    ) {
+        self.last_recovery.refused_count += 1;
+        out.push(CoreOutput::Event(CoreEvent::ReplayRefused { client, transno, status }));
     }
 
     /// What had to wait for this replay may go.
     fn end_replay(&mut self, transno: Transno, client: ClientId, status: Status) {
         self.note_change(client);
-        let Some(recovery) = &mut self.recovery else { return };
-        recovery.order.remove((transno, client));
         if let Some(awaited) = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut()) {
             awaited.running_count = awaited.running_count.saturating_sub(1);
             let is_refused = status != Status::Ok && awaited.executed.len() < LISTED_MAX;
@@ -544,7 +565,10 @@ impl<M: MetaStore> Core<M> {
                 awaited.executed.insert(transno, status);
             }
         }
-        self.list_next_of(client);
+        let next = self.next_of(client);
+        if let Some(recovery) = &mut self.recovery {
+            recovery.order.end((transno, client), next);
+        }
     }
 
     /// All replays that have come are executed: what clients have open and locked.
@@ -556,7 +580,7 @@ impl<M: MetaStore> Core<M> {
             let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
             held.extend(awaited.map(|awaited| std::mem::take(&mut awaited.held)).unwrap_or_default());
         }
-        for Queued { frame, request } in held {
+        for (frame, request) in held {
             self.start_plain(&frame, request, Some(Transno::ZERO), out);
         }
     }
@@ -578,8 +602,7 @@ impl<M: MetaStore> Core<M> {
             return;
         }
         if status != Status::Ok {
-            self.last_recovery.refused_count += 1;
-            out.push(CoreOutput::Event(CoreEvent::ReplayRefused { client: token.client, transno, status }));
+            self.note_refused(token.client, transno, status, out);
         }
         self.end_replay(transno, token.client, status);
     }

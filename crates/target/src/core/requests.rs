@@ -37,6 +37,9 @@ impl<M: MetaStore> Core<M> {
             Err(opcode) => {
                 // The answer alone: whatever it is, it has changed nothing, and the session goes on.
                 out.push(CoreOutput::Event(CoreEvent::UnknownRequest { client, opcode }));
+                if frame.flags & flags::REPLAY != 0 && export.awaited.is_some() {
+                    return self.on_replay(frame, Err(Status::NotSupported), out);
+                }
                 return self.answer_refusal(&frame, Status::NotSupported, out);
             }
         };
@@ -58,7 +61,7 @@ impl<M: MetaStore> Core<M> {
             return self.on_manifest(&frame, manifest, out);
         }
         if frame.flags & flags::REPLAY != 0 {
-            return self.on_replay(frame, request, out);
+            return self.on_replay(frame, Ok(request), out);
         }
         // Another target's questions may decide whether a replay can go on, here or there.
         let is_held = !self.is_serving() || self.recovery.is_some() && matches!(request, Request::Disconnect);

@@ -2,7 +2,8 @@
 
 use crate::network::{Cluster, client};
 use base::limits::{
-    LEASE, LISTED_OBJECTS_MAX, RECOVERY_WINDOW, REPLAY_REQUESTS_MAX, REPLAY_SIGN_INTERVAL, SLOT_COUNT,
+    LEASE, LISTED_OBJECTS_MAX, QUEUED_REPLAY_BYTES_MAX, RECOVERY_WINDOW, REPLAY_REQUESTS_MAX,
+    REPLAY_SIGN_INTERVAL, SLOT_COUNT,
 };
 use base::{Duration, Endpoint, Fid, Status, Transno};
 use rpc::ImportState;
@@ -446,4 +447,107 @@ fn what_all_clients_say_of_their_replays_is_bounded() {
     all_recovered(&mut cluster);
     assert_eq!(replayed(&cluster)[2..], [2, 3, 2]);
     assert_eq!((report(&cluster).unlisted_count, report(&cluster).refused_count), (1, 0));
+}
+
+/// A part of what a client has said comes again (its answer was lost, or the session is another one) when the lists are full by then.
+#[test]
+fn a_manifest_that_is_said_again_when_there_is_no_room_keeps_its_place() {
+    let mut cluster = changed(&[(0, 1), (1, 2), (2, 3), (3, 4)], &[]);
+    let said = without_manifests(&mut cluster, &[0, 1, 2], |frame| !is_of(frame, 3) && is_replay(frame));
+    let report = |cluster: &Cluster| cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
+    let of_one = ENTRIES_MAX * (TOUCHED_MAX + 2);
+    let hear = |cluster: &mut Cluster, caller: usize, part: usize| {
+        let mut frame = filling(cluster, caller, part);
+        frame.session = said[caller].session;
+        assert_eq!(hand_in(cluster, frame), [(Status::Ok, base::Xid(900))]);
+    };
+    for (caller, part) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)] {
+        hear(&mut cluster, caller, part);
+    }
+    let full = report(&cluster).listed_object_count;
+    assert!(full + of_one > LISTED_OBJECTS_MAX);
+    for (caller, part) in [(0, 0), (0, 3), (1, 2)] {
+        hear(&mut cluster, caller, part);
+    }
+    let now = report(&cluster);
+    assert_eq!((now.listed_object_count, now.unlisted_count), (full, 0));
+    hear(&mut cluster, 1, 3);
+    assert_eq!(report(&cluster).unlisted_count, 1, "what is new has no room");
+}
+
+/// Replays that come before it is known what their client replays are kept, but not any number of bytes of them.
+#[test]
+fn what_is_kept_of_replays_that_come_early_is_bounded() {
+    for plain in [&[][..], &[0]] {
+        let mut cluster = changed(&[(0, 1), (1, 2)], plain);
+        let said = Rc::new(RefCell::new(None));
+        let saying = Rc::clone(&said);
+        cluster.is_lost = Box::new(move |frame| {
+            let is_meant = is_of(frame, 0) && (is_manifest(frame) || is_replay(frame));
+            if is_meant {
+                *saying.borrow_mut() = Some(frame.session);
+            }
+            is_meant
+        });
+        restart(&mut cluster);
+        cluster.run_for(Duration::from_millis(1500));
+        let session = said.borrow().unwrap();
+        let remove = MdtRequest::Getattr { fid: fid(1), want: wire::lock::LockWant::default() };
+        let early = |cluster: &Cluster, transno: u64| {
+            let mut frame = frame_of(cluster, 0, &Request::Mdt(remove.clone()));
+            (frame.session, frame.transno, frame.slot) = (session, Transno(transno), 0);
+            // Behind nothing that was executed.
+            frame.last_committed = Transno(u64::MAX);
+            frame.data = bytes::Bytes::from(vec![7; 1 << 20]);
+            frame
+        };
+        let queued =
+            |cluster: &Cluster| cluster.core.as_ref().unwrap().recovery_report(cluster.now.time).queued_count;
+        let room = QUEUED_REPLAY_BYTES_MAX >> 20;
+        for transno in (1000..1000 + 2 * room as u64).rev() {
+            let frame = early(&cluster, transno);
+            assert_eq!(hand_in(&mut cluster, frame), []);
+        }
+        let kept = queued(&cluster);
+        assert!(kept < room && kept + 4 > room, "{kept}");
+        let frame = early(&cluster, 5000);
+        assert_eq!(hand_in(&mut cluster, frame), []);
+        assert_eq!(queued(&cluster), kept, "the last one comes again");
+        if plain.is_empty() {
+            all_recovered(&mut cluster);
+        }
+    }
+}
+
+/// The program was put back to one that does not know a request that its clients have sent. That request is lost, and nothing else is.
+#[test]
+fn a_replay_that_is_not_known_here_is_refused_and_holds_up_nobody() {
+    for plain in [&[][..], &[0, 1]] {
+        let mut cluster = changed(&[(0, 1), (1, 1), (0, 1)], plain);
+        let taken: Rc<RefCell<Option<Frame>>> = Rc::default();
+        let taking = Rc::clone(&taken);
+        cluster.is_lost = Box::new(move |frame| {
+            let mut taken = taking.borrow_mut();
+            let is_first = is_of(frame, 0)
+                && is_replay(frame)
+                && taken.as_ref().is_none_or(|taken| taken.xid == frame.xid);
+            if is_first {
+                *taken = Some(frame.clone());
+            }
+            is_first
+        });
+        restart(&mut cluster);
+        cluster.run_for(Duration::from_millis(1500));
+        let mut frame = taken.borrow().clone().unwrap();
+        frame.body = bytes::Bytes::from_static(&[20, 200]);
+        cluster.deliver(frame);
+        cluster.run_for(Duration::from_secs(20));
+        assert!(!cluster.core.as_ref().unwrap().is_recovering(), "{plain:?}");
+        assert_eq!(replayed(&cluster), [1, 0], "{plain:?}");
+        let lost: Vec<_> =
+            cluster.callers.iter().map(|caller| (caller.lost_replays, caller.evictions)).collect();
+        assert_eq!(lost, [(1, 0), (0, 0)]);
+        let report = cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
+        assert_eq!((report.refused_count, report.evicted_count), (1, 0));
+    }
 }

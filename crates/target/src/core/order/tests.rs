@@ -91,6 +91,26 @@ fn what_touches_everything_keeps_its_place_among_all() {
     assert_eq!(started(&mut order), [3]);
 }
 
+/// Its replays become known one by one, and each goes before all of the others: those are not looked at each time.
+#[test]
+fn who_is_behind_a_client_without_a_list_is_looked_at_once() {
+    let mut order = Order::default();
+    let others = 1000..1500;
+    for oid in others.clone() {
+        order.list(place(u64::from(oid), 2), oid as u16, &touching(&[oid]));
+        order.note_come(place(u64::from(oid), 2));
+    }
+    order.list_next((place(1, 1), 0));
+    for transno in 1..100 {
+        assert_eq!(started(&mut order), [transno]);
+        order.end(place(transno, 1), Some((place(transno + 1, 1), 0)));
+    }
+    assert_eq!(order.looked_at_count, 99, "the next one, each time");
+    assert_eq!(started(&mut order), [100]);
+    order.end(place(100, 1), None);
+    assert_eq!(started(&mut order).len(), others.len());
+}
+
 #[test]
 fn one_that_was_not_executed_comes_again() {
     let mut order = order(&[(1, 1, 0, touching(&[1])), (2, 2, 0, touching(&[1]))], &[]);
