@@ -125,3 +125,31 @@ fn a_base_that_is_open_for_reading_is_not_changed() {
         assert!(std::fs::read(&path).unwrap() == before);
     }
 }
+
+/// redb remembers that its device has failed, and says only that to whoever comes next. It does not make the base a damaged one.
+#[test]
+fn what_redb_repeats_of_an_error_of_its_device_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = open(dir.path(), Some(9)).unwrap();
+    fill(&base, 3000, 5);
+    let value = vec![3; 100_000];
+    let covered = Covered { applied: Transno(6), segment: 4, epoch: Epoch(2), seed: 9 };
+    let fails = |opened: &Opened| {
+        let mut changes = std::iter::once((&b"late"[..], Some(&value[..])));
+        base.write_checkpoint(opened, &mut changes, covered, &|| true).unwrap_err()
+    };
+    let expected = StoreError::Device { operation: "read or write the index", errno: libc::EIO };
+    let guard = base.read_opened();
+    let opened = guard.as_ref().unwrap();
+    device::faults::fail_writes_below(dir.path());
+    let first = fails(opened);
+    device::faults::mend(dir.path());
+    assert_eq!(as_store_error(&first), expected, "{first:?}");
+    let second = fails(opened);
+    assert!(matches!(second, redb::Error::PreviousIo), "{second:?}");
+    assert_eq!(as_store_error(&second), expected);
+    drop(guard);
+    assert_eq!(base.get(&7_u32.to_be_bytes()).unwrap().unwrap(), [7; 100], "it is opened anew, and sound");
+    fill(&base, 5, 7);
+    assert_eq!(base.covered().applied, Transno(7));
+}

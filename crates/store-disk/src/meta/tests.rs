@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::faults;
+use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
@@ -91,6 +92,37 @@ fn what_gathers_behind_a_checkpoint_that_failed_follows_it() {
     faults::mend(&index);
     // Nothing is applied any more that could remind the checkpointer. Less than one checkpoint may stay.
     wait_for("the base", || store.shared.base.covered().applied >= Transno(199));
+    store.close();
+}
+
+/// A checkpoint begins with a new segment of the log. None is there and none can be made: whoever is told of that looks at the store.
+#[test]
+fn a_log_that_cannot_go_on_is_told_of_when_nothing_is_held_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default();
+    MetaDisk::create(dir.path(), &options).unwrap();
+    let looking: Arc<OnceLock<Weak<MetaDisk>>> = Arc::default();
+    let looked_count = Arc::new(AtomicUsize::new(0));
+    let (look, count) = (Arc::clone(&looking), Arc::clone(&looked_count));
+    let on_durable: OnDurable = Arc::new(move || {
+        let Some(store) = look.get().and_then(Weak::upgrade) else { return };
+        if store.pressure().poisoned && store.get(1, &1_u64.to_be_bytes()).is_ok() {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let store = Arc::new(MetaDisk::open(dir.path(), &options, on_durable).unwrap());
+    looking.set(Arc::downgrade(&store)).unwrap();
+    put(&store, 1).unwrap();
+    faults::fail_syncs_below(dir.path());
+    let mut log = lock(&store.shared.log);
+    while log.rotate().is_ok() {}
+    drop(log);
+    let failing = Arc::clone(&store);
+    let checkpoint = std::thread::spawn(move || failing.checkpoint());
+    wait_for("somebody who was told and has looked", || looked_count.load(Ordering::SeqCst) > 0);
+    let told = checkpoint.join().unwrap();
+    assert_eq!(told, Err(StoreError::Poisoned { operation: "write its log", errno: libc::EIO }));
+    faults::mend(dir.path());
     store.close();
 }
 

@@ -370,6 +370,8 @@ fn recovery(context: &Context) -> Result<()> {
     let mut server = command.spawn()?;
     let (is_over, scrape_count) = (AtomicBool::new(false), AtomicU64::new(0));
     let seen = std::thread::scope(|scope| -> Result<()> {
+        // A lock of the mount that stands still is called back about now: the size of `first` is reported to the MDT when its data are
+        // durable, and that mount has listed the directory.
         // One, beside this: each scrape waits for whoever stands still, one after the other, and that is not to be for as long as a
         // lock may be kept that was called back.
         let collector = scope.spawn(|| -> Result<()> {
