@@ -488,12 +488,9 @@ fn with_pid(mut process: Process) -> Process {
 /// What the processes say whose sockets are in a directory.
 pub fn processes_in(dir: &Path) -> Vec<Process> {
     let mut found = Vec::new();
-    for (pid, path) in sockets_in(dir) {
-        match ask(&path, &Ask::Status) {
+    for (pid, told) in ask_all(dir, &Ask::Status) {
+        match told {
             Ok(tell) => found.extend(tell.process.map(with_pid)),
-            Err(_) if !sys::is_alive(pid) => {
-                let _ = fs::remove_file(&path);
-            }
             Err(error) if error.is::<Silent>() => say::note(format_args!("process {pid}: {error:#}")),
             Err(_) => {}
         }
@@ -518,7 +515,13 @@ pub fn ask_all(dir: &Path, what: &Ask) -> Vec<(u32, Result<Tell>)> {
         });
     }
     // What it left behind is no process.
-    told.retain(|(pid, tell)| tell.is_ok() || sys::is_alive(*pid));
+    told.retain(|(pid, tell)| {
+        let is_there = tell.is_ok() || sys::is_alive(*pid);
+        if !is_there {
+            let _ = fs::remove_file(dir.join(format!("{pid}.sock")));
+        }
+        is_there
+    });
     told
 }
 

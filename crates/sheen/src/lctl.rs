@@ -1,7 +1,7 @@
 //! `lctl`: parameters of all processes of this machine, and pools.
 
 use crate::cli::{self, Lctl, LctlCommand};
-use crate::control::{self, Ask};
+use crate::control::{self, Ask, Process};
 use crate::params;
 use crate::pools;
 use crate::say;
@@ -27,8 +27,8 @@ pub fn run(arguments: &Lctl) -> Result<()> {
         },
         LctlCommand::GetParam { no_name, only_name, patterns } => {
             // One that is silent is waited for once, not for each of a collector's patterns.
-            let pids: Vec<u32> = control::processes().iter().map(|process| process.pid).collect();
-            get_all(patterns, |pattern| get(&pids, pattern, *no_name, *only_name))
+            let here = control::processes();
+            get_all(patterns, |pattern| get(&here, pattern, *no_name, *only_name))
         }
         LctlCommand::SetParam { permanent, delete, quiet, settings } => {
             let settings: Vec<Setting> =
@@ -37,10 +37,12 @@ pub fn run(arguments: &Lctl) -> Result<()> {
             for setting in settings.iter().filter(|_| !*delete) {
                 params::check(&setting.pattern, &setting.value, *permanent)?;
             }
-            settings.iter().try_for_each(|setting| set(setting, *permanent, *delete, *quiet))
+            let here = control::processes();
+            settings.iter().try_for_each(|setting| set(&here, setting, *permanent, *delete, *quiet))
         }
         LctlCommand::ListParam { mark, recursive, patterns } => {
-            patterns.iter().try_for_each(|pattern| list(pattern, *mark, *recursive))
+            let here = control::processes();
+            patterns.iter().try_for_each(|pattern| list(&here, pattern, *mark, *recursive))
         }
         LctlCommand::PoolNew { place } => pools::create(place),
         LctlCommand::PoolAdd(members) => pools::add(members),
@@ -69,26 +71,21 @@ impl Setting {
 
 /// What all processes answer, in order of name.
 fn ask_all(ask: &Ask) -> Result<Vec<(String, String)>> {
-    let pids: Vec<u32> = control::processes().iter().map(|process| process.pid).collect();
-    ask_these(&pids, ask)
+    ask_these(&control::processes(), ask)
 }
 
-fn ask_these(pids: &[u32], ask: &Ask) -> Result<Vec<(String, String)>> {
+fn ask_these(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    for pid in pids {
-        found.extend(control::ask_if_alive(*pid, ask)?.unwrap_or_default().params);
+    for process in here {
+        found.extend(control::ask_if_alive(process.pid, ask)?.unwrap_or_default().params);
     }
     found.sort();
     found.dedup();
     Ok(found)
 }
 
-fn nobody_has(pattern: &str) -> Result<()> {
-    nobody_of(&control::processes(), pattern)
-}
-
-fn nobody_of<T>(processes: &[T], pattern: &str) -> Result<()> {
-    if processes.is_empty() {
+fn nobody_has(here: &[Process], pattern: &str) -> Result<()> {
+    if here.is_empty() {
         bail!("nothing of '{pattern}' is here: no server and no mount runs; start them: sheen up");
     }
     bail!("no process of this machine has '{pattern}' now; see `lctl list_param -R '*'`")
@@ -108,10 +105,10 @@ fn get_all(patterns: &[String], get: impl Fn(&str) -> Result<()>) -> Result<()> 
     }
 }
 
-fn get(pids: &[u32], pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
-    let found = ask_these(pids, &Ask::GetParam { pattern: pattern.to_owned() })?;
+fn get(here: &[Process], pattern: &str, no_name: bool, only_name: bool) -> Result<()> {
+    let found = ask_these(here, &Ask::GetParam { pattern: pattern.to_owned() })?;
     if found.is_empty() {
-        return nobody_of(pids, pattern);
+        return nobody_has(here, pattern);
     }
     let mut out = io::stdout().lock();
     for (name, value) in found {
@@ -126,12 +123,18 @@ fn get(pids: &[u32], pattern: &str, no_name: bool, only_name: bool) -> Result<()
     Ok(())
 }
 
-fn set(setting: &Setting, is_permanent: bool, is_deleted: bool, is_quiet: bool) -> Result<()> {
+fn set(
+    here: &[Process],
+    setting: &Setting,
+    is_permanent: bool,
+    is_deleted: bool,
+    is_quiet: bool,
+) -> Result<()> {
     let (pattern, value) = (setting.pattern.clone(), setting.value.clone());
     let ask = Ask::SetParam { pattern, value, is_permanent, is_deleted };
-    let found = if is_permanent { ask_file_systems(&ask)? } else { ask_all(&ask)? };
+    let found = if is_permanent { ask_file_systems(here, &ask)? } else { ask_these(here, &ask)? };
     if found.is_empty() {
-        return nobody_has(&setting.pattern);
+        return nobody_has(here, &setting.pattern);
     }
     if !is_quiet {
         for (name, value) in found {
@@ -187,10 +190,9 @@ pub fn failover(arguments: &cli::Failover) -> Result<()> {
 
 /// Asks one process of each file system; they all have the same management server. Returns when every process of this
 /// machine has heard of the change, or has had the time to.
-fn ask_file_systems(ask: &Ask) -> Result<Vec<(String, String)>> {
-    let processes = control::processes();
+fn ask_file_systems(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
     let mut chosen: BTreeMap<&str, u32> = BTreeMap::new();
-    for process in &processes {
+    for process in here {
         if let Some(fsname) = process.fsname() {
             chosen.entry(fsname).or_insert(process.pid);
         }
@@ -198,32 +200,36 @@ fn ask_file_systems(ask: &Ask) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for (fsname, pid) in chosen {
         found.extend(control::ask_if_alive(pid, ask)?.unwrap_or_default().params);
-        wait_for_config(fsname, pid);
+        wait_for_config(here, fsname, pid);
     }
     found.sort();
     found.dedup();
     Ok(found)
 }
 
-/// Returns when every process of the file system on this machine works with the configuration of that one, or has had the time.
-pub fn wait_for_config(fsname: &str, pid: u32) {
+/// Returns when each of these processes that belongs to the file system works with the configuration of that one, or has had the time.
+pub fn wait_for_config(here: &[Process], fsname: &str, pid: u32) {
     let start = Instant::now();
-    while start.elapsed() < CONFIG_PATIENCE {
-        let mut processes = control::processes();
-        processes.retain(|process| process.fsname() == Some(fsname));
-        let wanted = processes.iter().find(|process| process.pid == pid).and_then(|one| one.config_version);
-        if processes.iter().all(|process| process.config_version >= wanted) {
-            return;
-        }
+    let of_it = here.iter().filter(|process| process.fsname() == Some(fsname));
+    let mut awaited: Vec<u32> = of_it.map(|process| process.pid).filter(|other| *other != pid).collect();
+    let Some(wanted) = config_version(pid) else { return };
+    while !awaited.is_empty() && start.elapsed() < CONFIG_PATIENCE {
+        // One that has ended, or is silent now, is not waited for.
+        awaited.retain(|other| config_version(*other).is_some_and(|version| version < wanted));
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn list(pattern: &str, mark: bool, is_recursive: bool) -> Result<()> {
-    let found = ask_all(&Ask::ListParam { pattern: pattern.to_owned(), is_recursive })?;
+/// `None`: it is not there any more, or follows no configuration.
+fn config_version(pid: u32) -> Option<u64> {
+    control::ask_if_alive(pid, &Ask::Status).ok()??.process?.config_version
+}
+
+fn list(here: &[Process], pattern: &str, mark: bool, is_recursive: bool) -> Result<()> {
+    let found = ask_these(here, &Ask::ListParam { pattern: pattern.to_owned(), is_recursive })?;
     if found.is_empty() {
         params::check_level(pattern)?;
-        return nobody_has(pattern);
+        return nobody_has(here, pattern);
     }
     for (name, flags) in found {
         println!("{name}{}", if mark { flags.as_str() } else { "" });

@@ -1,6 +1,6 @@
 //! Pools of OSTs: `lctl pool_new F.POOL` and its like.
 
-use crate::control::{self, Ask, PoolAction, PoolStatus};
+use crate::control::{self, Ask, PoolAction, PoolStatus, Process};
 use crate::lctl::wait_for_config;
 use crate::node::Node;
 use anyhow::{Context, Result, anyhow, bail};
@@ -92,7 +92,8 @@ fn say_each(place: &Place, osts: &[u16], what: &str) -> Result<()> {
 /// Nothing of the file system runs here, or there is no such pool.
 pub fn list(text: &str) -> Result<()> {
     let (fsname, name) = text.split_once('.').map_or((text, None), |(fsname, name)| (fsname, Some(name)));
-    let pools = control::ask(&control::socket_of(process_of(fsname)?), &Ask::ListPools)?.pools;
+    let pools =
+        control::ask(&control::socket_of(process_of(&control::processes(), fsname)?), &Ask::ListPools)?.pools;
     print(fsname, name, pools)
 }
 
@@ -115,9 +116,8 @@ fn unknown(fsname: &str, name: &str) -> anyhow::Error {
     anyhow!("there is no pool {fsname}.{name}; see `lctl pool_list {fsname}`")
 }
 
-fn process_of(fsname: &str) -> Result<u32> {
-    let processes = control::processes();
-    let found = processes.iter().find(|process| process.fsname() == Some(fsname));
+fn process_of(here: &[Process], fsname: &str) -> Result<u32> {
+    let found = here.iter().find(|process| process.fsname() == Some(fsname));
     found.map(|process| process.pid).with_context(|| {
         format!("no process of file system '{fsname}' runs on this machine; see `sheen status`")
     })
@@ -125,9 +125,10 @@ fn process_of(fsname: &str) -> Result<u32> {
 
 /// Returns when all processes of this machine have heard of it, or have had the time to.
 fn act(place: &Place, action: PoolAction) -> Result<()> {
-    let pid = process_of(&place.fsname)?;
+    let here = control::processes();
+    let pid = process_of(&here, &place.fsname)?;
     control::ask(&control::socket_of(pid), &Ask::ChangePool { name: place.pool.to_string(), action })?;
-    wait_for_config(&place.fsname, pid);
+    wait_for_config(&here, &place.fsname, pid);
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 
 use super::split_cluster;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, read, wait_until, write};
-use crate::cluster::Cluster;
-use crate::sys::{MapKind, Mapping};
+use crate::cluster::{COMMAND_LIMIT, Cluster};
+use crate::sys::{self, MapKind, Mapping};
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "params", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -28,6 +28,7 @@ static CASES: &[Case] = &[
     Case { name: "pools_choose_the_osts", seconds: 120, run: pools::run },
     Case { name: "a_client_is_evicted", seconds: 90, run: evict },
     Case { name: "permanent_ones_reach_all_and_stay", seconds: 180, run: permanent },
+    Case { name: "who_is_silent_is_waited_for_once", seconds: 180, run: silent },
 ];
 
 const LIMIT: Duration = Duration::from_secs(45);
@@ -75,6 +76,35 @@ fn every_parameter(context: &Context) -> Result<()> {
     let top = cluster.sheen(&["lctl", "list_param", "-F", "*"])?;
     expect(top.lines().any(|line| line == "llite/"), &format!("llite/ in {top}"))?;
     expect(top.lines().any(|line| line == "version"), &format!("version in {top}"))
+}
+
+/// Of two processes that stand still each command says so once, however much it is to do; the others are asked.
+fn silent(context: &Context) -> Result<()> {
+    let cluster = split_cluster(context)?;
+    let targets = cluster.targets()?;
+    let pid = |name: &str| targets.iter().find(|(known, _)| known == name).map(|(_, pid)| *pid);
+    let still = [pid("OST0000").context("OST0000 runs")?, pid("OST0001").context("OST0001 runs")?];
+    still.iter().try_for_each(|pid| sys::kill(*pid, libc::SIGSTOP))?;
+    let idle = |seconds: &str| format!("mdt.*MDT0000.recovery_time_soft={seconds}");
+    let (first, second) = (idle("61"), "mdt.*MDT0000.recovery_time_hard=190");
+    let commands: [&[&str]; 3] = [
+        &["lctl", "set_param", &first, second],
+        &["lctl", "list_param", "mdt.*MDT0000.recovery_time_soft", "mdt.*MDT0000.recovery_time_hard"],
+        &["lctl", "set_param", "-P", "mdt.*MDT0000.recovery_time_soft=62", second],
+    ];
+    let said: Result<Vec<_>> =
+        commands.iter().map(|command| cluster.try_sheen(command, COMMAND_LIMIT)).collect();
+    still.iter().try_for_each(|pid| sys::kill(*pid, libc::SIGCONT))?;
+    for said in said? {
+        expect(said.is_success(), &said.all())?;
+        expect_eq(said.output.lines().count(), 2, &said.all())?;
+        for pid in still {
+            let words = format!("process {pid}: ");
+            let count = said.errors.lines().filter(|line| line.contains(&words)).count();
+            expect_eq(count, 1, &format!("lines about process {pid}: {}", said.all()))?;
+        }
+    }
+    expect_eq(value(&cluster, "mdt.*MDT0000.recovery_time_hard")?, "190".to_owned(), "what was set")
 }
 
 fn counters(context: &Context) -> Result<()> {
