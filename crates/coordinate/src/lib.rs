@@ -83,9 +83,14 @@ pub enum KeeperError {
     )]
     EtcdSilent { members: String, last: String },
     #[error(
-        "etcd at {members} answers that it does not do this: {last}; put that right there, it is asked again"
+        "etcd at {members} answers that it does not do this: {last}{others}; put that right there, it is asked again"
     )]
-    EtcdRefuses { members: String, last: String },
+    EtcdRefuses {
+        members: String,
+        last: String,
+        /// What is known of members that say nothing.
+        others: String,
+    },
     #[error("{target} is not given: somebody has taken it since epoch {}, or its owner renews its lease", over.0)]
     Denied { target: TargetId, over: Epoch },
     #[error("the management server is of a version without failover; bring it up to date first")]

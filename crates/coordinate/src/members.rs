@@ -1,5 +1,7 @@
 //! The members of a coordinating service, as an operator names them: `etcd://host:port[,host:port…]`.
 
+use crate::KeeperError;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -48,6 +50,49 @@ impl FromStr for Members {
             }
         }
         Ok(Members(members))
+    }
+}
+
+/// What the members have said last that gave no answer to a question.
+#[derive(Debug, Default)]
+pub struct Unanswered<'a> {
+    by_member: BTreeMap<&'a str, (bool, String)>,
+    last_silence: Option<&'a str>,
+    last_refusal: Option<&'a str>,
+}
+
+impl<'a> Unanswered<'a> {
+    /// Nothing, or that it has no leader, or is not reached.
+    pub fn note_silence(&mut self, member: &'a str, why: String) {
+        self.by_member.insert(member, (false, why));
+        self.last_silence = Some(member);
+    }
+
+    /// That it does not do this.
+    pub fn note_refusal(&mut self, member: &'a str, why: String) {
+        self.by_member.insert(member, (true, why));
+        self.last_refusal = Some(member);
+    }
+
+    fn last(&self, refuses: bool) -> Option<String> {
+        let last = if refuses { self.last_refusal } else { self.last_silence };
+        let is_so = |member: &&str| self.by_member.get(*member).is_some_and(|said| said.0 == refuses);
+        let any = || self.by_member.iter().find(|(_, said)| said.0 == refuses).map(|(member, _)| *member);
+        let member = last.filter(is_so).or_else(any)?;
+        Some(format!("{member}: {}", self.by_member.get(member)?.1))
+    }
+
+    /// For whoever has asked.
+    pub fn into_error(self, members: &Members) -> KeeperError {
+        let silence = self.last(false);
+        let members = members.to_string();
+        match self.last(true) {
+            None => KeeperError::EtcdSilent { members, last: silence.unwrap_or_default() },
+            Some(last) => {
+                let others = silence.map(|last| format!(", and others do not answer ({last})"));
+                KeeperError::EtcdRefuses { members, last, others: others.unwrap_or_default() }
+            }
+        }
     }
 }
 

@@ -229,8 +229,7 @@ impl Failover {
     }
 
     fn on_ownership(&self, ownership: Ownership, owned: Option<Epoch>) {
-        let is_mine = ownership.owner.as_ref().is_some_and(|owner| owner.server == self.me.server);
-        if let Some(epoch) = owned.filter(|epoch| !is_mine || ownership.epoch != *epoch) {
+        if let Some(epoch) = owned.filter(|_| is_lost(&ownership, &self.me)) {
             let owner = ownership.owner.as_ref().map_or_else(|| "nobody".to_owned(), describe);
             tracing::error!(
                 target = %ownership.target,
@@ -432,6 +431,12 @@ impl Failover {
             tracing::warn!("{error}: who takes over has to fence this server first");
         }
     }
+}
+
+/// Whether a target that a process owned when it asked is somebody else's now, or nobody's. With a newer epoch of its own it has taken the
+/// target once more since it asked: it takes only what it does not serve.
+fn is_lost(now: &Ownership, me: &TargetOwner) -> bool {
+    now.owner.as_ref().is_none_or(|owner| owner.server != me.server)
 }
 
 /// From when on an owner that was confirmed last at that time writes nothing more unheard.

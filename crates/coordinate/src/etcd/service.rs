@@ -1,7 +1,7 @@
 //! The members of an etcd, asked one after the other.
 
 use crate::KeeperError;
-use crate::members::Members;
+use crate::members::{Members, Unanswered};
 use etcd_client::{Client, ConnectOptions, Error, KeyValue};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Service {
         question: impl AsyncFn(Client) -> Result<T, Failed>,
     ) -> Result<T, KeeperError> {
         let members: Vec<&str> = self.members.iter().collect();
-        let (mut last, mut refused) = (String::new(), None);
+        let mut unanswered = Unanswered::default();
         for _ in 0..rounds * members.len() {
             let (index, client) = {
                 let reached = lock(&self.reached);
@@ -100,9 +100,12 @@ impl Service {
                     return Ok(answer);
                 }
                 Ok(Err(Failed::Certain(error))) => return Err(error),
-                Ok(Err(Failed::Refused(why))) => refused = Some(format!("{member}: {why}")),
-                Ok(Err(Failed::Member(why))) => last = format!("{member}: {why}"),
-                Err(_) => last = format!("{member}: no answer in {} ms", MEMBER_TIMEOUT.as_millis()),
+                Ok(Err(Failed::Refused(why))) => unanswered.note_refusal(member, why),
+                Ok(Err(Failed::Member(why))) => unanswered.note_silence(member, why),
+                Err(_) => {
+                    let why = format!("no answer in {} ms", MEMBER_TIMEOUT.as_millis());
+                    unanswered.note_silence(member, why);
+                }
             }
             let mut reached = lock(&self.reached);
             // Another thread may have gone on to the next one already.
@@ -110,11 +113,7 @@ impl Service {
                 *reached = Reached { index: index + 1, client: None };
             }
         }
-        let members = self.members.to_string();
-        Err(match refused {
-            Some(last) => KeeperError::EtcdRefuses { members, last },
-            None => KeeperError::EtcdSilent { members, last },
-        })
+        Err(unanswered.into_error(&self.members))
     }
 }
 

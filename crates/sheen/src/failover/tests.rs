@@ -1,7 +1,8 @@
 use super::confirmed::Confirmed;
-use super::{LEASE, lease_end};
+use super::{LEASE, is_lost, lease_end};
 use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
+use wire::{Ownership, TargetOwner};
 
 #[test]
 fn who_must_not_outlive_its_leases_writes_until_they_end() {
@@ -37,4 +38,15 @@ fn a_question_that_was_asked_during_a_takeover_renews_nothing_of_it() {
     confirmed.on_left(mgt);
     confirmed.on_kept(Time(31), []);
     assert_eq!((confirmed.all(), confirmed.of(mgt)), (Time(31), None));
+}
+
+/// An operator had this process take a target again that it could not open, while an earlier question was still on its way.
+#[test]
+fn a_newer_epoch_of_its_own_ends_no_process() {
+    let owner = |server| TargetOwner { server, nid: "h:1".to_owned(), host: "h".to_owned(), pid: 7 };
+    let now = |epoch, owner| Ownership { target: TargetId::ost(3), epoch, owner, has_lapsed: false };
+    assert!(!is_lost(&now(Epoch(5), Some(owner(1))), &owner(1)));
+    assert!(!is_lost(&now(Epoch(6), Some(owner(1))), &owner(1)));
+    assert!(is_lost(&now(Epoch(6), Some(owner(2))), &owner(1)));
+    assert!(is_lost(&now(Epoch(5), None), &owner(1)));
 }
