@@ -164,6 +164,8 @@ fn who_has_left_is_followed_at_once(bench: &Bench<'_>) {
     assert_eq!(taken(bench.b.take(bench.target, Epoch(1))), 2);
     assert!(bench.a.leave(&[bench.target]).is_ok());
     assert_ne!(ask(&*bench.b, bench.target).owner, None, "not any more");
+    assert!(bench.b.give_back(bench.target).is_ok());
+    assert_eq!(owner(&ask(&*bench.a, bench.target)), (2, None), "one by one as well");
 }
 
 fn one_of_many_wins(bench: &Bench<'_>) {

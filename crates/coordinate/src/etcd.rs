@@ -261,6 +261,10 @@ impl Keeper for Etcd {
         self.service.ask(CHANGE_ROUNDS, async |mut client| self.try_leave(&mut client, targets).await)
     }
 
+    fn give_back(&self, target: TargetId) -> Result<(), KeeperError> {
+        self.leave(&[target])
+    }
+
     fn identity(&self) -> Result<String, KeeperError> {
         self.service.ask(1, async |mut client| self.try_identity(&mut client).await)
     }

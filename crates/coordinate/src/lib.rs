@@ -42,6 +42,12 @@ pub trait Keeper: Send + Sync {
     /// It does not answer: then whoever comes next has to fence this server.
     fn leave(&self, targets: &[TargetId]) -> Result<(), KeeperError>;
 
+    /// The same of one target that this server has taken and could not open, while it goes on with others.
+    ///
+    /// # Errors
+    /// As `leave`.
+    fn give_back(&self, target: TargetId) -> Result<(), KeeperError>;
+
     /// Which keeper this is, the same from wherever it is asked: servers that ask different ones would each be given the same target.
     ///
     /// # Errors

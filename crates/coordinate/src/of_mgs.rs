@@ -44,6 +44,13 @@ fn ownerships(answer: Result<MgsReply, Status>) -> Result<Vec<Ownership>, Keeper
     }
 }
 
+impl<A> OfMgs<A> {
+    fn leaving(&self, targets: &[TargetId]) -> MgsRequest {
+        let (fsname, server) = (self.fsname.clone(), self.me.server);
+        MgsRequest::LeaveOwned { fsname, server, targets: targets.to_vec() }
+    }
+}
+
 impl<A: Asks> Keeper for OfMgs<A> {
     fn keep(&self, keeps: &[TargetId], asks: &[TargetId]) -> Result<Vec<Ownership>, KeeperError> {
         let (fsname, server) = (self.fsname.clone(), self.me.server);
@@ -65,9 +72,11 @@ impl<A: Asks> Keeper for OfMgs<A> {
     }
 
     fn leave(&self, targets: &[TargetId]) -> Result<(), KeeperError> {
-        let (fsname, server) = (self.fsname.clone(), self.me.server);
-        let request = MgsRequest::LeaveOwned { fsname, server, targets: targets.to_vec() };
-        ownerships(self.asks.ask_last(request, 2 * KEEP_TIMEOUT)?).map(drop)
+        ownerships(self.asks.ask_last(self.leaving(targets), 2 * KEEP_TIMEOUT)?).map(drop)
+    }
+
+    fn give_back(&self, target: TargetId) -> Result<(), KeeperError> {
+        ownerships(self.asks.ask(self.leaving(&[target]), true, CHANGE_TIMEOUT)?).map(drop)
     }
 
     fn identity(&self) -> Result<String, KeeperError> {

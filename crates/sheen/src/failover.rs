@@ -222,10 +222,11 @@ impl Failover {
         }
     }
 
-    /// A target whose device has failed is better served by somebody else: its lease is not renewed.
+    /// A target whose device has failed is better served by somebody else: its lease is not renewed. Rows that are damaged are damaged for
+    /// everybody: nobody is to fence this process and its other targets for them.
     fn has_failed(&self, id: TargetId) -> bool {
-        let node = self.node.upgrade();
-        node.is_some_and(|node| node.targets.iter().any(|target| target.id == id && target.has_failed()))
+        let is_it = |target: &Target| target.id == id && target.has_failed() && target.damage().is_none();
+        self.node.upgrade().is_some_and(|node| node.targets.iter().any(is_it))
     }
 
     fn on_ownership(&self, ownership: Ownership, owned: Option<Epoch>) {
@@ -346,9 +347,12 @@ impl Failover {
             active_until: asked_at.after(LEASE),
         });
         if let Err(error) = node.serve_one_more(index, dir, in_etcd) {
-            // Its lease ends, and another server has a try.
             lock(&seat.view).owned = None;
             lock(&self.confirmed).on_left(seat.label.id);
+            // Nothing of it is open here: another server has a try, and need not fence this one and its other targets for it.
+            if let Err(silent) = self.keeper.give_back(seat.label.id) {
+                tracing::warn!(target = %seat.label.id, "{silent}: whoever takes it over fences this server first");
+            }
             return Err(error);
         }
         lock(&seat.view).alert = None;

@@ -31,6 +31,7 @@ static CASES: &[Case] = &[
     Case { name: "fence_fails", seconds: 120, run: fence_fails },
     Case { name: "fence_lies", seconds: 120, run: fence_lies },
     Case { name: "owner_leaves", seconds: 120, run: owner_leaves },
+    Case { name: "damaged_at_takeover", seconds: 180, run: damaged_at_takeover },
 ];
 
 const TARGETS: [&str; 2] = ["MDT0000", "OST0000"];
@@ -453,4 +454,57 @@ fn owner_leaves(context: &Context) -> Result<()> {
     })?;
     expect(!pair.second.log().contains("fence"), "nobody was fenced")?;
     pair.end()
+}
+
+/// The server that takes over finds that it cannot open one of the targets. It serves the other one, and neither is it ended for that nor
+/// fenced by a server that would have a try.
+fn damaged_at_takeover(context: &Context) -> Result<()> {
+    let mut pair = Pair::start(context, KILL)?;
+    let bytes = context.random().bytes(300_000);
+    let file = pair.cluster.mount.join("synced");
+    fs::write(&file, &bytes)?;
+    fs::File::open(&file)?.sync_all()?;
+    let index = pair.cluster.data.join("ost0/meta/index");
+    let words = index.to_string_lossy().into_owned();
+    pair.first.signal(libc::SIGKILL)?;
+    pair.first.child.wait()?;
+    let sound = fs::read(&index)?;
+    fs::OpenOptions::new().write(true).open(&index)?.set_len(sound.len() as u64 / 2)?;
+    let is_refused = |targets: &[Value]| {
+        let ost = targets.iter().find(|target| is_named(target, "OST0000"))?;
+        ost.get("alert").and_then(Value::as_str).filter(|alert| alert.contains(&words)).map(drop)
+    };
+    wait_for(&pair.cluster, &pair.second, is_refused).context("what is damaged is named")?;
+    let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
+    let third =
+        serve(&pair.cluster, "c", &["--failover", "--fence-cmd", KILL, &path("mdt0"), &path("ost0")])?;
+    wait_for(&pair.cluster, &third, is_refused).context("the third server has had a try")?;
+    let begun = Instant::now();
+    while begun.elapsed() < SEVERAL_ATTEMPTS {
+        let targets = targets(&pair.cluster, &pair.second)?;
+        expect(is_active(&targets, "MDT0000"), &format!("the MDT is served all the time: {targets:?}"))?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    expect(
+        !third.log().contains("it is fenced"),
+        &format!("nobody is fenced for a damaged base: {}", third.log()),
+    )?;
+    fs::write(&index, sound)?;
+    wait_until(PATIENCE, "the OST is served again", || {
+        let both = [&pair.second, &third].map(|server| targets(&pair.cluster, server));
+        let [second, third] = both;
+        Ok(is_active(&second?, "OST0000") || is_active(&third?, "OST0000"))
+    })?;
+    expect_bytes(&read(&file)?, &bytes, "what was synced before")?;
+    pair.first = third;
+    pair.end()
+}
+
+fn is_named(target: &Value, name: &str) -> bool {
+    target.get("name").and_then(Value::as_str) == Some(name)
+}
+
+fn is_active(targets: &[Value], name: &str) -> bool {
+    let is_it = |target: &Value| target.get("state").and_then(Value::as_str) == Some("active");
+    targets.iter().any(|target| is_named(target, name) && is_it(target))
 }
