@@ -277,7 +277,7 @@ impl Node {
             unserved: target.damage(),
         });
         let refused = self.targets.refused().iter().map(|refused| TargetStatus {
-            name: refused.id.to_string(),
+            name: refused.name.clone(),
             fsname: refused.fsname.clone(),
             dir: refused.path.clone(),
             nid: self.own_nid(),

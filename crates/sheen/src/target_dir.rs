@@ -19,6 +19,21 @@ const MGSNODE_BYTES_MAX: u64 = 64 << 10;
 /// How long a killed server may take to be gone: with a gigabyte of memory and a disk that is busy, seconds.
 const GOING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A file that says what the directory is cannot be believed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Damaged(String);
+
+/// Whether it is what is in a directory that is wrong, and not the directory that was named or who serves it.
+pub fn is_damage(error: &anyhow::Error) -> bool {
+    let of_label = || error.downcast_ref::<Damaged>().is_some();
+    match error.downcast_ref::<DirectoryError>() {
+        Some(DirectoryError::Damaged { .. }) => true,
+        Some(DirectoryError::Io { source, .. }) => source.raw_os_error() == Some(libc::EIO),
+        _ => of_label(),
+    }
+}
+
 /// What a target's directory says of it.
 #[derive(Clone, Debug)]
 pub struct Label {
@@ -161,7 +176,7 @@ fn canonical(path: &Path) -> Result<PathBuf> {
 }
 
 fn label_of(path: PathBuf, superblock: &Superblock) -> Result<Label> {
-    let damaged = || format!("{} is damaged; restore its target.json from a copy", path.display());
+    let damaged = || Damaged(format!("{} is damaged; restore its target.json from a copy", path.display()));
     let id = superblock.target_id().with_context(damaged)?;
     let uuid =
         u128::from_str_radix(&superblock.uuid, 16).ok().filter(|uuid| *uuid != 0).with_context(damaged)?;
@@ -240,7 +255,10 @@ fn read_mgs(path: &Path) -> Result<Vec<String>> {
     let text = if metadata.len() <= MGSNODE_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
     match text.and_then(|text| parse_mgs(&text)) {
         Some(addresses) => Ok(addresses),
-        None => bail!("{} is damaged; write the management server's HOST:PORT into it", file.display()),
+        None => {
+            let file = file.display();
+            bail!(Damaged(format!("{file} is damaged; write the management server's HOST:PORT into it")))
+        }
     }
 }
 
@@ -250,7 +268,10 @@ fn read_coordinator(path: &Path) -> Result<Option<String>> {
     let text = if metadata.len() <= COORDINATOR_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
     match text.as_deref().map(str::trim).filter(|identity| !identity.is_empty()) {
         Some(identity) => Ok(Some(identity.to_owned())),
-        None => bail!("{} is damaged; when no server serves this target, remove it", file.display()),
+        None => {
+            let file = file.display();
+            bail!(Damaged(format!("{file} is damaged; when no server serves this target, remove it")))
+        }
     }
 }
 

@@ -62,7 +62,8 @@ pub struct Targets {
 
 /// A target that could not be served at the start of its process, while others are.
 pub struct Refused {
-    pub id: TargetId,
+    /// Of the target, or of the directory if that does not say which target it is.
+    pub name: String,
     pub fsname: String,
     pub path: PathBuf,
     /// In one line.
@@ -70,8 +71,8 @@ pub struct Refused {
 }
 
 impl Targets {
-    pub fn new(count: usize) -> Targets {
-        Targets { places: std::iter::repeat_with(OnceLock::new).take(count).collect(), refused: Vec::new() }
+    pub fn awaited(count: usize, refused: Vec<Refused>) -> Targets {
+        Targets { places: std::iter::repeat_with(OnceLock::new).take(count).collect(), refused }
     }
 
     pub fn started(targets: Vec<Target>, refused: Vec<Refused>) -> Targets {

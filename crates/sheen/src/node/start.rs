@@ -16,7 +16,7 @@ use net::{Helpers, Router, Timer};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -152,11 +152,11 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     if arguments.failover {
         return start_failover(arguments, &hosts);
     }
-    let dirs = arguments.dirs.iter().map(|dir| target_dir::open_alone(dir)).collect::<Result<Vec<_>>>()?;
+    let (dirs, damaged) = read_all(&arguments.dirs, target_dir::open_alone, |dir| dir.id)?;
     let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
     let fsname = check_together(&labels)?;
     let has_mgs = dirs.iter().any(|dir| dir.id == TargetId::MGT);
-    let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
+    let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels, &damaged)? };
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
     let address = addresses.first().cloned().unwrap_or_default();
@@ -164,7 +164,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     let shared =
         targets::Shared { router: &router, timer: &timer, nid: &nid, no_sync: arguments.no_sync_for_tests };
     sys::raise_file_limit();
-    let running = start_targets(dirs, &shared)?;
+    let running = start_targets(dirs, &shared, refuse(damaged, fsname.as_deref()))?;
     let labels: Vec<Label> =
         labels.into_iter().filter(|label| running.iter().any(|target| target.id == label.id)).collect();
     let registrations = registrations(&labels, &addresses);
@@ -186,13 +186,63 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     Ok(node)
 }
 
+/// A directory of which what it says is damaged, and how.
+type Damaged = (PathBuf, anyhow::Error);
+
+/// Reads what the directories say. One that is damaged keeps no other from being served.
+///
+/// # Errors
+/// Anything else that is wrong; what is damaged, if no other target but the management server is left.
+fn read_all<T>(
+    dirs: &[PathBuf],
+    read: impl Fn(&Path) -> Result<T>,
+    id: impl Fn(&T) -> TargetId,
+) -> Result<(Vec<T>, Vec<Damaged>)> {
+    let (mut sound, mut damaged) = (Vec::new(), Vec::new());
+    for dir in dirs {
+        match read(dir) {
+            Ok(read) => sound.push(read),
+            Err(error) if target_dir::is_damage(&error) => damaged.push((dir.clone(), error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match damaged.pop() {
+        Some((_, error)) if sound.iter().all(|read| id(read) == TargetId::MGT) => Err(error),
+        last => {
+            damaged.extend(last);
+            Ok((sound, damaged))
+        }
+    }
+}
+
+/// Says so. Which target it is only its directory's name tells, if that does.
+fn refuse(damaged: Vec<Damaged>, fsname: Option<&str>) -> Vec<Refused> {
+    let refuse = |(path, error): Damaged| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let id: Option<TargetId> = name.to_uppercase().parse().ok();
+        let name = id.map_or(name, |id| id.to_string());
+        refused(name, fsname.unwrap_or_default().to_owned(), path, &error)
+    };
+    damaged.into_iter().map(refuse).collect()
+}
+
+fn refused(name: String, fsname: String, path: PathBuf, error: &anyhow::Error) -> Refused {
+    let why = crate::one_line(&format!("{error:#}"));
+    tracing::error!(target = %name, "{why}: the other targets of this process are served");
+    Refused { name, fsname, path, why }
+}
+
 /// Where the management server of these targets is, which another process serves.
-fn find_mgs(arguments: &cli::Serve, labels: &[Label]) -> Result<Vec<String>> {
+fn find_mgs(arguments: &cli::Serve, labels: &[Label], damaged: &[Damaged]) -> Result<Vec<String>> {
     let known = || labels.iter().map(|label| &label.mgs).find(|mgs| !mgs.is_empty()).cloned();
     let addresses = match &arguments.mgsnode {
         Some(nids) => nid::parse_nids(nids)?,
         None => known().unwrap_or_default(),
     };
+    if let Some((_, error)) = damaged.first().filter(|_| addresses.is_empty()) {
+        // It may be the management server's.
+        bail!("{error:#}");
+    }
     if addresses.is_empty() {
         bail!("no management server is known for these targets; say where it is with --mgsnode NID");
     }
@@ -204,15 +254,16 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
     if arguments.coordinator.is_some() {
         failover::check_has_etcd()?;
     }
-    let labels = arguments.dirs.iter().map(|dir| target_dir::peek(dir)).collect::<Result<Vec<_>>>()?;
+    let (labels, damaged) = read_all(&arguments.dirs, target_dir::peek, |label| label.id)?;
     target_dir::check_coordinators(&labels, arguments.coordinator.is_some())?;
     let is_mgs = check_mgs_alone(&labels, arguments.coordinator.is_some())?;
     let fsname = check_together(&labels)?;
-    let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels)? };
+    let mgs_addresses = if is_mgs { Vec::new() } else { find_mgs(arguments, &labels, &damaged)? };
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, hosts, &mgs_addresses)?;
     sys::raise_file_limit();
-    let (targets, no_sync) = (Targets::new(labels.len()), arguments.no_sync_for_tests);
+    let targets = Targets::awaited(labels.len(), refuse(damaged, fsname.as_deref()));
+    let no_sync = arguments.no_sync_for_tests;
     let cluster_dir = arguments.background.cluster_dir.clone();
     let mgs_addresses = if is_mgs { addresses.clone() } else { mgs_addresses };
     let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
@@ -276,7 +327,11 @@ fn start_mounting(
 ///
 /// # Errors
 /// What is wrong with the management server, or with the first target if none is left.
-fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<Targets> {
+fn start_targets(
+    dirs: Vec<TargetDir>,
+    shared: &targets::Shared<'_>,
+    mut unserved: Vec<Refused>,
+) -> Result<Targets> {
     let labels: Vec<Label> = dirs.iter().map(TargetDir::label).collect();
     let started: Vec<Result<Target>> = std::thread::scope(|scope| {
         let starting: Vec<_> =
@@ -287,19 +342,17 @@ fn start_targets(dirs: Vec<TargetDir>, shared: &targets::Shared<'_>) -> Result<T
         starting.into_iter().map(join).collect()
     });
     let is_any_served = started.iter().flatten().any(|target| target.id != TargetId::MGT);
-    let (mut running, mut refused) = (Vec::new(), Vec::new());
+    let mut running = Vec::new();
     for (label, started) in labels.into_iter().zip(started) {
         match started {
             Ok(target) => running.push(target),
             Err(error) if label.id == TargetId::MGT || !is_any_served => return Err(error),
             Err(error) => {
-                let why = crate::one_line(&format!("{error:#}"));
-                tracing::error!(target = %label.id, "{why}: the other targets of this process are served");
-                refused.push(Refused { id: label.id, fsname: label.fsname, path: label.path, why });
+                unserved.push(refused(label.id.to_string(), label.fsname, label.path, &error));
             }
         }
     }
-    Ok(Targets::started(running, refused))
+    Ok(Targets::started(running, unserved))
 }
 
 /// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of

@@ -106,6 +106,6 @@ pub static TIMEOUTS: Class<Timeouts> = Class {
 
 fn sick_targets(node: &Node) -> Vec<String> {
     let sick = node.targets.iter().filter(|target| target.state() == "failed");
-    let refused = node.targets.refused().iter().map(|refused| format!("{}-{}", refused.fsname, refused.id));
+    let refused = node.targets.refused().iter().map(|refused| format!("{}-{}", refused.fsname, refused.name));
     sick.map(super::targets::name).chain(refused).collect()
 }

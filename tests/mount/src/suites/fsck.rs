@@ -350,6 +350,8 @@ fn among_others(context: &Context) -> Result<()> {
         damaged_before(&mut cluster, at).context(what)?;
         copy_targets(&sound, &cluster.data)?;
     }
+    damaged_label(&mut cluster)?;
+    copy_targets(&sound, &cluster.data)?;
     damaged_while_served(&mut cluster)?;
     copy_targets(&sound, &cluster.data)?;
     // The first MDT has the root: nothing can be mounted, and what is wrong is said at once.
@@ -392,6 +394,19 @@ fn damaged_before(cluster: &mut Cluster, bit_at: Option<u64>) -> Result<()> {
     )?;
     cluster.down()?;
     expect(fs::read(&index)? == damaged, "the damaged base was left as it is")
+}
+
+/// The file that says which target a directory is: cut.
+fn damaged_label(cluster: &mut Cluster) -> Result<()> {
+    let (place, label) = (cluster.mount.join("place"), cluster.data.join("ost0001/target.json"));
+    fs::OpenOptions::new().write(true).open(&label)?.set_len(fs::metadata(&label)?.len() / 2)?;
+    cluster.up()?;
+    let why = refusal(cluster, "OST0001")?.context("the OST is not served")?;
+    expect(why.contains("ost0001") && why.contains("damaged"), &why)?;
+    expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
+    let complaints = cluster.new_complaints();
+    expect(complaints.iter().any(|line| line.contains("OST0001")), &format!("{complaints:#?}"))?;
+    cluster.down()
 }
 
 /// The base of an OST is cut under its server, then every block of that of an MDT loses a bit, then what is noted of locks is cut.
