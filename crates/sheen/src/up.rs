@@ -378,6 +378,7 @@ fn start_servers(
             server.address = nid::parse_nid(&target.nid).unwrap_or_else(|_| server.address.clone());
         }
     }
+    let mut refused = Vec::new();
     // The management server first: the others need its address.
     for is_first in [true, false] {
         let mut starting = Vec::new();
@@ -392,11 +393,15 @@ fn start_servers(
             let name = &cluster.servers[at].name;
             let ready = process.wait(name).with_context(|| format!("{name} did not start"))?;
             cluster.servers[at].address = ready.address.unwrap_or_default();
-            ready.refused.iter().for_each(|why| say::note(format_args!("{why}")));
+            refused.extend(ready.refused);
         }
         cluster.save(dir)?;
     }
-    check_has_root(dir)
+    let checked = check_has_root(dir);
+    // What ends this is said once.
+    let end = checked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+    refused.iter().filter(|why| !end.contains(*why)).for_each(|why| say::note(format_args!("{why}")));
+    checked
 }
 
 /// Without the first MDT nothing can be mounted; what else is served goes on.
