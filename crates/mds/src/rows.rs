@@ -299,9 +299,6 @@ pub fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
     vec![0xff; store::KEY_BYTES_MAX]
 }
 
-#[cfg(test)]
-mod tests;
-
 pub fn evicted_key(life: Life) -> Vec<u8> {
     [EVICTED_PREFIX, &life.client.0.to_be_bytes(), &life.incarnation.to_be_bytes()].concat()
 }
@@ -312,3 +309,6 @@ pub fn split_evicted_key(key: &[u8]) -> Option<Life> {
     let incarnation = u64::from_be_bytes(incarnation.try_into().ok()?);
     Some(Life { client: ClientId(u128::from_be_bytes(*client)), incarnation })
 }
+
+#[cfg(test)]
+mod tests;
