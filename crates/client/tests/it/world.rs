@@ -197,6 +197,18 @@ impl World {
         self.run();
     }
 
+    /// The MDTs hear that the OSTs are out of use, and ask them nothing more. Nobody else does.
+    pub fn retire_osts_of_mdts(&mut self) {
+        self.config.version += 1;
+        let mut config = self.config.clone();
+        let osts = config.targets.iter_mut().filter(|target| target.id.kind == base::TargetKind::Ost);
+        osts.for_each(|ost| ost.is_active = false);
+        for index in 0..self.mdts.len() {
+            self.mdt_input(index, mds::Input::Config(config.clone()));
+        }
+        self.run();
+    }
+
     pub fn add_mount(&mut self, number: u128) {
         let options = ClientOptions {
             incarnation: 1,

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
-use super::{Members, MembersError};
+use super::{Members, MembersError, Unanswered};
+use crate::KeeperError;
 
 fn parse(text: &str) -> Result<Members, MembersError> {
     text.parse()
