@@ -47,7 +47,7 @@ use std::sync::Arc;
 use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
-use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, Grants, Token, Work};
+use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Grants, Token, Work};
 use wire::lock::bits;
 use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
 use wire::{
@@ -495,7 +495,7 @@ impl<M: MetaStore> Mds<M> {
         match output {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
-            CoreOutput::Evicted(life) => self.on_evicted(now, life, out),
+            CoreOutput::Evicted { life, why } => self.on_evicted(now, life, why, out),
             CoreOutput::Returned(client) => self.on_returned(now, client),
             CoreOutput::RecoveryEnded => {
                 self.fences.end_recovery();
@@ -689,7 +689,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// Everything of a client goes.
-    fn on_evicted(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
+    fn on_evicted(&mut self, now: Now, life: Life, why: Option<EvictReason>, out: &mut Vec<Output>) {
         let client = life.client;
         let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
         let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
@@ -715,7 +715,10 @@ impl<M: MetaStore> Mds<M> {
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
         let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
-        self.note_given_up(now, life, has_written, out);
+        let may_live = matches!(why, None | Some(EvictReason::Asked));
+        if !may_live && (has_written || self.core.is_recovering()) {
+            self.note_given_up(now, life, out);
+        }
         if self.core.is_lossless() {
             // Others get what it had: a power failure is to find it gone, as soon as can be.
             self.core.store().kick();

@@ -189,7 +189,9 @@ impl<M: MetaStore> Mgs<M> {
                 match output {
                     CoreOutput::Send(frame) => out.push(Output::Send(frame)),
                     CoreOutput::Execute(work) => self.execute(now, work.token, work.request, out),
-                    CoreOutput::Evicted(life) => self.polls.retain(|poll| poll.token.client != life.client),
+                    CoreOutput::Evicted { life, .. } => {
+                        self.polls.retain(|poll| poll.token.client != life.client)
+                    }
                     CoreOutput::Returned(_) | CoreOutput::RecoveryEnded => {}
                     CoreOutput::Event(event) => out.push(Output::Event(MgsEvent::Core(event))),
                 }

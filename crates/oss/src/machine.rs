@@ -276,7 +276,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         match output {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, effects),
-            CoreOutput::Evicted(life) => self.on_evicted(now, life.client, effects),
+            CoreOutput::Evicted { life, .. } => self.on_evicted(now, life.client, effects),
             CoreOutput::Returned(client) => self.on_returned(now, client, effects),
             CoreOutput::RecoveryEnded => self.on_recovered(),
             CoreOutput::Event(event) => {

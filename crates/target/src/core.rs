@@ -65,8 +65,11 @@ pub struct Work {
 pub enum CoreOutput {
     Send(Frame),
     Execute(Box<Work>),
-    /// The owner drops the locks, opens and waiting work of this client.
-    Evicted(Life),
+    /// The owner drops the locks, opens and waiting work of this client. `why`: against its will.
+    Evicted {
+        life: Life,
+        why: Option<EvictReason>,
+    },
     /// In a lossless recovery: this client has named what it has open and locked, and what it has not named is not there. Its new
     /// requests follow.
     Returned(ClientId),

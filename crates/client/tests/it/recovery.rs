@@ -649,7 +649,7 @@ fn late_write(is_restarted: bool, are_osts_asked: bool) -> (Option<u64>, u64) {
     world.begin(0, write_call(file, 5, b"second"));
     world.pass(Duration::from_secs(3));
     world.mounts[0].is_cut_off = true;
-    world.evict(0, 0);
+    world.depart(0);
     if is_restarted {
         world.pass(Duration::from_secs(3));
         world.crash(mdt);
@@ -670,19 +670,6 @@ fn a_write_that_is_under_way_for_minutes_does_not_reach_a_file_of_known_size() {
         assert_eq!(late_write(is_restarted, true), (Some(5), 5), "restarted: {is_restarted}");
     }
     assert_eq!(late_write(false, false), (Some(5), 11), "of an MDT that asks no OST the size is wrong");
-}
-
-/// Who comes back in time has heard of it, and keeps what it does elsewhere.
-#[test]
-fn an_evicted_mount_that_comes_back_keeps_its_sessions_with_osts() {
-    let mut world = World::new(1, 1, 1);
-    let file = world.create(0, TOP, "f");
-    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
-    world.evict(0, 0);
-    world.pass(Duration::from_secs(100));
-    let events = &world.mounts[0].events;
-    assert!(events.contains(&Event::Evicted(TargetId::mdt(0))));
-    assert!(!events.contains(&Event::Evicted(TargetId::ost(0))), "{events:?}");
 }
 
 /// A client cuts a file and is lost together with what the MDT knew of that. Another has listed the directory before the MDT

@@ -335,6 +335,15 @@ impl World {
         self.run();
     }
 
+    /// The MDTs see that the process of a mount has ended; the OSTs have not looked yet.
+    pub fn depart(&mut self, mount: usize) {
+        let client = self.mounts[mount].id;
+        for index in 0..self.mdts.len() {
+            self.mdt_input(index, mds::Input::Departed { client, incarnation: 1 });
+        }
+        self.run();
+    }
+
     /// All servers hear from the management server that this mount has no lease.
     pub fn lapse(&mut self, mount: usize) {
         let life = wire::Life { client: self.mounts[mount].id, incarnation: 1 };

@@ -5,11 +5,11 @@
 //! written it. A client whose lease has ended sends nothing new (`client::leases`); what is on its way meets an OST that does not know
 //! its session any more.
 //!
-//! *After* it: whoever was given up for another reason, had files open for writing or work that may be lost, and has not come back when it
-//! would send nothing more. A frame may be under way for as long as the process of an OST stands still. Until every OST has answered,
+//! *After* it: whoever is gone for another reason (its process has ended, it has not come back in a recovery), had files open for writing or
+//! work that may be lost, and has not come back when it would send nothing more. A frame may be under way for as long as the process of an OST stands still. Until every OST has answered,
 //! no size of those files is believed; where it is not known which files those were, none at all, and no objects are compared
-//! with inodes (`strays`). Who comes back in time knows, and begins its writes anew with an open; what it has on OSTs for files
-//! of other MDTs stays.
+//! with inodes (`strays`). Who lives as far as is known, and did not give a lock back, is not fenced: it begins its
+//! writes anew with an open when it hears of its eviction, and what it has on OSTs stays.
 
 use super::peers::Call;
 use super::{Mds, Output};
@@ -187,11 +187,10 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    /// A client has lost its session. What it has sent to OSTs matters if it had written, or may have.
-    pub(super) fn note_given_up(&mut self, now: Now, life: Life, has_written: bool, out: &mut Vec<Output>) {
+    /// A client that has written, or may have, is gone as far as is known: what it has sent to OSTs may still be under way.
+    pub(super) fn note_given_up(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
         let is_mount = matches!(life.client.endpoint(), Endpoint::Client(_));
-        let may_matter = has_written || self.core.is_recovering();
-        if self.fences.fenced.remove(&life) || !is_mount || !may_matter {
+        if self.fences.fenced.remove(&life) || !is_mount {
             return;
         }
         let mut batch = Batch::new();

@@ -150,6 +150,9 @@ fn what_redb_repeats_of_an_error_of_its_device_is_no_damage() {
     assert_eq!(as_store_error(&second), expected);
     drop(guard);
     assert_eq!(base.get(&7_u32.to_be_bytes()).unwrap().unwrap(), [7; 100], "it is opened anew, and sound");
+    drop(base);
+    let base = open(dir.path(), None).unwrap();
+    assert_eq!((base.covered().applied, base.get(b"late")), (Transno(5), Ok(None)));
     fill(&base, 5, 7);
     assert_eq!(base.covered().applied, Transno(7));
 }

@@ -106,7 +106,9 @@ fn a_log_that_cannot_go_on_is_told_of_when_nothing_is_held_any_more() {
     let (look, count) = (Arc::clone(&looking), Arc::clone(&looked_count));
     let on_durable: OnDurable = Arc::new(move || {
         let Some(store) = look.get().and_then(Weak::upgrade) else { return };
-        if store.pressure().poisoned && store.get(1, &1_u64.to_be_bytes()).is_ok() {
+        if store.pressure().poisoned {
+            // Whatever it says by now, it says something.
+            let _ = store.get(1, &1_u64.to_be_bytes());
             count.fetch_add(1, Ordering::SeqCst);
         }
     });

@@ -178,7 +178,7 @@ impl<M: MetaStore> Core<M> {
         let Some(export) = self.exports.get(&client) else { return };
         let mut reply = self.reply_frame(client, export.session, frame.xid, frame.trace);
         reply.body = Reply::Done.to_bytes();
-        let Some(transno) = self.forget_client(client, out) else { return };
+        let Some(transno) = self.forget_client(client, None, out) else { return };
         out.push(CoreOutput::Event(CoreEvent::Disconnected { client }));
         let held = Held::Session { client, since: self.now.time, frame: Box::new(reply) };
         self.held_for_all.entry(transno).or_default().push(held);
@@ -192,14 +192,19 @@ impl<M: MetaStore> Core<M> {
         let mut frame = Frame::new(FrameKind::Callback, Endpoint::Target(self.options.id), client.endpoint());
         frame.session = session;
         frame.body = Callback::Evicted { session }.to_bytes();
-        if self.forget_client(client, out).is_some() {
+        if self.forget_client(client, Some(why), out).is_some() {
             out.push(CoreOutput::Send(frame));
             out.push(CoreOutput::Event(CoreEvent::Evicted { client, why }));
         }
     }
 
     /// Takes out the rows first; `None` when the store takes nothing, and then the client stays.
-    fn forget_client(&mut self, client: ClientId, out: &mut Vec<CoreOutput>) -> Option<Transno> {
+    fn forget_client(
+        &mut self,
+        client: ClientId,
+        why: Option<EvictReason>,
+        out: &mut Vec<CoreOutput>,
+    ) -> Option<Transno> {
         let export = self.exports.get(&client)?;
         let life = Life { client, incarnation: export.incarnation };
         let mut batch = Batch::new();
@@ -208,7 +213,7 @@ impl<M: MetaStore> Core<M> {
         self.exports.remove(&client);
         self.note_change(client);
         self.forget_replays_of(client);
-        out.push(CoreOutput::Evicted(life));
+        out.push(CoreOutput::Evicted { life, why });
         Some(transno)
     }
 

@@ -316,7 +316,7 @@ impl Cluster {
                     CoreOutput::Execute(work) => self.execute(*work, &mut more),
                     CoreOutput::Event(CoreEvent::Executed { .. }) => self.executed += 1,
                     CoreOutput::Event(CoreEvent::Connected { .. }) => self.session_count += 1,
-                    CoreOutput::Evicted(_)
+                    CoreOutput::Evicted { .. }
                     | CoreOutput::Returned(_)
                     | CoreOutput::RecoveryEnded
                     | CoreOutput::Event(_) => {}

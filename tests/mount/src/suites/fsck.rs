@@ -406,7 +406,7 @@ fn damaged_label(cluster: &mut Cluster) -> Result<()> {
     expect_bytes(&fs::read(place.join("first"))?, &[0x5a; 20_000], "a file on the other OST")?;
     let complaints = cluster.new_complaints();
     expect(complaints.iter().any(|line| line.contains("OST0001")), &format!("{complaints:#?}"))?;
-    cluster.down()
+    cluster.down().map(drop)
 }
 
 /// The base of an OST is cut under its server, then every block of that of an MDT loses a bit, then what is noted of locks is cut.
