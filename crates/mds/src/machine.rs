@@ -716,7 +716,8 @@ impl<M: MetaStore> Mds<M> {
         self.on_flocks_granted(now, granted);
         let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
         let may_live = matches!(why, None | Some(EvictReason::Asked));
-        if !may_live && (has_written || self.core.is_recovering()) {
+        let is_fenced = self.fences.take_fenced(life);
+        if !may_live && !is_fenced && (has_written || self.core.is_recovering()) {
             self.note_given_up(now, life, out);
         }
         if self.core.is_lossless() {

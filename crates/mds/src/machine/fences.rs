@@ -93,7 +93,12 @@ impl Fences {
         self.given_up.range(first..=last).next().is_some()
     }
 
-    /// The same of somebody of whom it is not known which files he had open.
+    /// Whether all OSTs have ended the sessions of this client just before it is given up.
+    pub fn take_fenced(&mut self, life: Life) -> bool {
+        self.fenced.remove(&life)
+    }
+
+    /// Whether something may still come of somebody of whom it is not known which files he had open.
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
@@ -190,7 +195,7 @@ impl<M: MetaStore> Mds<M> {
     /// A client that has written, or may have, is gone as far as is known: what it has sent to OSTs may still be under way.
     pub(super) fn note_given_up(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
         let is_mount = matches!(life.client.endpoint(), Endpoint::Client(_));
-        if self.fences.fenced.remove(&life) || !is_mount {
+        if !is_mount {
             return;
         }
         let mut batch = Batch::new();
