@@ -71,7 +71,12 @@ impl<M: MetaStore> Core<M> {
             }
         }
         self.drop_client(client, why, out);
-        self.count_evicted();
+        let is_target_back =
+            why == EvictReason::Restarted && matches!(client.endpoint(), Endpoint::Target(_));
+        match is_awaited && is_target_back {
+            true => self.count_back(),
+            false => self.count_evicted(),
+        }
     }
 
     /// Whether the client is gone, and others have kept what it did.

@@ -490,6 +490,13 @@ impl<M: MetaStore> Core<M> {
         }
     }
 
+    /// Another target was restarted too. It has lost nothing with its former session: what it had under way it asks for again, from its own rows.
+    pub(super) fn count_back(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.served += 1;
+        }
+    }
+
     /// Executes replays, once it is known what every awaited client replays.
     fn run_replays(&mut self, out: &mut Vec<CoreOutput>) {
         loop {

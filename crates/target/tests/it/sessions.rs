@@ -1,10 +1,10 @@
 //! What sessions promise.
 
-use crate::network::Cluster;
+use crate::network::{Cluster, TARGET, client};
 use base::limits::{LEASE, PING_INTERVAL, UNSYNCED_TRANSACTIONS_MAX};
-use base::{Duration, Fid, Status};
+use base::{Duration, Endpoint, Epoch, Fid, Status, TargetId, Xid};
 use rpc::{ImportState, Kind};
-use wire::{FrameKind, MdtRequest, Request, flags};
+use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, Request, flags};
 
 /// Random work, crashes and losses; then calm. Everything acknowledged must be there, and nothing twice.
 fn storm(seed: u64, has_external_data: bool, plain_callers: &[usize]) -> (u64, u64) {
@@ -120,6 +120,48 @@ fn who_does_not_come_back_is_evicted_and_told() {
     let afresh = cluster.submit(1);
     cluster.run_for(Duration::from_secs(3));
     assert!(cluster.callers[1].done.contains_key(&afresh), "the session goes on afresh");
+}
+
+/// Somebody asks for a session who is no caller, and hears nothing.
+fn connect(cluster: &mut Cluster, who: Endpoint, incarnation: u64) {
+    let request = Request::Connect(ConnectRequest {
+        version: wire::VERSION,
+        version_oldest: wire::VERSION_OLDEST,
+        features: 0,
+        fsname: "t".into(),
+        client: who.client_id(),
+        incarnation,
+        target_epoch: Epoch::ZERO,
+        session: 0,
+        nid: "other".into(),
+        target_uuid: 0,
+    });
+    cluster.is_lost = Box::new(move |frame| frame.dst == who);
+    let mut frame = Frame::new(FrameKind::Request, who, Endpoint::Target(TARGET));
+    frame.xid = Xid(1);
+    frame.body = request.to_bytes();
+    let mut out = Vec::new();
+    cluster.core.as_mut().unwrap().on_frame(cluster.now, frame, &mut out);
+    cluster.on_core(out);
+}
+
+/// A target that was killed too has lost nothing with its session, as a mount has with what it had not written.
+#[test]
+fn another_target_in_a_new_incarnation_is_back_and_a_mount_is_lost() {
+    let ends = [(Endpoint::Target(TargetId::mdt(1)), 0), (Endpoint::Client(client(5)), 1)];
+    for (who, evicted) in ends {
+        let mut cluster = Cluster::new(12, 1);
+        connect(&mut cluster, who, 1);
+        cluster.submit(0);
+        cluster.run_for(Duration::from_secs(3));
+        cluster.kill();
+        connect(&mut cluster, who, 2);
+        cluster.run_for(Duration::from_secs(5));
+        let report = cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
+        assert!(report.ended.is_some(), "{who}");
+        assert_eq!((report.awaited_count, report.evicted_count), (2, evicted), "{who}");
+        assert_eq!((report.returned_count, report.completed_count), (2 - evicted, 2 - evicted), "{who}");
+    }
 }
 
 #[test]
