@@ -56,6 +56,12 @@ pub fn name_of(target: &TargetStatus) -> String {
     if target.name == "MGS" { "MGS".to_owned() } else { format!("{}-{}", target.fsname, target.name) }
 }
 
+/// Whom the recovery of a target waits for, and what to do about it, in one line.
+pub fn recovery_line(target: &TargetStatus) -> Option<String> {
+    let alert = alerts::of_recovery(target)?;
+    Some(format!("{}; {}", alert.text, alert.fix))
+}
+
 fn flatten(processes: &[Process]) -> (Vec<TargetStatus>, Vec<MountStatus>) {
     let targets = processes.iter().flat_map(|process| process.targets.clone()).collect();
     let mounts = processes.iter().flat_map(|process| process.mounts.clone());

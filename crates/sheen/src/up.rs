@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::cluster::{self, Cluster, Identity, Server, Shape};
-use crate::control::{self, Ask, Leave, MountStatus, Process};
+use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::daemon::{self, Starting};
 use crate::listen;
 use crate::mount_table;
@@ -12,12 +12,13 @@ use crate::status;
 use crate::sys;
 use crate::target_dir;
 use anyhow::{Context, Result, bail};
-use base::TargetId;
+use base::{TargetId, TargetKind};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// A process that was asked to end has this long to write its data and go. Its disk may be slow.
@@ -26,6 +27,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(300);
 const MOUNT_STOP_TIMEOUT: Duration = Duration::from_secs(50);
 /// How often somebody who waits is told what for.
 const NOTE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the servers are asked why the mount does not answer yet.
+const MOUNT_LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// Instead of an address: metrics are not served any more.
 const METRICS_OFF: &str = "off";
 const LOCK_NAME: &str = "up.lock";
@@ -65,7 +68,7 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
     start_servers(&dir, &mut cluster, &listen, arguments, &lock)?;
     wait_for_config(&dir)?;
     start_mount(&dir, &cluster, &lock)?;
-    fs::metadata(&cluster.mount).with_context(|| format!("{} does not answer", cluster.mount.display()))?;
+    wait_for_mount(&dir, &cluster)?;
     // Nobody else is to wait for whoever reads this.
     drop(lock);
     say::outcome(&six_lines(&dir, &cluster))
@@ -404,14 +407,63 @@ fn start_servers(
     checked
 }
 
+fn root_of(processes: &[Process]) -> Option<&TargetStatus> {
+    processes.iter().flat_map(|process| &process.targets).find(|target| target.name == "MDT0000")
+}
+
 /// Without the first MDT nothing can be mounted; what else is served goes on.
 fn check_has_root(dir: &Path) -> Result<()> {
     let processes = of_cluster(dir);
-    let root = processes.iter().flat_map(|process| &process.targets).find(|target| target.name == "MDT0000");
-    match root.filter(|root| root.state == status::FENCED).and_then(|root| root.unserved.as_ref()) {
+    match root_of(&processes)
+        .filter(|root| root.state == status::FENCED)
+        .and_then(|root| root.unserved.as_ref())
+    {
         Some(why) => bail!("{why}; the other targets are served: sheen status --dir {}", dir.display()),
         None => Ok(()),
     }
+}
+
+/// Waits until the mount answers. In a recovery of the first MDT whoever waits is told for whom, and nobody waits here for an MDT that is not ours:
+/// it may be started by whoever comes after this command only.
+fn wait_for_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
+    let (answered, answer) = mpsc::channel();
+    let mount = cluster.mount.clone();
+    // Ends with this process where nobody waits for it any more.
+    std::thread::spawn(move || answered.send(fs::metadata(mount)));
+    let mut told: Option<Instant> = None;
+    loop {
+        match answer.recv_timeout(MOUNT_LOOK_INTERVAL) {
+            Ok(answer) => {
+                return answer
+                    .map(drop)
+                    .with_context(|| format!("{} does not answer", cluster.mount.display()));
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("{} does not answer", cluster.mount.display()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let processes = of_cluster(dir);
+        let Some(root) = root_of(&processes) else { continue };
+        let Some(line) = status::recovery_line(root) else { continue };
+        if told.is_none_or(|told| told.elapsed() >= NOTE_INTERVAL) {
+            say::note(format_args!("{line}"));
+            told = Some(Instant::now());
+        }
+        let mut missing = root.recovery.iter().flat_map(|recovery| &recovery.missing);
+        if let Some(mdt) = missing.find(|name| is_foreign_mdt(name, cluster)) {
+            say::note(format_args!(
+                "{mdt} is not served from {}: start it where it is; until then the mount waits",
+                dir.display()
+            ));
+            return Ok(());
+        }
+    }
+}
+
+/// Whether this names an MDT that no server of the cluster has.
+fn is_foreign_mdt(name: &str, cluster: &Cluster) -> bool {
+    let is_mdt = name.parse::<TargetId>().is_ok_and(|target| target.kind == TargetKind::Mdt);
+    let mut ours = cluster.servers.iter().flat_map(|server| &server.targets);
+    is_mdt && !ours.any(|target| target.eq_ignore_ascii_case(name))
 }
 
 fn server_log(dir: &Path, server: &Server) -> PathBuf {

@@ -92,7 +92,7 @@ fn of_down(report: &Report) -> Option<Alert> {
 }
 
 /// Whom a recovery waits for, and for how long at most.
-fn of_recovery(target: &TargetStatus) -> Option<Alert> {
+pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
     let recovery = target.recovery.as_ref()?;
     let name = name_of(target);
     let text = format!(

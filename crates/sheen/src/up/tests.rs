@@ -49,3 +49,17 @@ fn the_holder_of_the_lock_is_named() {
         assert!(lock_holder(&path).contains("another"));
     }
 }
+
+/// `up` waits for its own MDTs, and for clients; what others start after it cannot be waited for.
+#[test]
+fn an_mdt_that_is_not_of_the_cluster_is_known_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = dir.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+    let up = Line::parse_from(["up", "--mount", mount.to_str().unwrap(), "--mdts", "2"]).up;
+    let cluster = design(&up, &dir.path().join("data")).unwrap();
+    assert!(is_foreign_mdt("MDT0002", &cluster) && is_foreign_mdt("MDT000a", &cluster));
+    for known in ["MDT0000", "MDT0001", "OST0007", "MGS", "94c1b5a2-0000-0000-0000-000000000001@0@lo", ""] {
+        assert!(!is_foreign_mdt(known, &cluster), "{known}");
+    }
+}

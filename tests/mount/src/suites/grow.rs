@@ -248,9 +248,11 @@ fn mdt(context: &Context) -> Result<()> {
     // That outlives all servers.
     kill_management_and_mdts(&cluster)?;
     joined.signal(libc::SIGKILL)?;
+    // The first MDT waits for the other one, which comes after this command: it does not wait for that, and says so.
     cluster.up()?;
     joined.serve_again(&cluster)?;
     found(there)?;
+    all_are_back(&cluster)?;
     gets_nothing_new(&cluster, &mounts, "again")?;
     opened_mdt(&cluster, here)?;
     found(here)?;
@@ -258,6 +260,18 @@ fn mdt(context: &Context) -> Result<()> {
     found(here)?;
     drop(cluster.new_complaints());
     end(&cluster, &mounts, joined)
+}
+
+/// Both MDTs have recovered with all whom they knew, each other too, and have waited for nobody in vain.
+fn all_are_back(cluster: &Cluster) -> Result<()> {
+    wait_until(PATIENCE, "both MDTs have recovered", || {
+        let text = cluster.sheen(&["lctl", "get_param", "mdt.*.recovery_status"])?;
+        Ok(text.matches("status: COMPLETE").count() == 2)
+    })?;
+    let text = cluster.sheen(&["lctl", "get_param", "mdt.*.recovery_status"])?;
+    // Two mounts, and the other MDT.
+    expect_eq(text.matches("completed_clients: 3/3").count(), 2, &text)?;
+    expect_eq(text.matches("evicted_clients: 0").count(), 2, &text)
 }
 
 /// What it has stays in use, and moves away.
