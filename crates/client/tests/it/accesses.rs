@@ -1,8 +1,8 @@
 //! Access times: what counts, who is told, and that nothing is sent for them.
 
 use crate::world::{O_RDONLY, TOP, World};
-use base::{Attr, Duration, SetTime, WallTime};
-use client::{AccessRule, AccessTimes, Call, Input, SetattrCall, Setting};
+use base::{Attr, Duration, SetTime, TargetId, WallTime};
+use client::{AccessRule, AccessTimes, Call, Input, SetattrCall, Setting, TargetSetting};
 
 const O_NOATIME: u32 = 0o1_000_000;
 /// What the kernel adds to the flags of an open for execve(2).
@@ -110,6 +110,63 @@ fn no_rule_costs_a_request_more_than_another() {
     assert!(costs[0]["mds_open"] >= 10, "{costs:?}");
     assert_eq!(costs[0], costs[1]);
     assert_eq!(costs[0], costs[2]);
+}
+
+/// The 64 mounts of `bench ab` (docs/operating/compare.md), which times what this counts: each makes small files in a directory of its own, reads
+/// them twice, and once again when it knows nothing of them any more.
+#[test]
+fn sixty_four_mounts_send_the_same_requests_with_relatime_as_with_noatime() {
+    const MOUNTS: usize = 64;
+    const FILES: usize = 8;
+    let all = [AccessRule::Relative, AccessRule::Never].map(|rule| {
+        let mut world = World::new(2, 4, MOUNTS);
+        world.is_checking = false;
+        let dirs: Vec<u64> = (0..MOUNTS)
+            .map(|mount| {
+                set_rule(&mut world, mount, rule);
+                world.mkdir(mount, TOP, &format!("d{mount}"))
+            })
+            .collect();
+        let read_all = |world: &mut World| {
+            for (mount, dir) in dirs.iter().enumerate() {
+                for file in 0..FILES {
+                    let node = world.lookup(mount, *dir, &format!("f{file}")).expect("it was made").node;
+                    let (fh, _) = world.open(mount, node, O_RDONLY);
+                    assert_eq!(world.read(mount, (node, fh), 0, 4096).len(), 4096);
+                    world.release(mount, (node, fh));
+                }
+            }
+            world.pass(Duration::from_secs(3));
+        };
+        for (mount, dir) in dirs.iter().enumerate() {
+            for file in 0..FILES {
+                let file = world.create(mount, *dir, &format!("f{file}"));
+                assert_eq!(world.write(mount, file, 0, &[7; 4096]), Ok(4096));
+                world.release(mount, file);
+            }
+        }
+        world.pass(Duration::from_secs(3));
+        read_all(&mut world);
+        read_all(&mut world);
+        for mount in 0..MOUNTS {
+            for target in (0..2).map(TargetId::mdt).chain((0..4).map(TargetId::ost)) {
+                world.input(mount, Input::Set(Setting::Target(target, TargetSetting::DropIdleLocks)));
+            }
+        }
+        world.run();
+        read_all(&mut world);
+        let counts = (0..MOUNTS).map(|mount| world.counts(mount)).collect::<Vec<_>>();
+        let atimes = (0..MOUNTS).map(|mount| {
+            let node = world.lookup(mount, dirs[mount], "f0").expect("it was made").node;
+            let attr = world.attr(mount, node);
+            attr.atime > attr.mtime
+        });
+        (counts, atimes.filter(|is_read| *is_read).count())
+    });
+    let [(relatime, seen), (noatime, unseen)] = all;
+    assert!(relatime.iter().all(|counts| counts["mds_open"] as usize >= FILES), "{relatime:?}");
+    assert_eq!(relatime, noatime);
+    assert_eq!((seen, unseen), (MOUNTS, 0), "the rule is in force");
 }
 
 /// A program that is run is opened for that; of what is mapped the descriptor is closed before a page is read. Both are released last.

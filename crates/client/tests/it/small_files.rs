@@ -9,7 +9,7 @@ pub type Counts = BTreeMap<&'static str, u64>;
 
 impl World {
     /// Requests of a mount to MDTs and OSTs, without what keeps sessions alive.
-    fn counts(&self, mount: usize) -> Counts {
+    pub fn counts(&self, mount: usize) -> Counts {
         let mut counts = Counts::new();
         for kind in [TargetKind::Mdt, TargetKind::Ost] {
             for (name, count) in self.requests(mount, kind) {
