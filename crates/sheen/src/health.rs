@@ -14,6 +14,7 @@ use clap::Args;
 pub use judge::{LOW_PERCENT, percent_left};
 use serde::Serialize;
 use std::fmt::Write;
+use std::fs;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -162,6 +163,7 @@ fn look_at_mount(mounted: &Mounted, checks: &mut Vec<Check>) -> Vec<TargetHealth
         format!("{} of {} by process {}", mounted.path.display(), status.source, status.pid),
     ));
     checks.push(Check::green("options", options.join(",")));
+    checks.extend(overlays(&mounted.path, &status.options));
     checks.push(version(&socket));
     checks.push(management(&status.mgs_nids));
     let ask = Ask::Probe { mount: mounted.path.clone() };
@@ -195,6 +197,12 @@ fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
         let mount = mounts.into_iter().find(|mount| mount.path == mounted.path && !mount.is_detached)?;
         Some((dir.join(format!("{}.sock", mount.pid)), mount))
     })
+}
+
+/// Nothing where there is none.
+fn overlays(path: &Path, options: &[String]) -> Option<Check> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    judge::overlays(&mount_table::overlays_within(path), options, &release)
 }
 
 fn version(socket: &Path) -> Check {

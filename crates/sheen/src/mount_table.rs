@@ -28,13 +28,22 @@ impl Mounted {
         self.kind == "fuse.sheen"
     }
 
+    /// What is below an overlay, and is not written to.
+    fn lower_dirs(&self) -> impl Iterator<Item = &Path> {
+        let words = self.super_options.split(',').filter(|_| self.kind == "overlay");
+        let lists = words
+            .filter_map(|word| word.strip_prefix("lowerdir=").or_else(|| word.strip_prefix("lowerdir+=")));
+        lists.flat_map(|list| list.split(':')).map(Path::new)
+    }
+
     /// True for an overlay with this directory below it.
     fn is_overlay_over(&self, dir: &Path) -> bool {
-        let lists = self
-            .super_options
-            .split(',')
-            .filter_map(|word| word.strip_prefix("lowerdir=").or_else(|| word.strip_prefix("lowerdir+=")));
-        self.kind == "overlay" && lists.flat_map(|list| list.split(':')).any(|lower| Path::new(lower) == dir)
+        self.lower_dirs().any(|lower| lower == dir)
+    }
+
+    /// The same for a directory somewhere in this one.
+    fn is_overlay_within(&self, dir: &Path) -> bool {
+        self.lower_dirs().any(|lower| lower.starts_with(dir))
     }
 
     /// The user who mounted it.
@@ -97,6 +106,11 @@ pub fn all_sheen() -> Vec<Mounted> {
 /// Where there are overlays of which this directory is one of the lower ones.
 pub fn overlays_over(dir: &Path) -> Vec<PathBuf> {
     all().into_iter().filter(|mounted| mounted.is_overlay_over(dir)).map(|mounted| mounted.path).collect()
+}
+
+/// Where there are overlays of which something in this directory is one of the lower ones.
+pub fn overlays_within(dir: &Path) -> Vec<PathBuf> {
+    all().into_iter().filter(|mounted| mounted.is_overlay_within(dir)).map(|mounted| mounted.path).collect()
 }
 
 /// The file system that a path is on: the longest mount above it, and of equal ones the last, which hides the others.

@@ -546,11 +546,16 @@ pub fn birth_time(path: &Path) -> io::Result<Option<(i64, u32)>> {
     Ok((out.stx_mask & libc::STATX_BTIME != 0).then_some((out.stx_btime.tv_sec, out.stx_btime.tv_nsec)))
 }
 
-/// The kernel asks FUSE for birth times since Linux 6.6 (FUSE 7.39).
-pub fn kernel_asks_for_birth_times() -> bool {
+/// `(6, 18)`
+pub fn kernel_version() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// The kernel asks FUSE for birth times since Linux 6.6 (FUSE 7.39).
+pub fn kernel_asks_for_birth_times() -> bool {
+    kernel_version() >= (6, 6)
 }
 
 /// access(2) with the real user id of the calling thread.

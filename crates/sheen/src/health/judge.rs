@@ -5,6 +5,7 @@ use crate::control::{StepHealth, TargetHealth};
 use crate::nid;
 use client::{ProbeStep, TargetProbe};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// Slower than this is no disk at work: something is overloaded or in the way.
 const SLOW_US: u64 = 1_000_000;
@@ -38,6 +39,34 @@ pub fn describe(probe: TargetProbe) -> TargetHealth {
         inodes_free: space.inodes_free,
         device: space.device,
     }
+}
+
+/// The first kernel that drops all names of a mount at once. An overlay keeps those that it has looked up, and finds none of them again.
+const DROPS_ALL_NAMES: (u32, u32) = (6, 16);
+
+/// Overlays over a mount whose names the kernel keeps.
+pub fn overlays(overlays: &[PathBuf], options: &[String], kernel_release: &str) -> Option<Check> {
+    let first = overlays.first()?.display();
+    let is_old = version_of(kernel_release).is_some_and(|version| version < DROPS_ALL_NAMES);
+    if is_old || options.iter().any(|word| word == "names=uncached") {
+        return None;
+    }
+    let others = match overlays.len() - 1 {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    Some(Check::bad(
+        Level::Yellow,
+        "overlay",
+        format!("{first}{others} is an overlay over this mount, and may say ESTALE for good"),
+        format!("mount with -o names=uncached; where it says ESTALE: mount -o remount {first}"),
+    ))
+}
+
+/// `6.18.44-cloud`: the first two numbers.
+fn version_of(kernel_release: &str) -> Option<(u32, u32)> {
+    let mut numbers = kernel_release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// What the process of the mount says that it is.

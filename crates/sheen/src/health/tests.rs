@@ -100,6 +100,25 @@ fn a_mount_of_another_version_works_and_is_to_be_mounted_again() {
 }
 
 #[test]
+fn an_overlay_over_a_mount_that_keeps_names_is_named_with_the_option_that_it_needs() {
+    let look = |overlays: &[&str], options: &[&str], release: &str| {
+        let overlays: Vec<PathBuf> = overlays.iter().map(PathBuf::from).collect();
+        let options: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+        judge::overlays(&overlays, &options, release)
+    };
+    let check = look(&["/a", "/b"], &["flock"], "6.18.44-cloud\n").unwrap();
+    assert_eq!((check.level, check.subject.as_str()), (Level::Yellow, "overlay"));
+    assert!(check.found.starts_with("/a (and 1 more) is an overlay over this mount"), "{check:?}");
+    assert!(check.todo.unwrap().contains("names=uncached"));
+    assert!(look(&["/a"], &[], "6.16").is_some_and(|check| !check.found.contains("more")));
+    assert!(look(&["/a"], &[], "no version").is_some(), "rather once too often");
+    assert_eq!(look(&["/a"], &["flock", "names=uncached"], "6.18.0"), None);
+    assert_eq!(look(&["/a"], &["flock"], "6.15.9"), None);
+    assert_eq!(look(&["/a"], &["flock"], "5.19"), None);
+    assert_eq!(look(&[], &["flock"], "6.18.0"), None);
+}
+
+#[test]
 fn the_worst_line_is_the_exit_status() {
     assert_eq!([Level::Green, Level::Yellow, Level::Red].map(|level| level as u8), [0, 1, 2]);
     assert_eq!([Level::Yellow, Level::Red, Level::Green].into_iter().max(), Some(Level::Red));

@@ -28,6 +28,13 @@ fn an_overlay_names_what_is_below_it() {
     assert!(!over("rw,lowerdir=/run/image/usr", "/run/image"));
     let line = b"36 35 0:60 / /run/image ro - fuse.sheen s ro,lowerdir=/run/image";
     assert!(!parse_line(line).unwrap().is_overlay_over(Path::new("/run/image")));
+    let within = |options: &str, dir: &str| {
+        let line = format!("36 35 0:60 / / rw - overlay root {options}");
+        parse_line(line.as_bytes()).unwrap().is_overlay_within(Path::new(dir))
+    };
+    assert!(within("rw,lowerdir=/other:/mnt/layers/1,upperdir=/run/upper", "/mnt"));
+    assert!(within("rw,lowerdir=/mnt", "/mnt"));
+    assert!(!within("rw,lowerdir=/mnt2,upperdir=/mnt/upper", "/mnt"));
 }
 
 /// One such mount, of anybody, and the whole table would not be read.
