@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::split_cluster;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names};
-use crate::cluster::Cluster;
+use crate::cluster::{COMMAND_LIMIT, Cluster};
 use crate::sys;
 
 /// The suite.
@@ -19,6 +20,7 @@ static CASES: &[Case] = &[
     Case { name: "health_has_three_colours", seconds: 120, run: health },
     Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
+    Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
 /// Well above what it takes with dead targets, and well below what a human would call hanging.
@@ -157,6 +159,22 @@ fn ab(context: &Context) -> Result<()> {
     crate::case::write(Path::new(&stored), text.as_bytes())?;
     let text = said(&["-n", "5", "--a", &a, "--baseline", &stored, "--only", "stat,open"])?;
     expect(text.contains("baseline: ") && text.lines().count() == 12, &text)?;
+    // A run of a machine that was a thousand times faster, and one of a machine that was as much slower.
+    for (factor, status) in [(1000.0, 1), (0.001, 0)] {
+        let mut before = report.clone();
+        for phase in before["phases"].as_array_mut().context("phases")? {
+            for sample in phase["a"]["samples"].as_array_mut().context("samples")? {
+                *sample = (sample.as_f64().context("a rate")? * factor).into();
+            }
+        }
+        let other = file("other.json");
+        crate::case::write(Path::new(&other), before.to_string().as_bytes())?;
+        let gate = ["-n", "5", "--a", &a, "--baseline", &other, "--only", "stat", "--gate", "10"];
+        let said = cluster.try_sheen(&[&usual, &gate[..]].concat(), COMMAND_LIMIT)?;
+        expect_eq(said.end.status_code(), Some(status), &said.all())?;
+        expect_eq(said.errors.contains("slower by more than 10 %"), status == 1, &said.all())?;
+        expect(said.output.contains("95 % interval"), "the table is printed all the same")?;
+    }
     let refused = |more: &[&str], words: &str| -> Result<()> {
         let said = cluster.try_sheen(&[&usual, more].concat(), HEALTH_LIMIT)?;
         expect_eq(said.end.status_code(), Some(1), &said.all())?;
@@ -166,4 +184,39 @@ fn ab(context: &Context) -> Result<()> {
     refused(&["-n", "5", "--a", "", "--b", "noatme"], "did you mean 'noatime'?")?;
     expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
     expect_eq(cluster.mounts()?.len(), 1, "mounts that are left")
+}
+
+/// A bench and a check: how many of what, and at which rate, in one line of a terminal; nothing where there is none.
+fn progress(context: &Context) -> Result<()> {
+    let mut cluster = split_cluster(context)?;
+    crate::case::write(&cluster.mount.join("file"), &vec![7; 1 << 20])?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let (mount, data) = (text(&cluster.mount), text(&cluster.data));
+    let bench = ["bench", "md", &mount, "--files", "40", "--procs", "1", "-n", "1"];
+    shows(&cluster, &bench, &["md, ", " of 8 phases, ", "/s, ", " left"])?;
+    cluster.down()?;
+    shows(
+        &cluster,
+        &["fsck", &data, "--data"],
+        &["reading data: 1 of 1 objects, 1.00 MiB of 1.00 MiB, ", "B/s"],
+    )
+}
+
+/// One drawing has all the words; standard error that is no terminal stays empty.
+fn shows(cluster: &Cluster, arguments: &[&str], words: &[&str]) -> Result<()> {
+    let said = cluster.try_sheen(arguments, COMMAND_LIMIT)?;
+    expect(said.is_success() && said.errors.is_empty(), &said.all())?;
+    let program = cluster.command().get_program().to_string_lossy().into_owned();
+    let quoted =
+        [&[program.as_str()], arguments].concat().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>();
+    // script(1) has a terminal of its own for it.
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &quoted.join(" "), "/dev/null"]).stdin(Stdio::null());
+    let ours = cluster.command();
+    command.envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let Ok(said) = command.output() else { return crate::case::skip("no script(1)") };
+    let shown = String::from_utf8_lossy(&said.stdout);
+    expect(said.status.success(), &shown)?;
+    let is_whole = |line: &str| words.iter().all(|word| line.contains(word));
+    expect(shown.split('\r').any(is_whole), &format!("{words:?} in one line of {shown:?}"))
 }
