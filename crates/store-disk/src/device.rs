@@ -144,6 +144,8 @@ pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset_bytes: u64) -> io
 pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u64) -> io::Result<()> {
     let (start, count) = (offset(offset_bytes)?, offset(byte_count)?);
     gate::pass();
+    #[cfg(test)]
+    faults::check_allocate(file)?;
     loop {
         // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
         if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, count) } == 0 {

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 enum Call {
     Write,
     Sync,
+    Allocate,
 }
 
 static FAILING: Mutex<Vec<(Call, PathBuf)>> = Mutex::new(Vec::new());
@@ -26,6 +27,11 @@ pub fn fail_writes_below(path: &Path) {
 /// From now on every sync of a file below this directory fails.
 pub fn fail_syncs_below(path: &Path) {
     fail(Call::Sync, path);
+}
+
+/// From now on no file below this directory gets room.
+pub fn fail_allocations_below(path: &Path) {
+    fail(Call::Allocate, path);
 }
 
 pub fn mend(path: &Path) {
@@ -46,4 +52,8 @@ pub(super) fn check_write(file: &File) -> io::Result<()> {
 
 pub(super) fn check_sync(file: &File) -> io::Result<()> {
     check(Call::Sync, file)
+}
+
+pub(super) fn check_allocate(file: &File) -> io::Result<()> {
+    check(Call::Allocate, file)
 }
