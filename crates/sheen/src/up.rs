@@ -414,10 +414,8 @@ fn root_of(processes: &[Process]) -> Option<&TargetStatus> {
 /// Without the first MDT nothing can be mounted; what else is served goes on.
 fn check_has_root(dir: &Path) -> Result<()> {
     let processes = of_cluster(dir);
-    match root_of(&processes)
-        .filter(|root| root.state == status::FENCED)
-        .and_then(|root| root.unserved.as_ref())
-    {
+    let root = root_of(&processes).filter(|root| root.state == status::FENCED);
+    match root.and_then(|root| root.unserved.as_ref()) {
         Some(why) => bail!("{why}; the other targets are served: sheen status --dir {}", dir.display()),
         None => Ok(()),
     }

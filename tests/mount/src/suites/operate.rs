@@ -188,7 +188,7 @@ fn ab(context: &Context) -> Result<()> {
 
 /// A bench and a check: how many of what, and at which rate, in one line of a terminal; nothing where there is none.
 fn progress(context: &Context) -> Result<()> {
-    let mut cluster = split_cluster(context)?;
+    let cluster = split_cluster(context)?;
     crate::case::write(&cluster.mount.join("file"), &vec![7; 1 << 20])?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let (mount, data) = (text(&cluster.mount), text(&cluster.data));
