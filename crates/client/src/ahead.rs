@@ -15,6 +15,8 @@ use crate::ctx::{Ctx, OstAnswer, Outcome};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::Pin;
 use crate::ops::io::File;
+use crate::pages::PageSet;
+use crate::push::Candidate;
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::layout::{Component, Piece};
@@ -26,7 +28,7 @@ use std::collections::BTreeMap;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
 /// One request fetches this much at most, and begins and ends at multiples of it for a stream.
-const WINDOW_BYTES: u64 = 1 << 20;
+pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
 /// Fetched ahead of a stream at least, if the bounds allow it.
 const AHEAD_BYTES_MIN: u64 = 8 << 20;
 /// The rate of a file's readers is taken anew after as many bytes.
@@ -44,6 +46,8 @@ pub struct ReadAheadBounds {
     pub whole_byte_count: u64,
     /// As much does the kernel ask for around a page fault; 0: not known.
     pub kernel_window_bytes: u64,
+    /// What a stream will read is put into the kernel's page cache before it is asked for.
+    pub is_pushing: bool,
 }
 
 impl Default for ReadAheadBounds {
@@ -53,6 +57,7 @@ impl Default for ReadAheadBounds {
             file_byte_count: 64 << 20,
             whole_byte_count: 4 << 20,
             kernel_window_bytes: 0,
+            is_pushing: false,
         }
     }
 }
@@ -72,6 +77,8 @@ pub struct ReadAheadStats {
     pub no_room_count: u64,
     /// The same for want of a lock.
     pub no_lock_count: u64,
+    /// Pages that the kernel was given unasked.
+    pub pushed_page_count: u64,
     /// Pages in each window that was asked for.
     pub window_pages: crate::stats::Counter,
 }
@@ -90,6 +97,9 @@ struct Window {
     data_changed_at: u64,
     body: Body,
     served_byte_count: u64,
+    /// The kernel is to have it unasked.
+    is_for_push: bool,
+    is_being_pushed: bool,
 }
 
 impl Window {
@@ -116,6 +126,8 @@ struct FileWindows {
     windows: BTreeMap<(ObjectId, u64), Window>,
     byte_count: u64,
     pace: Option<Pace>,
+    /// What the kernel was given unasked, or is being given. Nothing of it is fetched ahead.
+    pushed: PageSet,
 }
 
 #[derive(Default)]
@@ -154,6 +166,8 @@ pub(crate) enum Plan {
     Windowed {
         now: Extent,
         ahead: Vec<Extent>,
+        /// The kernel gets it as it comes.
+        is_for_push: bool,
     },
 }
 
@@ -169,10 +183,11 @@ impl Ahead {
 
     /// A lock on the object goes back.
     pub(crate) fn forget_object(&mut self, object: ObjectId) {
-        let Some(file) = self.files.get(&object.fid).filter(|_| !planted(Fault::WindowBelievedTooLong))
+        let Some(file) = self.files.get_mut(&object.fid).filter(|_| !planted(Fault::WindowBelievedTooLong))
         else {
             return;
         };
+        file.pushed.clear();
         let keys: Vec<_> =
             file.windows.range((object, 0)..=(object, u64::MAX)).map(|(key, _)| *key).collect();
         for (object, start) in keys {
@@ -239,6 +254,41 @@ impl Ahead {
 }
 
 impl Ahead {
+    /// The kernel is given a window, of which `extent` is the part of the file.
+    pub(crate) fn note_push(&mut self, object: ObjectId, start: u64, extent: Extent) {
+        let Some(file) = self.files.get_mut(&object.fid) else { return };
+        file.pushed.insert(extent);
+        if let Some(window) = file.windows.get_mut(&(object, start)) {
+            window.is_being_pushed = true;
+        }
+    }
+
+    /// The kernel has these pages of a window; `None`: it has not taken them.
+    pub(crate) fn end_push(
+        &mut self,
+        now: Time,
+        (object, start, number): (ObjectId, u64, u64),
+        extent: Extent,
+        pages: Option<Extent>,
+    ) {
+        let byte_count = pages.map_or(0, Extent::byte_count);
+        self.stats.pushed_page_count += byte_count / PAGE_BYTES;
+        let Some(file) = self.files.get_mut(&object.fid) else { return };
+        if pages.is_none() {
+            file.pushed.remove(extent);
+        }
+        file.note_served(now, byte_count);
+        let Some(window) = file.windows.get_mut(&(object, start)).filter(|window| window.number == number)
+        else {
+            return;
+        };
+        window.is_being_pushed = false;
+        window.served_byte_count += byte_count;
+        if window.unserved_byte_count() == 0 {
+            self.drop_window(object, start);
+        }
+    }
+
     /// Asserts that the sums are those of the windows.
     pub(crate) fn check(&self) {
         let sum =
@@ -254,7 +304,10 @@ impl Ahead {
 impl FileWindows {
     /// The window that is here and was asked for first, of those that are no part of `kept`: its number and its key.
     fn oldest(&self, kept: &dyn Fn(ObjectId, Extent) -> bool) -> Option<(u64, (ObjectId, u64))> {
-        let here = self.windows.iter().filter(|(_, window)| matches!(window.body, Body::Here(_)));
+        let here = self
+            .windows
+            .iter()
+            .filter(|(_, window)| matches!(window.body, Body::Here(_)) && !window.is_being_pushed);
         let can_go = here.filter(|((object, _), window)| !kept(*object, window.extent));
         can_go.map(|(key, window)| (window.number, *key)).min()
     }
@@ -291,6 +344,14 @@ impl FileWindows {
     }
 }
 
+impl FileWindows {
+    /// The part that the kernel was given, and that a read is in or next to.
+    fn pushed_around(&self, extent: Extent) -> Extent {
+        let near = Extent::new(extent.start.saturating_sub(1), extent.end);
+        self.pushed.touching(near).unwrap_or_default()
+    }
+}
+
 impl State {
     /// What is believed of a window now, and by whom.
     pub(crate) fn is_believable(
@@ -306,11 +367,25 @@ impl State {
     }
 
     /// Whether windows of a file can be believed at all now, and are worth it.
-    fn may_read_ahead(&self, fid: Fid) -> bool {
+    pub(crate) fn may_read_ahead(&self, fid: Fid) -> bool {
         self.ahead.bounds.byte_count >= WINDOW_BYTES
             && self.ahead.bounds.file_byte_count > 0
             && self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count == 0 && node.open_count > 0)
             && !self.dirty.has_some_of(fid)
+    }
+
+    /// The kernel asks for what it was given and no window has any more: it has dropped that.
+    fn note_lack(&mut self, file: &File, extent: Extent) {
+        let Some(known) = self.ahead.files.get(&file.fid) else { return };
+        if known.pushed.within(extent).next().is_none() {
+            return;
+        }
+        let mut objects = by_object(file, extent).into_iter();
+        let is_here =
+            objects.all(|(stripe, own)| !self.windows_over(file.layout.object(stripe), own).is_empty());
+        if !is_here && let Some(known) = self.ahead.files.get_mut(&file.fid) {
+            known.pushed.clear();
+        }
     }
 
     /// A read of the kernel that goes into its page cache.
@@ -325,23 +400,30 @@ impl State {
         self.ahead.files.entry(file.fid).or_default();
         let byte_count_max = self.ahead.file_byte_count_max(file.fid);
         let bounds = self.ahead.bounds;
+        let may_push = self.may_push(file.fid);
+        self.note_lack(file, extent);
         let Some(known) = self.ahead.files.get_mut(&file.fid) else { return Plan::Plain };
         let scope = Scope {
             kernel_window_bytes: bounds.kernel_window_bytes,
             window_bytes: window_bytes(&file.layout),
             ahead_bytes: known.ahead_bytes(byte_count_max),
             size_bytes,
+            pushed: known.pushed_around(extent),
             whole_bytes_max: if is_size_known { bounds.whole_byte_count.min(byte_count_max) } else { 0 },
         };
         match known.pattern.on_read(extent, scope) {
-            Verdict::Plain => Plan::Windowed { now: Extent::default(), ahead: Vec::new() },
+            Verdict::Plain => {
+                Plan::Windowed { now: Extent::default(), ahead: Vec::new(), is_for_push: false }
+            }
             Verdict::Refuse => {
                 self.ahead.stats.refused_count += 1;
                 Plan::Refuse
             }
             Verdict::Fetch { now, ahead } => {
                 let now = Extent::new(now.start.min(extent.start), now.end.max(extent.end));
-                Plan::Windowed { now, ahead }
+                let is_for_push = may_push && known.pattern.is_in_stream();
+                let ahead = ahead.into_iter().flat_map(|part| known.pushed.gaps(part)).collect();
+                Plan::Windowed { now, ahead, is_for_push }
             }
         }
     }
@@ -353,6 +435,7 @@ impl State {
         extent: Extent,
         pin: Pin,
         kept: &dyn Fn(ObjectId, Extent) -> bool,
+        is_for_push: bool,
     ) -> Vec<Fetch> {
         let (fid, mut fetches) = (object.fid, Vec::new());
         if !self.may_read_ahead(fid) {
@@ -372,7 +455,7 @@ impl State {
                     self.ahead.stats.no_room_count += 1;
                     return fetches;
                 }
-                fetches.extend(self.begin_fetch(object, gap, pin, data_changed_at));
+                fetches.extend(self.begin_fetch(object, gap, pin, data_changed_at, is_for_push));
             }
         }
         fetches
@@ -384,6 +467,7 @@ impl State {
         extent: Extent,
         pin: Pin,
         data_changed_at: u64,
+        is_for_push: bool,
     ) -> Option<Fetch> {
         let asked = self.now.time;
         if !self.connections.get_mut(&pin.target)?.locks.pin(pin.lock) {
@@ -398,6 +482,8 @@ impl State {
             data_changed_at,
             body: Body::Coming(Vec::new()),
             served_byte_count: 0,
+            is_for_push,
+            is_being_pushed: false,
         };
         ahead.stats.window_pages.add(extent.byte_count().div_ceil(PAGE_BYTES));
         ahead.insert_window(object, window);
@@ -513,24 +599,42 @@ impl State {
     fn end_fetch(&mut self, fetch: &Fetch, result: Outcome<OstAnswer>) {
         let reaches_end = self.lock_extent_of(fetch.pin).is_some_and(|extent| extent.end == Extent::EOF);
         let (now, delay) = (self.now.time, self.now.time.since(fetch.asked));
-        self.unpin(fetch.pin);
         let byte_count = fetch.extent.byte_count();
         // Where the object ends is known only under a lock on all that is behind it.
         let data = result.ok().map(|(_, data, _)| data).filter(|data| {
             data.len() as u64 == byte_count || (data.len() as u64) < byte_count && reaches_end
         });
-        let Some(file) = self.ahead.files.get_mut(&fetch.object.fid) else { return };
-        let key = (fetch.object, fetch.extent.start);
-        let Some(window) = file.windows.get_mut(&key).filter(|window| window.number == fetch.number) else {
-            return;
-        };
-        match data {
-            Some(data) => {
-                window.body = Body::Here(data);
-                file.note_delay(now, delay);
-            }
-            None => self.ahead.drop_window(fetch.object, fetch.extent.start),
+        let candidate = self.take_window(fetch, data, (now, delay));
+        if !candidate.is_some_and(|candidate| self.try_push(candidate)) {
+            self.unpin(fetch.pin);
         }
+    }
+
+    /// Whoever waits for a window has it, or has to ask; returns what may be pushed of it.
+    fn take_window(
+        &mut self,
+        fetch: &Fetch,
+        data: Option<Bytes>,
+        (now, delay): (Time, Duration),
+    ) -> Option<Candidate> {
+        let file = self.ahead.files.get_mut(&fetch.object.fid)?;
+        let key = (fetch.object, fetch.extent.start);
+        let window = file.windows.get_mut(&key).filter(|window| window.number == fetch.number)?;
+        let Some(data) = data else {
+            self.ahead.drop_window(fetch.object, fetch.extent.start);
+            return None;
+        };
+        window.body = Body::Here(data.clone());
+        let candidate = window.is_for_push.then_some(Candidate {
+            object: fetch.object,
+            extent: fetch.extent,
+            number: fetch.number,
+            pin: fetch.pin,
+            data_changed_at: window.data_changed_at,
+            bytes: data,
+        });
+        file.note_delay(now, delay);
+        candidate
     }
 }
 
@@ -585,12 +689,12 @@ pub(crate) fn begin_now(ctx: &Ctx, file: &File, now: Extent, pins: &BTreeMap<u32
         let Some(pin) = pins.get(&stripe) else { continue };
         let object = file.layout.object(stripe);
         let kept = |other: ObjectId, own: Extent| other == object && own.overlaps(extent);
-        send_all(ctx, ctx.with(|state| state.fetch_missing(object, extent, *pin, &kept)), true);
+        send_all(ctx, ctx.with(|state| state.fetch_missing(object, extent, *pin, &kept, false)), true);
     }
 }
 
 /// The same for what will be read, where locks are held already.
-pub(crate) fn begin_ahead(ctx: &Ctx, file: &File, now: Extent, ahead: &[Extent]) {
+pub(crate) fn begin_ahead(ctx: &Ctx, file: &File, now: Extent, ahead: &[Extent], is_for_push: bool) {
     let wanted: Vec<(ObjectId, Extent)> = std::iter::once(&now)
         .chain(ahead)
         .flat_map(|extent| by_object(file, *extent))
@@ -607,7 +711,7 @@ pub(crate) fn begin_ahead(ctx: &Ctx, file: &File, now: Extent, ahead: &[Extent])
                 state.ahead.stats.no_lock_count += 1;
                 return Vec::new();
             };
-            let fetches = state.fetch_missing(object, extent, pin, &kept);
+            let fetches = state.fetch_missing(object, extent, pin, &kept, is_for_push);
             state.unpin(pin);
             fetches
         });

@@ -51,7 +51,7 @@ impl State {
     pub(crate) fn send_notify(&mut self, notify: Notify) -> NotifyId {
         self.last_notify += 1;
         let id = NotifyId(self.last_notify);
-        if let Notify::InvalInode { node, .. } = notify {
+        if let Notify::InvalInode { node, .. } | Notify::Store { node, .. } = notify {
             self.telling.insert(id, node);
         }
         self.out.push(Output::Notify(id, notify));

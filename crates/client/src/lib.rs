@@ -30,6 +30,7 @@ mod nodes;
 mod opened;
 mod ops;
 mod pages;
+mod push;
 mod quick;
 mod recovery;
 mod state;

@@ -12,6 +12,7 @@ use crate::{locks, ops, pages};
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno,
 };
+use bytes::Bytes;
 use rpc::{Import, ImportOutput, ImportState};
 use wire::{Callback, Frame};
 
@@ -46,7 +47,7 @@ pub struct ClientOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NotifyId(pub u64);
 
-/// What the kernel is told to forget. Each is answered by `Input::Notified`.
+/// What the kernel is told to forget, or to have. Each is answered by `Input::Notified`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notify {
     /// Waits in the kernel for the directory's lock: never from a thread that serves requests.
@@ -54,6 +55,8 @@ pub enum Notify {
     /// `offset_bytes < 0`: attributes only. `byte_count <= 0`: to the end. Waits in the kernel for pages in transit, also
     /// for those of calls that wait for another one of these: each needs a thread of its own while it waits.
     InvalInode { node: u64, offset_bytes: i64, byte_count: i64 },
+    /// Puts whole pages into the page cache of an inode. Waits in the kernel for pages in transit.
+    Store { node: u64, offset_bytes: u64, data: Bytes },
     /// Takes no lock: done at once, before anything that is queued.
     IncEpoch,
 }
@@ -307,6 +310,7 @@ impl Machine for Client {
             Input::Notified(id, result) => self.ctx.with(|state| {
                 state.note_told(id);
                 if !state.end_drop(id)
+                    && !state.end_push(id, result)
                     && let Some(sender) = state.notify_waiters.remove(&id)
                 {
                     sender.send(result);
@@ -348,6 +352,7 @@ impl Machine for Client {
                 assert!(connection.stats.read_rpcs_now <= connection.tickets.len() as u64, "{target}");
             }
             state.check_pages();
+            state.check_pushes();
             state.dirty.check();
             state.ahead.check();
             let held: u32 = state.held.values().sum();

@@ -86,6 +86,8 @@ pub(crate) struct Node {
     pub(crate) write_back_asked_at: Time,
     /// Handles for writing through the page cache (hazard 3.5).
     pub(crate) cached_writer_count: u32,
+    /// All handles for writing.
+    pub(crate) writer_count: u32,
     /// What the kernel may have in its page cache.
     pub(crate) pages: Pages,
     /// The kernel may answer from cached attributes until then.
@@ -141,6 +143,7 @@ impl Node {
             is_contended: false,
             write_back_asked_at: Time::ZERO,
             cached_writer_count: 0,
+            writer_count: 0,
             pages: Pages::default(),
             kernel_attr_until: Time::ZERO,
             changes: BTreeMap::new(),

@@ -20,6 +20,7 @@ use crate::ctx::{Ctx, First, Race};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyId};
 use crate::nodes::Node;
+use crate::push::pushes_end;
 use crate::state::State;
 use base::{Duration, Extent};
 use std::collections::BTreeMap;
@@ -116,6 +117,25 @@ impl PageSet {
             .range(first..extent.end.max(first))
             .map(move |(start, end)| Extent::new((*start).max(extent.start), (*end).min(extent.end)))
             .filter(|part| !part.is_empty())
+    }
+
+    /// The parts of `extent` that are not in it, ascending.
+    pub(crate) fn gaps(&self, extent: Extent) -> Vec<Extent> {
+        let mut gaps = Vec::new();
+        let mut start = extent.start;
+        for part in self.within(extent) {
+            gaps.push(Extent::new(start, part.start));
+            start = part.end;
+        }
+        gaps.push(Extent::new(start, extent.end));
+        gaps.retain(|gap| !gap.is_empty());
+        gaps
+    }
+
+    /// The first range that overlaps `extent`, whole.
+    pub(crate) fn touching(&self, extent: Extent) -> Option<Extent> {
+        let (start, end) = self.last_until(extent.end.saturating_sub(1))?;
+        (end > extent.start).then_some(Extent::new(start, end))
     }
 
     fn intersection(&self, extent: Extent) -> PageSet {
@@ -317,6 +337,7 @@ impl State {
     }
 
     fn send_drop(&mut self, node: u64, extent: Extent, is_given_up: bool) -> NotifyId {
+        self.doubt_pushes(node, extent);
         let end = extent.end.min(KERNEL_EOF);
         let notify = Notify::InvalInode {
             node,
@@ -433,6 +454,13 @@ impl PageTraffic {
         self.calls.values().any(is_below)
     }
 
+    /// Whether somebody has these pages, or they are being dropped.
+    pub(crate) fn is_in_way_of_push(&self, node: u64, pages: Extent) -> bool {
+        let mut calls = self.calls.values().filter(|call| call.node == node);
+        let mut drops = self.drops.values().filter(|drop| drop.node == node);
+        calls.any(|call| call.pages.overlaps(pages)) || drops.any(|drop| drop.extent.overlaps(pages))
+    }
+
     /// Notifications over these pages that are not given up.
     fn drops_over(&self, node: u64, extent: Extent) -> Vec<NotifyId> {
         let is_over =
@@ -450,6 +478,7 @@ impl PageTraffic {
 /// Has the kernel drop `todo`, in ascending pieces. When this returns nothing is there any more of what was there when it
 /// was called, but for pages that calls have locked that wait, which are empty.
 pub(crate) async fn drop_pages(ctx: &Ctx, node: u64, mut todo: PageSet) {
+    pushes_end(ctx, node, &todo).await;
     let mut byte_count_max = CHUNK_BYTES;
     loop {
         let asked = ctx.now().time;

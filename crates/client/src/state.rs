@@ -18,6 +18,7 @@ use crate::nodes::Nodes;
 use crate::operator::{Bulk, History, IdleLockBounds};
 use crate::ops::root::Root;
 use crate::pages::{PageCallId, PageTraffic};
+use crate::push::Pushes;
 use crate::stats::{Stats, TargetStats};
 use crate::whole::Passages;
 use base::{
@@ -148,6 +149,8 @@ pub(crate) struct State {
     pub(crate) passages: Passages,
     /// What was fetched for more than one read.
     pub(crate) ahead: Ahead,
+    /// What of it the kernel is being given.
+    pub(crate) pushes: Pushes,
     /// Calls with pages, and pages on their way out of the kernel.
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
@@ -218,6 +221,7 @@ impl State {
             dirty: Dirty::default(),
             passages: Passages::default(),
             ahead: Ahead::default(),
+            pushes: Pushes::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
             locks_of_gone: Vec::new(),

@@ -92,6 +92,8 @@ struct Shared {
     /// Names wait for directory locks and inodes for pages: neither holds up the other.
     name_notices: Sender<(NotifyId, Notify)>,
     inode_notices: Arc<Notices>,
+    /// Pages that are put into the kernel's cache, one window after the other.
+    pushes: Sender<(NotifyId, Notify)>,
     progress: Mutex<Progress>,
     progressed: Condvar,
     on_destroyed: Mutex<Option<Sender<()>>>,
@@ -132,6 +134,7 @@ impl Mount {
             },
         );
         let (name_notices, names) = mpsc::channel();
+        let (pushes, pushed) = mpsc::channel();
         let (destroyed, on_destroyed) = mpsc::channel();
         let shared = Arc::new(Shared {
             owner: OnceLock::new(),
@@ -146,6 +149,7 @@ impl Mount {
             has_labels: Path::new(SELINUX).exists(),
             name_notices,
             inode_notices: Arc::default(),
+            pushes,
             progress: Mutex::default(),
             progressed: Condvar::new(),
             on_destroyed: Mutex::new(Some(destroyed)),
@@ -162,6 +166,7 @@ impl Mount {
         );
         assert!(shared.owner.set(Arc::clone(&owner)).is_ok(), "the owner is set once");
         start_notifying("notify-names", &shared, names)?;
+        start_notifying("push-pages", &shared, pushed)?;
         start_inode_thread(&shared)?;
         let endpoint = Endpoint::Client(id);
         with.router.add_local(endpoint, owner.clone());
@@ -404,6 +409,9 @@ impl Shared {
                     let _ = start_inode_thread(self);
                 }
             }
+            Output::Notify(id, notice @ Notify::Store { .. }) => {
+                let _ = self.pushes.send((id, notice));
+            }
             Output::NeedGroups { id, pid } => {
                 self.owner().queue(Input::Groups { id, groups: groups_of(pid) });
             }
@@ -433,6 +441,9 @@ impl Shared {
             Notify::InvalEntry { parent, name } => self.notifier.inval_entry(self.to_kernel(parent), &name),
             Notify::InvalInode { node, offset_bytes, byte_count } => {
                 self.notifier.inval_inode(self.to_kernel(node), offset_bytes, byte_count)
+            }
+            Notify::Store { node, offset_bytes, data } => {
+                self.notifier.store(self.to_kernel(node), offset_bytes, &data)
             }
             Notify::IncEpoch => self.notifier.inc_epoch(),
         })

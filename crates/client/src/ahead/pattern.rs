@@ -49,6 +49,8 @@ pub(super) struct Scope {
     pub(super) size_bytes: u64,
     /// Files up to this size are fetched as a whole.
     pub(super) whole_bytes_max: u64,
+    /// What the kernel was given of what is around the read, and does not ask for.
+    pub(super) pushed: Extent,
 }
 
 /// What to do for a read.
@@ -76,7 +78,10 @@ impl Run {
         let passing = STREAM_BEFORE_BYTES.max(2 * scope.kernel_window_bytes);
         let before = if self.is_stream() || self.start == 0 { passing } else { GAP_BYTES };
         let from = self.next.saturating_sub(BEHIND_BYTES).max(self.start);
-        extent.start >= from && extent.start <= self.next.saturating_add(before)
+        // The kernel does not ask for what it was given.
+        let is_next_pushed = scope.pushed.start <= self.next.saturating_add(before);
+        let next = if is_next_pushed { self.next.max(scope.pushed.end) } else { self.next };
+        extent.start >= from && extent.start <= next.saturating_add(before)
     }
 
     fn is_stream(&self) -> bool {
@@ -146,6 +151,11 @@ impl Pattern {
                 None => self.refuse(extent, true),
             },
         }
+    }
+
+    /// Whether the last read is one of a stream.
+    pub(super) fn is_in_stream(&self) -> bool {
+        self.runs.back().is_some_and(Run::is_stream) && !self.stride.is_some_and(|stride| stride.is_known())
     }
 
     /// The first page that is asked for after a refusal: one inside was faulted on; the first one is read(2)'s.

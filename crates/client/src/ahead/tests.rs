@@ -73,6 +73,8 @@ fn read_next(ahead: &mut Ahead, number: u32) -> bool {
             data_changed_at: 0,
             body: Body::Here(Bytes::from_static(&[0; MIB as usize])),
             served_byte_count: 0,
+            is_for_push: false,
+            is_being_pushed: false,
         };
         ahead.insert_window(object, window);
     }

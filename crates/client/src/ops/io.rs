@@ -8,7 +8,8 @@ use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead, drop_doubted};
 use crate::locks::{LockUse, Pin, lock_extent};
 use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
-use crate::pages::{PageCallId, drop_overtaken, drop_pages, pages_of};
+use crate::pages::{PAGE_BYTES, PageCallId, drop_overtaken, drop_pages, pages_of};
+use crate::push::Pushed;
 use crate::state::State;
 use crate::whole::{Movement, pass};
 use base::layout::Piece;
@@ -221,6 +222,12 @@ pub(crate) async fn read(
     let extent = Extent::at(offset_bytes, u64::from(byte_count));
     let lock_use = if is_direct { LockUse::NoPages } else { LockUse::Pages(PageCallId(who.id)) };
     if let LockUse::Pages(call) = lock_use {
+        match ctx.with(|state| state.pushed(node, extent)) {
+            Pushed::Nothing => {}
+            Pushed::Bytes(bytes) => return Ok(Answer::Bytes(read_pushed(ctx, node, extent, bytes))),
+            Pushed::Part if u64::from(byte_count) > PAGE_BYTES => return Err(REFUSAL),
+            Pushed::Part => {}
+        }
         ctx.with(|state| state.begin_page_read(call, node, extent));
     }
     let file = file(ctx, node).await?;
@@ -252,6 +259,21 @@ pub(crate) async fn read(
     };
     ctx.with(|state| state.stats.read_bytes.add(bytes.len() as u64));
     Ok(Answer::Bytes(bytes))
+}
+
+/// What a READ is answered with whose pages are being pushed; and what comes after it.
+fn read_pushed(ctx: &Ctx, node: u64, extent: Extent, bytes: Bytes) -> Bytes {
+    let file = ctx.with(|state| {
+        let node = state.nodes.get(node)?;
+        Some(File { fid: node.fid, layout: node.layout.clone()? })
+    });
+    if let Some(file) = file
+        && let Plan::Windowed { now, ahead, is_for_push } = ctx.with(|state| state.plan_read(&file, extent))
+    {
+        begin_ahead(ctx, &file, now, &ahead, is_for_push);
+    }
+    ctx.with(|state| state.stats.read_bytes.add(bytes.len() as u64));
+    bytes
 }
 
 /// With pages the bytes go into the kernel's page cache, which lives under the lock.
@@ -298,9 +320,9 @@ pub(crate) async fn read_file(
         write_out_pieces(ctx, file, extents_of(&pieces)).await;
         let is_windowed = matches!(plan, Plan::Windowed { .. });
         let reading = async {
-            if let Plan::Windowed { now, ahead } = plan {
+            if let Plan::Windowed { now, ahead, is_for_push } = plan {
                 begin_now(ctx, file, *now, &pins);
-                begin_ahead(ctx, file, *now, ahead);
+                begin_ahead(ctx, file, *now, ahead, *is_for_push);
             }
             read_pieces(ctx, file, extent, (&pieces, &pins), (end_here, is_windowed)).await
         };

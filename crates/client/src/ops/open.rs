@@ -10,6 +10,7 @@ use crate::locks::drop_read_locked_pages;
 use crate::ops::io::{File, O_APPEND, O_DIRECT};
 use crate::ops::names::{Creation, create};
 use crate::ops::{attr, fid_of, home_of, inode_of};
+use crate::push::file_pushes_end;
 use crate::state::State;
 use base::{Duration, Fid, OpenHandle, Status, TargetId, TargetKind, Transno};
 use bytes::Bytes;
@@ -116,8 +117,11 @@ pub(crate) async fn open_for_truncate(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome
         let mut handle = Handle::new(fid, args);
         handle.is_direct = true;
         state.handles.insert(args.handle.0, handle);
-        state.nodes.get_or_new(fid).open_count += 1;
+        let node = state.nodes.get_or_new(fid);
+        node.open_count += 1;
+        node.writer_count += 1;
     });
+    file_pushes_end(ctx, fid).await;
     Ok(args.handle)
 }
 
@@ -134,6 +138,7 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         state.handles.insert(args.handle.0, handle);
         let node = state.nodes.get_or_new(fid);
         node.open_count += 1;
+        node.writer_count += u32::from(args.write);
         if is_cached_writer {
             node.cached_writer_count += 1;
         }
@@ -142,6 +147,9 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         }
         is_cached_writer && node.cached_writer_count == 1
     });
+    if args.write {
+        file_pushes_end(ctx, fid).await;
+    }
     if is_first_writer
         && let Some(layout) = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()))
     {
@@ -294,10 +302,10 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         return Ok(Answer::Done);
     }
     let is_crowded = ctx.with(|state| {
-        if let Some(node) = state.nodes.get_mut(node_id)
-            && handle.is_cached_writer()
-        {
-            node.cached_writer_count = node.cached_writer_count.saturating_sub(1);
+        if let Some(node) = state.nodes.get_mut(node_id) {
+            node.writer_count = node.writer_count.saturating_sub(u32::from(handle.args.write));
+            let is_cached_writer = u32::from(handle.is_cached_writer());
+            node.cached_writer_count = node.cached_writer_count.saturating_sub(is_cached_writer);
         }
         *state.closing.entry(node_id).or_default() += 1;
         state.closing_count += 1;

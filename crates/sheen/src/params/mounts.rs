@@ -106,6 +106,14 @@ pub static CLASS: Class<Of> = Class {
             }),
         },
         Param {
+            name: "read_ahead_push",
+            doc: "Whether what a stream will read is put into the kernel's page cache before it is asked for (1).",
+            read: |mount| Some(u8::from(bounds(mount).is_pushing).to_string()),
+            write: Some(Write::Switch(|mount, is_on| {
+                set_bounds(mount, |bounds| bounds.is_pushing = is_on);
+            })),
+        },
+        Param {
             name: "read_ahead_stats",
             doc: "Pages that were answered from what was fetched ahead (hits), that were not (misses), and what came of the rest.",
             read: |mount| Some(read_ahead_stats(mount)),
@@ -175,6 +183,7 @@ fn read_ahead_stats(mount: &Mount) -> String {
         ("read_but_discarded", "pages", count(counts.discarded_page_count)),
         ("hit_max_readahead_issue", "pages", count(counts.no_room_count)),
         ("mmap_range_read", "pages", count(counts.refused_count)),
+        ("pushed", "pages", count(counts.pushed_page_count)),
         ("readahead_pages", "pages", Stat::from(counts.window_pages)),
     ];
     stats(mount.stats().since, &rows)

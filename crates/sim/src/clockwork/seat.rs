@@ -111,6 +111,8 @@ impl Seat {
                 Notify::InvalEntry { parent, .. } if kernel.is_locked(*parent) => return None,
                 Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
                 Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
+                // Its kernels have no pages.
+                Notify::Store { .. } => false,
                 Notify::IncEpoch => {
                     kernel.drop_all_names();
                     true

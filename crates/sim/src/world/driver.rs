@@ -102,6 +102,8 @@ impl World {
         let was_known = match notify {
             Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
             Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
+            // Its kernels have no pages.
+            Notify::Store { .. } => false,
             Notify::IncEpoch => {
                 kernel.drop_all_names();
                 true

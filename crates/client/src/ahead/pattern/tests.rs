@@ -12,6 +12,7 @@ fn scope() -> Scope {
         ahead_bytes: 4 * MIB,
         size_bytes: 4096 * MIB,
         whole_bytes_max: 4 * MIB,
+        pushed: Extent::default(),
     }
 }
 
