@@ -15,6 +15,7 @@ mod on_mdt;
 mod pages;
 mod posix;
 mod probes;
+mod pushes;
 mod read_ahead;
 mod recovery;
 mod root;

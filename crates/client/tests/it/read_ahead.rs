@@ -4,8 +4,8 @@ use crate::world::{O_RDONLY, O_RDWR, TOP, World};
 use base::{Duration, TargetKind};
 use client::{Call, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting};
 
-const MIB: u64 = 1 << 20;
-const WINDOW: u64 = 64 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const WINDOW: u64 = 64 << 10;
 pub const EAGAIN: i32 = 11;
 const O_DIRECT: u32 = 0o40000;
 
@@ -45,7 +45,7 @@ impl Shared {
     }
 
     /// Reads through mount 0, and looks at every byte.
-    fn check(&mut self, offset: u64, byte_count: u64) {
+    pub fn check(&mut self, offset: u64, byte_count: u64) {
         let read = self.world.read(0, self.files[0], offset, byte_count as u32);
         let end = (offset + byte_count).min(self.bytes.len() as u64);
         assert!(
@@ -54,7 +54,14 @@ impl Shared {
         );
     }
 
-    fn write(&mut self, mount: usize, offset: u64, byte_count: u64, salt: u8) {
+    pub fn assert_bytes(&self, offset: u64, bytes: &[u8]) {
+        assert!(
+            bytes == &self.bytes[offset as usize..][..bytes.len()],
+            "[{offset}, …) as it was written last"
+        );
+    }
+
+    pub fn write(&mut self, mount: usize, offset: u64, byte_count: u64, salt: u8) {
         let data = pattern(byte_count, salt);
         let (fh, _) = self.world.open(mount, self.files[mount].0, O_RDWR | O_DIRECT);
         let file = (self.files[mount].0, fh);
@@ -65,11 +72,11 @@ impl Shared {
         self.bytes[offset as usize..end].copy_from_slice(&data);
     }
 
-    fn reads(&self) -> u64 {
+    pub fn reads(&self) -> u64 {
         self.world.sent(0, TargetKind::Ost, "ost_read")
     }
 
-    fn stats(&self) -> ReadAheadStats {
+    pub fn stats(&self) -> ReadAheadStats {
         self.world.mounts[0].machine.read_ahead_stats()
     }
 }

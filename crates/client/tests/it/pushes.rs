@@ -1,0 +1,304 @@
+//! Windows that the kernel is given unasked: what comes first, and who waits for whom.
+
+use crate::read_ahead::{EAGAIN, MIB, Shared, WINDOW};
+use crate::world::{O_RDONLY, O_RDWR, write_call};
+use base::{Duration, Extent};
+use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBounds, SetattrCall, Setting};
+
+const PAGE: u64 = 4096;
+const O_DIRECT: u32 = 0o40000;
+/// READs after which a stream is known, and what is ahead has come.
+const LEAD_COUNT: u64 = 6;
+
+/// Pushes of mount 0 that the kernel has not done.
+fn pushes(shared: &Shared) -> Vec<(NotifyId, u64, bytes::Bytes)> {
+    let stuck = shared.world.mounts[0].stuck.iter();
+    stuck
+        .filter_map(|(id, notify)| match notify {
+            Notify::Store { offset_bytes, data, .. } => Some((*id, *offset_bytes, data.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn is_push(notify: &Notify) -> bool {
+    matches!(notify, Notify::Store { .. })
+}
+
+fn extent_of(notify: &Notify) -> Option<Extent> {
+    match notify {
+        Notify::Store { offset_bytes, data, .. } => Some(Extent::at(*offset_bytes, data.len() as u64)),
+        Notify::InvalInode { offset_bytes: start @ 0.., byte_count, .. } => {
+            let byte_count = if *byte_count <= 0 { u64::MAX } else { *byte_count as u64 };
+            Some(Extent::at(*start as u64, byte_count))
+        }
+        _ => None,
+    }
+}
+
+impl Shared {
+    fn with_pushes(byte_count: u64) -> Shared {
+        let mut shared = Shared::new(byte_count);
+        let bounds =
+            ReadAheadBounds { kernel_window_bytes: WINDOW, is_pushing: true, ..ReadAheadBounds::default() };
+        shared.world.input(0, Input::Set(Setting::ReadAhead(bounds)));
+        shared
+    }
+
+    /// Its kernel has begun with pushes, and has come to the end of none.
+    fn while_pushing(byte_count: u64) -> Shared {
+        let mut shared = Shared::with_pushes(byte_count);
+        shared.world.mounts[0].is_kernel_stuck = true;
+        (0..LEAD_COUNT).for_each(|number| shared.check(number * WINDOW, WINDOW));
+        assert!(!pushes(&shared).is_empty(), "a stream is pushed");
+        shared
+    }
+
+    fn read_call(&self, offset_bytes: u64, byte_count: u64) -> Call {
+        let (node, fh) = self.files[0];
+        Call::Read { node, fh, offset_bytes, byte_count: byte_count as u32, flags: 0 }
+    }
+
+    /// The kernel comes to the end of what `which` says, in the order in which it was told.
+    fn tell(&mut self, result: NotifyResult, which: impl Fn(&Notify) -> bool) {
+        let (told, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.world.mounts[0].stuck)
+            .into_iter()
+            .partition(|(_, notify)| which(notify));
+        self.world.mounts[0].stuck = rest;
+        for (id, _) in told {
+            self.world.input(0, Input::Notified(id, result));
+        }
+        self.world.run();
+    }
+
+    /// Nothing waits for the kernel any more, in several rounds.
+    fn tell_all(&mut self) {
+        while !self.world.mounts[0].stuck.is_empty() {
+            self.tell(NotifyResult::Ok, |_| true);
+        }
+    }
+
+    /// Begins a call, lets everybody do what they can, and says whether it was answered.
+    fn is_answered_now(&mut self, mount: usize, call: Call) -> (u64, bool) {
+        let id = self.world.prepare(mount, call);
+        self.world.run();
+        (id, self.world.is_answered(mount, id))
+    }
+
+    /// Waits in vain for a call, for longer than anything takes that is not stuck.
+    fn assert_waits(&mut self, mount: usize, id: u64) {
+        (0..3).for_each(|_| self.world.pass_a_little());
+        assert!(!self.world.is_answered(mount, id), "it waits for the kernel");
+    }
+}
+
+#[test]
+fn what_a_stream_reads_is_in_the_kernel_before_it_asks() {
+    let mut shared = Shared::with_pushes(16 * MIB);
+    let mut has = vec![false; 16 * MIB as usize / PAGE as usize];
+    let mut asked_count = 0;
+    let mut seen = 0;
+    for page in 0..16 * MIB / PAGE {
+        for notify in &shared.world.mounts[0].notified[seen..] {
+            let Notify::Store { offset_bytes, data, .. } = notify else { continue };
+            has[(offset_bytes / PAGE) as usize..][..data.len() / PAGE as usize].fill(true);
+        }
+        seen = shared.world.mounts[0].notified.len();
+        if has[page as usize] {
+            continue;
+        }
+        // As much as it does not have, as the kernel asks.
+        let count = (page..page + WINDOW / PAGE).take_while(|page| !has[*page as usize]).count() as u64;
+        shared.check(page * PAGE, count * PAGE);
+        has[page as usize..(page + count) as usize].fill(true);
+        asked_count += 1;
+    }
+    assert_eq!(shared.reads(), 16, "all of it was fetched once");
+    // The first window, and the beginning of each second one, of 256 that there are.
+    assert!(asked_count <= 16 + 2 * 8, "{asked_count}");
+    assert_eq!(shared.stats().discarded_page_count, 0);
+    assert_eq!(shared.stats().pushed_page_count + 16 * asked_count, 16 * MIB / PAGE + 8 * (asked_count - 16));
+}
+
+#[test]
+fn what_is_pushed_is_what_was_written_and_ends_before_the_file_does() {
+    let mut shared = Shared::while_pushing(5 * MIB + 5 * PAGE + 7);
+    let mut ends = vec![];
+    for step in 0..200 {
+        for (_, offset, data) in pushes(&shared) {
+            assert!(offset.is_multiple_of(PAGE) && (data.len() as u64).is_multiple_of(PAGE));
+            shared.assert_bytes(offset, &data);
+            ends.push(offset + data.len() as u64);
+        }
+        shared.tell(NotifyResult::Ok, |_| true);
+        let offset = (LEAD_COUNT + step) * WINDOW % (5 * MIB);
+        shared.check(offset, WINDOW);
+    }
+    assert!(ends.iter().all(|end| *end <= 5 * MIB + 5 * PAGE), "{ends:?}");
+    assert!(ends.contains(&(5 * MIB)), "{ends:?}");
+}
+
+#[test]
+fn nothing_is_pushed_unless_somebody_wants_it() {
+    let mut shared = Shared::new(16 * MIB).with_kernel_window();
+    (0..64).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(!shared.world.mounts[0].notified.iter().any(is_push));
+}
+
+#[test]
+fn an_open_for_writing_waits_for_pushes_and_none_begins_while_it_is_open() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let node = shared.files[0].0;
+    let (reading, is_open) = shared.is_answered_now(0, Call::Open { node, flags: O_RDONLY });
+    assert!(is_open, "readers do not wait");
+    let Ok(Answer::Opened { fh: reader, .. }) = shared.world.finish(0, reading) else { panic!("opened") };
+    shared.world.release(0, (node, reader));
+    let mut next = LEAD_COUNT;
+    for flags in [O_RDWR, O_RDWR | O_DIRECT] {
+        let (opening, is_open) = shared.is_answered_now(0, Call::Open { node, flags });
+        assert!(!is_open);
+        shared.assert_waits(0, opening);
+        shared.tell(NotifyResult::Ok, is_push);
+        shared.tell_all();
+        let Ok(Answer::Opened { fh, .. }) = shared.world.finish(0, opening) else { panic!("opened") };
+        for _ in 0..16 {
+            shared.check(next * WINDOW, WINDOW);
+            next += 1;
+        }
+        assert!(pushes(&shared).is_empty(), "somebody may write");
+        shared.world.mounts[0].is_kernel_stuck = false;
+        shared.world.release(0, (node, fh));
+        shared.world.pass(Duration::from_secs(7));
+        shared.world.mounts[0].is_kernel_stuck = true;
+        for _ in 0..32 {
+            shared.check(next * WINDOW, WINDOW);
+            next += 1;
+        }
+        assert!(!pushes(&shared).is_empty(), "nobody may any more");
+    }
+}
+
+#[test]
+fn a_truncate_waits_for_pushes() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let node = shared.files[0].0;
+    let set = SetattrCall { size_bytes: Some(MIB + PAGE), ..SetattrCall::default() };
+    let (cutting, is_cut) = shared.is_answered_now(0, Call::Setattr { node, set });
+    assert!(!is_cut);
+    // Where others read on nothing new is pushed.
+    let before = pushes(&shared).len();
+    (LEAD_COUNT..2 * LEAD_COUNT).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert_eq!(pushes(&shared).len(), before);
+    shared.assert_waits(0, cutting);
+    shared.tell(NotifyResult::Ok, is_push);
+    shared.tell_all();
+    assert!(matches!(shared.world.finish(0, cutting), Ok(Answer::Attr(_))));
+    let told = shared.world.mounts[0].notified.len();
+    let (reading, _) = shared.is_answered_now(0, shared.read_call(MIB, PAGE));
+    shared.tell_all();
+    assert!(shared.world.finish(0, reading).is_ok());
+    let late = shared.world.mounts[0].notified[told..].iter().filter(|notify| is_push(notify));
+    assert!(late.filter_map(extent_of).all(|pages| pages.end <= MIB + PAGE), "nothing behind the end");
+}
+
+#[test]
+fn a_lock_goes_back_after_the_push_and_the_pages_go_in_between() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let (_, at, data) = pushes(&shared).remove(0);
+    let node = shared.files[1].0;
+    let (fh, _) = shared.world.open(1, node, O_RDWR | O_DIRECT);
+    let (writing, is_written) =
+        shared.is_answered_now(1, write_call((node, fh), at + PAGE, &[0x33; 3 * PAGE as usize]));
+    assert!(!is_written);
+    shared.assert_waits(1, writing);
+    let pushed = Extent::at(at, data.len() as u64);
+    let drops_pushed = |notify: &Notify| {
+        !is_push(notify) && extent_of(notify).is_some_and(|dropped| dropped.overlaps(pushed))
+    };
+    let is_dropping =
+        |shared: &Shared| shared.world.mounts[0].stuck.iter().any(|(_, notify)| drops_pushed(notify));
+    assert!(!is_dropping(&shared), "what is being pushed is not dropped before that");
+
+    // The kernel has locked pages for READs, and the push comes to them.
+    let (reading, is_read) = shared.is_answered_now(0, shared.read_call(at + PAGE, PAGE));
+    assert!(is_read, "it may be what the push waits for");
+    assert_eq!(
+        shared.world.finish(0, reading),
+        Ok(Answer::Bytes(data.slice(PAGE as usize..2 * PAGE as usize)))
+    );
+    let last = pushes(&shared).iter().map(|(_, at, data)| at + data.len() as u64).max().expect("some");
+    let beyond = shared.read_call(last - PAGE, 8 * PAGE);
+    let (reading, is_read) = shared.is_answered_now(0, beyond);
+    assert!(is_read);
+    assert_eq!(shared.world.finish(0, reading), Err(EAGAIN));
+
+    let pushed_count = shared.world.mounts[0].notified.iter().filter(|notify| is_push(notify)).count();
+    shared.tell(NotifyResult::Ok, is_push);
+    assert!(is_dropping(&shared), "now it is");
+    shared.assert_waits(1, writing);
+    shared.tell_all();
+    assert_eq!(shared.world.finish(1, writing), Ok(Answer::Written(3 * PAGE)));
+    let now = shared.world.mounts[0].notified.iter().filter(|notify| is_push(notify)).count();
+    assert_eq!(now, pushed_count, "none began under a lock on its way back");
+}
+
+#[test]
+fn a_read_over_two_windows_that_are_being_pushed_is_answered_with_both() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    (LEAD_COUNT..16).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    let both = pushes(&shared).len();
+    assert!(both >= 2, "{both}");
+    // The end of the second window, and what is left out of the third.
+    let offset = 2 * MIB - 2 * PAGE;
+    let reading = shared.world.prepare(0, shared.read_call(offset, 4 * PAGE));
+    assert!(shared.world.is_answered(0, reading), "before anybody is asked");
+    let Ok(Answer::Bytes(bytes)) = shared.world.finish(0, reading) else { panic!("read") };
+    assert_eq!(bytes.len() as u64, 4 * PAGE);
+    shared.assert_bytes(offset, &bytes);
+}
+
+#[test]
+fn pages_that_are_dropped_during_a_push_are_dropped_after_it_again() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let (_, at, data) = pushes(&shared).remove(0);
+    let pushed = Extent::at(at, data.len() as u64);
+    shared.world.evict_from_ost(0, 0);
+    (0..100).for_each(|_| shared.world.pass_a_little());
+    let drops = |shared: &Shared| {
+        let stuck = shared.world.mounts[0].stuck.iter().filter(|(_, notify)| !is_push(notify));
+        stuck.filter(|(_, notify)| extent_of(notify).is_some_and(|it| it.overlaps(pushed))).count()
+    };
+    let before = drops(&shared);
+    assert!(before > 0, "the eviction has them dropped");
+    shared.tell(NotifyResult::Ok, is_push);
+    assert!(drops(&shared) > before, "the push may have put some there since");
+    shared.world.mounts[0].is_kernel_stuck = false;
+    shared.tell_all();
+    shared.write(1, MIB + 5 * WINDOW, 3 * MIB, 0x55);
+    (0..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
+}
+
+#[test]
+fn a_kernel_that_does_not_take_pages_asks_for_them() {
+    for result in [NotifyResult::NoEntry, NotifyResult::Failed] {
+        let mut shared = Shared::while_pushing(16 * MIB);
+        shared.tell(result, |_| true);
+        for number in LEAD_COUNT..16 * MIB / WINDOW {
+            shared.check(number * WINDOW, WINDOW);
+            shared.tell(result, |_| true);
+        }
+        assert_eq!((shared.reads(), shared.stats().pushed_page_count), (16, 0));
+    }
+}
+
+#[test]
+fn a_file_that_is_closed_during_a_push_is_forgotten_all_the_same() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let file = shared.files[0];
+    let (_, is_released) =
+        shared.is_answered_now(0, Call::Release { node: file.0, fh: file.1, flock_owner: None });
+    assert!(is_released, "a close does not wait");
+    shared.world.input(0, Input::Forget(vec![(file.0, 1)]));
+    shared.tell_all();
+    shared.world.pass(Duration::from_secs(1));
+}
