@@ -1,10 +1,12 @@
 //! What a kernel does with the pages of one file, as far as it matters to a client: READs lock pages, WRITEs through the
 //! cache fill them first, notifications wait for locked ones, and several things are under way at once.
 
+use crate::read_ahead::EAGAIN;
 use crate::world::{World, write_call};
 use base::Rng;
+use bytes::Bytes;
 use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 pub const PAGE: u64 = 4096;
 /// Pages that one READ asks for, at most.
@@ -50,13 +52,29 @@ pub struct Kernel {
     reads: BTreeMap<u64, (u64, u64)>,
     /// Notifications, and the page that each has come to.
     notices: Vec<(NotifyId, u64, u64)>,
+    /// Pages that it was given, and which of each is next: one thread puts them in.
+    pub stores: VecDeque<(NotifyId, u64, Bytes, u64)>,
+    pub stored_count: u64,
     pub threads: Vec<Work>,
 }
 
 impl Kernel {
     pub fn new(mount: usize, node: u64, reader: u64, writer: u64, is_direct: bool) -> Kernel {
         let (pages, reads, notices, threads) = (BTreeMap::new(), BTreeMap::new(), vec![], vec![]);
-        Kernel { mount, node, reader, writer, is_direct, pages, reads, notices, threads }
+        let (stores, stored_count) = (VecDeque::new(), 0);
+        Kernel {
+            mount,
+            node,
+            reader,
+            writer,
+            is_direct,
+            pages,
+            reads,
+            notices,
+            stores,
+            stored_count,
+            threads,
+        }
     }
 
     fn is_locked(&self, page: u64) -> bool {
@@ -82,6 +100,9 @@ impl Kernel {
                     let end = if byte_count <= 0 { u64::MAX } else { (offset_bytes + byte_count) as u64 };
                     self.notices.push((id, first, end.div_ceil(PAGE)));
                 }
+                Notify::Store { node, offset_bytes, data } if node == self.node => {
+                    self.stores.push_back((id, offset_bytes / PAGE, data, 0));
+                }
                 _ => world.input(self.mount, Input::Notified(id, NotifyResult::Ok)),
             }
         }
@@ -89,12 +110,16 @@ impl Kernel {
             self.reads.keys().copied().filter(|id| world.is_answered(self.mount, *id)).collect();
         let Some(id) = answered.get(rng.below(answered.len().max(1) as u64) as usize) else { return false };
         let Some((first, end)) = self.reads.remove(id) else { return false };
-        let Some(Ok(Answer::Bytes(bytes))) = world.mounts[self.mount].replies.remove(id) else {
-            panic!("a read fails")
+        let bytes = match world.mounts[self.mount].replies.remove(id) {
+            Some(Ok(Answer::Bytes(bytes))) => Some(bytes),
+            Some(Err(EAGAIN)) if end - first > 1 => None,
+            other => panic!("a read fails: {other:?}"),
         };
         for page in first..end {
             let known = self.pages.get_mut(&page).expect("locked pages stay");
             assert_eq!(known.locked_for.take(), Some(*id));
+            // Whoever needs one asks for it alone.
+            let Some(bytes) = &bytes else { continue };
             known.is_up_to_date = true;
             let at = ((page - first) * PAGE) as usize;
             let part = bytes.get(at..bytes.len().min(at + PAGE as usize)).unwrap_or_default();
@@ -122,6 +147,26 @@ impl Kernel {
             }
         }
         false
+    }
+
+    /// Puts one more page in; true when it could.
+    pub fn store_some(&mut self, world: &mut World) -> bool {
+        let Some((id, first, data, done)) = self.stores.front_mut() else { return false };
+        let page = *first + *done;
+        if self.pages.get(&page).is_some_and(|page| page.locked_for.is_some()) {
+            return false;
+        }
+        let at = (*done * PAGE) as usize;
+        let bytes = data[at..at + PAGE as usize].to_vec();
+        self.pages.insert(page, Page { bytes, is_up_to_date: true, locked_for: None });
+        *done += 1;
+        self.stored_count += 1;
+        if *done * PAGE == data.len() as u64 {
+            let id = *id;
+            self.stores.pop_front();
+            world.input(self.mount, Input::Notified(id, NotifyResult::Ok));
+        }
+        true
     }
 
     /// Goes on with the work of a thread; true when it could.
@@ -159,7 +204,8 @@ impl Kernel {
         let is_wanted = |page: &u64| {
             self.pages.get(page).is_none_or(|page| !page.is_up_to_date && page.locked_for.is_none())
         };
-        let count_max = rng.below(READ_PAGE_COUNT_MAX) + 1;
+        let is_alone = self.pages.contains_key(&page);
+        let count_max = if is_alone { 1 } else { rng.below(READ_PAGE_COUNT_MAX) + 1 };
         let count = (page..page + count_max).take_while(is_wanted).count() as u64;
         let call = Call::Read {
             node: self.node,

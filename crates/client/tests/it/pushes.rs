@@ -1,8 +1,9 @@
 //! Windows that the kernel is given unasked: what comes first, and who waits for whom.
 
+use crate::kernel::{Kernel, Work};
 use crate::read_ahead::{EAGAIN, MIB, Shared, WINDOW};
-use crate::world::{O_RDONLY, O_RDWR, write_call};
-use base::{Duration, Extent};
+use crate::world::{O_RDONLY, O_RDWR, World, write_call};
+use base::{Duration, Extent, Rng};
 use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBounds, SetattrCall, Setting};
 
 const PAGE: u64 = 4096;
@@ -301,4 +302,181 @@ fn a_file_that_is_closed_during_a_push_is_forgotten_all_the_same() {
     shared.world.input(0, Input::Forget(vec![(file.0, 1)]));
     shared.tell_all();
     shared.world.pass(Duration::from_secs(1));
+}
+
+/// What is done to a file while streams read it, one thing at a time.
+#[derive(Clone, Copy)]
+enum Change {
+    Nothing,
+    /// By the other mount, or past the cache of this one, through this handle.
+    Write {
+        mount: usize,
+        fh: u64,
+        id: u64,
+        start: u64,
+        end: u64,
+    },
+    Open(u64),
+    Release(u64),
+}
+
+/// A kernel with streams in its page cache, and somebody who changes what they read.
+struct Streams {
+    world: World,
+    kernel: Kernel,
+    rng: Rng,
+    files: [(u64, u64); 2],
+    change: Change,
+    /// What each byte is at least.
+    acknowledged: Vec<u8>,
+    stamp: u8,
+    floors: Vec<Vec<u8>>,
+    changes_left: u32,
+    reads_left: u32,
+    seed: u64,
+}
+
+const FILE: u64 = 8 * MIB;
+
+impl Streams {
+    fn new(seed: u64) -> Streams {
+        let mut shared = Shared::with_pushes(FILE);
+        let node = shared.files[1].0;
+        shared.files[1].1 = shared.world.open(1, node, O_RDWR | O_DIRECT).0;
+        for start in (0..FILE).step_by(MIB as usize) {
+            assert_eq!(shared.world.write(1, shared.files[1], start, &[0; MIB as usize]), Ok(MIB));
+        }
+        let mut kernel = Kernel::new(0, shared.files[0].0, shared.files[0].1, 0, false);
+        kernel.threads = vec![Work::Idle, Work::Idle, Work::Idle];
+        let mut world = shared.world;
+        world.mounts[0].is_kernel_stuck = true;
+        world.is_checking = false;
+        Streams {
+            world,
+            kernel,
+            rng: Rng::new(seed),
+            files: shared.files,
+            change: Change::Nothing,
+            acknowledged: vec![0; FILE as usize],
+            stamp: 0,
+            floors: vec![vec![]; 3],
+            changes_left: 60,
+            reads_left: 30,
+            seed,
+        }
+    }
+
+    /// Looks at what a thread has read, and lets it read on elsewhere; true when there was something to do.
+    fn next(&mut self, thread: usize) -> bool {
+        if let Work::Read { start, end, found } = &self.kernel.threads[thread] {
+            if start + (found.len() as u64) < *end {
+                return false;
+            }
+            for (index, (byte, floor)) in found.iter().zip(&self.floors[thread]).enumerate() {
+                let at = start + index as u64;
+                assert!(byte >= floor, "seed {}: {byte} at {at}, where {floor} was acknowledged", self.seed);
+            }
+        }
+        self.kernel.threads[thread] = Work::Idle;
+        if self.reads_left == 0 {
+            return false;
+        }
+        self.reads_left -= 1;
+        let start = if self.rng.one_in(2) { 0 } else { self.rng.below(FILE / MIB) * MIB };
+        let end = FILE.min(start + (1 + self.rng.below(5)) * MIB);
+        self.floors[thread] = self.acknowledged[start as usize..end as usize].to_vec();
+        self.kernel.threads[thread] = Work::Read { start, end, found: vec![] };
+        true
+    }
+
+    fn write(&mut self, mount: usize, fh: u64) {
+        let start = self.rng.below(FILE / PAGE) * PAGE;
+        let end = FILE.min(start + (1 + self.rng.below(100)) * PAGE);
+        self.stamp += 1;
+        let data = vec![self.stamp; (end - start) as usize];
+        let id = self.world.prepare(mount, write_call((self.files[mount].0, fh), start, &data));
+        self.change = Change::Write { mount, fh, id, start, end };
+    }
+
+    /// Goes on with the change; true when it could.
+    fn go_on(&mut self) -> bool {
+        let (mount, id) = match self.change {
+            Change::Nothing if self.changes_left == 0 => return false,
+            Change::Nothing => {
+                self.changes_left -= 1;
+                if self.rng.one_in(2) {
+                    self.write(1, self.files[1].1);
+                } else {
+                    let call = Call::Open { node: self.files[0].0, flags: O_RDWR | O_DIRECT };
+                    self.change = Change::Open(self.world.prepare(0, call));
+                }
+                return true;
+            }
+            Change::Write { mount, id, .. } => (mount, id),
+            Change::Open(id) | Change::Release(id) => (0, id),
+        };
+        let Some(result) = self.world.mounts[mount].replies.remove(&id) else { return false };
+        match (self.change, result) {
+            (Change::Open(_), Ok(Answer::Opened { fh, .. })) => {
+                assert!(self.kernel.stores.is_empty(), "it has waited for what was being pushed");
+                self.write(0, fh);
+            }
+            (Change::Write { mount, fh, start, end, .. }, Ok(Answer::Written(count))) => {
+                assert_eq!(count, end - start);
+                self.acknowledged[start as usize..end as usize].fill(self.stamp);
+                let call = Call::Release { node: self.files[0].0, fh, flock_owner: None };
+                self.change = match mount {
+                    0 => Change::Release(self.world.prepare(0, call)),
+                    _ => Change::Nothing,
+                };
+            }
+            (Change::Release(_), Ok(Answer::Done)) => self.change = Change::Nothing,
+            (_, other) => panic!("seed {}: {other:?}", self.seed),
+        }
+        true
+    }
+
+    fn step(&mut self) -> bool {
+        let first = self.rng.below(14);
+        (0..14).any(|turn| match (first + turn) % 14 {
+            0 => self.kernel.hear(&mut self.world, &mut self.rng),
+            1 | 2 => self.kernel.drop_some(&mut self.world, &mut self.rng),
+            3 | 4 => self.kernel.store_some(&mut self.world),
+            5 => self.go_on(),
+            thread @ 6..=8 => {
+                let thread = thread as usize - 6;
+                self.kernel.work(&mut self.world, &mut self.rng, thread) || self.next(thread)
+            }
+            _ => self.world.carry_one(&mut self.rng),
+        })
+    }
+
+    fn run(mut self) -> u64 {
+        let mut stall_count = 0;
+        loop {
+            if self.rng.one_in(500) {
+                self.kernel.reclaim(&mut self.rng);
+            }
+            if self.step() {
+                stall_count = 0;
+            } else if stall_count > 200 {
+                panic!("seed {}: everybody waits: {:?}", self.seed, self.kernel.threads);
+            } else if self.reads_left == 0
+                && self.kernel.threads.iter().all(|work| matches!(work, Work::Idle))
+            {
+                return self.kernel.stored_count;
+            } else {
+                stall_count += 1;
+                self.world.pass_a_little();
+            }
+            let may_write = matches!(self.change, Change::Write { mount: 0, .. });
+            assert!(!may_write || self.kernel.stores.is_empty(), "seed {}: over what is written", self.seed);
+        }
+    }
+}
+
+#[test]
+fn streams_read_nothing_old_and_nobody_waits_for_ever() {
+    let stored_count: u64 = (0..6).map(|seed| Streams::new(seed).run()).sum();
+    assert!(stored_count > 6 * FILE / PAGE / 2, "much of it was pushed: {stored_count}");
 }
