@@ -339,6 +339,14 @@ pub struct Mapping {
     byte_count: usize,
 }
 
+/// truncate(2): by name, without a descriptor.
+pub fn truncate(path: &Path, byte_count: u64) -> io::Result<()> {
+    let path = c_path(path)?;
+    let byte_count = libc::off_t::try_from(byte_count).map_err(io::Error::other)?;
+    // SAFETY: the string is NUL-terminated and outlives the call.
+    answer(unsafe { libc::truncate(path.as_ptr(), byte_count) })
+}
+
 /// How a file is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {

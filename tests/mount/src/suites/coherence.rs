@@ -8,6 +8,7 @@ mod direct;
 mod hazards;
 mod names;
 mod races;
+mod streams;
 mod waiting;
 
 /// The suite.
@@ -45,6 +46,9 @@ static CASES: &[Case] = &[
     Case { name: "punch_hole_seen", seconds: 120, run: contents::punch_seen },
     Case { name: "direct_io_against_cache", seconds: 120, run: contents::direct_against_cache },
     Case { name: "mapped_read_sees_write", seconds: 120, run: contents::mapped_read },
+    Case { name: "stream_against_writes", seconds: 240, run: streams::against_writes },
+    Case { name: "stream_against_own_writers", seconds: 240, run: streams::against_own_writers },
+    Case { name: "stream_against_truncates", seconds: 240, run: streams::against_truncates },
     Case { name: "mapped_store_seen", seconds: 120, run: contents::mapped_store },
     Case { name: "unlinked_while_open_elsewhere", seconds: 120, run: contents::unlinked_open },
     Case { name: "replaced_while_open_elsewhere", seconds: 120, run: contents::replaced_open },

@@ -209,6 +209,20 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
     set(&cluster, "llite.*.read_ahead_range_kb=256")?;
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;
+    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "1", "what a new mount has")?;
+    set(&cluster, "llite.*.read_ahead_push=0")?;
+    let stream = cluster.mount.join("stream");
+    write(&stream, &vec![7; 16 << 20])?;
+    cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let pushed = |is_on: bool| -> Result<u64> {
+        set(&cluster, &format!("llite.*.read_ahead_push={}", u8::from(is_on)))?;
+        set(&cluster, "llite.*.read_ahead_stats=clear")?;
+        std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
+        expect(read(&stream)? == vec![7; 16 << 20], "a stream is what was written")?;
+        Ok(samples(&value(&cluster, "llite.*.read_ahead_stats")?, "pushed"))
+    };
+    expect_eq(pushed(false)?, 0, "pages that came unasked, switched off")?;
+    expect(pushed(true)? > 0, "pages come unasked when it is switched on")?;
     set(&cluster, "llite.*.xattr_cache=0")?;
     let asked = || -> Result<u64> { Ok(samples(&value(&cluster, "mdc.*MDT0000*.stats")?, "mds_listxattr")) };
     let file = cluster.mount.join("file");
@@ -263,6 +277,12 @@ fn mapped_pages(context: &Context) -> Result<()> {
             let at = page * PAGE + page % PAGE;
             expect_eq(mapping.read(at, 1), vec![bytes[at]], &format!("page {page} {name}"))?;
         }
+        let pushed = samples(&value(&cluster, "llite.*.read_ahead_stats")?, "pushed");
+        let is_stream = pages.len() == page_count;
+        expect(
+            if is_stream { pushed as usize > page_count / 2 } else { pushed as usize <= page_count / 16 },
+            &format!("{name}: {pushed} pages of {} came unasked", pages.len()),
+        )?;
         let (read, touched) = (read_bytes()?, (pages.len() * PAGE) as u64);
         expect(
             read as f64 <= factor * touched as f64,
