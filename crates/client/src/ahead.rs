@@ -22,13 +22,14 @@ use base::fault::{Fault, planted};
 use base::layout::{Component, Piece};
 use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, limits};
 use bytes::{Bytes, BytesMut};
+pub(crate) use pattern::sign_behind;
 use pattern::{Pattern, Scope, Verdict};
 use rpc::Kind;
 use std::collections::BTreeMap;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
 
 /// One request fetches this much at most, and begins and ends at multiples of it for a stream.
-pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 1 << 20;
 /// Fetched ahead of a stream at least, if the bounds allow it.
 const AHEAD_BYTES_MIN: u64 = 8 << 20;
 /// The rate of a file's readers is taken anew after as many bytes.
@@ -421,7 +422,7 @@ impl State {
             }
             Verdict::Fetch { now, ahead } => {
                 let now = Extent::new(now.start.min(extent.start), now.end.max(extent.end));
-                let is_for_push = may_push && known.pattern.is_in_stream();
+                let is_for_push = may_push && known.pattern.is_in_long_stream();
                 let ahead = ahead.into_iter().flat_map(|part| known.pushed.gaps(part)).collect();
                 Plan::Windowed { now, ahead, is_for_push }
             }

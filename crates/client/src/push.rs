@@ -14,7 +14,7 @@
 //! with what is pushed, also under a lock that has been called back meanwhile; or, when it reaches further, refused: the kernel then asks
 //! for the single page that it needs.
 
-use crate::ahead::WINDOW_BYTES;
+use crate::ahead::sign_behind;
 use crate::ctx::Ctx;
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::Pin;
@@ -25,10 +25,6 @@ use base::layout::Piece;
 use base::{Extent, Fid, ObjectId};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
-
-/// A stream's READs tell how far it has come: so much at the front of each second window is left for them to ask for, in shares of what
-/// the kernel asks for around a fault. It has the half in front of the first page already.
-const LEFT_OUT_SHARE: u64 = 2;
 
 /// A window of a file that is being pushed.
 struct Push {
@@ -114,12 +110,9 @@ impl State {
         if object_extent != own || file_offset_bytes != file.start {
             return None;
         }
-        let left_out = match file.start / WINDOW_BYTES % 2 {
-            0 => self.ahead.bounds.kernel_window_bytes / LEFT_OUT_SHARE,
-            _ => 0,
-        };
-        let start = (file.start + left_out).next_multiple_of(PAGE_BYTES);
-        let pages = Extent::new(start, (file.end / PAGE_BYTES * PAGE_BYTES).max(start));
+        let sign = sign_behind(file.start, self.ahead.bounds.kernel_window_bytes);
+        let start = file.start.next_multiple_of(PAGE_BYTES);
+        let pages = Extent::new(start, (file.end.min(sign) / PAGE_BYTES * PAGE_BYTES).max(start));
         let is_within = known.attr.as_ref().is_some_and(|attr| pages.end <= attr.size_bytes);
         if pages.is_empty() || !is_within || self.traffic.is_in_way_of_push(node, pages) {
             return None;

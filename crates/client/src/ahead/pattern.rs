@@ -36,6 +36,20 @@ const PLAIN_READ_COUNT: u32 = 4096;
 /// So many in a row are read(2)'s, though each may be about a page that is the first by chance.
 const FIRST_PAGE_COUNT_MIN: u32 = 8;
 
+/// A stream is pushed to when so much of it was read without a gap: strides begin as streams do.
+const PUSHED_FROM_BYTES: u64 = 1 << 20;
+/// The last pages of so many bytes are left out of what is pushed: they are asked for when the stream comes there. Strides, which mostly
+/// begin at round numbers, pass by.
+const SIGN_DISTANCE_BYTES: u64 = 2 << 20;
+
+/// The next place at or behind an offset that is left out of what is pushed: half of what the kernel asks for around a fault, which is
+/// what it does not have then.
+pub(crate) fn sign_behind(offset: u64, kernel_window_bytes: u64) -> u64 {
+    let left_out = kernel_window_bytes / 2;
+    let end = (offset.saturating_add(left_out) / SIGN_DISTANCE_BYTES + 1).saturating_mul(SIGN_DISTANCE_BYTES);
+    end - left_out.min(SIGN_DISTANCE_BYTES)
+}
+
 /// What the file and its mount allow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
@@ -78,9 +92,10 @@ impl Run {
         let passing = STREAM_BEFORE_BYTES.max(2 * scope.kernel_window_bytes);
         let before = if self.is_stream() || self.start == 0 { passing } else { GAP_BYTES };
         let from = self.next.saturating_sub(BEHIND_BYTES).max(self.start);
-        // The kernel does not ask for what it was given.
+        // The kernel does not ask for what it was given, up to the next sign.
         let is_next_pushed = scope.pushed.start <= self.next.saturating_add(before);
-        let next = if is_next_pushed { self.next.max(scope.pushed.end) } else { self.next };
+        let pushed_end = scope.pushed.end.min(sign_behind(self.next, scope.kernel_window_bytes));
+        let next = if is_next_pushed { self.next.max(pushed_end) } else { self.next };
         extent.start >= from && extent.start <= next.saturating_add(before)
     }
 
@@ -153,9 +168,10 @@ impl Pattern {
         }
     }
 
-    /// Whether the last read is one of a stream.
-    pub(super) fn is_in_stream(&self) -> bool {
-        self.runs.back().is_some_and(Run::is_stream) && !self.stride.is_some_and(|stride| stride.is_known())
+    /// Whether the last read is one of a stream that has lasted.
+    pub(super) fn is_in_long_stream(&self) -> bool {
+        let is_long = |run: &Run| run.is_stream() && run.next - run.start >= PUSHED_FROM_BYTES;
+        self.runs.back().is_some_and(is_long) && !self.stride.is_some_and(|stride| stride.is_known())
     }
 
     /// The first page that is asked for after a refusal: one inside was faulted on; the first one is read(2)'s.

@@ -9,7 +9,7 @@ use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBound
 const PAGE: u64 = 4096;
 const O_DIRECT: u32 = 0o40000;
 /// READs after which a stream is known, and what is ahead has come.
-const LEAD_COUNT: u64 = 6;
+const LEAD_COUNT: u64 = 18;
 
 /// Pushes of mount 0 that the kernel has not done.
 fn pushes(shared: &Shared) -> Vec<(NotifyId, u64, bytes::Bytes)> {
@@ -99,7 +99,8 @@ fn what_a_stream_reads_is_in_the_kernel_before_it_asks() {
     let mut has = vec![false; 16 * MIB as usize / PAGE as usize];
     let mut asked_count = 0;
     let mut seen = 0;
-    for page in 0..16 * MIB / PAGE {
+    let page_count = 16 * MIB / PAGE;
+    for page in 0..page_count {
         for notify in &shared.world.mounts[0].notified[seen..] {
             let Notify::Store { offset_bytes, data, .. } = notify else { continue };
             has[(offset_bytes / PAGE) as usize..][..data.len() / PAGE as usize].fill(true);
@@ -109,16 +110,18 @@ fn what_a_stream_reads_is_in_the_kernel_before_it_asks() {
             continue;
         }
         // As much as it does not have, as the kernel asks.
-        let count = (page..page + WINDOW / PAGE).take_while(|page| !has[*page as usize]).count() as u64;
+        let count = (page..page_count.min(page + WINDOW / PAGE))
+            .take_while(|page| !has[*page as usize])
+            .count() as u64;
         shared.check(page * PAGE, count * PAGE);
         has[page as usize..(page + count) as usize].fill(true);
         asked_count += 1;
     }
     assert_eq!(shared.reads(), 16, "all of it was fetched once");
-    // The first window, and the beginning of each second one, of 256 that there are.
-    assert!(asked_count <= 16 + 2 * 8, "{asked_count}");
+    // What was fetched before the stream was known to be one, and the end of each second window, of 256 READs.
+    assert!(asked_count <= 4 * 16 + 8, "{asked_count}");
     assert_eq!(shared.stats().discarded_page_count, 0);
-    assert_eq!(shared.stats().pushed_page_count + 16 * asked_count, 16 * MIB / PAGE + 8 * (asked_count - 16));
+    assert!(shared.stats().pushed_page_count > 16 * MIB / PAGE * 3 / 4);
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn what_is_pushed_is_what_was_written_and_ends_before_the_file_does() {
         shared.check(offset, WINDOW);
     }
     assert!(ends.iter().all(|end| *end <= 5 * MIB + 5 * PAGE), "{ends:?}");
-    assert!(ends.contains(&(5 * MIB)), "{ends:?}");
+    assert!(ends.contains(&(5 * MIB)) || ends.contains(&(5 * MIB + 5 * PAGE)), "{ends:?}");
 }
 
 #[test]
@@ -246,11 +249,13 @@ fn a_lock_goes_back_after_the_push_and_the_pages_go_in_between() {
 #[test]
 fn a_read_over_two_windows_that_are_being_pushed_is_answered_with_both() {
     let mut shared = Shared::while_pushing(16 * MIB);
-    (LEAD_COUNT..16).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    (LEAD_COUNT..24).for_each(|number| shared.check(number * WINDOW, WINDOW));
     let both = pushes(&shared).len();
     assert!(both >= 2, "{both}");
-    // The end of the second window, and what is left out of the third.
-    let offset = 2 * MIB - 2 * PAGE;
+    // The end of one, which is left out, and the beginning of the next.
+    let sign =
+        pushes(&shared).iter().find(|(_, at, data)| (at + data.len() as u64) % MIB != 0).map(|push| push.1);
+    let offset = sign.expect("one ends early") + MIB - 2 * PAGE;
     let reading = shared.world.prepare(0, shared.read_call(offset, 4 * PAGE));
     assert!(shared.world.is_answered(0, reading), "before anybody is asked");
     let Ok(Answer::Bytes(bytes)) = shared.world.finish(0, reading) else { panic!("read") };
@@ -478,5 +483,22 @@ impl Streams {
 #[test]
 fn streams_read_nothing_old_and_nobody_waits_for_ever() {
     let stored_count: u64 = (0..6).map(|seed| Streams::new(seed).run()).sum();
-    assert!(stored_count > 6 * FILE / PAGE / 2, "much of it was pushed: {stored_count}");
+    assert!(stored_count > FILE / PAGE, "much of it was pushed: {stored_count}");
+}
+
+#[test]
+fn a_stride_is_not_taken_for_a_stream_because_the_kernel_has_what_is_between() {
+    let mut shared = Shared::with_pushes(64 * MIB);
+    for chunk in 0..64 {
+        for number in 0..4 {
+            let (node, fh) = shared.files[0];
+            let offset_bytes = chunk * MIB + number * WINDOW;
+            let call = Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, flags: 0 };
+            if shared.world.call(0, call) == Err(EAGAIN) {
+                (0..16).for_each(|page| shared.check(offset_bytes + page * PAGE, PAGE));
+            }
+        }
+    }
+    assert_eq!(shared.stats().pushed_page_count, 0);
+    assert!(!shared.world.mounts[0].notified.iter().any(is_push));
 }
