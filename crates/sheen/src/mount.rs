@@ -195,8 +195,6 @@ impl Mount {
             endpoint,
             is_given_up: AtomicBool::new(false),
         });
-        let bounds = mount.with_client(|client| client.read_ahead_bounds());
-        mount.set(client::Setting::ReadAhead(client::ReadAheadBounds { is_pushing: true, ..bounds }));
         // Who is not root leaves it as it is.
         if let Err(error) = mount.set_kernel_window(read_ahead::KIB_DEFAULT) {
             tracing::debug!("{error:#}");

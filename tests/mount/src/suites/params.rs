@@ -209,8 +209,7 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
     set(&cluster, "llite.*.read_ahead_range_kb=256")?;
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;
-    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "1", "what a new mount has")?;
-    set(&cluster, "llite.*.read_ahead_push=0")?;
+    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "0", "what a new mount has")?;
     let stream = cluster.mount.join("stream");
     write(&stream, &vec![7; 16 << 20])?;
     cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
@@ -247,6 +246,7 @@ fn mapped_pages(context: &Context) -> Result<()> {
     let cluster = split_cluster(context)?;
     let file = cluster.mount.join("file");
     let byte_count = 128 * MIB;
+    set(&cluster, "llite.*.read_ahead_push=1")?;
     let bytes: Vec<u8> = (0..byte_count).map(|at| (at / PAGE) as u8 ^ (at / MIB) as u8).collect();
     write(&file, &bytes)?;
     cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
