@@ -253,8 +253,10 @@ fn a_read_over_two_windows_that_are_being_pushed_is_answered_with_both() {
     let both = pushes(&shared).len();
     assert!(both >= 2, "{both}");
     // The end of one, which is left out, and the beginning of the next.
-    let sign =
-        pushes(&shared).iter().find(|(_, at, data)| (at + data.len() as u64) % MIB != 0).map(|push| push.1);
+    let sign = pushes(&shared)
+        .iter()
+        .find(|(_, at, data)| !(at + data.len() as u64).is_multiple_of(MIB))
+        .map(|push| push.1);
     let offset = sign.expect("one ends early") + MIB - 2 * PAGE;
     let reading = shared.world.prepare(0, shared.read_call(offset, 4 * PAGE));
     assert!(shared.world.is_answered(0, reading), "before anybody is asked");
