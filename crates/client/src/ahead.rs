@@ -47,7 +47,7 @@ pub struct ReadAheadBounds {
     pub whole_byte_count: u64,
     /// As much does the kernel ask for around a page fault; 0: not known.
     pub kernel_window_bytes: u64,
-    /// What a stream will read is put into the kernel's page cache before it is asked for.
+    /// What several threads will read in a stream is put into the kernel's page cache before it is asked for.
     pub is_pushing: bool,
 }
 
@@ -58,7 +58,7 @@ impl Default for ReadAheadBounds {
             file_byte_count: 64 << 20,
             whole_byte_count: 4 << 20,
             kernel_window_bytes: 0,
-            is_pushing: false,
+            is_pushing: true,
         }
     }
 }
@@ -390,7 +390,7 @@ impl State {
     }
 
     /// A read of the kernel that goes into its page cache.
-    pub(crate) fn plan_read(&mut self, file: &File, extent: Extent) -> Plan {
+    pub(crate) fn plan_read(&mut self, file: &File, extent: Extent, reader: u32) -> Plan {
         if !self.may_read_ahead(file.fid) {
             return Plan::Plain;
         }
@@ -422,7 +422,7 @@ impl State {
             }
             Verdict::Fetch { now, ahead } => {
                 let now = Extent::new(now.start.min(extent.start), now.end.max(extent.end));
-                let is_for_push = may_push && known.pattern.is_in_long_stream();
+                let is_for_push = known.pattern.is_in_shared_stream(reader) && may_push;
                 let ahead = ahead.into_iter().flat_map(|part| known.pushed.gaps(part)).collect();
                 Plan::Windowed { now, ahead, is_for_push }
             }

@@ -160,8 +160,9 @@ impl State {
     }
 
     pub(crate) fn see_attr(&mut self, attr: &Attr) {
+        let now = self.now.time;
         let Some(node) = self.nodes.by_fid_mut(attr.fid) else { return };
-        node.see_attr(attr);
+        node.see_attr(now, attr);
         // Of a striped one this is a part.
         if attr.fid == self.root.fid
             && node.stripes.is_empty()

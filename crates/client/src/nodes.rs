@@ -76,6 +76,8 @@ pub(crate) struct Node {
     pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
     pub(crate) measured: Option<Measured>,
+    /// The size in `attr`, and since when; `Time::ZERO` for the one that was seen first.
+    pub(crate) sized: Option<(u64, Time)>,
     /// When the kernel's attributes of it last became others than those that an unanswered call may know (`ends`).
     pub(crate) versioned_at: Time,
     /// When a short READ was last refused, and where it began.
@@ -138,6 +140,7 @@ impl Node {
             opened_data: None,
             data_changed_at: 0,
             measured: None,
+            sized: None,
             versioned_at: Time::ZERO,
             refused_read: None,
             is_contended: false,
@@ -159,9 +162,14 @@ impl Node {
     }
 
     /// Keeps the newest attributes.
-    pub(crate) fn see_attr(&mut self, attr: &Attr) {
+    pub(crate) fn see_attr(&mut self, now: Time, attr: &Attr) {
         let is_newer = self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
         if is_newer {
+            let is_of_former = |(size_bytes, _)| size_bytes == attr.size_bytes;
+            if !self.sized.is_some_and(is_of_former) {
+                let since = if self.sized.is_none() { Time::ZERO } else { now };
+                self.sized = Some((attr.size_bytes, since));
+            }
             let mut attr = attr.clone();
             self.add_access(&mut attr);
             self.attr = Some(attr);
@@ -200,11 +208,11 @@ impl Node {
 
     /// Takes attributes from a listing, which may be older than what is known. False when they may be: also after a
     /// change of this client's own that no reply described.
-    pub(crate) fn learn_attr(&mut self, attr: &Attr) -> bool {
+    pub(crate) fn learn_attr(&mut self, now: Time, attr: &Attr) -> bool {
         let is_newest =
             !self.is_attr_stale && self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
         if is_newest {
-            self.see_attr(attr);
+            self.see_attr(now, attr);
         }
         is_newest
     }

@@ -19,12 +19,16 @@ use crate::ctx::Ctx;
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::Pin;
 use crate::machine::{Notify, NotifyId, NotifyResult};
+use crate::nodes::Node;
 use crate::pages::{PAGE_BYTES, PageSet};
 use crate::state::State;
 use base::layout::Piece;
-use base::{Extent, Fid, ObjectId};
+use base::{Duration, Extent, Fid, ObjectId, Time};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
+
+/// A size that has changed so long ago has come to the kernel in some answer that nothing overtook.
+const SIZE_SETTLES: Duration = Duration::from_secs(1);
 
 /// A window of a file that is being pushed.
 struct Push {
@@ -113,8 +117,10 @@ impl State {
         let sign = sign_behind(file.start, self.ahead.bounds.kernel_window_bytes);
         let start = file.start.next_multiple_of(PAGE_BYTES);
         let pages = Extent::new(start, (file.end.min(sign) / PAGE_BYTES * PAGE_BYTES).max(start));
-        let is_within = known.attr.as_ref().is_some_and(|attr| pages.end <= attr.size_bytes);
-        if pages.is_empty() || !is_within || self.traffic.is_in_way_of_push(node, pages) {
+        if pages.is_empty()
+            || !self.is_within_settled_size(known, pages)
+            || self.traffic.is_in_way_of_push(node, pages)
+        {
             return None;
         }
         Some(Push {
@@ -129,6 +135,15 @@ impl State {
             pin,
             is_doubted: false,
             waiters: Vec::new(),
+        })
+    }
+
+    /// Whether the kernel knows the file to be so long. A push that makes it longer makes a new version of its attributes, by which the kernel
+    /// believes no answer about them that is on its way; it would then take the end of the push for the file's.
+    fn is_within_settled_size(&self, node: &Node, pages: Extent) -> bool {
+        node.sized.is_some_and(|(size_bytes, since)| {
+            let is_settled = since == Time::ZERO || since.after(SIZE_SETTLES) <= self.now.time;
+            pages.end <= size_bytes && is_settled
         })
     }
 

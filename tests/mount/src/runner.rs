@@ -173,8 +173,6 @@ impl Runner {
         let cluster = Cluster::new(&self.options, &home, Shape::SPLIT)?;
         cluster.up()?;
         let (a, b) = (cluster.mount.clone(), cluster.mount_again("mnt2")?);
-        // Off by default: what a pair shows, it shows with it.
-        cluster.sheen(&["lctl", "set_param", "llite.*.read_ahead_push=1"])?;
         Ok(Pair { a, b, cluster: Some(cluster) })
     }
 

@@ -84,6 +84,10 @@ struct Run {
     start: u64,
     next: u64,
     read_count: u32,
+    /// Who has read there last; 0: nobody knows.
+    reader: u32,
+    /// Others have, too.
+    is_shared: bool,
 }
 
 impl Run {
@@ -97,6 +101,11 @@ impl Run {
         let pushed_end = scope.pushed.end.min(sign_behind(self.next, scope.kernel_window_bytes));
         let next = if is_next_pushed { self.next.max(pushed_end) } else { self.next };
         extent.start >= from && extent.start <= next.saturating_add(before)
+    }
+
+    fn note_reader(&mut self, reader: u32) {
+        let former = std::mem::replace(&mut self.reader, reader);
+        self.is_shared |= former != 0 && reader != 0 && former != reader;
     }
 
     fn is_stream(&self) -> bool {
@@ -168,10 +177,12 @@ impl Pattern {
         }
     }
 
-    /// Whether the last read is one of a stream that has lasted.
-    pub(super) fn is_in_long_stream(&self) -> bool {
-        let is_long = |run: &Run| run.is_stream() && run.next - run.start >= PUSHED_FROM_BYTES;
-        self.runs.back().is_some_and(is_long) && !self.stride.is_some_and(|stride| stride.is_known())
+    /// Whether the last read, which was a thread's, is one of a stream that has lasted and that several threads read.
+    pub(super) fn is_in_shared_stream(&mut self, reader: u32) -> bool {
+        let is_stride = self.stride.is_some_and(|stride| stride.is_known());
+        let Some(run) = self.runs.back_mut() else { return false };
+        run.note_reader(reader);
+        !is_stride && run.is_shared && run.is_stream() && run.next - run.start >= PUSHED_FROM_BYTES
     }
 
     /// The first page that is asked for after a refusal: one inside was faulted on; the first one is read(2)'s.
@@ -284,7 +295,7 @@ impl Pattern {
     /// A read that follows no other; `start` is the first byte that is meant.
     fn on_new_run(&mut self, extent: Extent, start: u64, scope: Scope) -> Verdict {
         self.learn_stride(start);
-        let run = Run { start, next: extent.end, read_count: 1 };
+        let run = Run { start, next: extent.end, read_count: 1, reader: 0, is_shared: false };
         if self.runs.len() == RUN_COUNT_MAX {
             self.runs.pop_front();
         }

@@ -224,7 +224,7 @@ pub(crate) async fn read(
     if let LockUse::Pages(call) = lock_use {
         match ctx.with(|state| state.pushed(node, extent)) {
             Pushed::Nothing => {}
-            Pushed::Bytes(bytes) => return Ok(Answer::Bytes(read_pushed(ctx, node, extent, bytes))),
+            Pushed::Bytes(bytes) => return Ok(Answer::Bytes(read_pushed(ctx, who, node, extent, bytes))),
             Pushed::Part if u64::from(byte_count) > PAGE_BYTES => return Err(REFUSAL),
             Pushed::Part => {}
         }
@@ -232,7 +232,7 @@ pub(crate) async fn read(
     }
     let file = file(ctx, node).await?;
     let plan = match lock_use {
-        LockUse::Pages(_) => ctx.with(|state| state.plan_read(&file, extent)),
+        LockUse::Pages(_) => ctx.with(|state| state.plan_read(&file, extent, who.caller.pid)),
         LockUse::NoPages | LockUse::WriteBack => Plan::Plain,
     };
     if matches!(plan, Plan::Refuse) {
@@ -262,13 +262,14 @@ pub(crate) async fn read(
 }
 
 /// What a READ is answered with whose pages are being pushed; and what comes after it.
-fn read_pushed(ctx: &Ctx, node: u64, extent: Extent, bytes: Bytes) -> Bytes {
+fn read_pushed(ctx: &Ctx, who: &Who, node: u64, extent: Extent, bytes: Bytes) -> Bytes {
     let file = ctx.with(|state| {
         let node = state.nodes.get(node)?;
         Some(File { fid: node.fid, layout: node.layout.clone()? })
     });
     if let Some(file) = file
-        && let Plan::Windowed { now, ahead, is_for_push } = ctx.with(|state| state.plan_read(&file, extent))
+        && let Plan::Windowed { now, ahead, is_for_push } =
+            ctx.with(|state| state.plan_read(&file, extent, who.caller.pid))
     {
         begin_ahead(ctx, &file, now, &ahead, is_for_push);
     }

@@ -447,10 +447,13 @@ async fn send_close(
     ctx.with(|state| {
         // A restarted MDT is not told of it any more.
         state.closing_handles.remove(&args.handle.0);
+        let now = state.now.time;
         let Some(node) = state.nodes.by_fid_mut(fid).filter(|_| args.write) else { return };
         match &closed {
             // What else has changed meanwhile it may not tell.
-            Ok(MdtReply::Closed { attr: Some(attr), .. }) if !node.is_attr_stale => node.see_attr(attr),
+            Ok(MdtReply::Closed { attr: Some(attr), .. }) if !node.is_attr_stale => {
+                node.see_attr(now, attr);
+            }
             // The MDT may know the size from now on, and the answer does not say so.
             _ => node.is_attr_stale = true,
         }

@@ -2,11 +2,12 @@
 //! cache fill them first, notifications wait for locked ones, and several things are under way at once.
 
 use crate::read_ahead::EAGAIN;
-use crate::world::{World, write_call};
+use crate::world::{ROOT, World, write_call};
 use base::Rng;
 use bytes::Bytes;
-use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult};
+use client::{Answer, Call, Caller, Input, Notify, NotifyId, NotifyResult};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 pub const PAGE: u64 = 4096;
 /// Pages that one READ asks for, at most.
@@ -174,7 +175,7 @@ impl Kernel {
         let mut work = std::mem::replace(&mut self.threads[thread], Work::Idle);
         let could = match &mut work {
             Work::Idle => false,
-            Work::Read { start, end, found } => self.read(world, rng, *start, *end, found),
+            Work::Read { start, end, found } => self.read((world, rng), thread, *start..*end, found),
             Work::Write { end, at, stamp, sending } => match *sending {
                 Sending::Nothing => self.fill(*end, *at, *stamp, sending),
                 Sending::Filled(filled) => self.send(world, *at, filled, *stamp, sending),
@@ -185,8 +186,14 @@ impl Kernel {
         could
     }
 
-    fn read(&mut self, world: &mut World, rng: &mut Rng, start: u64, end: u64, found: &mut Vec<u8>) -> bool {
-        let at = start + found.len() as u64;
+    fn read(
+        &mut self,
+        (world, rng): (&mut World, &mut Rng),
+        thread: usize,
+        range: Range<u64>,
+        found: &mut Vec<u8>,
+    ) -> bool {
+        let (at, end) = (range.start + found.len() as u64, range.end);
         if at >= end {
             return false;
         }
@@ -214,7 +221,7 @@ impl Kernel {
             byte_count: (count * PAGE) as u32,
             flags: 0,
         };
-        let id = world.prepare(self.mount, call);
+        let id = world.prepare_as(self.mount, Caller { pid: thread as u32 + 1, ..ROOT }, call);
         for page in page..page + count {
             self.pages.insert(page, Page { bytes: vec![], is_up_to_date: false, locked_for: Some(id) });
         }

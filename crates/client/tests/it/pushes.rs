@@ -43,7 +43,14 @@ impl Shared {
         let bounds =
             ReadAheadBounds { kernel_window_bytes: WINDOW, is_pushing: true, ..ReadAheadBounds::default() };
         shared.world.input(0, Input::Set(Setting::ReadAhead(bounds)));
+        shared.reader_count = 2;
+        shared.let_size_settle();
         shared
+    }
+
+    /// Nothing is pushed where the kernel may not know yet how long the file is.
+    fn let_size_settle(&mut self) {
+        self.world.pass(Duration::from_secs(1));
     }
 
     /// Its kernel has begun with pushes, and has come to the end of none.
@@ -143,10 +150,38 @@ fn what_is_pushed_is_what_was_written_and_ends_before_the_file_does() {
 }
 
 #[test]
-fn nothing_is_pushed_unless_somebody_wants_it() {
-    let mut shared = Shared::new(16 * MIB).with_kernel_window();
+fn nothing_is_pushed_where_that_is_switched_off() {
+    let mut shared = Shared::with_pushes(16 * MIB);
+    let bounds =
+        ReadAheadBounds { kernel_window_bytes: WINDOW, is_pushing: false, ..ReadAheadBounds::default() };
+    shared.world.input(0, Input::Set(Setting::ReadAhead(bounds)));
     (0..64).for_each(|number| shared.check(number * WINDOW, WINDOW));
     assert!(!shared.world.mounts[0].notified.iter().any(is_push));
+}
+
+#[test]
+fn nothing_is_pushed_while_the_kernel_may_not_know_how_long_the_file_is() {
+    let mut shared = Shared::with_pushes(16 * MIB);
+    shared.write(1, 16 * MIB, MIB, 0x55);
+    // Its size is told when the data are durable.
+    shared.world.pass(Duration::from_secs(7));
+    assert_eq!(shared.world.attr(0, shared.files[0].0).size_bytes, 17 * MIB);
+    (0..64).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(!shared.world.mounts[0].notified.iter().any(is_push), "just now it was shorter");
+    shared.let_size_settle();
+    (64..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(shared.world.mounts[0].notified.iter().any(is_push), "a second later");
+}
+
+#[test]
+fn what_one_thread_reads_alone_is_not_pushed() {
+    let mut shared = Shared::with_pushes(16 * MIB);
+    shared.reader_count = 1;
+    (0..64).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(!shared.world.mounts[0].notified.iter().any(is_push), "by one");
+    shared.reader_count = 2;
+    (64..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(shared.world.mounts[0].notified.iter().any(is_push), "by two");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Reads that fetch more than they need, and who may believe what was fetched.
 
-use crate::world::{O_RDONLY, O_RDWR, TOP, World};
+use crate::world::{O_RDONLY, O_RDWR, ROOT, TOP, World};
 use base::{Duration, TargetKind};
-use client::{Call, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting};
+use client::{Call, Caller, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting};
 
 pub const MIB: u64 = 1 << 20;
 pub const WINDOW: u64 = 64 << 10;
@@ -18,6 +18,9 @@ pub struct Shared {
     pub world: World,
     bytes: Vec<u8>,
     pub files: [(u64, u64); 2],
+    /// Threads that read by turns.
+    pub reader_count: u32,
+    read_count: u32,
 }
 
 impl Shared {
@@ -35,7 +38,7 @@ impl Shared {
             let node = world.lookup(mount, TOP, "file").expect("it was made").node;
             (node, world.open(mount, node, O_RDONLY).0)
         });
-        Shared { world, bytes, files }
+        Shared { world, bytes, files, reader_count: 1, read_count: 0 }
     }
 
     pub fn with_kernel_window(mut self) -> Shared {
@@ -46,7 +49,9 @@ impl Shared {
 
     /// Reads through mount 0, and looks at every byte.
     pub fn check(&mut self, offset: u64, byte_count: u64) {
-        let read = self.world.read(0, self.files[0], offset, byte_count as u32);
+        let caller = Caller { pid: 1 + self.read_count % self.reader_count, ..ROOT };
+        self.read_count += 1;
+        let read = self.world.read_as(0, caller, self.files[0], (offset, byte_count as u32));
         let end = (offset + byte_count).min(self.bytes.len() as u64);
         assert!(
             read == self.bytes[offset as usize..end as usize],

@@ -617,18 +617,20 @@ impl World {
 
     /// Begins a call.
     pub fn begin_as(&mut self, mount: usize, caller: Caller, call: Call) -> u64 {
-        self.mounts[mount].last_call += 1;
-        let id = self.mounts[mount].last_call;
-        self.input(mount, Input::Call { id, call, caller });
+        let id = self.prepare_as(mount, caller, call);
         self.run();
         id
     }
 
     /// Begins a call whose frames wait for those that are sent after it.
     pub fn prepare(&mut self, mount: usize, call: Call) -> u64 {
+        self.prepare_as(mount, ROOT, call)
+    }
+
+    pub fn prepare_as(&mut self, mount: usize, caller: Caller, call: Call) -> u64 {
         self.mounts[mount].last_call += 1;
         let id = self.mounts[mount].last_call;
-        self.input(mount, Input::Call { id, call, caller: ROOT });
+        self.input(mount, Input::Call { id, call, caller });
         id
     }
 
@@ -728,8 +730,17 @@ impl World {
     }
 
     pub fn read(&mut self, mount: usize, file: (u64, u64), offset_bytes: u64, byte_count: u32) -> Vec<u8> {
-        let (node, fh) = file;
-        match self.call(mount, Call::Read { node, fh, offset_bytes, byte_count, flags: 0 }) {
+        self.read_as(mount, ROOT, file, (offset_bytes, byte_count))
+    }
+
+    pub fn read_as(
+        &mut self,
+        mount: usize,
+        caller: Caller,
+        (node, fh): (u64, u64),
+        (offset_bytes, byte_count): (u64, u32),
+    ) -> Vec<u8> {
+        match self.call_as(mount, caller, Call::Read { node, fh, offset_bytes, byte_count, flags: 0 }) {
             Ok(Answer::Bytes(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
         }

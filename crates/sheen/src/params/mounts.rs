@@ -107,7 +107,7 @@ pub static CLASS: Class<Of> = Class {
         },
         Param {
             name: "read_ahead_push",
-            doc: "Whether what a stream will read is put into the kernel's page cache before it is asked for (1).",
+            doc: "Whether what several threads will read in a stream is put into the kernel's page cache before they ask for it (1).",
             read: |mount| Some(u8::from(bounds(mount).is_pushing).to_string()),
             write: Some(Write::Switch(|mount, is_on| {
                 set_bounds(mount, |bounds| bounds.is_pushing = is_on);

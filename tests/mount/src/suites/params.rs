@@ -3,9 +3,10 @@
 mod pools;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 use super::split_cluster;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, read, wait_until, write};
@@ -209,15 +210,24 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
     set(&cluster, "llite.*.read_ahead_range_kb=256")?;
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;
-    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "0", "what a new mount has")?;
+    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "1", "what a new mount has")?;
     let stream = cluster.mount.join("stream");
     write(&stream, &vec![7; 16 << 20])?;
     cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let_size_settle();
     let pushed = |is_on: bool| -> Result<u64> {
         set(&cluster, &format!("llite.*.read_ahead_push={}", u8::from(is_on)))?;
         set(&cluster, "llite.*.read_ahead_stats=clear")?;
         std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
-        expect(read(&stream)? == vec![7; 16 << 20], "a stream is what was written")?;
+        let file = fs::File::open(&stream)?;
+        // By one thread after the other: what one reads alone does not come unasked.
+        for part in 0..64 {
+            in_a_thread(|| {
+                let mut bytes = vec![0; 256 << 10];
+                file.read_exact_at(&mut bytes, part * (256 << 10))?;
+                expect(bytes.iter().all(|byte| *byte == 7), "a stream is what was written")
+            })?;
+        }
         Ok(samples(&value(&cluster, "llite.*.read_ahead_stats")?, "pushed"))
     };
     expect_eq(pushed(false)?, 0, "pages that came unasked, switched off")?;
@@ -239,17 +249,26 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect(count(5)? <= 1, "one request at most for five reads with a cache")
 }
 
-/// Walks over a mapping of a file that is in no cache: in order, some of every MiB, and pages at random.
+/// Nothing comes unasked of a file whose size has changed within the last second.
+fn let_size_settle() {
+    std::thread::sleep(Duration::from_millis(1100));
+}
+
+fn in_a_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("a thread panicked"))?
+}
+
+/// Walks over a mapping of a file that is in no cache, by several threads: in order, some of every MiB, and pages at random.
 fn mapped_pages(context: &Context) -> Result<()> {
     const MIB: usize = 1 << 20;
     const PAGE: usize = 4096;
     let cluster = split_cluster(context)?;
     let file = cluster.mount.join("file");
     let byte_count = 128 * MIB;
-    set(&cluster, "llite.*.read_ahead_push=1")?;
     let bytes: Vec<u8> = (0..byte_count).map(|at| (at / PAGE) as u8 ^ (at / MIB) as u8).collect();
     write(&file, &bytes)?;
     cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
+    let_size_settle();
     let read_bytes = || -> Result<u64> {
         let text = value(&cluster, "llite.*.read_ahead_stats")?;
         let pages: u64 = sum_of(&text, "readahead_pages") + samples(&text, "misses");
@@ -272,10 +291,14 @@ fn mapped_pages(context: &Context) -> Result<()> {
         std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
         set(&cluster, "llite.*.read_ahead_stats=clear")?;
         let open = fs::File::open(&file)?;
-        let mapping = Mapping::new(&open, MapKind::SharedRead, byte_count)?;
-        for page in &pages {
-            let at = page * PAGE + page % PAGE;
-            expect_eq(mapping.read(at, 1), vec![bytes[at]], &format!("page {page} {name}"))?;
+        for part in pages.chunks(chunk) {
+            in_a_thread(|| {
+                let mapping = Mapping::new(&open, MapKind::SharedRead, byte_count)?;
+                part.iter().try_for_each(|page| {
+                    let at = page * PAGE + page % PAGE;
+                    expect_eq(mapping.read(at, 1), vec![bytes[at]], &format!("page {page} {name}"))
+                })
+            })?;
         }
         let pushed = samples(&value(&cluster, "llite.*.read_ahead_stats")?, "pushed");
         let is_stream = pages.len() == page_count;
