@@ -427,14 +427,12 @@ fn wait_for_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
     let (answered, answer) = mpsc::channel();
     let mount = cluster.mount.clone();
     // Ends with this process where nobody waits for it any more.
-    std::thread::spawn(move || answered.send(fs::metadata(mount)));
+    std::thread::spawn(move || answered.send(fs::metadata(mount).map(drop)));
     let mut told: Option<Instant> = None;
     loop {
         match answer.recv_timeout(MOUNT_LOOK_INTERVAL) {
             Ok(answer) => {
-                return answer
-                    .map(drop)
-                    .with_context(|| format!("{} does not answer", cluster.mount.display()));
+                return answer.with_context(|| format!("{} does not answer", cluster.mount.display()));
             }
             Err(RecvTimeoutError::Disconnected) => bail!("{} does not answer", cluster.mount.display()),
             Err(RecvTimeoutError::Timeout) => {}
