@@ -11,7 +11,7 @@
 
 use crate::state::{Connection, State};
 use base::limits::{KERNEL_CACHE_LIFE, LEASE_RENEWAL, LEASE_TRUST, PING_INTERVAL};
-use base::{Duration, TargetId, TargetKind, Time};
+use base::{Duration, TargetId, Time};
 use std::collections::BTreeSet;
 
 /// A renewal that has not come by then is late.
@@ -76,12 +76,12 @@ impl State {
     pub(crate) fn note_silent_mdts(&mut self) {
         let now = self.now;
         let lease = self.lease;
-        let is_silent = |(target, connection): &(&TargetId, &Connection)| {
+        let is_silent = |(_, connection): &(&TargetId, &Connection)| {
             let contact = connection.import.last_contact();
-            target.kind == TargetKind::Mdt
-                && contact.is_some_and(|contact| now.time >= lease.trusted_until(contact))
+            contact.is_some_and(|contact| now.time >= lease.trusted_until(contact))
         };
-        let silent = self.connections.iter().filter(is_silent).map(|(target, _)| target.index);
+        let mdts = self.connections.range(TargetId::mdt(0)..=TargetId::mdt(u16::MAX));
+        let silent = mdts.filter(is_silent).map(|(target, _)| target.index);
         // Both are in order. Every input comes here, and seldom has anything changed.
         if silent.clone().eq(self.silent_mdts.iter().copied()) {
             return;

@@ -240,27 +240,33 @@ impl Client {
     fn settle(&mut self) {
         loop {
             let ctx = &self.ctx;
-            let mut tasks = ctx.with(|state| {
+            let tasks = ctx.with(|state| {
                 state.take_import_outputs();
                 // After what it means that one was heard again: it may have evicted this client.
                 state.note_silent_mdts();
                 state.send_due_cancels();
                 state.take_import_outputs();
-                std::mem::take(&mut state.spawned)
+                let mut tasks = std::mem::take(&mut state.spawned);
+                for (target, lock) in std::mem::take(&mut state.to_revoke) {
+                    tasks.push(Box::pin(locks::revoke(ctx.clone(), target, lock)));
+                }
+                for call in std::mem::take(&mut state.to_doubt) {
+                    tasks.push(Box::pin(pages::doubt(ctx.clone(), call)));
+                }
+                for fh in std::mem::take(&mut state.to_revive) {
+                    tasks.push(Box::pin(crate::ops::open::revive_unasked(ctx.clone(), fh)));
+                }
+                tasks
             });
-            for (target, lock) in ctx.with(|state| std::mem::take(&mut state.to_revoke)) {
-                tasks.push(Box::pin(locks::revoke(ctx.clone(), target, lock)));
-            }
-            for call in ctx.with(|state| std::mem::take(&mut state.to_doubt)) {
-                tasks.push(Box::pin(pages::doubt(ctx.clone(), call)));
-            }
-            for fh in ctx.with(|state| std::mem::take(&mut state.to_revive)) {
-                tasks.push(Box::pin(crate::ops::open::revive_unasked(ctx.clone(), fh)));
-            }
             let ready = self.executor.take_ready();
-            if tasks.is_empty() && ready.is_empty() && ctx.with(|state| state.import_outputs.is_empty()) {
-                ctx.with(State::send_replays);
-                if ctx.with(|state| state.import_outputs.is_empty()) {
+            if tasks.is_empty() && ready.is_empty() {
+                let is_done = ctx.with(|state| {
+                    if state.import_outputs.is_empty() {
+                        state.send_replays();
+                    }
+                    state.import_outputs.is_empty()
+                });
+                if is_done {
                     return;
                 }
             }
@@ -528,9 +534,10 @@ impl State {
     fn on_committed(&mut self, target: TargetId, transno: Transno) {
         let Some(connection) = self.connections.get_mut(&target) else { return };
         connection.committed = connection.committed.max(transno);
-        let later = connection.commit_waiters.split_off(&transno.next());
-        for sender in std::mem::replace(&mut connection.commit_waiters, later).into_values().flatten() {
-            sender.send(Ok(()));
+        while let Some(first) =
+            connection.commit_waiters.first_entry().filter(|first| *first.key() <= transno)
+        {
+            first.remove().into_iter().for_each(|sender| sender.send(Ok(())));
         }
     }
 

@@ -161,15 +161,17 @@ impl Mgc {
     }
 
     fn ask(&mut self, now: Now, asked: Asked) {
-        let fsname = self.fsname.clone();
+        let fsname = || self.fsname.clone();
         let (request, kind) = match &asked {
             Asked::Register(target) => {
-                (MgsRequest::Register { fsname, target: target.clone() }, Kind::Modifying)
+                (MgsRequest::Register { fsname: fsname(), target: target.clone() }, Kind::Modifying)
             }
-            Asked::Config => (MgsRequest::GetConfig { fsname, known_version: self.version }, Kind::Plain),
+            Asked::Config => {
+                (MgsRequest::GetConfig { fsname: fsname(), known_version: self.version }, Kind::Plain)
+            }
             Asked::Renew { .. } => (MgsRequest::Renew { clients: self.lives.clone() }, Kind::Plain),
             Asked::Announce(target, epoch) => {
-                (MgsRequest::Started { fsname, target: *target, epoch: *epoch }, Kind::Plain)
+                (MgsRequest::Started { fsname: fsname(), target: *target, epoch: *epoch }, Kind::Plain)
             }
             Asked::Change { again: Some(request), .. } => (request.clone(), Kind::Modifying),
             Asked::Change { again: None, .. } | Asked::Other { .. } | Asked::Lapsed { .. } => return,

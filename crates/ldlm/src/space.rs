@@ -317,8 +317,18 @@ impl LockSpace {
 
     /// The lock as it was granted; `None` when it waits or is not known.
     pub fn grant_of(&self, holder: ClientId, lock: LockId) -> Option<LockGrant> {
-        let resource = self.locks.get(&(holder, lock))?;
-        Some(self.entry_of(holder, lock)?.grant(lock, *resource))
+        let resource = *self.locks.get(&(holder, lock))?;
+        Some(self.entry_on(resource, holder, lock)?.grant(lock, resource))
+    }
+
+    /// All locks that clients have been granted, by resource.
+    pub fn grants(&self) -> impl Iterator<Item = (ClientId, LockGrant)> {
+        self.queues.iter().flat_map(|(resource, queue)| {
+            queue.granted.iter().filter_map(move |entry| match entry.owner {
+                Owner::Client(holder, lock) => Some((holder, entry.grant(lock, *resource))),
+                Owner::Op(_) => None,
+            })
+        })
     }
 
     /// Whether a client has such a lock, as far as is known here, and was not asked for it.
@@ -471,8 +481,11 @@ impl LockSpace {
     }
 
     fn entry_of(&self, holder: ClientId, lock: LockId) -> Option<&Entry> {
-        let resource = self.locks.get(&(holder, lock))?;
-        self.queues.get(resource)?.granted.iter().find(|entry| entry.owner == Owner::Client(holder, lock))
+        self.entry_on(*self.locks.get(&(holder, lock))?, holder, lock)
+    }
+
+    fn entry_on(&self, resource: Resource, holder: ClientId, lock: LockId) -> Option<&Entry> {
+        self.queues.get(&resource)?.granted.iter().find(|entry| entry.owner == Owner::Client(holder, lock))
     }
 
     fn add_lock(&mut self, holder: ClientId, lock: LockId, resource: Resource) {

@@ -163,7 +163,8 @@ pub struct Mds<M: MetaStore> {
     known_targets: KnownTargets,
     known_pools: Vec<Pool>,
     no_create: BTreeSet<u16>,
-    flows: BTreeMap<OpId, Flow>,
+    /// Boxed: each is taken out while it goes on.
+    flows: BTreeMap<OpId, Box<Flow>>,
     next_op: u64,
     /// Flows to go on with.
     runnable: VecDeque<OpId>,

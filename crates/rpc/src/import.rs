@@ -121,7 +121,8 @@ pub struct Import {
     replay: Replay,
     next_xid: Xid,
     next_ticket: u64,
-    pending: BTreeMap<Ticket, Pending>,
+    /// Boxed, as are `retained`: a map of large values moves and spreads them in memory, and most of its place is empty.
+    pending: BTreeMap<Ticket, Box<Pending>>,
     by_xid: BTreeMap<Xid, Ticket>,
     timers: BTreeSet<(Time, Ticket)>,
     modifying_queue: VecDeque<Ticket>,
@@ -137,7 +138,7 @@ pub struct Import {
     /// MDTs whose files' data are not to be changed now.
     held: BTreeSet<u16>,
     slots: Vec<Option<Ticket>>,
-    retained: BTreeMap<Transno, Retained>,
+    retained: BTreeMap<Transno, Box<Retained>>,
     retained_bytes: usize,
     last_committed: Transno,
     last_contact: Option<Time>,

@@ -71,7 +71,8 @@ pub struct ChurnOptions {
 }
 
 enum Event {
-    Deliver(Frame),
+    /// Boxed: very many are on their way, in an ordered map.
+    Deliver(Box<Frame>),
     Sync(TargetId),
     Start(TargetId),
     /// The machine of a client loses power, or is cut off for good.
@@ -95,8 +96,8 @@ pub(crate) struct Churn {
     shared: Shared,
     wire: BTreeMap<(Time, u64), Event>,
     posted: u64,
-    deadlines: BTreeSet<(Time, Who)>,
-    known_deadlines: BTreeMap<Who, Time>,
+    /// When to look at a seat: never later than its deadline, and perhaps earlier, since a deadline that is put off stays here.
+    looks: BTreeSet<(Time, usize)>,
     servers: BTreeMap<TargetId, Server>,
     seats: Vec<Seat>,
     config: ClusterConfig,
@@ -133,8 +134,7 @@ impl Churn {
             shared,
             wire: BTreeMap::new(),
             posted: 0,
-            deadlines: BTreeSet::new(),
-            known_deadlines: BTreeMap::new(),
+            looks: BTreeSet::new(),
             servers: [TargetId::MGT, MDT, OST].map(|id| (id, Server::new(id, window))).into(),
             seats: Vec::new(),
             config,
@@ -153,7 +153,7 @@ impl Churn {
             let (seat, frames) = Seat::new(churn.now, number, &churn.config, has_lease);
             churn.seats.push(seat);
             frames.into_iter().for_each(|frame| churn.post_frame(frame));
-            churn.note_deadline(Who::Seat(number));
+            churn.note_deadline(number);
             let begins = churn.at_random(CALM / 2);
             churn.post(begins, Event::Call(number));
         }
@@ -203,7 +203,6 @@ impl Churn {
                 .or_default() += unsynced;
             if is_power { server.crash(&mut rng) } else { server.kill() }
         }
-        self.note_deadline(Who::Server(MDT));
         self.count(if is_power { "power failure" } else { "process killed" });
         let durable = self.names();
         let outage = OUTAGE_MIN + self.at_random(OUTAGE_SPREAD);
@@ -250,8 +249,9 @@ impl Churn {
     /// The next thing that happens. False when nothing does before `until`.
     fn step(&mut self, until: Time) -> bool {
         let event = self.wire.first_key_value().map(|((time, _), _)| *time);
-        let deadline = self.deadlines.first().map(|(time, _)| *time);
-        let Some(next) = event.into_iter().chain(deadline).min().filter(|next| *next <= until) else {
+        let deadline = self.next_deadline();
+        let next = event.into_iter().chain(deadline.map(|(time, _)| time)).min();
+        let Some(next) = next.filter(|next| *next <= until) else {
             return false;
         };
         self.advance(next);
@@ -261,7 +261,7 @@ impl Churn {
             }
             return true;
         }
-        match self.deadlines.first().copied() {
+        match deadline {
             Some((_, Who::Server(id))) => self.on_server(id, |server, now, out| server.on_tick(now, out)),
             Some((_, Who::Seat(number))) => {
                 self.on_mgc(number, mgc::Input::Tick);
@@ -274,7 +274,7 @@ impl Churn {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Deliver(frame) => self.deliver(frame),
+            Event::Deliver(frame) => self.deliver(*frame),
             Event::Sync(id) => {
                 let mut rng = self.rng.fork();
                 self.on_server(id, |server, now, out| server.sync(now, &mut rng, out));
@@ -286,7 +286,6 @@ impl Churn {
             Event::Vanish(number) => {
                 self.count("client vanished");
                 self.seats[number].is_gone = true;
-                self.note_deadline(Who::Seat(number));
             }
             Event::Call(number) => {
                 if let Some(call) = self.seats[number].next_call() {
@@ -321,7 +320,6 @@ impl Churn {
             let takes = SYNC_MIN + self.at_random(SYNC_SPREAD) + load;
             self.post(takes, Event::Sync(id));
         }
-        self.note_deadline(Who::Server(id));
         for effect in effects {
             match effect {
                 Effect::Send(frame) => self.post_frame(frame),
@@ -363,7 +361,7 @@ impl Churn {
             return;
         }
         let said = seat.on_client(now, input);
-        self.note_deadline(Who::Seat(number));
+        self.note_deadline(number);
         said.frames.into_iter().for_each(|frame| self.post_frame(frame));
         if let Some(errno) = said.failed {
             self.must_not("call", || format!("a call of client {number} failed: errno {errno}"));
@@ -386,7 +384,7 @@ impl Churn {
         for input in inputs {
             self.on_client(number, input);
         }
-        self.note_deadline(Who::Seat(number));
+        self.note_deadline(number);
     }
 
     fn at_random(&mut self, below: Duration) -> Duration {
@@ -404,7 +402,7 @@ impl Churn {
         if frame.src == Endpoint::Target(MDT) {
             delay += self.service(0);
         }
-        self.post(delay, Event::Deliver(frame));
+        self.post(delay, Event::Deliver(Box::new(frame)));
     }
 
     /// What an answer of the MDT takes now: twice as long again and again. Something else may be so many doublings ahead.
@@ -459,27 +457,39 @@ impl Churn {
             let window = self.now.time.since(started) + SERVICE_MAX / 4 * 5 + EXTENSION;
             server.extend_recovery_window(window.min(HARD));
         }
-        self.note_deadline(Who::Server(MDT));
     }
 
-    fn note_deadline(&mut self, who: Who) {
-        let next = match who {
-            Who::Server(id) => self.servers.get(&id).and_then(|server| server.deadline),
-            Who::Seat(number) => self.seats[number].next_deadline(),
-        };
-        let before = match next {
-            Some(next) => self.known_deadlines.insert(who, next),
-            None => self.known_deadlines.remove(&who),
-        };
-        if before == next {
+    /// The machine that is to be ticked first, and when.
+    fn next_deadline(&mut self) -> Option<(Time, Who)> {
+        let seat = self.next_seat().map(|(time, number)| (time, Who::Seat(number)));
+        let servers =
+            self.servers.values().filter_map(|server| Some((server.deadline?, Who::Server(server.id))));
+        servers.chain(seat).min()
+    }
+
+    fn next_seat(&mut self) -> Option<(Time, usize)> {
+        loop {
+            let (at, number) = self.looks.first().copied()?;
+            let deadline = self.seats[number].next_deadline();
+            if deadline == Some(at) {
+                return Some((at, number));
+            }
+            self.looks.pop_first();
+            self.seats[number].look_at = deadline;
+            self.looks.extend(deadline.map(|at| (at, number)));
+        }
+    }
+
+    fn note_deadline(&mut self, number: usize) {
+        let seat = &mut self.seats[number];
+        let Some(next) = seat.next_deadline() else { return };
+        if seat.look_at.is_some_and(|at| at <= next) {
             return;
         }
-        if let Some(before) = before {
-            self.deadlines.remove(&(before, who));
+        if let Some(later) = seat.look_at.replace(next) {
+            self.looks.remove(&(later, number));
         }
-        if let Some(next) = next {
-            self.deadlines.insert((next, who));
-        }
+        self.looks.insert((next, number));
     }
 
     fn count(&self, name: &'static str) {

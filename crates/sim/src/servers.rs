@@ -169,9 +169,7 @@ impl Server {
         machine.handle(now, input, &mut outputs);
         if is_checked {
             machine.check();
-            assert!(
-                !self.holdings.is_whole() || self.holdings.held() == machine.held().into_iter().collect()
-            );
+            assert!(!self.holdings.is_whole() || self.holdings.is_exactly(machine.held()));
         }
         out.extend(outputs.into_iter().map(|output| match output {
             mds::Output::Send(frame) => Effect::Send(frame),
@@ -187,9 +185,7 @@ impl Server {
         machine.handle(now, input, &mut outputs);
         if is_checked {
             machine.check();
-            assert!(
-                !self.holdings.is_whole() || self.holdings.held() == machine.held().into_iter().collect()
-            );
+            assert!(!self.holdings.is_whole() || self.holdings.is_exactly(machine.held()));
         }
         out.extend(outputs.into_iter().map(|output| match output {
             oss::Output::Send(frame) => Effect::Send(frame),

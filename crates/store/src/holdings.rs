@@ -115,6 +115,12 @@ impl MemoryHoldings {
     pub fn is_whole(&self) -> bool {
         self.noted().is_whole
     }
+
+    /// Whether this is what is noted now, in whatever order.
+    pub fn is_exactly(&self, mut held: Vec<(HoldingKey, Holding)>) -> bool {
+        held.sort_unstable_by_key(|(key, _)| *key);
+        self.noted().held.iter().eq(held.iter().map(|(key, holding)| (key, holding)))
+    }
 }
 
 impl Holdings for MemoryHoldings {

@@ -14,14 +14,9 @@ pub fn lock_key(client: ClientId, lock: LockId) -> HoldingKey {
     HoldingKey { client, kind: LOCK, number: lock.0 }
 }
 
-/// All locks that clients have, as they are noted.
+/// All locks that clients have, as they are noted, in no order.
 pub fn held_locks(locks: &LockSpace) -> Vec<(HoldingKey, Holding)> {
-    let of_client = |client: ClientId| locks.locks_of(client).into_iter().map(move |lock| (client, lock));
-    let all = locks.holders().into_iter().flat_map(of_client);
-    let noted = all.filter_map(|(client, lock)| {
-        let grant = locks.grant_of(client, lock)?;
-        Some((lock_key(client, lock), words_of_lock(&grant)))
-    });
+    let noted = locks.grants().map(|(client, grant)| (lock_key(client, grant.lock), words_of_lock(&grant)));
     noted.collect()
 }
 

@@ -115,7 +115,7 @@ impl<M: MetaStore> Mds<M> {
         data: Bytes,
     ) {
         let op = self.new_op();
-        let flow = Flow {
+        let flow = Box::new(Flow {
             token,
             request,
             met,
@@ -136,7 +136,7 @@ impl<M: MetaStore> Mds<M> {
             is_confirmed: false,
             goes_at_once: false,
             has_waited_until_heard: false,
-        };
+        });
         self.flows.insert(op, flow);
         self.runnable.push_back(op);
     }
@@ -716,13 +716,13 @@ impl<M: MetaStore> Mds<M> {
 
     /// One line for each request under way, and what it waits for.
     pub fn under_way(&self) -> Vec<String> {
-        let flow_line = |(op, flow): (&OpId, &Flow)| {
+        let flow_line = |op: &OpId, flow: &Flow| {
             format!(
                 "{op:?} {:?} for {} attempt {} settling {:?} rename {:?}: {:?}",
                 flow.stage, flow.token.client, flow.attempt_count, flow.settling, flow.rename, flow.request
             )
         };
-        let flows = self.flows.iter().map(flow_line);
+        let flows = self.flows.iter().map(|(op, flow)| flow_line(op, flow));
         flows
             .chain(self.cross.under_way())
             .chain(self.streams.under_way())

@@ -127,14 +127,14 @@ impl Import {
             fill_for_replay(&mut pending.request, &answer.reply);
             let is_whole = wire::manifest::is_described(&answer.reply);
             self.retained_bytes += pending.data.len();
-            let retained = Retained {
+            let retained = Box::new(Retained {
                 xid,
                 slot: pending.slot,
                 request: pending.request,
                 is_whole,
                 data: pending.data,
                 trace: pending.trace,
-            };
+            });
             if let Some(old) = self.retained.insert(answer.transno, retained) {
                 // Only a confused target numbers two requests alike; the bytes must still add up.
                 self.retained_bytes -= old.data.len();
@@ -145,7 +145,7 @@ impl Import {
         }
     }
 
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Pending> {
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Box<Pending>> {
         let pending = self.pending.remove(&ticket)?;
         if let Some(xid) = pending.xid {
             self.by_xid.remove(&xid);
@@ -173,10 +173,9 @@ impl Import {
             return;
         }
         self.last_committed = transno;
-        let kept = self.retained.split_off(&transno.next());
-        let dropped = std::mem::replace(&mut self.retained, kept);
-        let bytes: usize = dropped.values().map(|retained| retained.data.len()).sum();
-        self.retained_bytes -= bytes;
+        while let Some(first) = self.retained.first_entry().filter(|first| *first.key() <= transno) {
+            self.retained_bytes -= first.remove().data.len();
+        }
         out.push(ImportOutput::Committed(transno));
     }
 }

@@ -28,7 +28,7 @@ impl Import {
             (Purpose::Caller, Kind::Reserved) => self.reserved_queue.push_back(ticket),
             _ => {}
         }
-        let pending = Pending {
+        let pending = Box::new(Pending {
             purpose,
             kind,
             request,
@@ -41,7 +41,7 @@ impl Import {
             is_resent: false,
             deadline: None,
             wait: limits::RESEND_FIRST,
-        };
+        });
         self.pending.insert(ticket, pending);
         ticket
     }

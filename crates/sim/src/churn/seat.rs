@@ -29,6 +29,11 @@ pub(super) struct Seat {
     mgc: Option<Mgc>,
     number: usize,
     pub is_gone: bool,
+    /// Of its machines, after their last inputs.
+    client_deadline: Option<Time>,
+    mgc_deadline: Option<Time>,
+    /// When it is looked at next.
+    pub look_at: Option<Time>,
     /// What it sends to the MDT before is lost: it believes that this still works.
     pub deaf_until: Time,
     pub directory: Option<u64>,
@@ -70,6 +75,9 @@ impl Seat {
             mgc: has_lease.then(|| new_mgc(ClientId(id.0 | MGC_MARK), Vec::new())),
             number,
             is_gone: false,
+            client_deadline: None,
+            mgc_deadline: None,
+            look_at: None,
             deaf_until: Time::ZERO,
             directory: None,
             names: BTreeSet::new(),
@@ -95,8 +103,7 @@ impl Seat {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        let mgc = self.mgc.as_ref().and_then(Mgc::next_deadline);
-        let deadline = self.machine.next_deadline().into_iter().chain(mgc).min();
+        let deadline = self.client_deadline.into_iter().chain(self.mgc_deadline).min();
         deadline.filter(|_| !self.is_gone)
     }
 
@@ -157,6 +164,7 @@ impl Seat {
                 }
             }
         }
+        self.client_deadline = self.machine.next_deadline();
         said
     }
 
@@ -188,6 +196,7 @@ impl Seat {
         let (mut frames, mut inputs, mut out) = (Vec::new(), Vec::new(), Vec::new());
         if let Some(mgc) = &mut self.mgc {
             mgc.handle(now, input, &mut out);
+            self.mgc_deadline = mgc.next_deadline();
         }
         for output in out {
             match output {

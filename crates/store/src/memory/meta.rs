@@ -4,9 +4,11 @@ use super::SyncMode;
 use crate::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
 use base::Transno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
-type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+/// By table and key: a key is looked for without a copy of it.
+type Rows = BTreeMap<Table, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Device of the size that `space` reports unless told otherwise.
 const TOTAL_BYTES: u64 = 1 << 40;
@@ -108,7 +110,7 @@ impl MemoryMeta {
     pub fn rot(&self, table: Table, key: &[u8]) -> bool {
         let mut state = self.state();
         let full_key = (table, key.to_vec());
-        let exists = state.rows.contains_key(&full_key);
+        let exists = state.rows.get(&table).is_some_and(|rows| rows.contains_key(key));
         if exists {
             state.rotten.insert(full_key);
         }
@@ -117,7 +119,13 @@ impl MemoryMeta {
 
     /// All rows, for checkers.
     pub fn rows(&self) -> BTreeMap<(Table, Vec<u8>), Vec<u8>> {
-        self.state().rows.clone()
+        let state = self.state();
+        let of_table = |(table, rows): (&Table, &BTreeMap<Vec<u8>, Vec<u8>>)| {
+            let table = *table;
+            let owned = rows.iter().map(move |(key, value)| ((table, key.clone()), value.clone()));
+            owned.collect::<Vec<_>>()
+        };
+        state.rows.iter().flat_map(of_table).collect()
     }
 }
 
@@ -137,6 +145,10 @@ impl State {
         }
     }
 
+    fn is_rotten(&self, table: Table, key: &[u8]) -> bool {
+        !self.rotten.is_empty() && self.rotten.contains(&(table, key.to_vec()))
+    }
+
     fn check_sound(&self) -> Result<(), StoreError> {
         if self.poisoned { Err(poisoned()) } else { Ok(()) }
     }
@@ -149,10 +161,10 @@ fn poisoned() -> StoreError {
 
 fn write_rows(rows: &mut Rows, batch: &Batch) {
     for change in batch.changes() {
-        let key = (change.table, change.key.to_vec());
+        let rows = rows.entry(change.table).or_default();
         match change.value {
-            Some(value) => rows.insert(key, value.to_vec()),
-            None => rows.remove(&key),
+            Some(value) => rows.insert(change.key.to_vec(), value.to_vec()),
+            None => rows.remove(change.key),
         };
     }
 }
@@ -163,8 +175,10 @@ impl MetaStore for MemoryMeta {
         state.check_sound()?;
         batch.check()?;
         assert!(t > state.applied, "transnos rise: {t} after {}", state.applied);
-        for change in batch.changes() {
-            state.rotten.remove(&(change.table, change.key.to_vec()));
+        if !state.rotten.is_empty() {
+            for change in batch.changes() {
+                state.rotten.remove(&(change.table, change.key.to_vec()));
+            }
         }
         write_rows(&mut state.rows, batch);
         state.unsynced_bytes += batch.encoded().len() as u64;
@@ -190,11 +204,10 @@ impl MetaStore for MemoryMeta {
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let state = self.state();
-        let full_key = (table, key.to_vec());
-        if state.rotten.contains(&full_key) {
-            return Err(StoreError::CorruptRow { table, key: full_key.1 });
+        if state.is_rotten(table, key) {
+            return Err(StoreError::CorruptRow { table, key: key.to_vec() });
         }
-        Ok(state.rows.get(&full_key).cloned())
+        Ok(state.rows.get(&table).and_then(|rows| rows.get(key)).cloned())
     }
 
     fn scan(
@@ -210,14 +223,12 @@ impl MetaStore for MemoryMeta {
         }
         let chunk: Vec<_> = {
             let state = self.state();
-            let range = (table, from.to_vec())..(table, to_exclusive.to_vec());
-            let rows = state.rows.range(range).take(limit);
-            rows.map(|(key, value)| {
-                if state.rotten.contains(key) {
-                    Err(StoreError::CorruptRow { table, key: key.1.clone() })
-                } else {
-                    Ok((key.1.clone(), value.clone()))
-                }
+            let range = (Bound::Included(from), Bound::Excluded(to_exclusive));
+            let rows =
+                state.rows.get(&table).into_iter().flat_map(|rows| rows.range::<[u8], _>(range)).take(limit);
+            rows.map(|(key, value)| match state.is_rotten(table, key) {
+                true => Err(StoreError::CorruptRow { table, key: key.clone() }),
+                false => Ok((key.clone(), value.clone())),
             })
             .collect()
         };
