@@ -47,7 +47,9 @@ use std::sync::Arc;
 use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
-use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Grants, Token, Work};
+use target::{
+    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Grants, Token, Work,
+};
 use wire::lock::bits;
 use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
 use wire::{
@@ -496,7 +498,7 @@ impl<M: MetaStore> Mds<M> {
         match output {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
-            CoreOutput::Evicted { life, why } => self.on_evicted(now, life, why, out),
+            CoreOutput::Evicted { life, why, during } => self.on_evicted(now, life, why, during, out),
             CoreOutput::Returned(client) => self.on_returned(now, client),
             CoreOutput::RecoveryEnded => {
                 self.fences.end_recovery();
@@ -690,7 +692,14 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// Everything of a client goes.
-    fn on_evicted(&mut self, now: Now, life: Life, why: Option<EvictReason>, out: &mut Vec<Output>) {
+    fn on_evicted(
+        &mut self,
+        now: Now,
+        life: Life,
+        why: Option<EvictReason>,
+        during: During,
+        out: &mut Vec<Output>,
+    ) {
         let client = life.client;
         let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
         let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
@@ -716,16 +725,17 @@ impl<M: MetaStore> Mds<M> {
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
         let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
-        let may_live = matches!(why, None | Some(EvictReason::Asked));
+        let may_live = matches!(why, None | Some(EvictReason::Asked)) && !self.fences.is_under_way(life);
         let is_fenced = self.fences.take_fenced(life);
-        if !may_live && !is_fenced && (has_written || self.core.is_recovering()) {
-            self.note_given_up(now, life, out);
+        // In a lossless recovery too it is known what it had open.
+        if !may_live && !is_fenced && (has_written || during == During::Recovery) {
+            self.note_given_up(now, life, during, out);
         }
-        if self.core.is_lossless() {
+        if during == During::LosslessRecovery {
             // Others get what it had: a power failure is to find it gone, as soon as can be.
             self.core.store().kick();
         }
-        if self.core.is_recovering() {
+        if during.is_recovery() {
             self.note_lost_work(client, out);
         } else {
             self.sweep_orphans(now, &files, out);

@@ -25,6 +25,8 @@ pub struct Opens {
     abandoned_order: VecDeque<(Time, Fid, ClientId)>,
     /// The same of clients that have not come back by then: what they had sent may still come to an OST.
     unfenced: BTreeSet<(Fid, ClientId)>,
+    /// The files of each of them.
+    unfenced_of: BTreeMap<ClientId, Vec<Fid>>,
     /// Handles that were opened or closed since `take_changed`.
     changed: BTreeSet<(ClientId, OpenHandle)>,
 }
@@ -159,8 +161,8 @@ impl Opens {
         while let Some((_, fid, client)) = self.abandoned_order.pop_front_if(|(until, ..)| *until <= now) {
             if self.abandoned.get(&(fid, client)).is_some_and(|until| *until <= now) {
                 self.abandoned.remove(&(fid, client));
-                if is_unfenced(client) {
-                    self.unfenced.insert((fid, client));
+                if is_unfenced(client) && self.unfenced.insert((fid, client)) {
+                    self.unfenced_of.entry(client).or_default().push(fid);
                 }
             }
         }
@@ -168,7 +170,9 @@ impl Opens {
 
     /// Nothing that this client had sent before it was evicted comes to any OST any more.
     pub fn note_fenced(&mut self, client: ClientId) {
-        self.unfenced.retain(|(_, unfenced)| *unfenced != client);
+        for fid in self.unfenced_of.remove(&client).unwrap_or_default() {
+            self.unfenced.remove(&(fid, client));
+        }
     }
 
     /// Who has something open.

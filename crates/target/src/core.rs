@@ -61,14 +61,32 @@ pub struct Work {
     pub data: Bytes,
 }
 
+/// What a target was doing when a client went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum During {
+    /// It served everybody.
+    Service,
+    /// It recovered, and had lost nothing but locks and handles, which it knew (`Core::is_lossless`).
+    LosslessRecovery,
+    Recovery,
+}
+
+impl During {
+    pub fn is_recovery(self) -> bool {
+        self != During::Service
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum CoreOutput {
     Send(Frame),
     Execute(Box<Work>),
-    /// The owner drops the locks, opens and waiting work of this client. `why`: against its will.
+    /// The owner drops the locks, opens and waiting work of this client. `why`: against its will. With the last one who is given up in a
+    /// recovery that may have ended when the owner hears of it.
     Evicted {
         life: Life,
         why: Option<EvictReason>,
+        during: During,
     },
     /// In a lossless recovery: this client has named what it has open and locked, and what it has not named is not there. Its new
     /// requests follow.

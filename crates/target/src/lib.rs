@@ -12,6 +12,6 @@ pub mod noted;
 
 pub use crate::cancels::CancelQueue;
 pub use crate::core::{
-    Core, CoreEvent, CoreOptions, CoreOutput, EvictReason, Kept, Missing, RecoveryReport, Token, Work,
+    Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Kept, Missing, RecoveryReport, Token, Work,
 };
 pub use crate::grants::Grants;

@@ -661,6 +661,10 @@ fn late_write(is_restarted: bool, are_osts_asked: bool) -> (Option<u64>, u64) {
     world.pass(Duration::from_secs(65));
     let (known, _) = believed_and_true_size(&mut world, 1, node);
     assert!(world.let_arrive(0) > 0, "it had been sent");
+    // Who reads hears from the OST how long the object is.
+    let (fh, _) = world.open(1, node, O_RDWR);
+    world.read(1, (node, fh), 0, 20);
+    world.release(1, (node, fh));
     (known, believed_and_true_size(&mut world, 1, node).1)
 }
 

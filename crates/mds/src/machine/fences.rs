@@ -18,6 +18,7 @@ use base::limits::{LEASE, SESSION_LEASE};
 use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
+use target::During;
 use wire::{Life, OstRequest, Request};
 
 /// After an OST could not.
@@ -74,7 +75,7 @@ enum GivenUp {
 pub(super) struct Fences {
     under_way: BTreeMap<Life, Fence>,
     given_up: BTreeMap<Life, GivenUp>,
-    /// Those of them that were given up in a recovery, or by an earlier incarnation: it is not known which files they had open, and work
+    /// Those of them that were given up in a recovery (not in a lossless one), or by an earlier incarnation: it is not known which files they had open, and work
     /// of theirs may be lost.
     lost: BTreeSet<Life>,
     /// Who is given up now and was fenced before.
@@ -91,6 +92,11 @@ impl Fences {
         let first = Life { client, incarnation: 0 };
         let last = Life { client, incarnation: u64::MAX };
         self.given_up.range(first..=last).next().is_some()
+    }
+
+    /// Whether OSTs are ending the sessions of this client now: its lease has ended.
+    pub fn is_under_way(&self, life: Life) -> bool {
+        self.under_way.contains_key(&life)
     }
 
     /// Whether all OSTs have ended the sessions of this client just before it is given up.
@@ -184,16 +190,18 @@ impl<M: MetaStore> Mds<M> {
         if self.fences.under_way.get(&life).is_some_and(|fence| fence.asked.waiting.is_empty())
             && let Some(fence) = self.fences.under_way.remove(&life)
         {
+            // Somebody else may have given it up meanwhile.
+            let was_there = self.core.incarnation_of(life.client) == Some(life.incarnation);
             // It was waited for when the OSTs were asked.
             self.core.on_lapsed(now, fence.at, life, true, &mut self.core_out);
-            if !self.core.is_connected(life.client) {
+            if was_there && !self.core.is_connected(life.client) {
                 self.fences.fenced.insert(life);
             }
         }
     }
 
     /// A client that has written, or may have, is gone as far as is known: what it has sent to OSTs may still be under way.
-    pub(super) fn note_given_up(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
+    pub(super) fn note_given_up(&mut self, now: Now, life: Life, during: During, out: &mut Vec<Output>) {
         let is_mount = matches!(life.client.endpoint(), Endpoint::Client(_));
         if !is_mount {
             return;
@@ -205,7 +213,7 @@ impl<M: MetaStore> Mds<M> {
             return not_noted(error.status(), out);
         }
         self.fences.given_up.insert(life, GivenUp::Until(now.time.after(SESSION_LEASE)));
-        if self.core.is_recovering() {
+        if during == During::Recovery {
             self.fences.lost.insert(life);
         }
     }

@@ -4,7 +4,7 @@
 //! client, over restarts; the whole number tells replies of one incarnation from those of another.
 
 use super::rows::{self, ClientRow, StateRow};
-use super::{Core, CoreEvent, CoreOutput, EvictReason, Export, Held};
+use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Held};
 use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
@@ -207,13 +207,18 @@ impl<M: MetaStore> Core<M> {
     ) -> Option<Transno> {
         let export = self.exports.get(&client)?;
         let life = Life { client, incarnation: export.incarnation };
+        let during = match (self.is_recovering(), self.is_lossless()) {
+            (false, _) => During::Service,
+            (true, true) => During::LosslessRecovery,
+            (true, false) => During::Recovery,
+        };
         let mut batch = Batch::new();
         rows::delete_client(&mut batch, client, export.slots.keys().copied());
         let transno = self.apply_internal(batch).ok()?;
         self.exports.remove(&client);
         self.note_change(client);
         self.forget_replays_of(client);
-        out.push(CoreOutput::Evicted { life, why });
+        out.push(CoreOutput::Evicted { life, why, during });
         Some(transno)
     }
 
