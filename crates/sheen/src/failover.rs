@@ -230,7 +230,9 @@ impl Failover {
     }
 
     fn on_ownership(&self, ownership: Ownership, owned: Option<Epoch>) {
-        if let Some(epoch) = owned.filter(|_| is_lost(&ownership, &self.me)) {
+        let seat = self.seats.iter().find(|seat| seat.label.id == ownership.target);
+        let owned_now = seat.and_then(|seat| lock(&seat.view).owned);
+        if let Some(epoch) = owned.filter(|epoch| is_lost(*epoch, &ownership, &self.me, owned_now)) {
             let owner = ownership.owner.as_ref().map_or_else(|| "nobody".to_owned(), describe);
             tracing::error!(
                 target = %ownership.target,
@@ -240,7 +242,7 @@ impl Failover {
             );
             sys::die();
         }
-        if let Some(seat) = self.seats.iter().find(|seat| seat.label.id == ownership.target) {
+        if let Some(seat) = seat {
             lock(&seat.view).seen = Some(ownership);
         }
     }
@@ -438,9 +440,9 @@ impl Failover {
 }
 
 /// Whether a target that a process owned when it asked is somebody else's now, or nobody's. With a newer epoch of its own it has taken the
-/// target once more since it asked: it takes only what it does not serve.
-fn is_lost(now: &Ownership, me: &TargetOwner) -> bool {
-    now.owner.as_ref().is_none_or(|owner| owner.server != me.server)
+/// target once more since it asked: it takes only what it does not serve. What it has given back since then (`owned_now`) is not lost.
+fn is_lost(owned: Epoch, answer: &Ownership, me: &TargetOwner, owned_now: Option<Epoch>) -> bool {
+    owned_now == Some(owned) && answer.owner.as_ref().is_none_or(|owner| owner.server != me.server)
 }
 
 /// From when on an owner that was confirmed last at that time writes nothing more unheard.

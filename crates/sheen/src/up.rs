@@ -428,7 +428,7 @@ fn wait_for_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
     let mount = cluster.mount.clone();
     // Ends with this process where nobody waits for it any more.
     std::thread::spawn(move || answered.send(fs::metadata(mount).map(drop)));
-    let mut told: Option<Instant> = None;
+    let (begun, mut told) = (Instant::now(), None::<Instant>);
     loop {
         match answer.recv_timeout(MOUNT_LOOK_INTERVAL) {
             Ok(answer) => {
@@ -445,7 +445,9 @@ fn wait_for_mount(dir: &Path, cluster: &Cluster) -> Result<()> {
             told = Some(Instant::now());
         }
         let mut missing = root.recovery.iter().flat_map(|recovery| &recovery.missing);
-        if let Some(mdt) = missing.find(|name| is_foreign_mdt(name, cluster)) {
+        let foreign = missing.find(|name| is_foreign_mdt(name, cluster));
+        // One that runs may just not have come back yet.
+        if let Some(mdt) = foreign.filter(|_| begun.elapsed() >= NOTE_INTERVAL) {
             say::note(format_args!(
                 "{mdt} is not served from {}: start it where it is; until then the mount waits",
                 dir.display()

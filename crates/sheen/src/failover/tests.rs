@@ -40,13 +40,30 @@ fn a_question_that_was_asked_during_a_takeover_renews_nothing_of_it() {
     assert_eq!((confirmed.all(), confirmed.of(mgt)), (Time(31), None));
 }
 
+fn owner(server: u128) -> TargetOwner {
+    TargetOwner { server, nid: "h:1".to_owned(), host: "h".to_owned(), pid: 7 }
+}
+
+fn answer(epoch: Epoch, owner: Option<TargetOwner>) -> Ownership {
+    Ownership { target: TargetId::ost(3), epoch, owner, has_lapsed: false }
+}
+
 /// An operator had this process take a target again that it could not open, while an earlier question was still on its way.
 #[test]
 fn a_newer_epoch_of_its_own_ends_no_process() {
-    let owner = |server| TargetOwner { server, nid: "h:1".to_owned(), host: "h".to_owned(), pid: 7 };
-    let now = |epoch, owner| Ownership { target: TargetId::ost(3), epoch, owner, has_lapsed: false };
-    assert!(!is_lost(&now(Epoch(5), Some(owner(1))), &owner(1)));
-    assert!(!is_lost(&now(Epoch(6), Some(owner(1))), &owner(1)));
-    assert!(is_lost(&now(Epoch(6), Some(owner(2))), &owner(1)));
-    assert!(is_lost(&now(Epoch(5), None), &owner(1)));
+    let owned = Epoch(5);
+    let is_lost = |answer| is_lost(owned, &answer, &owner(1), Some(owned));
+    assert!(!is_lost(answer(Epoch(5), Some(owner(1)))));
+    assert!(!is_lost(answer(Epoch(6), Some(owner(1)))));
+    assert!(is_lost(answer(Epoch(6), Some(owner(2)))));
+    assert!(is_lost(answer(Epoch(5), None)));
+}
+
+/// What it had taken could not be opened, and went back, while a question from before was on its way: its other targets are served on.
+#[test]
+fn what_was_given_back_meanwhile_ends_no_process() {
+    for answer in [answer(Epoch(5), None), answer(Epoch(6), Some(owner(2)))] {
+        assert!(!is_lost(Epoch(5), &answer, &owner(1), None));
+        assert!(!is_lost(Epoch(5), &answer, &owner(1), Some(Epoch(7))), "taken once more");
+    }
 }

@@ -159,6 +159,12 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     let mgs_addresses = if has_mgs { Vec::new() } else { find_mgs(arguments, &labels, &damaged)? };
     let (router, timer) = (Router::new(), Timer::start());
     let addresses = listen::listen(&router, &hosts, &mgs_addresses)?;
+    if let Some((_, error)) =
+        damaged.first().filter(|_| mgs_addresses.iter().any(|mgs| addresses.contains(mgs)))
+    {
+        // Nobody else is at this address, and without the management server nobody finds the others.
+        bail!("{error:#}; it should be the management server's, which has the address of this process");
+    }
     let address = addresses.first().cloned().unwrap_or_default();
     let nid = nid::format_nid(&address);
     let shared =

@@ -489,7 +489,10 @@ fn damaged_at_takeover(context: &Context) -> Result<()> {
         !third.log().contains("it is fenced"),
         &format!("nobody is fenced for a damaged base: {}", third.log()),
     )?;
-    fs::write(&index, sound)?;
+    // Whole at once: two servers try to open it.
+    let beside = index.with_extension("sound");
+    fs::write(&beside, sound)?;
+    fs::rename(&beside, &index)?;
     wait_until(PATIENCE, "the OST is served again", || {
         let both = [&pair.second, &third].map(|server| targets(&pair.cluster, server));
         let [second, third] = both;
