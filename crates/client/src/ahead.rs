@@ -58,7 +58,7 @@ impl Default for ReadAheadBounds {
             file_byte_count: 64 << 20,
             whole_byte_count: 4 << 20,
             kernel_window_bytes: 0,
-            is_pushing: true,
+            is_pushing: false,
         }
     }
 }

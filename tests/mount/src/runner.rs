@@ -217,7 +217,9 @@ impl Runner {
     }
 
     fn keep(&self, suite: &Suite, case: &Case, log: &Path, work: &Path, cluster: Option<&Cluster>) {
-        let to = self.options.failed.join(format!("{}-{}", suite.name, case.name));
+        // The same suite may run over the other transport beside this one.
+        let name = format!("{}-{}-{}", suite.name, case.name, self.options.transport.word());
+        let to = self.options.failed.join(name);
         // Only for whoever reads the failure.
         let _ = fs::remove_dir_all(&to);
         let _ = fs::create_dir_all(&to);
