@@ -24,6 +24,7 @@ mod executor;
 mod handles;
 mod interrupts;
 mod leases;
+mod listed;
 mod locks;
 mod names;
 mod nodes;

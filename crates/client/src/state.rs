@@ -11,6 +11,7 @@ use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
 use crate::interrupts::{GivesUp, Signals};
 use crate::leases::Lease;
+use crate::listed::Listed;
 use crate::locks::Revocation;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
@@ -111,7 +112,7 @@ pub(crate) struct State {
     /// Rises when a reply describes an inode that is not known here, so that an older listing is not believed of it.
     pub(crate) unseen_count: u64,
     /// Nodes that were listed and that nothing refers to yet, the oldest first.
-    pub(crate) listed: VecDeque<u64>,
+    pub(crate) listed: Listed,
     pub(crate) handles: BTreeMap<u64, Handle>,
     pub(crate) last_handle: u64,
     /// Handles that were released and whose close has not been answered, by node.
@@ -195,7 +196,7 @@ impl State {
             names: Names::default(),
             data_change_count: 0,
             unseen_count: 0,
-            listed: VecDeque::new(),
+            listed: Listed::default(),
             handles: BTreeMap::new(),
             last_handle: 0,
             closing: BTreeMap::new(),

@@ -29,8 +29,6 @@ const PART_ENTRY_COUNT_MIN: u32 = 64;
 pub(crate) const WHOLE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Larger directories are listed by their MDT, a part at a time.
 const KNOWN_ENTRIES_MAX: usize = ENTRY_COUNT as usize;
-/// Inodes that were listed and that the kernel does not know: it asks for them one by one soon, or never.
-const LISTED_MAX: usize = 16_384;
 /// Bytes of one entry in FUSE's packing without its name, of a READDIR and of a READDIRPLUS.
 const DIRENT_BYTES: usize = 24;
 const DIRENT_PLUS_BYTES: usize = 128 + DIRENT_BYTES;
@@ -312,10 +310,7 @@ impl State {
         if self.nodes.get(node).is_some_and(|known| !known.is_unused()) {
             return;
         }
-        self.listed.push_back(node);
-        if self.listed.len() > LISTED_MAX
-            && let Some(oldest) = self.listed.pop_front()
-        {
+        if let Some(oldest) = self.listed.push(node) {
             self.drop_unused_node(oldest);
         }
     }
