@@ -224,9 +224,14 @@ impl Node {
             }),
             // One that is not there any more was unmounted in the meantime, by an unmount whose caller was killed, say.
             Ask::Unmount { mount, leave, is_with_cluster } => {
-                let patience = if is_with_cluster { unsaved::STOPPING } else { unsaved::LEAVING };
-                let found = self.find_mount(&mount);
-                found.map_or(Ok(()), |mount| mount.unmount(leave, patience, say)).map(|()| Vec::new())
+                let unmounted = match self.find_mount(&mount) {
+                    Some(mount) if is_with_cluster => {
+                        mount.unmount_with_cluster(leave, unsaved::STOPPING, say)
+                    }
+                    Some(mount) => mount.unmount(leave, unsaved::LEAVING, say),
+                    None => Ok(()),
+                };
+                unmounted.map(|()| Vec::new())
             }
             Ask::Probe { mount } => {
                 let probes = self.find_mount(&mount).map(|mount| mount.probe());
@@ -369,7 +374,7 @@ impl Node {
 
     fn unmount_all(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {
         let mounts = lock(&self.mounts).clone();
-        mounts.iter().try_for_each(|mount| mount.unmount(leave, patience, say))
+        mounts.iter().try_for_each(|mount| mount.unmount_with_cluster(leave, patience, say))
     }
 
     /// Ends everything: mounts first, for they need the servers.

@@ -214,6 +214,7 @@ fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Va
             let wait = request.get("wait") == Some(&Value::Bool(true));
             sys::lock(file, kind, mode, number("start"), number("byte_count"), wait)?;
         }
+        "sync" => file.sync_all()?,
         "write" => file.write_all_at(text("bytes").as_bytes(), number("offset") as u64)?,
         _ => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
     }

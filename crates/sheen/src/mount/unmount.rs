@@ -25,6 +25,14 @@ const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// A file system that lives for so long after it was unmounted is kept by somebody.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
 
+/// A mount has ended, and servers did not get everything.
+#[derive(Debug, thiserror::Error)]
+#[error("{mount} is unmounted, and this is lost: {lost}")]
+pub struct Lost {
+    mount: String,
+    lost: Unsaved,
+}
+
 impl Mount {
     /// Makes everything durable that was done through this mount. Waits for as long as the servers answer, however slow their
     /// disks are.
@@ -71,12 +79,26 @@ impl Mount {
         }
     }
 
+    /// As `unmount`, at the end of a whole cluster: what is lost then is no error where that was accepted beforehand, but said.
+    ///
+    /// # Errors
+    /// As `unmount`.
+    pub fn unmount_with_cluster(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {
+        match self.unmount(leave, patience, say) {
+            Err(error) if leave == Leave::Cut && error.is::<Lost>() => {
+                say(&error.to_string());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// Makes everything durable, unmounts and, unless others keep it, waits until all is finished. Servers that have been silent for
     /// too long are not waited for: that is no error while nothing is missing there.
     ///
     /// # Errors
     /// It is in use, or servers that have not got everything are silent, and `leave` does not accept that; nothing has changed then.
-    /// Or it is unmounted, and something of it is lost.
+    /// Or it is unmounted, and something of it is lost (`Lost`).
     pub fn unmount(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {
         // Somebody else has unmounted it: what is on the path now, if anything, is not ours.
         if self.is_destroyed() {
@@ -188,7 +210,7 @@ impl Mount {
         if self.shared.wait_for(FINISH_TIMEOUT, |progress| progress.is_ended) {
             let lost = lock(&self.shared.progress).lost.clone();
             return match lost {
-                Some(lost) => bail!("{} is unmounted, and this is lost: {lost}", self.path.display()),
+                Some(lost) => bail!(Lost { mount: self.path.display().to_string(), lost }),
                 None => Ok(()),
             };
         }

@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::split_cluster;
-use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names};
+use crate::agent::Agent;
+use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, wait_until};
 use crate::cluster::{COMMAND_LIMIT, Cluster};
-use crate::sys;
+use crate::{sweep, sys};
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "operate", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -20,6 +21,7 @@ static CASES: &[Case] = &[
     Case { name: "health_has_three_colours", seconds: 120, run: health },
     Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
+    Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
@@ -86,6 +88,50 @@ fn health(context: &Context) -> Result<()> {
 }
 
 /// `sheen bench dne`: a directory on another MDT makes no device sync, one with `enable_dne_remote_sync` does.
+/// Longer than servers that are silent are waited for at the end of a cluster.
+const DOWN_LIMIT: Duration = Duration::from_secs(150);
+
+/// Servers of bytes that a mount still keeps are dead: `down --force` says what is lost and ends all that is left.
+fn down_with_force(context: &Context) -> Result<()> {
+    let cluster = split_cluster(context)?;
+    let path = cluster.mount.join("file");
+    // It stays open there: a close would wait for the OSTs, also of the copy that a command of ours gets and closes.
+    let mut writer = Agent::new()?;
+    writer.open("file", &path, libc::O_WRONLY | libc::O_CREAT)?;
+    let write =
+        |letter: &str| json!({"op": "write", "key": "file", "bytes": letter.repeat(4096), "offset": 0});
+    wait_until(HEALTH_LIMIT, "writes are kept back", || {
+        expect_eq(writer.call(&write("b"))?, Ok(Value::Null), "a write")?;
+        let kept = cluster.sheen(&["lctl", "get_param", "-n", "osc.*.cur_dirty_bytes"])?;
+        Ok(kept.lines().any(|line| line == "4096"))
+    })?;
+    expect_eq(writer.call(&json!({"op": "sync", "key": "file"}))?, Ok(Value::Null), "fsync")?;
+    let osts: Vec<i32> =
+        cluster.targets()?.iter().filter(|(name, _)| name.starts_with("OST")).map(|(_, pid)| *pid).collect();
+    for pid in &osts {
+        sys::kill(*pid, libc::SIGSTOP)?;
+    }
+    let written = writer.call(&write("c"));
+    for pid in &osts {
+        sys::kill(*pid, libc::SIGKILL)?;
+    }
+    expect_eq(written?, Ok(Value::Null), "a write that nobody but the mount gets")?;
+    let data = cluster.data.to_string_lossy().into_owned();
+    let said = cluster.try_sheen(&["down", "--force", "--dir", &data], DOWN_LIMIT)?;
+    expect(said.is_success(), &format!("down --force: {} {}", said.end.describe(), said.all()))?;
+    expect(said.errors.contains("this is lost: ") && said.errors.contains("4096 bytes"), &said.all())?;
+    expect(sweep::mounts_under(&cluster.mount).is_empty(), "it is unmounted")?;
+    expect_eq(control_sockets(&cluster)?, Vec::<String>::new(), "processes that are left")?;
+    drop(writer);
+    cluster.up()?;
+    expect_eq(fs::read(&path)?, vec![b'b'; 4096], "what had been synced")?;
+    cluster.down().map(drop)
+}
+
+fn control_sockets(cluster: &Cluster) -> Result<Vec<String>> {
+    Ok(names(&cluster.run_dir())?.into_iter().filter(|name| name.ends_with(".sock")).collect())
+}
+
 fn dne(context: &Context) -> Result<()> {
     let cluster = split_cluster(context)?;
     let mount = cluster.mount.to_string_lossy();
