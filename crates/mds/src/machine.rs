@@ -48,7 +48,7 @@ use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
 use target::{
-    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Grants, Token, Work,
+    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Grants, Token, Work,
 };
 use wire::lock::bits;
 use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
@@ -227,6 +227,7 @@ impl<M: MetaStore> Mds<M> {
             now: options.now,
             recovery_window: options.recovery_window,
             has_external_data: false,
+            owed: fences::owed,
         };
         let left = holdings.take_left();
         let restored = left.as_ref().and_then(|left| Some((left, Restored::from_note(left)?)));
@@ -498,7 +499,7 @@ impl<M: MetaStore> Mds<M> {
         match output {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, out),
-            CoreOutput::Evicted { life, why, during } => self.on_evicted(now, life, why, during, out),
+            CoreOutput::Evicted(gone) => self.on_evicted(now, gone, out),
             CoreOutput::Returned(client) => self.on_returned(now, client),
             CoreOutput::RecoveryEnded => {
                 self.fences.end_recovery();
@@ -692,14 +693,8 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// Everything of a client goes.
-    fn on_evicted(
-        &mut self,
-        now: Now,
-        life: Life,
-        why: Option<EvictReason>,
-        during: During,
-        out: &mut Vec<Output>,
-    ) {
+    fn on_evicted(&mut self, now: Now, gone: Gone, out: &mut Vec<Output>) {
+        let Gone { life, why, during, epoch: _ } = gone;
         let client = life.client;
         let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
         let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
@@ -726,17 +721,17 @@ impl<M: MetaStore> Mds<M> {
         self.on_flocks_granted(now, granted);
         let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
         let may_live = matches!(why, None | Some(EvictReason::Asked)) && !self.fences.is_under_way(life);
-        let is_fenced = self.fences.take_fenced(life);
         // In a lossless recovery too it is known what it had open.
-        if !may_live && !is_fenced && (has_written || during == During::Recovery) {
-            self.note_given_up(now, life, during, out);
+        match !may_live && (has_written || during == During::Recovery) {
+            true => self.note_given_up(now, &gone),
+            false => self.note_not_owed(&gone, out),
         }
         if during == During::LosslessRecovery {
             // Others get what it had: a power failure is to find it gone, as soon as can be.
             self.core.store().kick();
         }
         if during.is_recovery() {
-            self.note_lost_work(client, out);
+            self.note_lost_work(&gone);
         } else {
             self.sweep_orphans(now, &files, out);
         }

@@ -23,7 +23,7 @@ use owners::{Denied, Owners};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError, Table};
-use target::{Core, CoreEvent, CoreOptions, CoreOutput, Token};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, Gone, Token};
 use wire::{Callback, Frame, Life, MgsReply, MgsRequest, PoolChange, Reply, Request, TargetOwner};
 
 pub use leases::ENDED;
@@ -146,6 +146,7 @@ impl<M: MetaStore> Mgs<M> {
             now: options.now,
             recovery_window: options.recovery_window,
             has_external_data: false,
+            owed: target::nothing_owed,
         };
         let core = Core::open(store, core_options)?;
         let leases = Leases::read(&**core.store(), options.now.time, core.epoch())?;
@@ -189,7 +190,7 @@ impl<M: MetaStore> Mgs<M> {
                 match output {
                     CoreOutput::Send(frame) => out.push(Output::Send(frame)),
                     CoreOutput::Execute(work) => self.execute(now, work.token, work.request, out),
-                    CoreOutput::Evicted { life, .. } => {
+                    CoreOutput::Evicted(Gone { life, .. }) => {
                         self.polls.retain(|poll| poll.token.client != life.client)
                     }
                     CoreOutput::Returned(_) | CoreOutput::RecoveryEnded => {}

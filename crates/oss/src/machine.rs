@@ -158,6 +158,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             now: options.now,
             recovery_window: options.recovery_window,
             has_external_data: true,
+            owed: target::nothing_owed,
         };
         let mut noted = Noted::new(holdings);
         let restored = noted.take_left(objects.as_ref())?;
@@ -276,7 +277,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         match output {
             CoreOutput::Send(frame) => out.push(Output::Send(frame)),
             CoreOutput::Execute(work) => self.on_work(now, *work, effects),
-            CoreOutput::Evicted { life, .. } => self.on_evicted(now, life.client, effects),
+            CoreOutput::Evicted(gone) => self.on_evicted(now, gone.life.client, effects),
             CoreOutput::Returned(client) => self.on_returned(now, client, effects),
             CoreOutput::RecoveryEnded => self.on_recovered(),
             CoreOutput::Event(event) => {

@@ -37,6 +37,23 @@ pub struct CoreOptions {
     /// The target keeps data outside of its `MetaStore` (an OST): a transaction is committed when the owner says so
     /// too (`set_external_durable`), and replays are executed even if their rows survived.
     pub has_external_data: bool,
+    /// What the owner owes when a session ends: rows of its own tables, which are written in the very transaction that ends it. No log
+    /// that ends anywhere knows of the one and not of the other. A mere description: nothing acts here.
+    pub owed: fn(&Gone, &mut Batch),
+}
+
+/// Of an owner that owes nothing.
+pub fn nothing_owed(_: &Gone, _: &mut Batch) {}
+
+/// Whose session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    pub life: Life,
+    /// Against its will.
+    pub why: Option<EvictReason>,
+    pub during: During,
+    /// The incarnation of the target.
+    pub epoch: Epoch,
 }
 
 /// Names a piece of work; needed to end it.
@@ -81,13 +98,9 @@ impl During {
 pub enum CoreOutput {
     Send(Frame),
     Execute(Box<Work>),
-    /// The owner drops the locks, opens and waiting work of this client. `why`: against its will. With the last one who is given up in a
-    /// recovery that may have ended when the owner hears of it.
-    Evicted {
-        life: Life,
-        why: Option<EvictReason>,
-        during: During,
-    },
+    /// The owner drops the locks, opens and waiting work of this client. With the last one who is given up in a recovery that may have
+    /// ended when the owner hears of it: what must not be forgotten is `CoreOptions::owed`.
+    Evicted(Gone),
     /// In a lossless recovery: this client has named what it has open and locked, and what it has not named is not there. Its new
     /// requests follow.
     Returned(ClientId),

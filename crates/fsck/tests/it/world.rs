@@ -76,6 +76,7 @@ fn served(id: TargetId) -> Arc<MemoryMeta> {
         now: Now { time: Time::ZERO, wall: NOW },
         recovery_window: base::Duration::from_secs(1),
         has_external_data: id.kind == base::TargetKind::Ost,
+        owed: target::nothing_owed,
     };
     drop(Core::open(Arc::clone(&store), options).unwrap());
     store

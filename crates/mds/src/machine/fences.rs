@@ -18,7 +18,7 @@ use base::limits::{LEASE, SESSION_LEASE};
 use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
-use target::During;
+use target::{During, EvictReason, Gone};
 use wire::{Life, OstRequest, Request};
 
 /// After an OST could not.
@@ -78,8 +78,6 @@ pub(super) struct Fences {
     /// Those of them that were given up in a recovery (not in a lossless one), or by an earlier incarnation: it is not known which files they had open, and work
     /// of theirs may be lost.
     lost: BTreeSet<Life>,
-    /// Who is given up now and was fenced before.
-    fenced: BTreeSet<Life>,
 }
 
 impl Fences {
@@ -97,11 +95,6 @@ impl Fences {
     /// Whether OSTs are ending the sessions of this client now: its lease has ended.
     pub fn is_under_way(&self, life: Life) -> bool {
         self.under_way.contains_key(&life)
-    }
-
-    /// Whether all OSTs have ended the sessions of this client just before it is given up.
-    pub fn take_fenced(&mut self, life: Life) -> bool {
-        self.fenced.remove(&life)
     }
 
     /// Whether something may still come of somebody of whom it is not known which files he had open.
@@ -190,31 +183,27 @@ impl<M: MetaStore> Mds<M> {
         if self.fences.under_way.get(&life).is_some_and(|fence| fence.asked.waiting.is_empty())
             && let Some(fence) = self.fences.under_way.remove(&life)
         {
-            // Somebody else may have given it up meanwhile.
-            let was_there = self.core.incarnation_of(life.client) == Some(life.incarnation);
-            // It was waited for when the OSTs were asked.
+            // It was waited for when the OSTs were asked. (Somebody else may have given it up meanwhile.)
             self.core.on_lapsed(now, fence.at, life, true, &mut self.core_out);
-            if was_there && !self.core.is_connected(life.client) {
-                self.fences.fenced.insert(life);
-            }
         }
     }
 
-    /// A client that has written, or may have, is gone as far as is known: what it has sent to OSTs may still be under way.
-    pub(super) fn note_given_up(&mut self, now: Now, life: Life, during: During, out: &mut Vec<Output>) {
-        let is_mount = matches!(life.client.endpoint(), Endpoint::Client(_));
-        if !is_mount {
+    /// A client that has written, or may have, is gone as far as is known: what it has sent to OSTs may still be under way. The row
+    /// of `owed` says so.
+    pub(super) fn note_given_up(&mut self, now: Now, gone: &Gone) {
+        if !may_owe_a_fence(gone) {
             return;
         }
-        let mut batch = Batch::new();
-        batch.put(rows::STATE, &rows::evicted_key(life), &[]);
-        if let Err(error) = self.core.apply_internal(batch) {
-            // A store that takes nothing: this incarnation ends.
-            return not_noted(error.status(), out);
+        self.fences.given_up.insert(gone.life, GivenUp::Until(now.time.after(SESSION_LEASE)));
+        if gone.during == During::Recovery {
+            self.fences.lost.insert(gone.life);
         }
-        self.fences.given_up.insert(life, GivenUp::Until(now.time.after(SESSION_LEASE)));
-        if during == During::Recovery {
-            self.fences.lost.insert(life);
+    }
+
+    /// It has written nothing, or lives as far as is known. What is owed since it was given up before is still owed.
+    pub(super) fn note_not_owed(&mut self, gone: &Gone, out: &mut Vec<Output>) {
+        if may_owe_a_fence(gone) && !self.fences.given_up.contains_key(&gone.life) {
+            self.forget_given_up(gone.life, out);
         }
     }
 
@@ -272,18 +261,39 @@ impl<M: MetaStore> Mds<M> {
     fn end_given_up(&mut self, life: Life, out: &mut Vec<Output>) {
         self.fences.given_up.remove(&life);
         self.fences.lost.remove(&life);
-        let mut batch = Batch::new();
-        batch.delete(rows::STATE, &rows::evicted_key(life));
-        if let Err(error) = self.core.apply_internal(batch) {
-            not_noted(error.status(), out);
-        }
+        self.forget_given_up(life, out);
         if !self.fences.is_given_up(life.client) {
             self.opens.note_fenced(life.client);
         }
     }
+
+    fn forget_given_up(&mut self, life: Life, out: &mut Vec<Output>) {
+        let mut batch = Batch::new();
+        batch.delete(rows::STATE, &rows::evicted_key(life));
+        if let Err(error) = self.core.apply_internal(batch) {
+            // The next incarnation fences it once more.
+            let (what, status) = ("a client that was given up was not forgotten", error.status());
+            out.push(Output::Event(super::MdsEvent::Failed { what, fid: Fid::default(), status }));
+        }
+    }
 }
 
-fn not_noted(status: Status, out: &mut Vec<Output>) {
-    let what = "a client that was given up was not noted";
-    out.push(Output::Event(super::MdsEvent::Failed { what, fid: Fid::default(), status }));
+/// The rows that go with the end of a session (`CoreOptions::owed`): what a recovery loses with a client is to be looked for on the OSTs,
+/// and who may have written is to be fenced there, unless it turns out that it has not, or lives (`note_not_owed`).
+pub(super) fn owed(gone: &Gone, batch: &mut Batch) {
+    if gone.during.is_recovery() && is_mount(gone.life) {
+        super::strays::put_row(gone.epoch, batch);
+    }
+    if may_owe_a_fence(gone) {
+        batch.put(rows::STATE, &rows::evicted_key(gone.life), &[]);
+    }
+}
+
+/// Who has said goodbye, or was fenced before (`give_up_fenced`), is not fenced.
+fn may_owe_a_fence(gone: &Gone) -> bool {
+    is_mount(gone.life) && gone.why.is_some_and(|why| why != EvictReason::Lapsed)
+}
+
+fn is_mount(life: Life) -> bool {
+    matches!(life.client.endpoint(), Endpoint::Client(_))
 }

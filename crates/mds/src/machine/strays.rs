@@ -9,12 +9,13 @@ use super::{Mds, MdsEvent, Output};
 use crate::fids::Fids;
 use crate::op::Remote;
 use crate::rows::{self, Destroy, Inode};
-use base::{ClientId, Duration, Endpoint, Epoch, Fid, Now, ObjectId, Status, TargetId, Time, limits};
+use base::{Duration, Endpoint, Epoch, Fid, Now, ObjectId, Status, TargetId, Time, limits};
 use ldlm::{Claimed, Need, OpId};
 use rpc::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
+use target::Gone;
 use wire::ost::ListedObject;
 use wire::{OstReply, OstRequest, Reply, Request};
 
@@ -65,17 +66,10 @@ impl<M: MetaStore> Mds<M> {
         Ok(())
     }
 
-    /// A client did not come back, and what it had done may be lost.
-    pub(super) fn note_lost_work(&mut self, client: ClientId, out: &mut Vec<Output>) {
-        let epoch = self.core.epoch();
-        if !matches!(client.endpoint(), Endpoint::Client(_)) || self.strays.before == Some(epoch) {
-            return;
-        }
-        let mut batch = Batch::new();
-        batch.put(rows::STATE, rows::STRAYS_KEY, &rows::encode(&epoch));
-        match self.core.apply_internal(batch) {
-            Ok(_) => self.strays.before = Some(epoch),
-            Err(error) => failed("lost work was not noted", Fid::default(), error.status(), out),
+    /// A client did not come back, and what it had done may be lost. The row of `put_row` says so.
+    pub(super) fn note_lost_work(&mut self, gone: &Gone) {
+        if matches!(gone.life.client.endpoint(), Endpoint::Client(_)) {
+            self.strays.before = Some(gone.epoch);
         }
     }
 
@@ -250,6 +244,12 @@ impl<M: MetaStore> Mds<M> {
         let needs = cx.tx.needs()?;
         Ok(Some((needs, cx.tx.into_batch())))
     }
+}
+
+/// What files of incarnations before this one have on OSTs is to be compared with them. Written with the end of the session of a client
+/// that a recovery loses (`fences::owed`).
+pub(super) fn put_row(before: Epoch, batch: &mut Batch) {
+    batch.put(rows::STATE, rows::STRAYS_KEY, &rows::encode(&before));
 }
 
 fn not_forgotten(fid: Fid, status: Status, out: &mut Vec<Output>) {

@@ -56,6 +56,8 @@ pub struct World {
     /// What the OST has, in order.
     pub listed: Vec<ListedObject>,
     pub destroyed: BTreeSet<base::ObjectId>,
+    /// Whose sessions the OST was to end.
+    pub fenced: Vec<wire::Life>,
     /// Objects, each with the FID of the file that it has now.
     pub adopted: Vec<(base::ObjectId, Fid)>,
     /// The OST cannot adopt anything.
@@ -115,6 +117,7 @@ impl World {
             now: now(),
             recovery_window: RECOVERY_WINDOW,
             has_external_data: false,
+            owed: target::nothing_owed,
         };
         let ost = FakeOst { core: target::Core::open(Arc::clone(&store), options).unwrap(), store };
         let mut world = World {
@@ -123,6 +126,7 @@ impl World {
             clients: Vec::new(),
             config,
             destroyed: BTreeSet::new(),
+            fenced: Vec::new(),
             adopted: Vec::new(),
             adopts_nothing: false,
             listed: Vec::new(),
@@ -264,6 +268,10 @@ impl World {
                     let reply = match work.request {
                         Request::Ost(OstRequest::Destroy { objects }) => {
                             self.destroyed.extend(objects);
+                            Reply::Done
+                        }
+                        Request::Ost(OstRequest::Fence(life)) => {
+                            self.fenced.push(life);
                             Reply::Done
                         }
                         Request::Ost(OstRequest::Adopt { .. }) if self.adopts_nothing => {
@@ -530,6 +538,12 @@ impl World {
                 self.cut.remove(&link);
             }
         }
+    }
+
+    /// An MDT sees that the process of a client has ended.
+    pub fn depart(&mut self, index: u16, client: ClientId) {
+        self.give(index, Input::Departed { client, incarnation: 1 });
+        self.run();
     }
 
     pub fn evict(&mut self, index: u16, client: ClientId) {

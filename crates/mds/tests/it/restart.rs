@@ -119,6 +119,82 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
     world.check_consistent();
 }
 
+/// A recovery has lost client 1 with what it had done. Then the power fails, and the log has the first `kept_count` of the rows that the
+/// recovery had written from the end of its window on. -> How many there were, and whether the size is believed that may not be
+/// true, whether the object of the lost file is there, and whom the OST was to fence.
+fn fail_behind_a_loss(kept_count: usize) -> (usize, bool, bool, Vec<wire::Life>) {
+    let mut world = World::new(1, 2);
+    let cut = world.mkfile(Fid::ROOT, "cut");
+    let open = world.open(0, cut, true);
+    let MdtReply::Closed { wants_size: Some(write_epoch), .. } = world.close(0, cut, open) else { panic!() };
+    let (mtime, stamp) = (world.now.wall, world.now.wall);
+    let (size_bytes, block_count) = (100, 8);
+    let report = MdtRequest::ReportSize { fid: cut, write_epoch, size_bytes, block_count, mtime, stamp };
+    world.ask(0, 0, report).unwrap();
+    world.getattr(1, cut).unwrap();
+    world.servers[0].is_synced = false;
+    let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
+    request.open = Some(world.open_args(1, true));
+    let of = world.start(1, 0, MdtRequest::Create(request));
+    let lost = fid_of(&world.result(1, of).unwrap().unwrap());
+    let object = |fid| ObjectId { fid, component: 1, stripe: 0 };
+    let listed = |fid, size_bytes| ListedObject { object: object(fid), size_bytes, stamp: Some(WallTime(1)) };
+    world.listed = vec![listed(cut, 0), listed(lost, 7)];
+    world.set_cut(1, 0, true);
+    world.servers[0].is_synced = true;
+    world.crash(0, 0);
+    world.pass_seconds(55);
+    assert_eq!(world.servers[0].store.unsynced_count(), 0);
+    world.servers[0].is_synced = false;
+    world.pass_seconds(7);
+    let row_count = world.servers[0].store.unsynced_count();
+    world.servers[0].is_synced = true;
+    world.crash(0, kept_count);
+    world.pass_seconds(62 + 35);
+    let is_believed = world.getattr(0, cut).unwrap().is_size_known;
+    (row_count, is_believed, !world.destroyed.contains(&object(lost)), world.fenced)
+}
+
+/// Wherever the log ends: there is no end of a recovery in it without what that recovery leaves to be done.
+#[test]
+fn no_log_has_the_end_of_a_recovery_and_not_what_it_lost() {
+    let (row_count, ..) = fail_behind_a_loss(usize::MAX);
+    assert!(row_count >= 2, "a session ends, and the recovery");
+    let gone = wire::Life { client: base::ClientId(1001), incarnation: 1 };
+    for kept_count in 0..=row_count {
+        let (_, is_believed, is_there, fenced) = fail_behind_a_loss(kept_count);
+        assert!(!is_believed, "the object was cut, with {kept_count} rows");
+        assert!(!is_there, "nobody has the file, with {kept_count} rows");
+        assert_eq!(fenced, [gone], "with {kept_count} rows");
+    }
+}
+
+/// The same without a recovery: a client is gone that has a file open for writing, or has none.
+#[test]
+fn no_log_has_the_end_of_a_session_and_not_that_it_may_have_written() {
+    let fail = |is_write: bool, kept_count: usize| {
+        let mut world = World::new(1, 2);
+        let file = world.mkfile(Fid::ROOT, "f");
+        world.open(1, file, is_write);
+        world.pass_seconds(2);
+        world.servers[0].is_synced = false;
+        world.set_cut(1, 0, true);
+        let gone = world.clients[1].id;
+        world.depart(0, gone);
+        let row_count = world.servers[0].store.unsynced_count();
+        world.servers[0].is_synced = true;
+        world.crash(0, kept_count);
+        world.pass_seconds(62 + 35);
+        (row_count, world.fenced.len())
+    };
+    let (row_count, _) = fail(true, usize::MAX);
+    for kept_count in 0..=row_count {
+        assert_eq!(fail(true, kept_count).1, 1, "with {kept_count} rows");
+    }
+    let (row_count, fence_count) = fail(false, usize::MAX);
+    assert_eq!(fence_count, 0, "it has written nothing, and the log says so in {row_count} rows");
+}
+
 /// Hazard 2.5: the MDT cannot know what the replays that have not come will touch. Neither a client that is
 /// back first nor one that is new takes the name of somebody else's acknowledged file, or sees the directory without it.
 #[test]

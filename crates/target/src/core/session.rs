@@ -4,7 +4,7 @@
 //! client, over restarts; the whole number tells replies of one incarnation from those of another.
 
 use super::rows::{self, ClientRow, StateRow};
-use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Held};
+use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Gone, Held};
 use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
@@ -212,13 +212,15 @@ impl<M: MetaStore> Core<M> {
             (true, true) => During::LosslessRecovery,
             (true, false) => During::Recovery,
         };
+        let gone = Gone { life, why, during, epoch: self.epoch };
         let mut batch = Batch::new();
         rows::delete_client(&mut batch, client, export.slots.keys().copied());
+        (self.options.owed)(&gone, &mut batch);
         let transno = self.apply_internal(batch).ok()?;
         self.exports.remove(&client);
         self.note_change(client);
         self.forget_replays_of(client);
-        out.push(CoreOutput::Evicted { life, why, during });
+        out.push(CoreOutput::Evicted(gone));
         Some(transno)
     }
 

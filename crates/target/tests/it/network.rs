@@ -134,6 +134,7 @@ impl Cluster {
             now: self.now,
             recovery_window: Duration::from_secs(60),
             has_external_data: self.has_external_data,
+            owed: target::nothing_owed,
         };
         self.core = Some(Core::open_after(self.store.clone(), options, self.left.take()).unwrap());
     }
@@ -316,7 +317,7 @@ impl Cluster {
                     CoreOutput::Execute(work) => self.execute(*work, &mut more),
                     CoreOutput::Event(CoreEvent::Executed { .. }) => self.executed += 1,
                     CoreOutput::Event(CoreEvent::Connected { .. }) => self.session_count += 1,
-                    CoreOutput::Evicted { .. }
+                    CoreOutput::Evicted(_)
                     | CoreOutput::Returned(_)
                     | CoreOutput::RecoveryEnded
                     | CoreOutput::Event(_) => {}

@@ -223,6 +223,7 @@ impl Server {
             now: net::clock::now(),
             recovery_window: Duration::ZERO,
             has_external_data: false,
+            owed: target::nothing_owed,
         };
         let core = Core::open(Arc::new(MemoryMeta::with(SyncMode::OnKick, None)), options)?;
         Ok(Server { core, zeros: Bytes::from(vec![0; READ_BYTES_MAX]) })
