@@ -850,6 +850,7 @@ impl<M: MetaStore> Machine for Mds<M> {
         self.opens.check();
         self.flocks.check();
         self.unheard.check();
+        self.fences.check();
         self.check_flows();
     }
 }

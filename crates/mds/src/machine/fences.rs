@@ -71,10 +71,22 @@ enum GivenUp {
     Asked(Asked),
 }
 
+impl GivenUp {
+    /// When it is to be looked at again; `None`: when an OST answers, or goes out of use.
+    fn due(&self) -> Option<Time> {
+        match self {
+            GivenUp::Until(until) => Some(*until),
+            GivenUp::Asked(asked) => asked.failed.values().min().copied(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     under_way: BTreeMap<Life, Fence>,
     given_up: BTreeMap<Life, GivenUp>,
+    /// Those of them that are to be looked at some time, by when: who has been given up is not looked at with each tick. (`GivenUp::due`)
+    due: BTreeSet<(Time, Life)>,
     /// Those of them that were given up in a recovery (not in a lossless one), or by an earlier incarnation: it is not known which files they had open, and work
     /// of theirs may be lost.
     lost: BTreeSet<Life>,
@@ -103,11 +115,42 @@ impl Fences {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines = self.given_up.values().filter_map(|given_up| match given_up {
-            GivenUp::Until(until) => Some(*until),
-            GivenUp::Asked(asked) => asked.failed.values().min().copied(),
-        });
-        deadlines.min()
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    fn put(&mut self, life: Life, given_up: GivenUp) {
+        self.take(life);
+        self.due.extend(given_up.due().map(|due| (due, life)));
+        self.given_up.insert(life, given_up);
+    }
+
+    fn take(&mut self, life: Life) -> Option<GivenUp> {
+        let given_up = self.given_up.remove(&life)?;
+        if let Some(due) = given_up.due() {
+            self.due.remove(&(due, life));
+        }
+        Some(given_up)
+    }
+
+    /// Those who are to be looked at by now, each once.
+    fn take_due(&mut self, now: Time) -> BTreeSet<Life> {
+        let first = Life { client: ClientId::default(), incarnation: 0 };
+        let rest = self.due.split_off(&(Time(now.0.saturating_add(1)), first));
+        std::mem::replace(&mut self.due, rest).into_iter().map(|(_, life)| life).collect()
+    }
+
+    /// All who wait for OSTs are looked at with the next tick: one of those may have gone out of use.
+    pub fn look_at_asked(&mut self, now: Time) {
+        let asked = self.given_up.iter().filter(|(_, given_up)| matches!(given_up, GivenUp::Asked(_)));
+        self.due.extend(asked.map(|(life, _)| (now, *life)));
+    }
+
+    /// Asserts that nobody is forgotten.
+    pub fn check(&self) {
+        let is_queued = |(life, given_up): (&Life, &GivenUp)| {
+            given_up.due().is_none_or(|due| self.due.contains(&(due, *life)))
+        };
+        assert!(self.given_up.iter().all(is_queued), "who is given up is looked at some time");
     }
 }
 
@@ -173,9 +216,14 @@ impl<M: MetaStore> Mds<M> {
             fence.asked.note(now.time, ost, result);
             self.give_up_fenced(now, life);
         }
-        if let Some(GivenUp::Asked(asked)) = self.fences.given_up.get_mut(&life) {
-            asked.note(now.time, ost, result);
-            self.end_if_fenced(life, out);
+        match self.fences.take(life) {
+            Some(GivenUp::Asked(mut asked)) => {
+                asked.note(now.time, ost, result);
+                self.fences.put(life, GivenUp::Asked(asked));
+                self.end_if_fenced(life, out);
+            }
+            Some(other) => self.fences.put(life, other),
+            None => {}
         }
     }
 
@@ -194,7 +242,7 @@ impl<M: MetaStore> Mds<M> {
         if !may_owe_a_fence(gone) {
             return;
         }
-        self.fences.given_up.insert(gone.life, GivenUp::Until(now.time.after(SESSION_LEASE)));
+        self.fences.put(gone.life, GivenUp::Until(now.time.after(SESSION_LEASE)));
         if gone.during == During::Recovery {
             self.fences.lost.insert(gone.life);
         }
@@ -213,7 +261,7 @@ impl<M: MetaStore> Mds<M> {
         let keys = tx.scan_prefix(rows::STATE, rows::EVICTED_PREFIX, usize::MAX)?;
         for (key, _) in keys {
             let life = rows::split_evicted_key(&key).ok_or(Status::Corrupt)?;
-            self.fences.given_up.insert(life, GivenUp::Until(now.after(SESSION_LEASE)));
+            self.fences.put(life, GivenUp::Until(now.after(SESSION_LEASE)));
             self.fences.lost.insert(life);
         }
         Ok(())
@@ -222,24 +270,29 @@ impl<M: MetaStore> Mds<M> {
     /// Whoever has not come back in time has its sessions ended everywhere.
     pub(super) fn tick_fences(&mut self, now: Now, out: &mut Vec<Output>) {
         // Version 0: which OSTs there are is not known yet.
-        if self.fences.given_up.is_empty() || self.config.version == 0 {
+        let is_due = self.fences.next_deadline().is_some_and(|due| due <= now.time);
+        if !is_due || self.config.version == 0 {
             return;
         }
         let osts = self.active_osts();
         let mut to_ask = Vec::new();
         let mut ends = Vec::new();
-        for (life, given_up) in &mut self.fences.given_up {
-            match given_up {
-                GivenUp::Until(until) if *until > now.time => {}
+        for life in self.fences.take_due(now.time) {
+            let Some(given_up) = self.fences.take(life) else { continue };
+            let (given_up, asked) = match given_up {
+                GivenUp::Until(until) if until > now.time => (given_up, None),
                 GivenUp::Until(_) if self.core.incarnation_of(life.client) == Some(life.incarnation) => {
-                    ends.push(*life);
+                    ends.push(life);
+                    (given_up, None)
                 }
-                GivenUp::Until(_) => {
-                    *given_up = GivenUp::Asked(Asked::of(&osts));
-                    to_ask.push((*life, osts.iter().copied().collect()));
+                GivenUp::Until(_) => (GivenUp::Asked(Asked::of(&osts)), Some(osts.iter().copied().collect())),
+                GivenUp::Asked(mut asked) => {
+                    let due = asked.take_due(now.time, &osts);
+                    (GivenUp::Asked(asked), Some(due))
                 }
-                GivenUp::Asked(asked) => to_ask.push((*life, asked.take_due(now.time, &osts))),
-            }
+            };
+            self.fences.put(life, given_up);
+            to_ask.extend(asked.map(|osts| (life, osts)));
         }
         for life in ends {
             self.end_given_up(life, out);
@@ -259,7 +312,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn end_given_up(&mut self, life: Life, out: &mut Vec<Output>) {
-        self.fences.given_up.remove(&life);
+        self.fences.take(life);
         self.fences.lost.remove(&life);
         self.forget_given_up(life, out);
         if !self.fences.is_given_up(life.client) {

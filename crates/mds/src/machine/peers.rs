@@ -216,6 +216,7 @@ impl<M: MetaStore> Mds<M> {
             self.with_import(now, target.id, out, |import, now, outputs| import.connect(now, outputs));
         }
         self.config = config;
+        self.fences.look_at_asked(now.time);
     }
 
     /// Keeps what operations depend on, for the time after a restart in which no configuration has come.
