@@ -47,9 +47,7 @@ use std::sync::Arc;
 use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
-use target::{
-    CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Grants, Token, Work,
-};
+use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, Gone, Grants, Token, Work};
 use wire::lock::bits;
 use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
 use wire::{
@@ -502,7 +500,7 @@ impl<M: MetaStore> Mds<M> {
             CoreOutput::Evicted(gone) => self.on_evicted(now, gone, out),
             CoreOutput::Returned(client) => self.on_returned(now, client),
             CoreOutput::RecoveryEnded => {
-                self.fences.end_recovery();
+                self.end_fences_of_recovery(now, out);
                 self.opens.drop_unconfirmed();
                 self.sweep_all_orphans(now, out);
                 self.strays.begin(now.time, &self.known_targets.osts);
@@ -694,8 +692,7 @@ impl<M: MetaStore> Mds<M> {
 
     /// Everything of a client goes.
     fn on_evicted(&mut self, now: Now, gone: Gone, out: &mut Vec<Output>) {
-        let Gone { life, why, during, epoch: _ } = gone;
-        let client = life.client;
+        let (client, during) = (gone.life.client, gone.during);
         let is_mine = |key: &&(ClientId, LockId)| key.0 == client;
         let waiting: Vec<_> = self.enqueues.keys().filter(is_mine).copied().collect();
         for key in waiting {
@@ -720,12 +717,7 @@ impl<M: MetaStore> Mds<M> {
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
         let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
-        let may_live = matches!(why, None | Some(EvictReason::Asked)) && !self.fences.is_under_way(life);
-        // In a lossless recovery too it is known what it had open.
-        match !may_live && (has_written || during == During::Recovery) {
-            true => self.note_given_up(now, &gone),
-            false => self.note_not_owed(&gone, out),
-        }
+        self.note_gone(now, &gone, has_written, out);
         if during == During::LosslessRecovery {
             // Others get what it had: a power failure is to find it gone, as soon as can be.
             self.core.store().kick();

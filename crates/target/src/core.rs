@@ -54,6 +54,8 @@ pub struct Gone {
     pub during: During,
     /// The incarnation of the target.
     pub epoch: Epoch,
+    /// When a frame of it came last, or the target was started.
+    pub heard_at: Time,
 }
 
 /// Names a piece of work; needed to end it.

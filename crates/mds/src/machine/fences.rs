@@ -27,6 +27,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The OSTs that end the sessions of one client.
 #[derive(Debug)]
 struct Asked {
+    /// Tells answers from those to an earlier one about the same client, which may have come back since.
+    round: u64,
     /// OSTs that have not answered.
     waiting: BTreeSet<u16>,
     /// Those of them that could not, and when they are asked again.
@@ -34,10 +36,6 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(osts: &BTreeSet<u16>) -> Asked {
-        Asked { waiting: osts.clone(), failed: BTreeMap::new() }
-    }
-
     /// Those that are to be asked again. One that is taken out of use gets nothing any more.
     fn take_due(&mut self, now: Time, osts: &BTreeSet<u16>) -> Vec<u16> {
         self.waiting.retain(|ost| osts.contains(ost));
@@ -90,23 +88,15 @@ pub(super) struct Fences {
     /// Those of them that were given up in a recovery (not in a lossless one), or by an earlier incarnation: it is not known which files they had open, and work
     /// of theirs may be lost.
     lost: BTreeSet<Life>,
+    round_count: u64,
 }
 
 impl Fences {
-    pub fn end_recovery(&mut self) {
-        self.under_way.clear();
-    }
-
     /// Whether something of this client may still come to an OST.
     pub fn is_given_up(&self, client: ClientId) -> bool {
         let first = Life { client, incarnation: 0 };
         let last = Life { client, incarnation: u64::MAX };
         self.given_up.range(first..=last).next().is_some()
-    }
-
-    /// Whether OSTs are ending the sessions of this client now: its lease has ended.
-    pub fn is_under_way(&self, life: Life) -> bool {
-        self.under_way.contains_key(&life)
     }
 
     /// Whether something may still come of somebody of whom it is not known which files he had open.
@@ -116,6 +106,11 @@ impl Fences {
 
     pub fn next_deadline(&self) -> Option<Time> {
         self.due.first().map(|(due, _)| *due)
+    }
+
+    fn new_round(&mut self, osts: &BTreeSet<u16>) -> Asked {
+        self.round_count += 1;
+        Asked { round: self.round_count, waiting: osts.clone(), failed: BTreeMap::new() }
     }
 
     fn put(&mut self, life: Life, given_up: GivenUp) {
@@ -180,15 +175,16 @@ impl<M: MetaStore> Mds<M> {
             return;
         }
         let osts = self.active_osts();
-        let to_ask: Vec<u16> = match self.fences.under_way.get_mut(&life) {
+        let (round, to_ask): (u64, Vec<u16>) = match self.fences.under_way.get_mut(&life) {
             None => {
-                let fence = Fence { at, asked: Asked::of(&osts) };
-                self.fences.under_way.insert(life, fence);
-                osts.into_iter().collect()
+                let asked = self.fences.new_round(&osts);
+                let round = asked.round;
+                self.fences.under_way.insert(life, Fence { at, asked });
+                (round, osts.into_iter().collect())
             }
-            Some(fence) => fence.asked.take_due(now.time, &osts),
+            Some(fence) => (fence.asked.round, fence.asked.take_due(now.time, &osts)),
         };
-        self.ask_to_fence(now, life, to_ask, out);
+        self.ask_to_fence(now, (life, round), to_ask, out);
         self.give_up_fenced(now, life);
     }
 
@@ -197,27 +193,28 @@ impl<M: MetaStore> Mds<M> {
         active.map(|ost| ost.id.index).collect()
     }
 
-    fn ask_to_fence(&mut self, now: Now, life: Life, osts: Vec<u16>, out: &mut Vec<Output>) {
+    fn ask_to_fence(&mut self, now: Now, (life, round): (Life, u64), osts: Vec<u16>, out: &mut Vec<Output>) {
         for ost in osts {
             let request = Request::Ost(OstRequest::Fence(life));
-            self.call(now, TargetId::ost(ost), request, Call::Fence { life, ost }, out);
+            self.call(now, TargetId::ost(ost), request, Call::Fence { life, ost, round }, out);
         }
     }
 
     pub(super) fn on_fenced(
         &mut self,
         now: Now,
-        life: Life,
+        (life, round): (Life, u64),
         ost: u16,
         result: Result<(), Status>,
         out: &mut Vec<Output>,
     ) {
-        if let Some(fence) = self.fences.under_way.get_mut(&life) {
+        let is_meant = |fence: &&mut Fence| fence.asked.round == round;
+        if let Some(fence) = self.fences.under_way.get_mut(&life).filter(is_meant) {
             fence.asked.note(now.time, ost, result);
-            self.give_up_fenced(now, life);
+            return self.give_up_fenced(now, life);
         }
         match self.fences.take(life) {
-            Some(GivenUp::Asked(mut asked)) => {
+            Some(GivenUp::Asked(mut asked)) if asked.round == round => {
                 asked.note(now.time, ost, result);
                 self.fences.put(life, GivenUp::Asked(asked));
                 self.end_if_fenced(life, out);
@@ -236,23 +233,74 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    /// A client that has written, or may have, is gone as far as is known: what it has sent to OSTs may still be under way. The row
-    /// of `owed` says so.
-    pub(super) fn note_given_up(&mut self, now: Now, gone: &Gone) {
+    /// The session of a client has ended here. `has_written`: it had files open for writing.
+    pub(super) fn note_gone(&mut self, now: Now, gone: &Gone, has_written: bool, out: &mut Vec<Output>) {
+        let asked = self.take_under_way(now, gone, out);
         if !may_owe_a_fence(gone) {
-            return;
+            return self.withdraw_if(now, gone.life, asked, out);
         }
-        self.fences.put(gone.life, GivenUp::Until(now.time.after(SESSION_LEASE)));
-        if gone.during == During::Recovery {
-            self.fences.lost.insert(gone.life);
+        let may_live = gone.why == Some(EvictReason::Asked) && asked.is_none();
+        // In a lossless recovery too it is known what it had open.
+        if !may_live && (has_written || gone.during == During::Recovery) {
+            return self.note_given_up(now, gone, asked, out);
+        }
+        self.withdraw_if(now, gone.life, asked, out);
+        // What is owed since it was given up before is still owed.
+        if !self.fences.given_up.contains_key(&gone.life) {
+            self.forget_given_up(gone.life, out);
         }
     }
 
-    /// It has written nothing, or lives as far as is known. What is owed since it was given up before is still owed.
-    pub(super) fn note_not_owed(&mut self, gone: &Gone, out: &mut Vec<Output>) {
-        if may_owe_a_fence(gone) && !self.fences.given_up.contains_key(&gone.life) {
-            self.forget_given_up(gone.life, out);
+    /// It has written, or may have, and is gone as far as is known: what it has sent to OSTs may still be under way. The row of
+    /// `owed` says so.
+    fn note_given_up(&mut self, now: Now, gone: &Gone, asked: Option<Asked>, out: &mut Vec<Output>) {
+        if let Some(GivenUp::Asked(former)) = self.fences.take(gone.life) {
+            // It has come back since.
+            self.withdraw(now, gone.life, former.round, out);
         }
+        let given_up = match asked {
+            Some(asked) => GivenUp::Asked(asked),
+            None => GivenUp::Until(now.time.after(SESSION_LEASE)),
+        };
+        self.fences.put(gone.life, given_up);
+        if gone.during == During::Recovery {
+            self.fences.lost.insert(gone.life);
+        }
+        self.end_if_fenced(gone.life, out);
+    }
+
+    /// What OSTs are asked already, if it counts for somebody who is given up now: it had no lease when they were asked, and nothing
+    /// has come of it since.
+    fn take_under_way(&mut self, now: Now, gone: &Gone, out: &mut Vec<Output>) -> Option<Asked> {
+        let fence = self.fences.under_way.remove(&gone.life)?;
+        if gone.heard_at <= fence.at {
+            return Some(fence.asked);
+        }
+        self.withdraw(now, gone.life, fence.asked.round, out);
+        None
+    }
+
+    /// A recovery is over: whoever has come in it is not given up for what was found before.
+    pub(super) fn end_fences_of_recovery(&mut self, now: Now, out: &mut Vec<Output>) {
+        let is_over = |(life, fence): &(&Life, &Fence)| self.core.last_contact(life.client) > Some(fence.at);
+        let over = self.fences.under_way.iter().filter(is_over);
+        let over: Vec<(Life, u64)> = over.map(|(life, fence)| (*life, fence.asked.round)).collect();
+        for (life, round) in over {
+            self.fences.under_way.remove(&life);
+            self.withdraw(now, life, round, out);
+        }
+    }
+
+    fn withdraw_if(&mut self, now: Now, life: Life, asked: Option<Asked>, out: &mut Vec<Output>) {
+        if let Some(asked) = asked {
+            self.withdraw(now, life, asked.round, out);
+        }
+    }
+
+    /// OSTs that have not answered are asked no more: one that is away hears nothing of it when it comes.
+    fn withdraw(&mut self, now: Now, life: Life, round: u64, out: &mut Vec<Output>) {
+        let is_its = |call: &Call| matches!(call, Call::Fence { life: of, round: its, .. } if (*of, *its) == (life, round));
+        self.abandon_calls(now, is_its, out);
     }
 
     /// Those whom earlier incarnations have given up.
@@ -285,21 +333,25 @@ impl<M: MetaStore> Mds<M> {
                     ends.push(life);
                     (given_up, None)
                 }
-                GivenUp::Until(_) => (GivenUp::Asked(Asked::of(&osts)), Some(osts.iter().copied().collect())),
+                GivenUp::Until(_) => {
+                    let asked = self.fences.new_round(&osts);
+                    let round = asked.round;
+                    (GivenUp::Asked(asked), Some((round, osts.iter().copied().collect())))
+                }
                 GivenUp::Asked(mut asked) => {
-                    let due = asked.take_due(now.time, &osts);
+                    let due = (asked.round, asked.take_due(now.time, &osts));
                     (GivenUp::Asked(asked), Some(due))
                 }
             };
             self.fences.put(life, given_up);
-            to_ask.extend(asked.map(|osts| (life, osts)));
+            to_ask.extend(asked.map(|(round, osts)| ((life, round), osts)));
         }
         for life in ends {
             self.end_given_up(life, out);
         }
-        for (life, osts) in to_ask {
-            self.ask_to_fence(now, life, osts, out);
-            self.end_if_fenced(life, out);
+        for (asked, osts) in to_ask {
+            self.ask_to_fence(now, asked, osts, out);
+            self.end_if_fenced(asked.0, out);
         }
     }
 
@@ -332,7 +384,7 @@ impl<M: MetaStore> Mds<M> {
 }
 
 /// The rows that go with the end of a session (`CoreOptions::owed`): what a recovery loses with a client is to be looked for on the OSTs,
-/// and who may have written is to be fenced there, unless it turns out that it has not, or lives (`note_not_owed`).
+/// and who may have written is to be fenced there, unless it turns out that it has not, or lives (`note_gone`).
 pub(super) fn owed(gone: &Gone, batch: &mut Batch) {
     if gone.during.is_recovery() && is_mount(gone.life) {
         super::strays::put_row(gone.epoch, batch);

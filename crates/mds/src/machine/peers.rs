@@ -108,6 +108,7 @@ pub(super) enum Call {
     Fence {
         life: Life,
         ost: u16,
+        round: u64,
     },
     /// Nobody waits for the answer.
     Tell,
@@ -345,6 +346,22 @@ impl<M: MetaStore> Mds<M> {
         true
     }
 
+    /// What was asked by these is not wanted any more. It is sent no more, and no answer is listened to. Only for what changes nothing but
+    /// what is durable when it is answered (`Import::abandon`).
+    pub(super) fn abandon_calls(
+        &mut self,
+        now: Now,
+        is_meant: impl Fn(&Call) -> bool,
+        out: &mut Vec<Output>,
+    ) {
+        let meant = self.peers.calls.iter().filter(|(_, call)| is_meant(call));
+        let meant: Vec<(TargetId, Ticket)> = meant.map(|(key, _)| *key).collect();
+        for (target, ticket) in meant {
+            self.peers.calls.remove(&(target, ticket));
+            self.with_import(now, target, out, |import, now, outputs| import.abandon(now, ticket, outputs));
+        }
+    }
+
     pub(super) fn on_peer_frame(&mut self, now: Now, frame: Frame, out: &mut Vec<Output>) {
         let Endpoint::Target(target) = frame.src else { return };
         self.with_import(now, target, out, |import, now, outputs| import.on_frame(now, frame, outputs));
@@ -406,7 +423,9 @@ impl<M: MetaStore> Mds<M> {
             Call::Destroy { ost, keys } => self.on_destroyed(now, ost, keys, result, out),
             Call::Adopt { ost, key } => self.on_adopted(now, ost, key, result.map(drop), out),
             Call::List { ost } => self.on_listed(now, ost, result, out),
-            Call::Fence { life, ost } => self.on_fenced(now, life, ost, result.map(drop), out),
+            Call::Fence { life, ost, round } => {
+                self.on_fenced(now, (life, round), ost, result.map(drop), out);
+            }
             Call::Space { mdt } => self.on_space(mdt, result),
             call => self.on_mdt_answer(now, target, call, result.map(|answer| answer.reply), out),
         }

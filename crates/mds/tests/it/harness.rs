@@ -56,8 +56,12 @@ pub struct World {
     /// What the OST has, in order.
     pub listed: Vec<ListedObject>,
     pub destroyed: BTreeSet<base::ObjectId>,
-    /// Whose sessions the OST was to end.
+    /// Whose sessions the OST was to end, and the requests that said so.
     pub fenced: Vec<wire::Life>,
+    fence_xids: BTreeSet<(ClientId, base::Xid)>,
+    /// The OST's answers to those are kept until they are let go.
+    pub is_ost_late: bool,
+    late: VecDeque<Frame>,
     /// Objects, each with the FID of the file that it has now.
     pub adopted: Vec<(base::ObjectId, Fid)>,
     /// The OST cannot adopt anything.
@@ -127,6 +131,9 @@ impl World {
             config,
             destroyed: BTreeSet::new(),
             fenced: Vec::new(),
+            fence_xids: BTreeSet::new(),
+            is_ost_late: false,
+            late: VecDeque::new(),
             adopted: Vec::new(),
             adopts_nothing: false,
             listed: Vec::new(),
@@ -271,7 +278,9 @@ impl World {
                             Reply::Done
                         }
                         Request::Ost(OstRequest::Fence(life)) => {
-                            self.fenced.push(life);
+                            if self.fence_xids.insert((work.token.client, work.token.xid)) {
+                                self.fenced.push(life);
+                            }
                             Reply::Done
                         }
                         Request::Ost(OstRequest::Adopt { .. }) if self.adopts_nothing => {
@@ -306,6 +315,13 @@ impl World {
 
     fn deliver(&mut self, frame: Frame) {
         if self.cut.contains(&(frame.src, frame.dst)) {
+            return;
+        }
+        let is_about_fence = self.fence_xids.contains(&(frame.dst.client_id(), frame.xid));
+        if self.is_ost_late && frame.src == Endpoint::Target(TargetId::ost(0)) && is_about_fence {
+            if !self.late.iter().any(|late| late.xid == frame.xid) {
+                self.late.push_back(frame);
+            }
             return;
         }
         let is_held = self.held.is_some_and(|(from, to)| {
@@ -367,6 +383,28 @@ impl World {
                 _ => {}
             }
         }
+    }
+
+    /// Delivers the first answer of the OST that is late, or all of them.
+    pub fn let_ost_answer(&mut self, is_all: bool) {
+        let count = if is_all { self.late.len() } else { 1 };
+        let is_late = std::mem::replace(&mut self.is_ost_late, false);
+        self.frames.extend(self.late.drain(..count));
+        self.run();
+        self.is_ost_late = is_late && !is_all;
+    }
+
+    /// The management server says that a client has no lease.
+    pub fn lapse(&mut self, index: u16, client: ClientId) {
+        let life = wire::Life { client, incarnation: 1 };
+        self.give(index, Input::Lapsed { at: self.now.time, life });
+        self.run();
+    }
+
+    /// Who is written down as given up.
+    pub fn given_up(&self, index: u16) -> Vec<wire::Life> {
+        let rows = self.servers[usize::from(index)].store.rows();
+        rows.keys().filter_map(|(_, key)| mds::rows::split_evicted_key(key)).collect()
     }
 
     /// Delivers what was held, late. How much that was.

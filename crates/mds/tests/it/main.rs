@@ -8,6 +8,7 @@ mod by_space;
 mod cross;
 mod cross_random;
 mod early;
+mod fences;
 mod harness;
 mod hostile;
 mod locks;

@@ -212,7 +212,7 @@ impl<M: MetaStore> Core<M> {
             (true, true) => During::LosslessRecovery,
             (true, false) => During::Recovery,
         };
-        let gone = Gone { life, why, during, epoch: self.epoch };
+        let gone = Gone { life, why, during, epoch: self.epoch, heard_at: export.last_contact };
         let mut batch = Batch::new();
         rows::delete_client(&mut batch, client, export.slots.keys().copied());
         (self.options.owed)(&gone, &mut batch);

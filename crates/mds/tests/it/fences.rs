@@ -1,0 +1,110 @@
+//! Clients that are given up, and the OSTs that end their sessions: each once, and for each a word of its own.
+
+use crate::harness::{ROOT, World, new};
+use base::{ClientId, Fid, LockId, SetAttr};
+use mds::MdsEvent;
+use wire::lock::LockWant;
+use wire::mdt::NewNode;
+use wire::{Life, MdtRequest};
+
+/// Longer than anybody who was given up may come back.
+const LONG_ENOUGH: u64 = 31;
+
+struct Scene {
+    world: World,
+    file: Fid,
+    gone: ClientId,
+    life: Life,
+}
+
+/// Client 1 has a file open for writing.
+fn scene() -> Scene {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    world.open(1, file, true);
+    world.pass_seconds(2);
+    let gone = world.clients[1].id;
+    Scene { world, file, gone, life: Life { client: gone, incarnation: 1 } }
+}
+
+fn chmod(fid: Fid) -> MdtRequest {
+    let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+    MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
+}
+
+/// The lease of client 1 has ended, the OST is asked and does not answer, and then the client is given up for a lock that it does not
+/// give back.
+#[test]
+fn a_fence_that_is_under_way_counts_when_the_lock_is_taken_away_meanwhile() {
+    for is_recovering in [false, true] {
+        let Scene { mut world, file, gone, life } = scene();
+        let want = LockWant { inode: Some(LockId(world.new_id(1))), ..LockWant::default() };
+        world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+        world.set_cut(1, 0, true);
+        if is_recovering {
+            world.kill(0);
+        }
+        world.is_ost_late = true;
+        let changing = world.start(0, 0, chmod(file));
+        world.pass_seconds(6);
+        world.lapse(0, gone);
+        assert_eq!(world.fenced, [life]);
+        assert_eq!(world.result(0, changing), None, "the OST has not answered");
+        world.pass_seconds(26);
+        assert!(world.result(0, changing).unwrap().is_ok());
+        assert!(world.events.contains(&MdsEvent::LockTimeout { client: gone }));
+        assert_eq!(world.given_up(0), [life]);
+        world.pass_seconds(2 * LONG_ENOUGH);
+        assert_eq!(world.fenced, [life], "it is asked already");
+        assert_eq!(world.given_up(0), [life], "and has not answered");
+        world.let_ost_answer(true);
+        assert_eq!(world.given_up(0), [], "recovering: {is_recovering}");
+    }
+}
+
+/// Who was heard after all, and goes then, is not gone since the OSTs were asked.
+#[test]
+fn a_fence_that_was_under_way_before_a_client_was_heard_does_not_count_for_it() {
+    let Scene { mut world, file, gone, life } = scene();
+    let want = LockWant { inode: Some(LockId(world.new_id(1))), ..LockWant::default() };
+    world.ask(1, 0, MdtRequest::Getattr { fid: file, want }).unwrap();
+    world.set_cut(1, 0, true);
+    world.is_ost_late = true;
+    world.start(0, 0, chmod(file));
+    world.pass_seconds(6);
+    world.lapse(0, gone);
+    assert_eq!(world.fenced, [life]);
+    world.clients[1].is_polite = false;
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.let_ost_answer(true);
+    assert_eq!(world.given_up(0), [life], "what it has sent since may be under way");
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.fenced, [life, life]);
+    assert_eq!(world.given_up(0), []);
+}
+
+/// It was given up, the OST was asked, and it came back before the answer; then it is given up again.
+#[test]
+fn the_answer_to_an_earlier_fence_is_none_to_a_later_one() {
+    let Scene { mut world, file, gone, life } = scene();
+    world.is_ost_late = true;
+    for count in [1, 2] {
+        world.set_cut(1, 0, true);
+        world.depart(0, gone);
+        world.pass_seconds(LONG_ENOUGH);
+        assert_eq!(world.fenced.len(), count);
+        if count == 1 {
+            world.set_cut(1, 0, false);
+            world.pass_seconds(3);
+            world.open(1, file, true);
+        }
+    }
+    world.let_ost_answer(false);
+    assert_eq!(world.given_up(0), [life], "that was about the first time");
+    world.let_ost_answer(true);
+    assert_eq!(world.given_up(0), []);
+    world.create(new(Fid::ROOT, "g", NewNode::Regular)).unwrap();
+}
