@@ -273,6 +273,7 @@ impl<M: MetaStore> Mds<M> {
             pending_core: VecDeque::new(),
             pending_locks: VecDeque::new(),
         };
+        mds.load_given_up(now.time).map_err(|status| mds.open_error(status))?;
         if let Some(restored) = restored.filter(|_| mds.core.is_lossless()) {
             mds.install_left(now, restored);
         }
@@ -281,7 +282,6 @@ impl<M: MetaStore> Mds<M> {
         mds.load_targets().map_err(|status| mds.open_error(status))?;
         mds.load_destroys().map_err(|status| mds.open_error(status))?;
         mds.load_strays().map_err(|status| mds.open_error(status))?;
-        mds.load_given_up(now.time).map_err(|status| mds.open_error(status))?;
         mds.load_operations().map_err(|status| mds.open_error(status))?;
         mds.load_adopts().map_err(|status| mds.open_error(status))?;
         mds.load_streams().map_err(|status| mds.open_error(status))?;
@@ -431,8 +431,10 @@ impl<M: MetaStore> Mds<M> {
     fn input(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         match input {
             Input::Frame(frame) if frame.kind == FrameKind::Request => {
-                self.locks.heard_from(now.time, frame.src.client_id());
+                let client = frame.src.client_id();
+                self.locks.heard_from(now.time, client);
                 self.core.on_frame(now, frame, &mut self.core_out);
+                self.note_heard(now, client, out);
             }
             Input::Frame(frame) => self.on_peer_frame(now, frame, out),
             Input::Config(config) => self.on_config(now, config, out),
@@ -469,7 +471,7 @@ impl<M: MetaStore> Mds<M> {
             self.on_flow_timer(now, op, out);
         }
         self.tick_fences(now, out);
-        self.opens.drop_abandoned(now.time, |client| self.fences.is_given_up(client));
+        self.opens.drop_abandoned(now.time, |life| self.fences.is_given_up(life));
         let lingered = self.opens.take_lingered(now.time);
         if !self.core.is_recovering() {
             self.sweep_orphans(now, &lingered, out);
@@ -716,7 +718,7 @@ impl<M: MetaStore> Mds<M> {
         let mut granted = Vec::new();
         self.flocks.drop_client(client, &mut granted);
         self.on_flocks_granted(now, granted);
-        let Dropped { files, has_written } = self.opens.drop_client(now.time, client);
+        let Dropped { files, has_written } = self.opens.drop_client(now.time, gone.life);
         self.note_gone(now, &gone, has_written, out);
         if during == During::LosslessRecovery {
             // Others get what it had: a power failure is to find it gone, as soon as can be.

@@ -3,6 +3,7 @@
 use base::limits::{CLOSED_FILE_GRACE, SESSION_LEASE};
 use base::{ClientId, Fid, OpenHandle, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::Life;
 use wire::mdt::OpenArgs;
 
 /// Moments end together: files may be closed by the thousand, and each end would be a deadline of its own.
@@ -20,13 +21,14 @@ pub struct Opens {
     /// Files whose writer has closed them, until when each is kept, in that order, and how often each is in it.
     lingering: VecDeque<(Time, Fid)>,
     lingering_counts: BTreeMap<Fid, u32>,
-    /// Files that evicted clients had open for writing, until when each may go on without knowing, and in that order.
-    abandoned: BTreeMap<(Fid, ClientId), Time>,
-    abandoned_order: VecDeque<(Time, Fid, ClientId)>,
+    /// Files that evicted clients had open for writing, until when each may go on without knowing, and in that order. The next
+    /// incarnation of a client knows nothing of what the one before has sent.
+    abandoned: BTreeMap<(Fid, Life), Time>,
+    abandoned_order: VecDeque<(Time, Fid, Life)>,
     /// The same of clients that have not come back by then: what they had sent may still come to an OST.
-    unfenced: BTreeSet<(Fid, ClientId)>,
+    unfenced: BTreeSet<(Fid, Life)>,
     /// The files of each of them.
-    unfenced_of: BTreeMap<ClientId, Vec<Fid>>,
+    unfenced_of: BTreeMap<Life, Vec<Fid>>,
     /// Handles that were opened or closed since `take_changed`.
     changed: BTreeSet<(ClientId, OpenHandle)>,
 }
@@ -43,11 +45,16 @@ impl Opens {
     /// Notes an open. Again is no error: the latest counts.
     pub fn open(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
         self.close(client, open.handle);
-        // It knows of its eviction.
-        self.abandoned.remove(&(fid, client));
         self.by_file.entry(fid).or_default().insert((client, open.handle), open);
         self.by_handle.insert((client, open.handle), fid);
         self.changed.insert((client, open.handle));
+    }
+
+    /// Who opens a file anew knows of its eviction.
+    pub fn note_known(&mut self, fid: Fid, life: Option<Life>) {
+        if let Some(life) = life {
+            self.abandoned.remove(&(fid, life));
+        }
     }
 
     /// Handles that were opened or closed since this was asked the last time; `get` says which.
@@ -139,7 +146,8 @@ impl Opens {
 
     /// Everything of a client; returns the files. What it had open for writing counts as written for as long as it may
     /// go on without having heard of its eviction.
-    pub fn drop_client(&mut self, now: Time, client: ClientId) -> Dropped {
+    pub fn drop_client(&mut self, now: Time, life: Life) -> Dropped {
+        let client = life.client;
         let range = (client, OpenHandle::ZERO)..=(client, OpenHandle(u64::MAX));
         let handles: Vec<_> = self.by_handle.range(range).map(|((_, handle), _)| *handle).collect();
         let mut dropped = Dropped { files: Vec::with_capacity(handles.len()), has_written: false };
@@ -149,29 +157,29 @@ impl Opens {
             if open.write {
                 dropped.has_written = true;
                 let until = now.after(SESSION_LEASE);
-                self.abandoned.insert((fid, client), until);
-                self.abandoned_order.push_back((until, fid, client));
+                self.abandoned.insert((fid, life), until);
+                self.abandoned_order.push_back((until, fid, life));
             }
         }
         dropped
     }
 
     /// Who was evicted long enough ago sends no more. What had been sent is another matter, of those of whom `is_unfenced` says so.
-    pub fn drop_abandoned(&mut self, now: Time, is_unfenced: impl Fn(ClientId) -> bool) {
-        while let Some((_, fid, client)) = self.abandoned_order.pop_front_if(|(until, ..)| *until <= now) {
-            if self.abandoned.get(&(fid, client)).is_some_and(|until| *until <= now) {
-                self.abandoned.remove(&(fid, client));
-                if is_unfenced(client) && self.unfenced.insert((fid, client)) {
-                    self.unfenced_of.entry(client).or_default().push(fid);
+    pub fn drop_abandoned(&mut self, now: Time, is_unfenced: impl Fn(Life) -> bool) {
+        while let Some((_, fid, life)) = self.abandoned_order.pop_front_if(|(until, ..)| *until <= now) {
+            if self.abandoned.get(&(fid, life)).is_some_and(|until| *until <= now) {
+                self.abandoned.remove(&(fid, life));
+                if is_unfenced(life) && self.unfenced.insert((fid, life)) {
+                    self.unfenced_of.entry(life).or_default().push(fid);
                 }
             }
         }
     }
 
     /// Nothing that this client had sent before it was evicted comes to any OST any more.
-    pub fn note_fenced(&mut self, client: ClientId) {
-        for fid in self.unfenced_of.remove(&client).unwrap_or_default() {
-            self.unfenced.remove(&(fid, client));
+    pub fn note_fenced(&mut self, life: Life) {
+        for fid in self.unfenced_of.remove(&life).unwrap_or_default() {
+            self.unfenced.remove(&(fid, life));
         }
     }
 
@@ -217,7 +225,9 @@ impl Opens {
     }
 
     fn is_abandoned(&self, fid: Fid) -> bool {
-        let range = (fid, ClientId::default())..=(fid, ClientId(u128::MAX));
+        let first = Life { client: ClientId::default(), incarnation: 0 };
+        let last = Life { client: ClientId(u128::MAX), incarnation: u64::MAX };
+        let range = (fid, first)..=(fid, last);
         self.abandoned.range(range.clone()).next().is_some() || self.unfenced.range(range).next().is_some()
     }
 

@@ -202,6 +202,8 @@ struct Export {
     /// Requests without a slot that are being executed.
     in_progress: BTreeSet<Xid>,
     last_contact: Time,
+    /// A request of this session has come, so the client knows that it has it.
+    has_spoken: bool,
     /// What both ends can do (`wire::session::features`); nothing before the client connects to this incarnation.
     features: u64,
     /// Of the newest request.
@@ -695,6 +697,12 @@ impl<M: MetaStore> Core<M> {
     /// Which incarnation of a client has a session.
     pub fn incarnation_of(&self, client: ClientId) -> Option<u64> {
         self.exports.get(&client).map(|export| export.incarnation)
+    }
+
+    /// Whether this incarnation of a client has a session, and knows it: it has asked for something in it.
+    pub fn has_spoken(&self, life: Life) -> bool {
+        let export = self.exports.get(&life.client);
+        export.is_some_and(|export| export.incarnation == life.incarnation && export.has_spoken)
     }
 
     /// What this client and this target can both do (`wire::session::features`).

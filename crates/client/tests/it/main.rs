@@ -5,6 +5,7 @@ mod clocks;
 mod closes;
 mod coherence;
 mod ends;
+mod fences;
 mod holders;
 mod interrupts;
 mod kernel;

@@ -125,6 +125,9 @@ pub struct World {
     is_mmap_relaxed: bool,
     /// Of the kernels of mounts that are added.
     pub has_inc_epoch: bool,
+    /// Fences are under way from MDTs to OSTs until `let_fences_arrive`.
+    pub are_fences_late: bool,
+    late_fences: Vec<Frame>,
 }
 
 impl World {
@@ -159,6 +162,8 @@ impl World {
             is_checking: true,
             is_mmap_relaxed,
             has_inc_epoch: true,
+            are_fences_late: false,
+            late_fences: vec![],
         };
         for index in 0..mdt_count {
             world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
@@ -210,8 +215,13 @@ impl World {
     }
 
     pub fn add_mount(&mut self, number: u128) {
+        self.add_incarnation(number, 1);
+    }
+
+    /// The next mount of a client that is gone, say.
+    pub fn add_incarnation(&mut self, number: u128, incarnation: u64) {
         let options = ClientOptions {
-            incarnation: 1,
+            incarnation,
             client: ClientId(number),
             fsname: "test".to_string(),
             nid: format!("client{number}"),
@@ -494,6 +504,10 @@ impl World {
 
     fn deliver(&mut self, frame: Frame) {
         let Some(frame) = self.tap.pass(self.now.time, frame, &mut self.frames) else { return };
+        let is_fence = || matches!(Request::from_bytes(&frame.body), Ok(Request::Ost(OstRequest::Fence(_))));
+        if self.are_fences_late && frame.kind == FrameKind::Request && is_fence() {
+            return self.late_fences.push(frame);
+        }
         let managed = self.management.as_mut().and_then(|management| management.on_frame(self.now, &frame));
         if let Some(sent) = managed {
             return self.frames.extend(sent);
@@ -539,6 +553,16 @@ impl World {
         self.frames.extend(frames);
         self.run();
         write_count
+    }
+
+    /// The OSTs hear whose sessions they are to end. -> How many frames that are.
+    pub fn let_fences_arrive(&mut self) -> usize {
+        self.are_fences_late = false;
+        let frames = std::mem::take(&mut self.late_fences);
+        let count = frames.len();
+        self.frames.extend(frames);
+        self.run();
+        count
     }
 
     /// Stores sync when a target wants them to.

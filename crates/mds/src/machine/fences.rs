@@ -93,10 +93,15 @@ pub(super) struct Fences {
 
 impl Fences {
     /// Whether something of this client may still come to an OST.
-    pub fn is_given_up(&self, client: ClientId) -> bool {
+    pub fn is_given_up(&self, life: Life) -> bool {
+        self.given_up.contains_key(&life)
+    }
+
+    /// The last incarnation of a client that was given up.
+    pub fn last_life_of(&self, client: ClientId) -> Option<Life> {
         let first = Life { client, incarnation: 0 };
         let last = Life { client, incarnation: u64::MAX };
-        self.given_up.range(first..=last).next().is_some()
+        self.given_up.range(first..=last).next_back().map(|(life, _)| *life)
     }
 
     /// Whether something may still come of somebody of whom it is not known which files he had open.
@@ -291,6 +296,28 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
+    /// A frame of this client has come: it is there, and no OST that has not heard of it yet is to end its sessions. (One that has, or
+    /// from whose socket it cannot be taken back, ends them.)
+    pub(super) fn note_heard(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
+        if self.fences.under_way.is_empty() && self.fences.given_up.is_empty() {
+            return;
+        }
+        let Some(incarnation) = self.core.incarnation_of(client) else { return };
+        let life = Life { client, incarnation };
+        let heard_at = self.core.last_contact(client);
+        let former = self.fences.under_way.get(&life).filter(|fence| heard_at > Some(fence.at));
+        if let Some(round) = former.map(|fence| fence.asked.round) {
+            self.fences.under_way.remove(&life);
+            self.withdraw(now, life, round, out);
+        }
+        if let Some(GivenUp::Asked(asked)) = self.fences.given_up.get(&life)
+            && self.core.has_spoken(life)
+        {
+            self.withdraw(now, life, asked.round, out);
+            self.end_given_up(life, out);
+        }
+    }
+
     fn withdraw_if(&mut self, now: Now, life: Life, asked: Option<Asked>, out: &mut Vec<Output>) {
         if let Some(asked) = asked {
             self.withdraw(now, life, asked.round, out);
@@ -329,9 +356,13 @@ impl<M: MetaStore> Mds<M> {
             let Some(given_up) = self.fences.take(life) else { continue };
             let (given_up, asked) = match given_up {
                 GivenUp::Until(until) if until > now.time => (given_up, None),
-                GivenUp::Until(_) if self.core.incarnation_of(life.client) == Some(life.incarnation) => {
+                GivenUp::Until(_) if self.core.has_spoken(life) => {
                     ends.push(life);
                     (given_up, None)
+                }
+                // It asks for a session, and may not hear that it has got one.
+                GivenUp::Until(_) if self.core.incarnation_of(life.client) == Some(life.incarnation) => {
+                    (GivenUp::Until(now.time.after(AGAIN_AFTER)), None)
                 }
                 GivenUp::Until(_) => {
                     let asked = self.fences.new_round(&osts);
@@ -367,9 +398,7 @@ impl<M: MetaStore> Mds<M> {
         self.fences.take(life);
         self.fences.lost.remove(&life);
         self.forget_given_up(life, out);
-        if !self.fences.is_given_up(life.client) {
-            self.opens.note_fenced(life.client);
-        }
+        self.opens.note_fenced(life);
     }
 
     fn forget_given_up(&mut self, life: Life, out: &mut Vec<Output>) {

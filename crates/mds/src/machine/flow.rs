@@ -19,7 +19,8 @@ use wire::mdt::Met;
 use wire::peer::{OperationId, Part};
 use wire::session::features;
 use wire::{
-    LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request, Resource,
+    Life, LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request,
+    Resource,
 };
 
 /// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
@@ -635,7 +636,11 @@ impl<M: MetaStore> Mds<M> {
                 Effect::Opened { fid, open } if flow.token.replay.is_some() => {
                     self.opens.restore(client, *fid, *open);
                 }
-                Effect::Opened { fid, open } => self.opens.open(client, *fid, *open),
+                Effect::Opened { fid, open } => {
+                    self.opens.open(client, *fid, *open);
+                    let incarnation = self.core.incarnation_of(client);
+                    self.opens.note_known(*fid, incarnation.map(|incarnation| Life { client, incarnation }));
+                }
                 Effect::Reopened { fid, open } => self.opens.confirm(client, *fid, *open),
                 Effect::Closed { handle } => {
                     if let Some((fid, _)) = self.opens.close(client, *handle).filter(|(_, open)| open.write) {

@@ -20,7 +20,7 @@ use store::{Holding, HoldingKey, Holdings, Left, MetaStore};
 use target::Work;
 use target::noted::{self, Unnamed, fid_of, pair};
 use wire::mdt::OpenArgs;
-use wire::{LockGrant, LockRequest, MdtRequest, Request, Resource};
+use wire::{Life, LockGrant, LockRequest, MdtRequest, Request, Resource};
 
 /// The kind of a handle's key.
 const OPEN: u64 = noted::LOCK + 1;
@@ -89,7 +89,8 @@ impl<M: MetaStore> Mds<M> {
             if !self.core.is_connected(client) {
                 // Its session was ended just before.
                 self.locks.drop_holder(now.time, client, &mut self.lock_out);
-                self.opens.drop_client(now.time, client);
+                let life = self.fences.last_life_of(client);
+                self.opens.drop_client(now.time, life.unwrap_or(Life { client, incarnation: 0 }));
             } else {
                 self.noted.unnamed.add(client, self.locks.locks_of(client));
             }

@@ -5,7 +5,7 @@ use base::{ClientId, Fid, LockId, SetAttr};
 use mds::MdsEvent;
 use wire::lock::LockWant;
 use wire::mdt::NewNode;
-use wire::{Life, MdtRequest};
+use wire::{Life, MdtReply, MdtRequest};
 
 /// Longer than anybody who was given up may come back.
 const LONG_ENOUGH: u64 = 31;
@@ -107,4 +107,29 @@ fn the_answer_to_an_earlier_fence_is_none_to_a_later_one() {
     world.let_ost_answer(true);
     assert_eq!(world.given_up(0), []);
     world.create(new(Fid::ROOT, "g", NewNode::Regular)).unwrap();
+}
+
+/// That the next incarnation of a client opens the same file says nothing of what the one before has sent.
+#[test]
+fn no_size_is_wanted_before_the_fence_because_the_next_incarnation_has_come() {
+    let Scene { mut world, file, gone, life } = scene();
+    world.is_ost_late = true;
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.set_cut(1, 0, false);
+    world.remount(1, 2);
+    let open = world.open(1, file, true);
+    world.close(1, file, open);
+    world.pass_seconds(2 * LONG_ENOUGH);
+    assert_eq!(world.fenced, [life]);
+    let mut is_size_wanted = || {
+        let open = world.open(0, file, true);
+        let closed = world.close(0, file, open);
+        let is_wanted = matches!(closed, MdtReply::Closed { wants_size: Some(_), .. });
+        world.let_ost_answer(true);
+        is_wanted
+    };
+    assert!(!is_size_wanted(), "the OST has not answered");
+    assert!(is_size_wanted());
+    assert_eq!(world.clients[1].evictions, 0);
 }

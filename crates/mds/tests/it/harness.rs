@@ -160,11 +160,22 @@ impl World {
         world
     }
 
+    /// The next mount of a client.
+    pub fn remount(&mut self, client: usize, incarnation: u64) {
+        let id = self.clients[client].id;
+        self.add_incarnation(id, incarnation);
+        self.clients.swap_remove(client);
+    }
+
     pub fn add_client(&mut self, id: ClientId) {
+        self.add_incarnation(id, 1);
+    }
+
+    fn add_incarnation(&mut self, id: ClientId, incarnation: u64) {
         let import = |target: TargetId| {
             Import::new(ImportOptions {
                 client: id,
-                incarnation: 1,
+                incarnation,
                 fsname: "test".into(),
                 nid: "test".into(),
                 target,

@@ -27,6 +27,7 @@ impl<M: MetaStore> Core<M> {
             return self.answer_refusal(&frame, Status::NotConnected, out);
         };
         export.last_contact = now;
+        export.has_spoken = true;
         export.has_checked_data = frame.flags & flags::UNCHECKED_DATA == 0;
         export.acked = export.acked.max(frame.acked);
         if frame.flags & flags::ASK != 0 {

@@ -162,6 +162,7 @@ pub(super) fn read_exports<M: MetaStore>(
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
             last_contact: now,
+            has_spoken: false,
             features: 0,
             has_checked_data: true,
             awaited: None,

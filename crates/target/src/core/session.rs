@@ -115,6 +115,7 @@ impl<M: MetaStore> Core<M> {
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
             last_contact: self.now.time,
+            has_spoken: false,
             features: 0,
             has_checked_data: true,
             awaited: None,

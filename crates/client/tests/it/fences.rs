@@ -1,0 +1,88 @@
+//! OSTs hear late that a client was given up: of what it had sent before nothing is executed any more, and who has come since is not
+//! concerned.
+
+use crate::leases::pass_with_lease;
+use crate::world::{O_RDWR, TOP, World, write_call};
+use base::limits::{RECOVERY_WINDOW, SESSION_LEASE};
+use base::{Duration, TargetId};
+use client::{Event, Input};
+
+const MDT: TargetId = TargetId::mdt(0);
+const OST: TargetId = TargetId::ost(0);
+/// Longer than anybody who was given up may come back.
+const LONG_ENOUGH: Duration = SESSION_LEASE.saturating_add(Duration::from_secs(2));
+
+/// The second mount has written a file and is gone; more of it is on its way to the OST. The MDT has given it up and had the OST asked to
+/// end its session, which is on its way too.
+fn world_with_a_late_fence() -> World {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"first"), Ok(5));
+    world.mounts[1].is_slow_to = Some(OST);
+    world.begin(1, write_call(file, 5, b"second"));
+    world.pass(Duration::from_secs(3));
+    world.mounts[1].is_cut_off = true;
+    world.depart(1);
+    world.are_fences_late = true;
+    world
+}
+
+fn evictions(world: &World, mount: usize) -> usize {
+    world.mounts[mount].events.iter().filter(|event| matches!(event, Event::Evicted(_))).count()
+}
+
+/// Whether the OST hears of the next incarnation first, or of the end of the one before.
+#[test]
+fn a_late_fence_ends_no_session_of_the_next_incarnation() {
+    for is_fence_first in [true, false] {
+        let mut world = world_with_a_late_fence();
+        world.pass(LONG_ENOUGH);
+        world.add_incarnation(2, 2);
+        if is_fence_first {
+            assert!(world.let_fences_arrive() > 0);
+        }
+        let node = world.lookup(2, TOP, "f").expect("it is there").node;
+        let file = (node, world.open(2, node, O_RDWR).0);
+        assert_eq!(world.write(2, file, 0, b"FIRST"), Ok(5));
+        if !is_fence_first {
+            assert!(world.let_fences_arrive() > 0);
+        }
+        assert!(world.let_arrive(1) > 0, "the dead one had sent it");
+        assert_eq!(world.write(2, file, 5, b"!"), Ok(1));
+        world.pass(Duration::from_secs(5));
+        assert_eq!(evictions(&world, 2), 0, "fence first: {is_fence_first}");
+        assert_eq!(world.read(2, file, 0, 20), b"FIRST!");
+        world.release(2, file);
+        world.pass(Duration::from_secs(5));
+        assert_eq!(world.attr(2, node).size_bytes, 6);
+    }
+}
+
+/// A mount is cut off from its MDT for so long that it is given up, and then is there again, before an OST that is away has heard of it.
+#[test]
+fn an_ost_that_was_away_ends_no_session_of_who_has_come_back_meanwhile() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"first"), Ok(5));
+    assert_eq!(world.names(0, TOP), vec!["f"]);
+    world.pass(Duration::from_secs(2));
+    world.mounts[1].unreachable = Some(MDT);
+    world.crash(MDT);
+    world.start(MDT);
+    pass_with_lease(&mut world, 1, RECOVERY_WINDOW + Duration::from_secs(5));
+    assert!(!world.is_recovering(0));
+    world.crash(OST);
+    pass_with_lease(&mut world, 1, LONG_ENOUGH);
+    world.mounts[1].unreachable = None;
+    world.input(1, Input::ConnectionLost(MDT));
+    pass_with_lease(&mut world, 1, Duration::from_secs(5));
+    assert!(world.mounts[1].events.contains(&Event::Evicted(MDT)));
+    world.start(OST);
+    pass_with_lease(&mut world, 1, Duration::from_secs(10));
+    assert!(!world.mounts[1].events.contains(&Event::Evicted(OST)), "it lives, and its MDT knows");
+    assert_eq!(world.write(1, file, 5, b"again"), Ok(5));
+    world.release(1, file);
+    world.pass(Duration::from_secs(10));
+    let node = world.lookup(0, TOP, "f").expect("it is there").node;
+    assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 10));
+}
