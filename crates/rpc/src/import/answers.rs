@@ -1,7 +1,7 @@
 //! What comes from the target, and what becomes of the requests that it answers.
 
 use super::refill::fill_for_replay;
-use super::{Answer, Import, ImportOutput, Pending, Purpose, Retained, Ticket};
+use super::{Answer, Import, ImportOutput, ImportState, Pending, Purpose, Retained, Ticket};
 use base::{Now, Status, StatusClass, Transno, limits};
 use wire::{Callback, Frame, Reply};
 
@@ -41,10 +41,8 @@ impl Import {
         self.last_sign = now.time;
         match frame.status.class() {
             StatusClass::Reconnect | StatusClass::Evicted => {
-                let ticket = self.by_xid.get(&frame.xid).and_then(|ticket| self.pending.get(ticket));
-                let is_leaving = ticket.is_some_and(|pending| pending.purpose == Purpose::Disconnect);
-                if is_leaving && self.retained.is_empty() {
-                    // The target has let us go and its answer was lost.
+                if self.state == ImportState::Disconnecting && self.retained.is_empty() {
+                    // The target has let us go; its answer was lost, or waits for a disk, and something else arrived late.
                     return self.end(out);
                 }
                 return self.start_connecting(now, out);

@@ -65,6 +65,12 @@ impl Caller {
         self.act(|import, now, out| import.on_frame(now, frame, out));
     }
 
+    fn refuse(&mut self, to: &Frame, status: Status) {
+        let mut frame = Frame::new(FrameKind::Reply, to.dst, to.src);
+        (frame.session, frame.xid, frame.status) = (self.import.session, to.xid, status);
+        self.act(|import, now, out| import.on_frame(now, frame, out));
+    }
+
     fn submit(&mut self, kind: Kind) -> Frame {
         let request = Request::Ost(OstRequest::Statfs);
         self.act(|import, now, out| import.submit(now, request, Bytes::new(), kind, 0, out));
@@ -141,4 +147,18 @@ fn what_is_withdrawn_is_not_sent_again() {
     caller.reply(&frame, &Reply::Done);
     // It has its answer, as far as the target is concerned.
     assert_eq!(caller.submit(Kind::Plain).acked, frame.xid);
+}
+
+/// Seed 913 of three clients, with mounts that go: the target lets a client go before it answers that, for its disk is slow.
+#[test]
+fn who_leaves_does_not_come_back_for_what_arrives_after_its_goodbye() {
+    let mut caller = Caller::new();
+    let late = caller.submit(Kind::Plain);
+    caller.act(|import, now, out| import.disconnect(now, out));
+    let goodbye = caller.sent.pop().expect("it says goodbye");
+    caller.refuse(&late, Status::NotConnected);
+    assert_eq!(caller.import.state(), ImportState::Disconnected);
+    assert_eq!(caller.sent, [], "and nothing more");
+    caller.reply(&goodbye, &Reply::Done);
+    assert_eq!(caller.import.state(), ImportState::Disconnected);
 }
