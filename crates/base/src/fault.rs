@@ -41,10 +41,12 @@ pub enum Fault {
     ObjectHoldingsIgnored = 17,
     /// A restarted OST takes what a process that has died had written for durable.
     LeftUnsynced = 18,
+    /// A participant executes what it held for a former incarnation of a coordinator, and this one has not sent again.
+    VoidPartExecuted = 19,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 18] = [
+    pub const ALL: [Fault; 19] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -63,6 +65,7 @@ impl Fault {
         Fault::AdoptionNotAwaited,
         Fault::ObjectHoldingsIgnored,
         Fault::LeftUnsynced,
+        Fault::VoidPartExecuted,
     ];
 }
 

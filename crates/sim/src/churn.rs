@@ -323,6 +323,7 @@ impl Churn {
         for effect in effects {
             match effect {
                 Effect::Send(frame) => self.post_frame(frame),
+                Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
                 Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
                 Effect::Core(event) => self.on_core(id, &event),
             }

@@ -319,6 +319,7 @@ impl Clockwork {
         for effect in effects {
             match effect {
                 Effect::Send(frame) => self.post(DELAY, Event::Deliver(frame)),
+                Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
                 Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
                 Effect::Core(event) => self.on_core(id, &event),
             }

@@ -103,8 +103,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
         // What is executed twice may also make again what was removed, of which nobody knows then.
         Fault::DuplicateExecuted => &["model", "tree", "objects"],
-        // A directory that nothing leads to, or what was made in it.
-        Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion"],
+        // A directory that nothing leads to, or what was made in it; or it is in the way of the one that a replay makes.
+        Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion", "machines"],
         // What an absent client still believes others have changed; and when it is back it has what they were given.
         Fault::HoldingsIgnored => &["model", "tree", "eviction", "objects"],
         // Its data are not there yet.
@@ -113,6 +113,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::ObjectHoldingsIgnored => &["model", "eviction", "tree"],
         // The power goes, and bytes that nobody sends again any more.
         Fault::LeftUnsynced => &["model", "tree", "fsync", "durability"],
+        // The directory is there when it is to be made by who has replayed it.
+        Fault::VoidPartExecuted => &["machines", "progress"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

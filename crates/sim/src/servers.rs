@@ -31,6 +31,8 @@ pub enum Effect {
     Send(Frame),
     Core(CoreEvent),
     Note(String),
+    /// What can go wrong only with a device, or because something is not what it must be.
+    Failed(String),
 }
 
 /// In the names of server processes as callers of the management server.
@@ -174,6 +176,7 @@ impl Server {
         out.extend(outputs.into_iter().map(|output| match output {
             mds::Output::Send(frame) => Effect::Send(frame),
             mds::Output::Event(MdsEvent::Core(event)) => Effect::Core(event),
+            mds::Output::Event(event @ MdsEvent::Failed { .. }) => Effect::Failed(format!("{event:?}")),
             mds::Output::Event(event) => Effect::Note(format!("{event:?}")),
         }));
     }

@@ -136,6 +136,7 @@ impl World {
     pub(super) fn on_effect(&mut self, id: TargetId, effect: Effect) {
         match effect {
             Effect::Send(frame) => self.post_frame(frame),
+            Effect::Failed(what) => self.violate("machines", format!("{id}: {what}")),
             Effect::Note(note) => self.trace(|| format!("{id}: {note}")),
             Effect::Core(event) => {
                 self.trace(|| format!("{id}: {event:?}"));

@@ -58,7 +58,7 @@ impl<M: MetaStore> Mds<M> {
                 self.give_fids(now, token, peer, count, several);
             }
             PeerRequest::Hold { epoch, items } => self.hold(now, token, peer, epoch, items),
-            PeerRequest::Release { up_to, epoch: _ } => self.release(now, token, peer, up_to, out),
+            PeerRequest::Release { epoch, up_to } => self.release(now, token, peer, (epoch, up_to), out),
             PeerRequest::TakeBack { epoch } => self.give_back(now, token, peer, epoch),
             PeerRequest::Forget { epoch } => self.forget_held(now, token, peer, epoch),
             PeerRequest::IsComing { fid, is_replay } => {
@@ -182,9 +182,12 @@ impl<M: MetaStore> Mds<M> {
         }
         cx.tx.delete(rows::PREPARES, rows::operation_key(id));
         let destroys = cx.tx.keys_put(rows::DESTROYS);
+        let changed = cx.tx.changed();
         let batch = cx.tx.into_batch();
         let transno = self.core.apply_internal(batch).map_err(|error| error.status())?;
         self.peers.note_destroys(transno, destroys);
+        // Nobody waits for what is there now.
+        self.streams.are_made(&changed);
         self.thaw(now, id, out);
         Ok(())
     }

@@ -27,6 +27,13 @@ struct HeldItem {
     is_wanted: bool,
 }
 
+impl HeldItem {
+    /// Whether this incarnation of its coordinator does not have it, unless it still sends it.
+    fn is_void(&self, epoch: u64) -> bool {
+        self.sender < epoch
+    }
+}
+
 /// The stream of one coordinator.
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -41,11 +48,14 @@ impl Incoming {
         Incoming { executed, held: BTreeMap::new(), released_to: executed }
     }
 
-    /// Items to be executed now, in order and without a gap.
-    fn ready(&self) -> Vec<(OperationId, Vec<Part>)> {
+    /// Items to be executed now, in order and without a gap. What a former incarnation of the coordinator has sent, and this one
+    /// has not before it released what comes behind, is void: its replay has made the same directory in another item, or in a prepared part.
+    fn ready(&self, epoch: u64) -> Vec<(OperationId, Vec<Part>)> {
         let mut executed = self.executed;
         let mut ready = Vec::new();
-        for (id, item) in self.held.range(..=self.released_to).take(BATCH_ITEMS_MAX) {
+        let sent = self.held.range(..=self.released_to);
+        let sent = sent.filter(|(_, item)| !item.is_void(epoch));
+        for (id, item) in sent.take(BATCH_ITEMS_MAX) {
             if item.previous > executed {
                 break;
             }
@@ -74,7 +84,7 @@ impl Streams {
         let is_void = |id: &OperationId| {
             asker.is_some_and(|(mdt, epoch)| {
                 let item = self.incoming.get(&mdt).and_then(|incoming| incoming.held.get(id));
-                id.mdt_index == mdt && item.is_some_and(|item| item.sender < epoch)
+                id.mdt_index == mdt && item.is_some_and(|item| item.is_void(epoch))
             })
         };
         let inodes = touched.iter().filter_map(|resource| match resource {
@@ -82,6 +92,18 @@ impl Streams {
             _ => None,
         });
         inodes.filter(|fid| self.held.get(fid).is_some_and(|id| !is_void(id))).collect()
+    }
+
+    /// A replay has made what was held for a former incarnation of its coordinator, and not in the stream.
+    pub fn are_made(&mut self, changed: &Resources) {
+        if self.held.is_empty() {
+            return;
+        }
+        for resource in changed {
+            if let Resource::Inode(fid) = resource {
+                self.held.remove(fid);
+            }
+        }
     }
 
     fn is_executed(&self, id: OperationId) -> bool {
@@ -179,7 +201,7 @@ impl<M: MetaStore> Mds<M> {
         now: Now,
         token: Token,
         coordinator: u16,
-        up_to: OperationId,
+        (epoch, up_to): (u64, OperationId),
         out: &mut Vec<Output>,
     ) {
         if up_to.mdt_index != coordinator {
@@ -188,7 +210,7 @@ impl<M: MetaStore> Mds<M> {
         let start = OperationId::before_all(coordinator);
         let incoming = self.streams.incoming.entry(coordinator).or_insert_with(|| Incoming::new(start));
         incoming.released_to = incoming.released_to.max(up_to);
-        if let Err(status) = self.execute_released(now, coordinator, out) {
+        if let Err(status) = self.execute_released(now, coordinator, epoch, out) {
             return self.reply(now, token, Err(status));
         }
         let executed = self.streams.incoming.get(&coordinator).map_or(start, |incoming| incoming.executed);
@@ -199,9 +221,18 @@ impl<M: MetaStore> Mds<M> {
         self.core.reply_when_synced(now, token, last, Reply::Done, &mut self.core_out);
     }
 
-    fn execute_released(&mut self, now: Now, mdt: u16, out: &mut Vec<Output>) -> Result<(), Status> {
+    fn execute_released(
+        &mut self,
+        now: Now,
+        mdt: u16,
+        epoch: u64,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Status> {
+        // What any incarnation has sent.
+        let epoch = if planted(Fault::VoidPartExecuted) { 0 } else { epoch };
         loop {
-            let ready = self.streams.incoming.get(&mdt).map_or_else(Vec::new, Incoming::ready);
+            let ready =
+                self.streams.incoming.get(&mdt).map_or_else(Vec::new, |incoming| incoming.ready(epoch));
             let Some((last, _)) = ready.last() else { return Ok(()) };
             let last = *last;
             let remote = Remote::default();
@@ -221,7 +252,8 @@ impl<M: MetaStore> Mds<M> {
             self.core.apply_internal(batch).map_err(|error| error.status())?;
             if let Some(incoming) = self.streams.incoming.get_mut(&mdt) {
                 incoming.executed = last;
-                incoming.held.retain(|id, _| *id > last);
+                // What is void stays until the coordinator has recovered: until then it may ask for it.
+                incoming.held.retain(|id, item| *id > last || item.is_void(epoch));
             }
             for (id, parts) in &ready {
                 self.streams.unhold(*id, parts);
@@ -243,7 +275,7 @@ impl<M: MetaStore> Mds<M> {
     fn take_void(&mut self, coordinator: u16, epoch: u64) -> Vec<(OperationId, HeldItem)> {
         let Some(incoming) = self.streams.incoming.get_mut(&coordinator) else { return Vec::new() };
         let held = std::mem::take(&mut incoming.held);
-        let (void, kept) = held.into_iter().partition(|(_, item)| item.sender < epoch);
+        let (void, kept) = held.into_iter().partition(|(_, item)| item.is_void(epoch));
         let void: BTreeMap<_, _> = void;
         incoming.held = kept;
         void.into_iter().collect()
@@ -253,7 +285,7 @@ impl<M: MetaStore> Mds<M> {
     pub(in crate::machine) fn give_back(&mut self, now: Now, token: Token, coordinator: u16, epoch: u64) {
         let incoming = self.streams.incoming.get(&coordinator);
         let held = incoming.into_iter().flat_map(|incoming| incoming.held.values());
-        let witnesses = held.filter(|item| item.sender < epoch).filter_map(|item| item.witness.as_deref());
+        let witnesses = held.filter(|item| item.is_void(epoch)).filter_map(|item| item.witness.as_deref());
         let witnesses: Vec<Witness> = witnesses.cloned().collect();
         self.reply(now, token, Ok(Reply::Peer(PeerReply::HeldBack { witnesses })));
     }
