@@ -43,10 +43,14 @@ pub enum Fault {
     LeftUnsynced = 18,
     /// A participant executes what it held for a former incarnation of a coordinator, and this one has not sent again.
     VoidPartExecuted = 19,
+    /// One of several names of a file goes, and the file goes on knowing it.
+    LinkKept = 20,
+    /// A session ends, and its answers stay.
+    AnswersKept = 21,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 19] = [
+    pub const ALL: [Fault; 21] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -66,6 +70,8 @@ impl Fault {
         Fault::ObjectHoldingsIgnored,
         Fault::LeftUnsynced,
         Fault::VoidPartExecuted,
+        Fault::LinkKept,
+        Fault::AnswersKept,
     ];
 }
 

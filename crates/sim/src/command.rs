@@ -94,7 +94,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::DestroyBeforeDurable => &["model", "tree", "fsync"],
         Fault::TombstoneIgnored => &["objects"],
         // What was to be removed stays, and nothing leads to it.
-        Fault::PrepareForgotten => &["model", "objects", "tree", "rows", "assertion", "progress"],
+        Fault::PrepareForgotten => &["model", "objects", "tree", "rows", "assertion", "progress", "fsck"],
         // What it left out, a create say, is missed by the next replay.
         Fault::ReplaySkipped => &["model", "tree", "replay"],
         // So is what comes too early: it finds no directory, or another file.
@@ -115,6 +115,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::LeftUnsynced => &["model", "tree", "fsync", "durability"],
         // The directory is there when it is to be made by who has replayed it.
         Fault::VoidPartExecuted => &["machines", "progress"],
+        // Nobody asks for such rows again: only a check of the disks tells that they are there.
+        Fault::LinkKept | Fault::AnswersKept => &["fsck"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

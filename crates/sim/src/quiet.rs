@@ -1,16 +1,21 @@
 //! What must hold when nothing moves: the tree as clients see it is the model's, the MDTs agree with each other, and
 //! the objects on the OSTs are those that layouts name.
 
+use crate::damage::{find_damage, find_damage_of_nobody};
 use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat, tell};
 use crate::servers::Engine;
 use crate::workload::XATTRS;
 use crate::world::World;
 use base::names::stripe_of;
 use base::{Duration, Fid, ObjectId, TargetKind, Time, limits};
+use client::Input;
 use mds::rows::{self, Inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::ObjectStore;
+
+/// Nothing is under way, and all answer.
+const UNMOUNT_MAX: Duration = Duration::from_secs(30);
 
 impl World {
     pub fn check_quiet(&mut self) {
@@ -19,6 +24,7 @@ impl World {
         } else {
             self.compare_tree();
         }
+        self.check_disks_in_use();
     }
 
     /// Every name, attribute and byte, as one client sees them, against the model.
@@ -197,6 +203,38 @@ impl World {
         self.check_objects();
         self.check_rows();
         self.check_commits();
+        self.unmount_all();
+        self.check_disks();
+    }
+
+    /// As long as a mount may come back and say what is missing, a file may be out of step with its objects.
+    fn unmount_all(&mut self) {
+        self.stop_losses();
+        for seat in 0..self.mounts.len() {
+            self.on_client(seat, Input::Drain { patience: UNMOUNT_MAX });
+        }
+        self.run_for(UNMOUNT_MAX);
+        if let Some(seat) = self.mounts.iter().position(|mount| !mount.is_drained) {
+            self.violate("progress", format!("client {seat} cannot unmount"));
+        }
+    }
+
+    /// What an administrator is told who has the disks checked. After the others, each of which says better what is wrong.
+    fn check_disks(&mut self) {
+        if !self.is_broken()
+            && let Some(what) = find_damage_of_nobody(self.servers.values())
+        {
+            self.violate("fsck", what);
+        }
+    }
+
+    /// What can be told with all mounts there and nothing under way.
+    fn check_disks_in_use(&mut self) {
+        if !self.is_broken()
+            && let Some(what) = find_damage(self.servers.values())
+        {
+            self.violate("fsck", what);
+        }
     }
 
     /// What a dead client had open stays until its servers have not heard of it for `SILENT_CLIENT_MAX`; they look eight

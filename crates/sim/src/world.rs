@@ -238,7 +238,7 @@ impl World {
         self.finish();
     }
 
-    fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.shared.borrow().violation.is_some()
     }
 
@@ -426,6 +426,10 @@ impl World {
         let (path, rounds) = self.storm.take()?;
         self.storm = rounds.checked_sub(1).map(|left| (path.clone(), left));
         Some(path)
+    }
+
+    pub fn stop_losses(&mut self) {
+        self.loss_one_in = 0;
     }
 
     /// Everything heals, and all must come to rest in the state that the model has.

@@ -5,6 +5,7 @@
 
 use super::rows::{self, ClientRow, StateRow};
 use super::{Core, CoreEvent, CoreOutput, During, EvictReason, Export, Gone, Held};
+use base::fault::{Fault, planted};
 use base::{ClientId, Endpoint, Epoch, Status, Transno, Xid, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
@@ -215,7 +216,8 @@ impl<M: MetaStore> Core<M> {
         };
         let gone = Gone { life, why, during, epoch: self.epoch, heard_at: export.last_contact };
         let mut batch = Batch::new();
-        rows::delete_client(&mut batch, client, export.slots.keys().copied());
+        let slots = export.slots.keys().copied().filter(|_| !planted(Fault::AnswersKept));
+        rows::delete_client(&mut batch, client, slots);
         (self.options.owed)(&gone, &mut batch);
         let transno = self.apply_internal(batch).ok()?;
         self.exports.remove(&client);
