@@ -23,6 +23,12 @@ pub struct Workload<'a> {
     pub hot: Option<&'a Path>,
     /// A name of a file that another client has open, and writes perhaps.
     pub written: Option<Path>,
+    /// Handles of files that have no name any more.
+    pub nameless: &'a BTreeSet<(usize, usize)>,
+    /// What another client has moved in the round before, from and to: the same, if it went to another MDT under its name.
+    pub moved: Option<&'a (Path, Path)>,
+    /// A name of a file that another client has written to in the round before.
+    pub just_written: Option<&'a Path>,
     /// A name that everybody is at.
     pub storm: Option<&'a Path>,
     /// Clients that cannot reach an MDT: what needs it would wait to the end of the cut.
@@ -80,6 +86,13 @@ pub fn any_file(rng: &mut Rng) -> Path {
     let mut path = if rng.one_in(2) { Vec::new() } else { vec![pick(rng, &DIRS)] };
     path.push(pick(rng, &FILES));
     path
+}
+
+/// The kernel finds the directories first: with one of them moved away in between, a rename upwards moves what the path did not lead to
+/// any more.
+fn rename(from: Path, to: Path, flags: u32) -> Op {
+    let is_upwards = from.len() > to.len() && from.starts_with(&to);
+    if is_upwards { Op::Stat { path: from } } else { Op::Rename { from, to, flags } }
 }
 
 fn pick(rng: &mut Rng, from: &[&str]) -> String {
@@ -144,7 +157,9 @@ impl Workload<'_> {
         let busy = &self.busy_slots;
         let open = self.open.range((client, 0)..(client + 1, 0)).filter(|key| !busy.contains(key));
         let open: Vec<usize> = open.map(|(_, slot)| *slot).collect();
-        self.rng.pick(&open).copied()
+        // Late data of a file that goes with its last close are the ones that may make its objects again.
+        let nameless = open.iter().find(|slot| self.nameless.contains(&(client, **slot))).copied();
+        if nameless.is_some() && self.rng.one_in(2) { nameless } else { self.rng.pick(&open).copied() }
     }
 
     fn free_slot(&mut self, client: usize) -> Option<usize> {
@@ -229,6 +244,16 @@ impl Workload<'_> {
         {
             return self.read_or_write(slot);
         }
+        if let Some((from, to)) = self.moved
+            && self.rng.one_in(4)
+        {
+            return self.build_on(client, from.clone(), to.clone());
+        }
+        if let Some(path) = self.just_written
+            && self.rng.one_in(6)
+        {
+            return Op::Unlink { path: path.clone() };
+        }
         if let Some(slot) = open
             && self.rng.one_in(2)
         {
@@ -242,6 +267,10 @@ impl Workload<'_> {
         if let Some(path) = self.written.take()
             && self.rng.one_in(5)
         {
+            // One that is replaced goes on without a name.
+            if self.rng.one_in(3) {
+                return rename(self.file(), path, 0);
+            }
             return match self.slot_to_open(client) {
                 Some(slot) if self.rng.one_in(4) => Op::Open { path, slot },
                 _ => Op::Stat { path },
@@ -281,10 +310,7 @@ impl Workload<'_> {
                     _ => (self.file(), self.file()),
                 };
                 let flags = [0, 0, 0, 1, 2][self.rng.below(5) as usize];
-                // The kernel finds the directories first: with one of them moved away in between, this moves what the path
-                // did not lead to any more.
-                let is_upwards = from.len() > to.len() && from.starts_with(&to);
-                if is_upwards { Op::Stat { path: from } } else { Op::Rename { from, to, flags } }
+                rename(from, to, flags)
             }
             50..56 => {
                 let (from, to) = (self.file(), self.file());
@@ -333,6 +359,27 @@ impl Workload<'_> {
             97..98 => Op::Removexattr { path: self.file(), name: self.pick(&XATTRS) },
             98..99 => Op::SyncAll,
             _ => Op::Statfs,
+        }
+    }
+
+    /// Takes away, replaces, moves on or fills the place of what somebody has just moved: a replay that comes after another one was lost
+    /// finds other names than it had found at first.
+    fn build_on(&mut self, client: usize, from: Path, to: Path) -> Op {
+        match self.rng.below(10) {
+            0..2 => Op::Unlink { path: to },
+            2 => Op::Rmdir { path: to },
+            7 => Op::Migrate { path: to, mdt_index: self.rng.below(u64::from(self.mdt_count)) as u16 },
+            3 => {
+                let slot = self.free_slot(client).filter(|_| self.rng.one_in(2));
+                Op::Create { path: from, is_exclusive: self.rng.one_in(2), slot }
+            }
+            4 => rename(to, from, 0),
+            5 => rename(self.file(), to, 0),
+            6 => rename(to, self.file(), 0),
+            _ => match self.slot_to_open(client) {
+                Some(slot) => Op::Open { path: to, slot },
+                None => Op::Stat { path: to },
+            },
         }
     }
 

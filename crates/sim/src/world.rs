@@ -133,6 +133,9 @@ pub struct World {
     storm: Option<(Path, u64)>,
     /// OSTs whose disks are.
     full: BTreeSet<TargetId>,
+    /// In the last round that could be judged: who moved what, and who wrote to files of which names.
+    moved: Vec<(usize, (Path, Path))>,
+    just_written: Vec<(usize, Path)>,
     /// What the processes do next with files that they have just made or opened.
     planned: BTreeMap<usize, Vec<Op>>,
     /// At some time in this round.
@@ -204,6 +207,8 @@ impl World {
             storm: None,
             full: BTreeSet::new(),
             was_full: BTreeSet::new(),
+            moved: Vec::new(),
+            just_written: Vec::new(),
             planned: BTreeMap::new(),
             started: 0,
             round: Vec::new(),
@@ -335,6 +340,8 @@ impl World {
         let open = self.open_slots();
         let cut_off = self.cut_off_seats();
         let hot = self.hot_path(&cut_off);
+        let nameless = self.nameless_handles();
+        let (moved, just_written) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.just_written));
         let storm = self.storm_path();
         let second_one_in = if storm.is_some() { 2 } else { 4 };
         for seat in (0..self.mounts.len()).chain(0..self.mounts.len()) {
@@ -355,6 +362,9 @@ impl World {
                 cut_off: &cut_off,
                 hot: hot.as_ref().filter(|(holder, _)| *holder != seat).map(|(_, path)| path),
                 written,
+                nameless: &nameless,
+                moved: moved.iter().find(|(mover, _)| *mover != seat).map(|(_, moved)| moved),
+                just_written: just_written.iter().find(|(writer, _)| *writer != seat).map(|(_, path)| path),
                 storm: storm.as_ref(),
                 is_partly_full: !self.full.is_empty()
                     && self.full.len() < usize::from(self.options.ost_count),
@@ -365,6 +375,7 @@ impl World {
             };
             let op = workload.next(seat);
             busy_slots = workload.busy_slots;
+            self.count_what_is_built_on(seat, &op, &moved, &nameless);
             self.launch(seat, op);
         }
         self.planned = planned;
@@ -413,6 +424,48 @@ impl World {
         let others: Vec<usize> = others.map(|(_, ino)| *ino).collect();
         let ino = *self.rng.pick(&others)?;
         self.model.path_of(ino)
+    }
+
+    /// Open, and without a name.
+    fn nameless_handles(&self) -> BTreeSet<(usize, usize)> {
+        let handles = self.model.handles.iter();
+        handles
+            .filter(|(_, ino)| self.model.inode(**ino).link_count == 0)
+            .map(|(handle, _)| *handle)
+            .collect()
+    }
+
+    fn is_open_elsewhere(&self, seat: usize, path: &Path) -> bool {
+        let is_its = |ino: &usize| self.model.path_of(*ino).as_ref() == Some(path);
+        self.model.handles.iter().any(|((holder, _), ino)| *holder != seat && is_its(ino))
+    }
+
+    fn count_what_is_built_on(
+        &self,
+        seat: usize,
+        op: &Op,
+        moved: &[(usize, (Path, Path))],
+        nameless: &BTreeSet<(usize, usize)>,
+    ) {
+        let is_moved = |path: &Path| {
+            moved.iter().any(|(mover, (from, to))| *mover != seat && (path == from || path == to))
+        };
+        match op {
+            Op::Unlink { path } | Op::Rmdir { path } | Op::Create { path, .. } if is_moved(path) => {
+                self.count("built on what others had moved");
+            }
+            Op::Rename { from, to, .. } if is_moved(from) || is_moved(to) => {
+                self.count("built on what others had moved");
+            }
+            Op::Migrate { path, .. } if is_moved(path) => self.count("migrated what others had moved"),
+            Op::Rename { to, .. } if self.is_open_elsewhere(seat, to) => {
+                self.count("renamed over what others had open");
+            }
+            Op::Write { slot, .. } | Op::Append { slot, .. } if nameless.contains(&(seat, *slot)) => {
+                self.count("write to a file without a name");
+            }
+            _ => {}
+        }
     }
 
     /// Now and then all clients are at one name for some rounds, so that what they know of it is taken back all the time.

@@ -73,10 +73,28 @@ impl World {
                 self.model = model.clone();
                 self.candidates = candidates;
                 self.note_synced(&round);
+                self.note_fresh(&round);
             }
             None => {
                 let told: Vec<String> = round.iter().map(|done| self.explain_one(done)).collect();
                 self.violate("model", format!("no order explains: {}", told.join("; ")));
+            }
+        }
+    }
+
+    /// What others are to build on in the next round.
+    fn note_fresh(&mut self, round: &[Done]) {
+        let succeeded = round.iter().filter(|done| !matches!(done.outcome, None | Some(Told::Error(_))));
+        for Done { client, op, .. } in succeeded {
+            match op {
+                Op::Rename { from, to, .. } => self.moved.push((*client, (from.clone(), to.clone()))),
+                Op::Migrate { path, .. } => self.moved.push((*client, (path.clone(), path.clone()))),
+                Op::Write { slot, .. } | Op::Append { slot, .. } => {
+                    let ino = self.model.handles.get(&(*client, *slot)).copied();
+                    let path = ino.and_then(|ino| self.model.path_of(ino));
+                    self.just_written.extend(path.map(|path| (*client, path)));
+                }
+                _ => {}
             }
         }
     }
