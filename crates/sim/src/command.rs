@@ -104,7 +104,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         // What is executed twice may also make again what was removed, of which nobody knows then.
         Fault::DuplicateExecuted => &["model", "tree", "objects"],
         // A directory that nothing leads to, or what was made in it; or it is in the way of the one that a replay makes.
-        Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion", "machines"],
+        Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion", "machines", "fsck"],
         // What an absent client still believes others have changed; and when it is back it has what they were given.
         Fault::HoldingsIgnored => &["model", "tree", "eviction", "objects"],
         // Its data are not there yet.

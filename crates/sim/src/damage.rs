@@ -22,6 +22,11 @@ pub(crate) fn find_damage_of_nobody<'a>(servers: impl Iterator<Item = &'a Server
     joined(lines)
 }
 
+/// The same in the middle of something, with some of the targets down.
+pub(crate) fn find_damage_under_way<'a>(servers: impl Iterator<Item = &'a Server>) -> Option<String> {
+    joined(check(servers).1)
+}
+
 fn undone(report: &Report) -> Option<String> {
     (report.pending_count > 0)
         .then(|| format!("{} operations are not executed everywhere", report.pending_count))

@@ -1,7 +1,7 @@
 //! What must hold when nothing moves: the tree as clients see it is the model's, the MDTs agree with each other, and
 //! the objects on the OSTs are those that layouts name.
 
-use crate::damage::{find_damage, find_damage_of_nobody};
+use crate::damage::{find_damage, find_damage_of_nobody, find_damage_under_way};
 use crate::model::{Content, Kind, Model, Op, Outcome as Told, ROOT, Stat, tell};
 use crate::servers::Engine;
 use crate::workload::XATTRS;
@@ -223,6 +223,15 @@ impl World {
     fn check_disks(&mut self) {
         if !self.is_broken()
             && let Some(what) = find_damage_of_nobody(self.servers.values())
+        {
+            self.violate("fsck", what);
+        }
+    }
+
+    /// Whatever is under way when somebody dies: who has the disks checked then is told of no damage.
+    pub fn check_disks_after_crash(&mut self) {
+        if !self.is_broken()
+            && let Some(what) = find_damage_under_way(self.servers.values())
         {
             self.violate("fsck", what);
         }
