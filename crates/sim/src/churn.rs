@@ -174,6 +174,7 @@ impl Churn {
             self.check_progress();
             self.run_for(Duration::from_secs(2));
             self.check_names(&durable);
+            self.check_disks();
         }
     }
 

@@ -1,6 +1,7 @@
 //! What must hold after the recovery.
 
 use super::{Churn, HARD, MDT, RECOVERY_MAX};
+use crate::damage::find_damage_under_way;
 use mds::rows;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +42,13 @@ impl Churn {
         });
         if took >= RECOVERY_MAX {
             self.must_not("recovery", || format!("the recovery took {} s", took.as_secs()));
+        }
+    }
+
+    /// What is there of clients that vanished, and of those that go on, is no damage.
+    pub(super) fn check_disks(&self) {
+        if let Some(what) = find_damage_under_way(self.servers.values()) {
+            self.violate("fsck", what);
         }
     }
 
