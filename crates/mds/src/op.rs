@@ -201,7 +201,10 @@ impl Cx<'_> {
     }
 
     /// What is said of an inode that is not here.
-    fn why_absent(&self, fid: Fid, otherwise: Status) -> Result<Status, Status> {
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn why_absent(&self, fid: Fid, otherwise: Status) -> Result<Status, Status> {
         let has_moved = self.is_local(fid) && self.tx.get(rows::MOVED, &fid.key())?.is_some();
         Ok(if has_moved { Status::Moved } else { otherwise })
     }

@@ -199,9 +199,12 @@ pub fn drop_link(
 }
 
 /// # Errors
-/// `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for an inode whose last name is gone for good.
+/// `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for an inode whose last name is gone for good, `Moved` for one that another
+/// MDT has now: whoever looks the name up again finds it.
 pub fn add_link(cx: &mut Cx, fid: Fid, parent: Fid, name: &[u8]) -> Result<Inode, Status> {
-    let mut inode = cx.tx.inode(fid)?.ok_or(Status::NotFound)?;
+    let Some(mut inode) = cx.tx.inode(fid)? else {
+        return Err(cx.why_absent(fid, Status::NotFound)?);
+    };
     if inode.attr.file_type == FileType::Directory {
         return Err(Status::NotPermitted);
     }

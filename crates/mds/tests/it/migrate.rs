@@ -271,6 +271,21 @@ fn a_file_that_is_open_or_has_another_name_stays() {
     world.check_consistent();
 }
 
+/// Seed 3072 of three clients: whoever has found a file before it moved is to look again, and is not told that it does not exist.
+#[test]
+fn a_link_to_a_file_that_has_moved_says_so_wherever_the_name_is_to_be() {
+    let mut world = World::new(2, 1);
+    let far = mkdir_on(&mut world, Fid::ROOT, "far", 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let to = moved(&mut world, 1, (Fid::ROOT, "f"), file);
+    for (parent, name) in [(Fid::ROOT, "here"), (far, "there")] {
+        assert_eq!(world.link(file, parent, name).map(drop), Err(Status::Moved), "{name}");
+        world.link(to, parent, name).unwrap();
+        assert_eq!(world.lookup(0, parent, name), Some(to));
+    }
+    world.check_consistent();
+}
+
 /// Opened when its MDT has told all of it, and before it prepares.
 #[test]
 fn a_file_that_is_opened_meanwhile_stays() {
