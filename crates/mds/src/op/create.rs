@@ -38,7 +38,11 @@ pub fn make(cx: &mut Cx, request: &CreateRequest, wanted: Option<Wanted>) -> Res
         // Nobody could ever reach it.
         return Err(Status::Invalid.into());
     }
-    let parent = cx.directory_of(request.parent, &request.name)?;
+    let parent = match request.is_unnamed {
+        // Each stripe will do.
+        true => cx.directory(request.parent)?,
+        false => cx.directory_of(request.parent, &request.name)?,
+    };
     access::check_access(&cx.tx, &parent, &request.creds, EXECUTE)?;
     if !request.is_unnamed
         && let Some(existing) = cx.tx.dentry(request.parent, &request.name)?

@@ -41,6 +41,26 @@ fn name_in(stripes: &[Fid], stripe: usize) -> String {
     names.find(|name| home(stripes, name) == stripes[stripe]).unwrap()
 }
 
+/// Which stripe an empty name would belong to does not count: the file has none.
+#[test]
+fn a_file_without_a_name_is_made_in_any_striped_directory() {
+    let mut world = World::new(3, 1);
+    for (name, mdts) in [("a", &[0, 1][..]), ("b", &[1, 0]), ("c", &[0, 1, 2]), ("d", &[2, 1, 0])] {
+        let stripes = make(&mut world, Fid::ROOT, name, 0, mdts).unwrap();
+        for (stripe, parent) in stripes.iter().enumerate() {
+            let mut request = new(*parent, "", NewNode::Regular);
+            request.is_unnamed = true;
+            request.open = Some(world.open_args(0, true));
+            let open = request.open.unwrap();
+            let file = entry_of(&world.create(request).unwrap()).fid;
+            world.link(file, *parent, &name_in(&stripes, stripe)).unwrap();
+            world.close(0, file, open);
+            assert_eq!(world.getattr(0, file).unwrap().link_count, 1);
+        }
+    }
+    world.check_consistent();
+}
+
 #[test]
 fn a_directory_goes_over_the_mdts_that_are_asked_for() {
     let mut world = World::new(3, 1);
