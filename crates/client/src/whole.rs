@@ -15,6 +15,8 @@ struct Passage {
     is_write: bool,
     /// Of several pieces. Those of one are whole anyway.
     is_long: bool,
+    /// It gets its lock with its answer: nobody who has locks may wait for it.
+    is_asking: bool,
     /// Woken, by being dropped, at its end.
     waiters: Vec<Sender<()>>,
 }
@@ -22,7 +24,8 @@ struct Passage {
 impl Passage {
     fn excludes(&self, other: &Passage) -> bool {
         let is_seen_in_parts = self.is_write && self.is_long || other.is_write && other.is_long;
-        is_seen_in_parts && self.extent.overlaps(other.extent)
+        let have_locks = !self.is_asking && !other.is_asking;
+        is_seen_in_parts && have_locks && self.extent.overlaps(other.extent)
     }
 }
 
@@ -34,12 +37,18 @@ pub(crate) struct Passages {
 }
 
 impl Passages {
-    fn enter(&mut self, fid: Fid, extent: Extent, is_write: bool, is_long: bool) -> u64 {
+    fn enter(&mut self, Movement { fid, extent, is_write, is_long }: Movement, is_asking: bool) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
-        let passage = Passage { number, extent, is_write, is_long, waiters: Vec::new() };
+        let passage = Passage { number, extent, is_write, is_long, is_asking, waiters: Vec::new() };
         self.by_file.entry(fid).or_default().push(passage);
         number
+    }
+
+    /// Whether a write to some of this is on its way, which a read may meet before or after it.
+    pub(crate) fn is_being_written(&self, fid: Fid, extent: Extent) -> bool {
+        let passages = self.by_file.get(&fid).into_iter().flatten();
+        passages.filter(|passage| passage.is_write).any(|passage| passage.extent.overlaps(extent))
     }
 
     /// The end of one that came before and is in the way.
@@ -75,12 +84,20 @@ pub(crate) struct Movement {
 
 /// Moves data when none are in their way.
 pub(crate) async fn pass<T>(ctx: &Ctx, movement: Movement, moving: impl Future<Output = T>) -> T {
-    let Movement { fid, extent, is_write, is_long } = movement;
-    let number = ctx.with(|state| state.passages.enter(fid, extent, is_write, is_long));
+    let fid = movement.fid;
+    let number = ctx.with(|state| state.passages.enter(movement, false));
     while let Some(ahead) = ctx.with(|state| state.passages.obstacle(fid, number)) {
         ahead.await;
     }
     let result = moving.await;
     ctx.with(|state| state.passages.leave(fid, number));
+    result
+}
+
+/// Moves data that wait for nobody in here, and for whom nobody waits.
+pub(crate) async fn pass_asking<T>(ctx: &Ctx, movement: Movement, moving: impl Future<Output = T>) -> T {
+    let number = ctx.with(|state| state.passages.enter(movement, true));
+    let result = moving.await;
+    ctx.with(|state| state.passages.leave(movement.fid, number));
     result
 }

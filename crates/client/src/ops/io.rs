@@ -11,7 +11,7 @@ use crate::ops::open::be_writer;
 use crate::pages::{PAGE_BYTES, PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::push::Pushed;
 use crate::state::State;
-use crate::whole::{Movement, pass};
+use crate::whole::{Movement, pass, pass_asking};
 use base::layout::Piece;
 use base::{Duration, Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
@@ -344,8 +344,8 @@ pub(crate) async fn read_file(
 /// What a read has come to.
 struct Assembled {
     bytes: Bytes,
-    /// The end of the file was asked for after its bytes, and this client has changed data meanwhile: the end may be a write's
-    /// whose bytes are not here.
+    /// The end of the file was asked for after its bytes, and this client has changed data meanwhile, or is about to: the end may be a
+    /// write's whose bytes are not here.
     is_overtaken: bool,
 }
 
@@ -388,8 +388,13 @@ async fn read_pieces(
         return Ok(Assembled { bytes: std::mem::take(only), is_overtaken: false });
     }
     let is_single = file.layout.stripe_count() == 1;
+    let end_of_parts = end_of_parts(pieces, &parts);
     let bytes = assemble(ctx, file, extent, (pieces, parts), end_here).await?;
-    Ok(Assembled { bytes, is_overtaken: !is_single && changed_at() != before })
+    // A write that is still on its way may have been executed between the bytes and the end, which then is behind them.
+    let has_zeros_at_end = extent.start + bytes.len() as u64 > end_of_parts;
+    let is_being_written = || ctx.with(|state| state.passages.is_being_written(file.fid, extent));
+    let is_overtaken = changed_at() != before || has_zeros_at_end && is_being_written();
+    Ok(Assembled { bytes, is_overtaken: !is_single && is_overtaken })
 }
 
 async fn read_piece(ctx: &Ctx, file: &File, piece: &Piece, pin: Pin, is_windowed: bool) -> Outcome<Bytes> {
@@ -444,6 +449,12 @@ async fn assemble(
         }
     }
     Ok(bytes.freeze())
+}
+
+/// Of the last byte that came.
+fn end_of_parts(pieces: &[Piece], parts: &[Bytes]) -> u64 {
+    let ends = pieces.iter().zip(parts).filter(|(_, part)| !part.is_empty());
+    ends.map(|(piece, part)| piece.file_offset_bytes + part.len() as u64).max().unwrap_or(0)
 }
 
 /// A write as the kernel sends it.
@@ -627,7 +638,14 @@ async fn write_asking(
         is_answered: false,
         asked: Some(pages_of(piece.object_extent)),
     };
-    let result = ctx.ost(asked.target, request, data.clone(), Kind::Modifying).await;
+    let movement = Movement {
+        fid: file.fid,
+        extent: Extent::at(piece.file_offset_bytes, piece.object_extent.byte_count()),
+        is_write: true,
+        is_long: false,
+    };
+    let sending = ctx.ost(asked.target, request, data.clone(), Kind::Modifying);
+    let result = pass_asking(ctx, movement, sending).await;
     let pin =
         ctx.with(|state| state.end_asking(asked, (object, LockMode::Pw), granted(state, asked, &result)));
     if result == Err(Status::WouldBlock) {

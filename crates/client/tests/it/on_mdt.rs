@@ -1,11 +1,12 @@
 //! Files whose first bytes are on their MDT.
 
 use crate::small_files::counts;
-use crate::world::{O_RDONLY, O_RDWR, TOP, World};
+use crate::world::{Loss, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, Layout, TargetId, TargetKind};
 use client::{Answer, Call, Event};
 use wire::{ComponentHint, LayoutHint};
 
+const O_DIRECT: u32 = 0o40000;
 const BORDER: u64 = 64 << 10;
 
 /// What lies below `BORDER` is on the MDT, in all new files.
@@ -231,4 +232,41 @@ fn the_size_of_what_is_kept_back_costs_no_request() {
         world.release(0, (first.0, fh));
     });
     assert_eq!(cost, counts([("mds_open", 1), ("mds_close", 1)]));
+}
+
+/// Seed 364 of three clients: a read of the mount that writes asks for the file's end, since it has come to the end of an object. The write was
+/// there in between and its answer was not, so nothing told the read that it had been overtaken: it gave zeros that were never written.
+#[test]
+fn a_read_beside_a_write_of_the_same_mount_is_of_before_or_after_it() {
+    for is_locked in [false, true] {
+        for carried_count in 0..10 {
+            let mut world = world(1);
+            let mdt = TargetId::mdt(0);
+            let file = world.create_with(0, TOP, "f", O_RDWR | O_DIRECT);
+            let before = if is_locked { vec![1] } else { Vec::new() };
+            assert_eq!(world.write(0, file, 0, &before), Ok(before.len() as u64));
+            world.mounts[0].is_slow_to = Some(mdt);
+            world.mounts[0].loses = Some(Loss::AnswersToWrites);
+            let writing = world.prepare(0, write_call(file, 0, &[7; 3000]));
+            // It goes another way, and slowly.
+            world.mounts[0].is_slow_to = None;
+            let (node, fh) = file;
+            let byte_count = BORDER as u32;
+            let read = Call::Read { node, fh, offset_bytes: 0, byte_count, flags: O_DIRECT };
+            let reading = world.prepare(0, read);
+            for _ in 0..carried_count {
+                world.carry_one_in_order();
+            }
+            assert_eq!(world.let_arrive(0), 1);
+            let bytes = match world.finish(0, reading) {
+                Ok(Answer::Bytes(bytes)) => bytes.to_vec(),
+                other => panic!("{other:?}"),
+            };
+            let is_whole = bytes == before || bytes == [7; 3000];
+            assert!(is_whole, "{is_locked} {carried_count}: {} bytes, {:?}", bytes.len(), bytes.get(..4));
+            world.mounts[0].loses = None;
+            assert_eq!(world.finish(0, writing), Ok(Answer::Written(3000)));
+            assert_eq!(world.read(0, file, 0, byte_count), [7; 3000]);
+        }
+    }
 }
