@@ -70,6 +70,16 @@ pub enum Op {
         path: Path,
         slot: usize,
     },
+    /// O_TMPFILE
+    Tmpfile {
+        parent: Path,
+        slot: usize,
+    },
+    /// linkat(2) of what is open: a name for what never had one.
+    LinkOpen {
+        slot: usize,
+        to: Path,
+    },
     Close {
         slot: usize,
     },
@@ -145,7 +155,10 @@ impl Op {
         let is_making =
             matches!(self, Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Link { .. });
         // A listing tells nodes.
-        is_making || self.is_removing() || matches!(self, Op::Migrate { .. })
+        is_making
+            || matches!(self, Op::LinkOpen { .. })
+            || self.is_removing()
+            || matches!(self, Op::Migrate { .. })
     }
 
     /// Walks through directories below the root.
@@ -167,7 +180,9 @@ impl Op {
             | Op::Migrate { path, .. }
             | Op::Setxattr { path, .. }
             | Op::Getxattr { path, .. }
-            | Op::Removexattr { path, .. } => !path.is_empty(),
+            | Op::Removexattr { path, .. }
+            | Op::Tmpfile { parent: path, .. }
+            | Op::LinkOpen { to: path, .. } => !path.is_empty(),
             Op::Rename { from, to, .. } | Op::Link { from, to } => from.len().max(to.len()) > 0,
             _ => false,
         }
@@ -200,6 +215,8 @@ impl Op {
             Op::Readlink { .. } => "readlink",
             Op::List { .. } => "list",
             Op::Open { .. } => "open",
+            Op::Tmpfile { .. } => "file without a name made",
+            Op::LinkOpen { .. } => "open file linked",
             Op::Close { .. } => "close",
             Op::Write { .. } => "write",
             Op::Append { .. } => "append",
@@ -267,6 +284,8 @@ pub struct Inode {
     pub xattrs: BTreeMap<String, u8>,
     /// What the system calls it, once it has said so.
     pub node: Option<u64>,
+    /// Without a name, it may get one.
+    is_never_named: bool,
     /// The file has several objects, or new files in the directory do.
     pub is_striped: bool,
 }
@@ -303,6 +322,7 @@ impl Model {
             link_count: 2,
             xattrs: BTreeMap::new(),
             node: Some(1),
+            is_never_named: false,
             is_striped: false,
         };
         Model { inodes: BTreeMap::from([(ROOT, Rc::new(root))]), handles: BTreeMap::new(), next: 1 }
@@ -379,6 +399,7 @@ impl Model {
             link_count,
             xattrs: BTreeMap::new(),
             node: None,
+            is_never_named: false,
             is_striped: false,
         };
         self.inodes.insert(ino, Rc::new(inode));
@@ -436,7 +457,7 @@ impl Model {
         match (&expected, outcome) {
             // Which of several reasons a call with two paths names first is the kernel's business.
             (Outcome::Error(expected), Outcome::Error(got))
-                if matches!(op, Op::Rename { .. } | Op::Link { .. }) =>
+                if matches!(op, Op::Rename { .. } | Op::Link { .. } | Op::LinkOpen { .. }) =>
             {
                 let is_shape =
                     |errno| matches!(errno, ENOENT | ESTALE | EEXIST | ENOTDIR | EISDIR | EINVAL | ENOTEMPTY);
@@ -540,6 +561,30 @@ impl Model {
                 }
                 self.handles.insert((client, *slot), ino);
                 Ok(Outcome::Node(ino as u64))
+            }
+            Op::Tmpfile { parent, slot } => {
+                let parent = self.find(parent)?;
+                self.entries(parent)?;
+                let ino = self.add(Content::File(Rc::new(Vec::new())), FILE_MODE);
+                let is_striped = self.inode(parent).is_striped;
+                let inode = self.inode_mut(ino);
+                (inode.link_count, inode.is_never_named, inode.is_striped) = (0, true, is_striped);
+                self.handles.insert((client, *slot), ino);
+                Ok(Outcome::Node(ino as u64))
+            }
+            Op::LinkOpen { slot, to } => {
+                let ino = self.handle(client, *slot)?;
+                let (parent, name) = self.parent(to)?;
+                if self.entries(parent)?.contains_key(name) {
+                    return Err(EEXIST);
+                }
+                if self.inode(ino).link_count == 0 && !self.inode(ino).is_never_named {
+                    return Err(ENOENT);
+                }
+                self.entries_mut(parent).insert(name.clone(), ino);
+                let inode = self.inode_mut(ino);
+                (inode.link_count, inode.is_never_named) = (inode.link_count + 1, false);
+                Ok(Outcome::Done)
             }
             Op::Close { slot } => {
                 let ino = self.handles.remove(&(client, *slot)).ok_or(EBADF)?;

@@ -491,6 +491,33 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
                 other => panic!("open answered {other:?}"),
             }
         }
+        Op::Tmpfile { parent, slot } => {
+            let parent = walk(port, &parent).await?;
+            let known = port.borrow().types.get(&parent).copied();
+            if known.is_some_and(|file_type| file_type != FileType::Directory) {
+                return Err(ENOTDIR);
+            }
+            let request = Call::Tmpfile { parent, mode: 0o100_644, umask: 0o022, flags: O_RDWR };
+            match call(port, request).await? {
+                Answer::Created { entry, fh, .. } => {
+                    let mut kernel = port.borrow_mut();
+                    if let Some(attr) = &entry.attr {
+                        kernel.remember_attr(attr, entry.node, entry.attr_valid);
+                    }
+                    kernel.handles.insert(slot, (entry.node, fh));
+                    Ok(Outcome::Node(entry.node))
+                }
+                other => panic!("tmpfile answered {other:?}"),
+            }
+        }
+        Op::LinkOpen { slot, to } => {
+            let (node, _) = handle(port, slot)?;
+            let (parent, name) = walk_parent(port, &to).await?;
+            let _locked = lock_alone(port, &[parent, node]).await;
+            let answer = call(port, Call::Link { node, parent, name: name.clone() }).await;
+            changed(port, &[node]);
+            entry_made(port, parent, &name, answer)
+        }
         Op::Close { slot } => {
             let (node, fh) = handle(port, slot)?;
             let flushed = call(port, Call::Flush { node, fh, lock_owner: 1 }).await;

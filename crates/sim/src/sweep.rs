@@ -143,6 +143,8 @@ pub const EXPECTED: &[&str] = &[
     "readlink",
     "list",
     "open",
+    "file without a name made",
+    "open file linked",
     "close",
     "write",
     "append",

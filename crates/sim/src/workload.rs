@@ -185,6 +185,8 @@ impl Workload<'_> {
         match &op {
             Op::Create { slot: Some(slot), .. }
             | Op::Open { slot, .. }
+            | Op::Tmpfile { slot, .. }
+            | Op::LinkOpen { slot, .. }
             | Op::Close { slot }
             | Op::Write { slot, .. }
             | Op::Append { slot, .. }
@@ -254,6 +256,12 @@ impl Workload<'_> {
         {
             return Op::Unlink { path: path.clone() };
         }
+        // Of those without a name, some never had one.
+        if let Some(slot) = open
+            && self.rng.one_in(if self.nameless.contains(&(client, slot)) { 6 } else { 40 })
+        {
+            return Op::LinkOpen { slot, to: self.file() };
+        }
         if let Some(slot) = open
             && self.rng.one_in(2)
         {
@@ -290,6 +298,11 @@ impl Workload<'_> {
         match self.rng.below(100) {
             0..18 => {
                 let slot = self.free_slot(client).filter(|_| self.rng.one_in(2));
+                if let Some(slot) = slot
+                    && self.rng.one_in(4)
+                {
+                    return Op::Tmpfile { parent: self.directory(), slot };
+                }
                 Op::Create { path: self.file(), is_exclusive: self.rng.one_in(2), slot }
             }
             18..27 => {
