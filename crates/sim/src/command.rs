@@ -112,7 +112,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         // Others have written where an absent client goes on, which is evicted when it names its lock; or have read what it has not sent.
         Fault::ObjectHoldingsIgnored => &["model", "eviction", "tree"],
         // The power goes, and bytes that nobody sends again any more.
-        Fault::LeftUnsynced => &["model", "tree", "fsync", "durability"],
+        Fault::LeftUnsynced => &["model", "tree", "fsync", "durability", "objects"],
         // The directory is there when it is to be made by who has replayed it.
         Fault::VoidPartExecuted => &["machines", "progress"],
         // Nobody asks for such rows again: only a check of the disks tells that they are there.
