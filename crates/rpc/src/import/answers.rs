@@ -3,6 +3,7 @@
 use super::refill::fill_for_replay;
 use super::{Answer, Import, ImportOutput, ImportState, Pending, Purpose, Retained, Ticket};
 use base::{Now, Status, StatusClass, Transno, limits};
+use wire::frame::flags;
 use wire::{Callback, Frame, Reply};
 
 impl Import {
@@ -41,8 +42,11 @@ impl Import {
         self.last_sign = now.time;
         match frame.status.class() {
             StatusClass::Reconnect | StatusClass::Evicted => {
-                if self.state == ImportState::Disconnecting && self.retained.is_empty() {
-                    // The target has let us go; its answer was lost, or waits for a disk, and something else arrived late.
+                let is_new_incarnation = frame.flags & flags::RECOVERING != 0;
+                if self.state == ImportState::Disconnecting && self.retained.is_empty() && !is_new_incarnation
+                {
+                    // The target has let us go; its answer was lost, or waits for a disk, and something else arrived late. (One that
+                    // was restarted waits for us.)
                     return self.end(out);
                 }
                 return self.start_connecting(now, out);
