@@ -111,8 +111,12 @@ impl<M: MetaStore> Core<M> {
             slot.is_some_and(|slot| matches!(slot.state, SlotState::InProgress))
         };
         let goes_on = kept.values().any(is_running);
-        let is_lost = |kept: &Kept| slots.get(&kept.slot).is_none_or(|slot| slot.xid < kept.xid);
-        let lost = kept.into_iter().filter(|(_, kept)| is_lost(kept));
+        // What an earlier recovery ended with is there, or was given up, even where the client's slots are gone since.
+        let base = self.committed;
+        let is_lost = |(transno, kept): &(Transno, Kept)| {
+            *transno > base && slots.get(&kept.slot).is_none_or(|slot| slot.xid < kept.xid)
+        };
+        let lost = kept.into_iter().filter(is_lost);
         let queue: ReplayQueue = lost
             .map(|(transno, kept)| {
                 let mut frame = Frame::new(FrameKind::Request, client.endpoint(), Endpoint::Target(target));
