@@ -107,7 +107,9 @@ impl Streams {
     }
 
     fn is_executed(&self, id: OperationId) -> bool {
-        self.incoming.get(&id.mdt_index).is_some_and(|incoming| id <= incoming.executed)
+        // What is void is behind it too, and was not.
+        let is_behind = |incoming: &Incoming| id <= incoming.executed && !incoming.held.contains_key(&id);
+        self.incoming.get(&id.mdt_index).is_some_and(is_behind)
     }
 
     fn unhold(&mut self, id: OperationId, parts: &[Part]) {
@@ -180,7 +182,12 @@ impl<M: MetaStore> Mds<M> {
         }
         let start = OperationId::before_all(coordinator);
         let incoming = self.streams.incoming.entry(coordinator).or_insert_with(|| Incoming::new(start));
-        if incoming.held.len() + items.len() > HELD_MAX {
+        let is_new = |item: &&Item| !incoming.held.contains_key(&item.id);
+        if incoming.held.len() + items.len() > HELD_MAX
+            && incoming.held.values().filter(|item| !item.is_void(epoch)).count()
+                + items.iter().filter(is_new).count()
+                > HELD_MAX
+        {
             return self.reply(now, token, Err(Status::Busy));
         }
         for Item { id, previous, parts, witness } in items {
@@ -235,6 +242,9 @@ impl<M: MetaStore> Mds<M> {
                 self.streams.incoming.get(&mdt).map_or_else(Vec::new, |incoming| incoming.ready(epoch));
             let Some((last, _)) = ready.last() else { return Ok(()) };
             let last = *last;
+            // A former incarnation may have prepared, and lost, what its replay has put into the stream.
+            let made = ready.iter().flat_map(|(_, parts)| made_by(parts)).map(Resource::Inode).collect();
+            self.supersede(now, last, &made, out);
             let remote = Remote::default();
             let store = Arc::clone(self.core.store());
             let mut cx = self.cx(&*store, now.wall, &remote);
