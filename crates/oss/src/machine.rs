@@ -329,6 +329,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     }
 
     fn execute(&mut self, now: Now, work: Work, effects: &mut Effects) {
+        // At the end of a recovery a fence and what the client has sent behind it may come together.
+        if !self.core.has_session(&work.token) {
+            return;
+        }
         let Work { token, request, data } = work;
         match request {
             Request::Lock(request) => self.on_lock_request(now, token, request, effects),

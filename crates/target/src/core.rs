@@ -679,6 +679,11 @@ impl<M: MetaStore> Core<M> {
         self.exports.contains_key(&client)
     }
 
+    /// Whether the session that this work came in is still there. (Work that was handed out may lie behind what ends it.)
+    pub fn has_session(&self, work: &Token) -> bool {
+        self.exports.get(&work.client).is_some_and(|export| export.session == work.session)
+    }
+
     /// Whether the caller is known to have the answer to this work. Of one that is gone nothing is known.
     pub fn is_heard(&self, work: &Token) -> bool {
         let export = self.exports.get(&work.client).filter(|export| export.session == work.session);

@@ -19,6 +19,10 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             return Err(Status::NotPermitted);
         }
         self.core.fence(now, life, &mut effects.core);
+        if self.core.incarnation_of(life.client).is_some_and(|incarnation| incarnation <= life.incarnation) {
+            // The store takes no row: nothing was ended.
+            return Err(Status::Io);
+        }
         let up_to = self.core.last_transno();
         if self.core.durable() < up_to {
             self.kick_objects();
