@@ -462,6 +462,8 @@ impl<M: MetaStore> Mds<M> {
         self.locks.on_tick(now.time, &mut self.lock_out);
         self.tick_peers(now, out);
         self.ask_about_prepared(now, out);
+        // Before what waits for them.
+        self.tick_fences(now, out);
         self.look_for_strays(now, out);
         while let Some(&(due, op)) = self.timers.first() {
             if due > now.time {
@@ -470,7 +472,6 @@ impl<M: MetaStore> Mds<M> {
             self.timers.pop_first();
             self.on_flow_timer(now, op, out);
         }
-        self.tick_fences(now, out);
         self.opens.drop_abandoned(now.time, |life| self.fences.is_given_up(life));
         let lingered = self.opens.take_lingered(now.time);
         if !self.core.is_recovering() {
