@@ -66,8 +66,6 @@ struct Fence {
 enum GivenUp {
     /// He may come back until then.
     Until(Time),
-    /// He is back, and has said until then what he has open for writing. If he goes before, what he sent earlier is still to be fenced.
-    Back(Time),
     Asked(Asked),
 }
 
@@ -75,7 +73,7 @@ impl GivenUp {
     /// When it is to be looked at again; `None`: when an OST answers, or goes out of use.
     fn due(&self) -> Option<Time> {
         match self {
-            GivenUp::Until(until) | GivenUp::Back(until) => Some(*until),
+            GivenUp::Until(until) => Some(*until),
             GivenUp::Asked(asked) => asked.failed.values().min().copied(),
         }
     }
@@ -316,7 +314,7 @@ impl<M: MetaStore> Mds<M> {
             && self.core.has_spoken(life)
         {
             self.withdraw(now, life, asked.round, out);
-            self.fences.put(life, GivenUp::Back(now.time.after(SESSION_LEASE)));
+            self.end_given_up(life, out);
         }
     }
 
@@ -357,21 +355,16 @@ impl<M: MetaStore> Mds<M> {
         for life in self.fences.take_due(now.time) {
             let Some(given_up) = self.fences.take(life) else { continue };
             let (given_up, asked) = match given_up {
-                GivenUp::Until(until) | GivenUp::Back(until) if until > now.time => (given_up, None),
+                GivenUp::Until(until) if until > now.time => (given_up, None),
                 GivenUp::Until(_) if self.core.has_spoken(life) => {
-                    (GivenUp::Back(now.time.after(SESSION_LEASE)), None)
-                }
-                GivenUp::Back(_) if self.core.has_spoken(life) => {
                     ends.push(life);
                     (given_up, None)
                 }
                 // It asks for a session, and may not hear that it has got one.
-                GivenUp::Until(_) | GivenUp::Back(_)
-                    if self.core.incarnation_of(life.client) == Some(life.incarnation) =>
-                {
+                GivenUp::Until(_) if self.core.incarnation_of(life.client) == Some(life.incarnation) => {
                     (GivenUp::Until(now.time.after(AGAIN_AFTER)), None)
                 }
-                GivenUp::Until(_) | GivenUp::Back(_) => {
+                GivenUp::Until(_) => {
                     let asked = self.fences.new_round(&osts);
                     let round = asked.round;
                     (GivenUp::Asked(asked), Some((round, osts.iter().copied().collect())))

@@ -109,29 +109,6 @@ fn the_answer_to_an_earlier_fence_is_none_to_a_later_one() {
     world.create(new(Fid::ROOT, "g", NewNode::Regular)).unwrap();
 }
 
-/// What it sent before it was given up may still be with an OST that has not heard of it.
-#[test]
-fn who_comes_back_and_goes_before_it_has_opened_anything_again_is_fenced_after_all() {
-    let Scene { mut world, gone, life, .. } = scene();
-    world.is_ost_late = true;
-    world.set_cut(1, 0, true);
-    world.depart(0, gone);
-    world.pass_seconds(LONG_ENOUGH);
-    assert_eq!(world.fenced, [life]);
-    world.set_cut(1, 0, false);
-    world.pass_seconds(3);
-    world.getattr(1, Fid::ROOT).unwrap();
-    assert_eq!(world.given_up(0), [life], "it is there, and has not said what it had open");
-    world.set_cut(1, 0, true);
-    world.depart(0, gone);
-    world.let_ost_answer(false);
-    assert_eq!(world.given_up(0), [life], "that question was taken back");
-    world.pass_seconds(LONG_ENOUGH);
-    assert_eq!(world.fenced, [life, life]);
-    world.let_ost_answer(true);
-    assert_eq!(world.given_up(0), []);
-}
-
 /// That the next incarnation of a client opens the same file says nothing of what the one before has sent.
 #[test]
 fn no_size_is_wanted_before_the_fence_because_the_next_incarnation_has_come() {
