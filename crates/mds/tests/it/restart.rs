@@ -80,6 +80,16 @@ fn an_ost_that_is_drained_gets_no_new_files_after_a_restart_either() {
     assert_eq!(made(&mut world, "open").len(), 2);
 }
 
+/// Client 0 has written a file on the OST, and says how long it is.
+fn write_100_bytes(world: &mut World, file: Fid) {
+    let open = world.open(0, file, true);
+    let MdtReply::Closed { wants_size: Some(write_epoch), .. } = world.close(0, file, open) else { panic!() };
+    let (mtime, stamp) = (world.now.wall, world.now.wall);
+    let (size_bytes, block_count) = (100, 8);
+    let report = MdtRequest::ReportSize { fid: file, write_epoch, size_bytes, block_count, mtime, stamp };
+    world.ask(0, 0, report).unwrap();
+}
+
 /// Client 1 does not come back, and with it goes that it made `lost` and cut `cut`. What the OST has says so: its object
 /// of `lost` is nobody's, and the size of `cut` is not what it was. (Hazards 4.2 and 5.2.)
 #[test]
@@ -87,14 +97,7 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
     let mut world = World::new(1, 2);
     let (cut, whole) = (world.mkfile(Fid::ROOT, "cut"), world.mkfile(Fid::ROOT, "whole"));
     for file in [cut, whole] {
-        let open = world.open(0, file, true);
-        let MdtReply::Closed { wants_size: Some(write_epoch), .. } = world.close(0, file, open) else {
-            panic!()
-        };
-        let (mtime, stamp) = (world.now.wall, world.now.wall);
-        let (size_bytes, block_count) = (100, 8);
-        let report = MdtRequest::ReportSize { fid: file, write_epoch, size_bytes, block_count, mtime, stamp };
-        world.ask(0, 0, report).unwrap();
+        write_100_bytes(&mut world, file);
     }
     assert!(world.getattr(1, cut).unwrap().is_size_known);
     world.servers[0].is_synced = false;
@@ -125,12 +128,7 @@ fn what_a_lost_client_left_on_the_osts_is_found() {
 fn fail_behind_a_loss(kept_count: usize) -> (usize, bool, bool, Vec<wire::Life>) {
     let mut world = World::new(1, 2);
     let cut = world.mkfile(Fid::ROOT, "cut");
-    let open = world.open(0, cut, true);
-    let MdtReply::Closed { wants_size: Some(write_epoch), .. } = world.close(0, cut, open) else { panic!() };
-    let (mtime, stamp) = (world.now.wall, world.now.wall);
-    let (size_bytes, block_count) = (100, 8);
-    let report = MdtRequest::ReportSize { fid: cut, write_epoch, size_bytes, block_count, mtime, stamp };
-    world.ask(0, 0, report).unwrap();
+    write_100_bytes(&mut world, cut);
     world.getattr(1, cut).unwrap();
     world.servers[0].is_synced = false;
     let mut request = new(Fid::ROOT, "lost", NewNode::Regular);
