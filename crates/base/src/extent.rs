@@ -42,6 +42,11 @@ impl Extent {
     }
 
     #[must_use]
+    /// The smallest one that contains both; that of an empty one too lies where it starts.
+    pub fn hull(self, other: Extent) -> Extent {
+        Extent { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
     pub fn intersection(self, other: Extent) -> Extent {
         Extent { start: self.start.max(other.start), end: self.end.min(other.end) }
     }

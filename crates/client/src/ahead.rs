@@ -13,7 +13,7 @@ mod pattern;
 use crate::cache::is_strict;
 use crate::ctx::{Ctx, OstAnswer, Outcome};
 use crate::executor::{Receiver, Sender, oneshot};
-use crate::locks::Pin;
+use crate::locks::{Early, Pin};
 use crate::ops::io::File;
 use crate::pages::PageSet;
 use crate::push::Candidate;
@@ -170,6 +170,25 @@ pub(crate) enum Plan {
         /// The kernel gets it as it comes.
         is_for_push: bool,
     },
+}
+
+impl Plan {
+    /// What of an object may come with the lock that a piece of it needs: what the plan fetches for it, if that is all that it fetches.
+    pub(crate) fn read_with_lock(&self, file: &File, piece: &Piece) -> Option<Extent> {
+        let own = piece.object_extent;
+        let (now, ahead) = match self {
+            Plan::Refuse => return None,
+            Plan::Windowed { now, ahead, .. } if !now.is_empty() => (*now, ahead),
+            Plan::Plain | Plan::Windowed { .. } => return (own.byte_count() <= WINDOW_BYTES).then_some(own),
+        };
+        let is_all = ahead.iter().all(|part| now.contains(*part));
+        match by_object(file, now)[..] {
+            [(stripe, extent)] if is_all && stripe == piece.stripe && extent.contains(own) => {
+                (extent.byte_count() <= WINDOW_BYTES).then_some(extent)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Ahead {
@@ -489,6 +508,41 @@ impl State {
         ahead.stats.window_pages.add(extent.byte_count().div_ceil(PAGE_BYTES));
         ahead.insert_window(object, window);
         Some(Fetch { object, extent, pin, number, asked })
+    }
+
+    /// What came with a lock beyond what is handed on of it (`served`) is a window.
+    pub(crate) fn keep_early(&mut self, object: ObjectId, pin: Pin, early: Early, served: Extent) {
+        let (fid, extent) = (object.fid, early.extent);
+        let is_whole = early.bytes.len() as u64 == extent.byte_count();
+        let covered = self.lock_extent_of(pin).filter(|covered| covered.contains(extent));
+        let is_end_known = is_whole || covered.is_some_and(|covered| covered.end == Extent::EOF);
+        let is_old = self.data_changed_at(fid) != Some(early.data_changed_at);
+        if extent == served || covered.is_none() || !is_end_known || is_old || !self.may_read_ahead(fid) {
+            return;
+        }
+        if self.gaps(object, extent, pin.lock) != [extent]
+            || !self.ahead.make_room(fid, extent.byte_count(), &|_, _| false)
+        {
+            return;
+        }
+        let number = self.ahead.last_number + 1;
+        self.ahead.stats.window_pages.add(extent.byte_count().div_ceil(PAGE_BYTES));
+        let served_byte_count = early.part(served).len() as u64;
+        let window = Window {
+            number,
+            extent,
+            lock: pin.lock,
+            data_changed_at: early.data_changed_at,
+            body: Body::Here(early.bytes),
+            served_byte_count,
+            is_for_push: false,
+            is_being_pushed: false,
+        };
+        let is_spent = window.unserved_byte_count() == 0;
+        self.ahead.insert_window(object, window);
+        if is_spent {
+            self.ahead.drop_window(object, extent.start);
+        }
     }
 
     fn lock_extent_of(&self, pin: Pin) -> Option<Extent> {

@@ -15,12 +15,13 @@ use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::layout::Stripe;
-use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId};
+use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId, TargetKind};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
 use rpc::Kind;
 use wire::lock::bits;
-use wire::{LockGrant, LockMode, LockPolicy, LockRequest, Reply, Request, Resource};
+use wire::session::features;
+use wire::{LockGrant, LockMode, LockPolicy, LockRequest, OstReply, OstRequest, Reply, Request, Resource};
 
 /// Of a longer range of pages, in stripes, the other stripes' pages are dropped too.
 const OWN_UNIT_COUNT_MAX: u64 = 256;
@@ -137,47 +138,99 @@ pub(crate) async fn lock_extent(
     extent: Extent,
     lock_use: LockUse,
 ) -> Outcome<Pin> {
+    lock_and_read(ctx, (target, object), mode, extent, lock_use, None).await.map(|(pin, _)| pin)
+}
+
+/// What came with a lock.
+pub(crate) struct Early {
+    /// What of the object was read.
+    pub(crate) extent: Extent,
+    /// Fewer at the end of the object.
+    pub(crate) bytes: Bytes,
+    /// `Node::data_changed_at` when they were asked for.
+    pub(crate) data_changed_at: u64,
+}
+
+impl Early {
+    /// What it has of an extent within `self.extent`.
+    pub(crate) fn part(&self, extent: Extent) -> Bytes {
+        let there = self.bytes.len() as u64;
+        let place = |offset: u64| offset.saturating_sub(self.extent.start).min(there) as usize;
+        self.bytes.slice(place(extent.start)..place(extent.end))
+    }
+}
+
+/// The same. Where the OST has to be asked it sends what is in `read` with the lock, if nothing of this client was or came in the way
+/// of that.
+pub(crate) async fn lock_and_read(
+    ctx: &Ctx,
+    (target, object): (TargetId, ObjectId),
+    mode: LockMode,
+    extent: Extent,
+    lock_use: LockUse,
+    read: Option<Extent>,
+) -> Outcome<(Pin, Option<Early>)> {
     loop {
-        let step = ctx.with(|state| {
+        let (step, read) = ctx.with(|state| {
+            let read = read.filter(|_| state.may_read_with_lock(target, object));
             let step = state.try_extent(target, object, mode, extent, lock_use);
             if let (LockUse::Pages(call), Ok(Step::Wait(_) | Step::Ask)) = (lock_use, &step) {
                 state.page_call_waits(call);
             }
-            step
+            (step, read)
         });
         match step? {
-            Step::Have(pin) => return Ok(pin),
+            Step::Have(pin) => return Ok((pin, None)),
             Step::Wait(receiver) => {
                 receiver.await;
             }
-            Step::Ask => return enqueue(ctx, target, object, mode, pages_of(extent)).await,
+            Step::Ask => return enqueue(ctx, (target, object), mode, extent, read).await,
         }
     }
 }
 
 async fn enqueue(
     ctx: &Ctx,
-    target: TargetId,
-    object: ObjectId,
+    (target, object): (TargetId, ObjectId),
     mode: LockMode,
     extent: Extent,
-) -> Outcome<Pin> {
-    let Some(lock) = ctx.with(|state| state.expect_lock(target)) else { return Err(Status::NoDevice) };
-    let request = Request::Lock(LockRequest::Enqueue {
-        lock,
-        resource: Resource::Object(object),
-        mode,
-        policy: LockPolicy::Extent(extent),
-        can_wait: true,
-    });
+    read: Option<Extent>,
+) -> Outcome<(Pin, Option<Early>)> {
+    let changed_at = |state: &State| state.data_changed_at(object.fid);
+    let (lock, before) = ctx.with(|state| (state.expect_lock(target), changed_at(state)));
+    let lock = lock.ok_or(Status::NoDevice)?;
+    let asked = pages_of(read.map_or(extent, |read| extent.hull(read)));
+    let request = match read {
+        Some(extent) => Request::Ost(OstRequest::LockAndRead { object, extent, lock, mode, asked }),
+        None => Request::Lock(LockRequest::Enqueue {
+            lock,
+            resource: Resource::Object(object),
+            mode,
+            policy: LockPolicy::Extent(asked),
+            can_wait: true,
+        }),
+    };
     let result = ctx.request(target, request, Bytes::new(), Kind::Plain).await;
     ctx.with(|state| {
-        let (grant, refusal) = match result.map(|answer| answer.reply) {
-            Ok(Reply::Locked(grant)) => (Some(grant), Status::ProtocolError),
-            Ok(_) => (None, Status::ProtocolError),
-            Err(status) => (None, status),
+        let (grant, bytes, refusal) = match result.map(|answer| (answer.reply, answer.data)) {
+            Ok((Reply::Locked(grant), _)) => (Some(grant), None, Status::ProtocolError),
+            Ok((Reply::Ost(OstReply::LockedData { lock, .. }), bytes)) => {
+                (Some(lock), Some(bytes), Status::ProtocolError)
+            }
+            Ok(_) => (None, None, Status::ProtocolError),
+            Err(status) => (None, None, status),
         };
-        state.end_asking(Pin { target, lock }, (object, mode), grant).ok_or(refusal)
+        let pin = state.end_asking(Pin { target, lock }, (object, mode), grant).ok_or(refusal)?;
+        let early = read.zip(bytes).zip(before).map(|((extent, bytes), data_changed_at)| Early {
+            extent,
+            bytes,
+            data_changed_at,
+        });
+        // Who has changed data meanwhile, and had the kernel drop its pages, has gone around those of a call that waits for a lock.
+        let is_good = |early: &Early| {
+            early.bytes.len() as u64 <= early.extent.byte_count() && changed_at(state) == before
+        };
+        Ok((pin, early.filter(is_good)))
     })
 }
 
@@ -201,6 +254,18 @@ impl State {
         let lock = self.expect_lock(target)?;
         self.enqueues.insert((object, LockMode::Pw), Vec::new());
         Some(Pin { target, lock })
+    }
+
+    /// Whether what is read with a lock that it has to be asked for may be believed as what is read afterwards: nothing of the object is
+    /// here or on its way, which would have to be sent first, or be met as a whole.
+    pub(crate) fn may_read_with_lock(&self, target: TargetId, object: ObjectId) -> bool {
+        let Some(connection) = self.connections.get(&target) else { return false };
+        let is_understood = connection.import.features() & features::READ_WITH_LOCK != 0;
+        target.kind == TargetKind::Ost
+            && is_understood
+            && connection.locks.on_resource(Resource::Object(object)).is_empty()
+            && !self.enqueues.contains_key(&(object, LockMode::Pw))
+            && !self.dirty.has_some_of(object.fid)
     }
 
     /// What came of asking for a lock; it is pinned.

@@ -409,7 +409,7 @@ fn is_settling(request: &Request) -> bool {
 impl TargetStats {
     fn on_sent(&mut self, request: &Request, byte_count: usize) {
         match request {
-            Request::Ost(OstRequest::Read { extent, .. }) => {
+            Request::Ost(OstRequest::Read { extent, .. } | OstRequest::LockAndRead { extent, .. }) => {
                 self.read_rpcs_now += 1;
                 self.read_rpcs_in_flight.add_linear(self.read_rpcs_now);
                 self.read_page_offsets.add_place(extent.start / 4096);
@@ -459,7 +459,7 @@ pub(crate) fn request_name(request: &Request) -> &'static str {
         Request::Mgs(_) => "mgs",
         Request::Peer(_) => "peer",
         Request::Ost(request) => match request {
-            OstRequest::Read { .. } => "ost_read",
+            OstRequest::Read { .. } | OstRequest::LockAndRead { .. } => "ost_read",
             OstRequest::Write { .. } => "ost_write",
             OstRequest::Change { .. } => "ost_punch",
             OstRequest::Getattr { .. } => "ost_getattr",

@@ -2,7 +2,7 @@
 
 use crate::machine::{Effects, Oss, OssEvent};
 use crate::rows;
-use base::{ClientId, LockId, Now, Status, Transno};
+use base::{ClientId, Extent, LockId, Now, Status, Transno};
 use bytes::Bytes;
 use ldlm::{EnqueueRequest, Enqueued};
 use std::collections::BTreeMap;
@@ -10,9 +10,15 @@ use store::{MetaStore, ObjectStore};
 use target::Token;
 use wire::{LockGrant, LockRequest, Reply, Resource};
 
-pub(crate) fn waiting_of(tokens: &BTreeMap<(ClientId, LockId), Token>, client: ClientId) -> Vec<LockId> {
+/// Who waits for a lock, and for bytes that are read under it.
+pub(crate) struct Waiting {
+    token: Token,
+    read: Option<Extent>,
+}
+
+pub(crate) fn waiting_of(waiting: &BTreeMap<(ClientId, LockId), Waiting>, client: ClientId) -> Vec<LockId> {
     let range = (client, LockId::ZERO)..=(client, LockId(u64::MAX));
-    tokens.range(range).map(|((_, lock), _)| *lock).collect()
+    waiting.range(range).map(|((_, lock), _)| *lock).collect()
 }
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
@@ -27,21 +33,31 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             LockRequest::Enqueue { lock, resource, mode, policy, can_wait } => {
                 let holder = token.client;
                 let request = EnqueueRequest { holder, lock, resource, mode, policy, can_wait };
-                self.on_enqueue(now, token, request, effects);
+                self.on_enqueue(now, token, request, None, effects);
             }
             LockRequest::Cancel { locks } => self.on_cancel(now, token, &locks, effects),
             LockRequest::Replay { locks } => self.on_replay(now, token, &locks, effects),
         }
     }
 
-    fn on_enqueue(&mut self, now: Now, token: Token, request: EnqueueRequest, effects: &mut Effects) {
+    /// `read` is what its holder wants to have read under it.
+    pub(crate) fn on_enqueue(
+        &mut self,
+        now: Now,
+        token: Token,
+        request: EnqueueRequest,
+        read: Option<Extent>,
+        effects: &mut Effects,
+    ) {
         self.stats.enqueue_count += 1;
         if let Err(status) = self.check_exists(request.resource) {
             return self.refuse(now, token, status, effects);
         }
         match self.locks.enqueue(now.time, request, &mut effects.locks) {
-            Enqueued::Granted(grant) => self.answer(now, token, Reply::Locked(grant), Bytes::new(), effects),
-            Enqueued::Waiting => drop(self.waiting_enqueues.insert((token.client, request.lock), token)),
+            Enqueued::Granted(grant) => self.answer_granted(now, Waiting { token, read }, grant, effects),
+            Enqueued::Waiting => {
+                self.waiting_enqueues.insert((token.client, request.lock), Waiting { token, read });
+            }
             Enqueued::Denied(status) => self.refuse(now, token, status, effects),
         }
     }
@@ -54,13 +70,23 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 
     /// Somebody else gave way. The object may have been destroyed in between.
     pub(crate) fn on_granted(&mut self, now: Now, holder: ClientId, grant: LockGrant, effects: &mut Effects) {
-        let Some(token) = self.waiting_enqueues.remove(&(holder, grant.lock)) else { return };
+        let Some(waiting) = self.waiting_enqueues.remove(&(holder, grant.lock)) else { return };
         match self.check_exists(grant.resource) {
-            Ok(()) => self.answer(now, token, Reply::Locked(grant), Bytes::new(), effects),
+            Ok(()) => self.answer_granted(now, waiting, grant, effects),
             Err(status) => {
                 self.locks.cancel(now.time, holder, &[grant.lock], &mut effects.locks);
-                self.refuse(now, token, status, effects);
+                self.refuse(now, waiting.token, status, effects);
             }
+        }
+    }
+
+    fn answer_granted(&mut self, now: Now, waiting: Waiting, grant: LockGrant, effects: &mut Effects) {
+        let Waiting { token, read } = waiting;
+        match (read, grant.resource) {
+            (Some(extent), Resource::Object(object)) => {
+                self.answer_with_lock(now, token, grant, (object, extent), effects);
+            }
+            _ => self.answer(now, token, Reply::Locked(grant), Bytes::new(), effects),
         }
     }
 
@@ -68,8 +94,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.stats.cancel_count += locks.len() as u64;
         // A request for one of these may still wait; it is answered, so that nobody waits for its reply.
         for lock in locks {
-            if let Some(token) = self.waiting_enqueues.remove(&(token.client, *lock)) {
-                self.refuse(now, token, Status::Interrupted, effects);
+            if let Some(waiting) = self.waiting_enqueues.remove(&(token.client, *lock)) {
+                self.refuse(now, waiting.token, Status::Interrupted, effects);
             }
         }
         match self.give_up(now, token.client, locks, effects) {

@@ -3,7 +3,7 @@
 
 use crate::durability::Durability;
 use crate::holdings::Noted;
-use crate::locks::waiting_of;
+use crate::locks::{Waiting, waiting_of};
 use crate::op;
 use crate::rows;
 use crate::stats::OssStats;
@@ -115,7 +115,7 @@ pub struct Oss<M: MetaStore, O: ObjectStore> {
     pub(crate) options: OssOptions,
     pub(crate) locks: LockSpace,
     pub(crate) durability: Durability,
-    pub(crate) waiting_enqueues: BTreeMap<(ClientId, LockId), Token>,
+    pub(crate) waiting_enqueues: BTreeMap<(ClientId, LockId), Waiting>,
     waiting_work: BTreeMap<OpId, Work>,
     last_op: OpId,
     pub(crate) cancels: CancelQueue,

@@ -17,7 +17,7 @@ use crate::machine::{CommitReply, Effects, Oss, OssEvent};
 use crate::rows::{self, ObjectRow};
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
-use ldlm::Need;
+use ldlm::{EnqueueRequest, Need};
 use store::{Batch, MetaStore, ObjectStat, ObjectStore, StoreError};
 use target::Token;
 use wire::{LockMode, LockPolicy, OstRequest, Resource};
@@ -48,6 +48,7 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         | OstRequest::Sync { .. }
         | OstRequest::Statfs
         | OstRequest::Advise { .. }
+        | OstRequest::LockAndRead { .. }
         | OstRequest::ListObjects { .. }
         | OstRequest::Fence(_) => Vec::new(),
     }
@@ -87,6 +88,17 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             OstRequest::ListObjects { after } => self.op_list(now, token, after, effects),
             OstRequest::Adopt { objects, to, step } => {
                 self.op_adopt(now, token, (&objects, to), step, effects)
+            }
+            OstRequest::LockAndRead { object, extent, lock, mode, asked } => {
+                let enqueue = EnqueueRequest {
+                    holder: token.client,
+                    lock,
+                    resource: Resource::Object(object),
+                    mode,
+                    policy: LockPolicy::Extent(asked),
+                    can_wait: true,
+                };
+                self.op_lock_and_read(now, token, enqueue, extent, effects)
             }
             OstRequest::Fence(life) => self.op_fence(now, token, life, effects),
             OstRequest::Advise { object, extent, advice } => {

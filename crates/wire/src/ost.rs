@@ -1,6 +1,6 @@
 //! Object requests. File data travel in the frame's `data`.
 
-use crate::lock::LockGrant;
+use crate::lock::{LockGrant, LockMode};
 use crate::mdt::Statfs;
 use crate::mgs::Life;
 use base::{Advice, Extent, Fid, LockId, ObjectId, Transno, WallTime};
@@ -65,6 +65,9 @@ pub enum OstRequest {
     /// From an MDT that has taken a file over, durably: its objects bear the file's new FID from now on, and nobody gets the old
     /// ones any more. The two steps one after the other; again they change nothing. Answered when durable. -> Done
     Adopt { objects: Vec<ObjectId>, to: Fid, step: AdoptStep } = 12,
+    /// Takes `lock` over `asked`, when nobody is in its way any more, and reads under it what is in `extent`: an enqueue and a read
+    /// in one (`features::READ_WITH_LOCK`). -> LockedData
+    LockAndRead { object: ObjectId, extent: Extent, lock: LockId, mode: LockMode, asked: Extent } = 13,
 }
 
 /// Rows and bytes are kept apart, so that no crash leaves bytes that have gone from a name which is still theirs.
@@ -135,4 +138,9 @@ pub enum OstReply {
         /// That was asked for. In an answer from before a restart it says nothing: locks are only in memory.
         lock: Option<LockGrant>,
     } = 6,
+    /// As `Data`, with the lock that was waited for.
+    LockedData {
+        size_bytes: u64,
+        lock: LockGrant,
+    } = 7,
 }

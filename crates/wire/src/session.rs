@@ -18,8 +18,11 @@ pub mod features {
     /// Regular files move between MDTs too: of an MDT that it gives them, of an OST that it adopts their objects
     /// (`OstRequest::Adopt`).
     pub const FILE_MIGRATION: u64 = 32;
+    /// A lock on an object may come with bytes that are read under it (`OstRequest::LockAndRead`).
+    pub const READ_WITH_LOCK: u64 = 64;
     /// Everything that this build knows.
-    pub const ALL: u64 = UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS | FILE_MIGRATION;
+    pub const ALL: u64 =
+        UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS | FILE_MIGRATION | READ_WITH_LOCK;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

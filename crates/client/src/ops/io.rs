@@ -5,7 +5,7 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
 use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead, drop_doubted};
-use crate::locks::{LockUse, Pin, lock_extent};
+use crate::locks::{Early, LockUse, Pin, lock_and_read, lock_extent};
 use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
 use crate::pages::{PAGE_BYTES, PageCallId, drop_overtaken, drop_pages, pages_of};
@@ -92,8 +92,7 @@ pub(crate) async fn lock_pieces(
     let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
     for piece in pieces {
         let hull = hulls.entry(piece.stripe).or_insert(piece.object_extent);
-        hull.start = hull.start.min(piece.object_extent.start);
-        hull.end = hull.end.max(piece.object_extent.end);
+        *hull = hull.hull(piece.object_extent);
     }
     lock_hulls(ctx, file, mode, hulls, lock_use).await
 }
@@ -127,6 +126,24 @@ pub(crate) async fn lock_hulls(
         ctx.with(|state| state.note_data_change(file.fid));
     }
     Ok(pins)
+}
+
+/// The same for a read. The bytes of a single piece may come with its lock; not with one that changes are made under, which are noted.
+async fn lock_for_read(
+    ctx: &Ctx,
+    file: &File,
+    mode: LockMode,
+    pieces: &[Piece],
+    lock_use: LockUse,
+    plan: &Plan,
+) -> Outcome<(BTreeMap<u32, Pin>, Option<Early>)> {
+    let ([piece], LockMode::Pr) = (pieces, mode) else {
+        return lock_pieces(ctx, file, mode, pieces, lock_use).await.map(|pins| (pins, None));
+    };
+    let object = (file.target(piece.stripe)?, file.layout.object(piece.stripe));
+    let read = plan.read_with_lock(file, piece);
+    let (pin, early) = lock_and_read(ctx, object, mode, piece.object_extent, lock_use, read).await?;
+    Ok((BTreeMap::from([(piece.stripe, pin)]), early))
 }
 
 /// One round; fewer pins than objects afterwards mean that some were let go.
@@ -298,13 +315,13 @@ pub(crate) async fn read_file(
     let mut tries = 0;
     loop {
         let mode = mode_now();
-        let pins = match lock_pieces(ctx, file, mode, &pieces, lock_use).await {
-            Ok(pins) if mode == LockMode::Pr && mode_now() == LockMode::Pw => {
+        let (pins, early) = match lock_for_read(ctx, file, mode, &pieces, lock_use, plan).await {
+            Ok((pins, _)) if mode == LockMode::Pr && mode_now() == LockMode::Pw => {
                 // Somebody has begun to write through the page cache.
                 unpin_all(ctx, pins);
                 continue;
             }
-            Ok(pins) => pins,
+            Ok(locked) => locked,
             Err(status) if is_worth_another_try(ctx, status, &BTreeMap::new(), tries) => {
                 tries += 1;
                 continue;
@@ -316,16 +333,24 @@ pub(crate) async fn read_file(
             unpin_all(ctx, pins);
             return Ok(bytes);
         }
-        // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
-        let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
-        write_out_pieces(ctx, file, extents_of(&pieces)).await;
+        let end_here = match early {
+            Some(_) => 0,
+            None => {
+                // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
+                let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
+                write_out_pieces(ctx, file, extents_of(&pieces)).await;
+                end_here
+            }
+        };
         let is_windowed = matches!(plan, Plan::Windowed { .. });
         let reading = async {
-            if let Plan::Windowed { now, ahead, is_for_push } = plan {
+            if let Plan::Windowed { now, ahead, is_for_push } = plan
+                && early.is_none()
+            {
                 begin_now(ctx, file, *now, &pins);
                 begin_ahead(ctx, file, *now, ahead, *is_for_push);
             }
-            read_pieces(ctx, file, extent, (&pieces, &pins), (end_here, is_windowed)).await
+            read_pieces(ctx, file, extent, (&pieces, &pins), early, (end_here, is_windowed)).await
         };
         let is_long = pieces.len() > 1;
         let result = pass(ctx, Movement { fid: file.fid, extent, is_write: false, is_long }, reading).await;
@@ -365,22 +390,30 @@ async fn read_pieces(
     file: &File,
     extent: Extent,
     (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
+    early: Option<Early>,
     (end_here, is_windowed): (u64, bool),
 ) -> Outcome<Assembled> {
-    let changed_at = || ctx.with(|state| state.nodes.by_fid(file.fid).map(|node| node.data_changed_at));
-    let before = changed_at();
-    let mut reads = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        let pin = *pins.get(&piece.stripe).ok_or(Status::Io)?;
-        reads.push(read_piece(ctx, file, piece, pin, is_windowed));
-    }
+    let changed_at = || ctx.with(|state| state.data_changed_at(file.fid));
+    let before = early.as_ref().map_or_else(changed_at, |early| Some(early.data_changed_at));
     let mut parts = Vec::with_capacity(pieces.len());
-    for (result, piece) in join_all(reads).await.into_iter().zip(pieces) {
-        let data = result?;
-        if data.len() as u64 > piece.object_extent.byte_count() {
-            return Err(Status::ProtocolError);
+    if let (Some(early), [piece]) = (early, pieces) {
+        let pin = *pins.get(&piece.stripe).ok_or(Status::Io)?;
+        parts.push(early.part(piece.object_extent));
+        let object = file.layout.object(piece.stripe);
+        ctx.with(|state| state.keep_early(object, pin, early, piece.object_extent));
+    } else {
+        let mut reads = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let pin = *pins.get(&piece.stripe).ok_or(Status::Io)?;
+            reads.push(read_piece(ctx, file, piece, pin, is_windowed));
         }
-        parts.push(data);
+        for (result, piece) in join_all(reads).await.into_iter().zip(pieces) {
+            let data = result?;
+            if data.len() as u64 > piece.object_extent.byte_count() {
+                return Err(Status::ProtocolError);
+            }
+            parts.push(data);
+        }
     }
     if let [only] = &mut parts[..]
         && only.len() as u64 == extent.byte_count()

@@ -18,6 +18,7 @@ mod posix;
 mod probes;
 mod pushes;
 mod read_ahead;
+mod read_with_lock;
 mod recovery;
 mod root;
 mod short_writes;

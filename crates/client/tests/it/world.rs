@@ -535,8 +535,18 @@ impl World {
 
     /// What was late comes.
     pub fn let_come(&mut self, mount: usize) {
+        let frames = self.take_late(mount);
+        self.come(mount, frames);
+    }
+
+    /// What is late so far; nothing else is from now on.
+    pub fn take_late(&mut self, mount: usize) -> Vec<Frame> {
         self.mounts[mount].is_late = None;
-        for frame in std::mem::take(&mut self.mounts[mount].late) {
+        std::mem::take(&mut self.mounts[mount].late)
+    }
+
+    pub fn come(&mut self, mount: usize, frames: Vec<Frame>) {
+        for frame in frames {
             self.input(mount, Input::Frame(frame));
         }
         self.run();

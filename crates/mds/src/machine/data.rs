@@ -99,6 +99,7 @@ impl<M: MetaStore> Mds<M> {
             | OstRequest::Adopt { .. }
             | OstRequest::Statfs
             | OstRequest::ListObjects { .. }
+            | OstRequest::LockAndRead { .. }
             | OstRequest::Fence(_) => Err(Status::NotSupportedCall),
         };
         if let Err(status) = done {

@@ -5,10 +5,10 @@ use crate::machine::{Effects, Oss};
 use base::limits::BULK_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status};
 use bytes::Bytes;
-use ldlm::Need;
+use ldlm::{EnqueueRequest, Need};
 use store::{MetaStore, ObjectStore};
 use target::Token;
-use wire::{LockMode, OstReply, Reply};
+use wire::{LockGrant, LockMode, LockPolicy, OstReply, Reply};
 
 /// Without a lock of its own a read waits for writers.
 pub(super) fn needs(object: ObjectId, extent: Extent) -> Vec<Need> {
@@ -25,34 +25,67 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         lock: Option<LockId>,
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        let byte_count = usize::try_from(extent.byte_count()).unwrap_or(usize::MAX);
-        if extent.is_empty() || byte_count > BULK_BYTES_MAX {
-            return Err(Status::Invalid);
-        }
+        check_extent(extent)?;
         if lock.is_some_and(|lock| !self.locks.holds(token.client, lock, need(object, LockMode::Pr, extent)))
         {
             return Err(Status::LockLost);
         }
-        let (data, size_bytes) = self.read_object(object, extent.start, byte_count)?;
-        self.stats.read.add(data.len() as u64);
+        let (data, size_bytes) = self.read_object(object, extent)?;
         self.answer(now, token, Reply::Ost(OstReply::Data { size_bytes }), data, effects);
         Ok(())
     }
 
-    fn read_object(
+    /// A lock, and what is read under it.
+    pub(super) fn op_lock_and_read(
         &mut self,
-        object: ObjectId,
-        offset: u64,
-        byte_count: usize,
-    ) -> Result<(Bytes, u64), Status> {
-        let Some(stat) = self.object_stat(object)? else { return Ok((Bytes::new(), 0)) };
-        let size_bytes = stat.size_bytes;
-        if offset >= size_bytes {
-            return Ok((Bytes::new(), size_bytes));
+        now: Now,
+        token: Token,
+        enqueue: EnqueueRequest,
+        extent: Extent,
+        effects: &mut Effects,
+    ) -> Result<(), Status> {
+        check_extent(extent)?;
+        let LockPolicy::Extent(asked) = enqueue.policy else { return Err(Status::Invalid) };
+        let can_read = matches!(enqueue.mode, LockMode::Pr | LockMode::Pw);
+        if !can_read || !asked.contains(extent) {
+            return Err(Status::Invalid);
         }
-        match self.objects.read(&object, offset, byte_count) {
-            Ok(data) => Ok((data, size_bytes)),
-            Err(error) => Err(self.store_status(object, &error)),
+        self.on_enqueue(now, token, enqueue, Some(extent), effects);
+        Ok(())
+    }
+
+    /// Answers who asked for bytes with a lock that he has now. Where they cannot be read he still has it here: a copy of his request
+    /// may come after the answer that gave it to him. He is called back for it, and knows nothing of it.
+    pub(crate) fn answer_with_lock(
+        &mut self,
+        now: Now,
+        token: Token,
+        grant: LockGrant,
+        (object, extent): (ObjectId, Extent),
+        effects: &mut Effects,
+    ) {
+        match self.read_object(object, extent) {
+            Ok((data, size_bytes)) => {
+                let reply = Reply::Ost(OstReply::LockedData { size_bytes, lock: grant });
+                self.answer(now, token, reply, data, effects);
+            }
+            Err(status) => self.refuse(now, token, status, effects),
         }
     }
+
+    fn read_object(&mut self, object: ObjectId, extent: Extent) -> Result<(Bytes, u64), Status> {
+        let size_bytes = self.object_stat(object)?.map_or(0, |stat| stat.size_bytes);
+        let data = match extent.start < size_bytes {
+            true => self.objects.read(&object, extent.start, extent.byte_count() as usize),
+            false => Ok(Bytes::new()),
+        };
+        let data = data.map_err(|error| self.store_status(object, &error))?;
+        self.stats.read.add(data.len() as u64);
+        Ok((data, size_bytes))
+    }
+}
+
+fn check_extent(extent: Extent) -> Result<(), Status> {
+    let is_good = !extent.is_empty() && extent.byte_count() <= BULK_BYTES_MAX as u64;
+    if is_good { Ok(()) } else { Err(Status::Invalid) }
 }

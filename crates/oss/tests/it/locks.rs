@@ -1,10 +1,11 @@
 //! Coherence between clients, and what a lock protects until data are durable.
 
 use crate::harness::{World, object};
-use base::{Duration, Extent, Status};
+use base::limits::BULK_BYTES_MAX;
+use base::{Duration, Extent, LockId, Status};
 use oss::OssEvent;
 use rpc::import::Kind;
-use wire::{LockMode, OstRequest};
+use wire::{LockMode, OstReply, OstRequest, Reply, Request};
 
 const WHOLE: Extent = Extent::WHOLE;
 
@@ -149,4 +150,55 @@ fn a_sync_that_can_never_be_durable_is_answered() {
     assert_eq!(world.result(a, before).map(|result| result.err()), Some(Some(Status::Io)));
     let after = sync(&mut world);
     assert_eq!(world.result(a, after).map(|result| result.err()), Some(Some(Status::Io)));
+}
+
+fn lock_and_read(lock: u64, mode: LockMode, extent: Extent, asked: Extent) -> OstRequest {
+    OstRequest::LockAndRead { object: object(1), extent, lock: LockId(lock), mode, asked }
+}
+
+#[test]
+fn bytes_come_with_the_lock_that_they_are_read_under() {
+    let mut world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    world.client_mut(a).is_polite = false;
+    let held = world.lock_and_write(a, object(1), 0, b"new");
+    let request = lock_and_read(900, LockMode::Pr, Extent::at(1, 100), WHOLE);
+    let ticket = world.submit_ost(b, request.clone(), Kind::Plain);
+    assert_eq!(world.result(b, ticket), None);
+    assert_eq!(world.client_mut(a).callbacks, [held]);
+    world.write(a, object(1), 0, b"newest", held).expect("it is held");
+    world.cancel(a, held);
+    let answer = world.result(b, ticket).expect("now").expect("it exists");
+    assert_eq!(&answer.data[..], b"ewest");
+    let Reply::Ost(OstReply::LockedData { size_bytes: 6, lock: grant }) = answer.reply.clone() else {
+        panic!("{:?} to a read with its lock", answer.reply)
+    };
+    assert_eq!((grant.lock, grant.mode), (LockId(900), LockMode::Pr));
+    // A copy of the request that comes late gets the same.
+    let (reply, data) = world.call(b, Request::Ost(request), &[], Kind::Plain).expect("it is held");
+    assert_eq!((reply, &data[..]), (answer.reply, &b"ewest"[..]));
+    let read = OstRequest::Read { object: object(1), extent: Extent::at(0, 3), lock: Some(grant.lock) };
+    let (_, data) = world.call(b, Request::Ost(read), &[], Kind::Plain).expect("it is held");
+    assert_eq!(&data[..], b"new");
+    // A hole reads as nothing.
+    let hole = lock_and_read(901, LockMode::Pr, Extent::at(50, 10), WHOLE);
+    let (_, data) = world.call(b, Request::Ost(hole), &[], Kind::Plain).expect("it is granted");
+    assert!(data.is_empty());
+    let stats = world.oss().stats();
+    assert_eq!((stats.read.bytes.count, stats.read.bytes.sum), (4, 5 + 5 + 3));
+}
+
+#[test]
+fn a_read_with_a_lock_that_would_not_cover_it_is_refused() {
+    let mut world = World::new();
+    let a = world.client(1);
+    for request in [
+        lock_and_read(900, LockMode::Pr, Extent::at(0, 100), Extent::at(1, 200)),
+        lock_and_read(900, LockMode::Pr, Extent::at(0, 0), WHOLE),
+        lock_and_read(900, LockMode::Pr, Extent::at(0, BULK_BYTES_MAX as u64 + 1), WHOLE),
+        lock_and_read(900, LockMode::Ex, Extent::at(0, 100), WHOLE),
+    ] {
+        assert_eq!(world.call(a, Request::Ost(request), &[], Kind::Plain), Err(Status::Invalid));
+    }
+    assert_eq!(world.oss().locks().locks_of(a), []);
 }

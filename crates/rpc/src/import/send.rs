@@ -5,7 +5,7 @@ use base::{Duration, Endpoint, Now, TargetKind, Time, Xid, limits};
 use bytes::Bytes;
 use std::ops::Range;
 use wire::session::features;
-use wire::{Frame, FrameKind, LockRequest, MdtRequest, MgsRequest, Request, flags};
+use wire::{Frame, FrameKind, LockRequest, MdtRequest, MgsRequest, OstRequest, Request, flags};
 
 impl Import {
     /// Registers a request and puts it into its queue.
@@ -236,6 +236,7 @@ fn waits_for_others(request: &Request) -> bool {
     match request {
         Request::Lock(LockRequest::Enqueue { can_wait, .. }) => *can_wait,
         Request::Mdt(MdtRequest::Flock { can_wait, .. }) => *can_wait,
+        Request::Ost(OstRequest::LockAndRead { .. }) => true,
         Request::Mgs(MgsRequest::GetConfig { .. }) => true,
         _ => false,
     }

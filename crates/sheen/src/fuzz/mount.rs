@@ -131,6 +131,15 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Mdt(MdtReply::Bytes(b"bytes".to_vec())),
         Reply::Mdt(MdtReply::Xattrs { xattrs: vec![(b"user.a".to_vec(), Some(vec![1]))], grants: grants() }),
         Reply::Ost(OstReply::Data { size_bytes: 5000 }),
+        Reply::Ost(OstReply::LockedData {
+            size_bytes: 5000,
+            lock: LockGrant {
+                lock: LockId(1),
+                resource: object,
+                mode: LockMode::Pr,
+                policy: LockPolicy::Extent(Extent::WHOLE),
+            },
+        }),
         Reply::Ost(OstReply::Attrs(vec![None])),
         Reply::Ost(OstReply::Seek { offset_bytes: Some(7) }),
         Reply::Locked(LockGrant {
@@ -196,7 +205,7 @@ fn answer(rng: &mut Rng, replies: &[Vec<u8>], request: &Frame) -> Option<Frame> 
         ])?;
         let reply = ConnectReply {
             version: wire::VERSION,
-            features: 0,
+            features: u64::MAX,
             session: 3,
             state,
             target_epoch: Epoch(1),

@@ -39,6 +39,17 @@ fn body(frame: &Frame) -> Vec<u8> {
     body
 }
 
+/// An answer to a connect from somebody who knows nothing of some features; anything else as it is.
+pub fn without(features: u64, frame: Frame) -> Frame {
+    match (frame.kind, Reply::from_bytes(&frame.body)) {
+        (FrameKind::Reply, Ok(Reply::Connected(mut reply))) => {
+            reply.features &= !features;
+            Frame { body: Reply::Connected(reply).to_bytes(), ..frame }
+        }
+        _ => frame,
+    }
+}
+
 /// In the session of a reply, behind it.
 pub fn unknown_callback(reply: &Frame) -> Frame {
     let mut frame = Frame::new(FrameKind::Callback, reply.src, reply.dst);

@@ -18,6 +18,8 @@ pub enum Tap {
     Clients(Vec<Frame>),
     /// Each end finds that the other one is of the next version.
     Newer,
+    /// Clients find that targets know nothing of these features.
+    Without(u64),
 }
 
 impl Tap {
@@ -46,6 +48,7 @@ impl Tap {
                 }
                 Some(newer::seen_from_today(&frame))
             }
+            Tap::Without(features) => Some(newer::without(*features, frame)),
             Tap::Open | Tap::Servers(_) | Tap::Clients(_) => Some(frame),
         }
     }
