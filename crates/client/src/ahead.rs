@@ -448,10 +448,10 @@ impl State {
         }
     }
 
-    /// Asks for what is missing of an extent of an object, as far as the lock reaches.
+    /// Asks for what is missing of an extent of an object, as far as the lock reaches. `end` is where it is thought to end.
     fn fetch_missing(
         &mut self,
-        object: ObjectId,
+        (object, end): (ObjectId, u64),
         extent: Extent,
         pin: Pin,
         kept: &dyn Fn(ObjectId, Extent) -> bool,
@@ -462,7 +462,11 @@ impl State {
             return fetches;
         }
         let Some(covered) = self.lock_extent_of(pin) else { return fetches };
-        let extent = extent.intersection(covered);
+        let mut extent = extent.intersection(covered);
+        if covered.end != Extent::EOF {
+            // What ends before it was expected to would not be believed.
+            extent.end = extent.end.min(end);
+        }
         let data_changed_at = self.nodes.by_fid(fid).map_or(0, |node| node.data_changed_at);
         let mut start = extent.start;
         while start < extent.end {
@@ -512,12 +516,17 @@ impl State {
 
     /// What came with a lock beyond what is handed on of it (`served`) is a window.
     pub(crate) fn keep_early(&mut self, object: ObjectId, pin: Pin, early: Early, served: Extent) {
-        let (fid, extent) = (object.fid, early.extent);
-        let is_whole = early.bytes.len() as u64 == extent.byte_count();
-        let covered = self.lock_extent_of(pin).filter(|covered| covered.contains(extent));
-        let is_end_known = is_whole || covered.is_some_and(|covered| covered.end == Extent::EOF);
+        let fid = object.fid;
+        let Some(covered) = self.lock_extent_of(pin) else { return };
+        let end = match covered.end {
+            Extent::EOF => early.extent.end,
+            // Somebody may make it longer.
+            _ => early.extent.start + early.bytes.len() as u64,
+        };
+        let extent = Extent::new(early.extent.start, end);
         let is_old = self.data_changed_at(fid) != Some(early.data_changed_at);
-        if extent == served || covered.is_none() || !is_end_known || is_old || !self.may_read_ahead(fid) {
+        let has_rest = !served.contains(extent);
+        if !has_rest || !covered.contains(extent) || is_old || !self.may_read_ahead(fid) {
             return;
         }
         if self.gaps(object, extent, pin.lock) != [extent]
@@ -585,13 +594,31 @@ impl State {
             .collect()
     }
 
-    /// What windows have of an extent of an object, under a lock that the caller has pinned.
-    fn find_windowed(&mut self, object: ObjectId, extent: Extent, pin: Pin) -> Found {
+    /// Where an object ends as far as is known here; it may have become longer or shorter.
+    fn expected_end(&self, file: &File, stripe: u32) -> u64 {
+        let attr = self.nodes.by_fid(file.fid).and_then(|node| node.attr.as_ref());
+        attr.map_or(Extent::EOF, |attr| file.layout.object_size(stripe, attr.size_bytes))
+    }
+
+    /// Whether an object ends there, as the MDT says while nobody writes the file.
+    fn is_end_of(&self, file: &File, stripe: u32, offset: u64) -> bool {
+        let attr = self.cached_attr(file.fid);
+        attr.is_some_and(|attr| file.layout.object_size(stripe, attr.size_bytes) == offset)
+    }
+
+    /// What windows have of a piece of a file, under a lock that the caller has pinned.
+    fn find_windowed(&mut self, file: &File, piece: &Piece, pin: Pin) -> Found {
+        let (object, extent) = (file.layout.object(piece.stripe), piece.object_extent);
         let mut parts: Vec<Bytes> = Vec::new();
         let mut used = Vec::new();
         let mut start = extent.start;
         while start < extent.end {
-            let Some(window) = self.window_at(object, start, pin) else { return Found::Nothing };
+            let Some(window) = self.window_at(object, start, pin) else {
+                if start > extent.start && self.is_end_of(file, piece.stripe, start) {
+                    break;
+                }
+                return Found::Nothing;
+            };
             match &mut window.body {
                 Body::Coming(waiters) => {
                     let (sender, receiver) = oneshot();
@@ -744,7 +771,11 @@ pub(crate) fn begin_now(ctx: &Ctx, file: &File, now: Extent, pins: &BTreeMap<u32
         let Some(pin) = pins.get(&stripe) else { continue };
         let object = file.layout.object(stripe);
         let kept = |other: ObjectId, own: Extent| other == object && own.overlaps(extent);
-        send_all(ctx, ctx.with(|state| state.fetch_missing(object, extent, *pin, &kept, false)), true);
+        let fetches = ctx.with(|state| {
+            let end = state.expected_end(file, stripe);
+            state.fetch_missing((object, end), extent, *pin, &kept, false)
+        });
+        send_all(ctx, fetches, true);
     }
 }
 
@@ -766,7 +797,8 @@ pub(crate) fn begin_ahead(ctx: &Ctx, file: &File, now: Extent, ahead: &[Extent],
                 state.ahead.stats.no_lock_count += 1;
                 return Vec::new();
             };
-            let fetches = state.fetch_missing(object, extent, pin, &kept, is_for_push);
+            let end = state.expected_end(file, stripe);
+            let fetches = state.fetch_missing((object, end), extent, pin, &kept, is_for_push);
             state.unpin(pin);
             fetches
         });
@@ -786,9 +818,8 @@ impl State {
 
 /// Bytes of a piece of a file from its windows; fewer at the end of the object. Nothing when they do not have it.
 pub(crate) async fn read_windowed(ctx: &Ctx, file: &File, piece: &Piece, pin: Pin) -> Option<Bytes> {
-    let object = file.layout.object(piece.stripe);
     loop {
-        match ctx.with(|state| state.find_windowed(object, piece.object_extent, pin)) {
+        match ctx.with(|state| state.find_windowed(file, piece, pin)) {
             Found::Bytes(bytes) => return Some(bytes),
             Found::Wait(receiver) => {
                 receiver.await;

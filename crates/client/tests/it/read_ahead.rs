@@ -106,6 +106,22 @@ fn a_small_file_comes_with_its_first_read() {
     assert_eq!(shared.reads(), 4);
 }
 
+/// Its writer's lock was called back: locks do not reach to the end for a while.
+#[test]
+fn a_small_file_of_another_mount_comes_with_its_first_read() {
+    let mut shared = Shared::new(3 * MIB + 5);
+    shared.files.reverse();
+    let mut check = |offset: u64, byte_count: u64| {
+        let read = shared.world.read(1, shared.files[0], offset, byte_count as u32);
+        let end = (offset + byte_count).min(shared.bytes.len() as u64);
+        assert!(read == shared.bytes[offset as usize..end as usize]);
+        shared.world.sent(1, TargetKind::Ost, "ost_read")
+    };
+    assert_eq!(check(0, 4096), 4);
+    check(2 * MIB, MIB);
+    assert_eq!(check(3 * MIB, 4096), 4);
+}
+
 #[test]
 fn what_others_write_is_read_behind_what_was_read_ahead() {
     let mut shared = Shared::new(8 * MIB);

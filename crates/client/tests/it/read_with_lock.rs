@@ -51,20 +51,36 @@ fn a_small_file_is_opened_read_and_closed_with_two_requests() {
     assert_eq!(cost, counts([("mds_open", 1), ("ost_read", 1), ("mds_close", 1)]));
 }
 
-/// The file is fetched as a whole; what its first read wants of it and the rest come in one answer.
+/// The file is fetched as a whole; what its first read wants of it and the rest come in one answer. A lock that was called back from
+/// somebody does not reach to the end of the object; then the MDT says where that is.
 #[test]
 fn the_rest_of_a_file_comes_with_its_beginning() {
-    let bytes: Vec<u8> = (0..100_000u32).map(|at| (at / 512) as u8).collect();
+    for is_contended in [false, true] {
+        let bytes: Vec<u8> = (0..100_000u32).map(|at| (at / 512) as u8).collect();
+        let (mut world, node) = written(&bytes);
+        if !is_contended {
+            world.evict_from_ost(0, 0);
+        }
+        let (fh, _) = world.open(1, node, O_RDONLY);
+        let cost = world.cost(1, |world| {
+            assert_eq!(world.read(1, (node, fh), 65_536, 16_384), bytes[65_536..81_920]);
+            assert_eq!(world.read(1, (node, fh), 0, 65_536), bytes[..65_536]);
+            assert_eq!(world.read(1, (node, fh), 81_920, 65_536), bytes[81_920..]);
+        });
+        assert_eq!(cost, counts([("ost_read", 1)]), "contended: {is_contended}");
+    }
+}
+
+/// The end is the MDT's to say only while nobody writes the file.
+#[test]
+fn what_another_adds_to_a_file_that_was_fetched_is_read() {
+    let bytes = vec![7; 100_000];
     let (mut world, node) = written(&bytes);
-    // A lock that was called back from somebody does not reach to the end, and then an end is not known.
-    world.evict_from_ost(0, 0);
     let (fh, _) = world.open(1, node, O_RDONLY);
-    let cost = world.cost(1, |world| {
-        assert_eq!(world.read(1, (node, fh), 65_536, 16_384), bytes[65_536..81_920]);
-        assert_eq!(world.read(1, (node, fh), 0, 65_536), bytes[..65_536]);
-        assert_eq!(world.read(1, (node, fh), 81_920, 65_536), bytes[81_920..]);
-    });
-    assert_eq!(cost, counts([("ost_read", 1)]));
+    assert_eq!(world.read(1, (node, fh), 0, 65_536), bytes[..65_536]);
+    let (writer, _) = world.open(0, node, O_RDWR);
+    assert_eq!(world.write(0, (node, writer), 40 << 20, b"far behind"), Ok(10), "no lock is in its way");
+    assert_eq!(world.read(1, (node, fh), 65_536, 65_536), [vec![7; 34_464], vec![0; 31_072]].concat());
 }
 
 #[test]
