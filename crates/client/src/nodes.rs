@@ -76,6 +76,10 @@ pub(crate) struct Node {
     pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
     pub(crate) measured: Option<Measured>,
+    /// Its size is being measured for its MDT, which does not know it although nobody writes.
+    pub(crate) is_settling: bool,
+    /// When its MDT was last asked whether somebody may write it, or that began to be of interest.
+    pub(crate) settling_asked_at: Option<Time>,
     /// The size in `attr`, and since when; `Time::ZERO` for the one that was seen first.
     pub(crate) sized: Option<(u64, Time)>,
     /// When the kernel's attributes of it last became others than those that an unanswered call may know (`ends`).
@@ -140,6 +144,8 @@ impl Node {
             opened_data: None,
             data_changed_at: 0,
             measured: None,
+            is_settling: false,
+            settling_asked_at: None,
             sized: None,
             versioned_at: Time::ZERO,
             refused_read: None,

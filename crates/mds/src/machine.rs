@@ -337,6 +337,7 @@ impl<M: MetaStore> Mds<M> {
                 && !self.fences.has_lost(),
             are_sizes_doubtful: self.core.is_recovering() || self.strays.is_pending(),
             is_replay: false,
+            counts_writers: true,
             met: None,
             remote,
             data: Bytes::new(),

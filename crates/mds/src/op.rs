@@ -163,6 +163,8 @@ pub struct Cx<'a> {
     pub are_sizes_doubtful: bool,
     /// Sent again after a restart, in its old place.
     pub is_replay: bool,
+    /// The caller knows what `Entry::may_be_written` counts (`features::WRITERS`).
+    pub counts_writers: bool,
     /// Of a replay that takes names away: what they led to when it was executed first. Nothing, if its client does not say so.
     pub met: Option<Met>,
     pub remote: &'a Remote,
@@ -383,12 +385,20 @@ impl Cx<'_> {
             symlink_target: inode.symlink_target.clone(),
             parent_attr: None,
             is_open_elsewhere: self.opens.is_open_by_others(fid, self.client),
-            is_written_elsewhere: self.opens.is_written_by_others(fid, self.client),
+            may_be_written: self.may_be_written(fid),
             was_created: false,
             was_size_known: false,
             grants: Vec::new(),
             stripes: inode.stripes.clone(),
             data: None,
+        }
+    }
+
+    /// Whether no size of the file would be believed that is measured from now on.
+    fn may_be_written(&self, fid: Fid) -> bool {
+        match self.counts_writers {
+            true => self.opens.is_written(fid) || !self.are_opens_known,
+            false => self.opens.is_written_by_others(fid, self.client),
         }
     }
 
@@ -476,7 +486,7 @@ pub fn remote_entry(dentry: Dentry) -> Entry {
         symlink_target: None,
         parent_attr: None,
         is_open_elsewhere: false,
-        is_written_elsewhere: false,
+        may_be_written: false,
         was_created: false,
         was_size_known: false,
         grants: Vec::new(),

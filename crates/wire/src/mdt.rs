@@ -348,9 +348,11 @@ pub struct Entry {
     pub symlink_target: Option<Vec<u8>>,
     /// The parent after the operation, when it changed.
     pub parent_attr: Option<Attr>,
-    /// Other clients have the file open; some of them for writing.
+    /// Other clients have the file open.
     pub is_open_elsewhere: bool,
-    pub is_written_elsewhere: bool,
+    /// Somebody, the caller too, has it open for writing, or had and is not known to have ended. If not, and the size is not known,
+    /// the caller may measure and report it. (Without `features::WRITERS`: other clients have it open for writing.)
+    pub may_be_written: bool,
     pub was_created: bool,
     /// Of an open for writing: the size in `attr` was known, until this open made it unknown.
     pub was_size_known: bool,

@@ -20,9 +20,11 @@ pub mod features {
     pub const FILE_MIGRATION: u64 = 32;
     /// A lock on an object may come with bytes that are read under it (`OstRequest::LockAndRead`).
     pub const READ_WITH_LOCK: u64 = 64;
+    /// `mdt::Entry::may_be_written` counts everybody. (Before: other clients that have the file open for writing.)
+    pub const WRITERS: u64 = 128;
     /// Everything that this build knows.
     pub const ALL: u64 =
-        UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS | FILE_MIGRATION | READ_WITH_LOCK;
+        UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS | FILE_MIGRATION | READ_WITH_LOCK | WRITERS;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use wire::lock::LockWant;
 use wire::mdt::{Credentials, Entry, LayoutHint};
 use wire::ost::ObjectAttr;
+use wire::session::features;
 use wire::{LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, OstReply, OstRequest, Resource};
 
 /// A file as its objects have it.
@@ -238,6 +239,7 @@ pub(crate) async fn current_attr(ctx: &Ctx, fid: Fid) -> Outcome<Attr> {
         return Ok(attr);
     }
     if let Some((attr, layout)) = ctx.with(|state| state.cached_row(fid)) {
+        look_again(ctx, &attr);
         return with_size(ctx, attr, Some(layout)).await;
     }
     let stripes = ctx.with(|state| state.nodes.stripes_of(fid));
@@ -248,6 +250,7 @@ pub(crate) async fn current_attr(ctx: &Ctx, fid: Fid) -> Outcome<Attr> {
     if !entry.stripes.is_empty() {
         return striped_attr(ctx, fid, entry.stripes).await;
     }
+    settled_size(ctx, &entry);
     let attr = entry.attr.ok_or(Status::ProtocolError)?;
     with_size(ctx, attr, entry.layout).await
 }
@@ -401,6 +404,7 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
                 state.see_entry(&entry);
                 was_valid
             });
+            settled_size(ctx, &entry);
             let attr = match entry.attr {
                 Some(attr) if entry.stripes.is_empty() => with_size(ctx, attr, entry.layout).await,
                 // On another MDT, or on several.
@@ -625,6 +629,9 @@ pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome
     send_setattr(ctx, &root, fid, set, handle, None).await
 }
 
+/// A file without a known size is mostly being written.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A size that others keep changing is not reported.
 const MEASURE_TRY_COUNT: u32 = 4;
 
@@ -687,6 +694,67 @@ pub(crate) async fn report_size(ctx: &Ctx, fid: Fid, layout: Layout, write_epoch
         }));
     }
     Ok(())
+}
+
+/// Nobody writes a file whose size its MDT does not know: the last writer is gone without a report, or that was not believed, since somebody
+/// was being fenced who might have written. Whoever looks at it measures it for all others. From the answer on nobody can write it without a new
+/// write epoch, so what is measured now is true for this one.
+fn settled_size(ctx: &Ctx, entry: &Entry) {
+    let Some(attr) = entry.attr.as_ref().filter(|attr| !is_strict(attr) && !entry.may_be_written) else {
+        return;
+    };
+    let (fid, write_epoch) = (attr.fid, attr.write_epoch);
+    let layout = entry.layout.clone().filter(|layout| layout.is_valid() && layout.has_objects());
+    let Some(layout) = layout.filter(|_| ctx.with(|state| state.begin_settling(fid))) else { return };
+    let later = ctx.clone();
+    ctx.spawn(async move {
+        // Without it whoever asks next tries it again.
+        let _ = report_size(&later, fid, layout, write_epoch).await;
+        later.with(|state| state.end_settling(fid));
+    });
+}
+
+/// The lock under which the row is known says nothing of who may write the file without having it open: asked for that from time to time, the
+/// MDT has the size measured in the end.
+fn look_again(ctx: &Ctx, attr: &Attr) {
+    let fid = attr.fid;
+    if is_strict(attr) || !ctx.with(|state| state.is_look_due(fid)) {
+        return;
+    }
+    let later = ctx.clone();
+    ctx.spawn(async move {
+        if let Ok(entry) = ask_inode(&later, fid).await {
+            settled_size(&later, &entry);
+        }
+    });
+}
+
+impl State {
+    fn is_look_due(&mut self, fid: Fid) -> bool {
+        let now = self.now.time;
+        let Some(node) = self.nodes.by_fid_mut(fid).filter(|node| node.writer_count == 0) else {
+            return false;
+        };
+        let is_due = node.settling_asked_at.is_some_and(|asked_at| now.since(asked_at) >= LOOK_INTERVAL);
+        if is_due || node.settling_asked_at.is_none() {
+            node.settling_asked_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Once at a time, and of an MDT that says whether somebody may write a file.
+    fn begin_settling(&mut self, fid: Fid) -> bool {
+        let known = self.connections.get(&State::mdt(fid)).map(|connection| connection.import.features());
+        let does_tell = known.is_some_and(|known| known & features::WRITERS != 0);
+        let node = self.nodes.by_fid_mut(fid).filter(|_| does_tell);
+        node.is_some_and(|node| !std::mem::replace(&mut node.is_settling, true))
+    }
+
+    fn end_settling(&mut self, fid: Fid) {
+        if let Some(node) = self.nodes.by_fid_mut(fid) {
+            node.is_settling = false;
+        }
+    }
 }
 
 /// The part of a file that a system call may name.

@@ -4,7 +4,7 @@
 use crate::leases::pass_with_lease;
 use crate::world::{O_RDWR, TOP, World, write_call};
 use base::limits::{RECOVERY_WINDOW, SESSION_LEASE};
-use base::{Duration, TargetId};
+use base::{Duration, TargetId, TargetKind};
 use client::{Event, Input};
 
 const MDT: TargetId = TargetId::mdt(0);
@@ -85,4 +85,23 @@ fn an_ost_that_was_away_ends_no_session_of_who_has_come_back_meanwhile() {
     world.pass(Duration::from_secs(10));
     let node = world.lookup(0, TOP, "f").expect("it is there").node;
     assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 10));
+}
+
+/// Nobody reports the size of a file whose writer has died. Who looks at it does, when nothing that was sent can come any more.
+#[test]
+fn who_looks_at_a_file_whose_writer_has_died_has_its_size_known_when_the_dead_is_fenced() {
+    let mut world = world_with_a_late_fence();
+    world.pass(LONG_ENOUGH);
+    let node = world.lookup(0, TOP, "f").expect("it is there").node;
+    for _ in 0..3 {
+        assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (false, 5));
+        world.pass(Duration::from_secs(11));
+    }
+    let reports = |world: &World| world.sent(0, TargetKind::Mdt, "mds_report_size");
+    assert_eq!(reports(&world), 0, "nobody wants to hear it");
+    assert!(world.let_arrive(1) > 0, "the dead one had sent it");
+    assert!(world.let_fences_arrive() > 0);
+    assert_eq!(world.attr(0, node).size_bytes, 11);
+    assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 11));
+    assert_eq!(reports(&world), 1);
 }

@@ -265,7 +265,7 @@ fn what_is_open_by_who_is_away_counts_as_open() {
     let mut scene = scene(1);
     scene.world.kill(0);
     let reply = scene.world.ask(0, 0, MdtRequest::Getattr { fid: scene.file, want: LockWant::default() });
-    assert!(entry_of(&reply.unwrap()).is_written_elsewhere);
+    assert!(entry_of(&reply.unwrap()).may_be_written);
     assert!(scene.is_recovering());
 }
 

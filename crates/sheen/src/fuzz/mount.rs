@@ -73,7 +73,7 @@ fn entry(fid: Fid, file_type: FileType) -> Entry {
         symlink_target: Some(b"target".to_vec()),
         parent_attr: Some(Attr { fid: Fid::ROOT, file_type: FileType::Directory, ..attr }),
         is_open_elsewhere: false,
-        is_written_elsewhere: false,
+        may_be_written: false,
         was_created: true,
         was_size_known: true,
         grants: grants(),

@@ -118,7 +118,7 @@ fn entry() -> Box<crate::mdt::Entry> {
         symlink_target: None,
         parent_attr: None,
         is_open_elsewhere: false,
-        is_written_elsewhere: false,
+        may_be_written: false,
         was_created: false,
         was_size_known: false,
         grants: Vec::new(),
