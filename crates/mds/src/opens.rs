@@ -50,10 +50,14 @@ impl Opens {
         self.changed.insert((client, open.handle));
     }
 
-    /// Who opens a file anew knows of its eviction.
+    /// Who opens a file anew knows of its eviction, and sends again what it had sent before.
     pub fn note_known(&mut self, fid: Fid, life: Option<Life>) {
-        if let Some(life) = life {
-            self.abandoned.remove(&(fid, life));
+        let Some(life) = life else { return };
+        self.abandoned.remove(&(fid, life));
+        if self.unfenced.remove(&(fid, life))
+            && let Some(files) = self.unfenced_of.get_mut(&life)
+        {
+            files.retain(|other| *other != fid);
         }
     }
 

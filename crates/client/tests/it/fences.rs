@@ -84,6 +84,10 @@ fn an_ost_that_was_away_ends_no_session_of_who_has_come_back_meanwhile() {
     world.release(1, file);
     world.pass(Duration::from_secs(10));
     let node = world.lookup(0, TOP, "f").expect("it is there").node;
+    assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (false, 10));
+    // Now it has said long enough ago what it writes.
+    pass_with_lease(&mut world, 1, LONG_ENOUGH);
+    assert_eq!(world.attr(0, node).size_bytes, 10);
     assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 10));
 }
 

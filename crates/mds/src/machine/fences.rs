@@ -6,7 +6,8 @@
 //! its session any more.
 //!
 //! *After* it: whoever is gone for another reason (its process has ended, it has not come back in a recovery), had files open for writing or
-//! work that may be lost, and has not come back when it would send nothing more. A frame may be under way for as long as the process of an OST stands still. Until every OST has answered,
+//! work that may be lost, and has not come back when it would send nothing more; or has come back, and goes again before it can have opened
+//! again what it writes. A frame may be under way for as long as the process of an OST stands still. Until every OST has answered,
 //! no size of those files is believed; where it is not known which files those were, none at all, and no objects are compared
 //! with inodes (`strays`). Who lives as far as is known, and did not give a lock back, is not fenced: it begins its
 //! writes anew with an open when it hears of its eviction, and what it has on OSTs stays.
@@ -14,7 +15,7 @@
 use super::peers::Call;
 use super::{Mds, Output};
 use crate::rows;
-use base::limits::{LEASE, SESSION_LEASE};
+use base::limits::{LEASE, PING_INTERVAL, SESSION_LEASE};
 use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
@@ -23,6 +24,11 @@ use wire::{Life, OstRequest, Request};
 
 /// After an OST could not.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Who comes back is told of its eviction at once, opens again what it writes, and says something each `PING_INTERVAL`.
+const REVIVED_AFTER: Duration = Duration::from_secs(10);
+
+const _: () = assert!(REVIVED_AFTER.as_millis() + PING_INTERVAL.as_millis() < SESSION_LEASE.as_millis());
 
 /// The OSTs that end the sessions of one client.
 #[derive(Debug)]
@@ -66,6 +72,11 @@ struct Fence {
 enum GivenUp {
     /// He may come back until then.
     Until(Time),
+    /// He is back, and opens again what he writes. If he goes before he has, what he had sent earlier is still to be fenced.
+    Back {
+        since: Time,
+        until: Time,
+    },
     Asked(Asked),
 }
 
@@ -73,7 +84,7 @@ impl GivenUp {
     /// When it is to be looked at again; `None`: when an OST answers, or goes out of use.
     fn due(&self) -> Option<Time> {
         match self {
-            GivenUp::Until(until) => Some(*until),
+            GivenUp::Until(until) | GivenUp::Back { until, .. } => Some(*until),
             GivenUp::Asked(asked) => asked.failed.values().min().copied(),
         }
     }
@@ -95,6 +106,11 @@ impl Fences {
     /// Whether something of this client may still come to an OST.
     pub fn is_given_up(&self, life: Life) -> bool {
         self.given_up.contains_key(&life)
+    }
+
+    /// Whether it was given up, and has come back.
+    fn is_back(&self, life: Life) -> bool {
+        matches!(self.given_up.get(&life), Some(GivenUp::Back { .. }))
     }
 
     /// The last incarnation of a client that was given up.
@@ -241,12 +257,17 @@ impl<M: MetaStore> Mds<M> {
     /// The session of a client has ended here. `has_written`: it had files open for writing.
     pub(super) fn note_gone(&mut self, now: Now, gone: &Gone, has_written: bool, out: &mut Vec<Output>) {
         let asked = self.take_under_way(now, gone, out);
+        let was_back = self.fences.is_back(gone.life);
         if !may_owe_a_fence(gone) {
+            if was_back {
+                // It has come back, and goes of itself: whatever it had sent is not waited for.
+                self.fences.put(gone.life, GivenUp::Until(now.time));
+            }
             return self.withdraw_if(now, gone.life, asked, out);
         }
         let may_live = gone.why == Some(EvictReason::Asked) && asked.is_none();
         // In a lossless recovery too it is known what it had open.
-        if !may_live && (has_written || gone.during == During::Recovery) {
+        if !may_live && (has_written || was_back || gone.during == During::Recovery) {
             return self.note_given_up(now, gone, asked, out);
         }
         self.withdraw_if(now, gone.life, asked, out);
@@ -310,12 +331,28 @@ impl<M: MetaStore> Mds<M> {
             self.fences.under_way.remove(&life);
             self.withdraw(now, life, round, out);
         }
-        if let Some(GivenUp::Asked(asked)) = self.fences.given_up.get(&life)
-            && self.core.has_spoken(life)
-        {
-            self.withdraw(now, life, asked.round, out);
-            self.end_given_up(life, out);
+        if self.core.has_spoken(life) {
+            self.note_back(now, life, out);
         }
+    }
+
+    /// Who was given up is there, and knows it.
+    fn note_back(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
+        match self.fences.given_up.get(&life) {
+            None | Some(GivenUp::Back { .. }) => return,
+            Some(GivenUp::Until(_)) => {}
+            Some(GivenUp::Asked(asked)) => {
+                let round = asked.round;
+                self.withdraw(now, life, round, out);
+            }
+        }
+        let until = now.time.after(SESSION_LEASE);
+        self.fences.put(life, GivenUp::Back { since: now.time, until });
+    }
+
+    /// Whether it has been heard for long enough since it came back: it has opened again what it writes.
+    fn has_revived(&self, life: Life, since: Time) -> bool {
+        self.core.has_spoken(life) && self.core.last_contact(life.client) >= Some(since.after(REVIVED_AFTER))
     }
 
     fn withdraw_if(&mut self, now: Now, life: Life, asked: Option<Asked>, out: &mut Vec<Output>) {
@@ -354,17 +391,20 @@ impl<M: MetaStore> Mds<M> {
         let mut ends = Vec::new();
         for life in self.fences.take_due(now.time) {
             let Some(given_up) = self.fences.take(life) else { continue };
+            let is_here = self.core.incarnation_of(life.client) == Some(life.incarnation);
             let (given_up, asked) = match given_up {
-                GivenUp::Until(until) if until > now.time => (given_up, None),
-                GivenUp::Until(_) if self.core.has_spoken(life) => {
+                GivenUp::Until(until) | GivenUp::Back { until, .. } if until > now.time => (given_up, None),
+                GivenUp::Back { since, .. } if self.has_revived(life, since) => {
                     ends.push(life);
                     (given_up, None)
                 }
-                // It asks for a session, and may not hear that it has got one.
-                GivenUp::Until(_) if self.core.incarnation_of(life.client) == Some(life.incarnation) => {
-                    (GivenUp::Until(now.time.after(AGAIN_AFTER)), None)
+                // It is silent since.
+                GivenUp::Back { since, .. } if is_here => {
+                    (GivenUp::Back { since, until: now.time.after(AGAIN_AFTER) }, None)
                 }
-                GivenUp::Until(_) => {
+                // It asks for a session, and may not hear that it has got one.
+                GivenUp::Until(_) if is_here => (GivenUp::Until(now.time.after(AGAIN_AFTER)), None),
+                GivenUp::Until(_) | GivenUp::Back { .. } => {
                     let asked = self.fences.new_round(&osts);
                     let round = asked.round;
                     (GivenUp::Asked(asked), Some((round, osts.iter().copied().collect())))

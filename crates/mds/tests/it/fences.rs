@@ -1,6 +1,6 @@
 //! Clients that are given up, and the OSTs that end their sessions: each once, and for each a word of its own.
 
-use crate::harness::{ROOT, World, new};
+use crate::harness::{ROOT, World, entry_of, new};
 use base::{ClientId, Fid, LockId, SetAttr};
 use mds::MdsEvent;
 use wire::lock::LockWant;
@@ -107,6 +107,71 @@ fn the_answer_to_an_earlier_fence_is_none_to_a_later_one() {
     world.let_ost_answer(true);
     assert_eq!(world.given_up(0), []);
     world.create(new(Fid::ROOT, "g", NewNode::Regular)).unwrap();
+}
+
+/// What it sent before it was given up may still be with an OST that has not heard of it.
+#[test]
+fn who_comes_back_and_goes_before_it_has_opened_anything_again_is_fenced_after_all() {
+    let Scene { mut world, gone, life, .. } = scene();
+    world.is_ost_late = true;
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.fenced, [life]);
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    world.getattr(1, Fid::ROOT).unwrap();
+    assert_eq!(world.given_up(0), [life], "it is there, and has not said what it had open");
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.let_ost_answer(false);
+    assert_eq!(world.given_up(0), [life], "that question was taken back");
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.fenced, [life, life]);
+    world.let_ost_answer(true);
+    assert_eq!(world.given_up(0), []);
+}
+
+/// It lives, and has opened again what it writes.
+#[test]
+fn who_comes_back_and_stays_is_fenced_no_more_and_its_files_have_a_size_again() {
+    let Scene { mut world, file, gone, life } = scene();
+    world.is_ost_late = true;
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.pass_seconds(LONG_ENOUGH);
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    world.getattr(1, Fid::ROOT).unwrap();
+    let may_be_written = |world: &mut World| {
+        let request = MdtRequest::Getattr { fid: file, want: LockWant::default() };
+        entry_of(&world.ask(0, 0, request).unwrap()).may_be_written
+    };
+    assert!(may_be_written(&mut world), "what it had sent before may come");
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.given_up(0), []);
+    assert!(!may_be_written(&mut world));
+    assert_eq!(world.fenced, [life]);
+}
+
+/// Its first word may be its last: nobody is told of its end, but it is heard no more.
+#[test]
+fn who_comes_back_and_is_silent_is_not_believed_to_have_opened_anything_again() {
+    let Scene { mut world, gone, life, .. } = scene();
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.pass_seconds(1);
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    world.getattr(1, Fid::ROOT).unwrap();
+    world.set_cut(1, 0, true);
+    world.pass_seconds(2 * LONG_ENOUGH);
+    assert_eq!(world.given_up(0), [life]);
+    assert_eq!(world.fenced, []);
+    world.depart(0, gone);
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.fenced, [life]);
+    assert_eq!(world.given_up(0), []);
 }
 
 /// That the next incarnation of a client opens the same file says nothing of what the one before has sent.
