@@ -33,6 +33,8 @@ pub(crate) struct Handle {
 pub(crate) struct ClosingHandle {
     pub(crate) fid: Fid,
     pub(crate) args: OpenArgs,
+    /// As `Handle::is_lost`: what was written through it, and has not arrived, waits until it is open again.
+    pub(crate) is_lost: bool,
 }
 
 /// Where a directory handle reads.

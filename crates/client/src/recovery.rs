@@ -135,6 +135,9 @@ impl State {
                 self.to_revive.push(handle.args.handle.0);
             }
         }
+        for closing in self.closing_handles.values_mut().filter(|closing| is_here(closing.fid)) {
+            closing.is_lost = true;
+        }
     }
 
     /// Names and attributes from an MDT that was restarted count no more, locks or not: they may tell of what another

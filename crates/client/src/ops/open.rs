@@ -209,11 +209,7 @@ pub(crate) async fn create_open(
 
 /// Opens a handle again that the MDT forgot with an eviction: until then its writers are not counted there.
 pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
-    let lost = ctx.with(|state| {
-        let handle = state.handles.get(&fh)?;
-        handle.is_lost.then_some((handle.fid, handle.args))
-    });
-    let Some((fid, args)) = lost else { return Ok(()) };
+    let Some((fid, args)) = ctx.with(|state| state.lost_handle(fh)) else { return Ok(()) };
     // It was permitted when it was opened.
     let creds = Credentials::default();
     let request = MdtRequest::Open {
@@ -228,10 +224,11 @@ pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
         Ok(entry) => {
             ctx.with(|state| {
                 state.see_entry(&entry);
-                if let Some(handle) = state.handles.get_mut(&fh) {
-                    handle.is_lost = false;
-                }
+                state.note_revived(fh);
             });
+            if ctx.with(|state| !state.handles.contains_key(&fh)) {
+                ctx.spawn(close_again(ctx.clone(), fid, args));
+            }
             Ok(())
         }
         // It had been removed, and was kept only for this handle.
@@ -252,6 +249,10 @@ pub(crate) async fn be_writer(ctx: &Ctx, fid: Fid) -> Outcome<()> {
             Obstacle::LostHandle(fh) => match revive(ctx, fh).await {
                 // Once more, in between.
                 Ok(()) | Err(Status::Evicted) => {}
+                // Nobody can be told any more: what was answered is written.
+                Err(status) if status != Status::Stale && ctx.with(|state| state.is_closing_handle(fh)) => {
+                    ctx.with(|state| state.note_revived(fh));
+                }
                 Err(status) => return Err(status),
             },
         }
@@ -268,16 +269,25 @@ pub(crate) enum Obstacle {
 
 /// After an eviction, before anybody writes through the handle.
 pub(crate) async fn revive_unasked(ctx: Ctx, fh: u64) {
-    let Some((fid, args)) = ctx.with(|state| state.handles.get(&fh).map(|handle| (handle.fid, handle.args)))
-    else {
-        return;
-    };
     // Who uses the handle tries it again, and is told why it fails.
     let _ = revive(&ctx, fh).await;
-    if ctx.with(|state| !state.handles.contains_key(&fh)) {
-        // Released meanwhile; its close may have been faster than the open.
-        let _ = close_at_mdt(&ctx, fid, args).await;
+}
+
+/// A handle was opened again while, or after, it was released: its close may have been faster than the open. So it is closed once more,
+/// behind that one.
+async fn close_again(ctx: Ctx, fid: Fid, args: OpenArgs) {
+    loop {
+        let closed = ctx.with(|state| {
+            let (sender, receiver) = oneshot();
+            state.is_closing_handle(args.handle.0).then(|| {
+                state.closing_waiters.push(sender);
+                receiver
+            })
+        });
+        let Some(closed) = closed else { break };
+        let _ = closed.await;
     }
+    let _ = close_at_mdt(&ctx, fid, args).await;
 }
 
 fn eviction_count(ctx: &Ctx, fid: Fid) -> u64 {
@@ -309,7 +319,7 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         }
         *state.closing.entry(node_id).or_default() += 1;
         state.closing_count += 1;
-        let closing = ClosingHandle { fid: handle.fid, args: handle.args };
+        let closing = ClosingHandle { fid: handle.fid, args: handle.args, is_lost: handle.is_lost };
         state.closing_handles.insert(fh, closing);
         state.closing_count > CLOSING_COUNT_MAX
     });
@@ -547,7 +557,36 @@ impl State {
             return None;
         }
         let is_lost = |handle: &Handle| handle.fid == fid && handle.args.write && handle.is_lost;
-        self.handles.iter().find(|(_, handle)| is_lost(handle)).map(|(fh, _)| Obstacle::LostHandle(*fh))
+        let lost = self.handles.iter().find(|(_, handle)| is_lost(handle)).map(|(fh, _)| *fh);
+        // What was written through one that is being closed may still be under way.
+        let is_closing =
+            |closing: &ClosingHandle| closing.fid == fid && closing.args.write && closing.is_lost;
+        let closing = || self.closing_handles.iter().find(|(_, closing)| is_closing(closing));
+        lost.or_else(|| closing().map(|(fh, _)| *fh)).map(Obstacle::LostHandle)
+    }
+
+    /// A handle that is open here, or being closed, and that its MDT has forgotten with an eviction.
+    fn lost_handle(&self, fh: u64) -> Option<(Fid, OpenArgs)> {
+        let open = self.handles.get(&fh).map(|handle| (handle.is_lost, handle.fid, handle.args));
+        let closing = || {
+            let closing = self.closing_handles.get(&fh)?;
+            Some((closing.is_lost, closing.fid, closing.args))
+        };
+        let (is_lost, fid, args) = open.or_else(closing)?;
+        is_lost.then_some((fid, args))
+    }
+
+    fn is_closing_handle(&self, fh: u64) -> bool {
+        self.closing_handles.contains_key(&fh)
+    }
+
+    fn note_revived(&mut self, fh: u64) {
+        if let Some(handle) = self.handles.get_mut(&fh) {
+            handle.is_lost = false;
+        }
+        if let Some(closing) = self.closing_handles.get_mut(&fh) {
+            closing.is_lost = false;
+        }
     }
 
     /// Takes a node out that nothing refers to, with the names that led to it.

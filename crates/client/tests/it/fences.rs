@@ -109,3 +109,28 @@ fn who_looks_at_a_file_whose_writer_has_died_has_its_size_known_when_the_dead_is
     assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 11));
     assert_eq!(reports(&world), 1);
 }
+
+/// What it had written goes on to the OST, and for so long the MDT has to know that the file is written.
+#[test]
+fn a_file_whose_close_waits_for_an_ost_is_open_again_before_anything_of_it_is_written_after_an_eviction() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"fir"), Ok(3));
+    assert_eq!(world.write(1, file, 3, b"st"), Ok(2));
+    world.mounts[1].is_slow_to = Some(OST);
+    assert_eq!(world.write(1, file, 5, b"second"), Ok(6));
+    world.release(1, file);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.open_count(0), 1, "its close waits for the OST");
+    world.evict(1, 0);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.open_count(0), 1, "what was sent again may be executed from now on");
+    // No longer does its being known to have been open say so.
+    pass_with_lease(&mut world, 1, LONG_ENOUGH);
+    let node = world.lookup(0, TOP, "f").expect("it is there").node;
+    assert!(!world.attr(0, node).is_size_known);
+    assert!(world.let_arrive(1) > 0);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.open_count(0), 0);
+    assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 11));
+}
