@@ -452,6 +452,7 @@ impl<M: MetaStore> Mds<M> {
             Input::Evict(client) => self.core.evict(now, client, &mut self.core_out),
             Input::Departed { client, incarnation } => {
                 self.core.on_departed(now, client, incarnation, &mut self.core_out);
+                self.note_departed(now, client, incarnation);
             }
             Input::Lapsed { at, life } => self.on_lapsed(now, at, life, out),
             Input::AbortRecovery => self.core.abort_recovery(now, &mut self.core_out),

@@ -441,7 +441,7 @@ fn who_was_not_heard_by_the_mdt_writes_nothing() {
     world.release(1, (node, fh));
     world.pass(Duration::from_secs(10));
     let attr = world.attr(1, node);
-    assert_eq!((attr.is_size_known, attr.size_bytes), (true, 5));
+    assert_eq!((attr.is_size_known, attr.size_bytes), (false, 5), "it lives, and what it has sent may come");
     assert!(!world.is_answered(0, writing));
     let (fh, _) = world.open(1, node, 0);
     assert_eq!(world.read(1, (node, fh), 0, 100), b"first");
@@ -615,7 +615,9 @@ fn no_size_is_believed_while_an_evicted_writer_may_not_know_it() {
     assert_eq!(world.write(0, file, 5, b"second"), Ok(6));
     world.mounts[0].is_cut_off = true;
     world.pass(Duration::from_secs(400));
-    assert_eq!(world.attr(1, node).size_bytes, 11);
+    assert_eq!((world.attr(1, node).is_size_known, world.attr(1, node).size_bytes), (false, 11));
+    world.lapse(0);
+    world.pass(Duration::from_secs(10));
     let (fh, _) = world.open(1, node, O_RDWR);
     world.release(1, (node, fh));
     world.pass(Duration::from_secs(10));

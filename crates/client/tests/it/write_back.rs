@@ -354,7 +354,7 @@ fn an_open_believes_no_size_while_data_are_kept() {
     let (fh, _) = world.open(1, there, O_RDWR);
     world.release(1, (there, fh));
     world.pass(Duration::from_secs(10));
-    assert_eq!((world.attr(1, there).is_size_known, world.attr(1, there).size_bytes), (true, 20));
+    assert_eq!((world.attr(1, there).is_size_known, world.attr(1, there).size_bytes), (false, 20));
     world.mounts[0].unreachable = None;
     world.pass(Duration::from_secs(20));
     assert!(world.mounts[0].events.contains(&Event::Evicted(TargetId::mdt(0))));

@@ -10,12 +10,14 @@
 //! again what it writes. A frame may be under way for as long as the process of an OST stands still. Until every OST has answered,
 //! no size of those files is believed; where it is not known which files those were, none at all, and no objects are compared
 //! with inodes (`strays`). Who lives as far as is known, and did not give a lock back, is not fenced: it begins its
-//! writes anew with an open when it hears of its eviction, and what it has on OSTs stays.
+//! writes anew with an open when it hears of its eviction, and what it has on OSTs stays. The files that it had open for writing have no size
+//! until it has, or is known to be gone: its process or its lease has ended, a newer incarnation has come, or this MDT has been restarted and it
+//! does not come. Then it is fenced as the others are.
 
 use super::peers::Call;
 use super::{Mds, Output};
 use crate::rows;
-use base::limits::{LEASE, PING_INTERVAL, SESSION_LEASE};
+use base::limits::{LEASE, PING_INTERVAL, RESEND_FIRST, SESSION_LEASE};
 use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Batch, MetaStore};
@@ -24,6 +26,9 @@ use wire::{Life, OstRequest, Request};
 
 /// After an OST could not.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// For how long somebody who may live is not heard before its lease matters, as with who keeps others waiting.
+const UNHEARD_FOR: Duration = LEASE.saturating_add(RESEND_FIRST);
 
 /// Who comes back is told of its eviction at once, opens again what it writes, and says something each `PING_INTERVAL`.
 const REVIVED_AFTER: Duration = Duration::from_secs(10);
@@ -70,6 +75,9 @@ struct Fence {
 /// Somebody who was given up.
 #[derive(Debug)]
 enum GivenUp {
+    /// He did not give a lock back, or an operator wanted him gone, at that time. As far as is known he lives: that nobody hears him here for
+    /// however long is no reason to end what he has on OSTs, but his end is, whoever tells it.
+    MayLive(Time),
     /// He may come back until then.
     Until(Time),
     /// He is back, and opens again what he writes. If he goes before he has, what he had sent earlier is still to be fenced.
@@ -81,9 +89,10 @@ enum GivenUp {
 }
 
 impl GivenUp {
-    /// When it is to be looked at again; `None`: when an OST answers, or goes out of use.
+    /// When it is to be looked at again; `None`: when an OST answers, or goes out of use, or somebody tells of the client.
     fn due(&self) -> Option<Time> {
         match self {
+            GivenUp::MayLive(_) => None,
             GivenUp::Until(until) | GivenUp::Back { until, .. } => Some(*until),
             GivenUp::Asked(asked) => asked.failed.values().min().copied(),
         }
@@ -106,6 +115,17 @@ impl Fences {
     /// Whether something of this client may still come to an OST.
     pub fn is_given_up(&self, life: Life) -> bool {
         self.given_up.contains_key(&life)
+    }
+
+    /// All incarnations of a client before this one are gone.
+    fn note_ends(&mut self, now: Time, client: ClientId, incarnation: u64) {
+        let before = Life { client, incarnation: 0 }..Life { client, incarnation };
+        let ended =
+            self.given_up.range(before).filter(|(_, given_up)| matches!(given_up, GivenUp::MayLive(_)));
+        let ended: Vec<Life> = ended.map(|(life, _)| *life).collect();
+        for life in ended {
+            self.put(life, GivenUp::Until(now));
+        }
     }
 
     /// Whether it was given up, and has come back.
@@ -173,12 +193,28 @@ impl Fences {
 impl<M: MetaStore> Mds<M> {
     /// Clients that are waited for here and have not been heard for long: has their lease ended?
     pub fn unheard(&self, now: Time) -> Vec<Life> {
-        self.core.unheard(now, &self.holders(now))
+        let mut holders = self.holders(now);
+        let is_here = |life: &&Life| self.core.incarnation_of(life.client) == Some(life.incarnation);
+        holders.extend(self.fences.given_up.keys().filter(is_here).map(|life| life.client));
+        let mut unheard = self.core.unheard(now, &holders);
+        let gone = self.fences.given_up.keys().filter(|life| self.is_unheard_since(now, **life));
+        unheard.extend(gone);
+        unheard
+    }
+
+    /// Whether it may live, and has not been here for long.
+    fn is_unheard_since(&self, now: Time, life: Life) -> bool {
+        let may_live = |given_up: &GivenUp| matches!(given_up, GivenUp::MayLive(since) if now.since(*since) >= UNHEARD_FOR);
+        self.fences.given_up.get(&life).is_some_and(may_live)
+            && self.core.incarnation_of(life.client) != Some(life.incarnation)
     }
 
     /// Whether somebody waits for what a client has to give back, so that `unheard` may have somebody to tell.
     pub fn is_kept_waiting(&self) -> bool {
-        self.core.is_recovering() || self.locks.has_called_back() || self.flocks.has_waiting()
+        self.core.is_recovering()
+            || self.locks.has_called_back()
+            || self.flocks.has_waiting()
+            || !self.fences.given_up.is_empty()
     }
 
     /// Clients that keep others waiting.
@@ -190,7 +226,11 @@ impl<M: MetaStore> Mds<M> {
 
     /// The process says so again and again while this client is waited for.
     pub(super) fn on_lapsed(&mut self, now: Now, at: Time, life: Life, out: &mut Vec<Output>) {
-        let is_holder = self.holders(now.time).contains(&life.client);
+        if self.is_unheard_since(at, life) {
+            return self.fences.put(life, GivenUp::Until(now.time));
+        }
+        // Of who was given up, and has a session again, sizes wait.
+        let is_holder = self.fences.is_given_up(life) || self.holders(now.time).contains(&life.client);
         // Version 0: which OSTs there are is not known yet.
         if !self.core.is_lapsed(at, life, is_holder) || self.config.version == 0 {
             return;
@@ -257,17 +297,17 @@ impl<M: MetaStore> Mds<M> {
     /// The session of a client has ended here. `has_written`: it had files open for writing.
     pub(super) fn note_gone(&mut self, now: Now, gone: &Gone, has_written: bool, out: &mut Vec<Output>) {
         let asked = self.take_under_way(now, gone, out);
-        let was_back = self.fences.is_back(gone.life);
         if !may_owe_a_fence(gone) {
-            if was_back {
+            if gone.why == Some(EvictReason::Lapsed) {
+                self.end_fenced_before(now, gone.life, out);
+            } else if self.fences.is_back(gone.life) {
                 // It has come back, and goes of itself: whatever it had sent is not waited for.
                 self.fences.put(gone.life, GivenUp::Until(now.time));
             }
             return self.withdraw_if(now, gone.life, asked, out);
         }
-        let may_live = gone.why == Some(EvictReason::Asked) && asked.is_none();
         // In a lossless recovery too it is known what it had open.
-        if !may_live && (has_written || was_back || gone.during == During::Recovery) {
+        if has_written || gone.during == During::Recovery || self.fences.is_back(gone.life) {
             return self.note_given_up(now, gone, asked, out);
         }
         self.withdraw_if(now, gone.life, asked, out);
@@ -277,8 +317,17 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    /// It has written, or may have, and is gone as far as is known: what it has sent to OSTs may still be under way. The row of
-    /// `owed` says so.
+    /// It had been given up before, and came back. All OSTs have ended its sessions since.
+    fn end_fenced_before(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
+        let Some(given_up) = self.fences.given_up.get(&life) else { return };
+        if let GivenUp::Asked(asked) = given_up {
+            let round = asked.round;
+            self.withdraw(now, life, round, out);
+        }
+        self.end_given_up(life, out);
+    }
+
+    /// It has written, or may have: what it has sent to OSTs may still be under way, when it is gone. The row of `owed` says so.
     fn note_given_up(&mut self, now: Now, gone: &Gone, asked: Option<Asked>, out: &mut Vec<Output>) {
         if let Some(GivenUp::Asked(former)) = self.fences.take(gone.life) {
             // It has come back since.
@@ -286,6 +335,9 @@ impl<M: MetaStore> Mds<M> {
         }
         let given_up = match asked {
             Some(asked) => GivenUp::Asked(asked),
+            None if gone.why == Some(EvictReason::Asked) && gone.during != During::Recovery => {
+                GivenUp::MayLive(now.time)
+            }
             None => GivenUp::Until(now.time.after(SESSION_LEASE)),
         };
         self.fences.put(gone.life, given_up);
@@ -317,6 +369,11 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
+    /// The process of a client has ended, also of one that has no session here any more.
+    pub(super) fn note_departed(&mut self, now: Now, client: ClientId, incarnation: u64) {
+        self.fences.note_ends(now.time, client, incarnation.saturating_add(1));
+    }
+
     /// A frame of this client has come: it is there, and no OST that has not heard of it yet is to end its sessions. (One that has, or
     /// from whose socket it cannot be taken back, ends them.)
     pub(super) fn note_heard(&mut self, now: Now, client: ClientId, out: &mut Vec<Output>) {
@@ -325,6 +382,8 @@ impl<M: MetaStore> Mds<M> {
         }
         let Some(incarnation) = self.core.incarnation_of(client) else { return };
         let life = Life { client, incarnation };
+        // Its processes have followed one another.
+        self.fences.note_ends(now.time, client, incarnation);
         let heard_at = self.core.last_contact(client);
         let former = self.fences.under_way.get(&life).filter(|fence| heard_at > Some(fence.at));
         if let Some(round) = former.map(|fence| fence.asked.round) {
@@ -340,7 +399,7 @@ impl<M: MetaStore> Mds<M> {
     fn note_back(&mut self, now: Now, life: Life, out: &mut Vec<Output>) {
         match self.fences.given_up.get(&life) {
             None | Some(GivenUp::Back { .. }) => return,
-            Some(GivenUp::Until(_)) => {}
+            Some(GivenUp::Until(_) | GivenUp::MayLive(_)) => {}
             Some(GivenUp::Asked(asked)) => {
                 let round = asked.round;
                 self.withdraw(now, life, round, out);
@@ -404,6 +463,7 @@ impl<M: MetaStore> Mds<M> {
                 }
                 // It asks for a session, and may not hear that it has got one.
                 GivenUp::Until(_) if is_here => (GivenUp::Until(now.time.after(AGAIN_AFTER)), None),
+                GivenUp::MayLive(_) => (given_up, None),
                 GivenUp::Until(_) | GivenUp::Back { .. } => {
                     let asked = self.fences.new_round(&osts);
                     let round = asked.round;

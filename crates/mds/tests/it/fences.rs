@@ -32,6 +32,11 @@ fn chmod(fid: Fid) -> MdtRequest {
     MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
 }
 
+fn may_be_written(world: &mut World, file: Fid) -> bool {
+    let request = MdtRequest::Getattr { fid: file, want: LockWant::default() };
+    entry_of(&world.ask(0, 0, request).unwrap()).may_be_written
+}
+
 /// The lease of client 1 has ended, the OST is asked and does not answer, and then the client is given up for a lock that it does not
 /// give back.
 #[test]
@@ -143,14 +148,10 @@ fn who_comes_back_and_stays_is_fenced_no_more_and_its_files_have_a_size_again() 
     world.set_cut(1, 0, false);
     world.pass_seconds(3);
     world.getattr(1, Fid::ROOT).unwrap();
-    let may_be_written = |world: &mut World| {
-        let request = MdtRequest::Getattr { fid: file, want: LockWant::default() };
-        entry_of(&world.ask(0, 0, request).unwrap()).may_be_written
-    };
-    assert!(may_be_written(&mut world), "what it had sent before may come");
+    assert!(may_be_written(&mut world, file), "what it had sent before may come");
     world.pass_seconds(LONG_ENOUGH);
     assert_eq!(world.given_up(0), []);
-    assert!(!may_be_written(&mut world));
+    assert!(!may_be_written(&mut world, file));
     assert_eq!(world.fenced, [life]);
 }
 
@@ -172,6 +173,83 @@ fn who_comes_back_and_is_silent_is_not_believed_to_have_opened_anything_again() 
     world.pass_seconds(LONG_ENOUGH);
     assert_eq!(world.fenced, [life]);
     assert_eq!(world.given_up(0), []);
+}
+
+/// However it comes to light that a client has died that was evicted while it lived.
+#[test]
+fn who_is_evicted_by_an_operator_and_dies_before_it_has_heard_of_it_is_fenced() {
+    for end in ["process", "lease", "newer", "restart"] {
+        let Scene { mut world, file, gone, life } = scene();
+        world.set_cut(1, 0, true);
+        world.evict(0, gone);
+        world.pass_seconds(2 * LONG_ENOUGH);
+        assert_eq!(world.fenced, [], "as far as is known it lives");
+        assert_eq!(world.given_up(0), [life]);
+        assert!(may_be_written(&mut world, file));
+        match end {
+            "process" => world.depart(0, gone),
+            "lease" => {
+                assert_eq!(world.servers[0].mds.unheard(world.now.time), [life]);
+                assert!(world.servers[0].mds.is_kept_waiting());
+                world.lapse(0, gone);
+            }
+            "newer" => {
+                world.set_cut(1, 0, false);
+                world.remount(1, 2);
+                world.getattr(1, Fid::ROOT).unwrap();
+            }
+            _ => world.crash(0, 0),
+        }
+        world.pass_seconds(2 * LONG_ENOUGH);
+        assert_eq!(world.fenced, [life], "{end}");
+        assert_eq!(world.given_up(0), [], "{end}");
+        assert!(!may_be_written(&mut world, file), "{end}");
+        assert!(!world.servers[0].mds.is_kept_waiting());
+    }
+}
+
+#[test]
+fn who_is_evicted_by_an_operator_and_lives_is_not_fenced() {
+    let Scene { mut world, file, gone, life } = scene();
+    world.evict(0, gone);
+    world.open(1, file, true);
+    assert_eq!(world.given_up(0), [life], "it may go yet");
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.given_up(0), []);
+    assert_eq!(world.fenced, []);
+}
+
+/// It asks for a session after it was given up, and dies then: nothing is heard of it, and its session stays for five minutes.
+#[test]
+fn who_comes_back_and_dies_is_fenced_when_its_lease_has_ended() {
+    for has_spoken in [false, true] {
+        let Scene { mut world, file, gone, life } = scene();
+        world.set_cut(1, 0, true);
+        world.depart(0, gone);
+        world.pass_seconds(1);
+        world.set_cut(1, 0, false);
+        if has_spoken {
+            world.pass_seconds(3);
+            world.getattr(1, Fid::ROOT).unwrap();
+        } else {
+            world.connect_unheard(1, 0);
+        }
+        assert!(world.servers[0].mds.core().is_connected(gone));
+        world.set_cut(1, 0, true);
+        world.pass_seconds(LONG_ENOUGH);
+        assert_eq!((world.fenced.as_slice(), world.given_up(0)), (&[][..], vec![life]));
+        assert_eq!(world.servers[0].mds.unheard(world.now.time), [life]);
+        world.is_ost_late = true;
+        world.lapse(0, gone);
+        assert_eq!(world.fenced, [life], "spoken: {has_spoken}");
+        assert_eq!(world.given_up(0), [life], "the OST has not answered");
+        world.let_ost_answer(true);
+        assert_eq!(world.given_up(0), [], "spoken: {has_spoken}");
+        assert!(!world.servers[0].mds.core().is_connected(gone));
+        world.pass_seconds(2 * LONG_ENOUGH);
+        assert_eq!(world.fenced, [life], "once");
+        assert!(!may_be_written(&mut world, file));
+    }
 }
 
 /// That the next incarnation of a client opens the same file says nothing of what the one before has sent.

@@ -589,6 +589,17 @@ impl World {
         }
     }
 
+    /// A client asks an MDT for a session, and does not hear that it has got one.
+    pub fn connect_unheard(&mut self, client: usize, index: u16) {
+        let target = TargetId::mdt(index);
+        self.set_cut(client, index, true);
+        self.cut.remove(&(Endpoint::Client(self.clients[client].id), Endpoint::Target(target)));
+        let mut out = Vec::new();
+        self.clients[client].imports.get_mut(&target).unwrap().on_connection_lost(self.now, &mut out);
+        self.on_import(client, target, out);
+        self.run();
+    }
+
     /// An MDT sees that the process of a client has ended.
     pub fn depart(&mut self, index: u16, client: ClientId) {
         self.give(index, Input::Departed { client, incarnation: 1 });
