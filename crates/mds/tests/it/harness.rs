@@ -15,8 +15,8 @@ use wire::lock::LockWant;
 use wire::mdt::{CreateRequest, Credentials, Entry, NewNode, OpenArgs};
 use wire::ost::{AdoptStep, ListedObject};
 use wire::{
-    Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request,
-    Resource,
+    Callback, Frame, FrameKind, LockRequest, MdtReply, MdtRequest, OstReply, OstRequest, PeerRequest, Reply,
+    Request, Resource,
 };
 
 pub const ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: None };
@@ -343,8 +343,16 @@ impl World {
             return self.kept.push_back(frame);
         }
         match frame.dst {
-            Endpoint::Target(target) if target.kind == base::TargetKind::Mdt => {
+            Endpoint::Target(target)
+                if target.kind == base::TargetKind::Mdt && usize::from(target.index) < self.servers.len() =>
+            {
                 self.give(target.index, Input::Frame(frame));
+            }
+            // An MDT that a test plays.
+            Endpoint::Target(target) if target.kind == base::TargetKind::Mdt => {
+                let id = Endpoint::Target(target).client_id();
+                let Some(index) = self.clients.iter().position(|known| known.id == id) else { return };
+                self.on_client_frame(index, frame);
             }
             Endpoint::Target(_) => {
                 let mut out = Vec::new();
@@ -451,6 +459,15 @@ impl World {
             Reply::Done => MdtReply::Bytes(Vec::new()),
             other => panic!("{other:?}"),
         }))
+    }
+
+    /// What an MDT that a test plays asks of another.
+    pub fn ask_as_peer(&mut self, peer: usize, mdt: u16, request: PeerRequest) -> Reply {
+        let target = TargetId::mdt(mdt);
+        let ticket = self.submit(peer, target, Request::Peer(request), Kind::Plain);
+        self.run();
+        let answer = self.clients[peer].done.remove(&(target, ticket));
+        answer.expect("nothing is waited for").expect("it is no failure").reply
     }
 
     pub fn ask(&mut self, client: usize, mdt: u16, request: MdtRequest) -> Result<MdtReply, Status> {

@@ -2,9 +2,10 @@
 
 use crate::cross::mkdir_on;
 use crate::harness::World;
-use base::{Endpoint, Fid, Status, TargetId};
-use mds::MdsEvent;
-use wire::MdtRequest;
+use base::{Attr, Endpoint, Fid, Status, TargetId};
+use mds::{MdsEvent, rows};
+use wire::peer::{Item, OperationId, Part};
+use wire::{MdtRequest, PeerReply, PeerRequest, Reply};
 
 fn link(from: u16, to: u16) -> (Endpoint, Endpoint) {
     (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)))
@@ -64,4 +65,52 @@ fn a_release_executes_nothing_that_a_former_incarnation_has_sent() {
         assert_eq!(world.getattr(0, dir).unwrap().link_count, 2);
     }
     world.check_consistent();
+}
+
+fn make_directory(attr: Attr) -> Part {
+    Part::MakeDirectory {
+        attr,
+        parent: Fid::ROOT,
+        name: "d".into(),
+        xattrs: Vec::new(),
+        default_layout: None,
+    }
+}
+
+fn prepare_count(world: &World, mdt: usize) -> usize {
+    world.servers[mdt].store.rows().keys().filter(|(table, _)| *table == rows::PREPARES).count()
+}
+
+/// The replay of what a coordinator had prepared, and lost, comes in its stream where the former incarnation did not know that this MDT
+/// takes streams. With both its directory was there and was to be made, and the MDT could not be opened any more.
+#[test]
+fn what_was_prepared_for_a_directory_is_taken_back_when_that_comes_in_the_stream() {
+    const PEER: usize = 1;
+    let mut world = World::new(1, 1);
+    world.add_client(Endpoint::Target(TargetId::mdt(1)).client_id());
+    let id = |epoch| OperationId { mdt_index: 1, epoch, number: 1 };
+    let given = world.ask_as_peer(PEER, 0, PeerRequest::NewFids { count: 1 });
+    let Reply::Peer(PeerReply::NewFids { first: fid, .. }) = given else { panic!("{given:?}") };
+    let attr = Attr { fid, ..world.getattr(0, Fid::ROOT).unwrap() };
+    let parts = vec![make_directory(attr)];
+    let prepare = PeerRequest::Prepare {
+        id: id(5),
+        parts: parts.clone(),
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        is_replay: false,
+    };
+    let prepared = world.ask_as_peer(PEER, 0, prepare);
+    assert!(matches!(prepared, Reply::Peer(PeerReply::Prepared { .. })), "{prepared:?}");
+    assert_eq!(prepare_count(&world, 0), 1);
+    let looking = world.start(0, 0, getattr(fid));
+    assert_eq!(world.result(0, looking), None, "it is frozen");
+    // The next incarnation of the coordinator.
+    let item = Item { id: id(6), previous: OperationId::before_all(1), parts, witness: None };
+    assert_eq!(world.ask_as_peer(PEER, 0, PeerRequest::Hold { epoch: 6, items: vec![item] }), Reply::Done);
+    assert_eq!(world.ask_as_peer(PEER, 0, PeerRequest::Release { epoch: 6, up_to: id(6) }), Reply::Done);
+    assert_eq!(prepare_count(&world, 0), 0);
+    assert!(matches!(world.result(0, looking), Some(Ok(_))), "and is there");
+    assert!(world.tamper(0, |_| ()), "it opens again");
 }
