@@ -103,6 +103,8 @@ pub(super) struct Cross {
     /// Claims of the rename lock by flows of this MDT.
     rename_flows: BTreeMap<OpId, OpId>,
     released: VecDeque<OperationId>,
+    /// What was found prepared at the start although it is there.
+    void_at_load: Vec<Fid>,
     /// Rename locks on MDT0000 to be given back.
     to_unlock: Vec<OperationId>,
 }

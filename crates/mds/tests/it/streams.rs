@@ -4,6 +4,7 @@ use crate::cross::mkdir_on;
 use crate::harness::World;
 use base::{Attr, Endpoint, Fid, Status, TargetId};
 use mds::{MdsEvent, rows};
+use store::{Batch, MetaStore};
 use wire::peer::{Item, OperationId, Part};
 use wire::{MdtRequest, PeerReply, PeerRequest, Reply};
 
@@ -113,4 +114,35 @@ fn what_was_prepared_for_a_directory_is_taken_back_when_that_comes_in_the_stream
     assert_eq!(prepare_count(&world, 0), 0);
     assert!(matches!(world.result(0, looking), Some(Ok(_))), "and is there");
     assert!(world.tamper(0, |_| ()), "it opens again");
+}
+
+/// What such an MDT has left, from before that was taken back.
+#[test]
+fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_the_directory() {
+    let mut world = World::new(2, 1);
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let attr = world.getattr(0, dir).unwrap();
+    let asker = rows::Asker { uid: 0, gid: 0, groups: Vec::new() };
+    let row = rows::encode(&rows::Prepare { parts: vec![make_directory(attr)], asker });
+    let id = OperationId { mdt_index: 0, epoch: 1, number: 1000 };
+    let is_started = world.tamper(1, |store| {
+        let mut batch = Batch::new();
+        batch.put(rows::PREPARES, &rows::operation_key(id), &row);
+        store.apply(store.applied().next(), &batch).unwrap();
+    });
+    assert!(is_started);
+    assert_eq!(prepare_count(&world, 1), 0);
+    world.pass_seconds(3);
+    let is_told = |event: &MdsEvent| {
+        *event
+            == MdsEvent::Failed {
+                what: "a directory that is there had been prepared too, and that was forgotten",
+                fid: dir,
+                status: Status::VersionConflict,
+            }
+    };
+    assert_eq!(world.events.iter().filter(|event| is_told(event)).count(), 1);
+    assert_eq!(world.getattr(0, dir).unwrap().link_count, 2);
+    world.rmdir(Fid::ROOT, "d").unwrap();
+    world.check_consistent();
 }

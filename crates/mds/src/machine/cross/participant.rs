@@ -261,6 +261,13 @@ impl<M: MetaStore> Mds<M> {
         }
         for (id, value) in prepares {
             let mut row: Prepare = rows::decode(&value)?;
+            if let Some(fid) = self.made_since(&row)? {
+                let mut batch = Batch::new();
+                batch.delete(rows::PREPARES, &rows::operation_key(id));
+                self.core.apply_internal(batch).map_err(|error| error.status())?;
+                self.cross.void_at_load.push(fid);
+                continue;
+            }
             let remote = Remote::default();
             let store = Arc::clone(self.core.store());
             let mut cx = self.cx(&*store, now.wall, &remote);
@@ -274,6 +281,21 @@ impl<M: MetaStore> Mds<M> {
         Ok(())
     }
 
+    /// A directory that was to be made, and is there. A FID is given for one directory, and to execute a decision takes the row away with it. So
+    /// this was prepared for an incarnation of the coordinator that has lost the operation, and its replay has made the directory in
+    /// another way: what was prepared is void.
+    fn made_since(&self, row: &Prepare) -> Result<Option<Fid>, Status> {
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        for part in &row.parts {
+            if let Part::MakeDirectory { attr, .. } | Part::MakeStripe { attr, .. } = part
+                && tx.inode(attr.fid)?.is_some_and(|inode| inode.attr.file_type == base::FileType::Directory)
+            {
+                return Ok(Some(attr.fid));
+            }
+        }
+        Ok(None)
+    }
+
     fn operation_rows(&self, table: store::Table) -> Result<Vec<(OperationId, Vec<u8>)>, Status> {
         let end = vec![0xff; store::KEY_BYTES_MAX];
         let rows = crate::tx::Tx::new(&**self.core.store()).scan(table, &[], &end, usize::MAX)?;
@@ -285,6 +307,10 @@ impl<M: MetaStore> Mds<M> {
 
     /// Asks the coordinators of what has been undecided for a while.
     pub(in crate::machine) fn ask_about_prepared(&mut self, now: Now, out: &mut Vec<Output>) {
+        for fid in std::mem::take(&mut self.cross.void_at_load) {
+            let what = "a directory that is there had been prepared too, and that was forgotten";
+            out.push(Output::Event(MdsEvent::Failed { what, fid, status: Status::VersionConflict }));
+        }
         let due = |prepared: &Prepared| !prepared.is_asked && prepared.ask_at <= now.time;
         let ids: Vec<OperationId> =
             self.cross.prepared.iter().filter(|(_, prepared)| due(prepared)).map(|(id, _)| *id).collect();
