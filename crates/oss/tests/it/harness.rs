@@ -263,6 +263,23 @@ impl World {
         ticket
     }
 
+    /// The session that a client uses.
+    pub fn session_of(&mut self, client: ClientId) -> u64 {
+        // With it the session begins.
+        self.attr(client, object(1));
+        let request = Request::Ost(OstRequest::Getattr { objects: vec![object(1)] });
+        self.submit(client, request, Bytes::new(), Kind::Plain);
+        let session = self.wire.back().expect("it is on its way").session;
+        self.run();
+        session
+    }
+
+    /// What an import would not send yet.
+    pub fn hand_in(&mut self, frame: Frame) {
+        self.wire.push_back(frame);
+        self.run();
+    }
+
     pub fn result(&mut self, client: ClientId, ticket: Ticket) -> Option<Result<Answer, Status>> {
         self.client_mut(client).results.get(&ticket).cloned()
     }

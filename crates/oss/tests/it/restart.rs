@@ -1,14 +1,15 @@
 //! Crashes: what was acknowledged comes back, what was replaced stays replaced.
 
 use crate::harness::{World, object};
-use base::{ClientId, Duration, Extent, Rng, Status};
-use oss::OssEvent;
+use base::{ClientId, Duration, Endpoint, Extent, LockId, Rng, Status, TargetId, Xid};
+use bytes::Bytes;
+use oss::{Input, OssEvent};
 use rpc::import::Kind;
 use std::collections::BTreeMap;
 use store::memory::Kept;
 use store::{Batch, MetaStore, ObjectStore};
 use wire::ost::ExtentOp;
-use wire::{LockMode, OstRequest, Request};
+use wire::{Frame, FrameKind, Life, LockMode, OstRequest, Request};
 
 #[test]
 fn acknowledged_writes_survive_the_loss_of_both_stores_tails() {
@@ -304,5 +305,49 @@ fn a_new_object_that_a_power_failure_took_is_a_hole() {
         world.pass(Duration::from_secs(3));
         assert_eq!(world.objects.destroy(&object(1)), Ok(true));
         assert_eq!(world.read(b, object(1), Extent::at(0, 8)), Err(Status::Corrupt), "kept {keep_rows}");
+    }
+}
+
+/// At the end of a recovery a fence and what its client has sent behind it are handed out together.
+#[test]
+fn nothing_is_executed_behind_the_fence_of_its_client() {
+    for is_fenced in [true, false] {
+        let mut world = World::new();
+        let mdt = world.client(Endpoint::Target(TargetId::mdt(0)).client_id().0);
+        let (gone, absent) = (world.client(1), world.client(2));
+        let sessions = [mdt, gone, absent].map(|client| world.session_of(client));
+        world.cut_off(absent, true);
+        world.crash(usize::MAX, |_| Kept::Whole);
+        world.start();
+        // The same in the next incarnation.
+        let session = |index: usize| sessions[index] + (1 << 40);
+        let frame = |session, client: ClientId, slot, request: OstRequest| {
+            let mut frame =
+                Frame::new(FrameKind::Request, client.endpoint(), Endpoint::Target(TargetId::ost(0)));
+            (frame.session, frame.xid, frame.slot) = (session, Xid(1000), slot);
+            frame.body = Request::Ost(request).to_bytes();
+            frame
+        };
+        if is_fenced {
+            let life = Life { client: gone, incarnation: 1 };
+            world.hand_in(frame(session(0), mdt, Frame::NO_SLOT, OstRequest::Fence(life)));
+        }
+        let late = OstRequest::Write {
+            object: object(9),
+            offset_bytes: 0,
+            lock: LockId(1000),
+            stamp: world.now.wall,
+            is_answered: false,
+            asked: Some(Extent::WHOLE),
+        };
+        let mut late = frame(session(1), gone, 0, late);
+        late.data = Bytes::from_static(b"late");
+        world.hand_in(late);
+        assert!(world.oss().core().is_recovering(), "somebody is absent");
+        assert!(world.objects.list(None, 10).expect("the store is sound").is_empty());
+        world.control(Input::AbortRecovery);
+        world.pass(Duration::from_secs(5));
+        assert!(!world.oss().core().is_recovering());
+        assert_eq!(world.objects.list(None, 10).expect("the store is sound").is_empty(), is_fenced);
     }
 }
