@@ -13,7 +13,7 @@ mod checksums;
 use super::groups::{Groups, Spare};
 use super::layout::{
     BLOCK_BYTES, GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, OBJECT_BYTES_MAX, State, checksum_offset,
-    offset_of_stored, parts, size_of_stored, stored_length, stored_offset,
+    offset_of_stored, parts, size_of_stored, stored_length, stored_offset, written_parts,
 };
 use crate::device::{self, Syncing, errno};
 use base::buffers::Buffer;
@@ -499,7 +499,7 @@ impl ObjectFile {
     }
 
     fn write_data(&self, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
-        for part in parts(Extent::at(offset_bytes, data.len() as u64)) {
+        for part in written_parts(Extent::at(offset_bytes, data.len() as u64)) {
             let range = (part.start - offset_bytes) as usize..(part.end - offset_bytes) as usize;
             device::write_all(&self.file, data.get(range).unwrap_or_default(), stored_offset(part.start))
                 .map_err(|(_, error)| self.change_error("write an object", &error, part.end))?;

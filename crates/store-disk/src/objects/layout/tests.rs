@@ -29,6 +29,22 @@ fn parts_cover_an_extent_once() {
 }
 
 #[test]
+fn what_is_written_at_once_is_within_a_bound_of_the_file() {
+    let extent = Extent::new(5, 2 * GROUP_BYTES + 9);
+    let written: Vec<_> = written_parts(extent).collect();
+    assert_eq!((written.first().unwrap().start, written.last().unwrap().end), (extent.start, extent.end));
+    assert!(written.windows(2).all(|pair| pair[0].end == pair[1].start));
+    for part in written {
+        assert!(!part.is_empty());
+        let (first, last) = (stored_offset(part.start), stored_offset(part.end - 1));
+        assert_eq!(last - first, part.byte_count() - 1, "no checksums in between");
+        assert_eq!(first / WRITTEN_BYTES_MAX, last / WRITTEN_BYTES_MAX);
+    }
+    let block = Extent::at(7 * BLOCK_BYTES, BLOCK_BYTES);
+    assert_eq!(written_parts(block).collect::<Vec<_>>(), [block]);
+}
+
+#[test]
 fn golden_headers_of_version_1() {
     let dirty = State::Dirty { dirty_from: 0x0102, incarnation: 7 };
     let bytes = dirty.encode();
