@@ -192,6 +192,11 @@ impl Plan {
 }
 
 impl Ahead {
+    /// No window had it.
+    pub(crate) fn note_missed(&mut self, extent: Extent) {
+        self.stats.miss_page_count += extent.byte_count().div_ceil(PAGE_BYTES);
+    }
+
     /// Nobody has the file open any more.
     pub(crate) fn forget(&mut self, fid: Fid) {
         let Some(file) = self.files.remove(&fid) else { return };
@@ -825,10 +830,7 @@ pub(crate) async fn read_windowed(ctx: &Ctx, file: &File, piece: &Piece, pin: Pi
                 receiver.await;
             }
             Found::Nothing => {
-                ctx.with(|state| {
-                    state.ahead.stats.miss_page_count +=
-                        piece.object_extent.byte_count().div_ceil(PAGE_BYTES);
-                });
+                ctx.with(|state| state.ahead.note_missed(piece.object_extent));
                 return None;
             }
         }

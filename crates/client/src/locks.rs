@@ -160,31 +160,35 @@ impl Early {
     }
 }
 
-/// The same. Where the OST has to be asked it sends what is in `read` with the lock, if nothing of this client was or came in the way
-/// of that.
+/// The same. Where the OST has to be asked it sends what is in `read` with the lock, as far as the lock reaches, if nothing of this
+/// client was or came in the way of that.
 pub(crate) async fn lock_and_read(
     ctx: &Ctx,
     (target, object): (TargetId, ObjectId),
     mode: LockMode,
     extent: Extent,
     lock_use: LockUse,
-    read: Option<Extent>,
+    mut read: Option<Extent>,
 ) -> Outcome<(Pin, Option<Early>)> {
     loop {
-        let (step, read) = ctx.with(|state| {
-            let read = read.filter(|_| state.may_read_with_lock(target, object));
+        let (step, early) = ctx.with(|state| {
+            let early = read.filter(|_| state.may_read_with_lock(target, object));
             let step = state.try_extent(target, object, mode, extent, lock_use);
             if let (LockUse::Pages(call), Ok(Step::Wait(_) | Step::Ask)) = (lock_use, &step) {
                 state.page_call_waits(call);
             }
-            (step, read)
+            (step, early)
         });
         match step? {
             Step::Have(pin) => return Ok((pin, None)),
             Step::Wait(receiver) => {
                 receiver.await;
             }
-            Step::Ask => return enqueue(ctx, (target, object), mode, extent, read).await,
+            Step::Ask => match enqueue(ctx, (target, object), mode, extent, early).await {
+                // It was sent anew to an OST that is older than the one before.
+                Err(Status::NotSupported) if early.is_some() => read = None,
+                result => return result,
+            },
         }
     }
 }
@@ -196,10 +200,10 @@ async fn enqueue(
     extent: Extent,
     read: Option<Extent>,
 ) -> Outcome<(Pin, Option<Early>)> {
-    let changed_at = |state: &State| state.data_changed_at(object.fid);
-    let (lock, before) = ctx.with(|state| (state.expect_lock(target), changed_at(state)));
+    let asked = pages_of(extent);
+    let (lock, before) =
+        ctx.with(|state| (state.expect_lock(target), state.what_early_bytes_need(target, object)));
     let lock = lock.ok_or(Status::NoDevice)?;
-    let asked = pages_of(read.map_or(extent, |read| extent.hull(read)));
     let request = match read {
         Some(extent) => Request::Ost(OstRequest::LockAndRead { object, extent, lock, mode, asked }),
         None => Request::Lock(LockRequest::Enqueue {
@@ -220,18 +224,46 @@ async fn enqueue(
             Ok(_) => (None, None, Status::ProtocolError),
             Err(status) => (None, None, status),
         };
+        if read.is_some()
+            && grant.is_none()
+            && matches!(refusal, Status::Io | Status::Corrupt | Status::Moved)
+        {
+            // It is locked, and cannot be read.
+            state.send_cancel(target, vec![lock]);
+        }
+        let granted = grant.as_ref().map(|grant| grant.policy);
         let pin = state.end_asking(Pin { target, lock }, (object, mode), grant).ok_or(refusal)?;
-        let early = read.zip(bytes).zip(before).map(|((extent, bytes), data_changed_at)| Early {
-            extent,
-            bytes,
-            data_changed_at,
-        });
-        // Who has changed data meanwhile, and had the kernel drop its pages, has gone around those of a call that waits for a lock.
+        let early = match (read, bytes, granted) {
+            (Some(read), Some(bytes), Some(LockPolicy::Extent(granted))) => {
+                let extent = read.intersection(granted);
+                let is_possible = extent.contains(asked.intersection(read)) && !extent.is_empty();
+                let data_changed_at = state.data_changed_at(object.fid);
+                data_changed_at.filter(|_| is_possible).map(|data_changed_at| Early {
+                    extent,
+                    bytes,
+                    data_changed_at,
+                })
+            }
+            _ => None,
+        };
         let is_good = |early: &Early| {
-            early.bytes.len() as u64 <= early.extent.byte_count() && changed_at(state) == before
+            early.bytes.len() as u64 <= early.extent.byte_count()
+                && before.is_some()
+                && state.what_early_bytes_need(target, object) == before
         };
         Ok((pin, early.filter(is_good)))
     })
+}
+
+impl State {
+    /// What must not have changed when bytes come that were read before this client knew that it has their lock; `None` when they are not
+    /// believed at all. Who changes data of the file, and has the kernel drop its pages, goes around those of a call that waits for a lock, and so
+    /// does an eviction or the end of a lease.
+    fn what_early_bytes_need(&self, target: TargetId, object: ObjectId) -> Option<(u64, u64)> {
+        let connection = self.connections.get(&target)?;
+        let changed_at = self.data_changed_at(object.fid)?;
+        (!self.lease_left(target).is_zero()).then_some((changed_at, connection.eviction_count))
+    }
 }
 
 impl State {

@@ -65,8 +65,8 @@ pub enum OstRequest {
     /// From an MDT that has taken a file over, durably: its objects bear the file's new FID from now on, and nobody gets the old
     /// ones any more. The two steps one after the other; again they change nothing. Answered when durable. -> Done
     Adopt { objects: Vec<ObjectId>, to: Fid, step: AdoptStep } = 12,
-    /// Takes `lock` over `asked`, when nobody is in its way any more, and reads under it what is in `extent`: an enqueue and a read
-    /// in one (`features::READ_WITH_LOCK`). -> LockedData
+    /// Takes `lock` over `asked` at least, when nobody is in its way any more, and reads under it what it covers of `extent`: an enqueue
+    /// and a read in one (`features::READ_WITH_LOCK`). -> LockedData
     LockAndRead { object: ObjectId, extent: Extent, lock: LockId, mode: LockMode, asked: Extent } = 13,
 }
 

@@ -400,7 +400,12 @@ async fn read_pieces(
         let pin = *pins.get(&piece.stripe).ok_or(Status::Io)?;
         parts.push(early.part(piece.object_extent));
         let object = file.layout.object(piece.stripe);
-        ctx.with(|state| state.keep_early(object, pin, early, piece.object_extent));
+        ctx.with(|state| {
+            if is_windowed {
+                state.ahead.note_missed(piece.object_extent);
+            }
+            state.keep_early(object, pin, early, piece.object_extent);
+        });
     } else {
         let mut reads = Vec::with_capacity(pieces.len());
         for piece in pieces {

@@ -856,6 +856,19 @@ impl World {
         self.osts[ost].objects.list(None, 1000).expect("the store is sound").len()
     }
 
+    /// A bit of each object of an OST is not as it was written.
+    pub fn rot(&mut self, ost: usize) {
+        let objects = &self.osts[ost].objects;
+        for object in objects.list(None, 1000).expect("the store is sound") {
+            objects.rot(&object, 0);
+        }
+    }
+
+    pub fn ost_lock_count(&self, ost: usize, mount: usize) -> usize {
+        let machine = self.osts[ost].machine.as_ref().expect("it runs");
+        machine.locks().locks_of(self.mounts[mount].id).len()
+    }
+
     /// An OST makes everything durable, whatever the others do.
     pub fn sync_ost(&mut self, index: usize) {
         self.osts[index].objects.sync();

@@ -47,14 +47,14 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         check_extent(extent)?;
         let LockPolicy::Extent(asked) = enqueue.policy else { return Err(Status::Invalid) };
         let can_read = matches!(enqueue.mode, LockMode::Pr | LockMode::Pw);
-        if !can_read || !asked.contains(extent) {
+        if !can_read || !asked.overlaps(extent) {
             return Err(Status::Invalid);
         }
         self.on_enqueue(now, token, enqueue, Some(extent), effects);
         Ok(())
     }
 
-    /// Answers who asked for bytes with a lock that he has now. Where they cannot be read he still has it here: a copy of his request
+    /// Answers who asked for bytes with a lock that he has now, as far as that reaches. Where they cannot be read he still has it here: a copy of his request
     /// may come after the answer that gave it to him. He is called back for it, and knows nothing of it.
     pub(crate) fn answer_with_lock(
         &mut self,
@@ -64,7 +64,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         (object, extent): (ObjectId, Extent),
         effects: &mut Effects,
     ) {
-        match self.read_object(object, extent) {
+        let covered = match grant.policy {
+            LockPolicy::Extent(granted) => extent.intersection(granted),
+            _ => extent,
+        };
+        match self.read_object(object, covered) {
             Ok((data, size_bytes)) => {
                 let reply = Reply::Ost(OstReply::LockedData { size_bytes, lock: grant });
                 self.answer(now, token, reply, data, effects);

@@ -5,7 +5,7 @@ use base::limits::BULK_BYTES_MAX;
 use base::{Duration, Extent, LockId, Status};
 use oss::OssEvent;
 use rpc::import::Kind;
-use wire::{LockMode, OstReply, OstRequest, Reply, Request};
+use wire::{LockMode, LockPolicy, OstReply, OstRequest, Reply, Request};
 
 const WHOLE: Extent = Extent::WHOLE;
 
@@ -188,12 +188,29 @@ fn bytes_come_with_the_lock_that_they_are_read_under() {
     assert_eq!((stats.read.bytes.count, stats.read.bytes.sum), (4, 5 + 5 + 3));
 }
 
+/// Nobody is waited for who is in the way of more than the lock that was asked for.
+#[test]
+fn no_more_is_read_than_the_lock_covers() {
+    let mut world = World::new();
+    let (a, b, c) = (world.client(1), world.client(2), world.client(3));
+    world.lock_and_write(a, object(1), 0, &[7; 10_000]);
+    // Its locks have neighbours from now on.
+    world.lock(b, object(1), LockMode::Pw, Extent::at(8192, 4096));
+    world.client_mut(b).is_polite = false;
+    let request = lock_and_read(900, LockMode::Pr, Extent::at(0, 100_000), Extent::at(4096, 100));
+    let (reply, data) = world.call(c, Request::Ost(request), &[], Kind::Plain).expect("nobody is in its way");
+    let Reply::Ost(OstReply::LockedData { lock: grant, .. }) = reply else { panic!("{reply:?}") };
+    let LockPolicy::Extent(granted) = grant.policy else { panic!("{grant:?}") };
+    assert_eq!((granted.end, data.len() as u64), (8192, 8192 - granted.start));
+    assert!(world.client_mut(b).callbacks.is_empty());
+}
+
 #[test]
 fn a_read_with_a_lock_that_would_not_cover_it_is_refused() {
     let mut world = World::new();
     let a = world.client(1);
     for request in [
-        lock_and_read(900, LockMode::Pr, Extent::at(0, 100), Extent::at(1, 200)),
+        lock_and_read(900, LockMode::Pr, Extent::at(0, 100), Extent::at(100, 200)),
         lock_and_read(900, LockMode::Pr, Extent::at(0, 0), WHOLE),
         lock_and_read(900, LockMode::Pr, Extent::at(0, BULK_BYTES_MAX as u64 + 1), WHOLE),
         lock_and_read(900, LockMode::Ex, Extent::at(0, 100), WHOLE),

@@ -39,15 +39,21 @@ fn body(frame: &Frame) -> Vec<u8> {
     body
 }
 
-/// An answer to a connect from somebody who knows nothing of some features; anything else as it is.
+/// An answer to a connect from somebody who knows nothing of some features, and a request that belongs to one of them as he sees it;
+/// anything else as it is.
 pub fn without(features: u64, frame: Frame) -> Frame {
-    match (frame.kind, Reply::from_bytes(&frame.body)) {
-        (FrameKind::Reply, Ok(Reply::Connected(mut reply))) => {
-            reply.features &= !features;
-            Frame { body: Reply::Connected(reply).to_bytes(), ..frame }
-        }
-        _ => frame,
+    if let (FrameKind::Reply, Ok(Reply::Connected(mut reply))) = (frame.kind, Reply::from_bytes(&frame.body))
+    {
+        reply.features &= !features;
+        return Frame { body: Reply::Connected(reply).to_bytes(), ..frame };
     }
+    let request = Request::from_bytes(&frame.body);
+    let is_lock_and_read = matches!(request, Ok(Request::Ost(wire::OstRequest::LockAndRead { .. })));
+    if frame.kind == FrameKind::Request && is_lock_and_read && features & features::READ_WITH_LOCK != 0 {
+        let body = frame.body.iter().enumerate().map(|(at, byte)| if at == 1 { 250 } else { *byte });
+        return Frame { body: body.collect(), ..frame };
+    }
+    frame
 }
 
 /// In the session of a reply, behind it.
