@@ -78,6 +78,8 @@ pub(crate) struct Node {
     pub(crate) measured: Option<Measured>,
     /// Its size is being measured for its MDT, which does not know it although nobody writes.
     pub(crate) is_settling: bool,
+    /// The write epoch in which its MDT did not know its size although nobody could write it any more, and since when.
+    pub(crate) unsettled: Option<(u64, Time)>,
     /// When its MDT was last asked whether somebody may write it, or that began to be of interest.
     pub(crate) settling_asked_at: Option<Time>,
     /// The size in `attr`, and since when; `Time::ZERO` for the one that was seen first.
@@ -145,6 +147,7 @@ impl Node {
             data_changed_at: 0,
             measured: None,
             is_settling: false,
+            unsettled: None,
             settling_asked_at: None,
             sized: None,
             versioned_at: Time::ZERO,

@@ -44,7 +44,12 @@ impl State {
             .values()
             .filter(|handle| !handle.is_directory && !handle.is_lost)
             .map(|handle| (handle.fid, handle.args))
-            .chain(self.closing_handles.values().map(|closing| (closing.fid, closing.args)))
+            .chain(
+                self.closing_handles
+                    .values()
+                    .filter(|closing| !closing.is_lost)
+                    .map(|closing| (closing.fid, closing.args)),
+            )
             .chain(self.reopening.values().copied());
         for (fid, open) in open.filter(|(fid, _)| is_here(*fid)) {
             requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));

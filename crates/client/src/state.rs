@@ -119,6 +119,8 @@ pub(crate) struct State {
     pub(crate) closing: BTreeMap<u64, u32>,
     /// All of them.
     pub(crate) closing_count: u32,
+    /// Files that are measured for their MDTs.
+    pub(crate) settling_count: u32,
     pub(crate) closing_handles: BTreeMap<u64, ClosingHandle>,
     pub(crate) closing_waiters: Vec<Sender<()>>,
     /// Opens whose answers tell of an earlier incarnation of their MDT, until it knows them.
@@ -201,6 +203,7 @@ impl State {
             last_handle: 0,
             closing: BTreeMap::new(),
             closing_count: 0,
+            settling_count: 0,
             closing_handles: BTreeMap::new(),
             closing_waiters: Vec::new(),
             reopening: BTreeMap::new(),

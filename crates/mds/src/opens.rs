@@ -28,7 +28,7 @@ pub struct Opens {
     /// The same of clients that have not come back by then: what they had sent may still come to an OST.
     unfenced: BTreeSet<(Fid, Life)>,
     /// The files of each of them.
-    unfenced_of: BTreeMap<Life, Vec<Fid>>,
+    unfenced_of: BTreeMap<Life, BTreeSet<Fid>>,
     /// Handles that were opened or closed since `take_changed`.
     changed: BTreeSet<(ClientId, OpenHandle)>,
 }
@@ -50,14 +50,14 @@ impl Opens {
         self.changed.insert((client, open.handle));
     }
 
-    /// Who opens a file anew knows of its eviction, and sends again what it had sent before.
+    /// Who opens a file anew for writing knows of its eviction, and sends again what it had sent before.
     pub fn note_known(&mut self, fid: Fid, life: Option<Life>) {
         let Some(life) = life else { return };
         self.abandoned.remove(&(fid, life));
         if self.unfenced.remove(&(fid, life))
             && let Some(files) = self.unfenced_of.get_mut(&life)
         {
-            files.retain(|other| *other != fid);
+            files.remove(&fid);
         }
     }
 
@@ -174,7 +174,7 @@ impl Opens {
             if self.abandoned.get(&(fid, life)).is_some_and(|until| *until <= now) {
                 self.abandoned.remove(&(fid, life));
                 if is_unfenced(life) && self.unfenced.insert((fid, life)) {
-                    self.unfenced_of.entry(life).or_default().push(fid);
+                    self.unfenced_of.entry(life).or_default().insert(fid);
                 }
             }
         }

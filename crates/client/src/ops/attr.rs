@@ -10,7 +10,8 @@ use crate::ops::io::{File, check_end};
 use crate::ops::{fid_of, home_of, inode_of, root};
 use crate::state::State;
 use base::{
-    Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno, WallTime,
+    Attr, Duration, Epoch, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno,
+    WallTime,
 };
 use bytes::Bytes;
 use rpc::Kind;
@@ -632,6 +633,12 @@ pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome
 /// A file without a known size is mostly being written.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Whoever was the last to close a file has that long to report its size.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Files that are measured for their MDTs at a time.
+const SETTLING_COUNT_MAX: u32 = 64;
+
 /// A size that others keep changing is not reported.
 const MEASURE_TRY_COUNT: u32 = 4;
 
@@ -664,9 +671,32 @@ async fn durable_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
     Err(Status::Busy)
 }
 
-/// The last writer of a file has gone: the MDT gets the size that the objects have.
-pub(crate) async fn report_size(ctx: &Ctx, fid: Fid, layout: Layout, write_epoch: u64) -> Outcome<()> {
+/// The write epoch of a file, as its MDT has told it in this session.
+#[derive(Clone, Copy)]
+pub(crate) struct ToldEpoch {
+    pub(crate) fid: Fid,
+    write_epoch: u64,
+    session: (Epoch, u64),
+}
+
+impl State {
+    /// It has just been told.
+    pub(crate) fn told_epoch(&self, fid: Fid, write_epoch: u64) -> Option<ToldEpoch> {
+        let connection = self.connections.get(&State::mdt(fid))?;
+        let session = (connection.import.target_epoch(), connection.eviction_count);
+        Some(ToldEpoch { fid, write_epoch, session })
+    }
+}
+
+/// The last writer of a file has gone: the MDT gets the size that the objects have. Not one that has died since it told the epoch: the
+/// next may have lost an open for writing, and tell the same epoch of what was written then.
+pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> Outcome<()> {
+    let ToldEpoch { fid, write_epoch, session } = told;
     let size = durable_size(ctx, &File { fid, layout }).await?;
+    let is_same = |now: ToldEpoch| now.session == session;
+    if !ctx.with(|state| state.told_epoch(fid, write_epoch)).is_some_and(is_same) {
+        return Err(Status::Stale);
+    }
     let request = MdtRequest::ReportSize {
         fid,
         write_epoch,
@@ -696,20 +726,21 @@ pub(crate) async fn report_size(ctx: &Ctx, fid: Fid, layout: Layout, write_epoch
     Ok(())
 }
 
-/// Nobody writes a file whose size its MDT does not know: the last writer is gone without a report, or that was not believed, since somebody
-/// was being fenced who might have written. Whoever looks at it measures it for all others. From the answer on nobody can write it without a new
-/// write epoch, so what is measured now is true for this one.
+/// Nobody writes a file whose size its MDT does not know, and has not for a while: the last writer is gone without a report, or that was not
+/// believed, since somebody was being fenced who might have written. Whoever looks at it measures it for all others. From the answer on nobody
+/// can write it without a new write epoch, so what is measured now is true for this one.
 fn settled_size(ctx: &Ctx, entry: &Entry) {
     let Some(attr) = entry.attr.as_ref().filter(|attr| !is_strict(attr) && !entry.may_be_written) else {
         return;
     };
     let (fid, write_epoch) = (attr.fid, attr.write_epoch);
     let layout = entry.layout.clone().filter(|layout| layout.is_valid() && layout.has_objects());
-    let Some(layout) = layout.filter(|_| ctx.with(|state| state.begin_settling(fid))) else { return };
+    let Some(layout) = layout else { return };
+    let Some(told) = ctx.with(|state| state.begin_settling(fid, write_epoch)) else { return };
     let later = ctx.clone();
     ctx.spawn(async move {
         // Without it whoever asks next tries it again.
-        let _ = report_size(&later, fid, layout, write_epoch).await;
+        let _ = report_size(&later, told, layout).await;
         later.with(|state| state.end_settling(fid));
     });
 }
@@ -732,7 +763,8 @@ fn look_again(ctx: &Ctx, attr: &Attr) {
 impl State {
     fn is_look_due(&mut self, fid: Fid) -> bool {
         let now = self.now.time;
-        let Some(node) = self.nodes.by_fid_mut(fid).filter(|node| node.writer_count == 0) else {
+        let does_tell = self.does_tell_writers(fid);
+        let Some(node) = self.nodes.by_fid_mut(fid).filter(|node| does_tell && node.writer_count == 0) else {
             return false;
         };
         let is_due = node.settling_asked_at.is_some_and(|asked_at| now.since(asked_at) >= LOOK_INTERVAL);
@@ -742,15 +774,31 @@ impl State {
         is_due
     }
 
+    fn does_tell_writers(&self, fid: Fid) -> bool {
+        let connection = self.connections.get(&State::mdt(fid));
+        connection.is_some_and(|connection| connection.import.features() & features::WRITERS != 0)
+    }
+
     /// Once at a time, and of an MDT that says whether somebody may write a file.
-    fn begin_settling(&mut self, fid: Fid) -> bool {
-        let known = self.connections.get(&State::mdt(fid)).map(|connection| connection.import.features());
-        let does_tell = known.is_some_and(|known| known & features::WRITERS != 0);
-        let node = self.nodes.by_fid_mut(fid).filter(|_| does_tell);
-        node.is_some_and(|node| !std::mem::replace(&mut node.is_settling, true))
+    fn begin_settling(&mut self, fid: Fid, write_epoch: u64) -> Option<ToldEpoch> {
+        let now = self.now.time;
+        let told = self.told_epoch(fid, write_epoch).filter(|_| self.does_tell_writers(fid))?;
+        let is_crowded = self.settling_count >= SETTLING_COUNT_MAX;
+        let node = self.nodes.by_fid_mut(fid).filter(|node| !node.is_settling)?;
+        let since = match node.unsettled {
+            Some((epoch, since)) if epoch == write_epoch => since,
+            _ => node.unsettled.insert((write_epoch, now)).1,
+        };
+        if is_crowded || now.since(since) < SETTLE_PATIENCE {
+            return None;
+        }
+        node.is_settling = true;
+        self.settling_count += 1;
+        Some(told)
     }
 
     fn end_settling(&mut self, fid: Fid) {
+        self.settling_count -= 1;
         if let Some(node) = self.nodes.by_fid_mut(fid) {
             node.is_settling = false;
         }

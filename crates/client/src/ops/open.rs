@@ -473,11 +473,12 @@ async fn send_close(
 
 async fn report_if_wanted(ctx: &Ctx, fid: Fid, closed: MdtReply) {
     let MdtReply::Closed { wants_size: Some(write_epoch), .. } = closed else { return };
+    let told = ctx.with(|state| state.told_epoch(fid, write_epoch));
     wait_for_data(ctx, fid).await;
     let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
-    if let Some(layout) = layout {
+    if let Some((told, layout)) = told.zip(layout) {
         // Without it the size stays unknown, and whoever asks next asks the objects.
-        let _ = attr::report_size(ctx, fid, layout, write_epoch).await;
+        let _ = attr::report_size(ctx, told, layout).await;
     }
 }
 

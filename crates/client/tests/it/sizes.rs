@@ -1,8 +1,8 @@
 //! Files that are open for writing and not written: nobody asks their objects.
 
 use crate::world::{O_APPEND, O_EXCL, O_RDWR, TOP, World, write_call};
-use base::{Duration, TargetKind};
-use client::{Call, SetattrCall};
+use base::{Duration, TargetId, TargetKind};
+use client::{Call, Input, SetattrCall};
 
 impl World {
     /// Requests of one kind that a mount has sent.
@@ -161,4 +161,51 @@ fn the_end_that_an_append_looks_for_is_not_believed_after_it() {
         world.call(0, call).expect("appended");
         assert_eq!(world.attr(0, file.0).size_bytes, 4 * round);
     }
+}
+
+/// Its writer is about to report it: nobody else does.
+#[test]
+fn the_size_of_a_file_that_was_just_closed_is_reported_once() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    world.write(0, file, 0, b"bytes").expect("there is room");
+    world.release(0, file);
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    for _ in 0..3 {
+        assert_eq!(world.attr(1, node).size_bytes, 5);
+        assert_eq!(world.attr(0, file.0).size_bytes, 5);
+    }
+    world.pass(Duration::from_secs(7));
+    let attr = world.attr(1, node);
+    assert_eq!((attr.is_size_known, attr.size_bytes), (true, 5));
+    assert_eq!(world.sent(0, TargetKind::Mdt, "mds_report_size"), 1);
+    assert_eq!(world.sent(1, TargetKind::Mdt, "mds_report_size"), 0);
+}
+
+/// An MDT tells the write epoch of a file, and dies before the size is measured: the one that takes its place is not told that size.
+#[test]
+fn a_size_is_reported_to_nobody_but_who_told_the_epoch() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    world.write(0, file, 0, b"bytes").expect("there is room");
+    world.sync();
+    world.is_syncing = false;
+    world.write(0, file, 5, b" more").expect("there is room");
+    world.release(0, file);
+    assert_eq!(world.open_count(0), 0);
+    assert_eq!(world.sent(0, TargetKind::Mdt, "mds_report_size"), 0, "its data are not durable");
+    world.restart_mdt(0);
+    world.input(0, Input::ConnectionLost(TargetId::mdt(0)));
+    world.run();
+    world.sync_ost(0);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(7));
+    assert_eq!(world.sent(0, TargetKind::Mdt, "mds_report_size"), 0);
+    // Whoever looks reports it in the end.
+    let node = world.lookup(1, TOP, "f").expect("it is there").node;
+    for _ in 0..4 {
+        assert_eq!(world.attr(1, node).size_bytes, 10);
+        world.pass(Duration::from_secs(11));
+    }
+    assert_eq!((world.attr(1, node).is_size_known, world.attr(1, node).size_bytes), (true, 10));
 }

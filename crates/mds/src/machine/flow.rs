@@ -640,7 +640,8 @@ impl<M: MetaStore> Mds<M> {
                 }
                 Effect::Opened { fid, open } => {
                     self.opens.open(client, *fid, *open);
-                    let incarnation = self.core.incarnation_of(client);
+                    // Who opens it for reading may not have opened again what it writes.
+                    let incarnation = self.core.incarnation_of(client).filter(|_| open.write);
                     self.opens.note_known(*fid, incarnation.map(|incarnation| Life { client, incarnation }));
                 }
                 Effect::Reopened { fid, open } => self.opens.confirm(client, *fid, *open),

@@ -155,6 +155,25 @@ fn who_comes_back_and_stays_is_fenced_no_more_and_its_files_have_a_size_again() 
     assert_eq!(world.fenced, [life]);
 }
 
+/// Somebody there reads the file, which says nothing of who writes it there and has not come to open it again.
+#[test]
+fn who_comes_back_and_opens_a_file_for_reading_has_not_opened_again_what_it_writes() {
+    let Scene { mut world, file, gone, .. } = scene();
+    world.is_ost_late = true;
+    world.set_cut(1, 0, true);
+    world.depart(0, gone);
+    world.pass_seconds(LONG_ENOUGH);
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    world.getattr(1, Fid::ROOT).unwrap();
+    let open = world.open(1, file, false);
+    world.close(1, file, open);
+    assert!(may_be_written(&mut world, file), "what it had sent before may come");
+    let open = world.open(1, file, true);
+    world.close(1, file, open);
+    assert!(!may_be_written(&mut world, file), "it has sent all of that again");
+}
+
 /// Its first word may be its last: nobody is told of its end, but it is heard no more.
 #[test]
 fn who_comes_back_and_is_silent_is_not_believed_to_have_opened_anything_again() {
