@@ -131,7 +131,7 @@ fn watch(root: &Path, before: &Tree, stop: &Stop) -> Result<u64> {
     loop {
         for (path, seen) in before {
             let at = root.join(path);
-            let stat = fs::symlink_metadata(&at).with_context(|| format!("stat {}", at.display()))?;
+            let stat = while_stale(&at, || fs::symlink_metadata(&at))?;
             expect_eq(stat.mode(), seen.mode, "its mode")?;
             expect_eq(stat.nlink(), seen.link_count, "its links")?;
             if stat.is_dir() {
@@ -148,19 +148,23 @@ fn watch(root: &Path, before: &Tree, stop: &Stop) -> Result<u64> {
     }
 }
 
-/// Sorted. Whoever has a directory open that moves is told so (docs/limits.md), and opens it again.
+/// Sorted.
 fn list(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut names = while_stale(path, || {
+        let entries = fs::read_dir(path)?;
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<_>>>()
+    })?;
+    names.sort();
+    Ok(names)
+}
+
+/// Again while it is answered ESTALE, as it may be (docs/limits.md): to whoever has a directory open that moves, and where two things of
+/// one path move during one call.
+fn while_stale<T>(path: &Path, call: impl Fn() -> std::io::Result<T>) -> Result<T> {
     for _ in 0..20 {
-        let listed = fs::read_dir(path).and_then(|entries| {
-            entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<_>>>()
-        });
-        match listed {
-            Ok(mut names) => {
-                names.sort();
-                return Ok(names);
-            }
+        match call() {
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {}
-            Err(error) => return Err(anyhow!(error).context(format!("list {}", path.display()))),
+            result => return result.with_context(|| format!("looking at {}", path.display())),
         }
     }
     bail!("{} is stale each time", path.display())
