@@ -27,6 +27,21 @@ fn scene() -> Scene {
     Scene { world, file, gone, life: Life { client: gone, incarnation: 1 } }
 }
 
+/// It was given up, an OST is asked and does not answer, and then it is heard again.
+fn scene_of_one_who_came_back() -> Scene {
+    let mut scene = scene();
+    let world = &mut scene.world;
+    world.is_ost_late = true;
+    world.set_cut(1, 0, true);
+    world.depart(0, scene.gone);
+    world.pass_seconds(LONG_ENOUGH);
+    assert_eq!(world.fenced, [scene.life]);
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    world.getattr(1, Fid::ROOT).unwrap();
+    scene
+}
+
 fn chmod(fid: Fid) -> MdtRequest {
     let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
     MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
@@ -117,15 +132,7 @@ fn the_answer_to_an_earlier_fence_is_none_to_a_later_one() {
 /// What it sent before it was given up may still be with an OST that has not heard of it.
 #[test]
 fn who_comes_back_and_goes_before_it_has_opened_anything_again_is_fenced_after_all() {
-    let Scene { mut world, gone, life, .. } = scene();
-    world.is_ost_late = true;
-    world.set_cut(1, 0, true);
-    world.depart(0, gone);
-    world.pass_seconds(LONG_ENOUGH);
-    assert_eq!(world.fenced, [life]);
-    world.set_cut(1, 0, false);
-    world.pass_seconds(3);
-    world.getattr(1, Fid::ROOT).unwrap();
+    let Scene { mut world, gone, life, .. } = scene_of_one_who_came_back();
     assert_eq!(world.given_up(0), [life], "it is there, and has not said what it had open");
     world.set_cut(1, 0, true);
     world.depart(0, gone);
@@ -140,14 +147,7 @@ fn who_comes_back_and_goes_before_it_has_opened_anything_again_is_fenced_after_a
 /// It lives, and has opened again what it writes.
 #[test]
 fn who_comes_back_and_stays_is_fenced_no_more_and_its_files_have_a_size_again() {
-    let Scene { mut world, file, gone, life } = scene();
-    world.is_ost_late = true;
-    world.set_cut(1, 0, true);
-    world.depart(0, gone);
-    world.pass_seconds(LONG_ENOUGH);
-    world.set_cut(1, 0, false);
-    world.pass_seconds(3);
-    world.getattr(1, Fid::ROOT).unwrap();
+    let Scene { mut world, file, life, .. } = scene_of_one_who_came_back();
     assert!(may_be_written(&mut world, file), "what it had sent before may come");
     world.pass_seconds(LONG_ENOUGH);
     assert_eq!(world.given_up(0), []);
@@ -158,14 +158,7 @@ fn who_comes_back_and_stays_is_fenced_no_more_and_its_files_have_a_size_again() 
 /// Somebody there reads the file, which says nothing of who writes it there and has not come to open it again.
 #[test]
 fn who_comes_back_and_opens_a_file_for_reading_has_not_opened_again_what_it_writes() {
-    let Scene { mut world, file, gone, .. } = scene();
-    world.is_ost_late = true;
-    world.set_cut(1, 0, true);
-    world.depart(0, gone);
-    world.pass_seconds(LONG_ENOUGH);
-    world.set_cut(1, 0, false);
-    world.pass_seconds(3);
-    world.getattr(1, Fid::ROOT).unwrap();
+    let Scene { mut world, file, .. } = scene_of_one_who_came_back();
     let open = world.open(1, file, false);
     world.close(1, file, open);
     assert!(may_be_written(&mut world, file), "what it had sent before may come");
