@@ -29,7 +29,7 @@ pub struct Recovery {
     /// Mounts, each with a process and a load of its own
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub clients: u32,
-    /// Which servers are killed [default: all five]
+    /// Which servers are killed [default: each case, one after the other]
     #[arg(long = "case", value_name = "CASE", value_enum, value_delimiter = ',')]
     pub cases: Vec<Case>,
     /// Mounts that are killed in the same moment [default: 0,10]
@@ -58,6 +58,8 @@ pub struct Recovery {
 /// Which servers are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Case {
+    /// None: what the load waits for anyway
+    None,
     /// The only MDT
     Mdt,
     /// One OST
@@ -69,10 +71,11 @@ pub enum Case {
 }
 
 impl Case {
-    const ALL: [Case; 5] = [Case::Mdt, Case::Ost, Case::Mgs, Case::All, Case::MdtAndMgs];
+    const ALL: [Case; 6] = [Case::None, Case::Mdt, Case::Ost, Case::Mgs, Case::All, Case::MdtAndMgs];
 
     fn word(self) -> &'static str {
         match self {
+            Case::None => "none",
             Case::Mdt => "mdt",
             Case::Ost => "ost",
             Case::Mgs => "mgs",
@@ -83,6 +86,7 @@ impl Case {
 
     fn is_killed(self, server: &str) -> bool {
         match self {
+            Case::None => false,
             Case::Mdt => server == "mdt0000",
             Case::Ost => server == "ost0000",
             Case::Mgs => server == "mgs",

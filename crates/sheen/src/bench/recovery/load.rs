@@ -32,7 +32,8 @@ const LATER_COUNT: u64 = 20;
 const KEPT_COUNT: usize = 16;
 /// Longer than a recovery that waits for its whole window, twice, and an eviction.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(240);
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// When something happened the threads say themselves; a load of each mount that looked more often took a good part of a small machine.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a load is started; only by ourselves.
 #[derive(Clone, Debug, Args)]
@@ -88,7 +89,11 @@ pub fn file_name(index: u32, number: u64) -> String {
 pub fn contents(index: u32, number: u64, ost_count: u16) -> Vec<u8> {
     let mut rng = Rng::new((u64::from(index) << 32) | number);
     let byte_count = STRIPE_BYTES * usize::from(ost_count);
-    (0..byte_count / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect()
+    let mut bytes = Vec::with_capacity(byte_count);
+    while bytes.len() < byte_count {
+        bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    bytes
 }
 
 /// The load's whole life.

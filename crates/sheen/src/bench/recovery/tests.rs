@@ -28,6 +28,7 @@ fn all_cases_run_without_and_with_dead_mounts_unless_something_else_is_said() {
 fn each_case_kills_what_its_name_says() {
     let servers = ["mgs", "mdt0000", "ost0000", "ost0001"];
     let killed = |case: Case| servers.into_iter().filter(|name| case.is_killed(name)).collect::<Vec<_>>();
+    assert!(killed(Case::None).is_empty());
     assert_eq!(killed(Case::Mdt), ["mdt0000"]);
     assert_eq!(killed(Case::Ost), ["ost0000"]);
     assert_eq!(killed(Case::Mgs), ["mgs"]);
