@@ -14,6 +14,7 @@ mod fill;
 mod floor;
 mod image;
 mod machine;
+mod partner;
 mod pattern;
 mod place;
 mod plan;

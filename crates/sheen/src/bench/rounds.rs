@@ -4,13 +4,13 @@ use super::beside::{Readers, ShareMeter, Shares};
 use super::cost::{Cost, Meter};
 use super::dne;
 use super::make_cold;
+use super::partner::Partner;
 use super::place::Place;
 use super::plan::{Act, Kind, Phase, Plan, Step, Unit};
 use super::tool::{self, Paths};
 use crate::progress::{Goal, Progress};
-use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use anyhow::{Context, Result};
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 /// All rounds of one phase with one number of processes.
@@ -179,82 +179,47 @@ pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
     }
 }
 
-/// The parent's end of one worker process, which dies with it.
-struct Worker {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
+/// One worker process, from outside.
+struct Worker(Partner);
 
 impl Worker {
     fn start(plan: &Plan, place: &Place, index: u32) -> Result<Worker> {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(program);
-        command.args(["bench", "worker", "--kind", plan.kind.word(), "--dir"]).arg(place.work_of(index));
+        let words = ["bench", "worker", "--kind", plan.kind.word(), "--dir"];
+        let mut words: Vec<OsString> = words.map(OsString::from).to_vec();
+        words.push(place.work_of(index).into());
         for (option, value) in [("--index", index), ("--files", plan.file_count), ("--mib", plan.mib)] {
-            command.arg(option).arg(value.to_string());
+            words.extend([option.into(), value.to_string().into()]);
         }
         let patterns: Vec<&str> = plan.patterns.iter().map(|pattern| pattern.word()).collect();
         if !patterns.is_empty() {
-            command.arg("--patterns").arg(patterns.join(","));
+            words.extend(["--patterns".into(), patterns.join(",").into()]);
         }
-        for (option, is_given) in [("--shared", plan.is_shared), ("--cold", plan.is_cold)] {
-            if is_given {
-                command.arg(option);
-            }
-        }
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
-        let input = child.stdin.take();
-        let output = child.stdout.take().context("the output of a worker is a pipe")?;
-        Ok(Worker { child, input, output: BufReader::new(output) })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            bail!("a worker ended early ({}); see above", self.child.wait()?);
-        }
-        Ok(line)
+        let switches = [("--shared", plan.is_shared), ("--cold", plan.is_cold)];
+        words.extend(switches.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option.into()));
+        Ok(Worker(Partner::start("worker", words)?))
     }
 
     fn expect_ready(&mut self) -> Result<()> {
-        match self.line()?.trim() {
-            "ready" => Ok(()),
-            other => bail!("a worker said {other:?} instead of being ready"),
-        }
+        self.0.expect("ready")
     }
 
     fn begin(&mut self) -> Result<()> {
-        let input = self.input.as_mut().context("the input of a worker is a pipe")?;
-        input.write_all(b"go\n").context("a worker does not listen")
+        self.0.tell("go")
     }
 
     /// How much it did.
     fn expect_done(&mut self) -> Result<u64> {
-        let line = self.line()?;
+        let line = self.0.line()?;
         let amount = line.strip_prefix("done ").and_then(|rest| rest.split(' ').next());
         amount.and_then(|amount| amount.parse().ok()).with_context(|| format!("a worker said {line:?}"))
     }
 
     /// It has nothing more to wait for.
     fn dismiss(&mut self) {
-        self.input = None;
+        self.0.dismiss();
     }
 
-    fn end(mut self) -> Result<()> {
-        let status = self.child.wait()?;
-        if !status.success() {
-            bail!("a worker failed at its end ({status})");
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // After `end` it is gone already; otherwise the round has failed and nobody wants its result.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn end(self) -> Result<()> {
+        self.0.end()
     }
 }

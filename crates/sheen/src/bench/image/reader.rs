@@ -1,15 +1,14 @@
 //! A process that reads all files of a tree once it is told to.
 
-use super::super::bed::sheen;
+use super::super::partner::Partner;
 use super::super::worker::say;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 /// Of a read(2).
@@ -96,37 +95,25 @@ fn add_file(path: &Path, block: &mut [u8], sum: &mut u32) -> io::Result<u64> {
 }
 
 /// The process of one reader, from outside.
-pub struct Reader {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
+pub struct Reader(Partner);
 
 impl Reader {
     /// # Errors
     /// It cannot be started.
     pub fn start(dir: &Path) -> Result<Reader> {
-        let mut command = sheen(&["bench", "image-reader"])?;
-        command.arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start a reader")?;
-        let input = child.stdin.take().context("the input of a reader is a pipe")?;
-        let output = child.stdout.take().context("the output of a reader is a pipe")?;
-        Ok(Reader { child, input, output: BufReader::new(output) })
+        Ok(Reader(Partner::start("reader", ["bench".into(), "image-reader".into(), dir.into()])?))
     }
 
     /// # Errors
     /// It has ended.
     pub fn wait_ready(&mut self) -> Result<()> {
-        match self.line()?.trim() {
-            "ready" => Ok(()),
-            other => bail!("a reader said {other:?} instead of being ready"),
-        }
+        self.0.expect("ready")
     }
 
     /// # Errors
     /// It has ended.
     pub fn begin(&mut self) -> Result<()> {
-        self.input.write_all(b"go\n").context("a reader does not listen")
+        self.0.tell("go")
     }
 
     /// Waits until it has read everything; returns what, and how long it took.
@@ -134,23 +121,6 @@ impl Reader {
     /// # Errors
     /// It could not.
     pub fn seen(&mut self) -> Result<(Seen, Duration)> {
-        let line = self.line()?;
-        serde_json::from_str(&line).with_context(|| format!("a reader said {line:?}"))
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            bail!("a reader ended early; see above");
-        }
-        Ok(line)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        // It has ended, or nobody wants to know any more. The mount is not to be busy when it is unmounted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.answer()
     }
 }

@@ -1,11 +1,10 @@
 //! The loads of a round, from outside.
 
+use super::super::partner::Partner;
 use super::load::{Progress, Report};
-use anyhow::{Context, Result, bail};
-use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader, Write};
+use anyhow::Result;
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// How loads are started, beside where.
 #[derive(Clone, Copy, Debug)]
@@ -15,26 +14,20 @@ pub struct LoadOptions {
 }
 
 /// The process of one load.
-pub struct Load {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
+pub struct Load(Partner);
 
 impl Load {
     /// # Errors
     /// It cannot be started.
     pub fn start(dir: &Path, index: u32, options: LoadOptions) -> Result<Load> {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(program);
-        command.args(["bench", "recovery-load", "--dir"]).arg(dir);
-        command.args(["--index", &index.to_string(), "--osts", &options.ost_count.to_string()]);
-        command.args(["--pause-ms", &options.pause_ms.to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().context("cannot start a load")?;
-        let input = child.stdin.take().context("the input of a load is a pipe")?;
-        let output = child.stdout.take().context("the output of a load is a pipe")?;
-        Ok(Load { child, input, output: BufReader::new(output) })
+        let mut words: Vec<OsString> = ["bench", "recovery-load", "--dir"].map(OsString::from).to_vec();
+        words.push(dir.into());
+        let numbers =
+            [("--index", index), ("--osts", options.ost_count.into()), ("--pause-ms", options.pause_ms)];
+        words.extend(
+            numbers.into_iter().flat_map(|(option, value)| [option.into(), value.to_string().into()]),
+        );
+        Ok(Load(Partner::start("load", words)?.not_waited_for()))
     }
 
     /// Waits until its threads have begun.
@@ -42,10 +35,7 @@ impl Load {
     /// # Errors
     /// It has ended.
     pub fn wait_warm(&mut self) -> Result<()> {
-        match self.line()?.trim() {
-            "warm" => Ok(()),
-            other => bail!("a load said {other:?} instead of being warm"),
-        }
+        self.0.expect("warm")
     }
 
     /// Asks when it goes on after this time; `progress` has the answer.
@@ -53,7 +43,7 @@ impl Load {
     /// # Errors
     /// It has ended.
     pub fn ask_progress_after(&mut self, time_ns: u64) -> Result<()> {
-        self.tell(&format!("after {time_ns}\n"))
+        self.0.tell(&format!("after {time_ns}"))
     }
 
     /// `None` if it does not go on.
@@ -61,7 +51,7 @@ impl Load {
     /// # Errors
     /// It has ended.
     pub fn progress(&mut self) -> Result<Option<Progress>> {
-        self.answer()
+        self.0.answer()
     }
 
     /// Asks for its report, at its end.
@@ -69,37 +59,12 @@ impl Load {
     /// # Errors
     /// It has ended.
     pub fn ask_stop(&mut self) -> Result<()> {
-        self.tell("stop\n")
+        self.0.tell("stop")
     }
 
     /// # Errors
     /// It has ended before it could say.
     pub fn report(&mut self) -> Result<Report> {
-        self.answer()
-    }
-
-    fn tell(&mut self, line: &str) -> Result<()> {
-        self.input.write_all(line.as_bytes()).context("a load does not listen")
-    }
-
-    fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let line = self.line()?;
-        serde_json::from_str(&line).with_context(|| format!("a load said {line:?}"))
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            bail!("a load ended early; see above");
-        }
-        Ok(line)
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // One that hangs in a mount ends with the mount: it is not waited for.
-        let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        self.0.answer()
     }
 }
