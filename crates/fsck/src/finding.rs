@@ -32,6 +32,8 @@ kinds! {
     IndexDamaged = "index-damaged",
     /// The redo log inside of what had been durable.
     LogDamaged = "log-damaged",
+    /// An OST has no directory of objects, and had one.
+    ObjectsLost = "objects-lost",
     /// The base's count of its bytes.
     SpaceCounterWrong = "space-counter-wrong",
     /// The checksum fits, and nothing that a server understands is there; or the checksum of a row does not fit.

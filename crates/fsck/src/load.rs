@@ -455,10 +455,14 @@ impl Loader<'_, '_> {
     }
 }
 
-/// The targets that belong to a file system, as far as those that are given know: their configuration, and what MDTs have noted of it.
+/// The targets that belong to a file system, as far as those that are given know: their configuration, and what MDTs have noted of it. The
+/// first MDT is one of each: what OSTs alone have would all be without an inode.
 pub fn expected(targets: &[Target<'_>], fsname: &str) -> BTreeSet<TargetId> {
     let mut expected = BTreeSet::new();
     for target in targets {
+        if target.id.kind != TargetKind::Mgt {
+            expected.insert(TargetId::mdt(0));
+        }
         let Some(store) = target.meta else { continue };
         // What cannot be read is found by the check.
         match target.id.kind {

@@ -116,7 +116,8 @@ fn damaged_superblock(path: &Path, reason: &str) -> Finding {
     let repair = Repair::Not("restore it from a backup");
     let subject = path.join("target.json").display().to_string();
     // Which target it is stands in this very file.
-    Finding::new(Kind::SuperblockDamaged, TargetId::MGT, subject, crate::one_line(reason), repair)
+    let id = target_dir::id_by_name(path).unwrap_or(TargetId::MGT);
+    Finding::new(Kind::SuperblockDamaged, id, subject, crate::one_line(reason), repair)
 }
 
 /// Reads everything; nothing is changed.
@@ -151,7 +152,14 @@ fn check_may_repair(system: &System, found: &Report) -> Result<()> {
         );
     }
     let is_unreadable = |kind: Kind| {
-        matches!(kind, Kind::SuperblockDamaged | Kind::IndexDamaged | Kind::LogDamaged | Kind::RowDamaged)
+        matches!(
+            kind,
+            Kind::SuperblockDamaged
+                | Kind::IndexDamaged
+                | Kind::LogDamaged
+                | Kind::RowDamaged
+                | Kind::ObjectsLost
+        )
     };
     if let Some(finding) = found.findings.iter().find(|finding| is_unreadable(finding.kind)) {
         bail!(

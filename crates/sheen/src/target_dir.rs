@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use store_disk::{DirectoryError, Superblock, TargetDirectory};
+use store_disk::{DirectoryError, MetaDisk, ObjectDisk, Superblock, TargetDirectory};
 
 const MGSNODE: &str = "mgsnode";
 const COORDINATOR: &str = "coordinator";
@@ -100,6 +100,28 @@ impl TargetDir {
         write().with_context(|| format!("cannot write to {}", self.path.display()))
     }
 
+    /// Its stores are there. Durable on return.
+    ///
+    /// # Errors
+    /// Nothing can be written.
+    pub fn set_served(&mut self) -> Result<()> {
+        Ok(self.directory.set_served()?)
+    }
+
+    /// What has to be there and is not, of a target that was served: its disk is not mounted, or it has lost what it had. As a new one it
+    /// would say of all its files that there are none.
+    pub fn lost_store(&self) -> Option<PathBuf> {
+        let (meta, objects) = (self.meta_path(), self.objects_path());
+        let is_ost = self.id.kind == TargetKind::Ost;
+        let (has_meta, has_objects) = (MetaDisk::is_there(&meta), is_ost && ObjectDisk::is_there(&objects));
+        // They are made in this order, and the mark comes last.
+        let was_served = self.directory.was_served();
+        if !has_meta && (was_served || has_objects) {
+            return Some(meta.join("index"));
+        }
+        (is_ost && !has_objects && was_served).then_some(objects)
+    }
+
     pub fn meta_path(&self) -> PathBuf {
         self.directory.meta_path()
     }
@@ -112,6 +134,11 @@ impl TargetDir {
 /// True for a directory that holds a target, a damaged one too.
 pub fn exists(path: &Path) -> bool {
     path.join("target.json").exists()
+}
+
+/// Which target is in a directory that does not say so any more, by how it is called.
+pub fn id_by_name(path: &Path) -> Option<TargetId> {
+    path.file_name()?.to_string_lossy().to_uppercase().parse().ok()
 }
 
 /// Makes the directory of a target.

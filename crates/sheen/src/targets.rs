@@ -8,7 +8,7 @@ use crate::memory;
 use crate::params;
 use crate::status;
 use crate::target_dir::TargetDir;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use base::limits::RECOVERY_WINDOW;
 use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId, TargetKind, Time};
 use mds::{Mds, MdsEvent, MdsOptions};
@@ -146,9 +146,13 @@ pub struct Shared<'a> {
 ///
 /// # Errors
 /// The stores cannot be opened, or what they hold is damaged.
-pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Result<Target> {
+pub fn start(mut dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Result<Target> {
     let name = dir.id.to_string();
     let cannot = || format!("cannot serve {name} from {}", dir.path.display());
+    if let (None, Some(lost)) = (&in_etcd, dir.lost_store()) {
+        return Err(anyhow!("{} is missing, and this target was served: {LOST}", lost.display()))
+            .with_context(cannot);
+    }
     let hook = Arc::new(DurableHook::default());
     let open = || open_meta(&dir, shared.no_sync, hook.notice());
     let now = net::clock::now();
@@ -201,6 +205,10 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
         }
     };
+    if disk.is_some() {
+        let path = dir.path.display().to_string();
+        dir.set_served().with_context(|| format!("cannot serve {name} from {path}"))?;
+    }
     let target = Target {
         id: dir.id,
         fsname: dir.fsname.clone(),
@@ -219,6 +227,9 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
     tracing::info!(target = %target.id, dir = %target.path.display(), "serving");
     Ok(target)
 }
+
+/// What helps a target without its stores.
+const LOST: &str = "is its disk mounted? Otherwise restore this target from its mirror or backup";
 
 /// What helps a target whose rows are damaged.
 pub const RESTORE: &str = "end its process, look at it with `sheen fsck`, restore this target from its mirror or backup, and serve it again";

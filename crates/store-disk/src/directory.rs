@@ -37,7 +37,8 @@ pub struct Superblock {
     pub uuid: String,
     /// Features without which the directory must not be opened.
     pub features: Vec<String>,
-    /// Raised by one, durably, at each start, before anything is served: the target's epoch.
+    /// 0 until the stores of the target were made, at its first start, and 1 since: without them it is no new target, but one that has lost
+    /// them.
     pub generation: u64,
 }
 
@@ -201,14 +202,21 @@ impl TargetDirectory {
         &self.superblock
     }
 
-    /// Begins a new life of the target: the generation is raised, durably. Returns it.
+    /// Whether its stores have been there.
+    pub fn was_served(&self) -> bool {
+        self.superblock.generation > 0
+    }
+
+    /// Its stores are there. Durable on return.
     ///
     /// # Errors
     /// If the superblock cannot be written; the old one is still there then.
-    pub fn raise_generation(&mut self) -> Result<u64, DirectoryError> {
-        self.superblock.generation += 1;
-        self.write_superblock()?;
-        Ok(self.superblock.generation)
+    pub fn set_served(&mut self) -> Result<(), DirectoryError> {
+        if !self.was_served() {
+            self.superblock.generation = 1;
+            self.write_superblock()?;
+        }
+        Ok(())
     }
 
     /// Where the metadata store of this target is.

@@ -351,10 +351,15 @@ impl MetaDisk {
         options: &Options,
         on_durable: OnDurable,
     ) -> Result<MetaDisk, OpenError> {
-        if !directory.join("index").exists() {
+        if !MetaDisk::is_there(directory) {
             MetaDisk::create(directory, options)?;
         }
         MetaDisk::open(directory, options, on_durable)
+    }
+
+    /// Whether a store was made in `directory`, and its base is still there.
+    pub fn is_there(directory: &Path) -> bool {
+        directory.join("index").exists()
     }
 
     /// Another budget for rows and pages; what is too much goes at once, pages perhaps after a checkpoint that runs.

@@ -109,6 +109,12 @@ impl ObjectDisk {
         Ok(ObjectDisk { shared, thread: Mutex::new(Some(thread)) })
     }
 
+    /// Whether a store was made in `directory`.
+    pub fn is_there(directory: &Path) -> bool {
+        // The last is made last: if it is there, all are.
+        directory.join("ff").is_dir()
+    }
+
     /// Opens the objects of a target that nobody serves, and changes nothing of them: what a crash left dirty is believed as it is,
     /// and every change is refused.
     ///
@@ -145,8 +151,7 @@ fn new_incarnation() -> u64 {
 
 fn make_directories(directory: &Path, syncing: Syncing) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    // The last is made last: if it is there, all are.
-    if directory.join("ff").is_dir() {
+    if ObjectDisk::is_there(directory) {
         return Ok(());
     }
     for number in 0..=255_u8 {

@@ -40,10 +40,11 @@ impl<'a> Stores<'a> {
         let open = |dir: &'a TargetDir| -> Result<Opened<'a>> {
             let meta = read_meta(dir)?;
             let objects: Option<Box<dyn ObjectStore>> = match dir.id.kind {
-                TargetKind::Ost if dir.objects_path().exists() => {
+                TargetKind::Ost if ObjectDisk::is_there(&dir.objects_path()) => {
                     Some(Box::new(ObjectDisk::open_to_read(&dir.objects_path())?))
                 }
                 TargetKind::Ost if matches!(meta, Meta::Empty(_)) => Some(Box::new(MemoryObjects::new())),
+                // The findings say so.
                 _ => None,
             };
             Ok(Opened { dir, meta, objects })
@@ -90,6 +91,9 @@ impl<'a> Stores<'a> {
     pub fn findings(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         for opened in &self.opened {
+            if opened.dir.id.kind == TargetKind::Ost && opened.objects.is_none() {
+                findings.push(objects_lost(opened.dir));
+            }
             match &opened.meta {
                 Meta::Damaged(finding) => findings.push(finding.clone()),
                 Meta::Reader(reader) => reader_findings(opened.dir, reader, &mut findings)?,
@@ -153,10 +157,20 @@ fn is_empty(meta: &Path) -> Result<bool> {
     }
 }
 
+fn objects_lost(dir: &TargetDir) -> Finding {
+    let subject = dir.objects_path().display().to_string();
+    let what = "it is missing, and this target was served".to_owned();
+    Finding::new(Kind::ObjectsLost, dir.id, subject, what, Repair::Not(RESTORE))
+}
+
 fn read_meta(dir: &TargetDir) -> Result<Meta> {
     let path = dir.meta_path();
     if is_empty(&path)? {
-        return Ok(Meta::Empty(MemoryMeta::new()));
+        let Some(lost) = dir.lost_store() else { return Ok(Meta::Empty(MemoryMeta::new())) };
+        let subject = lost.display().to_string();
+        let what = "it is missing, and this target was served".to_owned();
+        let finding = Finding::new(Kind::IndexDamaged, dir.id, subject, what, Repair::Not(RESTORE));
+        return Ok(Meta::Damaged(finding));
     }
     let kind = match MetaReader::open(&path, CACHE_BYTES) {
         Ok(reader) => return Ok(Meta::Reader(reader)),

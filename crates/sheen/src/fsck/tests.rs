@@ -75,6 +75,9 @@ impl Little {
         );
         objects.close();
         ost.close();
+        for id in [TargetId::mdt(0), TargetId::ost(0)] {
+            target_dir::open(&self.path(id)).unwrap().set_served().unwrap();
+        }
     }
 
     fn run_with(&self, change: impl FnOnce(&mut cli::Fsck)) -> Result<Outcome> {
@@ -216,6 +219,23 @@ fn a_base_that_was_cut_is_found_and_nothing_is_repaired() {
     assert_eq!(little.kinds(), [Kind::IndexDamaged]);
 }
 
+/// With nothing in its place a target would be taken for a new one, and all that leads to it, or that only it knows of, for damage.
+#[test]
+fn a_target_that_has_lost_its_stores_is_no_new_one() {
+    for (id, lost, kind) in [
+        (TargetId::mdt(0), "meta", Kind::IndexDamaged),
+        (TargetId::ost(0), "meta", Kind::IndexDamaged),
+        (TargetId::ost(0), "objects", Kind::ObjectsLost),
+    ] {
+        let little = Little::new();
+        fs::remove_dir_all(little.path(id).join(lost)).unwrap();
+        assert_eq!(little.kinds(), [kind], "{id} {lost}");
+        let before = little.contents();
+        assert_eq!(status(&little.run_with(|arguments| arguments.repair = true).unwrap()), UNCORRECTED);
+        assert!(little.contents() == before, "{id} {lost}");
+    }
+}
+
 /// The only log segment of the MDT that has anything behind what the base has, with its bytes.
 fn last_segment(little: &Little) -> (PathBuf, Vec<u8>) {
     let log = little.path(TargetId::mdt(0)).join("meta/log");
@@ -336,6 +356,8 @@ fn what_is_not_one_whole_file_system_is_refused_in_one_line() {
     let (mdt, ost) = (little.path(TargetId::mdt(0)), little.path(TargetId::ost(0)));
     let error = refused(&|arguments| arguments.dirs.push(ost.clone()));
     assert!(error.contains("already running as pid"), "one directory twice: {error}");
+    let error = refused(&|arguments| arguments.dirs = vec![ost.clone()]);
+    assert!(error.contains("MDT0000 belongs to 'little' and is not given"), "{error}");
     let error = refused(&|arguments| arguments.dirs.push(little.dir.path().join("nowhere")));
     assert!(error.contains("nowhere"), "{error}");
     let error = refused(&|arguments| arguments.dirs.push(little.dir.path().to_path_buf()));

@@ -225,8 +225,7 @@ fn read_all<T>(
 fn refuse(damaged: Vec<Damaged>, fsname: Option<&str>) -> Vec<Refused> {
     let refuse = |(path, error): Damaged| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let id: Option<TargetId> = name.to_uppercase().parse().ok();
-        let name = id.map_or(name, |id| id.to_string());
+        let name = target_dir::id_by_name(&path).map_or(name, |id| id.to_string());
         refused(name, fsname.unwrap_or_default().to_owned(), path, &error)
     };
     damaged.into_iter().map(refuse).collect()

@@ -7,18 +7,20 @@ fn superblock() -> Superblock {
 }
 
 #[test]
-fn a_target_is_found_again_and_counts_its_lives() {
+fn a_target_is_found_again_and_knows_whether_it_was_served() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a/b");
     let made = TargetDirectory::create(&path, superblock(), &[]).unwrap().superblock().clone();
     let mut opened = TargetDirectory::open(&path).unwrap();
     assert_eq!(*opened.superblock(), made);
     assert_eq!(made.target_id(), Some(TargetId::ost(3)));
-    assert_eq!(opened.raise_generation().unwrap(), 1);
-    assert_eq!(opened.raise_generation().unwrap(), 2);
+    assert!(!opened.was_served());
+    opened.set_served().unwrap();
+    opened.set_served().unwrap();
     drop(opened);
     let opened = TargetDirectory::open(&path).unwrap();
-    assert_eq!(opened.superblock().generation, 2);
+    assert!(opened.was_served());
+    assert_eq!(opened.superblock().generation, 1);
     assert!(opened.check_fsname("sheen").is_ok());
     let error = opened.check_fsname("other").unwrap_err().to_string();
     assert!(error.ends_with("belongs to the file system sheen, not to other"), "{error}");
