@@ -94,9 +94,13 @@ pub mod init {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const CREATE_SUPP_GROUP: u64 = 1 << 34;
+    pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
+
+/// Flag of INVAL_ENTRY: the name stays where it is in use, and is looked up before it is believed again.
+pub const EXPIRE_ONLY: u32 = 1 << 0;
 
 /// Bits that an answer to OPEN, OPENDIR or CREATE may carry.
 pub mod fopen {

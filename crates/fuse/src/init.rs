@@ -67,6 +67,7 @@ fn wanted(options: &MountOptions, transport_may_be_uring: bool) -> u64 {
         | init::EXPORT_SUPPORT
         | init::SETXATTR_EXT
         | init::INIT_EXT
+        | init::HAS_EXPIRE_ONLY
         | init::CREATE_SUPP_GROUP;
     if options.remote_locks {
         flags |= init::POSIX_LOCKS | init::FLOCK_LOCKS;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi;
+use crate::init::Negotiated;
 use crate::sys;
 
 /// What became of a notification that the kernel understood.
@@ -27,22 +28,22 @@ pub enum Notified {
 #[derive(Debug, Clone)]
 pub struct Notifier {
     device: Arc<File>,
-    minor: u32,
+    negotiated: Negotiated,
 }
 
 impl Notifier {
-    pub(crate) fn new(device: Arc<File>, minor: u32) -> Self {
-        Self { device, minor }
+    pub(crate) fn new(device: Arc<File>, negotiated: Negotiated) -> Self {
+        Self { device, negotiated }
     }
 
     /// True if [`Notifier::inc_epoch`] works: the protocol is 7.44 or newer. Without it names must get no lifetime.
     pub fn has_inc_epoch(&self) -> bool {
-        self.minor >= 44
+        self.negotiated.has_inc_epoch()
     }
 
     /// True if [`Notifier::prune`] works: the protocol is 7.45 or newer.
     pub fn has_prune(&self) -> bool {
-        self.minor >= 45
+        self.negotiated.minor >= 45
     }
 
     /// Drops the attributes of an inode and the pages from `offset` on; `len` 0 or less means to the end, a negative
@@ -53,10 +54,14 @@ impl Notifier {
         self.send(abi::notify::INVAL_INODE, &[body.as_bytes()])
     }
 
-    /// Drops a name, positive or negative. Waits for the directory's lock, which creators hold across their request.
+    /// A name, positive or negative, is looked up before it is believed again. Waits for the directory's lock, which creators hold across
+    /// their request.
+    ///
+    /// Linux before 6.3 drops the name instead, and with it what is mounted there, and the path of whose working directory it leads to.
     pub fn inval_entry(&self, parent: u64, name: &[u8]) -> io::Result<Notified> {
         refuse_on_transport_thread()?;
-        let body = abi::NotifyInvalEntryOut { parent, namelen: name_len(name)?, flags: 0 };
+        let flags = if self.negotiated.has(abi::init::HAS_EXPIRE_ONLY) { abi::EXPIRE_ONLY } else { 0 };
+        let body = abi::NotifyInvalEntryOut { parent, namelen: name_len(name)?, flags };
         self.send(abi::notify::INVAL_ENTRY, &[body.as_bytes(), name, b"\0"])
     }
 

@@ -192,7 +192,7 @@ impl Session {
     /// For messages to the kernel; works as long as the connection lives, also after the session is dropped (then with
     /// errors).
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(self.device.clone(), self.negotiated.minor)
+        Notifier::new(self.device.clone(), self.negotiated)
     }
 
     /// The number of the connection below `/sys/fs/fuse/connections`.

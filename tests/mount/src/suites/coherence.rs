@@ -20,6 +20,7 @@ static CASES: &[Case] = &[
     Case { name: "name_disappears", seconds: 120, run: names::disappears },
     Case { name: "negative_name_revoked", seconds: 120, run: names::negative_revoked },
     Case { name: "negative_directory_revoked", seconds: 120, run: names::negative_directory },
+    Case { name: "names_in_use_stay", seconds: 120, run: names::in_use_stay },
     Case { name: "rename_seen", seconds: 120, run: names::rename_seen },
     Case { name: "rename_replaced_seen", seconds: 120, run: names::rename_replaced },
     Case { name: "rename_of_parent_seen", seconds: 120, run: names::parent_renamed },

@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
 
@@ -71,6 +72,23 @@ pub fn negative_directory(context: &Context) -> Result<()> {
         expect(!exists(&inside), "the directory is empty")?;
         write(&doer.join(format!("dir{number}/file")), b"x")?;
         expect(exists(&inside), "a file in a new directory is not seen")
+    })
+}
+
+/// What is mounted on a directory, and the path of a working directory, stay when another mount makes a name beside them.
+pub fn in_use_stay(context: &Context) -> Result<()> {
+    let script = "mount --bind \"$1/from\" \"$1/dir/on\" && cd \"$1/dir/here\" && : > \"$2/dir/$3\" && ls \"$1/dir/on\" && /bin/pwd -P";
+    for dir in ["from", "dir", "dir/on", "dir/here"] {
+        fs::create_dir(context.a.join(dir))?;
+    }
+    write(&context.a.join("from/file"), b"x")?;
+    alternate(context, 20, |number, doer, watcher| {
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "sh", "-c", script, "sh"]).args([watcher, doer]).arg(format!("name{number}"));
+        let output = shell.output()?;
+        let here = watcher.join("dir/here");
+        let wanted = format!("file\n{}\n", here.display());
+        expect_eq(String::from_utf8_lossy(&output.stdout).into_owned(), wanted, "what is mounted, and where")
     })
 }
 
