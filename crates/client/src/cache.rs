@@ -1,6 +1,7 @@
 //! What may be answered without asking, and for how long the kernel may do so.
 
 use crate::call::{AttrAnswer, EntryAnswer};
+use crate::kernel_size::KernelSize;
 use crate::nodes::ChildrenLock;
 use crate::state::State;
 use base::{Attr, Duration, Fid, FileType, Layout, LockId, TargetId, names::name_hash};
@@ -160,9 +161,8 @@ impl State {
     }
 
     pub(crate) fn see_attr(&mut self, attr: &Attr) {
-        let now = self.now.time;
         let Some(node) = self.nodes.by_fid_mut(attr.fid) else { return };
-        node.see_attr(now, attr);
+        node.see_attr(attr);
         // Of a striped one this is a part.
         if attr.fid == self.root.fid
             && node.stripes.is_empty()
@@ -228,7 +228,11 @@ impl State {
         self.add_access(&mut attr);
         let fid = attr.fid;
         let mut entry_valid = Duration::ZERO;
-        self.nodes.get_or_new(fid).lookup_count += 1;
+        let node = self.nodes.get_or_new(fid);
+        if node.lookup_count == 0 {
+            node.kernel_size = KernelSize::new();
+        }
+        node.lookup_count += 1;
         if let Some((parent, name)) = name {
             entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid);
             self.nodes.get_or_new(fid).note_name(parent, name);

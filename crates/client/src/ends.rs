@@ -11,11 +11,12 @@
 //! be: their reader would see it. One behind the end waits until those below it are answered. One in which the file ends, and that
 //! a notification has overtaken, may show zeros behind the end; it is dropped a little later, so that the next reader asks anew.
 
+use crate::call::Answer;
 use crate::ctx::Ctx;
 use crate::machine::{Notify, NotifyId, Output};
 use crate::pages::PAGE_BYTES;
 use crate::state::State;
-use base::{Duration, Extent, Time};
+use base::{Attr, Duration, Extent, FileType, Time};
 
 /// The kernel notes the version when it sends, which is as long before a READ is here at most.
 const UNDERWAY: Duration = Duration::from_millis(10);
@@ -54,6 +55,10 @@ impl State {
         if let Notify::InvalInode { node, .. } | Notify::Store { node, .. } = notify {
             self.telling.insert(id, node);
         }
+        // What is pushed makes no version: it lies within the size.
+        if let Notify::InvalInode { node, .. } = notify {
+            self.note_size_version(node);
+        }
         self.out.push(Output::Notify(id, notify));
         id
     }
@@ -62,6 +67,43 @@ impl State {
     pub(crate) fn note_told(&mut self, id: NotifyId) {
         if let Some(node) = self.telling.remove(&id) {
             self.note_version(node);
+            if !self.pushes.is_one(id) {
+                self.note_size_version(node);
+            }
+        }
+    }
+
+    fn note_size_version(&mut self, node: u64) {
+        let now = self.now.time;
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.kernel_size.on_version(now);
+        }
+    }
+
+    /// The kernel is told sizes of files, in the answer to a call that came at `came`.
+    pub(crate) fn note_sizes(&mut self, answer: &Answer, came: Time) {
+        match answer {
+            Answer::Attr(answer) => self.note_size(&answer.attr, came),
+            Answer::Entry(entry) | Answer::Created { entry, .. } => {
+                entry.attr.iter().for_each(|attr| self.note_size(attr, came));
+            }
+            Answer::Entries(entries) => {
+                let attrs = entries.iter().filter_map(|entry| entry.entry.as_ref()?.attr.as_ref());
+                attrs.for_each(|attr| self.note_size(attr, came));
+            }
+            _ => {}
+        }
+    }
+
+    fn note_size(&mut self, attr: &Attr, came: Time) {
+        if attr.file_type != FileType::Regular {
+            return;
+        }
+        let (now, node) = (self.now.time, attr.fid.inode_number());
+        let is_about = |(id, told): (&NotifyId, &u64)| *told == node && !self.pushes.is_one(*id);
+        let is_disturbed = self.telling.iter().any(is_about);
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.kernel_size.on_told(attr.size_bytes, (came, now), is_disturbed);
         }
     }
 
@@ -76,7 +118,13 @@ impl State {
     /// Whether the kernel believes that a file ends with what a cached READ has found.
     pub(crate) fn end_of_read(&mut self, node: u64, read: ShortRead) -> End {
         let now = self.now.time;
-        if self.ahead.bounds.kernel_window_bytes == 0 || read.found_byte_count == read.extent.byte_count() {
+        if read.found_byte_count == read.extent.byte_count() {
+            return End::Believed;
+        }
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.kernel_size.on_short_read(read.extent.start + read.found_byte_count, now);
+        }
+        if self.ahead.bounds.kernel_window_bytes == 0 {
             return End::Believed;
         }
         let is_told = self.telling.values().any(|told| *told == node);

@@ -17,6 +17,11 @@ use std::collections::BTreeSet;
 /// A renewal that has not come by then is late.
 const LATE_AFTER: Duration = Duration::from_millis(1500);
 
+/// What a thread may have to wait for a processor while it puts pages into the kernel's cache, and more.
+const STORE_TIME: Duration = Duration::from_secs(1);
+
+// A lease that is renewed in time leaves some.
+const _: () = assert!(STORE_TIME.as_millis() + LEASE_RENEWAL.as_millis() < LEASE_TRUST.as_millis());
 const _: () = assert!(LEASE_RENEWAL.as_millis() < LATE_AFTER.as_millis());
 // A ping has the rest of the time for its way, there and back.
 const _: () = assert!(LATE_AFTER.as_millis() < LEASE_TRUST.as_millis());
@@ -67,6 +72,13 @@ impl State {
             return Duration::ZERO;
         }
         contact.after(KERNEL_CACHE_LIFE).since(self.now.time)
+    }
+
+    /// Until when the kernel may begin to put pages of this target into its cache: it comes to their end within the rest.
+    pub(crate) fn store_until(&self, target: TargetId) -> Time {
+        let contact = self.connections.get(&target).and_then(|connection| connection.import.last_contact());
+        let until = contact.map_or(Time::ZERO, |contact| self.lease.trusted_until(contact));
+        Time(until.0.saturating_sub(STORE_TIME.as_nanos() as u64))
     }
 
     /// An MDT that may have given this client up counts it as a writer no more: it believes sizes again, and after a restart takes

@@ -23,6 +23,7 @@ mod ends;
 mod executor;
 mod handles;
 mod interrupts;
+mod kernel_size;
 mod leases;
 mod listed;
 mod locks;
@@ -46,4 +47,5 @@ pub use call::{
 pub use interrupts::Signals;
 pub use machine::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
 pub use operator::{Bulk, IdleLockBounds, Setting, TargetSetting, TargetStatus};
+pub use push::PUSH_COUNT_MAX;
 pub use stats::{ListingStats, Stats};

@@ -55,8 +55,9 @@ pub enum Notify {
     /// `offset_bytes < 0`: attributes only. `byte_count <= 0`: to the end. Waits in the kernel for pages in transit, also
     /// for those of calls that wait for another one of these: each needs a thread of its own while it waits.
     InvalInode { node: u64, offset_bytes: i64, byte_count: i64 },
-    /// Puts whole pages into the page cache of an inode. Waits in the kernel for pages in transit.
-    Store { node: u64, offset_bytes: u64, data: Bytes },
+    /// Puts whole pages into the page cache of an inode. Waits in the kernel for pages in transit: each needs a thread of its own while it
+    /// waits. From `until` on it is not begun any more: `NoEntry`.
+    Store { node: u64, offset_bytes: u64, data: Bytes, until: Time },
     /// Takes no lock: done at once, before anything that is queued.
     IncEpoch,
 }
@@ -120,6 +121,8 @@ pub enum Output {
     },
     Send(Frame),
     Notify(NotifyId, Notify),
+    /// This `Store` is not begun any more, if it was not: `Input::Notified` says `NoEntry` then, and else what came of it.
+    CallOff(NotifyId),
     /// Answer with `Input::Groups` of the same id.
     NeedGroups {
         id: u64,
@@ -196,6 +199,9 @@ impl Client {
     fn on_call(&mut self, id: u64, call: Call, caller: Caller) {
         let is_answered = self.ctx.with(|state| {
             let Some(result) = state.quick_answer(&call, caller) else { return false };
+            if let Ok(answer) = &result {
+                state.note_sizes(answer, state.now.time);
+            }
             state.out.push(Output::Reply { id, result: result.map_err(Status::errno) });
             state.stats.calls.entry(ops::describe(&call).0).or_default().add(0);
             true
@@ -424,6 +430,7 @@ impl State {
         let Some(call) = self.calls.get_mut(&id) else { return };
         assert!(!call.is_answered, "a call is answered once");
         call.is_answered = true;
+        let came = call.started;
         for node in &call.holds {
             if let Some(count) = self.held.get_mut(node) {
                 *count -= 1;
@@ -433,6 +440,9 @@ impl State {
             }
         }
         self.end_page_call(PageCallId(id));
+        if let Ok(answer) = &result {
+            self.note_sizes(answer, came);
+        }
         self.out.push(Output::Reply { id, result });
     }
 

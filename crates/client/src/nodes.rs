@@ -2,6 +2,7 @@
 //!
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
+use crate::kernel_size::KernelSize;
 use crate::opened::OpenedData;
 use crate::ops::attr::FileSize;
 use crate::pages::Pages;
@@ -82,8 +83,7 @@ pub(crate) struct Node {
     pub(crate) unsettled: Option<(u64, Time)>,
     /// When its MDT was last asked whether somebody may write it, or that began to be of interest.
     pub(crate) settling_asked_at: Option<Time>,
-    /// The size in `attr`, and since when; `Time::ZERO` for the one that was seen first.
-    pub(crate) sized: Option<(u64, Time)>,
+    pub(crate) kernel_size: KernelSize,
     /// When the kernel's attributes of it last became others than those that an unanswered call may know (`ends`).
     pub(crate) versioned_at: Time,
     /// When a short READ was last refused, and where it began.
@@ -149,7 +149,7 @@ impl Node {
             is_settling: false,
             unsettled: None,
             settling_asked_at: None,
-            sized: None,
+            kernel_size: KernelSize::new(),
             versioned_at: Time::ZERO,
             refused_read: None,
             is_contended: false,
@@ -171,14 +171,9 @@ impl Node {
     }
 
     /// Keeps the newest attributes.
-    pub(crate) fn see_attr(&mut self, now: Time, attr: &Attr) {
+    pub(crate) fn see_attr(&mut self, attr: &Attr) {
         let is_newer = self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
         if is_newer {
-            let is_of_former = |(size_bytes, _)| size_bytes == attr.size_bytes;
-            if !self.sized.is_some_and(is_of_former) {
-                let since = if self.sized.is_none() { Time::ZERO } else { now };
-                self.sized = Some((attr.size_bytes, since));
-            }
             let mut attr = attr.clone();
             self.add_access(&mut attr);
             self.attr = Some(attr);
@@ -217,11 +212,11 @@ impl Node {
 
     /// Takes attributes from a listing, which may be older than what is known. False when they may be: also after a
     /// change of this client's own that no reply described.
-    pub(crate) fn learn_attr(&mut self, now: Time, attr: &Attr) -> bool {
+    pub(crate) fn learn_attr(&mut self, attr: &Attr) -> bool {
         let is_newest =
             !self.is_attr_stale && self.attr.as_ref().is_none_or(|known| attr.version >= known.version);
         if is_newest {
-            self.see_attr(now, attr);
+            self.see_attr(attr);
         }
         is_newest
     }

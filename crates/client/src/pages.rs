@@ -13,8 +13,8 @@
 //!
 //! The record says too much, never too little: pages enter it when a READ begins to fetch, which is before they are
 //! filled, and when a WRITE arrives. (What a WRITE has put into pages and the client has not seen yet is what the file
-//! will hold.) They leave it when the kernel is told to drop them; until it has, they are in `Drops`. What the kernel
-//! drops by itself, short of memory, stays in the record.
+//! will hold.) They leave it when the kernel is told to drop them; until it has, they are in `PageTraffic::drops`. What it is
+//! given unasked is in `Pushes` until it has it. What the kernel drops by itself, short of memory, stays in the record.
 
 use crate::ctx::{Ctx, First, Race};
 use crate::executor::{Receiver, Sender, oneshot};
@@ -305,6 +305,7 @@ impl State {
                 found.insert(drop.extent.intersection(extent));
             }
         }
+        self.pushes.over(node, extent).for_each(|pages| found.insert(pages));
         found
     }
 

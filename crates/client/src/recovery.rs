@@ -186,6 +186,7 @@ impl State {
 
     /// The kernel forgets the pages of all files with objects on a target.
     pub(crate) fn forget_pages(&mut self, target: TargetId) {
+        self.doubt_pushes_of(target);
         let is_on = |node: &Node| {
             !node.pages.filled.is_empty()
                 && node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target))

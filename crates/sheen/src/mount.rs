@@ -92,8 +92,8 @@ struct Shared {
     /// Names wait for directory locks and inodes for pages: neither holds up the other.
     name_notices: Sender<(NotifyId, Notify)>,
     inode_notices: Arc<Notices>,
-    /// Pages that are put into the kernel's cache, one window after the other.
-    pushes: Sender<(NotifyId, Notify)>,
+    /// Pages that are put into the kernel's cache, window by window.
+    pushes: Arc<Notices>,
     progress: Mutex<Progress>,
     progressed: Condvar,
     on_destroyed: Mutex<Option<Sender<()>>>,
@@ -134,7 +134,6 @@ impl Mount {
             },
         );
         let (name_notices, names) = mpsc::channel();
-        let (pushes, pushed) = mpsc::channel();
         let (destroyed, on_destroyed) = mpsc::channel();
         let shared = Arc::new(Shared {
             owner: OnceLock::new(),
@@ -148,8 +147,8 @@ impl Mount {
             has_user_xattrs: choices.has_user_xattrs,
             has_labels: Path::new(SELINUX).exists(),
             name_notices,
-            inode_notices: Arc::default(),
-            pushes,
+            inode_notices: Notices::of_inodes(),
+            pushes: Notices::of_pushes(),
             progress: Mutex::default(),
             progressed: Condvar::new(),
             on_destroyed: Mutex::new(Some(destroyed)),
@@ -166,8 +165,8 @@ impl Mount {
         );
         assert!(shared.owner.set(Arc::clone(&owner)).is_ok(), "the owner is set once");
         start_notifying("notify-names", &shared, names)?;
-        start_notifying("push-pages", &shared, pushed)?;
-        start_inode_thread(&shared)?;
+        start_inode_thread(&shared, &shared.inode_notices)?;
+        start_inode_thread(&shared, &shared.pushes)?;
         let endpoint = Endpoint::Client(id);
         with.router.add_local(endpoint, owner.clone());
         let fsname = with.config.fsname.clone();
@@ -404,13 +403,15 @@ impl Shared {
                 let _ = self.name_notices.send((id, notice));
             }
             Output::Notify(id, notice @ Notify::InvalInode { .. }) => {
-                if self.inode_notices.push(id, notice) {
-                    // Without one more it waits for those that there are.
-                    let _ = start_inode_thread(self);
-                }
+                self.tell(&self.inode_notices, id, notice);
             }
             Output::Notify(id, notice @ Notify::Store { .. }) => {
-                let _ = self.pushes.send((id, notice));
+                self.tell(&self.pushes, id, notice);
+            }
+            Output::CallOff(id) => {
+                if self.pushes.take_back(id) {
+                    self.owner().queue(Input::Notified(id, NotifyResult::NoEntry));
+                }
             }
             Output::NeedGroups { id, pid } => {
                 self.owner().queue(Input::Groups { id, groups: groups_of(pid) });
@@ -420,6 +421,13 @@ impl Shared {
             }
             Output::Drained => self.set_progress(|progress| progress.is_drained = true),
             Output::Event(event) => log_event(&event),
+        }
+    }
+
+    fn tell(self: &Arc<Shared>, notices: &Arc<Notices>, id: NotifyId, notice: Notify) {
+        if notices.push(id, notice) {
+            // Without one more it waits for those that there are.
+            let _ = start_inode_thread(self, notices);
         }
     }
 
@@ -442,7 +450,8 @@ impl Shared {
             Notify::InvalInode { node, offset_bytes, byte_count } => {
                 self.notifier.inval_inode(self.to_kernel(node), offset_bytes, byte_count)
             }
-            Notify::Store { node, offset_bytes, data } => {
+            Notify::Store { until, .. } if net::clock::now().time >= until => Ok(fuse::Notified::Unknown),
+            Notify::Store { node, offset_bytes, data, .. } => {
                 self.notifier.store(self.to_kernel(node), offset_bytes, &data)
             }
             Notify::IncEpoch => self.notifier.inc_epoch(),

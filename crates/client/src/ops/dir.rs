@@ -256,7 +256,6 @@ impl State {
             .filter(|lock| self.has_children_lock(*lock));
         let Some(lock) = lock else { return false };
         self.names.put_listed(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lock.lock));
-        let now = self.now.time;
         let node = self.nodes.get_or_new(entry.fid);
         node.note_name(parent, &entry.name);
         if node.symlink_target.is_none() {
@@ -264,7 +263,7 @@ impl State {
         }
         // The lock covers no attributes of directories: they change with their own contents (`learn_subdirectory`).
         if let Some(attr) = entry.attr.as_ref().filter(|attr| attr.file_type != FileType::Directory)
-            && node.learn_attr(now, attr)
+            && node.learn_attr(attr)
         {
             if let Some(xattrs) = &entry.xattrs {
                 node.learn_xattrs(xattrs);
@@ -285,9 +284,8 @@ impl State {
         if self.nodes.by_fid(entry.fid).is_none() && self.unseen_count() != asked.unseen_count {
             return;
         }
-        let now = self.now.time;
         let node = self.nodes.get_or_new(entry.fid);
-        if node.learn_attr(now, attr)
+        if node.learn_attr(attr)
             && let Some(xattrs) = &entry.xattrs
         {
             node.learn_xattrs(xattrs);

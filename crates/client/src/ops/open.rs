@@ -117,9 +117,11 @@ pub(crate) async fn open_for_truncate(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome
         let mut handle = Handle::new(fid, args);
         handle.is_direct = true;
         state.handles.insert(args.handle.0, handle);
+        let now = state.now.time;
         let node = state.nodes.get_or_new(fid);
         node.open_count += 1;
         node.writer_count += 1;
+        node.kernel_size.on_own(now);
     });
     file_pushes_end(ctx, fid).await;
     Ok(args.handle)
@@ -136,9 +138,13 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         handle.is_direct = !is_cached(flags) || (args.write && entry.is_open_elsewhere && !is_relaxed);
         let is_cached_writer = handle.is_cached_writer();
         state.handles.insert(args.handle.0, handle);
+        let now = state.now.time;
         let node = state.nodes.get_or_new(fid);
         node.open_count += 1;
-        node.writer_count += u32::from(args.write);
+        if args.write {
+            node.writer_count += 1;
+            node.kernel_size.on_own(now);
+        }
         if is_cached_writer {
             node.cached_writer_count += 1;
         }
@@ -312,8 +318,12 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         return Ok(Answer::Done);
     }
     let is_crowded = ctx.with(|state| {
+        let now = state.now.time;
         if let Some(node) = state.nodes.get_mut(node_id) {
-            node.writer_count = node.writer_count.saturating_sub(u32::from(handle.args.write));
+            if handle.args.write {
+                node.writer_count = node.writer_count.saturating_sub(1);
+                node.kernel_size.on_own(now);
+            }
             let is_cached_writer = u32::from(handle.is_cached_writer());
             node.cached_writer_count = node.cached_writer_count.saturating_sub(is_cached_writer);
         }
@@ -457,12 +467,11 @@ async fn send_close(
     ctx.with(|state| {
         // A restarted MDT is not told of it any more.
         state.closing_handles.remove(&args.handle.0);
-        let now = state.now.time;
         let Some(node) = state.nodes.by_fid_mut(fid).filter(|_| args.write) else { return };
         match &closed {
             // What else has changed meanwhile it may not tell.
             Ok(MdtReply::Closed { attr: Some(attr), .. }) if !node.is_attr_stale => {
-                node.see_attr(now, attr);
+                node.see_attr(attr);
             }
             // The MDT may know the size from now on, and the answer does not say so.
             _ => node.is_attr_stale = true,

@@ -6,7 +6,7 @@ use crate::world::{ROOT, World, write_call};
 use base::Rng;
 use bytes::Bytes;
 use client::{Answer, Call, Caller, Input, Notify, NotifyId, NotifyResult};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub const PAGE: u64 = 4096;
@@ -53,8 +53,8 @@ pub struct Kernel {
     reads: BTreeMap<u64, (u64, u64)>,
     /// Notifications, and the page that each has come to.
     notices: Vec<(NotifyId, u64, u64)>,
-    /// Pages that it was given, and which of each is next: one thread puts them in.
-    pub stores: VecDeque<(NotifyId, u64, Bytes, u64)>,
+    /// Pages that it was given, and which of each is next: a thread for each puts them in.
+    pub stores: Vec<(NotifyId, u64, Bytes, u64)>,
     pub stored_count: u64,
     pub threads: Vec<Work>,
 }
@@ -62,7 +62,7 @@ pub struct Kernel {
 impl Kernel {
     pub fn new(mount: usize, node: u64, reader: u64, writer: u64, is_direct: bool) -> Kernel {
         let (pages, reads, notices, threads) = (BTreeMap::new(), BTreeMap::new(), vec![], vec![]);
-        let (stores, stored_count) = (VecDeque::new(), 0);
+        let (stores, stored_count) = (vec![], 0);
         Kernel {
             mount,
             node,
@@ -101,8 +101,8 @@ impl Kernel {
                     let end = if byte_count <= 0 { u64::MAX } else { (offset_bytes + byte_count) as u64 };
                     self.notices.push((id, first, end.div_ceil(PAGE)));
                 }
-                Notify::Store { node, offset_bytes, data } if node == self.node => {
-                    self.stores.push_back((id, offset_bytes / PAGE, data, 0));
+                Notify::Store { node, offset_bytes, data, .. } if node == self.node => {
+                    self.stores.push((id, offset_bytes / PAGE, data, 0));
                 }
                 _ => world.input(self.mount, Input::Notified(id, NotifyResult::Ok)),
             }
@@ -150,21 +150,23 @@ impl Kernel {
         false
     }
 
-    /// Puts one more page in; true when it could.
-    pub fn store_some(&mut self, world: &mut World) -> bool {
-        let Some((id, first, data, done)) = self.stores.front_mut() else { return false };
-        let page = *first + *done;
-        if self.pages.get(&page).is_some_and(|page| page.locked_for.is_some()) {
-            return false;
-        }
-        let at = (*done * PAGE) as usize;
+    /// Puts one more page in; true when one could.
+    pub fn store_some(&mut self, world: &mut World, rng: &mut Rng) -> bool {
+        let first = rng.below(self.stores.len().max(1) as u64) as usize;
+        let turns = (0..self.stores.len()).map(|turn| (first + turn) % self.stores.len());
+        let can_go_on = |index: &usize| {
+            let (_, first, _, done) = &self.stores[*index];
+            !self.is_locked(first + done)
+        };
+        let Some(index) = turns.into_iter().find(can_go_on) else { return false };
+        let (id, first, data, done) = &mut self.stores[index];
+        let (id, page, at) = (*id, *first + *done, (*done * PAGE) as usize);
         let bytes = data[at..at + PAGE as usize].to_vec();
         self.pages.insert(page, Page { bytes, is_up_to_date: true, locked_for: None });
         *done += 1;
         self.stored_count += 1;
         if *done * PAGE == data.len() as u64 {
-            let id = *id;
-            self.stores.pop_front();
+            self.stores.swap_remove(index);
             world.input(self.mount, Input::Notified(id, NotifyResult::Ok));
         }
         true

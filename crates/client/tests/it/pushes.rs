@@ -2,7 +2,7 @@
 
 use crate::kernel::{Kernel, Work};
 use crate::read_ahead::{EAGAIN, MIB, Shared, WINDOW};
-use crate::world::{O_RDONLY, O_RDWR, World, write_call};
+use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, Extent, Rng};
 use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBounds, SetattrCall, Setting};
 
@@ -174,6 +174,54 @@ fn nothing_is_pushed_while_the_kernel_may_not_know_how_long_the_file_is() {
 }
 
 #[test]
+fn nothing_is_pushed_behind_the_end_that_the_kernel_was_told() {
+    for is_told in [false, true] {
+        let mut shared = Shared::with_pushes(16 * MIB);
+        let node = shared.files[0].0;
+        shared.write(1, 16 * MIB, 4 * MIB, 0x55);
+        shared.world.pass(Duration::from_secs(7));
+        // It learns of that here, and tells nobody.
+        let (fh, _) = shared.world.open(0, node, O_RDONLY);
+        shared.world.release(0, (node, fh));
+        if is_told {
+            assert_eq!(shared.world.attr(0, node).size_bytes, 20 * MIB);
+        }
+        shared.world.pass(Duration::from_secs(2));
+        (0..320).for_each(|number| shared.check(number * WINDOW, WINDOW));
+        let pushed = shared.world.mounts[0].notified.iter().filter(|notify| is_push(notify));
+        let end = pushed.filter_map(extent_of).map(|pages| pages.end).max().expect("a stream is pushed");
+        assert_eq!(end > 16 * MIB, is_told, "{end}");
+    }
+}
+
+#[test]
+fn a_size_that_a_notification_overtakes_is_not_pushed_by() {
+    let mut shared = Shared::with_pushes(16 * MIB);
+    let node = shared.files[0].0;
+    shared.world.mounts[0].is_kernel_stuck = true;
+    let (fh, _) = shared.world.open(1, node, O_RDWR | O_DIRECT);
+    let (writing, _) = shared.is_answered_now(1, write_call((node, fh), 16 * MIB, &[0x33; MIB as usize]));
+    for _ in 0..10 {
+        shared
+            .tell(NotifyResult::Ok, |notify| matches!(notify, Notify::InvalInode { offset_bytes: 0.., .. }));
+    }
+    assert!(shared.world.finish(1, writing).is_ok());
+    let (releasing, _) = shared.is_answered_now(1, Call::Release { node, fh, flock_owner: None });
+    assert!(shared.world.finish(1, releasing).is_ok());
+    shared.world.pass(Duration::from_secs(7));
+    assert!(
+        shared.world.mounts[0].stuck.iter().any(|(_, notify)| matches!(notify, Notify::InvalInode { .. })),
+        "one about attributes is on its way"
+    );
+    assert_eq!(shared.world.attr(0, node).size_bytes, 17 * MIB);
+    shared.world.pass(Duration::from_secs(2));
+    shared.tell_all();
+    shared.world.mounts[0].is_kernel_stuck = false;
+    (0..256).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(!shared.world.mounts[0].notified.iter().any(is_push), "it may have taken the former for its end");
+}
+
+#[test]
 fn what_one_thread_reads_alone_is_not_pushed() {
     let mut shared = Shared::with_pushes(16 * MIB);
     shared.reader_count = 1;
@@ -208,6 +256,8 @@ fn an_open_for_writing_waits_for_pushes_and_none_begins_while_it_is_open() {
         shared.world.mounts[0].is_kernel_stuck = false;
         shared.world.release(0, (node, fh));
         shared.world.pass(Duration::from_secs(7));
+        shared.world.attr(0, node);
+        shared.let_size_settle();
         shared.world.mounts[0].is_kernel_stuck = true;
         for _ in 0..32 {
             shared.check(next * WINDOW, WINDOW);
@@ -321,6 +371,83 @@ fn pages_that_are_dropped_during_a_push_are_dropped_after_it_again() {
     (0..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
 }
 
+/// Its pages are on no record: the inode that it went to has been forgotten, and is known anew.
+#[test]
+fn pages_of_a_push_to_an_inode_that_was_forgotten_meanwhile_go_with_their_lock() {
+    let mut shared = Shared::while_pushing(16 * MIB);
+    let (node, fh) = shared.files[0];
+    let pushed = Extent::at(pushes(&shared)[0].1, pushes(&shared)[0].2.len() as u64);
+    shared.world.release(0, (node, fh));
+    shared.world.pass(Duration::from_secs(2));
+    shared.world.input(0, Input::Forget(vec![(node, 1)]));
+    assert_eq!(shared.world.lookup(0, TOP, "file").expect("it is there").node, node);
+    let told = shared.world.mounts[0].notified.len();
+
+    let (writer, _) = shared.world.open(1, node, O_RDWR | O_DIRECT);
+    let (writing, is_written) =
+        shared.is_answered_now(1, write_call((node, writer), pushed.start, &[0x33; PAGE as usize]));
+    assert!(!is_written);
+    shared.tell(NotifyResult::Ok, is_push);
+    let after = |shared: &Shared| shared.world.mounts[0].notified[told..].to_vec();
+    let drops = |notify: &Notify| !is_push(notify) && extent_of(notify).is_some_and(|it| it.contains(pushed));
+    shared.assert_waits(1, writing);
+    assert!(after(&shared).iter().any(drops), "{:?}", after(&shared));
+    shared.tell_all();
+    assert_eq!(shared.world.finish(1, writing), Ok(Answer::Written(PAGE)));
+}
+
+/// No thread has begun with them when their lock is lost, or somebody waits for them: then none does.
+#[test]
+fn pushes_that_nobody_has_begun_are_called_off() {
+    let wait = |shared: &mut Shared| shared.world.mounts[0].are_stores_waiting = true;
+    let mut shared = Shared::while_pushing(16 * MIB);
+    wait(&mut shared);
+    shared.world.evict_from_ost(0, 0);
+    (0..100).for_each(|_| shared.world.pass_a_little());
+    assert_eq!(pushes(&shared), [], "what others may have changed by now");
+
+    let mut shared = Shared::while_pushing(16 * MIB);
+    wait(&mut shared);
+    let node = shared.files[0].0;
+    let (opening, is_open) = shared.is_answered_now(0, Call::Open { node, flags: O_RDWR | O_DIRECT });
+    assert!(is_open, "it has nobody to wait for");
+    assert!(shared.world.finish(0, opening).is_ok());
+    assert_eq!(pushes(&shared), []);
+}
+
+#[test]
+fn nothing_is_pushed_when_the_lease_may_end_before_it_is_there() {
+    let shared = Shared::while_pushing(16 * MIB);
+    for (_, notify) in shared.world.mounts[0].stuck.iter().filter(|(_, notify)| is_push(notify)) {
+        let Notify::Store { until, .. } = notify else { continue };
+        let life = until.since(shared.world.now.time);
+        assert!(life > Duration::ZERO && life < Duration::from_secs(24), "{life:?}");
+    }
+}
+
+#[test]
+fn pushes_that_stand_hold_up_no_others_and_nobody_waits_for_those_that_have_not_begun() {
+    let mut shared = Shared::with_pushes(64 * MIB);
+    shared.world.mounts[0].is_kernel_stuck = true;
+    let count = |shared: &Shared| pushes(shared).len();
+    (0..160).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    let few = count(&shared);
+    assert!((1..8).contains(&few), "not all at a time: {few}");
+    shared.world.pass(Duration::from_millis(100));
+    (160..192).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(count(&shared) > few, "those stand");
+    let before = shared.world.mounts[0].notified.iter().filter(|notify| is_push(notify)).count();
+
+    let node = shared.files[0].0;
+    let (opening, is_open) = shared.is_answered_now(0, Call::Open { node, flags: O_RDWR | O_DIRECT });
+    assert!(!is_open);
+    shared.tell(NotifyResult::Ok, is_push);
+    let (_, is_open) = (opening, shared.world.is_answered(0, opening));
+    assert!(is_open, "with the end of those that the kernel was told of");
+    let now = shared.world.mounts[0].notified.iter().filter(|notify| is_push(notify)).count();
+    assert_eq!(now, before, "and it was told of no others");
+}
+
 #[test]
 fn a_kernel_that_does_not_take_pages_asks_for_them() {
     for result in [NotifyResult::NoEntry, NotifyResult::Failed] {
@@ -392,6 +519,7 @@ impl Streams {
         kernel.threads = vec![Work::Idle, Work::Idle, Work::Idle];
         let mut world = shared.world;
         world.mounts[0].is_kernel_stuck = true;
+        world.mounts[0].are_stores_waiting = true;
         world.is_checking = false;
         Streams {
             world,
@@ -431,6 +559,13 @@ impl Streams {
         true
     }
 
+    /// The kernel asks for its size, and has a while before and after that.
+    fn settle_size(&mut self) {
+        self.world.pass(Duration::from_secs(1));
+        self.world.attr(0, self.files[0].0);
+        self.world.pass(Duration::from_secs(1));
+    }
+
     fn write(&mut self, mount: usize, fh: u64) {
         let start = self.rng.below(FILE / PAGE) * PAGE;
         let end = FILE.min(start + (1 + self.rng.below(100)) * PAGE);
@@ -446,6 +581,9 @@ impl Streams {
             Change::Nothing if self.changes_left == 0 => return false,
             Change::Nothing => {
                 self.changes_left -= 1;
+                if self.rng.one_in(3) {
+                    self.settle_size();
+                }
                 if self.rng.one_in(2) {
                     self.write(1, self.files[1].1);
                 } else {
@@ -483,7 +621,7 @@ impl Streams {
         (0..14).any(|turn| match (first + turn) % 14 {
             0 => self.kernel.hear(&mut self.world, &mut self.rng),
             1 | 2 => self.kernel.drop_some(&mut self.world, &mut self.rng),
-            3 | 4 => self.kernel.store_some(&mut self.world),
+            3 | 4 => self.kernel.store_some(&mut self.world, &mut self.rng),
             5 => self.go_on(),
             thread @ 6..=8 => {
                 let thread = thread as usize - 6;

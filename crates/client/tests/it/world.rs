@@ -55,6 +55,8 @@ pub struct Mount {
     /// Notifications are kept instead of being done.
     pub is_kernel_stuck: bool,
     pub stuck: Vec<(NotifyId, Notify)>,
+    /// No thread has begun yet with what its kernel is to be given.
+    pub are_stores_waiting: bool,
     pub is_cut_off: bool,
     /// What it sends arrives; answers do not.
     pub is_deaf: bool,
@@ -241,6 +243,7 @@ impl World {
             events: vec![],
             is_kernel_stuck: false,
             stuck: vec![],
+            are_stores_waiting: false,
             is_cut_off: false,
             is_deaf: false,
             loses_getattrs: false,
@@ -444,6 +447,13 @@ impl World {
                         known.stuck.push((id, notify));
                     } else {
                         answers.push(Input::Notified(id, NotifyResult::Ok));
+                    }
+                }
+                Output::CallOff(id) => {
+                    let found = known.stuck.iter().position(|(stuck, _)| *stuck == id);
+                    if let Some(index) = found.filter(|_| known.are_stores_waiting) {
+                        known.stuck.remove(index);
+                        answers.push(Input::Notified(id, NotifyResult::NoEntry));
                     }
                 }
                 Output::NeedGroups { id, .. } => {

@@ -291,7 +291,7 @@ pub fn feed() {
                     answered_count += 1;
                     worked_count += usize::from(result.is_ok());
                 }
-                Output::Drained | Output::Event(_) => {}
+                Output::CallOff(_) | Output::Drained | Output::Event(_) => {}
             }
         }
     }

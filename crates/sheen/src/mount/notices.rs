@@ -34,8 +34,9 @@ pub(super) fn start_notifying(
 
 /// Notices about inodes, and the threads that hand them to the kernel. One of them may wait there for a page of a call
 /// that is answered only when another one is done, so there are as many threads as notices, within bounds.
-#[derive(Default)]
 pub(super) struct Notices {
+    thread_name: &'static str,
+    thread_count_max: usize,
     queue: Mutex<NoticeQueue>,
     is_filled: Condvar,
 }
@@ -48,12 +49,34 @@ struct NoticeQueue {
 }
 
 impl Notices {
+    /// Of what the kernel is to drop.
+    pub(super) fn of_inodes() -> Arc<Notices> {
+        Notices::new("notify-inodes", NOTICE_THREAD_COUNT_MAX)
+    }
+
+    /// Of pages that are put into its cache.
+    pub(super) fn of_pushes() -> Arc<Notices> {
+        Notices::new("push-pages", client::PUSH_COUNT_MAX)
+    }
+
+    fn new(thread_name: &'static str, thread_count_max: usize) -> Arc<Notices> {
+        let (queue, is_filled) = (Mutex::default(), Condvar::new());
+        Arc::new(Notices { thread_name, thread_count_max, queue, is_filled })
+    }
+
+    /// True when no thread has it, nor will.
+    pub(super) fn take_back(&self, id: NotifyId) -> bool {
+        let mut queue = lock(&self.queue);
+        let found = queue.notices.iter().position(|(known, _)| *known == id);
+        found.and_then(|index| queue.notices.remove(index)).is_some()
+    }
+
     /// True when there should be one more thread.
     pub(super) fn push(&self, id: NotifyId, notice: Notify) -> bool {
         let mut queue = lock(&self.queue);
         queue.notices.push_back((id, notice));
         self.is_filled.notify_one();
-        queue.notices.len() > queue.idle_count && queue.thread_count < NOTICE_THREAD_COUNT_MAX
+        queue.notices.len() > queue.idle_count && queue.thread_count < self.thread_count_max
     }
 
     /// The next notice for a thread; `None` when there are threads enough without it, or nobody needs them any more.
@@ -78,12 +101,11 @@ impl Notices {
 }
 
 /// A thread that hands notices about inodes to the kernel, and results to the client.
-pub(super) fn start_inode_thread(shared: &Arc<Shared>) -> Result<()> {
-    let notices = Arc::clone(&shared.inode_notices);
+pub(super) fn start_inode_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -> Result<()> {
     let weak = Arc::downgrade(shared);
     lock(&notices.queue).thread_count += 1;
-    let serving = Arc::clone(&notices);
-    let started = std::thread::Builder::new().name("notify-inodes".into()).spawn(move || {
+    let serving = Arc::clone(notices);
+    let started = std::thread::Builder::new().name(notices.thread_name.into()).spawn(move || {
         while let Some((id, notice)) = serving.next(|| weak.strong_count() > 0) {
             let Some(shared) = weak.upgrade() else { return };
             let result = shared.notify(notice);

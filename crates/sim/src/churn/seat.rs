@@ -160,7 +160,7 @@ impl Seat {
                     Output::Reply { result: Err(errno), .. } => said.failed = Some(errno),
                     Output::Notify(id, _) => inputs.push(Input::Notified(id, NotifyResult::Ok)),
                     Output::NeedGroups { id, .. } => inputs.push(Input::Groups { id, groups: Vec::new() }),
-                    Output::NeedSignals { .. } | Output::Drained | Output::Event(_) => {}
+                    Output::NeedSignals { .. } | Output::CallOff(_) | Output::Drained | Output::Event(_) => {}
                 }
             }
         }

@@ -143,7 +143,10 @@ impl Seat {
                         said.notifies.push((id, notify));
                     }
                     Output::Event(event) => said.events.push(event),
-                    Output::NeedGroups { .. } | Output::NeedSignals { .. } | Output::Drained => {}
+                    Output::NeedGroups { .. }
+                    | Output::NeedSignals { .. }
+                    | Output::CallOff(_)
+                    | Output::Drained => {}
                 }
             }
             let calls = self.go_on(said);

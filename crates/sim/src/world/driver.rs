@@ -246,6 +246,8 @@ impl World {
                 self.trace(|| format!("client {seat}: call {id} needs groups"));
             }
             Output::NeedSignals { .. } => {}
+            // Its kernels are told at once.
+            Output::CallOff(_) => {}
             Output::Drained => self.mounts[seat].is_drained = true,
             Output::Event(event) => {
                 self.trace(|| format!("client {seat}: {event:?}"));

@@ -1,0 +1,103 @@
+//! What the kernel takes for the size of a file.
+//!
+//! It learns that from answers that carry attributes, and believes one only if the attributes are of the version that they had when it
+//! asked: each notification about the inode makes a new version, and so does each answer that it believes. (An inode that it did not
+//! have gets its size from the first answer in any case.) It also makes a size itself: of what it writes and cuts, and where a READ
+//! brings less than it asked for.
+//!
+//! So its size is sure when it asked a second after anything of that, was told one size since, and has had a second to
+//! take that in. A size that was told again and again stays sure; another one has to become so anew.
+
+use base::{Duration, Time};
+
+/// What a call takes from the kernel's noting the version to us, or from us to where the kernel takes the answer in: long against what a thread
+/// may have to wait for a processor.
+const SETTLES: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sure {
+    No,
+    /// Since it was told, if nothing comes between that and its taking it in.
+    Since(Time),
+    /// With the inode.
+    FromTheFirst,
+}
+
+#[derive(Debug)]
+pub(crate) struct KernelSize {
+    /// It has been given the inode.
+    has_inode: bool,
+    /// Told last; `None`: it may have made another one since.
+    told_bytes: Option<u64>,
+    told_at: Time,
+    /// What was asked before may not be believed.
+    disturbed_at: Time,
+    sure: Sure,
+}
+
+impl KernelSize {
+    /// Of an inode that the kernel does not have.
+    pub(crate) fn new() -> KernelSize {
+        KernelSize {
+            has_inode: false,
+            told_bytes: None,
+            told_at: Time::ZERO,
+            disturbed_at: Time::ZERO,
+            sure: Sure::No,
+        }
+    }
+
+    /// It is told a size, in the answer to what came at `came`. `is_disturbed`: a notification about the inode is on its way.
+    pub(crate) fn on_told(&mut self, size_bytes: u64, (came, now): (Time, Time), is_disturbed: bool) {
+        if !std::mem::replace(&mut self.has_inode, true) {
+            self.sure = Sure::FromTheFirst;
+        } else if self.told_bytes != Some(size_bytes) {
+            if self.told_bytes.is_some() {
+                self.disturbed_at = self.disturbed_at.max(self.told_at);
+            }
+            self.sure = Sure::No;
+        }
+        if self.sure == Sure::No && !is_disturbed && came >= self.disturbed_at.after(SETTLES) {
+            self.sure = Sure::Since(now);
+        }
+        (self.told_bytes, self.told_at) = (Some(size_bytes), now);
+    }
+
+    /// The attributes that it has become another version: answers on their way are not believed.
+    pub(crate) fn on_version(&mut self, now: Time) {
+        self.disturbed_at = now;
+        if let Sure::Since(told) = self.sure
+            && told.after(SETTLES) > now
+        {
+            self.sure = Sure::No;
+        }
+    }
+
+    /// It makes a size itself from now on, or has until now.
+    pub(crate) fn on_own(&mut self, now: Time) {
+        self.disturbed_at = now;
+        self.told_bytes = None;
+        self.sure = Sure::No;
+    }
+
+    /// A READ of it ended there.
+    pub(crate) fn on_short_read(&mut self, end: u64, now: Time) {
+        match self.told_bytes {
+            Some(told) if told <= end => self.on_version(now),
+            _ => self.on_own(now),
+        }
+    }
+
+    /// Whether its file certainly reaches to there.
+    pub(crate) fn reaches(&self, end: u64, now: Time) -> bool {
+        let is_sure = match self.sure {
+            Sure::No => false,
+            Sure::Since(told) => told.after(SETTLES) <= now,
+            Sure::FromTheFirst => true,
+        };
+        is_sure && self.told_bytes.is_some_and(|told| end <= told)
+    }
+}
+
+#[cfg(test)]
+mod tests;
