@@ -131,6 +131,14 @@ impl Context {
         Ok(said.output)
     }
 
+    /// What `lctl` prints; an error when it refuses. It is about all mounts of the bed.
+    pub fn lctl(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.options.sheen);
+        let said = bounded::say(command.arg("lctl").args(words), "SHEEN_LCTL=1", Duration::from_secs(60))?;
+        expect(said.is_success(), &format!("lctl {}: {}", words.join(" "), said.all()))?;
+        Ok(said.output)
+    }
+
     /// Makes a directory on an MDT.
     pub fn mkdir_on(&self, mdt_index: u16, path: &Path) -> Result<()> {
         self.lfs(&["mkdir", "-i", &mdt_index.to_string(), &path.to_string_lossy()]).map(drop)

@@ -307,6 +307,10 @@ fn case_command(
     command.args(["case", suite.name, case.name]);
     let (a, b) = pair.map_or((work, work), |pair| (pair.a.as_path(), pair.b.as_path()));
     command.arg(a).arg(b).arg(work);
+    if let Some(cluster) = pair.and_then(|pair| pair.cluster.as_ref()) {
+        // For `lctl`.
+        command.env("SHEEN_RUN", cluster.run_dir());
+    }
     command.args(["--transport", options.transport.word(), "--seed", &options.seed.to_string()]);
     command.arg("--sheen").arg(&options.sheen).arg("--tools").arg(&options.tools);
     command.args(["--patience", &options.patience.to_string()]);

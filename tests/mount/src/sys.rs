@@ -347,6 +347,17 @@ pub fn truncate(path: &Path, byte_count: u64) -> io::Result<()> {
     answer(unsafe { libc::truncate(path.as_ptr(), byte_count) })
 }
 
+/// statx(2) of the size of a file, that the kernel does not answer from what it knows.
+pub fn ask_size(path: &Path) -> io::Result<u64> {
+    let path = c_path(path)?;
+    // SAFETY: all bytes zero is a value of this type.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let (flags, mask) = (libc::AT_STATX_FORCE_SYNC, libc::STATX_SIZE);
+    // SAFETY: the string is NUL-terminated, and both outlive the call.
+    answer(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, &mut found) })?;
+    Ok(found.stx_size)
+}
+
 /// How a file is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {

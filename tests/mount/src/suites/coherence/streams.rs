@@ -1,13 +1,14 @@
-//! Streams through mappings and descriptors while what they read changes under them. With `llite.*.read_ahead_push=1`, which is off by
-//! default, pages of them may come unasked; these cases count none.
+//! Streams through mappings and descriptors while what they read changes under them. Pages of them come unasked
+//! (`llite.*.read_ahead_push`), which is counted: before anything is changed, and again and again.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 use super::contents::open_rw;
 use crate::case::{Context, expect, expect_eq, write};
@@ -17,7 +18,78 @@ use crate::sys::{MapKind, Mapping};
 const PAGE: usize = 4096;
 /// More than what is fetched as a whole, and than what is ahead of a stream.
 const PAGE_COUNT: usize = 5120;
-const STREAM_COUNT: usize = 2;
+const STREAM_COUNT: usize = 4;
+
+/// Changes after which it is seen to that pages come unasked again.
+const CHANGES_BETWEEN_PUSHES: u64 = 50;
+const PARAMETER: &str = "llite.*.read_ahead_push";
+/// What the client takes for long enough, and some more.
+const SIZE_SETTLES: Duration = Duration::from_millis(1100);
+const PUSH_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pages that came unasked in all mounts.
+struct Pushed<'a> {
+    context: &'a Context,
+    stamps: &'a Stamps,
+    /// The file, seen through the mount that streams.
+    path: &'a Path,
+    /// And through the other one.
+    other: &'a Path,
+    /// Whether they come by default.
+    former: String,
+}
+
+impl Drop for Pushed<'_> {
+    fn drop(&mut self) {
+        if self.is_counted() {
+            // The case has said more by then.
+            let _ = self.context.lctl(&["set_param", &format!("{PARAMETER}={}", self.former)]);
+        }
+    }
+}
+
+impl<'a> Pushed<'a> {
+    /// Switches them on.
+    fn new(context: &'a Context, stamps: &'a Stamps, [other, path]: [&'a Path; 2]) -> Result<Pushed<'a>> {
+        let mut pushed = Pushed { context, stamps, path, other, former: String::new() };
+        if pushed.is_counted() {
+            let said = context.lctl(&["get_param", "-n", PARAMETER])?;
+            pushed.former = said.lines().next().unwrap_or_default().trim().to_owned();
+            context.lctl(&["set_param", &format!("{PARAMETER}=1")])?;
+        }
+        Ok(pushed)
+    }
+
+    /// Other file systems push nothing.
+    fn is_counted(&self) -> bool {
+        self.context.options.local.is_none()
+    }
+
+    fn page_count(&self) -> Result<u64> {
+        let said = self.context.lctl(&["get_param", "llite.*.read_ahead_stats"])?;
+        let counts = said.lines().filter_map(|line| line.trim().strip_prefix("pushed"));
+        counts.map(|rest| rest.split_whitespace().next().map_or(Ok(0), |count| Ok(count.parse()?))).sum()
+    }
+
+    /// Waits until more have come. That takes until the kernel surely knows how long the file is, and pages that are to be read again:
+    /// they go with each write of the other mount.
+    fn come_again(&self) -> Result<()> {
+        if !self.is_counted() {
+            return Ok(());
+        }
+        let (before, since) = (self.page_count()?, Instant::now());
+        while self.page_count()? == before {
+            if since.elapsed() > PUSH_LIMIT {
+                bail!("no page of a stream comes unasked: {before} have");
+            }
+            self.stamps.write(&open_rw(self.other)?, 0)?;
+            std::thread::sleep(SIZE_SETTLES);
+            crate::sys::ask_size(self.path)?;
+            std::thread::sleep(SIZE_SETTLES);
+        }
+        Ok(())
+    }
+}
 
 /// What each page holds at least: its stamp, in each of its words. Zeros are old where no hole has been.
 struct Stamps {
@@ -130,11 +202,18 @@ fn mapped(stamps: &Stamps, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn many_rounds(context: &Context, mut round: impl FnMut(u64, &mut Random) -> Result<()>) -> Result<()> {
+fn many_rounds(
+    context: &Context,
+    pushed: &Pushed<'_>,
+    mut round: impl FnMut(u64, &mut Random) -> Result<()>,
+) -> Result<()> {
     let mut random = context.random();
     for number in 0..context.rounds(150) {
         if number >= 10 && context.is_enough(number, "rounds") {
             break;
+        }
+        if number % CHANGES_BETWEEN_PUSHES == 0 {
+            pushed.come_again()?;
         }
         round(number, &mut random)?;
     }
@@ -146,13 +225,21 @@ pub fn against_writes(context: &Context) -> Result<()> {
     let (a, b) = context.both("file");
     let stamps = Stamps::new();
     stamps.make(&a)?;
-    let (writer, reader) = (open_rw(&a)?, File::open(&b)?);
+    let pushed = Pushed::new(context, &stamps, [&a, &b])?;
+    let reader = File::open(&b)?;
+    // Open for long; no pages come unasked meanwhile.
+    let mut writer = None;
     while_streaming(
         || mapped(&stamps, &b),
         || {
-            many_rounds(context, |_, random| {
+            many_rounds(context, &pushed, |number, random| {
                 let page = random.size(PAGE_COUNT);
-                stamps.write(&writer, page)?;
+                let file = match writer.take() {
+                    Some(file) => file,
+                    None => open_rw(&a)?,
+                };
+                stamps.write(&file, page)?;
+                writer = Some(file).filter(|_| (number + 1) % CHANGES_BETWEEN_PUSHES != 0);
                 stamps.check_read(&reader, page)
             })
         },
@@ -165,10 +252,11 @@ pub fn against_own_writers(context: &Context) -> Result<()> {
     let (a, b) = context.both("file");
     let stamps = Stamps::new();
     stamps.make(&a)?;
+    let pushed = Pushed::new(context, &stamps, [&a, &b])?;
     while_streaming(
         || mapped(&stamps, &b),
         || {
-            many_rounds(context, |number, random| {
+            many_rounds(context, &pushed, |number, random| {
                 stamps.write(&open_rw(&a)?, random.size(PAGE_COUNT))?;
                 let page = random.size(PAGE_COUNT);
                 match number % 3 {
@@ -195,6 +283,7 @@ pub fn against_truncates(context: &Context) -> Result<()> {
     let (a, b) = context.both("file");
     let stamps = Stamps::new();
     stamps.make(&a)?;
+    let pushed = Pushed::new(context, &stamps, [&a, &b])?;
     let stream = || -> Result<()> {
         let file = File::open(&b)?;
         let mut bytes = vec![0; PAGE];
@@ -207,7 +296,7 @@ pub fn against_truncates(context: &Context) -> Result<()> {
         Ok(())
     };
     while_streaming(stream, || {
-        many_rounds(context, |number, random| {
+        many_rounds(context, &pushed, |number, random| {
             let path = if number % 2 == 0 { &a } else { &b };
             let page_count = random.size(PAGE_COUNT);
             // Half of them without a descriptor.
