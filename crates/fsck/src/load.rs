@@ -318,7 +318,9 @@ impl Loader<'_, '_> {
                 key if key.starts_with(mdt_rows::EXECUTED_PREFIX) => {
                     let _: Option<OperationId> = decoded(value, mdt_rows::decode::<OperationId>)?;
                 }
-                key if mdt_rows::split_evicted_key(key).is_some() => {}
+                key if mdt_rows::split_evicted_key(key).is_some() => {
+                    let _: Option<mdt_rows::Evicted> = decoded(value, mdt_rows::decode_evicted)?;
+                }
                 key if key.starts_with(mdt_rows::GIVEN_PREFIX) => {
                     let _: Option<u16> = decoded(value, mdt_rows::decode::<u16>)?;
                 }

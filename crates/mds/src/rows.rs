@@ -49,7 +49,7 @@ pub const NO_CREATE_KEY: &[u8] = b"no_create";
 pub const NO_CREATE_MDTS_KEY: &[u8] = b"no_create_mdts";
 /// The epoch up to which the objects have to be compared with the inodes.
 pub const STRAYS_KEY: &[u8] = b"strays";
-/// With a client and its incarnation behind it -> nothing: it was given up, and not every OST is known to have ended its session.
+/// With a client and its incarnation behind it -> `Evicted`: it was given up, and not every OST is known to have ended its session.
 pub const EVICTED_PREFIX: &[u8] = b"evicted";
 /// With the index of an MDT behind it -> `OperationId`: how far its stream was executed here.
 pub const EXECUTED_PREFIX: &[u8] = b"executed";
@@ -301,6 +301,19 @@ pub fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
 
 pub fn evicted_key(life: Life) -> Vec<u8> {
     [EVICTED_PREFIX, &life.client.0.to_be_bytes(), &life.incarnation.to_be_bytes()].concat()
+}
+
+/// What is known of somebody who was given up. Programs of before it was written have left nothing behind the key, and read nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
+pub struct Evicted {
+    /// It had only not given a lock back, or an operator wanted it gone.
+    pub may_live: bool,
+}
+
+/// # Errors
+/// As `decode`.
+pub fn decode_evicted(value: &[u8]) -> Result<Evicted, Status> {
+    if value.is_empty() { Ok(Evicted::default()) } else { decode(value) }
 }
 
 /// Who a key is of; `None` when it is no such key.

@@ -11,8 +11,8 @@
 //! no size of those files is believed; where it is not known which files those were, none at all, and no objects are compared
 //! with inodes (`strays`). Who lives as far as is known, and did not give a lock back, is not fenced: it begins its
 //! writes anew with an open when it hears of its eviction, and what it has on OSTs stays. The files that it had open for writing have no size
-//! until it has, or is known to be gone: its process or its lease has ended, a newer incarnation has come, or this MDT has been restarted and it
-//! does not come. Then it is fenced as the others are.
+//! until it has, or is known to be gone: its process or its lease has ended, or a newer incarnation has come. Then it is fenced as the others
+//! are. The row says that it may live, so a restarted MDT goes on watching it.
 
 use super::peers::Call;
 use super::{Mds, Output};
@@ -335,9 +335,7 @@ impl<M: MetaStore> Mds<M> {
         }
         let given_up = match asked {
             Some(asked) => GivenUp::Asked(asked),
-            None if gone.why == Some(EvictReason::Asked) && gone.during != During::Recovery => {
-                GivenUp::MayLive(now.time)
-            }
+            None if may_live(gone) => GivenUp::MayLive(now.time),
             None => GivenUp::Until(now.time.after(SESSION_LEASE)),
         };
         self.fences.put(gone.life, given_up);
@@ -430,9 +428,13 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn load_given_up(&mut self, now: Time) -> Result<(), Status> {
         let tx = crate::tx::Tx::new(&**self.core.store());
         let keys = tx.scan_prefix(rows::STATE, rows::EVICTED_PREFIX, usize::MAX)?;
-        for (key, _) in keys {
+        for (key, value) in keys {
             let life = rows::split_evicted_key(&key).ok_or(Status::Corrupt)?;
-            self.fences.put(life, GivenUp::Until(now.after(SESSION_LEASE)));
+            let given_up = match rows::decode_evicted(&value)?.may_live {
+                true => GivenUp::MayLive(now),
+                false => GivenUp::Until(now.after(SESSION_LEASE)),
+            };
+            self.fences.put(life, given_up);
             self.fences.lost.insert(life);
         }
         Ok(())
@@ -519,13 +521,19 @@ pub(super) fn owed(gone: &Gone, batch: &mut Batch) {
         super::strays::put_row(gone.epoch, batch);
     }
     if may_owe_a_fence(gone) {
-        batch.put(rows::STATE, &rows::evicted_key(gone.life), &[]);
+        let evicted = rows::Evicted { may_live: may_live(gone) };
+        batch.put(rows::STATE, &rows::evicted_key(gone.life), &rows::encode(&evicted));
     }
 }
 
 /// Who has said goodbye, or was fenced before (`give_up_fenced`), is not fenced.
 fn may_owe_a_fence(gone: &Gone) -> bool {
     is_mount(gone.life) && gone.why.is_some_and(|why| why != EvictReason::Lapsed)
+}
+
+/// It was there when its session was ended. Who has not come back in a recovery may be dead.
+fn may_live(gone: &Gone) -> bool {
+    gone.why == Some(EvictReason::Asked) && gone.during != During::Recovery
 }
 
 fn is_mount(life: Life) -> bool {

@@ -1,8 +1,9 @@
 //! Clients that are given up, and the OSTs that end their sessions: each once, and for each a word of its own.
 
 use crate::harness::{ROOT, World, entry_of, new};
-use base::{ClientId, Fid, LockId, SetAttr};
+use base::{ClientId, Fid, LockId, SetAttr, Status};
 use mds::MdsEvent;
+use store::MetaStore;
 use wire::lock::LockWant;
 use wire::mdt::NewNode;
 use wire::{Life, MdtReply, MdtRequest};
@@ -190,10 +191,20 @@ fn who_comes_back_and_is_silent_is_not_believed_to_have_opened_anything_again() 
 /// However it comes to light that a client has died that was evicted while it lived.
 #[test]
 fn who_is_evicted_by_an_operator_and_dies_before_it_has_heard_of_it_is_fenced() {
-    for end in ["process", "lease", "newer", "restart"] {
+    for (end, is_restarted) in [
+        ("process", false),
+        ("process", true),
+        ("lease", false),
+        ("lease", true),
+        ("newer", false),
+        ("newer", true),
+    ] {
         let Scene { mut world, file, gone, life } = scene();
         world.set_cut(1, 0, true);
         world.evict(0, gone);
+        if is_restarted {
+            world.crash(0, 0);
+        }
         world.pass_seconds(2 * LONG_ENOUGH);
         assert_eq!(world.fenced, [], "as far as is known it lives");
         assert_eq!(world.given_up(0), [life]);
@@ -205,30 +216,55 @@ fn who_is_evicted_by_an_operator_and_dies_before_it_has_heard_of_it_is_fenced() 
                 assert!(world.servers[0].mds.is_kept_waiting());
                 world.lapse(0, gone);
             }
-            "newer" => {
+            _ => {
                 world.set_cut(1, 0, false);
                 world.remount(1, 2);
                 world.getattr(1, Fid::ROOT).unwrap();
             }
-            _ => world.crash(0, 0),
         }
         world.pass_seconds(2 * LONG_ENOUGH);
-        assert_eq!(world.fenced, [life], "{end}");
-        assert_eq!(world.given_up(0), [], "{end}");
-        assert!(!may_be_written(&mut world, file), "{end}");
+        assert_eq!(world.fenced, [life], "{end}, restarted: {is_restarted}");
+        assert_eq!(world.given_up(0), [], "{end}, restarted: {is_restarted}");
+        assert!(!may_be_written(&mut world, file), "{end}, restarted: {is_restarted}");
         assert!(!world.servers[0].mds.is_kept_waiting());
     }
 }
 
 #[test]
 fn who_is_evicted_by_an_operator_and_lives_is_not_fenced() {
-    let Scene { mut world, file, gone, life } = scene();
+    for is_restarted in [false, true] {
+        let Scene { mut world, file, gone, life } = scene();
+        world.set_cut(1, 0, true);
+        world.evict(0, gone);
+        if is_restarted {
+            world.crash(0, 0);
+        }
+        world.pass_seconds(2 * LONG_ENOUGH);
+        world.set_cut(1, 0, false);
+        assert_eq!(world.getattr(1, file).map(drop), Err(Status::Evicted));
+        world.open(1, file, true);
+        assert_eq!(world.given_up(0), [life], "it may go yet");
+        world.pass_seconds(LONG_ENOUGH);
+        assert_eq!(world.given_up(0), []);
+        assert_eq!(world.fenced, [], "restarted: {is_restarted}");
+        assert_eq!(world.clients[1].evictions, 1);
+    }
+}
+
+/// A program of before that was known has left a row that does not say who may live.
+#[test]
+fn of_whom_nothing_more_is_written_down_is_fenced_after_a_restart() {
+    let Scene { mut world, gone, life, .. } = scene();
+    world.set_cut(1, 0, true);
     world.evict(0, gone);
-    world.open(1, file, true);
-    assert_eq!(world.given_up(0), [life], "it may go yet");
-    world.pass_seconds(LONG_ENOUGH);
+    assert!(world.tamper(0, |store| {
+        let mut batch = store::Batch::new();
+        batch.put(mds::rows::STATE, &mds::rows::evicted_key(life), &[]);
+        store.apply(store.applied().next(), &batch).unwrap();
+    }));
+    world.pass_seconds(2 * LONG_ENOUGH);
+    assert_eq!(world.fenced, [life]);
     assert_eq!(world.given_up(0), []);
-    assert_eq!(world.fenced, []);
 }
 
 /// It asks for a session after it was given up, and dies then: nothing is heard of it, and its session stays for five minutes.
