@@ -216,17 +216,8 @@ pub(crate) async fn create_open(
 /// Opens a handle again that the MDT forgot with an eviction: until then its writers are not counted there.
 pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
     let Some((fid, args)) = ctx.with(|state| state.lost_handle(fh)) else { return Ok(()) };
-    // It was permitted when it was opened.
-    let creds = Credentials::default();
-    let request = MdtRequest::Open {
-        fid,
-        open: args,
-        creds,
-        want: LockWant::default(),
-        closes: Vec::new(),
-        accesses: Vec::new(),
-    };
-    match ctx.mdt_entry(fid, request, Kind::Modifying).await {
+    let is_closing = ctx.with(|state| state.is_closing_handle(fh));
+    match open_again(ctx, fid, args, is_closing).await {
         Ok(entry) => {
             ctx.with(|state| {
                 state.see_entry(&entry);
@@ -240,6 +231,20 @@ pub(crate) async fn revive(ctx: &Ctx, fh: u64) -> Outcome<()> {
         // It had been removed, and was kept only for this handle.
         Err(Status::NotFound) => Err(Status::Stale),
         Err(status) => Err(status),
+    }
+}
+
+/// It was permitted when it was opened. Since the eviction others may have begun to execute the file: who has it open to write more is refused
+/// for that (and told by his next call); but what was written through a handle that is being closed was answered before they began,
+/// and nobody could be told that it was lost.
+async fn open_again(ctx: &Ctx, fid: Fid, open: OpenArgs, is_closing: bool) -> Outcome<Entry> {
+    let (creds, want) = (Credentials::default(), LockWant::default());
+    let request = MdtRequest::Open { fid, open, creds, want, closes: Vec::new(), accesses: Vec::new() };
+    match ctx.mdt_entry(fid, request, Kind::Modifying).await {
+        Err(Status::TextBusy) if is_closing => {
+            ctx.mdt_entry(fid, MdtRequest::Reopen { fid, open }, Kind::Modifying).await
+        }
+        result => result,
     }
 }
 
@@ -359,7 +364,8 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
     loop {
         if handle.args.write && !is_known {
             // Evicted since it was open: what was written may lie behind a size that the MDT believes.
-            reopen(&ctx, fid, handle.args).await;
+            // It fails when the file is gone, and then there is no size.
+            let _ = open_again(&ctx, fid, handle.args, true).await;
         }
         tries += 1;
         if let Some(sent) = carried.take() {
@@ -406,14 +412,7 @@ impl State {
     }
 }
 
-/// Opens a handle once more, only to close it in order. It fails when the file is gone, and then there is no size.
-async fn reopen(ctx: &Ctx, fid: Fid, open: OpenArgs) {
-    let (creds, want) = (Credentials::default(), LockWant::default());
-    let request = MdtRequest::Open { fid, open, creds, want, closes: Vec::new(), accesses: Vec::new() };
-    let _ = ctx.mdt(fid, request, Kind::Modifying).await;
-}
-
-/// The same with all that was written and kept back, which the MDT takes in together with the size.
+/// Closes with all that was written and kept back, which the MDT takes in together with the size.
 async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome<()> {
     let Carried { sent, unchanged_since, write_back } = carried;
     let accesses = accesses_for(ctx, sent.object.fid);

@@ -5,7 +5,7 @@ use crate::leases::pass_with_lease;
 use crate::world::{O_RDWR, TOP, World, write_call};
 use base::limits::{RECOVERY_WINDOW, SESSION_LEASE};
 use base::{Duration, TargetId, TargetKind};
-use client::{Event, Input};
+use client::{Answer, Call, Event, Input};
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
@@ -139,4 +139,37 @@ fn a_file_whose_close_waits_for_an_ost_is_open_again_before_anything_of_it_is_wr
     world.pass(Duration::from_secs(3));
     assert_eq!(world.open_count(0), 0);
     assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 11));
+}
+
+/// As before, and somebody executes the file before its writer hears that it was evicted. What that one has been told is written is; it
+/// counts, and nobody goes on believing a size from before.
+#[test]
+fn what_a_closing_file_is_still_written_with_counts_also_when_others_have_begun_to_execute_it() {
+    const FMODE_EXEC: u32 = 0x20;
+    let mut world = World::new(1, 1, 2);
+    let made = Call::Create { parent: TOP, name: b"f".to_vec(), mode: 0o755, umask: 0, flags: O_RDWR };
+    let Ok(Answer::Created { entry, fh, .. }) = world.call(1, made) else { panic!("a file is made") };
+    let file = (entry.node, fh);
+    assert_eq!(world.write(1, file, 0, b"fir"), Ok(3));
+    assert_eq!(world.write(1, file, 3, b"st"), Ok(2));
+    world.mounts[1].is_slow_to = Some(OST);
+    assert_eq!(world.write(1, file, 5, b"second"), Ok(6));
+    world.release(1, file);
+    world.pass(Duration::from_secs(1));
+    world.mounts[1].unreachable = Some(MDT);
+    world.evict(1, 0);
+    let node = world.lookup(0, TOP, "f").expect("it is there").node;
+    let (running, _) = world.open(0, node, FMODE_EXEC);
+    pass_with_lease(&mut world, 1, Duration::from_secs(2));
+    world.mounts[1].unreachable = None;
+    world.input(1, Input::ConnectionLost(MDT));
+    pass_with_lease(&mut world, 1, LONG_ENOUGH);
+    assert!(world.mounts[1].events.contains(&Event::Evicted(MDT)));
+    assert_eq!(world.open_count(0), 2, "it is executed, and written");
+    assert!(!world.attr(0, node).is_size_known);
+    assert!(world.let_arrive(1) > 0);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.open_count(0), 1);
+    assert_eq!((world.attr(0, node).is_size_known, world.attr(0, node).size_bytes), (true, 11));
+    world.release(0, (node, running));
 }

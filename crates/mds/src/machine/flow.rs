@@ -15,7 +15,7 @@ use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
 use wire::lock::bits;
-use wire::mdt::Met;
+use wire::mdt::{Met, OpenArgs};
 use wire::peer::{OperationId, Part};
 use wire::session::features;
 use wire::{
@@ -640,11 +640,21 @@ impl<M: MetaStore> Mds<M> {
                 }
                 Effect::Opened { fid, open } => {
                     self.opens.open(client, *fid, *open);
-                    // Who opens it for reading may not have opened again what it writes.
-                    let incarnation = self.core.incarnation_of(client).filter(|_| open.write);
-                    self.opens.note_known(*fid, incarnation.map(|incarnation| Life { client, incarnation }));
+                    self.note_known(client, *fid, *open);
                 }
-                Effect::Reopened { fid, open } => self.opens.confirm(client, *fid, *open),
+                // Its client says besides what it still has open.
+                Effect::Reopened { fid, open }
+                    if flow.token.replay.is_some_and(|transno| transno != Transno::ZERO) =>
+                {
+                    self.opens.restore(client, *fid, *open);
+                }
+                Effect::Reopened { fid, open } if self.core.is_recovering() => {
+                    self.opens.confirm(client, *fid, *open);
+                }
+                Effect::Reopened { fid, open } => {
+                    self.opens.restore(client, *fid, *open);
+                    self.note_known(client, *fid, *open);
+                }
                 Effect::Closed { handle } => {
                     if let Some((fid, _)) = self.opens.close(client, *handle).filter(|(_, open)| open.write) {
                         self.opens.linger(now.time, fid);
@@ -652,6 +662,12 @@ impl<M: MetaStore> Mds<M> {
                 }
             }
         }
+    }
+
+    /// Who opens a file for reading may not have opened again what it writes.
+    fn note_known(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
+        let incarnation = self.core.incarnation_of(client).filter(|_| open.write);
+        self.opens.note_known(fid, incarnation.map(|incarnation| Life { client, incarnation }));
     }
 
     /// Answers with a failure, and gives everything back.

@@ -70,13 +70,24 @@ pub fn open_inode(
     Ok(Entry { was_size_known, ..cx.entry(&inode) })
 }
 
-/// After a restart: the handle was open before, so nothing is checked, and the rows know of it.
+/// After a restart, or after an eviction before what was written through the handle has arrived: it was open before, so nothing is checked,
+/// also not whether others have begun to execute the file since.
 ///
 /// # Errors
 /// `Stale` when the file is gone.
 pub fn reopen(cx: &mut Cx, fid: Fid, args: OpenArgs) -> Result<MdtReply, Stop> {
     let mut inode = cx.inode(fid)?;
-    if args.write && inode.attr.is_size_known && inode.attr.file_type == FileType::Regular {
+    let is_named_in_recovery = cx.is_recovering && !cx.is_replay;
+    let is_again = cx.opens.get(cx.client, args.handle) == Some((fid, args));
+    // Otherwise the file had a while without this writer, in which others may have measured it.
+    let is_counted_all_along = is_named_in_recovery || is_again;
+    if !is_named_in_recovery {
+        cx.outcome.unsettled.push(fid);
+    }
+    if args.write
+        && inode.attr.file_type == FileType::Regular
+        && (inode.attr.is_size_known || !is_counted_all_along)
+    {
         inode.attr.is_size_known = false;
         inode.attr.write_epoch = inode.attr.write_epoch.saturating_add(1);
         inode.attr.version = cx.version;

@@ -5,7 +5,7 @@ use base::{ClientId, Fid, LockId, SetAttr, Status};
 use mds::MdsEvent;
 use store::MetaStore;
 use wire::lock::LockWant;
-use wire::mdt::NewNode;
+use wire::mdt::{NewNode, OpenArgs};
 use wire::{Life, MdtReply, MdtRequest};
 
 /// Longer than anybody who was given up may come back.
@@ -44,7 +44,7 @@ fn scene_of_one_who_came_back() -> Scene {
 }
 
 fn chmod(fid: Fid) -> MdtRequest {
-    let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+    let set = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
     MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
 }
 
@@ -265,6 +265,63 @@ fn of_whom_nothing_more_is_written_down_is_fenced_after_a_restart() {
     world.pass_seconds(2 * LONG_ENOUGH);
     assert_eq!(world.fenced, [life]);
     assert_eq!(world.given_up(0), []);
+}
+
+/// Others have begun to execute it meanwhile, which keeps nobody from saying what he writes there already; and have measured it.
+#[test]
+fn who_had_a_file_open_before_others_execute_it_opens_it_again_and_no_size_from_before_counts() {
+    for has_begun_anew in [false, true] {
+        let Scene { mut world, file, gone, .. } = scene();
+        world.ask(0, 0, chmod(file)).unwrap();
+        world.set_cut(1, 0, true);
+        world.evict(0, gone);
+        world.pass_seconds(2 * LONG_ENOUGH);
+        world.lapse(0, gone);
+        world.pass_seconds(2);
+        let other = world.open(0, file, true);
+        let MdtReply::Closed { wants_size: Some(write_epoch), .. } = world.close(0, file, other) else {
+            panic!("nobody can write it any more")
+        };
+        let running = OpenArgs { execute: true, ..world.open_args(0, false) };
+        let run = |fid, open| MdtRequest::Open {
+            fid,
+            open,
+            creds: ROOT,
+            want: LockWant::default(),
+            closes: Vec::new(),
+            accesses: Vec::new(),
+        };
+        world.ask(0, 0, run(file, running)).unwrap();
+        world.set_cut(1, 0, false);
+        assert_eq!(world.getattr(1, file).map(drop), Err(Status::Evicted));
+        let again = world.open_args(1, true);
+        assert_eq!(world.ask(1, 0, run(file, again)).map(drop), Err(Status::TextBusy));
+        if has_begun_anew {
+            world.ask(1, 0, MdtRequest::Reopen { fid: file, open: again }).unwrap();
+            assert!(may_be_written(&mut world, file));
+            world.close(1, file, again);
+        }
+        let (mtime, stamp) = (world.now.wall, world.now.wall);
+        let report =
+            MdtRequest::ReportSize { fid: file, write_epoch, size_bytes: 5, block_count: 8, mtime, stamp };
+        world.ask(0, 0, report).unwrap();
+        assert_eq!(world.getattr(0, file).unwrap().is_size_known, !has_begun_anew, "it was measured before");
+    }
+}
+
+/// What had been opened again and closed before a power failure is not open after it, whatever is replayed.
+#[test]
+fn what_was_opened_again_in_service_and_closed_is_closed_after_a_replay() {
+    let Scene { mut world, file, .. } = scene();
+    world.servers[0].is_synced = false;
+    let open = world.open_args(1, true);
+    world.ask(1, 0, MdtRequest::Reopen { fid: file, open }).unwrap();
+    world.close(1, file, open);
+    world.crash(0, 0);
+    world.servers[0].is_synced = true;
+    world.pass_seconds(LONG_ENOUGH);
+    assert!(!world.servers[0].mds.core().is_recovering());
+    assert!(!may_be_written(&mut world, file));
 }
 
 /// It asks for a session after it was given up, and dies then: nothing is heard of it, and its session stays for five minutes.
