@@ -3,6 +3,7 @@
 use base::limits::{CLOSED_FILE_GRACE, SESSION_LEASE};
 use base::{ClientId, Fid, OpenHandle, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use wire::Life;
 use wire::mdt::OpenArgs;
 
@@ -39,6 +40,12 @@ pub struct Dropped {
     pub files: Vec<Fid>,
     /// Some of it for writing.
     pub has_written: bool,
+}
+
+fn of_file(fid: Fid) -> RangeInclusive<(Fid, Life)> {
+    let first = Life { client: ClientId::default(), incarnation: 0 };
+    let last = Life { client: ClientId(u128::MAX), incarnation: u64::MAX };
+    (fid, first)..=(fid, last)
 }
 
 impl Opens {
@@ -214,9 +221,11 @@ impl Opens {
         self.by_file.contains_key(&fid) || self.lingering_counts.contains_key(&fid)
     }
 
-    /// Whether somebody has it open, or may write it without knowing that he has it open no more.
+    /// Whether it has to stay here: somebody has it open, or was given up so lately that he may come back and open it again. Whoever stays away
+    /// for longer keeps it no more, though he may live: he is told that what he wrote is lost, and what he had sent meets the tombstones
+    /// of objects that have gone on with the file.
     pub fn is_in_use(&self, fid: Fid) -> bool {
-        self.by_file.contains_key(&fid) || self.is_abandoned(fid)
+        self.by_file.contains_key(&fid) || self.abandoned.range(of_file(fid)).next().is_some()
     }
 
     fn handles(&self, fid: Fid) -> impl Iterator<Item = (&(ClientId, OpenHandle), &OpenArgs)> {
@@ -229,10 +238,8 @@ impl Opens {
     }
 
     fn is_abandoned(&self, fid: Fid) -> bool {
-        let first = Life { client: ClientId::default(), incarnation: 0 };
-        let last = Life { client: ClientId(u128::MAX), incarnation: u64::MAX };
-        let range = (fid, first)..=(fid, last);
-        self.abandoned.range(range.clone()).next().is_some() || self.unfenced.range(range).next().is_some()
+        self.abandoned.range(of_file(fid)).next().is_some()
+            || self.unfenced.range(of_file(fid)).next().is_some()
     }
 
     pub fn is_written(&self, fid: Fid) -> bool {

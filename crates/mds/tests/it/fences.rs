@@ -1,6 +1,6 @@
 //! Clients that are given up, and the OSTs that end their sessions: each once, and for each a word of its own.
 
-use crate::harness::{ROOT, World, entry_of, new};
+use crate::harness::{ROOT, World, entry_of, fid_of, migrate, new};
 use base::{ClientId, Fid, LockId, SetAttr, Status};
 use mds::MdsEvent;
 use store::MetaStore;
@@ -265,6 +265,39 @@ fn of_whom_nothing_more_is_written_down_is_fenced_after_a_restart() {
     world.pass_seconds(2 * LONG_ENOUGH);
     assert_eq!(world.fenced, [life]);
     assert_eq!(world.given_up(0), []);
+}
+
+/// For as long as it has to come back the file stays. Then whoever moves it need not wait for somebody who is cut off from its MDT, and
+/// may be for hours.
+#[test]
+fn a_file_moves_away_from_an_mdt_that_a_living_writer_has_been_cut_off_from_for_long() {
+    let mut world = World::new(2, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let open = world.open(1, file, true);
+    world.pass_seconds(2);
+    let gone = world.clients[1].id;
+    world.set_cut(1, 0, true);
+    world.evict(0, gone);
+    world.pass_seconds(LONG_ENOUGH - 3);
+    assert_eq!(world.ask(0, 1, migrate((Fid::ROOT, "f"), file)).map(drop), Err(Status::TextBusy));
+    assert_eq!(world.lookup(0, Fid::ROOT, "f"), Some(file));
+    world.pass_seconds(5);
+    assert!(may_be_written(&mut world, file));
+    let moved = world.ask(0, 1, migrate((Fid::ROOT, "f"), file)).map(|reply| fid_of(&reply)).unwrap();
+    assert_eq!(world.fenced, [], "as far as is known it lives");
+    assert!(!world.adopted.is_empty(), "what it has sent meets no object of that name any more");
+    let request = MdtRequest::Getattr { fid: moved, want: LockWant::default() };
+    let entry = entry_of(&world.ask(0, 1, request).unwrap()).clone();
+    assert!(!entry.attr.unwrap().is_size_known, "it is to be measured");
+    assert!(!entry.may_be_written, "and can be");
+    // It comes back, and hears that the file is not where it has written it.
+    world.set_cut(1, 0, false);
+    world.pass_seconds(3);
+    let request = |open| MdtRequest::Reopen { fid: file, open };
+    assert!(world.ask(1, 0, request(open)).is_err());
+    world.pass_seconds(2 * LONG_ENOUGH);
+    assert_eq!(world.given_up(0), []);
+    world.check_consistent();
 }
 
 /// Others have begun to execute it meanwhile, which keeps nobody from saying what he writes there already; and have measured it.

@@ -293,7 +293,9 @@ fn explained(error: anyhow::Error, path: &Path, mdt_index: u16) -> anyhow::Error
     } else if why(libc::EMLINK) {
         anyhow!("{path} has other names, and stays where it is")
     } else if why(libc::ETXTBSY) {
-        anyhow!("{path} is open, and stays where it is; give the same command again when nobody has it open")
+        anyhow!(
+            "{path} is open, and stays where it is; give the same command again when nobody has it open (a client that was evicted with it open for writing counts for half a minute)"
+        )
     } else if why(libc::EFBIG) {
         anyhow!(
             "{path} has too much to move at once (about 4,000 entries, or 900 KiB of data and xattrs on its MDT), and stays where it is"
