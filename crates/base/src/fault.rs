@@ -47,10 +47,12 @@ pub enum Fault {
     LinkKept = 20,
     /// A session ends, and its answers stay.
     AnswersKept = 21,
+    /// An MDT that has given a client up forgets what it had open for writing before it has come back or every OST has ended its session.
+    UnfencedForgotten = 22,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 22] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -72,6 +74,7 @@ impl Fault {
         Fault::VoidPartExecuted,
         Fault::LinkKept,
         Fault::AnswersKept,
+        Fault::UnfencedForgotten,
     ];
 }
 

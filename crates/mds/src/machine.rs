@@ -29,6 +29,7 @@ use crate::tx::Tx;
 use crate::unheard::Unheard;
 use accesses::Accesses;
 use adoptions::Adoptions;
+use base::fault::{Fault, planted};
 use base::{
     ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId,
     Time, Transno, Version, WallTime,
@@ -474,7 +475,8 @@ impl<M: MetaStore> Mds<M> {
             self.timers.pop_first();
             self.on_flow_timer(now, op, out);
         }
-        self.opens.drop_abandoned(now.time, |life| self.fences.is_given_up(life));
+        let is_unfenced = |life: Life| self.fences.is_given_up(life) && !planted(Fault::UnfencedForgotten);
+        self.opens.drop_abandoned(now.time, is_unfenced);
         let lingered = self.opens.take_lingered(now.time);
         if !self.core.is_recovering() {
             self.sweep_orphans(now, &lingered, out);

@@ -112,8 +112,7 @@ fn run_seeds(arguments: &Sim, (from, to): (u64, u64), thread_count: usize) -> an
 
 #[cfg(feature = "planted-faults")]
 fn run_planted(options: &Options, thread_count: usize) -> anyhow::Result<()> {
-    /// Each mistake must show within so many seeds. The rarest shows in one of some hundreds: somebody writes to a file that
-    /// somebody else has removed, and its object is gone before the data come.
+    /// Each mistake must show within so many seeds.
     const SEED_COUNT: u64 = 1000;
     let is_found = sim::command::run_planted(SEED_COUNT, options, thread_count);
     if crash_table::print_planted(thread_count) && is_found {

@@ -35,6 +35,14 @@ fn main() {
     if args.iter().any(|arg| arg == "planted") {
         std::process::exit(i32::from(!sim::command::run_planted(to, &options, 2)));
     }
+    #[cfg(feature = "planted-faults")]
+    if let Some(name) = args.iter().find_map(|arg| arg.strip_prefix("plant=")) {
+        base::fault::plant(base::fault::Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name));
+    }
+    #[cfg(feature = "planted-faults")]
+    if args.iter().any(|arg| arg == "planted-table") {
+        std::process::exit(i32::from(!sim::crash_table::print_planted(2)));
+    }
     let is_verbose = args.iter().any(|arg| arg == "verbose");
     let command = Command { from, to, options, thread_count: 2, is_verbose };
     std::process::exit(i32::from(!command.run()));

@@ -117,6 +117,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::VoidPartExecuted => &["machines", "progress"],
         // Nobody asks for such rows again: only a check of the disks tells that they are there.
         Fault::LinkKept | Fault::AnswersKept => &["fsck"],
+        // What arrives late is behind the size that somebody has measured and the MDT believes.
+        Fault::UnfencedForgotten => &["fsck", "model", "tree"],
         Fault::ReplySlotForgotten
         | Fault::CancelBeforeFlush
         | Fault::StaleSizeTaken

@@ -6,6 +6,7 @@ mod faults;
 mod judge;
 mod network;
 mod replays;
+mod scenes;
 
 use crate::frames::MGC_MARK;
 use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
@@ -13,7 +14,7 @@ use crate::mount::{Kernel, Port, Task};
 use crate::servers::{Effect, Engine, FSNAME, Server, new_mgc};
 use crate::sweep::Shared;
 use crate::workload::{self, Workload};
-use crate::{Options, Violation};
+use crate::{Options, Violation, Weather};
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Pool, Rng, TargetConfig, TargetId,
     TargetKind, Time, WallTime,
@@ -22,6 +23,7 @@ use client::mgc::{self, Mgc};
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
 use clocks::Clocks;
 use replays::Replays;
+use scenes::Held;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -79,6 +81,8 @@ pub struct Mount {
     /// It was evicted, or died: what it did may be lost.
     pub is_doubtful: bool,
     pub is_drained: bool,
+    /// How often it has heard that it was.
+    eviction_count: u64,
 }
 
 impl Mount {
@@ -113,6 +117,7 @@ pub struct World {
     pub mounts: Vec<Mount>,
     config: ClusterConfig,
     cut: BTreeSet<Cut>,
+    held: Option<Held>,
     loss_one_in: u64,
     delay_ns_max: u64,
     /// How long disks take to sync, at most. With slow ones much is built on what power can take back.
@@ -195,6 +200,7 @@ impl World {
             mounts: Vec::new(),
             config,
             cut: BTreeSet::new(),
+            held: None,
             loss_one_in,
             delay_ns_max,
             sync_ns_max,
@@ -227,6 +233,10 @@ impl World {
 
     pub fn run(mut self) {
         while self.started < self.options.steps {
+            self.play_scene();
+            if self.is_broken() {
+                return;
+            }
             self.run_round();
             if self.is_broken() {
                 return;
@@ -305,6 +315,7 @@ impl World {
             tasks: Vec::new(),
             is_doubtful: false,
             is_drained: false,
+            eviction_count: 0,
         };
         let mut out = Vec::new();
         mount.machine.handle(self.now, Input::Lease(self.now.time), &mut out);

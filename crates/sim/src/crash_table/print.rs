@@ -74,18 +74,24 @@ fn tell(case: &Case, violation: &Violation) {
 pub fn print_planted(thread_count: usize) -> bool {
     use base::fault::{Fault, plant};
     let mut is_well = true;
-    let faults =
+    let anywhere =
         [Fault::PrepareForgotten, Fault::PartBeforeDurable, Fault::ReplaySkipped, Fault::CommitReportedEarly];
-    for fault in faults {
+    // Nothing but an OST dies: it is the OST's part of the mistake that shows.
+    let on_osts = [Fault::ReplaySkipped, Fault::CommitReportedEarly];
+    let only_ost = || Filter { down: "ost0".parse().ok(), ..Filter::default() };
+    let anywhere = anywhere.map(|fault| (fault, Filter::default()));
+    for (fault, filter) in anywhere.into_iter().chain(on_osts.map(|fault| (fault, only_ost()))) {
         plant(Some(fault));
-        let rows =
-            STORIES.iter().map(|story| run_story(story, 2, &Filter::default(), thread_count, 1, &|_, _| {}));
+        let rows = STORIES.iter().map(|story| run_story(story, 2, &filter, thread_count, 1, &|_, _| {}));
         let found = rows.flat_map(|row| row.failures).next();
         plant(None);
         is_well &= found.is_some();
+        let place = if filter.down.is_some() { " with a dead OST" } else { "" };
         match found {
-            Some((case, Violation { checker, .. })) => println!("{fault:?}: found by [{checker}]: {case}"),
-            None => println!("{fault:?}: NOT FOUND by the crash table"),
+            Some((case, Violation { checker, .. })) => {
+                println!("{fault:?}: found{place} by [{checker}]: {case}");
+            }
+            None => println!("{fault:?}: NOT FOUND{place} by the crash table"),
         }
     }
     is_well

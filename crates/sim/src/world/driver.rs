@@ -251,6 +251,7 @@ impl World {
             Output::Drained => self.mounts[seat].is_drained = true,
             Output::Event(event) => {
                 self.trace(|| format!("client {seat}: {event:?}"));
+                self.mounts[seat].eviction_count += u64::from(matches!(event, ClientEvent::Evicted(_)));
                 let is_certain = !self.is_doubtful && !self.mounts[seat].is_doubtful;
                 let are_all_certain = is_certain && !self.mounts.iter().any(|mount| mount.is_doubtful);
                 match event {

@@ -26,7 +26,8 @@ impl World {
                 self.count("frame delayed");
                 delay += self.rng.below(3_000_000_000);
             }
-            self.post(Duration::from_nanos(delay), Event::Deliver(frame.clone()));
+            let held_for = self.held_for(&frame);
+            self.post(held_for.saturating_add(Duration::from_nanos(delay)), Event::Deliver(frame.clone()));
         }
     }
 
@@ -55,6 +56,12 @@ impl World {
                 }
             }
         }
+    }
+
+    fn held_for(&self, frame: &Frame) -> Duration {
+        let is_to_ost = matches!(host(frame.dst), Endpoint::Target(id) if id.kind == TargetKind::Ost);
+        let held = self.held.as_ref().filter(|held| is_to_ost && held.from == host(frame.src));
+        held.map_or(Duration::ZERO, |held| held.until.since(self.now.time))
     }
 
     fn is_cut(&self, frame: &Frame) -> bool {
@@ -106,6 +113,11 @@ impl World {
     pub(super) fn link_to_open_file(&mut self) -> Option<(ClientId, TargetId)> {
         let handles: Vec<_> = self.model.handles.iter().map(|((seat, _), ino)| (*seat, *ino)).collect();
         let (seat, ino) = *self.rng.pick(&handles)?;
+        Some((self.mounts[seat].id, self.mdt_of(ino)?))
+    }
+
+    /// The MDT that has an inode.
+    pub(super) fn mdt_of(&self, ino: usize) -> Option<TargetId> {
         let mdts: Vec<TargetId> =
             self.servers.keys().filter(|id| id.kind == TargetKind::Mdt).copied().collect();
         // The numbers of an MDT's files are in one range, so this is the MDT of the node.
@@ -114,7 +126,6 @@ impl World {
             let first = |index| Fid { seq: Fid::sequence(index, 0), oid: 0, ver: 0 }.inode_number();
             (first(id.index)..first(id.index + 1)).contains(&node)
         };
-        let mdt = *mdts.iter().find(is_its)?;
-        Some((self.mounts[seat].id, mdt))
+        mdts.iter().find(is_its).copied()
     }
 }
