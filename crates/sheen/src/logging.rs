@@ -1,8 +1,9 @@
 //! Logs: standard error, or a file that is rotated by size.
 
-use anyhow::{Context, Result};
+use crate::spelling;
+use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing_subscriber::EnvFilter;
@@ -39,12 +40,83 @@ pub fn check_filter(words: &str) -> Result<()> {
 /// Longer words are no filter that anybody means.
 const FILTER_BYTES_MAX: usize = 256;
 
-/// Levels and `part=level` only: the parser behind it also takes regular expressions, which can take any memory.
+/// What may be said of each part, and of all.
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// The crates of this program, as they name themselves.
+const PARTS: [&str; 17] = [
+    "base",
+    "client",
+    "coordinate",
+    "fsck",
+    "fuse",
+    "ldlm",
+    "mds",
+    "mgs",
+    "net",
+    "oss",
+    "rpc",
+    "sheen",
+    "sim",
+    "store",
+    "store_disk",
+    "target",
+    "wire",
+];
+
+/// Levels and `part=level` only: the parser behind it takes any word for a part, all whose levels are on, and nothing else is logged
+/// then; and regular expressions, which can take any memory.
 fn parse_filter(words: &str) -> Result<EnvFilter> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_:=,-".contains(c);
-    let plain = Some(words).filter(|words| words.len() <= FILTER_BYTES_MAX && words.chars().all(is_plain));
-    let parsed = plain.and_then(|words| EnvFilter::try_new(words).ok());
-    parsed.with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))
+    if words.len() > FILTER_BYTES_MAX {
+        bail!("a log filter has {FILTER_BYTES_MAX} bytes at most; write info, or info,mds=debug");
+    }
+    words.split(',').filter(|_| !words.is_empty()).try_for_each(check_directive)?;
+    EnvFilter::try_new(words)
+        .with_context(|| format!("'{words}' is no log filter; write info, or info,mds=debug"))
+}
+
+/// `debug`, `mds=debug`, `sheen::mount=trace`.
+fn check_directive(words: &str) -> Result<()> {
+    let Some((part, level)) = words.split_once('=') else { return check_level(words) };
+    let (part, module) = part.split_once("::").unwrap_or((part, "module"));
+    if !module.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':') {
+        bail!("'{module}' in '{words}' is no module; write info, or info,mds=debug");
+    }
+    if PARTS.contains(&part) {
+        return check_level(level);
+    }
+    match spelling::nearest(part, PARTS) {
+        Some(near) => bail!("there is no part '{part}' that logs; did you mean '{near}'?"),
+        None => bail!(
+            "there is no part '{part}' that logs; write info, or info,mds=debug; parts are {}",
+            PARTS.join(", ")
+        ),
+    }
+}
+
+fn check_level(level: &str) -> Result<()> {
+    if LEVELS.contains(&level) {
+        return Ok(());
+    }
+    match spelling::nearest(level, LEVELS) {
+        Some(near) => bail!("'{level}' is no level; did you mean '{near}'?"),
+        None => bail!("'{level}' is no level; write {}, or info,mds=debug", LEVELS.join(", ")),
+    }
+}
+
+/// What `SHEEN_LOG` says, or the default where it says nothing.
+///
+/// # Errors
+/// It is no filter.
+pub fn of_environment() -> Result<String> {
+    match std::env::var_os("SHEEN_LOG").filter(|words| !words.is_empty()) {
+        None => Ok(DEFAULT_FILTER.to_owned()),
+        Some(words) => {
+            let words = words.to_string_lossy().into_owned();
+            check_filter(&words).with_context(|| format!("SHEEN_LOG is not used, but {DEFAULT_FILTER}"))?;
+            Ok(words)
+        }
+    }
 }
 
 /// Changes what is logged; empty is the default again.
@@ -77,16 +149,18 @@ pub fn hush_contained_panics() {
 /// # Errors
 /// The log file cannot be opened.
 pub fn start(file: Option<&Path>) -> Result<()> {
-    let words = std::env::var("SHEEN_LOG").unwrap_or_default();
-    let words =
-        if check_filter(&words).is_ok() && !words.is_empty() { words } else { DEFAULT_FILTER.to_owned() };
+    let told = of_environment();
+    let words = told.as_ref().map_or_else(|_| DEFAULT_FILTER.to_owned(), String::clone);
     match file {
         Some(path) => {
             let log =
                 RotatingLog::open(path).with_context(|| format!("cannot open the log {}", path.display()))?;
             install(words, log, false);
         }
-        None => install(words, io::stderr, true),
+        None => install(words, io::stderr, io::stderr().is_terminal()),
+    }
+    if let Err(error) = told {
+        tracing::warn!("{error:#}");
     }
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -5,6 +5,7 @@ use crate::cluster::{self, Cluster, Identity, Server, Shape};
 use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::daemon::{self, Starting};
 use crate::listen;
+use crate::logging;
 use crate::mount_table;
 use crate::nid;
 use crate::say;
@@ -49,6 +50,9 @@ pub fn up(arguments: &cli::Up) -> Result<()> {
         bail!("{} is no directory; choose another --dir", dir.display());
     }
     control::make_run_dir()?;
+    if let Err(error) = logging::of_environment() {
+        say::note(format_args!("{error:#}"));
+    }
     if !dir.join(LOCK_NAME).exists() {
         // What is refused changes nothing.
         plan(arguments, &dir)?;
