@@ -217,8 +217,8 @@ pub struct Up {
     /// How the kernel talks to the mount
     #[arg(long, value_enum)]
     pub transport: Option<Transport>,
-    /// Address of this machine to listen on, when others shall reach the servers [default: 127.0.0.1]
-    #[arg(long, value_name = "HOST")]
+    /// Address of this machine to listen on, when others shall reach the servers; with --split without a port [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub listen: Option<String>,
     /// Accept that whoever reaches a server is trusted
     #[arg(long)]

@@ -56,6 +56,19 @@ fn split(address: &str) -> Result<(&str, Option<u16>)> {
     }
 }
 
+/// Whether `HOST[:PORT]` says which port.
+///
+/// # Errors
+/// What it says is no port.
+pub fn has_port(host: &str) -> Result<bool> {
+    Ok(split(host)?.1.is_some())
+}
+
+/// Whether an address `HOST:PORT` is one of `HOST[:PORT]`.
+pub fn is_at(address: &str, host: &str) -> bool {
+    address == host || address.rsplit_once(':').is_some_and(|(of_address, _)| of_address == host)
+}
+
 /// True when nobody listens there now.
 pub fn is_free(address: &str) -> bool {
     TcpListener::bind(address).is_ok()
@@ -104,6 +117,16 @@ fn listen_on(router: &Arc<Router>, address: &str, mgs: &[String]) -> Result<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_at_its_host_and_at_itself() {
+        for host in ["10.0.0.1", "10.0.0.1:7988"] {
+            assert!(is_at("10.0.0.1:7988", host), "{host}");
+        }
+        for host in ["10.0.0.1:7989", "10.0.0.2", "10.0.0.1:", ""] {
+            assert!(!is_at("10.0.0.1:7988", host), "{host}");
+        }
+    }
 
     #[test]
     fn a_server_that_may_choose_leaves_the_management_server_its_port() {

@@ -101,12 +101,50 @@ fn plan(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
         Some(cluster) => revise(cluster, arguments, dir, &running)?,
         None => design(arguments, dir)?,
     };
+    check_port(arguments, &cluster)?;
     choose_metrics(arguments, dir, &mut cluster, &running)?;
     free_dead_mount(&cluster.mount)?;
     if !is_mounted(dir, &cluster) {
         mount_table::check_mount_point(&cluster.mount)?;
     }
     Ok((cluster, Listen { host, is_insecure_accepted }))
+}
+
+/// # Errors
+/// A port that several servers would have.
+fn check_port(arguments: &cli::Up, cluster: &Cluster) -> Result<()> {
+    let Some(given) = arguments.listen.as_deref().filter(|_| cluster.is_split) else { return Ok(()) };
+    if listen::has_port(given)? {
+        bail!("--listen {given}: each process of --split has a port of its own; name the host only");
+    }
+    Ok(())
+}
+
+/// What is chosen at the start of a process stays as it is while that runs.
+///
+/// # Errors
+/// Something else is asked for than what runs.
+fn check_running(arguments: &cli::Up, cluster: &Cluster, dir: &Path, running: &[Process]) -> Result<()> {
+    let stop = || format!("`sheen down --dir {}` first", dir.display());
+    if arguments.split && !cluster.is_split && !running.is_empty() {
+        bail!("--split: the cluster runs in one process; {}", stop());
+    }
+    if let Some(given) = &arguments.listen {
+        let addresses = running.iter().flat_map(|process| &process.targets);
+        let mut addresses = addresses.filter_map(|target| nid::parse_nid(&target.nid).ok());
+        if let Some(other) = addresses.find(|address| !listen::is_at(address, given)) {
+            bail!("--listen {given}: the cluster listens on {other}; {}", stop());
+        }
+    }
+    let mut mounts = running.iter().flat_map(|process| &process.mounts);
+    let mounted = mounts.find(|mount| mount.path == cluster.mount && !mount.is_detached);
+    if let (Some(mounted), Some(given)) = (mounted, arguments.transport.map(cli::Transport::word))
+        && given != cluster.transport
+        && given != mounted.transport
+    {
+        bail!("--transport {given}: the cluster is mounted with {}; {}", mounted.transport, stop());
+    }
+    Ok(())
 }
 
 /// The first server serves the metrics from its start on.
@@ -223,6 +261,7 @@ fn revise(mut cluster: Cluster, arguments: &cli::Up, dir: &Path, running: &[Proc
             cluster.ost_count
         );
     }
+    check_running(arguments, &cluster, dir, running)?;
     if let Some(mount) = &arguments.mount {
         let mount = mount_table::resolve(mount)?;
         if mount != cluster.mount && !running.is_empty() {
@@ -233,7 +272,7 @@ fn revise(mut cluster: Cluster, arguments: &cli::Up, dir: &Path, running: &[Proc
     if let Some(transport) = arguments.transport {
         cluster.transport = transport.word().to_owned();
     }
-    if arguments.split && !cluster.is_split && running.is_empty() {
+    if arguments.split && !cluster.is_split {
         let address = cluster.mgs_address().to_owned();
         let metrics = cluster.metrics.take();
         cluster = Cluster::new(Shape {

@@ -63,3 +63,56 @@ fn an_mdt_that_is_not_of_the_cluster_is_known_as_such() {
         assert!(!is_foreign_mdt(known, &cluster), "{known}");
     }
 }
+
+/// What runs is not what was asked for: that is said, and nothing is written down for the next start.
+#[test]
+fn what_differs_from_what_runs_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mount, data) = (dir.path().join("mnt"), dir.path().join("data"));
+    fs::create_dir(&mount).unwrap();
+    let up =
+        |words: &[&str]| Line::parse_from([&["up", "--mount", mount.to_str().unwrap()], words].concat()).up;
+    let cluster = design(&up(&[]), &data).unwrap();
+    let status = |mount: &Path| -> MountStatus {
+        let text = format!(
+            r#"{{"source":"","path":"{}","fsname":"sheen","transport":"uring","mgs_nids":[],"options":[]}}"#,
+            mount.display()
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    let target: TargetStatus = serde_json::from_str(
+        r#"{"name":"MGS","fsname":"sheen","dir":"/d/mgs","nid":"127.0.0.1@tcp","state":"active"}"#,
+    )
+    .unwrap();
+    let running =
+        [Process { targets: vec![target], mounts: vec![status(&cluster.mount)], ..Process::default() }];
+    let revised = |words: &[&str], running: &[Process]| revise(cluster.clone(), &up(words), &data, running);
+    for words in
+        [&["--split"][..], &["--listen", "127.0.0.2"], &["--listen", "127.0.0.1:1"], &["--transport", "dev"]]
+    {
+        let line = revised(words, &running).unwrap_err().to_string();
+        assert!(line.contains(words[0]) && line.contains("sheen down --dir"), "{line}");
+        assert!(revised(words, &[]).is_ok(), "{words:?}");
+    }
+    for words in [&["--listen", "127.0.0.1"][..], &["--transport", "auto"], &["--transport", "uring"], &[]] {
+        assert!(revised(words, &running).is_ok(), "{words:?}");
+    }
+    // Its servers run, and its mount is to be started anew.
+    let servers = [Process { mounts: Vec::new(), ..running[0].clone() }];
+    assert_eq!(revised(&["--transport", "dev"], &servers).unwrap().transport, "dev");
+}
+
+#[test]
+fn processes_of_their_own_have_ports_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mount, data) = (dir.path().join("mnt"), dir.path().join("data"));
+    fs::create_dir(&mount).unwrap();
+    let plan = |words: &[&str]| {
+        let words = [&["up", "--mount", mount.to_str().unwrap(), "--listen"], words].concat();
+        plan(&Line::parse_from(words).up, &data)
+    };
+    let line = plan(&["127.0.0.1:9300", "--split"]).err().unwrap().to_string();
+    assert!(line.contains("name the host only"), "{line}");
+    assert!(plan(&["127.0.0.1", "--split"]).is_ok() && plan(&["127.0.0.1:9300"]).is_ok());
+    assert!(!data.exists());
+}
