@@ -2,11 +2,13 @@
 //! its time says in notes before the answer what it waits for; the tool shows them.
 
 use crate::metrics::Sample;
+use crate::mount_table::{self, Mounted};
 use crate::path_words;
 use crate::say;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -461,6 +463,35 @@ pub fn run_dirs_of(user: u32) -> [PathBuf; 2] {
     [format!("/run/user/{user}/sheen").into(), format!("/tmp/sheen-{user}").into()]
 }
 
+/// Says that processes run here whose sockets are another user's; for whoever has heard of none.
+///
+/// # Errors
+/// There are some. In which directory, and whose they are.
+pub fn check_others() -> Result<()> {
+    let (user, own) = (sys::uid(), run_dir());
+    // Root may ask them all there.
+    let mut dirs = if user == 0 { Vec::new() } else { vec![own.clone()] };
+    if std::env::var_os("SHEEN_RUN").is_none_or(|dir| dir.is_empty()) {
+        dirs.push("/run/sheen".into());
+        let others: BTreeSet<u32> = mount_table::all_sheen().iter().map(Mounted::user).collect();
+        dirs.extend(others.into_iter().filter(|other| *other != user).flat_map(run_dirs_of));
+    }
+    let found = dirs.iter().find_map(|dir| Some((dir, other_owner(dir, user)?)));
+    let Some((dir, owner)) = found else { return Ok(()) };
+    let owner = if owner == 0 { "root".to_owned() } else { format!("user {owner}") };
+    bail!(
+        "the control sockets in {} belong to {owner}, and answer nobody else; ask as {owner}",
+        dir.display()
+    )
+}
+
+/// The owner of a living socket in a directory that is not this user's.
+fn other_owner(dir: &Path, user: u32) -> Option<u32> {
+    let sockets = listed(dir).into_iter().filter(|(pid, _)| sys::is_alive(*pid));
+    let mut owners = sockets.filter_map(|(_, path)| Some(fs::metadata(path).ok()?.uid()));
+    owners.find(|owner| *owner != user)
+}
+
 /// What all living processes of this user say. Sockets of dead ones are removed.
 pub fn processes() -> Vec<Process> {
     processes_in(&run_dir())
@@ -525,28 +556,28 @@ pub fn ask_all(dir: &Path, what: &Ask) -> Vec<(u32, Result<Tell>)> {
     told
 }
 
-/// The process with this mount, if its socket is in this directory. All are asked at the same time: of a server that hangs nobody
-/// wants to hear.
-pub fn mounter_in(dir: &Path, mount: &Path) -> Option<u32> {
+/// What the process with this mount says of it, if its socket is in this directory. All are asked at the same time: of a server that
+/// hangs nobody wants to hear.
+pub fn mount_in(dir: &Path, is_wanted: impl Fn(&MountStatus) -> bool) -> Option<MountStatus> {
     let (sender, receiver) = mpsc::channel();
-    for (pid, path) in sockets_in(dir) {
+    for (_, path) in sockets_in(dir) {
         let sender = sender.clone();
         // One that is not asked, or answers when nobody waits any more, does not have it.
         let _ = std::thread::Builder::new().name("asking".into()).spawn(move || {
             let told = ask(&path, &Ask::Status).ok().and_then(|tell| tell.process);
-            let _ = sender.send((pid, told.map(|process| process.mounts).unwrap_or_default()));
+            let _ = sender.send(told.map(with_pid).unwrap_or_default().mounts);
         });
     }
     drop(sender);
-    let has_it = |mounts: &[MountStatus]| mounts.iter().any(|status| status.path == mount);
-    receiver.iter().find(|(_, mounts)| has_it(mounts)).map(|(pid, _)| pid)
+    receiver.iter().flatten().find(|mount| is_wanted(mount))
 }
 
 /// Process ids, in their order, and sockets.
 fn sockets_in(dir: &Path) -> Vec<(u32, PathBuf)> {
-    if !is_trusted(dir) {
-        return Vec::new();
-    }
+    if is_trusted(dir) { listed(dir) } else { Vec::new() }
+}
+
+fn listed(dir: &Path) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let socket = |path: PathBuf| {
         let name = path.file_name()?.to_str()?;

@@ -15,6 +15,7 @@ pub use judge::{LOW_PERCENT, percent_left};
 use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -121,6 +122,12 @@ fn look(path: &Path) -> Report {
     let mount = mounted.as_ref().map_or_else(|| path.to_owned(), |mounted| mounted.path.clone());
     match mounted {
         Some(mounted) => targets = look_at_mount(&mounted, &mut checks),
+        None if is_missing(path) => checks.push(Check::bad(
+            Level::Red,
+            "mount",
+            format!("{} does not exist", path.display()),
+            "see `sheen mounts`",
+        )),
         None => checks.push(Check::bad(
             Level::Red,
             "mount",
@@ -130,6 +137,11 @@ fn look(path: &Path) -> Report {
     }
     let level = checks.iter().map(|check| check.level).max().unwrap_or(Level::Red);
     Report { level, mount, checks, targets }
+}
+
+/// It is in none of our mounts: whoever looks at it is not kept.
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// The mount of ours that a path is in. Only the path itself is asked about, then its directory, whose name may be a symbolic link.
@@ -193,8 +205,7 @@ fn process_of(mounted: &Mounted) -> Option<(PathBuf, MountStatus)> {
         dirs.extend(control::run_dirs_of(mounted.user()));
     }
     dirs.into_iter().find_map(|dir| {
-        let mounts = control::processes_in(&dir).into_iter().flat_map(|process| process.mounts);
-        let mount = mounts.into_iter().find(|mount| mount.path == mounted.path && !mount.is_detached)?;
+        let mount = control::mount_in(&dir, |mount| mount.path == mounted.path && !mount.is_detached)?;
         Some((dir.join(format!("{}.sock", mount.pid)), mount))
     })
 }

@@ -86,6 +86,7 @@ fn ask_these(here: &[Process], ask: &Ask) -> Result<Vec<(String, String)>> {
 
 fn nobody_has(here: &[Process], pattern: &str) -> Result<()> {
     if here.is_empty() {
+        control::check_others()?;
         bail!("nothing of '{pattern}' is here: no server and no mount runs; start them: sheen up");
     }
     bail!("no process of this machine has '{pattern}' now; see `lctl list_param -R '*'`")

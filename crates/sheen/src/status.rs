@@ -25,7 +25,7 @@ const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 /// Prints targets and mounts, of one cluster or of all; again and again with `--watch`.
 ///
 /// # Errors
-/// `--dir` without a cluster.
+/// `--dir` without a cluster, or nothing is heard but that there are processes of other users.
 pub fn status(arguments: &cli::Status) -> Result<()> {
     let dir = arguments.dir.as_deref().map(|dir| up::data_dir(Some(dir))).transpose()?;
     let look = || -> Result<String> {
@@ -69,9 +69,13 @@ fn flatten(processes: &[Process]) -> (Vec<TargetStatus>, Vec<MountStatus>) {
 }
 
 /// # Errors
-/// None of its own.
+/// Nothing is heard but that there are processes of other users.
 pub fn mounts(arguments: &cli::Output) -> Result<()> {
-    let (_, mounts) = flatten(&control::processes());
+    let processes = control::processes();
+    if processes.is_empty() {
+        control::check_others()?;
+    }
+    let (_, mounts) = flatten(&processes);
     if arguments.json {
         println!("{}", serde_json::to_string(&mounts)?);
         return Ok(());
@@ -113,14 +117,14 @@ pub fn umount(arguments: &cli::Umount) -> Result<()> {
         dirs.extend(control::run_dirs_of(mounted.user()));
     }
     for dir in dirs {
-        if let Some(pid) = control::mounter_in(&dir, &path) {
+        if let Some(mount) = control::mount_in(&dir, |mount| mount.path == path) {
             let leave = match (arguments.force, arguments.lazy) {
                 (true, _) => Leave::Cut,
                 (false, true) => Leave::Detach,
                 (false, false) => Leave::Unmount,
             };
             let ask = Ask::Unmount { mount: path, leave, is_with_cluster: false };
-            control::ask(&dir.join(format!("{pid}.sock")), &ask)?;
+            control::ask(&dir.join(format!("{}.sock", mount.pid)), &ask)?;
             return Ok(());
         }
     }

@@ -45,3 +45,36 @@ fn what_is_no_request_gets_an_error() {
         let _ = server.join().unwrap();
     }
 }
+
+/// A server that hangs is waited for by nobody who asks about a mount.
+#[test]
+fn a_mount_is_found_beside_a_process_that_says_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let silent = UnixListener::bind(dir.path().join("1.sock")).unwrap();
+    let listener = UnixListener::bind(dir.path().join("2.sock")).unwrap();
+    let text = r#"{"source":"h@tcp:/fs","path":"/mnt","fsname":"fs","transport":"dev","mgs_nids":[]}"#;
+    let mount: MountStatus = serde_json::from_str(text).unwrap();
+    let process = Process { pid: 2, mounts: vec![mount], ..Process::default() };
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        serve(&stream, &|_, _| Tell { process: Some(process.clone()), ..Tell::default() })
+    });
+    let found = mount_in(dir.path(), |mount| mount.path == Path::new("/mnt")).unwrap();
+    // It has been asked, and is not answered while this is looked at.
+    assert_eq!((found.pid, silent.accept().is_ok()), (2, true));
+    server.join().unwrap().unwrap();
+}
+
+/// "Nothing runs here" is not true where somebody else's processes do.
+#[test]
+fn sockets_of_another_user_are_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, path) = (sys::uid(), dir.path().join(format!("{}.sock", std::process::id())));
+    assert_eq!(other_owner(dir.path(), ours), None);
+    let _socket = UnixListener::bind(path).unwrap();
+    let _dead = UnixListener::bind(dir.path().join("4194305.sock")).unwrap();
+    assert_eq!(other_owner(dir.path(), ours), None);
+    assert_eq!(other_owner(dir.path(), ours + 1), Some(ours));
+    fs::remove_file(dir.path().join(format!("{}.sock", std::process::id()))).unwrap();
+    assert_eq!(other_owner(dir.path(), ours + 1), None);
+}

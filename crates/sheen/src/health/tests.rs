@@ -78,6 +78,16 @@ fn what_is_on_no_mount_is_red_in_one_line() {
 }
 
 #[test]
+fn what_does_not_exist_is_said_to_be_on_no_mount_by_nobody() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["no", "no/such"] {
+        let report = look(&dir.path().join(name));
+        assert_eq!(report.level, Level::Red);
+        assert!(to_text(&report).contains("does not exist; see `sheen mounts`"), "{}", to_text(&report));
+    }
+}
+
+#[test]
 fn the_space_of_all_is_told_only_when_all_have_told_theirs() {
     let other_disk = TargetHealth { device: 2, ..sound("OST0002") };
     let whole = [sound("MDT0000"), sound("OST0000"), sound("OST0001"), other_disk];

@@ -80,9 +80,12 @@ impl Report {
     /// Everything on this machine, or the cluster whose data are in a directory.
     ///
     /// # Errors
-    /// There is no cluster.
+    /// There is no cluster, or those that run are of other users.
     pub fn look(dir: Option<&Path>) -> Result<Report> {
         let mut heard = Heard::now();
+        if dir.is_none() && heard.processes.is_empty() && heard.silent.is_empty() {
+            control::check_others()?;
+        }
         let mut report = match dir {
             Some(dir) => of_cluster(dir, &mut heard)?,
             None => {
