@@ -37,6 +37,9 @@ enum LfsCommand {
         /// In K, M, G, T
         #[arg(short = 'h')]
         human: bool,
+        /// Print help
+        #[arg(long, action = clap::ArgAction::Help)]
+        help: Option<bool>,
         /// Inodes
         #[arg(short = 'i')]
         inodes: bool,
@@ -66,7 +69,7 @@ enum LfsCommand {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Make a file with a layout, or set the default of a directory
+    /// Make a file with a layout, give another one to a file that is empty, or set the default of a directory
     Setstripe {
         #[command(flatten)]
         striping: Striping,
@@ -107,7 +110,7 @@ enum LfsCommand {
 /// One line: what, and on which path.
 pub fn run(arguments: &Lfs) -> Result<()> {
     match &arguments.command {
-        LfsCommand::Df { human, inodes, pool, path } => {
+        LfsCommand::Df { human, inodes, pool, path, .. } => {
             let show = Show { is_human: *human, is_inodes: *inodes, pool: pool.as_deref() };
             df(path.as_deref(), &show)
         }
@@ -264,7 +267,8 @@ fn parent_of(path: &Path) -> Result<(File, Vec<u8>)> {
 fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
     let set = |file: &File, request: Ask| {
         check_pools(file, path, hint)?;
-        ask(file, path, &request).map(drop).map_err(|error| explain_refusal(error, hint))
+        let why = |error| explain_refusal(error, hint, || targets_of(file, path));
+        ask(file, path, &request).map(drop).map_err(why)
     };
     if path.exists() {
         return set(&open(path)?, Ask::Setstripe(hint.clone()));
@@ -273,28 +277,53 @@ fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {
     set(&parent, Ask::CreateStriped { name, mode: 0o666, umask: umask(), layout: hint.clone() })
 }
 
-fn explain_refusal(error: anyhow::Error, hint: &LayoutHint) -> anyhow::Error {
+/// Names of the targets that the mount knows, whether they answer or not.
+fn targets_of(file: &File, path: &Path) -> Result<Vec<String>> {
+    match ask(file, path, &Ask::Df)? {
+        Tell::Targets(targets) => Ok(targets.into_iter().map(|(name, _)| name).collect()),
+        _ => Err(unexpected(path)),
+    }
+}
+
+fn explain_refusal(
+    error: anyhow::Error,
+    hint: &LayoutHint,
+    targets: impl FnOnce() -> Result<Vec<String>>,
+) -> anyhow::Error {
     if !has_errno(&error, libc::EINVAL) {
         return error;
     }
-    let named = hint
-        .components
-        .iter()
-        .find(|component| !component.osts.is_empty() && !component.osts.contains(&Layout::ON_MDT));
-    let first = hint.components.iter().find(|component| component.first_ost.is_some());
-    let pooled = |component: &ComponentHint| {
-        component.pool.as_ref().map_or(String::new(), |pool| format!(" in pool {pool}"))
+    let is_ost = |ost: &&u16| **ost != Layout::ON_MDT;
+    let of_component = |component: &ComponentHint| -> Vec<u16> {
+        component.osts.iter().filter(is_ost).chain(&component.first_ost).copied().collect()
     };
-    match (named, first) {
-        (Some(named), _) => {
-            let osts: Vec<String> = named.osts.iter().map(u16::to_string).collect();
-            anyhow!("not all of the OSTs {} are there; see `lfs df`", osts.join(","))
+    let asked: Vec<u16> = hint.components.iter().flat_map(of_component).collect();
+    if asked.is_empty() {
+        return error;
+    }
+    let Ok(known) = targets() else { return error };
+    let is_known = |ost: &&u16| known.contains(&TargetId::ost(**ost).to_string());
+    let missing: Vec<String> = asked.iter().filter(|ost| !is_known(ost)).map(u16::to_string).collect();
+    match &missing[..] {
+        [] => {}
+        [missing] => return anyhow!("there is no OST {missing}; see `lfs df`"),
+        missing => return anyhow!("there are no OSTs {}; see `lfs df`", missing.join(",")),
+    }
+    let first = hint.components.iter().find(|component| component.first_ost.is_some());
+    if let Some((pool, index)) = first.and_then(|first| first.pool.as_ref().zip(first.first_ost)) {
+        return anyhow!(
+            "{} is not in pool {pool}, or drained (obdfilter.*.no_create=1); see `lfs pool_list`",
+            TargetId::ost(index)
+        );
+    }
+    match &asked[..] {
+        [only] => {
+            anyhow!("{} takes no new files: it is drained (obdfilter.*.no_create=1)", TargetId::ost(*only))
         }
-        (_, Some(first)) => {
-            let index = first.first_ost.unwrap_or_default();
-            anyhow!("there is no OST {index}{}; see `lfs df`", pooled(first))
+        _ => {
+            let names: Vec<String> = asked.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
+            anyhow!("one of {} takes no new files: it is drained (obdfilter.*.no_create=1)", names.join(", "))
         }
-        _ => error,
     }
 }
 
@@ -382,13 +411,22 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
     let mounts = crate::mount_table::all_sheen();
     let chosen: Vec<_> = match path {
         Some(path) => {
-            let path = crate::mount_table::resolve(path)?;
+            let path = crate::mount_table::resolve(path).or_else(|error| {
+                // A directory above it is missing.
+                fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+                Err(error)
+            })?;
             let above = mounts.into_iter().filter(|mounted| path.starts_with(&mounted.path));
             above.max_by_key(|mounted| mounted.path.as_os_str().len()).into_iter().collect()
         }
         None => mounts,
     };
     if chosen.is_empty() {
+        // In none of our mounts: whoever looks at it is not kept.
+        if let Some(Err(error)) = path.map(fs::symlink_metadata) {
+            return Err(error)
+                .with_context(|| format!("cannot open {}", path.unwrap_or(Path::new("")).display()));
+        }
         bail!(
             "{} is not on a SheenFS mount; see `sheen mounts`",
             path.unwrap_or(Path::new("this machine")).display()

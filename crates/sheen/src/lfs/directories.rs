@@ -2,6 +2,7 @@
 
 use super::{ask, has_errno, open, parent_of, umask, unexpected};
 use crate::ioctl::{Ask, Tell};
+use crate::say;
 use anyhow::{Context, Result, anyhow, bail};
 use base::limits::DIRECTORY_STRIPES_MAX;
 use base::{Fid, TargetId};
@@ -54,7 +55,18 @@ impl Mkdir {
             None => 0o777,
         };
         let umask = if self.mode.is_some() { 0 } else { umask() };
-        self.paths.iter().try_for_each(|path| mkdir(path, &striping, mode & 0o7777, umask))
+        let failed = |path: &&PathBuf| {
+            let made = mkdir(path, &striping, mode & 0o7777, umask);
+            made.inspect_err(|error| say::note(format_args!("{error:#}"))).is_err()
+        };
+        // As mkdir(1): one that cannot be made does not keep the others from being made.
+        if let [path] = &self.paths[..] {
+            return mkdir(path, &striping, mode & 0o7777, umask);
+        }
+        match self.paths.iter().filter(failed).count() {
+            0 => Ok(()),
+            count => bail!("{count} of {} are not made; the others are", self.paths.len()),
+        }
     }
 
     /// What is asked for, as far as it can be told without a file system.

@@ -4,7 +4,7 @@
 //! already is passed over: who was interrupted begins again.
 
 use super::directories::is_drained;
-use super::{ask, has_errno, open, parent_of, unexpected};
+use super::{ask, has_errno, open, parent_of, targets_of, unexpected};
 use crate::ioctl::{Ask, Tell};
 use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, anyhow, bail};
@@ -74,7 +74,7 @@ impl Migrate {
         let mut work =
             Work { mdt_index, is_verbose: self.verbose, counts: Counts::default(), progress: Some(begin()) };
         for path in &self.paths {
-            check_argument(path)?;
+            check_argument(path, mdt_index)?;
         }
         for path in &self.paths {
             work.tree(path, self.directory);
@@ -132,19 +132,26 @@ impl Counts {
     }
 }
 
-fn check_argument(path: &Path) -> Result<()> {
+/// Before anything moves, and before each path of a tree complains of the same.
+fn check_argument(path: &Path, mdt_index: u16) -> Result<()> {
     let metadata = fs::symlink_metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
     if !metadata.is_dir() {
         bail!("{} is no directory: name the one that it is in", path.display());
     }
-    match ask(&open(path)?, path, &Ask::NodeFid)? {
+    let file = open(path)?;
+    match ask(&file, path, &Ask::NodeFid)? {
         Tell::Fid(Fid::ROOT) => bail!(
             "{} is the root of the file system, which stays on MDT0000: name directories in it",
             path.display()
         ),
-        Tell::Fid(_) => Ok(()),
+        Tell::Fid(_) if targets_of(&file, path)?.contains(&TargetId::mdt(mdt_index).to_string()) => Ok(()),
+        Tell::Fid(_) => Err(no_mdt(mdt_index)),
         _ => Err(unexpected(path)),
     }
+}
+
+fn no_mdt(mdt_index: u16) -> anyhow::Error {
+    anyhow!("there is no MDT {mdt_index}; see `lfs df`")
 }
 
 struct Work {
@@ -285,7 +292,7 @@ fn explained(error: anyhow::Error, path: &Path, mdt_index: u16) -> anyhow::Error
     let why = |errno| has_errno(&error, errno);
     let path = path.display();
     if why(libc::ENXIO) {
-        anyhow!("there is no MDT {mdt_index}; see `lfs df`")
+        no_mdt(mdt_index)
     } else if why(libc::EINVAL) {
         is_drained(mdt_index)
     } else if why(libc::EOPNOTSUPP) {

@@ -211,3 +211,23 @@ filesystem_summary:          100          50          40  56% /m
 ";
     assert_eq!(table, expected);
 }
+
+/// An OST that is drained is there: who names it is told so.
+#[test]
+fn an_ost_that_is_refused_is_missing_or_drained() {
+    let said = |osts: &[u16], first_ost: Option<u16>, pool: Option<&str>| {
+        let pool = pool.map(|name| name.parse().unwrap());
+        let component = ComponentHint { osts: osts.to_vec(), first_ost, pool, ..ComponentHint::default() };
+        let error = io::Error::from_raw_os_error(libc::EINVAL).into();
+        let known = || Ok(["MDT0000", "OST0000", "OST0001"].map(str::to_owned).to_vec());
+        explain_refusal(error, &LayoutHint { components: vec![component] }, known).to_string()
+    };
+    let drained = "OST0001 takes no new files: it is drained (obdfilter.*.no_create=1)";
+    assert_eq!(said(&[], Some(1), None), drained);
+    assert_eq!(said(&[1], None, None), drained);
+    assert!(said(&[0, 1], None, None).starts_with("one of OST0000, OST0001 takes no new files"));
+    assert_eq!(said(&[], Some(7), None), "there is no OST 7; see `lfs df`");
+    assert_eq!(said(&[0, 7, 8], None, None), "there are no OSTs 7,8; see `lfs df`");
+    assert!(said(&[], Some(1), Some("fast")).starts_with("OST0001 is not in pool fast, or drained"));
+    assert!(said(&[], None, None).contains("Invalid argument"));
+}
