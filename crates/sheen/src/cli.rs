@@ -3,7 +3,7 @@
 
 use crate::cluster::Identity;
 use crate::pools;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -247,7 +247,7 @@ pub struct Serve {
     #[arg(required_unless_present = "config", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Read all this from a file, as sheen-server@NAME.service does from /etc/sheen/NAME.toml: targets = ["DIR"], listen, insecure_network,
-    /// mgsnode, failover, fence_cmd, coordinator, log
+    /// mgsnode, failover, fence_cmd, coordinator, log, metrics
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dirs", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd", "coordinator"])]
     pub config: Option<PathBuf>,
     /// HOST[:PORT] to listen on, several with commas between them [default: 127.0.0.1:7988, or the next free port]
@@ -492,6 +492,29 @@ pub enum LctlCommand {
         #[arg(value_name = "FSNAME[.POOL]")]
         place: String,
     },
+}
+
+/// Commands of Lustre's tools that are not here under their names, as docs/operating/dictionary.md has them.
+const INSTEAD: [(&str, &str); 12] = [
+    ("find", "use find(1), which is served by listings with attributes"),
+    ("quota", "there are no quotas"),
+    ("setquota", "there are no quotas"),
+    ("project", "there are no quotas"),
+    ("mirror", "there are no mirrors"),
+    ("hsm_archive", "there is no HSM"),
+    ("pcc", "there are no caches of a client on disk"),
+    ("changelog", "there are no changelogs"),
+    ("changelog_register", "there are no changelogs"),
+    ("dl", "see `sheen status`"),
+    ("check", "see `sheen health MOUNT`"),
+    ("ping", "see `sheen health MOUNT`"),
+];
+
+/// What there is instead of a command that somebody looks for who knows Lustre.
+pub fn instead_of(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else { return None };
+    let (_, instead) = INSTEAD.iter().find(|(lustre, _)| lustre == word)?;
+    Some(format!("'{word}' of Lustre is not here: {instead}"))
 }
 
 /// Says which argument must be text and is not. Paths may be any bytes: for the parser it is wrong only elsewhere.

@@ -127,6 +127,9 @@ fn usage_line(error: &clap::Error) -> String {
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "say what to do; --help lists the commands".to_owned();
     }
+    if let Some(instead) = cli::instead_of(error) {
+        return instead;
+    }
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();

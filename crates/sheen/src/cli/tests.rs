@@ -41,3 +41,28 @@ fn only_paths_may_be_no_text() {
         assert_eq!(said(fine), None);
     }
 }
+
+/// They say what the dictionary says.
+#[test]
+fn who_looks_for_a_command_of_lustre_is_told_what_there_is() {
+    let dictionary = include_str!("../../../../docs/operating/dictionary.md");
+    for (word, instead) in INSTEAD {
+        let names = [format!("`lfs {word}"), format!("`lctl {word}")];
+        let row = dictionary.lines().find(|line| names.iter().any(|name| line.contains(name)));
+        assert!(row.is_some(), "{word}");
+        let tool = if row.is_some_and(|row| row.contains(&names[0])) { "lfs" } else { "lctl" };
+        let error = Cli::try_parse_from(["sheen", tool, word, "x"]).err();
+        let said = error.as_ref().and_then(instead_of).unwrap_or_default();
+        assert!(said.contains(word) && said.contains(instead), "{word}: {said}");
+    }
+    let wrong = Cli::try_parse_from(["sheen", "lfs", "nonsense"]).err();
+    assert_eq!(wrong.as_ref().and_then(instead_of), None);
+}
+
+/// `-h` is that of df(1).
+#[test]
+fn every_command_has_help() {
+    let asked = Cli::try_parse_from(["sheen", "lfs", "df", "--help"]).err();
+    assert_eq!(asked.map(|error| error.kind()), Some(ErrorKind::DisplayHelp));
+    assert!(Cli::try_parse_from(["sheen", "lfs", "df", "-h"]).is_ok());
+}
