@@ -11,8 +11,17 @@ use std::path::{Path, PathBuf};
 
 /// A file is a few lines; more is not one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-const KEYS: [&str; 8] =
-    ["targets", "listen", "insecure_network", "mgsnode", "failover", "fence_cmd", "coordinator", "log"];
+const KEYS: [&str; 9] = [
+    "targets",
+    "listen",
+    "insecure_network",
+    "mgsnode",
+    "failover",
+    "fence_cmd",
+    "coordinator",
+    "log",
+    "metrics",
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +37,7 @@ struct ServeFile {
     fence_cmd: Option<String>,
     coordinator: Option<String>,
     log: Option<PathBuf>,
+    metrics: Option<String>,
 }
 
 /// Puts what the file says in the place of what was not said on the command line.
@@ -50,6 +60,7 @@ pub fn complete(arguments: &Serve) -> Result<Serve> {
     let coordinator = told.coordinator.as_deref().map(str::parse).transpose();
     arguments.coordinator = coordinator.with_context(|| format!("{}: 'coordinator'", path.display()))?;
     arguments.background.log = arguments.background.log.or(told.log);
+    arguments.background.metrics = arguments.background.metrics.or(told.metrics);
     Ok(arguments)
 }
 

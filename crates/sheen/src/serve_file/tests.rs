@@ -14,7 +14,7 @@ fn a_file_says_what_the_command_line_says() {
     let file = dir.path().join("fast.toml");
     let text = "targets = [\"/srv/mdt0\", \"/srv/ost0\"]\nlisten = \"10.0.0.5\"\ninsecure_network = true\n\
                 mgsnode = \"mgs@tcp\"\nfailover = true\nfence_cmd = \"off $SHEEN_FENCE_HOST\"\n\
-                coordinator = \"etcd://10.0.0.1:2379,10.0.0.2:2379\"\n";
+                coordinator = \"etcd://10.0.0.1:2379,10.0.0.2:2379\"\nmetrics = \"127.0.0.1:9469\"\n";
     std::fs::write(&file, text).unwrap();
     let words = ["sheen", "serve", "--config", file.to_str().unwrap(), "--log", "/var/log/x"];
     let crate::cli::Command::Serve(serve) = crate::cli::Cli::try_parse_from(words).unwrap().command else {
@@ -28,6 +28,7 @@ fn a_file_says_what_the_command_line_says() {
     assert_eq!(told.coordinator, "etcd://10.0.0.1:2379,10.0.0.2:2379".parse().ok());
     assert!(told.coordinator.is_some() && told.insecure_network && told.failover);
     assert_eq!(told.background.log, Some("/var/log/x".into()));
+    assert_eq!(told.background.metrics.as_deref(), Some("127.0.0.1:9469"));
 }
 
 #[test]
