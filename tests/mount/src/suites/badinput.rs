@@ -539,6 +539,7 @@ fn newcomer(context: &Context) -> Result<()> {
         (&["up", "--dir", &new, "--transport", "fast"], "uring"),
         (&["up", "--dir", &new, "--mdts", "65"], "1..=64"),
         (&["up", "--dir", &new, "--listen", "no.such.host.invalid"], "not known"),
+        (&["up", "--dir", &new, "--mount", &point, "--listen", "127.0.0.1:9300", "--split"], "host only"),
         (&["down", "--dir", &new], "no cluster"),
         (&["serve"], "dir"),
         (&["serve", &file], "plain"),
@@ -587,6 +588,7 @@ fn other_cluster(context: &Context) -> Result<()> {
     refuse(&cluster, &["mkfs", "--mgs", &text(&cluster.data.join("mgs"))], &["target already"], None)?;
     refuse(&cluster, &["serve", &text(&cluster.data.join("mgs"))], &["already running"], None)?;
     refuse(&cluster, &["up", "--dir", &data, "--mdts", "7"], &["leave --mdts"], None)?;
+    refuse(&cluster, &["up", "--dir", &data, "--listen", "127.0.0.2"], &["--listen", "sheen down"], None)?;
     cluster.down().map(drop)
 }
 
@@ -656,10 +658,15 @@ fn parameters_and_files(context: &Context) -> Result<()> {
         (&["lctl", "set_param", "-P", "-d", "osc.*.active"], "permanent"),
         (&["lctl", "set_param", "-d", "osc.*.active"], "-P"),
         (&["lctl", "set_param", "debug=loud,=,"], "info"),
+        (&["lctl", "set_param", "debug=wran"], "'wran' is no level"),
+        (&["lctl", "dl"], "sheen status"),
+        (&["lfs", "find", &mount, "-size", "1"], "find(1)"),
+        (&["lfs", "df", "/no/such/place"], "No such file"),
         (&["lctl", "set_param", "mdt.*.evict_client=nid:nobody@tcp"], "no client"),
         (&["lfs", "setstripe", "-c", "99999", &in_mount("new")], "65534"),
         (&["lfs", "setstripe", "-i", "77", &in_mount("new")], "no OST 77"),
         (&["lfs", "setstripe", "-c", "1", &file], "exists"),
+        (&["lfs", "setstripe", "-o", "77,78", &in_mount("new")], "no OSTs 77,78"),
         (&["lfs", "mkdir", "-i", "9", &in_mount("new")], "no MDT 9"),
         (&["lfs", "getdirstripe", &file], "no directory"),
         (&["lfs", "fid2path", &mount, "[0x200000400:0xfffff:0x0]"], "[0x200000400"),
