@@ -624,12 +624,59 @@ impl ObjectFile {
         }
         self.clear_edge(inner, Extent::new(extent.start, whole.start.min(extent.end)))?;
         self.clear_edge(inner, Extent::new(whole.end, extent.end))?;
-        for part in parts(whole) {
-            device::clear(&self.file, mode, stored_offset(part.start), part.byte_count())
-                .map_err(|error| self.change_error("clear a part of an object", &error, part.start))?;
-            let checksums = vec![*ZERO_CHECKSUM; (part.byte_count() / BLOCK_BYTES) as usize];
-            self.set_checksums(inner, part.start / BLOCK_BYTES, &checksums)?;
+        let mut start = whole.start;
+        while start < whole.end {
+            let run_end = self.end_of_nothing(inner, start, whole.end)?;
+            if run_end > start {
+                self.clear_nothing(inner, Extent::new(start, run_end), mode)?;
+                start = run_end;
+                continue;
+            }
+            let Some(part) = parts(Extent::new(start, whole.end)).next() else { break };
+            self.clear_part(inner, part, mode)?;
+            start = part.end;
         }
+        Ok(())
+    }
+
+    /// Up to where, from `start` on and in whole groups, the file has neither data nor checksums: both are zeros then, and fit. There may
+    /// be room that was taken for them.
+    fn end_of_nothing(&self, inner: &Inner, start: u64, end: u64) -> Result<u64, StoreError> {
+        let end = end / GROUP_BYTES * GROUP_BYTES;
+        if start >= end || !start.is_multiple_of(GROUP_BYTES) {
+            return Ok(start);
+        }
+        let found = device::seek(&self.file, stored_offset(start) - BLOCK_BYTES, libc::SEEK_DATA)
+            .map_err(|error| self.error("seek in an object", &error, start))?;
+        let data_start = found.map_or(end, |found| offset_of_stored(found).0 / GROUP_BYTES * GROUP_BYTES);
+        let waiting = inner.groups.first_changed(start / GROUP_BYTES..end / GROUP_BYTES);
+        let waiting_start = waiting.map_or(end, |number| number * GROUP_BYTES);
+        Ok(end.min(data_start).min(waiting_start).max(start))
+    }
+
+    /// Gives groups that hold nothing to fallocate(2), checksums included. Wherever that ends, zeros are there before and after.
+    fn clear_nothing(&self, inner: &mut Inner, run: Extent, mode: i32) -> Result<(), StoreError> {
+        let stored = Extent::new(stored_offset(run.start) - BLOCK_BYTES, stored_length(run.end));
+        device::clear(&self.file, mode, stored.start, stored.byte_count())
+            .map_err(|error| self.change_error("clear a part of an object", &error, run.start))?;
+        inner.groups.remove_all(run.start / GROUP_BYTES..run.end / GROUP_BYTES);
+        Ok(())
+    }
+
+    /// Zeros whole blocks of one group.
+    fn clear_part(&self, inner: &mut Inner, part: Extent, mode: i32) -> Result<(), StoreError> {
+        device::clear(&self.file, mode, stored_offset(part.start), part.byte_count())
+            .map_err(|error| self.change_error("clear a part of an object", &error, part.start))?;
+        let number = part.start / GROUP_BYTES;
+        // The first group has the header. Whoever zeros keeps the room, and so does what is left of a group.
+        let keeps_room =
+            number == 0 || part.byte_count() < GROUP_BYTES || mode & libc::FALLOC_FL_PUNCH_HOLE == 0;
+        if keeps_room {
+            return self.zero_checksums(inner, part.start / BLOCK_BYTES, part.byte_count() / BLOCK_BYTES);
+        }
+        device::clear(&self.file, mode, stored_offset(part.start) - BLOCK_BYTES, BLOCK_BYTES)
+            .map_err(|error| self.change_error("clear an object's checksums", &error, part.start))?;
+        inner.groups.remove(number);
         Ok(())
     }
 
@@ -643,6 +690,9 @@ impl ObjectFile {
         let within = (extent.start % BLOCK_BYTES) as usize;
         let zeros = vec![0; extent.byte_count() as usize];
         if let Some(part) = whole.get_mut(within..within + zeros.len()) {
+            if part == zeros {
+                return Ok(());
+            }
             part.copy_from_slice(&zeros);
         }
         self.write_data(extent.start, &zeros)?;

@@ -131,6 +131,19 @@ impl Groups {
         self.give_back();
     }
 
+    /// The first of these numbers whose group the file does not have as it is here.
+    pub fn first_changed(&self, numbers: Range<u64>) -> Option<u64> {
+        self.groups.range(numbers).find(|(_, group)| group.is_changed()).map(|(number, _)| *number)
+    }
+
+    /// As `remove`, of all these numbers.
+    pub fn remove_all(&mut self, numbers: Range<u64>) {
+        let found: Vec<u64> = self.groups.range(numbers).map(|(number, _)| *number).collect();
+        for number in found {
+            self.remove(number);
+        }
+    }
+
     /// Those below `end` stay.
     pub fn truncate(&mut self, end: u64) {
         self.groups.split_off(&end);

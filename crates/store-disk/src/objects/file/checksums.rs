@@ -81,6 +81,22 @@ impl ObjectFile {
         Ok(())
     }
 
+    /// Consecutive blocks of one group hold zeros now. Where their checksums say so already, nothing is written: the group may have
+    /// none in the file, which says the same.
+    pub(super) fn zero_checksums(
+        &self,
+        inner: &mut Inner,
+        first_block: u64,
+        block_count: u64,
+    ) -> Result<(), StoreError> {
+        let within = (first_block % GROUP_BLOCKS) as usize;
+        let group = self.group(inner, first_block / GROUP_BLOCKS)?;
+        if (within..within + block_count as usize).all(|within| group.checksum(within) == 0) {
+            return Ok(());
+        }
+        self.set_checksums(inner, first_block, &vec![*ZERO_CHECKSUM; block_count as usize])
+    }
+
     /// Gives the blocks of an extent the checksums of what they hold now.
     pub(super) fn checksum_anew(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
         let mut start = block_floor(extent.start);

@@ -118,6 +118,70 @@ fn random_operations_around_the_borders_of_groups_match_bytes() {
     }
 }
 
+/// What the file takes on its device.
+fn stored_blocks(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().blocks()
+}
+
+#[test]
+fn a_punch_of_what_is_a_hole_takes_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    for size_bytes in [1 << 30, (1 << 40) + 5] {
+        let path = dir.path().join(format!("object{size_bytes}"));
+        let object = open(&path, 1);
+        object.truncate(size_bytes).unwrap();
+        let before = stored_blocks(&path);
+        for extent in [Extent::new(0, Extent::EOF), Extent::new(100, size_bytes - 1), Extent::at(5000, 3)] {
+            object.punch(extent).unwrap();
+            assert_eq!(stored_blocks(&path), before, "{extent:?}");
+        }
+        // Room that was taken goes, also where nothing was written to it.
+        object.allocate(Extent::at(3 * GROUP_BYTES + 4096, 3 * GROUP_BYTES), true).unwrap();
+        assert!(stored_blocks(&path) > before);
+        object.punch(Extent::new(0, Extent::EOF)).unwrap();
+        assert_eq!(stored_blocks(&path), before);
+        for start in [0, 4096, GROUP_BYTES - 5, 7 * GROUP_BYTES - 5, size_bytes - 10_000] {
+            assert!(object.read(start, 10_000).unwrap().iter().all(|byte| *byte == 0), "{start}");
+        }
+    }
+}
+
+#[test]
+fn a_punch_gives_back_the_checksums_of_whole_groups_and_damage_there_is_found() {
+    const WRITTEN: Extent = Extent { start: 2 * GROUP_BYTES - 8192, end: 3 * GROUP_BYTES + 8192 };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.truncate(6 * GROUP_BYTES).unwrap();
+    let before = stored_blocks(&path);
+    let data = vec![7; WRITTEN.byte_count() as usize];
+    for punched in [Extent::new(GROUP_BYTES, 4 * GROUP_BYTES), Extent::new(5, 6 * GROUP_BYTES - 5)] {
+        object.write(WRITTEN.start, &data, false).unwrap();
+        // Checksums that wait go as well.
+        object.write(2 * GROUP_BYTES, &[8; 4096], false).unwrap();
+        object.punch(punched).unwrap();
+        object.sync().unwrap();
+        assert!(object.read(GROUP_BYTES, 3 * GROUP_BYTES as usize).unwrap().iter().all(|byte| *byte == 0));
+        assert!(stored_blocks(&path) <= before + 8 * 3, "{} {before}", stored_blocks(&path));
+    }
+    object.write(WRITTEN.start, &data, false).unwrap();
+    object.punch(Extent::new(2 * GROUP_BYTES, 3 * GROUP_BYTES)).unwrap();
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    drop(object);
+    let object = open(&path, 2);
+    let expected: Vec<u8> =
+        (WRITTEN.start..WRITTEN.end).map(|at| if at / GROUP_BYTES == 2 { 0 } else { 7 }).collect();
+    assert!(object.read(WRITTEN.start, data.len()).unwrap() == expected);
+    drop(object);
+    device::write_all(&device::open(&path, false).unwrap(), &[1], stored_offset(2 * GROUP_BYTES + 4096))
+        .unwrap();
+    let damaged = open(&path, 2).read(2 * GROUP_BYTES, 8192);
+    assert!(
+        matches!(damaged, Err(StoreError::CorruptObject { offset_bytes, .. }) if offset_bytes == 2 * GROUP_BYTES + 4096)
+    );
+}
+
 #[test]
 fn small_writes_of_one_group_write_its_checksums_once() {
     let dir = tempfile::tempdir().unwrap();
