@@ -10,7 +10,7 @@ use wire::mdt::Entry;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
 
 /// Attributes are complete and strict under these bits.
-const ATTR_BITS: u32 = bits::LOOKUP | bits::UPDATE | bits::PERM;
+pub(crate) const ATTR_BITS: u32 = bits::LOOKUP | bits::UPDATE | bits::PERM;
 
 impl State {
     pub(crate) fn mdt(fid: Fid) -> TargetId {

@@ -100,17 +100,17 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Removexattr { node, name } => xattr::remove(ctx, who, node, name).await,
         Call::Getlk { node, fh: _, lock } => flock::get(ctx, node, lock).await,
         Call::Setlk { node, fh, lock, can_wait } => flock::set(ctx, who, node, fh, lock, can_wait).await,
-        Call::Fallocate { node, fh: _, offset_bytes, byte_count, mode } => {
-            change::fallocate(ctx, node, offset_bytes, byte_count, mode).await
+        Call::Fallocate { node, fh, offset_bytes, byte_count, mode } => {
+            change::fallocate(ctx, who, (node, fh), offset_bytes, byte_count, mode).await
         }
         Call::Lseek { node, fh: _, offset_bytes, whence } => {
             seek::seek(ctx, node, offset_bytes, whence).await
         }
-        Call::CopyFileRange { node, fh: _, offset_bytes, to_node, to_fh: _, to_offset_bytes, byte_count } => {
+        Call::CopyFileRange { node, fh, offset_bytes, to_node, to_fh, to_offset_bytes, byte_count } => {
             attr::check_range(to_offset_bytes, byte_count.min(copy::COPY_BYTES_MAX))?;
-            let from = copy::CopyEnd { node, offset_bytes };
-            let to = copy::CopyEnd { node: to_node, offset_bytes: to_offset_bytes };
-            copy::copy_range(ctx, from, to, byte_count).await
+            let from = copy::CopyEnd { node, fh, offset_bytes };
+            let to = copy::CopyEnd { node: to_node, fh: to_fh, offset_bytes: to_offset_bytes };
+            copy::copy_range(ctx, who, from, to, byte_count).await
         }
         Call::Access { node, mask: _ } => inode_of(ctx, node).map(|_| Answer::Done),
         Call::SyncAll => sync::sync_all(ctx).await,

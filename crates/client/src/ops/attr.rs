@@ -1,6 +1,6 @@
 //! Attributes: lookup, getattr, setattr, link targets, and the size that the objects have.
 
-use crate::cache::{is_strict, whole_attr};
+use crate::cache::{ATTR_BITS, is_strict, whole_attr};
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{give_back_if_unwritten, write_out_file};
@@ -618,16 +618,35 @@ pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: Open
 pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
     let has_some = ctx.with(|state| {
         let attr = state.nodes.by_fid(fid).and_then(|node| node.attr.as_ref());
-        attr.is_none_or(|attr| attr.permissions & 0o6000 != 0 || attr.has_xattrs)
+        attr.is_none_or(may_have_privileges)
     });
-    if !has_some {
-        return Ok(());
-    }
+    if has_some { send_kill(ctx, fid, fh).await } else { Ok(()) }
+}
+
+/// The same for fallocate(2) and copy_file_range(2), which the kernel leaves to the client without a flag that says so. They are rare
+/// enough to ask the MDT unless a lock says that there is nothing to clear.
+pub(crate) async fn truncate_privileges_for(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
+    let has_none = ctx.with(|state| {
+        let node = state.nodes.by_fid(fid).filter(|node| !node.is_attr_stale);
+        let attr = node.and_then(|node| node.attr.as_ref());
+        attr.is_some_and(|attr| !may_have_privileges(attr)) && state.is_covered(fid, ATTR_BITS)
+    });
+    if who.caller.uid == 0 || has_none { Ok(()) } else { send_kill(ctx, fid, fh).await }
+}
+
+fn may_have_privileges(attr: &Attr) -> bool {
+    attr.permissions & 0o6000 != 0 || attr.has_xattrs
+}
+
+async fn send_kill(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
     let handle = ctx.with(|state| state.handles.get(&fh).map(|handle| handle.number()));
     let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
     // The write has been permitted; clearing the bits is the system's own act.
     let root = Who { id: 0, caller: crate::Caller::default() };
-    send_setattr(ctx, &root, fid, set, handle, None).await
+    super::xattr::forget(ctx, fid);
+    let result = send_setattr(ctx, &root, fid, set, handle, None).await;
+    super::xattr::forget(ctx, fid);
+    result
 }
 
 /// A file without a known size is mostly being written.

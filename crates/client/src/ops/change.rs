@@ -1,9 +1,10 @@
 //! Changes of file data that bring none: truncate(2) and fallocate(2), on all objects that they touch.
 
 use crate::call::Answer;
-use crate::ctx::{Ctx, Outcome, join_all};
+use crate::ctx::{Ctx, Outcome, Who, join_all};
 use crate::dirty::write_out_pieces;
 use crate::locks::{LockUse, Pin};
+use crate::ops::attr::truncate_privileges_for;
 use crate::ops::io::{
     File, check_end, is_worth_another_try, lock_hulls, note_results, unpin_all, writable_file,
 };
@@ -100,7 +101,8 @@ const FALLOC_ZERO_RANGE: u32 = 16;
 
 pub(crate) async fn fallocate(
     ctx: &Ctx,
-    node: u64,
+    who: &Who,
+    (node, fh): (u64, u64),
     offset_bytes: u64,
     byte_count: u64,
     mode: u32,
@@ -119,6 +121,7 @@ pub(crate) async fn fallocate(
     }
     let file = writable_file(ctx, node).await?;
     check_end(&file.layout, end)?;
+    truncate_privileges_for(ctx, who, file.fid, fh).await?;
     change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
     Ok(Answer::Done)
 }

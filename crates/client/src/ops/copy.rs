@@ -2,8 +2,9 @@
 
 use crate::ahead::Plan;
 use crate::call::Answer;
-use crate::ctx::{Ctx, Outcome};
+use crate::ctx::{Ctx, Outcome, Who};
 use crate::locks::LockUse;
+use crate::ops::attr::truncate_privileges_for;
 use crate::ops::io::{file, read_file, writable_file, write_file};
 use base::Extent;
 
@@ -15,10 +16,17 @@ const COPY_STEP_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy)]
 pub(crate) struct CopyEnd {
     pub(crate) node: u64,
+    pub(crate) fh: u64,
     pub(crate) offset_bytes: u64,
 }
 
-pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count: u64) -> Outcome<Answer> {
+pub(crate) async fn copy_range(
+    ctx: &Ctx,
+    who: &Who,
+    from: CopyEnd,
+    to: CopyEnd,
+    byte_count: u64,
+) -> Outcome<Answer> {
     let source = file(ctx, from.node).await?;
     let sink = writable_file(ctx, to.node).await?;
     let mut copied = 0;
@@ -31,6 +39,9 @@ pub(crate) async fn copy_range(ctx: &Ctx, from: CopyEnd, to: CopyEnd, byte_count
             Err(_) if copied > 0 => break,
             Err(status) => return Err(status),
         };
+        if copied == 0 {
+            truncate_privileges_for(ctx, who, sink.fid, to.fh).await?;
+        }
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
         match write_file(ctx, &sink, (at, data), LockUse::NoPages, true).await {

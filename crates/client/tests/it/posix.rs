@@ -363,6 +363,54 @@ fn ranges_are_allocated_punched_and_copied() {
     assert_eq!(world.read(0, to, 5, 20_000), bytes);
 }
 
+#[test]
+fn ranges_that_somebody_unprivileged_changes_end_privileges() {
+    let mut world = World::new(1, 1, 2);
+    let from = world.create(0, TOP, "from");
+    assert_eq!(world.write(0, from, 0, &[7; 10_000]), Ok(10_000));
+    let file = world.create(0, TOP, "f");
+    let (node, fh) = file;
+    assert_eq!(world.write(0, file, 0, &[7; 10_000]), Ok(10_000));
+    let change = |mode| Call::Fallocate { node, fh, offset_bytes: 4096, byte_count: 4096, mode };
+    let copy = Call::CopyFileRange {
+        node: from.0,
+        fh: from.1,
+        offset_bytes: 0,
+        to_node: node,
+        to_fh: fh,
+        to_offset_bytes: 0,
+        byte_count: 5000,
+    };
+    let name = || b"security.capability".to_vec();
+    let there = world.lookup(1, TOP, "f").expect("it was made").node;
+    assert_eq!(there, node);
+    let calls =
+        [(change(0), false), (change(1), false), (change(3), false), (change(17), false), (copy, true)];
+    for (call, is_copy) in calls {
+        let done = if is_copy { Answer::Written(5000) } else { Answer::Done };
+        // By another mount too: what this one knew of the file is of no use then.
+        for mount in [0, 1] {
+            world.attr(0, node);
+            let mode = SetattrCall { mode: Some(0o6777), ..Default::default() };
+            assert!(world.call(mount, Call::Setattr { node, set: mode }).is_ok());
+            let set = Call::Setxattr { node, name: name(), value: b"v".into(), flags: 0 };
+            assert_eq!(world.call(mount, set), Ok(Answer::Done));
+            if mount == 0 {
+                let get = Call::Getxattr { node, name: name() };
+                assert_eq!(world.call(0, get), Ok(Answer::Bytes("v".into())));
+            }
+            assert_eq!(world.call_as(0, ROOT, call.clone()), Ok(done.clone()));
+            assert_eq!(world.attr(1 - mount, node).permissions, 0o6777, "the superuser ends nothing");
+            assert_eq!(world.call_as(0, USER, call.clone()), Ok(done.clone()));
+            for mount in [0, 1] {
+                assert_eq!(world.attr(mount, node).permissions, 0o777, "{call:?}");
+                let get = Call::Getxattr { node, name: name() };
+                assert_eq!(world.call(mount, get), Err(ENODATA), "{call:?}");
+            }
+        }
+    }
+}
+
 fn lock(owner: u64, kind: FlockKind, extent: base::Extent) -> FileLock {
     FileLock { owner, pid: 1, is_flock: false, kind, extent }
 }
