@@ -95,7 +95,7 @@ fn check_directive(words: &str) -> Result<()> {
 }
 
 fn check_level(level: &str) -> Result<()> {
-    if LEVELS.contains(&level) {
+    if LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
         return Ok(());
     }
     match spelling::nearest(level, LEVELS) {

@@ -104,7 +104,7 @@ impl TargetDir {
     ///
     /// # Errors
     /// Nothing can be written.
-    pub fn set_served(&mut self) -> Result<()> {
+    pub fn set_served(&self) -> Result<()> {
         Ok(self.directory.set_served()?)
     }
 

@@ -146,7 +146,7 @@ pub struct Shared<'a> {
 ///
 /// # Errors
 /// The stores cannot be opened, or what they hold is damaged.
-pub fn start(mut dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Result<Target> {
+pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Result<Target> {
     let name = dir.id.to_string();
     let cannot = || format!("cannot serve {name} from {}", dir.path.display());
     if let (None, Some(lost)) = (&in_etcd, dir.lost_store()) {
@@ -170,6 +170,9 @@ pub fn start(mut dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -
             disk = rows.disk().cloned();
             let uuid = rows.uuid().unwrap_or(dir.uuid);
             let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW, active_until };
+            if disk.is_some() {
+                dir.set_served().with_context(cannot)?;
+            }
             let machine = Mgs::open(rows, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Mgs(own(machine, &dir, shared, || mgs::Input::Tick, mgs::Input::Frame))
@@ -188,6 +191,7 @@ pub fn start(mut dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -
                 root_owner: crate::sys::owner(),
             };
             let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            dir.set_served().with_context(cannot)?;
             let machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
@@ -200,15 +204,12 @@ pub fn start(mut dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -
             let data = Arc::clone(objects.insert(Arc::new(data)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
+            dir.set_served().with_context(cannot)?;
             let machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))
         }
     };
-    if disk.is_some() {
-        let path = dir.path.display().to_string();
-        dir.set_served().with_context(|| format!("cannot serve {name} from {path}"))?;
-    }
     let target = Target {
         id: dir.id,
         fsname: dir.fsname.clone(),

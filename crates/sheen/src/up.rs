@@ -139,8 +139,7 @@ fn check_running(arguments: &cli::Up, cluster: &Cluster, dir: &Path, running: &[
     let mut mounts = running.iter().flat_map(|process| &process.mounts);
     let mounted = mounts.find(|mount| mount.path == cluster.mount && !mount.is_detached);
     if let (Some(mounted), Some(given)) = (mounted, arguments.transport.map(cli::Transport::word))
-        && given != cluster.transport
-        && given != mounted.transport
+        && ![cli::Transport::Auto.word(), &cluster.transport, &mounted.transport].contains(&given)
     {
         bail!("--transport {given}: the cluster is mounted with {}; {}", mounted.transport, stop());
     }

@@ -155,7 +155,7 @@ impl TargetDirectory {
             device::write_all(&file, bytes, 0).map_err(|(_, error)| io(error))?;
             Syncing::from_environment().sync_all(&file).map_err(io)?;
         }
-        directory.write_superblock()?;
+        directory.write_superblock(&directory.superblock)?;
         Ok(directory)
     }
 
@@ -202,7 +202,7 @@ impl TargetDirectory {
         &self.superblock
     }
 
-    /// Whether its stores have been there.
+    /// Whether its stores were there when it was opened.
     pub fn was_served(&self) -> bool {
         self.superblock.generation > 0
     }
@@ -211,12 +211,11 @@ impl TargetDirectory {
     ///
     /// # Errors
     /// If the superblock cannot be written; the old one is still there then.
-    pub fn set_served(&mut self) -> Result<(), DirectoryError> {
-        if !self.was_served() {
-            self.superblock.generation = 1;
-            self.write_superblock()?;
+    pub fn set_served(&self) -> Result<(), DirectoryError> {
+        if self.was_served() {
+            return Ok(());
         }
-        Ok(())
+        self.write_superblock(&Superblock { generation: 1, ..self.superblock.clone() })
     }
 
     /// Where the metadata store of this target is.
@@ -229,11 +228,11 @@ impl TargetDirectory {
         self.path.join("objects")
     }
 
-    fn write_superblock(&self) -> Result<(), DirectoryError> {
+    fn write_superblock(&self, superblock: &Superblock) -> Result<(), DirectoryError> {
         let io = |source| DirectoryError::Io { path: self.path.clone(), source };
         let syncing = Syncing::from_environment();
-        let crc32c = self.superblock.crc().map_err(|error| io(error.into()))?;
-        let stored = Stored { superblock: self.superblock.clone(), crc32c };
+        let crc32c = superblock.crc().map_err(|error| io(error.into()))?;
+        let stored = Stored { superblock: superblock.clone(), crc32c };
         let mut bytes = serde_json::to_vec_pretty(&stored).map_err(|error| io(error.into()))?;
         bytes.push(b'\n');
         let aside = self.path.join(ASIDE_NAME);

@@ -43,7 +43,7 @@ impl<'a> Stores<'a> {
                 TargetKind::Ost if ObjectDisk::is_there(&dir.objects_path()) => {
                     Some(Box::new(ObjectDisk::open_to_read(&dir.objects_path())?))
                 }
-                TargetKind::Ost if matches!(meta, Meta::Empty(_)) => Some(Box::new(MemoryObjects::new())),
+                TargetKind::Ost if dir.lost_store().is_none() => Some(Box::new(MemoryObjects::new())),
                 // The findings say so.
                 _ => None,
             };

@@ -11,7 +11,7 @@ fn a_target_is_found_again_and_knows_whether_it_was_served() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a/b");
     let made = TargetDirectory::create(&path, superblock(), &[]).unwrap().superblock().clone();
-    let mut opened = TargetDirectory::open(&path).unwrap();
+    let opened = TargetDirectory::open(&path).unwrap();
     assert_eq!(*opened.superblock(), made);
     assert_eq!(made.target_id(), Some(TargetId::ost(3)));
     assert!(!opened.was_served());
