@@ -232,10 +232,18 @@ impl State {
         if node.lookup_count == 0 {
             node.kernel_size = KernelSize::new();
         }
+        // Only a name that the kernel has is looked up again without its directory's lock.
+        let is_again = node.lookup_count > 0;
         node.lookup_count += 1;
         if let Some((parent, name)) = name {
-            entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid);
-            self.nodes.get_or_new(fid).note_name(parent, name);
+            let is_restless = attr.file_type == FileType::Directory && self.is_restless(fid);
+            entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid, !is_restless);
+            let now = self.now.time;
+            let node = self.nodes.get_or_new(fid);
+            node.note_name(parent, name);
+            if is_again && !entry_valid.is_zero() {
+                node.named_at = now;
+            }
         }
         // They were taken in with the reply that brought them. Here they may be from before a restart of the MDT that has lost them.
         let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
@@ -264,12 +272,20 @@ impl State {
             None => true,
         };
         // The kernel is told nothing that nobody here could have it forget.
-        let entry_valid = if is_kept { self.name_valid(parent, name, None, true) } else { Duration::ZERO };
+        let entry_valid =
+            if is_kept { self.name_valid(parent, name, None, true, true) } else { Duration::ZERO };
         EntryAnswer { node: 0, attr: None, entry_valid, attr_valid: Duration::ZERO }
     }
 
     /// Caches a name when a lock covers it; how long the kernel may rely on it.
-    fn name_valid(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, is_valid: bool) -> Duration {
+    fn name_valid(
+        &mut self,
+        parent: Fid,
+        name: &[u8],
+        fid: Option<Fid>,
+        is_valid: bool,
+        may_kernel_answer: bool,
+    ) -> Duration {
         // A children's lock covers what was listed under it, and nothing else.
         let listed = self.names.get(parent, name).filter(|known| known.fid == fid);
         let listed_under = listed
@@ -279,8 +295,8 @@ impl State {
             self.names.doubt(parent, name, fid);
             return Duration::ZERO;
         }
-        let left =
-            if self.options.has_inc_epoch { self.lease_left(State::mdt(parent)) } else { Duration::ZERO };
+        let has_lifetime = self.options.has_inc_epoch && may_kernel_answer;
+        let left = if has_lifetime { self.lease_left(State::mdt(parent)) } else { Duration::ZERO };
         let until = if left.is_zero() { base::Time::ZERO } else { self.now.time.after(left) };
         self.names.put_listed(parent, name, fid, until, listed_under);
         left

@@ -15,7 +15,7 @@ use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::layout::Stripe;
-use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId, TargetKind};
+use base::{Duration, Extent, Fid, FileType, Layout, LockId, ObjectId, Status, TargetId, TargetKind, Time};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
 use rpc::Kind;
@@ -27,6 +27,13 @@ use wire::{LockGrant, LockMode, LockPolicy, LockRequest, OstReply, OstRequest, R
 const OWN_UNIT_COUNT_MAX: u64 = 256;
 /// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
 const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
+/// The kernel keeps the name of a directory, and looks it up before it believes it again, if what told it to believe it is so old: an answer
+/// on its way to a process that looks it up again holds nothing, and would have the name believed once more. Such a name it drops, and
+/// with it what is mounted there.
+const ANSWER_LIFE: Duration = Duration::from_secs(1);
+/// After that it is told to believe the name only when so long no lock on it has gone back: so it has to be dropped seldom. What others do
+/// regularly has other periods, most likely.
+const NAME_QUIET: Duration = Duration::from_secs(37);
 /// Children of a directory that the kernel is told to forget side by side.
 const CHILDREN_AT_ONCE: usize = 64;
 
@@ -383,9 +390,12 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
 async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64) {
     let names = ctx.with(|state| state.names.take_slot(parent, hash));
     for name in names {
-        let is_known = ctx.with(|state| name.kernel_until > state.now.time);
+        let is_known = ctx.with(|state| {
+            state.note_restless(name.fid);
+            name.kernel_until > state.now.time
+        });
         if is_known {
-            invalidate_name(ctx, parent, name.name).await;
+            invalidate_name(ctx, parent, name.name, name.fid).await;
         }
     }
 }
@@ -406,7 +416,8 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
         (told, fids)
     });
     for some in names.chunks(CHILDREN_AT_ONCE) {
-        join_all(some.iter().map(|name| invalidate_name(ctx, parent, name.clone())).collect()).await;
+        join_all(some.iter().map(|(name, fid)| invalidate_name(ctx, parent, name.clone(), *fid)).collect())
+            .await;
     }
     for some in fids.chunks(CHILDREN_AT_ONCE) {
         join_all(some.iter().map(|fid| invalidate_inode(ctx, *fid)).collect()).await;
@@ -415,24 +426,51 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
 
 impl State {
     /// Names that were true under a children's lock only; returns those that the kernel may answer from.
-    fn forget_listed_names(&mut self, parent: Fid, lock: LockId) -> Vec<Vec<u8>> {
+    fn forget_listed_names(&mut self, parent: Fid, lock: LockId) -> Vec<(Vec<u8>, Option<Fid>)> {
         let mut told = Vec::new();
         for name in self.names.take_listed(parent, lock) {
             if self.has_name_lock(parent, &name.name) {
                 continue;
             }
             self.names.remove(parent, &name.name);
+            self.note_restless(name.fid);
             if name.kernel_until > self.now.time {
-                told.push(name.name);
+                told.push((name.name, name.fid));
             }
         }
         told
+    }
+
+    /// A lock on the name of an inode goes back, not for the first time.
+    fn note_restless(&mut self, fid: Option<Fid>) {
+        let now = self.now.time;
+        let node = fid.and_then(|fid| self.nodes.by_fid_mut(fid));
+        if let Some(node) = node.filter(|node| node.expired_at != Time::ZERO) {
+            node.expired_at = now;
+        }
+    }
+
+    /// Whether the kernel is not to believe the name of a directory for now.
+    pub(crate) fn is_restless(&self, fid: Fid) -> bool {
+        let expired_at = self.nodes.by_fid(fid).map(|node| node.expired_at);
+        expired_at.is_some_and(|at| at != Time::ZERO && at.after(NAME_QUIET) > self.now.time)
+    }
+
+    /// The name of an inode is believed no more. Whether the kernel may keep it.
+    fn expire_name(&mut self, fid: Fid) -> bool {
+        let now = self.now.time;
+        let Some(node) = self.nodes.by_fid_mut(fid) else { return false };
+        if node.attr.as_ref().is_none_or(|attr| attr.file_type != FileType::Directory) {
+            return false;
+        }
+        node.expired_at = now;
+        node.named_at.after(ANSWER_LIFE) <= now
     }
 }
 
 /// The kernel forgets one name: by itself when no unanswered call can hold the directory's lock, with all others
 /// otherwise (hazard 3.1). Calls on the directory that are unanswered now will be answered without lifetimes.
-async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
+async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, fid: Option<Fid>) {
     let (node, has_inc_epoch, is_held) = ctx.with(|state| {
         let node = state.nodes.whole_of(parent).inode_number();
         (node, state.options.has_inc_epoch, state.held.contains_key(&node))
@@ -447,7 +485,12 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
         drop(ctx.notify(Notify::InvalEntry { parent: node, name }));
         return;
     }
-    let dropped = ctx.notify(Notify::InvalEntry { parent: node, name });
+    let is_kept = fid.is_some_and(|fid| ctx.with(|state| state.expire_name(fid)));
+    let notify = match is_kept {
+        true => Notify::ExpireEntry { parent: node, name },
+        false => Notify::InvalEntry { parent: node, name },
+    };
+    let dropped = ctx.notify(notify);
     if let First::Left(_) = Race(dropped, ctx.sleep(ENTRY_PATIENCE)).await {
         return;
     }
@@ -477,7 +520,7 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         return;
     }
     for (parent, name) in names {
-        invalidate_name(ctx, parent, name).await;
+        invalidate_name(ctx, parent, name, None).await;
     }
     ctx.notify(forget_attr()).await;
 }

@@ -52,6 +52,8 @@ pub struct NotifyId(pub u64);
 pub enum Notify {
     /// Waits in the kernel for the directory's lock: never from a thread that serves requests.
     InvalEntry { parent: u64, name: Vec<u8> },
+    /// The same, but the kernel may keep it, and looks it up before it believes it again.
+    ExpireEntry { parent: u64, name: Vec<u8> },
     /// `offset_bytes < 0`: attributes only. `byte_count <= 0`: to the end. Waits in the kernel for pages in transit, also
     /// for those of calls that wait for another one of these: each needs a thread of its own while it waits.
     InvalInode { node: u64, offset_bytes: i64, byte_count: i64 },

@@ -100,6 +100,10 @@ pub(crate) struct Node {
     pub(crate) pages: Pages,
     /// The kernel may answer from cached attributes until then.
     pub(crate) kernel_attr_until: Time,
+    /// When the kernel, which had a name of it, was last told that it may answer from that.
+    pub(crate) named_at: Time,
+    /// Of a directory: when the kernel was last told, or would have been, that it may not any more.
+    pub(crate) expired_at: Time,
     /// Newest transaction per target that changed the inode or its data.
     pub(crate) changes: BTreeMap<TargetId, Transno>,
     /// This client has changed the inode: what a listing says of it may be older, though no lock went back.
@@ -158,6 +162,8 @@ impl Node {
             writer_count: 0,
             pages: Pages::default(),
             kernel_attr_until: Time::ZERO,
+            named_at: Time::ZERO,
+            expired_at: Time::ZERO,
             changes: BTreeMap::new(),
             is_changed_here: false,
             flocks: Vec::new(),

@@ -22,7 +22,7 @@ pub enum Notified {
 
 /// Sends notifications. Cheap to clone.
 ///
-/// Never call [`Notifier::inval_inode`], [`Notifier::inval_entry`], [`Notifier::delete_entry`], [`Notifier::store`] or
+/// Never call [`Notifier::inval_inode`], [`Notifier::inval_entry`], [`Notifier::expire_entry`], [`Notifier::delete_entry`], [`Notifier::store`] or
 /// [`Notifier::prune`] from a transport thread: they wait for locks that a caller holds whose request waits for that
 /// thread. On a transport thread they return `EDEADLK`. [`Notifier::inc_epoch`] takes no lock and may be called anywhere.
 #[derive(Debug, Clone)]
@@ -54,13 +54,21 @@ impl Notifier {
         self.send(abi::notify::INVAL_INODE, &[body.as_bytes()])
     }
 
-    /// A name, positive or negative, is looked up before it is believed again. Waits for the directory's lock, which creators hold across
-    /// their request.
-    ///
-    /// Linux before 6.3 drops the name instead, and with it what is mounted there, and the path of whose working directory it leads to.
+    /// Drops a name, positive or negative, with what is mounted there, and the path of whose working directory it leads to. Waits for the
+    /// directory's lock, which creators hold across their request.
     pub fn inval_entry(&self, parent: u64, name: &[u8]) -> io::Result<Notified> {
+        self.end_entry(parent, name, 0)
+    }
+
+    /// Has a name looked up before it is believed again; Linux before 6.3 drops it. A lookup whose answer was on its way before this, with a
+    /// lifetime, gives it that: unlike a lookup of what the kernel does not have, one of what it has takes no lock.
+    pub fn expire_entry(&self, parent: u64, name: &[u8]) -> io::Result<Notified> {
+        let can_expire = self.negotiated.has(abi::init::HAS_EXPIRE_ONLY);
+        self.end_entry(parent, name, if can_expire { abi::EXPIRE_ONLY } else { 0 })
+    }
+
+    fn end_entry(&self, parent: u64, name: &[u8], flags: u32) -> io::Result<Notified> {
         refuse_on_transport_thread()?;
-        let flags = if self.negotiated.has(abi::init::HAS_EXPIRE_ONLY) { abi::EXPIRE_ONLY } else { 0 };
         let body = abi::NotifyInvalEntryOut { parent, namelen: name_len(name)?, flags };
         self.send(abi::notify::INVAL_ENTRY, &[body.as_bytes(), name, b"\0"])
     }

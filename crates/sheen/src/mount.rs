@@ -398,7 +398,7 @@ impl Shared {
                 let result = told(self.notifier.inc_epoch());
                 self.owner().queue(Input::Notified(id, result));
             }
-            Output::Notify(id, notice @ Notify::InvalEntry { .. }) => {
+            Output::Notify(id, notice @ (Notify::InvalEntry { .. } | Notify::ExpireEntry { .. })) => {
                 // The receiver lives as long as the process.
                 let _ = self.name_notices.send((id, notice));
             }
@@ -447,6 +447,7 @@ impl Shared {
     fn notify(&self, notice: Notify) -> NotifyResult {
         told(match notice {
             Notify::InvalEntry { parent, name } => self.notifier.inval_entry(self.to_kernel(parent), &name),
+            Notify::ExpireEntry { parent, name } => self.notifier.expire_entry(self.to_kernel(parent), &name),
             Notify::InvalInode { node, offset_bytes, byte_count } => {
                 self.notifier.inval_inode(self.to_kernel(node), offset_bytes, byte_count)
             }

@@ -70,6 +70,12 @@ impl Kernel {
         self.names.remove(&(parent, name.to_vec())).is_some()
     }
 
+    /// The same, but it keeps it, and looks it up before it believes it again.
+    pub fn expire_entry(&mut self, parent: u64, name: &[u8]) -> bool {
+        let dentry = self.names.get_mut(&(parent, name.to_vec()));
+        dentry.map(|dentry| dentry.until = Time::ZERO).is_some()
+    }
+
     pub fn invalidate_inode(&mut self, node: u64) -> bool {
         self.attrs.remove(&node).is_some()
     }
@@ -324,6 +330,22 @@ async fn walk_parent(port: &Port, path: &[String]) -> Result<(u64, Vec<u8>), i32
     Ok((parent, name.as_bytes().to_vec()))
 }
 
+/// Of a rename. The kernel walks to one parent after the other, and others may move directories in between; that is no single step, and
+/// the judge knows only such. So it is walked again until both ways were true at one time.
+async fn walk_parents(port: &Port, from: &[String], to: &[String]) -> Result<[(u64, Vec<u8>); 2], i32> {
+    let mut first = walk_parent(port, from).await?;
+    for _ in 0..WALK_AGAIN_COUNT {
+        let second = walk_parent(port, to).await?;
+        let at = port.borrow().now;
+        let again = walk_parent(port, from).await?;
+        if again == first && port.borrow().now == at {
+            return Ok([first, second]);
+        }
+        first = again;
+    }
+    Ok([first, walk_parent(port, to).await?])
+}
+
 async fn getattr(port: &Port, node: u64, fh: Option<u64>) -> Result<Attr, i32> {
     {
         let mut kernel = port.borrow_mut();
@@ -435,8 +457,7 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             answer.map(|_| Outcome::Done)
         }
         Op::Rename { from, to, flags } => {
-            let (parent, name) = walk_parent(port, &from).await?;
-            let (new_parent, new_name) = walk_parent(port, &to).await?;
+            let [(parent, name), (new_parent, new_name)] = walk_parents(port, &from, &to).await?;
             let _locked = lock_alone(port, &[parent, new_parent]).await;
             // The kernel looks at both, and knows that they have changed.
             let moved = lookup_locked(port, parent, from.last().map_or("", String::as_str)).await?;

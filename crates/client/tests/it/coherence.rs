@@ -19,6 +19,41 @@ fn an_absent_name_is_revoked_before_somebody_makes_it() {
     assert!(world.lookup(0, dir, "x").is_ok());
 }
 
+/// What is mounted on a directory, and the path of who works in it, go when the kernel drops its name.
+#[test]
+fn the_name_of_a_directory_stays_and_is_believed_again_when_nobody_changes_what_is_beside_it() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    world.mkdir(0, dir, "in");
+    let lifetime = |world: &mut World| world.lookup(0, dir, "in").expect("it is there").entry_valid;
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    let (kept, dropped) = (
+        Notify::ExpireEntry { parent: dir, name: b"in".into() },
+        Notify::InvalEntry { parent: dir, name: b"in".into() },
+    );
+    let change = |world: &mut World| {
+        world.mounts[0].notified.clear();
+        for (from, to) in [("in", "out"), ("out", "in")] {
+            let (name, new_name) = (from.into(), to.into());
+            let rename = Call::Rename { parent: there, name, new_parent: there, new_name, flags: 0 };
+            assert_eq!(world.call(1, rename), Ok(Answer::Done));
+        }
+        let notified = &world.mounts[0].notified;
+        (notified.contains(&kept), notified.contains(&dropped))
+    };
+    assert!(!lifetime(&mut world).is_zero());
+    assert!(!lifetime(&mut world).is_zero());
+    // The answer to who has looked it up again may still be on its way.
+    assert_eq!(change(&mut world), (false, true));
+    assert!(lifetime(&mut world).is_zero());
+    assert_eq!(change(&mut world), (false, false), "the kernel asks anyway");
+    world.pass(Duration::from_secs(40));
+    assert!(!lifetime(&mut world).is_zero());
+    world.pass(Duration::from_secs(2));
+    assert_eq!(change(&mut world), (true, false));
+    assert!(lifetime(&mut world).is_zero());
+}
+
 /// A lookup found the file and asks for its size while the file goes, and while its absence is looked up and told.
 #[test]
 fn a_late_answer_about_a_name_takes_nothing_from_what_the_kernel_was_told() {

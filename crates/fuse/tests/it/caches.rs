@@ -1,6 +1,7 @@
 //! What the kernel caches can be taken back.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -46,6 +47,27 @@ fn a_cached_name_ends_with_inval_entry_and_with_delete_entry() {
             assert_eq!(done.unwrap(), Notified::Done);
             assert!(!mount.join(name).exists());
         }
+    });
+}
+
+/// Who has the file open sees by its path that the kernel has kept the name.
+#[test]
+fn a_name_that_expires_is_looked_up_again_and_stays() {
+    cached(|mount| {
+        fs::write(mount.join("d"), b"x").unwrap();
+        let file = fs::File::open(mount.join("d")).unwrap();
+        let path = || fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        assert_eq!(path(), mount.join("d"));
+        assert_eq!(mount.notifier().expire_entry(ROOT_ID, b"d").unwrap(), Notified::Done);
+        if !mount.session.negotiated().has(fuse::abi::init::HAS_EXPIRE_ONLY) {
+            eprintln!("skipped: this kernel drops names");
+            return;
+        }
+        assert!(mount.join("d").exists());
+        assert_eq!(path(), mount.join("d"));
+        assert_eq!(mount.notifier().expire_entry(ROOT_ID, b"d").unwrap(), Notified::Done);
+        mount.fs.remove_behind(ROOT_ID, "d");
+        assert!(!mount.join("d").exists(), "it was looked up");
     });
 }
 

@@ -108,7 +108,12 @@ impl Seat {
         let was_known = {
             let mut kernel = self.port.borrow_mut();
             match notify {
-                Notify::InvalEntry { parent, .. } if kernel.is_locked(*parent) => return None,
+                Notify::InvalEntry { parent, .. } | Notify::ExpireEntry { parent, .. }
+                    if kernel.is_locked(*parent) =>
+                {
+                    return None;
+                }
+                Notify::ExpireEntry { parent, name } => kernel.expire_entry(*parent, name),
                 Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
                 Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
                 // Its kernels have no pages.

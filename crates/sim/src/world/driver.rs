@@ -82,7 +82,7 @@ impl World {
                     return;
                 }
                 let waits_for = match &notify {
-                    Notify::InvalEntry { parent, .. } => Some(*parent),
+                    Notify::InvalEntry { parent, .. } | Notify::ExpireEntry { parent, .. } => Some(*parent),
                     _ => None,
                 };
                 if waits_for.is_some_and(|node| self.mounts[seat].port.borrow().is_locked(node)) {
@@ -101,6 +101,7 @@ impl World {
         let mut kernel = self.mounts[seat].port.borrow_mut();
         let was_known = match notify {
             Notify::InvalEntry { parent, name } => kernel.invalidate_entry(*parent, name),
+            Notify::ExpireEntry { parent, name } => kernel.expire_entry(*parent, name),
             Notify::InvalInode { node, .. } => kernel.invalidate_inode(*node),
             // Its kernels have no pages.
             Notify::Store { .. } => false,

@@ -2,6 +2,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -82,6 +83,12 @@ pub fn in_use_stay(context: &Context) -> Result<()> {
         fs::create_dir(context.a.join(dir))?;
     }
     write(&context.a.join("from/file"), b"x")?;
+    for mount in [&context.a, &context.b] {
+        fs::metadata(mount.join("dir/on"))?;
+        fs::metadata(mount.join("dir/here"))?;
+    }
+    // What the kernel was told within the last second it has to drop.
+    std::thread::sleep(Duration::from_millis(1500));
     alternate(context, 20, |number, doer, watcher| {
         let mut shell = Command::new("unshare");
         shell.args(["-m", "sh", "-c", script, "sh"]).args([watcher, doer]).arg(format!("name{number}"));
