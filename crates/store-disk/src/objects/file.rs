@@ -665,17 +665,18 @@ impl ObjectFile {
 
     /// Zeros whole blocks of one group.
     fn clear_part(&self, inner: &mut Inner, part: Extent, mode: i32) -> Result<(), StoreError> {
-        device::clear(&self.file, mode, stored_offset(part.start), part.byte_count())
-            .map_err(|error| self.change_error("clear a part of an object", &error, part.start))?;
         let number = part.start / GROUP_BYTES;
         // The first group has the header. Whoever zeros keeps the room, and so does what is left of a group.
         let keeps_room =
             number == 0 || part.byte_count() < GROUP_BYTES || mode & libc::FALLOC_FL_PUNCH_HOLE == 0;
+        // Checksums that go, with what they are of: one without the other would be damage.
+        let before = if keeps_room { 0 } else { BLOCK_BYTES };
+        let stored = stored_offset(part.start) - before;
+        device::clear(&self.file, mode, stored, before + part.byte_count())
+            .map_err(|error| self.change_error("clear a part of an object", &error, part.start))?;
         if keeps_room {
             return self.zero_checksums(inner, part.start / BLOCK_BYTES, part.byte_count() / BLOCK_BYTES);
         }
-        device::clear(&self.file, mode, stored_offset(part.start) - BLOCK_BYTES, BLOCK_BYTES)
-            .map_err(|error| self.change_error("clear an object's checksums", &error, part.start))?;
         inner.groups.remove(number);
         Ok(())
     }
