@@ -281,10 +281,11 @@ const PLANTED: &[Planted] = &[
 ];
 
 /// Those that need a disk: `disks.rs`, and the tests of the command and of the base.
-const ON_DISKS: [Kind; 6] = [
+const ON_DISKS: [Kind; 7] = [
     Kind::SuperblockDamaged,
     Kind::IndexDamaged,
     Kind::LogDamaged,
+    Kind::ObjectsLost,
     Kind::SpaceCounterWrong,
     Kind::ObjectCut,
     Kind::ObjectUnreadable,
