@@ -86,6 +86,10 @@ impl State {
         self.cancels.entry(target).or_default().unasked.insert(lock);
     }
 
+    pub(crate) fn is_revoked_unasked(&self, target: TargetId, lock: LockId) -> bool {
+        self.cancels.get(&target).is_some_and(|cancels| cancels.unasked.contains(&lock))
+    }
+
     /// Somebody waits for a lock.
     pub(crate) fn hurry_cancel(&mut self, target: TargetId, lock: LockId) {
         if let Some(cancels) = self.cancels.get_mut(&target) {

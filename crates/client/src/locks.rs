@@ -8,7 +8,8 @@ use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::dirty::{write_out_file, write_out_unasked};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
-use crate::nodes::ChildrenLock;
+use crate::names::Name;
+use crate::nodes::{ChildrenLock, Node};
 use crate::ops::dir::WHOLE_RETRY_INTERVAL;
 use crate::ops::open::Obstacle;
 use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
@@ -343,11 +344,12 @@ fn is_grant_for(grant: &LockGrant, lock: LockId, object: ObjectId) -> bool {
 /// Gives a lock back: first the kernel, then whoever uses it, then the target.
 pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
     let grant = ctx.with(|state| Some(state.connections.get(&target)?.locks.get(lock)?.clone()));
+    let is_asked = ctx.with(|state| !state.is_revoked_unasked(target, lock));
     if let Some(grant) = grant.as_ref().filter(|_| !planted(Fault::CancelBeforeFlush)) {
         match grant.resource {
-            Resource::Name { parent, hash } => revoke_slot(&ctx, parent, hash).await,
+            Resource::Name { parent, hash } => revoke_slot(&ctx, parent, hash, is_asked).await,
             Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::CHILDREN) => {
-                revoke_children(&ctx, fid, lock).await;
+                revoke_children(&ctx, fid, lock, is_asked).await;
             }
             Resource::Inode(fid) if grant.policy == LockPolicy::Bits(bits::WRITE_BACK) => {
                 // With a handle that the MDT does not know, what is here is from before an eviction, and no lock holds others off. It is
@@ -387,21 +389,18 @@ pub(crate) async fn revoke(ctx: Ctx, target: TargetId, lock: LockId) {
 }
 
 /// The kernel forgets the names of one slot.
-async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64) {
+async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64, is_asked: bool) {
     let names = ctx.with(|state| state.names.take_slot(parent, hash));
     for name in names {
-        let is_known = ctx.with(|state| {
-            state.note_restless(name.fid);
-            name.kernel_until > state.now.time
-        });
-        if is_known {
-            invalidate_name(ctx, parent, name.name, name.fid).await;
+        let may_keep = ctx.with(|state| state.expire_name(&name, is_asked));
+        if let Some(may_keep) = may_keep {
+            invalidate_name(ctx, parent, name.name, may_keep).await;
         }
     }
 }
 
 /// The kernel forgets what it was told under the lock on a directory's children: the names first, as for one of them.
-async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
+async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
     let (names, fids) = ctx.with(|state| {
         let now = state.now.time;
         if let Some(node) = state.nodes.by_fid_mut(parent) {
@@ -409,15 +408,19 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
             node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL);
             node.whole = None;
         }
-        let told = state.forget_listed_names(parent, lock);
+        let told = state.forget_listed_names(parent, lock, is_asked);
         let fids = state.nodes.end_children_lock(ChildrenLock { parent, lock });
         // A lock of its own still covers some.
         let fids: Vec<Fid> = fids.into_iter().filter(|fid| !state.has_bits(*fid, bits::SELF)).collect();
         (told, fids)
     });
     for some in names.chunks(CHILDREN_AT_ONCE) {
-        join_all(some.iter().map(|(name, fid)| invalidate_name(ctx, parent, name.clone(), *fid)).collect())
-            .await;
+        join_all(
+            some.iter()
+                .map(|(name, may_keep)| invalidate_name(ctx, parent, name.clone(), *may_keep))
+                .collect(),
+        )
+        .await;
     }
     for some in fids.chunks(CHILDREN_AT_ONCE) {
         join_all(some.iter().map(|fid| invalidate_inode(ctx, *fid)).collect()).await;
@@ -425,29 +428,34 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId) {
 }
 
 impl State {
-    /// Names that were true under a children's lock only; returns those that the kernel may answer from.
-    fn forget_listed_names(&mut self, parent: Fid, lock: LockId) -> Vec<(Vec<u8>, Option<Fid>)> {
+    /// Names that were true under a children's lock only; returns those that the kernel may answer from, and whether it may keep them.
+    fn forget_listed_names(&mut self, parent: Fid, lock: LockId, is_asked: bool) -> Vec<(Vec<u8>, bool)> {
         let mut told = Vec::new();
         for name in self.names.take_listed(parent, lock) {
             if self.has_name_lock(parent, &name.name) {
                 continue;
             }
             self.names.remove(parent, &name.name);
-            self.note_restless(name.fid);
-            if name.kernel_until > self.now.time {
-                told.push((name.name, name.fid));
+            if let Some(may_keep) = self.expire_name(&name, is_asked) {
+                told.push((name.name, may_keep));
             }
         }
         told
     }
 
-    /// A lock on the name of an inode goes back, not for the first time.
-    fn note_restless(&mut self, fid: Option<Fid>) {
+    /// A name is believed no more. If the kernel may answer from it: whether it may keep it. When others asked for its lock, it is not to
+    /// believe the name of a directory for a while.
+    fn expire_name(&mut self, name: &Name, is_asked: bool) -> Option<bool> {
         let now = self.now.time;
-        let node = fid.and_then(|fid| self.nodes.by_fid_mut(fid));
-        if let Some(node) = node.filter(|node| node.expired_at != Time::ZERO) {
+        let is_told = name.kernel_until > now;
+        let node = name.fid.and_then(|fid| self.nodes.by_fid_mut(fid));
+        let is_directory =
+            |node: &&mut Node| node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
+        let Some(node) = node.filter(is_directory) else { return is_told.then_some(false) };
+        if is_asked && (is_told || node.expired_at != Time::ZERO) {
             node.expired_at = now;
         }
+        is_told.then_some(node.named_at.after(ANSWER_LIFE) <= now)
     }
 
     /// Whether the kernel is not to believe the name of a directory for now.
@@ -455,22 +463,11 @@ impl State {
         let expired_at = self.nodes.by_fid(fid).map(|node| node.expired_at);
         expired_at.is_some_and(|at| at != Time::ZERO && at.after(NAME_QUIET) > self.now.time)
     }
-
-    /// The name of an inode is believed no more. Whether the kernel may keep it.
-    fn expire_name(&mut self, fid: Fid) -> bool {
-        let now = self.now.time;
-        let Some(node) = self.nodes.by_fid_mut(fid) else { return false };
-        if node.attr.as_ref().is_none_or(|attr| attr.file_type != FileType::Directory) {
-            return false;
-        }
-        node.expired_at = now;
-        node.named_at.after(ANSWER_LIFE) <= now
-    }
 }
 
 /// The kernel forgets one name: by itself when no unanswered call can hold the directory's lock, with all others
 /// otherwise (hazard 3.1). Calls on the directory that are unanswered now will be answered without lifetimes.
-async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, fid: Option<Fid>) {
+async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) {
     let (node, has_inc_epoch, is_held) = ctx.with(|state| {
         let node = state.nodes.whole_of(parent).inode_number();
         (node, state.options.has_inc_epoch, state.held.contains_key(&node))
@@ -485,8 +482,7 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, fid: Option<Fid>
         drop(ctx.notify(Notify::InvalEntry { parent: node, name }));
         return;
     }
-    let is_kept = fid.is_some_and(|fid| ctx.with(|state| state.expire_name(fid)));
-    let notify = match is_kept {
+    let notify = match may_keep {
         true => Notify::ExpireEntry { parent: node, name },
         false => Notify::InvalEntry { parent: node, name },
     };
@@ -520,7 +516,7 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         return;
     }
     for (parent, name) in names {
-        invalidate_name(ctx, parent, name, None).await;
+        invalidate_name(ctx, parent, name, false).await;
     }
     ctx.notify(forget_attr()).await;
 }
