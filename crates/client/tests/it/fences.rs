@@ -116,17 +116,22 @@ fn who_looks_at_a_file_whose_writer_has_died_has_its_size_known_when_the_dead_is
     assert_eq!(reports(&world), 1);
 }
 
-/// What it had written goes on to the OST, and for so long the MDT has to know that the file is written.
-#[test]
-fn a_file_whose_close_waits_for_an_ost_is_open_again_before_anything_of_it_is_written_after_an_eviction() {
-    let mut world = World::new(1, 1, 2);
-    let file = world.create(1, TOP, "f");
+/// Mount 1 writes eleven bytes and closes the file, and what it had sent last stays on its way to the OST.
+fn release_slowly(world: &mut World, file: (u64, u64)) {
     assert_eq!(world.write(1, file, 0, b"fir"), Ok(3));
     assert_eq!(world.write(1, file, 3, b"st"), Ok(2));
     world.mounts[1].is_slow_to = Some(OST);
     assert_eq!(world.write(1, file, 5, b"second"), Ok(6));
     world.release(1, file);
     world.pass(Duration::from_secs(1));
+}
+
+/// What it had written goes on to the OST, and for so long the MDT has to know that the file is written.
+#[test]
+fn a_file_whose_close_waits_for_an_ost_is_open_again_before_anything_of_it_is_written_after_an_eviction() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    release_slowly(&mut world, file);
     assert_eq!(world.open_count(0), 1, "its close waits for the OST");
     world.evict(1, 0);
     world.pass(Duration::from_secs(1));
@@ -150,12 +155,7 @@ fn what_a_closing_file_is_still_written_with_counts_also_when_others_have_begun_
     let made = Call::Create { parent: TOP, name: b"f".to_vec(), mode: 0o755, umask: 0, flags: O_RDWR };
     let Ok(Answer::Created { entry, fh, .. }) = world.call(1, made) else { panic!("a file is made") };
     let file = (entry.node, fh);
-    assert_eq!(world.write(1, file, 0, b"fir"), Ok(3));
-    assert_eq!(world.write(1, file, 3, b"st"), Ok(2));
-    world.mounts[1].is_slow_to = Some(OST);
-    assert_eq!(world.write(1, file, 5, b"second"), Ok(6));
-    world.release(1, file);
-    world.pass(Duration::from_secs(1));
+    release_slowly(&mut world, file);
     world.mounts[1].unreachable = Some(MDT);
     world.evict(1, 0);
     let node = world.lookup(0, TOP, "f").expect("it is there").node;

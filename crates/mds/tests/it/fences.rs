@@ -43,6 +43,19 @@ fn scene_of_one_who_came_back() -> Scene {
     scene
 }
 
+/// It was evicted while it lived, is cut off, and could have come back; the MDT was restarted since, perhaps.
+fn scene_of_one_evicted_and_cut_off(is_restarted: bool) -> Scene {
+    let mut scene = scene();
+    let world = &mut scene.world;
+    world.set_cut(1, 0, true);
+    world.evict(0, scene.gone);
+    if is_restarted {
+        world.crash(0, 0);
+    }
+    world.pass_seconds(2 * LONG_ENOUGH);
+    scene
+}
+
 fn chmod(fid: Fid) -> MdtRequest {
     let set = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
     MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: LockWant::default() }
@@ -199,13 +212,7 @@ fn who_is_evicted_by_an_operator_and_dies_before_it_has_heard_of_it_is_fenced() 
         ("newer", false),
         ("newer", true),
     ] {
-        let Scene { mut world, file, gone, life } = scene();
-        world.set_cut(1, 0, true);
-        world.evict(0, gone);
-        if is_restarted {
-            world.crash(0, 0);
-        }
-        world.pass_seconds(2 * LONG_ENOUGH);
+        let Scene { mut world, file, gone, life } = scene_of_one_evicted_and_cut_off(is_restarted);
         assert_eq!(world.fenced, [], "as far as is known it lives");
         assert_eq!(world.given_up(0), [life]);
         assert!(may_be_written(&mut world, file));
@@ -233,13 +240,7 @@ fn who_is_evicted_by_an_operator_and_dies_before_it_has_heard_of_it_is_fenced() 
 #[test]
 fn who_is_evicted_by_an_operator_and_lives_is_not_fenced() {
     for is_restarted in [false, true] {
-        let Scene { mut world, file, gone, life } = scene();
-        world.set_cut(1, 0, true);
-        world.evict(0, gone);
-        if is_restarted {
-            world.crash(0, 0);
-        }
-        world.pass_seconds(2 * LONG_ENOUGH);
+        let Scene { mut world, file, life, .. } = scene_of_one_evicted_and_cut_off(is_restarted);
         world.set_cut(1, 0, false);
         assert_eq!(world.getattr(1, file).map(drop), Err(Status::Evicted));
         world.open(1, file, true);
