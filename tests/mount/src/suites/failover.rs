@@ -475,6 +475,9 @@ fn damaged_at_takeover(context: &Context) -> Result<()> {
         ost.get("alert").and_then(Value::as_str).filter(|alert| alert.contains(&words)).map(drop)
     };
     wait_for(&pair.cluster, &pair.second, is_refused).context("what is damaged is named")?;
+    // Until then the dead first server owns the MDT, and a third one would rightly have it fenced too.
+    wait_for(&pair.cluster, &pair.second, |targets| is_active(targets, "MDT0000").then_some(()))
+        .context("the sound target is taken over")?;
     let path = |name: &str| pair.cluster.data.join(name).to_string_lossy().into_owned();
     let third =
         serve(&pair.cluster, "c", &["--failover", "--fence-cmd", KILL, &path("mdt0"), &path("ost0")])?;
