@@ -83,15 +83,16 @@ where
         }
     }
 
-    /// Looks at the machine between inputs, waiting for it: for status and statistics, never on a hot path, and
-    /// never from inside `perform`.
+    /// Looks at the machine between inputs, waiting for it: for status and statistics, never on a hot path. It performs nothing, so who
+    /// looks may hold locks that `perform` takes.
     pub fn with<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
         let result = look(&mut lock(&self.machine));
         // Inputs that arrived meanwhile found the machine taken.
-        if let Some(me) = self.me.upgrade() {
-            run::schedule(me);
+        if !lock(&self.inputs).is_empty()
+            && let Some(me) = self.me.upgrade()
+        {
+            self.options.timer.post(me);
         }
-        run::run_all();
         result
     }
 

@@ -302,7 +302,7 @@ impl Node {
     }
 
     fn describe(&self) -> Process {
-        let mounts = lock(&self.mounts);
+        let mounts = lock(&self.mounts).clone();
         let mounts = mounts.iter().map(|mount| MountStatus {
             path: mount.path.clone(),
             fsname: mount.fsname.clone(),

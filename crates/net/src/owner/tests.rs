@@ -89,6 +89,30 @@ fn an_input_runs_on_the_thread_that_brings_it() {
     assert_eq!(outputs.try_iter().collect::<Vec<_>>(), [there, there], "the owner takes it along");
 }
 
+/// Who looks may hold what outputs want: they are another thread's, and it does not wait for them.
+#[test]
+fn who_looks_at_a_machine_runs_nothing() {
+    let (sender, outputs) = mpsc::channel();
+    let held = Arc::new(Mutex::new(()));
+    let wanted = Arc::clone(&held);
+    let sender = Mutex::new(sender);
+    let perform = Box::new(move |_: ThreadId| {
+        let _wanted = wanted.lock().unwrap();
+        sender.lock().unwrap().send(std::thread::current().id()).unwrap();
+    });
+    let options = OwnerOptions { tick: || false, frame: |_| false, perform, timer: Timer::start() };
+    let gate = Gate { entered: mpsc::channel().0, go_on: mpsc::channel().1 };
+    let owner = Owner::new(gate, options);
+    let guard = held.lock().unwrap();
+    // As of a thread that has queued its input, and has not run it yet.
+    lock(&owner.inputs).push_back(false);
+    owner.with(|_| ());
+    assert!(outputs.try_recv().is_err(), "nothing is performed while this thread holds the lock");
+    drop(guard);
+    let performed = outputs.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_ne!(performed, std::thread::current().id());
+}
+
 #[test]
 fn inputs_of_many_threads_all_run_and_outputs_keep_their_order() {
     let (owner, outputs) = counter();

@@ -45,7 +45,8 @@ pub fn of_node(node: &Node, targets: &[TargetStatus]) -> Result<Vec<Sample>> {
     for target in node.targets.iter().filter(|target| !target.has_failed()) {
         samples.of_target(target);
     }
-    for mount in lock(&node.mounts).clone().iter().filter(|mount| !mount.is_detached()) {
+    let mounts = lock(&node.mounts).clone();
+    for mount in mounts.iter().filter(|mount| !mount.is_detached()) {
         samples.of_mount(mount);
     }
     Ok(samples.0)

@@ -114,7 +114,8 @@ impl Node {
         for target in self.targets.iter() {
             target.set_config(&config);
         }
-        for mount in lock(&self.mounts).iter() {
+        let mounts = lock(&self.mounts).clone();
+        for mount in mounts {
             mount.set_config(config.clone());
         }
         let mut known = lock(&self.known);
