@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -44,6 +44,8 @@ pub struct Router {
     listeners: Mutex<Vec<Arc<TcpListener>>>,
     connections: Mutex<Vec<Weak<Connection>>>,
     accepted_count: AtomicUsize,
+    /// Attempts to connect so far.
+    attempt_count: AtomicU64,
     is_closed: AtomicBool,
     on_lost: OnceLock<Box<dyn Fn(TargetId) + Send + Sync>>,
     helpers: OnceLock<Arc<Helpers>>,
@@ -65,7 +67,9 @@ enum Link {
     Down {
         not_before: Time,
     },
+    /// `attempt` tells this attempt from earlier ones, of other addresses, that have not ended yet.
     Connecting {
+        attempt: u64,
         waiting: Vec<Frame>,
     },
     Up(Arc<Connection>),
@@ -74,6 +78,10 @@ enum Link {
 impl Route {
     fn new(addresses: Vec<String>) -> Route {
         Route { addresses, next_address: 0, unheard_count: 0, link: Link::Down { not_before: Time::ZERO } }
+    }
+
+    fn is_at(&self, wanted: u64) -> bool {
+        matches!(self.link, Link::Connecting { attempt, .. } if attempt == wanted)
     }
 }
 
@@ -86,6 +94,7 @@ impl Router {
             listeners: Mutex::default(),
             connections: Mutex::default(),
             accepted_count: AtomicUsize::new(0),
+            attempt_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             on_lost: OnceLock::new(),
             helpers: OnceLock::new(),
@@ -129,8 +138,12 @@ impl Router {
         }
         let old = std::mem::replace(route, Route::new(addresses));
         drop(routes);
-        if let Link::Up(connection) = old.link {
-            connection.close();
+        match old.link {
+            Link::Up(connection) => connection.close(),
+            Link::Connecting { waiting, .. } => {
+                waiting.into_iter().for_each(|frame| self.send_to_target(target, frame));
+            }
+            Link::Down { .. } => {}
         }
     }
 
@@ -174,7 +187,7 @@ impl Router {
                 route.next_address = route.next_address.wrapping_add(1);
                 route.link = Link::Down { not_before: Time::ZERO };
             }
-            Link::Connecting { waiting } => {
+            Link::Connecting { waiting, .. } => {
                 if waiting.len() < FRAMES_WAITING_MAX {
                     waiting.push(frame);
                 }
@@ -185,48 +198,49 @@ impl Router {
                     return;
                 }
                 let address = route.addresses[route.next_address % route.addresses.len()].clone();
-                route.link = Link::Connecting { waiting: vec![frame] };
+                let attempt = self.attempt_count.fetch_add(1, Ordering::Relaxed);
+                route.link = Link::Connecting { attempt, waiting: vec![frame] };
                 drop(routes);
-                self.start_connecting(target, address);
+                self.start_connecting(target, attempt, address);
             }
         }
     }
 
-    fn start_connecting(&self, target: TargetId, address: String) {
+    fn start_connecting(&self, target: TargetId, attempt: u64, address: String) {
         let Some(me) = self.me.upgrade() else { return };
         let thread = std::thread::Builder::new().name(format!("net {target}"));
         let started = thread.spawn(move || match connect(&address) {
-            Ok(connection) => {
-                me.on_connected(target, &connection);
-                me.serve(&connection);
-            }
+            Ok(connection) if me.on_connected(target, attempt, &connection) => me.serve(&connection),
+            Ok(connection) => connection.close(),
             Err(error) => {
                 tracing::debug!(%target, address, %error, "cannot connect");
-                me.on_connect_failed(target);
+                me.on_connect_failed(target, attempt);
             }
         });
         if started.is_err() {
-            self.on_connect_failed(target);
+            self.on_connect_failed(target, attempt);
         }
     }
 
-    fn on_connected(&self, target: TargetId, connection: &Arc<Connection>) {
-        tracing::debug!(%target, peer = connection.peer(), "connected");
-        self.remember(connection);
+    /// False if the target has other addresses by now: whoever is at this one may be somebody else.
+    fn on_connected(&self, target: TargetId, attempt: u64, connection: &Arc<Connection>) -> bool {
         let mut routes = lock(&self.routes);
-        let Some(route) = routes.get_mut(&target) else { return };
+        let Some(route) = routes.get_mut(&target).filter(|route| route.is_at(attempt)) else { return false };
+        tracing::debug!(%target, peer = connection.peer(), "connected");
         route.unheard_count = 0;
         let before = std::mem::replace(&mut route.link, Link::Up(Arc::clone(connection)));
-        if let Link::Connecting { waiting } = before {
+        if let Link::Connecting { waiting, .. } = before {
             waiting.iter().for_each(|frame| connection.send(frame));
         }
         drop(routes);
+        self.remember(connection);
         run::run_all();
+        true
     }
 
-    fn on_connect_failed(&self, target: TargetId) {
+    fn on_connect_failed(&self, target: TargetId, attempt: u64) {
         let mut routes = lock(&self.routes);
-        let Some(route) = routes.get_mut(&target) else { return };
+        let Some(route) = routes.get_mut(&target).filter(|route| route.is_at(attempt)) else { return };
         route.next_address = route.next_address.wrapping_add(1);
         route.link = Link::Down { not_before: clock::now().time.after(RETRY) };
     }

@@ -169,6 +169,33 @@ fn an_address_where_the_target_is_not_any_more_is_passed_over() {
     }
 }
 
+/// A connect may last until after its target has moved, and the old place may be another server's.
+#[test]
+fn a_connect_that_a_new_address_has_overtaken_changes_nothing() {
+    let (near, old, new) = (Router::new(), Router::new(), Router::new());
+    let _server = echo(&new, OST);
+    let replies = echo(&near, CLIENT);
+    let before = old.listen("127.0.0.1:0").unwrap().to_string();
+    let after = new.listen("127.0.0.1:0").unwrap().to_string();
+    let target = TargetId::ost(0);
+    near.set_addresses(target, vec![before.clone()]);
+    let attempt = near.attempt_count.fetch_add(1, Ordering::Relaxed);
+    let waiting = vec![request(1, 10)];
+    lock(&near.routes).get_mut(&target).unwrap().link = Link::Connecting { attempt, waiting };
+    near.set_addresses(target, vec![after]);
+    run::run_all();
+    assert_eq!(next(&replies).xid, Xid(1), "what waited goes to the new address");
+    let late = connect(&before).unwrap();
+    assert!(!near.on_connected(target, attempt, &late));
+    near.on_connect_failed(target, attempt);
+    near.send(request(2, 10));
+    run::run_all();
+    assert_eq!(next(&replies).xid, Xid(2), "and so does what is sent then");
+    for router in [near, old, new] {
+        router.close();
+    }
+}
+
 #[test]
 fn a_server_that_comes_back_is_found_again() {
     let (near, first) = (Router::new(), Router::new());
