@@ -59,17 +59,35 @@ pub fn living() -> Vec<Identity> {
     known_in(&dir(), true)
 }
 
+/// How many processes of this user live that have mounted this source on this path, whether or not they say anything.
+pub fn count_at(path: &Path, source: &str) -> usize {
+    count_in(&dir(), path, source)
+}
+
 fn dir() -> PathBuf {
     control::run_dir().join("clients")
 }
 
-fn claim_in(dir: &Path, path: &Path, source: &str, given: Option<Identity>) -> io::Result<Claim> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+/// What may hold the identity of a mount.
+fn files_of(dir: &Path, path: &Path, source: &str) -> impl Iterator<Item = PathBuf> {
     let mut hasher = DefaultHasher::new();
     (path, source).hash(&mut hasher);
     let name = format!("{:016x}", hasher.finish());
-    for number in 0..NAMESAKES_MAX {
-        let path = dir.join(format!("{name}.{number}"));
+    let dir = dir.to_owned();
+    (0..NAMESAKES_MAX).map(move |number| dir.join(format!("{name}.{number}")))
+}
+
+fn count_in(dir: &Path, path: &Path, source: &str) -> usize {
+    let is_held = |path: &PathBuf| {
+        let file = File::options().read(true).write(true).open(path);
+        file.is_ok_and(|file| sys::is_unlocked(&file).is_ok_and(|is_unlocked| !is_unlocked))
+    };
+    files_of(dir, path, source).filter(is_held).count()
+}
+
+fn claim_in(dir: &Path, path: &Path, source: &str, given: Option<Identity>) -> io::Result<Claim> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    for path in files_of(dir, path, source) {
         let mut options = File::options();
         let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         if !sys::try_lock(&file)? {

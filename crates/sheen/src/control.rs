@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -451,6 +452,10 @@ impl Process {
         let of_mounts = self.mounts.iter().map(|mount| mount.fsname.as_str());
         of_targets.chain(of_mounts).find(|name| !name.is_empty())
     }
+
+    pub fn has_mount(&self, mount: &Path) -> bool {
+        self.mounts.iter().any(|status| status.path == mount && !status.is_detached)
+    }
 }
 
 /// The socket of a process.
@@ -508,6 +513,17 @@ pub fn processes_and_silent() -> (Vec<Process>, Vec<u32>) {
         }
     }
     (processes, silent)
+}
+
+/// Whether a process, which may say nothing itself, was started with this path.
+pub fn was_started_with(pid: u32, path: &Path) -> bool {
+    has_word(pid, |word| word == path.as_os_str().as_bytes())
+}
+
+/// Whether one of the words of a process's command is wanted.
+pub fn has_word(pid: u32, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).any(is_wanted)
 }
 
 fn with_pid(mut process: Process) -> Process {

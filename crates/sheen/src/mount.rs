@@ -1,5 +1,6 @@
 //! One mount of this process: the FUSE session and the client machine.
 
+pub mod dead;
 mod notices;
 pub mod options;
 pub mod read_ahead;

@@ -6,6 +6,7 @@ use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
 use crate::daemon::{self, Starting};
 use crate::listen;
 use crate::logging;
+use crate::mount::dead;
 use crate::mount_table;
 use crate::nid;
 use crate::say;
@@ -103,7 +104,7 @@ fn plan(arguments: &cli::Up, dir: &Path) -> Result<(Cluster, Listen)> {
     };
     check_port(arguments, &cluster)?;
     choose_metrics(arguments, dir, &mut cluster, &running)?;
-    free_dead_mount(&cluster.mount)?;
+    dead::free(&cluster.mount)?;
     if !is_mounted(dir, &cluster) {
         mount_table::check_mount_point(&cluster.mount)?;
     }
@@ -340,30 +341,9 @@ fn lock_holder(path: &Path) -> String {
     }
 }
 
-/// A mount whose process is gone answers nobody: free its place.
-///
-/// # Errors
-/// It cannot be unmounted.
-pub fn free_dead_mount(mount: &Path) -> Result<()> {
-    while let Some(mounted) = mount_table::mounted_on(mount) {
-        let is_served = control::processes().iter().any(|process| has_mount(process, mount));
-        if !mounted.is_sheen() || is_served {
-            break;
-        }
-        fuse::unmount(mount, true)
-            .with_context(|| format!("cannot free the dead mount {}", mount.display()))?;
-        mount_table::forget_helper(mount);
-    }
-    Ok(())
-}
-
-fn has_mount(process: &Process, mount: &Path) -> bool {
-    process.mounts.iter().any(|status| status.path == mount && !status.is_detached)
-}
-
 /// Whether the mount of this cluster is there; that of another one on the same path is in the way instead.
 fn is_mounted(dir: &Path, cluster: &Cluster) -> bool {
-    of_cluster(dir).iter().any(|process| has_mount(process, &cluster.mount))
+    of_cluster(dir).iter().any(|process| process.has_mount(&cluster.mount))
 }
 
 /// Processes that `up` started for this directory, or that serve targets in it.
@@ -685,7 +665,8 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         wait_gone(&process, MOUNT_STOP_TIMEOUT);
     }
     if let Some(cluster) = &cluster {
-        free_dead_mount(&cluster.mount)?;
+        let free = if arguments.force { dead::free_silent } else { dead::free };
+        free(&cluster.mount)?;
     }
     let mut processes = of_cluster(&dir);
     // Servers of data before those that they tell about it, the management server last.

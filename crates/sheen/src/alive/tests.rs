@@ -32,6 +32,20 @@ fn two_mounts_that_live_are_two_clients() {
 }
 
 #[test]
+fn those_that_live_are_counted_by_what_they_mount_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let count = |path: &str| count_in(dir.path(), Path::new(path), "h@tcp:/fs");
+    assert_eq!(count("/mnt"), 0);
+    let (first, second) = (claim_it(dir.path()), claim_it(dir.path()));
+    assert_eq!((count("/mnt"), count("/other")), (2, 0));
+    assert_eq!(count_in(dir.path(), Path::new("/mnt"), "h@tcp:/another"), 0);
+    drop(first);
+    assert_eq!(count("/mnt"), 1);
+    drop(second);
+    assert_eq!(count("/mnt"), 0);
+}
+
+#[test]
 fn a_given_identity_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let given = Identity { client: 7, incarnation: 3 };

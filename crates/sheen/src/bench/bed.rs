@@ -4,6 +4,7 @@ use crate::cli::Transport;
 use crate::cluster::{Cluster, Server};
 use crate::control::{self, Process};
 use crate::daemon;
+use crate::mount::dead;
 use crate::mount_table::{self, Mounted};
 use crate::nid;
 use crate::say;
@@ -160,7 +161,7 @@ impl Bed {
             if mounted.contains_key(&point) {
                 continue;
             }
-            up::free_dead_mount(&point)?;
+            dead::free(&point)?;
             fs::create_dir_all(&point)?;
             let log = dir.join("log").join(format!("mount{index}.log"));
             let elsewhere = (index >= self.options.elsewhere_from).then(|| self.run_dir(index));

@@ -10,8 +10,6 @@ use crate::say;
 use crate::up;
 use anyhow::{Result, bail};
 use serde::Serialize;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Serialize)]
@@ -60,20 +58,11 @@ impl Heard {
     /// Only what belongs to the cluster in a directory, or mounts it.
     fn keep_cluster(&mut self, dir: &Path, source: Option<&str>) {
         self.processes.retain(|process| up::belongs(process, dir));
-        let mounts =
-            |pid: u32| source.is_some_and(|source| has_word(pid, |word| word.starts_with(source.as_bytes())));
-        self.silent.retain(|pid| is_about(*pid, dir) || mounts(*pid));
+        let mounts = |pid: u32| {
+            source.is_some_and(|source| control::has_word(pid, |word| word.starts_with(source.as_bytes())))
+        };
+        self.silent.retain(|pid| control::was_started_with(*pid, dir) || mounts(*pid));
     }
-}
-
-/// Whether a process was started with this directory.
-fn is_about(pid: u32, dir: &Path) -> bool {
-    has_word(pid, |word| word == dir.as_os_str().as_bytes())
-}
-
-fn has_word(pid: u32, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    command.split(|byte| *byte == 0).any(is_wanted)
 }
 
 impl Report {
@@ -164,7 +153,7 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
         for name in &server.targets {
             let path = dir.join(name);
             let found = running.iter().find(|target| target.dir == path).cloned();
-            let silent = heard.silent.iter().find(|pid| is_about(**pid, &path));
+            let silent = heard.silent.iter().find(|pid| control::was_started_with(**pid, &path));
             let state = if silent.is_some() { "silent" } else { "down" };
             targets.push(found.unwrap_or_else(|| TargetStatus {
                 name: name.to_uppercase(),

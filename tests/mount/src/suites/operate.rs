@@ -22,6 +22,7 @@ static CASES: &[Case] = &[
     Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
+    Case { name: "a_mount_that_stands_still_keeps_its_place", seconds: 180, run: mount_stands_still },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
@@ -125,6 +126,34 @@ fn down_with_force(context: &Context) -> Result<()> {
     drop(writer);
     cluster.up()?;
     expect_eq(fs::read(&path)?, vec![b'b'; 4096], "what had been synced")?;
+    cluster.down().map(drop)
+}
+
+/// Neither `up` nor `down` takes a mount whose process says nothing for a dead one: what was written there is nowhere else.
+fn mount_stands_still(context: &Context) -> Result<()> {
+    let cluster = split_cluster(context)?;
+    let path = cluster.mount.join("file");
+    let mut writer = Agent::new()?;
+    writer.open("file", &path, libc::O_WRONLY | libc::O_CREAT)?;
+    let write = json!({"op": "write", "key": "file", "bytes": "w".repeat(4096), "offset": 0});
+    expect_eq(writer.call(&write)?, Ok(Value::Null), "a write that is not synced")?;
+    let mounts = cluster.mounts()?;
+    let pid = mounts.iter().find(|(path, _)| *path == cluster.mount.to_string_lossy()).map(|(_, pid)| *pid);
+    let pid = pid.context("no process of the mount")?;
+    let data = cluster.data.to_string_lossy().into_owned();
+    sys::kill(pid, libc::SIGSTOP)?;
+    let said = ["up", "down"].map(|command| cluster.try_sheen(&[command, "--dir", &data], DOWN_LIMIT));
+    sys::kill(pid, libc::SIGCONT)?;
+    for said in said {
+        let said = said?;
+        expect(!said.is_success(), &format!("the mount is not given up: {}", said.all()))?;
+        let words = format!("lives and says nothing: let it go on (kill -CONT {pid})");
+        expect(said.errors.contains(&words), &said.all())?;
+    }
+    drop(writer);
+    expect_eq(fs::read(&path)?, vec![b'w'; 4096], "what was written before")?;
+    cluster.up()?;
+    expect_eq(cluster.mounts()?, mounts, "nothing was started")?;
     cluster.down().map(drop)
 }
 
