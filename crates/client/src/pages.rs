@@ -337,6 +337,11 @@ impl State {
         self.send_drop(node, pages_of(extent), true);
     }
 
+    /// Whether the kernel may still have pages of this inode that nobody waits for to go.
+    pub(crate) fn has_unasked_drop(&self, node: u64) -> bool {
+        self.traffic.drops.values().any(|drop| drop.node == node && drop.is_given_up)
+    }
+
     fn send_drop(&mut self, node: u64, extent: Extent, is_given_up: bool) -> NotifyId {
         self.doubt_pushes(node, extent);
         let end = extent.end.min(KERNEL_EOF);

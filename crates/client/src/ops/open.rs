@@ -12,7 +12,7 @@ use crate::ops::names::{Creation, create};
 use crate::ops::{attr, fid_of, home_of, inode_of};
 use crate::push::file_pushes_end;
 use crate::state::State;
-use base::{Duration, Fid, OpenHandle, Status, TargetId, TargetKind, Transno};
+use base::{Attr, Duration, Fid, OpenHandle, Status, TargetId, TargetKind, Transno};
 use bytes::Bytes;
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -57,6 +57,18 @@ pub(crate) async fn open(ctx: &Ctx, who: &Who, node: u64, flags: u32) -> Outcome
     let entry = open_at_mdt(ctx, who, fid, args, is_cached(flags)).await?;
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
     Ok(Answer::Opened { fh: args.handle.0, mode })
+}
+
+/// Cuts an old file if that was asked for. -> What its attributes are then.
+async fn created_attr(ctx: &Ctx, who: &Who, entry: &Entry, args: OpenArgs, flags: u32) -> Outcome<Attr> {
+    if !entry.was_created && flags & O_TRUNC != 0 && args.write {
+        attr::truncate_opened(ctx, who, entry.fid, args.handle).await?;
+    }
+    match &entry.attr {
+        // A file that is new and open here only is as large as nothing.
+        Some(attr) if entry.was_created => Ok(attr.clone()),
+        _ => attr::current_attr(ctx, entry.fid).await,
+    }
 }
 
 /// Whether it goes through the page cache, if nobody else has it open.
@@ -161,11 +173,14 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
     {
         drop_read_locked_pages(ctx, fid, &layout).await;
     }
-    let is_direct =
-        ctx.with(|state| state.handles.get(&args.handle.0).is_some_and(|handle| handle.is_direct));
-    // Pages leave with their locks, so what is still there is good.
+    let (is_direct, is_doubtful) = ctx.with(|state| {
+        let is_direct = state.handles.get(&args.handle.0).is_some_and(|handle| handle.is_direct);
+        (is_direct, state.has_unasked_drop(fid.inode_number()))
+    });
+    // Pages leave with their locks, so what is still there is good; but of those whose lock an eviction took the kernel may not have heard
+    // yet: it drops them before open(2) returns. A store into one of them would bring back what others have overwritten since.
     // Only who writes past the cache by his own wish may write at several places at a time.
-    OpenMode { is_direct, is_parallel: flags & O_DIRECT != 0, keeps_cache: !is_direct }
+    OpenMode { is_direct, is_parallel: flags & O_DIRECT != 0, keeps_cache: !is_direct && !is_doubtful }
 }
 
 pub(crate) async fn create_open(
@@ -197,13 +212,13 @@ pub(crate) async fn create_open(
         entry = open_at_mdt(ctx, who, fid, args, is_cached(flags)).await?;
     }
     let mode = install_handle(ctx, fid, args, flags, &entry).await;
-    if !entry.was_created && flags & O_TRUNC != 0 && args.write {
-        attr::truncate_opened(ctx, who, fid, args.handle).await?;
-    }
-    let attr = match entry.attr {
-        // A file that is new and open here only is as large as nothing.
-        Some(attr) if entry.was_created => attr,
-        _ => attr::current_attr(ctx, fid).await?,
+    let attr = match created_attr(ctx, who, &entry, args, flags).await {
+        Ok(attr) => attr,
+        Err(error) => {
+            // The kernel has no handle, and closes none.
+            release(ctx, args.handle.0, None).await?;
+            return Err(error);
+        }
     };
     let entry = ctx.with(|state| {
         let place = name.as_ref().map(|name| (parent, name.as_slice()));

@@ -2,7 +2,7 @@
 
 use crate::world::{Loss, O_EXCL, O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Event, Notify, SetattrCall};
+use client::{Answer, Call, Event, Notify, NotifyId, NotifyResult, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 
 const EINTR: i32 = 4;
@@ -597,6 +597,39 @@ fn locks_at_rest_live_through_a_restart_as_the_kernel_caches_under_them() {
     assert_eq!(world.write(1, file, 0, b"new"), Ok(3));
     let is_page = |notify: &Notify| matches!(notify, Notify::InvalInode { node: told, offset_bytes, .. } if *told == node && *offset_bytes >= 0);
     assert!(world.mounts[0].notified.iter().any(is_page), "{:?}", world.mounts[0].notified);
+}
+
+/// An OST evicts a mount, whose kernel drops its pages only later. Who opens the file meanwhile does not get to see them: a store through a
+/// mapping would bring back what others have overwritten since.
+#[test]
+fn pages_from_before_an_eviction_are_not_kept_by_who_opens_their_file() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    assert_eq!(world.write(1, file, 0, b"old"), Ok(3));
+    world.release(1, file);
+    world.pass(Duration::from_secs(3));
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    let (fh, mode) = world.open(0, node, 0);
+    assert!(mode.keeps_cache);
+    assert_eq!(world.read(0, (node, fh), 0, 10), b"old");
+    world.release(0, (node, fh));
+    world.pass(Duration::from_secs(3));
+    world.mounts[0].is_kernel_stuck = true;
+    world.evict_from_ost(0, 0);
+    world.pass(Duration::from_secs(60));
+    let is_page = |(_, notify): &(NotifyId, Notify)| matches!(notify, Notify::InvalInode { node: told, offset_bytes: 0.., .. } if *told == node);
+    assert!(world.mounts[0].stuck.iter().any(is_page), "its pages are to go");
+    for flags in [0, O_RDWR] {
+        let (fh, mode) = world.open(0, node, flags);
+        assert!(!mode.keeps_cache && !mode.is_direct, "the kernel drops them before it goes on");
+        world.release(0, (node, fh));
+    }
+    world.mounts[0].is_kernel_stuck = false;
+    for (id, _) in std::mem::take(&mut world.mounts[0].stuck) {
+        world.input(0, client::Input::Notified(id, NotifyResult::Ok));
+    }
+    world.run();
+    assert!(world.open(0, node, O_RDWR).1.keeps_cache, "they are gone");
 }
 
 /// An operator has the MDT evict a mount that cannot hear of it and goes on writing for a while.
