@@ -188,12 +188,14 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         effects: &mut Effects,
     ) -> Result<(), Status> {
         let mut batch = Batch::new();
-        // A hole in nothing makes no object.
-        if matches!(target, Target::New) && matches!(self.objects.stat(&object), Ok(Some(_))) {
-            rows::put_born(&mut batch, &object, self.core.next_transno());
-        }
         if !matches!(target, Target::Gone(_)) {
-            let former = rows::object(self.meta.as_ref(), &object)?.unwrap_or_default();
+            let former = rows::object(self.meta.as_ref(), &object)?;
+            // After a crash the file may be there without the rows that told of it. A hole in nothing makes no object.
+            let is_new = matches!(target, Target::New) || former.is_none();
+            if is_new && matches!(self.objects.stat(&object), Ok(Some(_))) {
+                rows::put_born(&mut batch, &object, self.core.next_transno());
+            }
+            let former = former.unwrap_or_default();
             let row = ObjectRow { stamp: former.stamp.max(stamp) };
             rows::put(&mut batch, rows::OBJECTS, &object.key(), &row);
             if let CommitReply::Written { attr: Some(attr), .. } = &mut reply {

@@ -226,6 +226,24 @@ fn a_lost_object_is_an_error_and_no_hole() {
     assert_eq!(world.attr(a, object(1)), None);
 }
 
+/// Hazard 5.3: a power failure has kept the file of a new object and not its rows. It is replayed, made durable, and lost after that.
+#[test]
+fn an_object_whose_file_outlived_its_rows_is_missed_when_it_is_lost() {
+    let mut world = World::new();
+    let a = world.client(1);
+    assert_eq!(world.attr(a, object(1)), None);
+    world.is_syncing = false;
+    world.lock_and_write(a, object(1), 0, b"precious");
+    world.crash(0, |_| Kept::Whole);
+    world.is_syncing = true;
+    world.start();
+    world.pass(Duration::from_secs(10));
+    world.sync();
+    assert_eq!(world.read(a, object(1), Extent::at(0, 10)), Ok(b"precious".to_vec()));
+    assert_eq!(world.objects.destroy(&object(1)), Ok(true));
+    assert_eq!(world.read(a, object(1), Extent::at(0, 10)), Err(Status::Corrupt));
+}
+
 /// Hazard 5.3, with a file that is there and has nothing left, not even its header.
 #[test]
 fn an_object_that_was_emptied_below_its_target_is_an_error_and_no_hole() {
