@@ -22,13 +22,13 @@ use crate::node::{Node, lock};
 use crate::sys;
 use crate::target_dir::{self, Label};
 use crate::targets::{InEtcd, Target};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
 use confirmed::Confirmed;
 use coordinate::{Keeper, Members, Silence};
 pub use ownership::check_has_etcd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::{Duration, Instant};
 use wire::{Ownership, TargetOwner};
 
@@ -200,7 +200,8 @@ impl Failover {
 
     /// Whoever asks the management server is answered for as long as its lease holds.
     fn tell_mgs(&self) {
-        if let Some(confirmed) = lock(&self.confirmed).of(TargetId::MGT) {
+        let confirmed = lock(&self.confirmed).of(TargetId::MGT);
+        if let Some(confirmed) = confirmed {
             self.with_mgs(|_, mgs| mgs.set_active_until(confirmed.after(LEASE)));
         }
     }
@@ -255,7 +256,8 @@ impl Failover {
             if lock(&seat.view).again_at.is_some_and(|at| Instant::now() < at) {
                 continue;
             }
-            match self.try_take(seat, index, false) {
+            let taken = self.try_take(seat, index, &lock(&seat.work), false);
+            match taken {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
@@ -272,8 +274,13 @@ impl Failover {
     }
 
     /// True when this process serves the target. `is_fenced`: an operator says that its owner cannot write any more.
-    fn try_take(&self, seat: &Seat, index: usize, is_fenced: bool) -> Result<bool> {
-        let _working = lock(&seat.work);
+    fn try_take(
+        &self,
+        seat: &Seat,
+        index: usize,
+        _working: &MutexGuard<'_, ()>,
+        is_fenced: bool,
+    ) -> Result<bool> {
         let (seen, is_owned) = {
             let view = lock(&seat.view);
             (view.seen.clone(), view.owned.is_some())
@@ -373,7 +380,17 @@ impl Failover {
         let index = self.seats.iter().position(is_meant)?;
         let seat = self.seats.get(index)?;
         let name = format!("{}-{}", seat.label.fsname, seat.label.id);
-        Some(self.try_take(seat, index, true).map(|_| name))
+        let working = match seat.work.try_lock() {
+            Ok(working) => working,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Some(Err(anyhow!(
+                    "a takeover of {name} is under way, which waits for its fence command at most {} s; try again after that",
+                    fence::LIMIT.as_secs()
+                )));
+            }
+        };
+        Some(self.try_take(seat, index, &working, true).map(|_| name))
     }
 
     /// Whether of each target is known who serves it.
@@ -428,7 +445,8 @@ impl Failover {
 
     /// Everything is closed: whoever comes next need fence nobody.
     pub fn leave(&self) {
-        let owned = self.seats.iter().filter(|seat| lock(&seat.view).owned.is_some());
+        // Not owned any more from here on: that nobody owns them, which this process may be told before it has ended, is no loss.
+        let owned = self.seats.iter().filter(|seat| lock(&seat.view).owned.take().is_some());
         let targets: Vec<TargetId> = owned.map(|seat| seat.label.id).collect();
         if targets.is_empty() {
             return;

@@ -213,7 +213,7 @@ impl Node {
         let result = match ask {
             Ask::Status => return Tell { process: Some(self.describe()), ..Tell::default() },
             Ask::Metrics => {
-                return match metrics::of_node(self, &self.describe_targets()) {
+                return match metrics::of_node(self, || self.describe_targets()) {
                     Ok(metrics) => Tell { metrics, ..Tell::default() },
                     Err(error) => Tell::error(format!("{error:#}")),
                 };
@@ -361,7 +361,7 @@ impl Node {
             bail!("this process ends");
         }
         if let Some(config) = self.config(ClusterConfig::clone) {
-            target.set_config(&config);
+            target.set_config(&config, false);
         }
         self.targets.fill(index, target);
         drop(is_stopping);

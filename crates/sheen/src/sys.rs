@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 /// The signals that end a process cleanly.
@@ -222,6 +222,27 @@ pub fn detach(command: &mut Command, open: Vec<i32>) {
     };
     // SAFETY: `prepare` allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes the command start in a session of its own, ended by the signals that usually end a program: this process keeps them for itself.
+pub fn detach_with_signals(command: &mut Command) {
+    let prepare = || {
+        // SAFETY: both calls are safe after fork; the set is local.
+        unsafe {
+            libc::setsid();
+            let set = end_signals();
+            check(libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()))
+        }
+    };
+    // SAFETY: `prepare` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Kills a child that was started in a session of its own (`detach`), with all that it has started there.
+pub fn kill_group(child: &Child) {
+    let pid = libc::pid_t::try_from(child.id()).unwrap_or(libc::pid_t::MAX);
+    // SAFETY: a plain system call. The child is not waited for yet, so its number is its own.
+    unsafe { libc::kill(-pid, libc::SIGKILL) };
 }
 
 /// A pipe: read end, write end. Both are closed in programs that are started.

@@ -429,12 +429,14 @@ impl Target {
     }
 
     /// Only metadata targets call others.
-    pub fn set_config(&self, config: &ClusterConfig) {
+    /// `is_aside`: not on the thread of the caller, which must not stand still with the target.
+    pub fn set_config(&self, config: &ClusterConfig, is_aside: bool) {
         if let Served::Mds(owner) = &self.served {
+            let tell = |input| if is_aside { owner.post(input) } else { owner.submit(input) };
             // First, so that nothing new goes to a target that is drained and new at the same time.
             let [osts, mdts] = [TargetKind::Ost, TargetKind::Mdt].map(|kind| params::no_create(config, kind));
-            owner.submit(mds::Input::NoCreate { osts, mdts });
-            owner.submit(mds::Input::Config(config.clone()));
+            tell(mds::Input::NoCreate { osts, mdts });
+            tell(mds::Input::Config(config.clone()));
         }
     }
 
@@ -476,8 +478,8 @@ impl Target {
     pub fn on_lapsed(&self, at: Time, life: Life) {
         match &self.served {
             Served::Mgs(_) => {}
-            Served::Mds(owner) => owner.submit(mds::Input::Lapsed { at, life }),
-            Served::Oss(owner) => owner.submit(oss::Input::Lapsed { at, life }),
+            Served::Mds(owner) => owner.post(mds::Input::Lapsed { at, life }),
+            Served::Oss(owner) => owner.post(oss::Input::Lapsed { at, life }),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The fence command: it makes sure that the old owner of a target can no longer write, and says so by its exit status.
 
+use crate::sys;
 use anyhow::{Context, Result, bail};
 use base::{Epoch, TargetId};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use wire::TargetOwner;
 
 /// A cloud's API may take its time to detach a volume. Whoever takes longer is killed, and has not said that it worked.
-const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(120);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs it. What it prints goes where this process prints.
@@ -20,6 +21,7 @@ pub fn run(command: &str, target: TargetId, owner: &TargetOwner, epoch: Epoch) -
     shell.env("SHEEN_FENCE_TARGET", target.to_string()).env("SHEEN_FENCE_NID", &owner.nid);
     shell.env("SHEEN_FENCE_HOST", &owner.host).env("SHEEN_FENCE_PID", owner.pid.to_string());
     shell.env("SHEEN_FENCE_EPOCH", epoch.0.to_string());
+    sys::detach_with_signals(&mut shell);
     let child = shell.spawn().context("the fence command cannot be run")?;
     match wait(child)? {
         Some(status) if status.success() => Ok(()),
@@ -36,7 +38,24 @@ fn wait(mut child: Child) -> Result<Option<ExitStatus>> {
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
-    child.kill()?;
+    // With what it has started: it might cut a host off when nobody counts on that any more.
+    sys::kill_group(&child);
     child.wait()?;
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This process keeps the signals that end it for itself; what a fence command starts is ended by them as usual.
+    #[test]
+    fn a_fence_command_can_end_what_it_has_started() {
+        let ended = std::thread::spawn(|| {
+            sys::hold_end_signals();
+            let owner = TargetOwner { server: 1, nid: "h@tcp".into(), pid: 1, host: "h".into() };
+            run("kill -TERM $$; exit 0", TargetId::ost(0), &owner, Epoch(1))
+        });
+        assert!(ended.join().is_ok_and(|result| result.is_err()), "the shell has ended itself");
+    }
 }

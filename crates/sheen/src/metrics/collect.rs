@@ -34,13 +34,13 @@ impl Drop for Busy {
 
 /// # Errors
 /// Somebody else is being told, and waits.
-pub fn of_node(node: &Node, targets: &[TargetStatus]) -> Result<Vec<Sample>> {
+pub fn of_node(node: &Node, describe_targets: impl FnOnce() -> Vec<TargetStatus>) -> Result<Vec<Sample>> {
     if IS_BUSY.swap(true, Ordering::AcqRel) {
         bail!("another collector is being answered");
     }
     let _busy = Busy;
     let mut samples = Samples::default();
-    targets.iter().for_each(|target| samples.of_status(target));
+    describe_targets().iter().for_each(|target| samples.of_status(target));
     // A machine whose device has failed may stand still.
     for target in node.targets.iter().filter(|target| !target.has_failed()) {
         samples.of_target(target);

@@ -22,6 +22,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) config: Option<ClusterConfig>,
+    /// Version of the latest one whose parameters this process has.
+    in_force: Option<u64>,
     registered: BTreeSet<TargetId>,
     pub(super) refused: Option<String>,
     /// How often it has said that it does not know the file system.
@@ -61,6 +63,34 @@ impl Node {
         self.router.add_local(Endpoint::Client(id), owner.clone());
         assert!(self.mgc.set(Arc::clone(&owner)).is_ok(), "one session with the management server");
         owner.submit(mgc::Input::Start);
+    }
+
+    /// Brings what this process has in line with the parameters of each new configuration. On a thread of its own: it waits for the machines of
+    /// targets, which may stand still with their device, and the session with the management server goes on meanwhile.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(super) fn start_applying(self: &Arc<Node>) -> Result<()> {
+        let node = Arc::clone(self);
+        std::thread::Builder::new().name("params".into()).spawn(move || node.apply_params())?;
+        Ok(())
+    }
+
+    fn apply_params(&self) {
+        loop {
+            let known = lock(&self.known);
+            let is_old = |known: &mut Known| {
+                known.config.as_ref().is_none_or(|config| known.in_force == Some(config.version))
+            };
+            let known = self.changed.wait_while(known, is_old).unwrap_or_else(PoisonError::into_inner);
+            let Some(config) = &known.config else { continue };
+            let (version, params) = (config.version, config.params.clone());
+            drop(known);
+            // Also for targets that a mount knows only now.
+            params::apply(self, &params);
+            lock(&self.known).in_force = Some(version);
+            self.changed.notify_all();
+        }
     }
 
     fn on_config_output(&self, output: mgc::Output) {
@@ -111,8 +141,10 @@ impl Node {
     fn on_config(&self, config: ClusterConfig) {
         tracing::debug!(version = config.version, targets = config.targets.len(), "a new configuration");
         self.router.set_config(&config);
+        // With a lease to be renewed the thread of this session must not stand still with a target.
+        let is_aside = self.failover.get().is_some();
         for target in self.targets.iter() {
-            target.set_config(&config);
+            target.set_config(&config, is_aside);
         }
         let mounts = lock(&self.mounts).clone();
         for mount in mounts {
@@ -120,11 +152,7 @@ impl Node {
         }
         let mut known = lock(&self.known);
         known.unknown_count = 0;
-        let params = config.params.clone();
         known.config = Some(config);
-        drop(known);
-        // Also for targets that a mount knows only now.
-        params::apply(self, &params);
     }
 
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
@@ -177,9 +205,9 @@ impl Node {
         lock(&self.known).config.as_ref().map(of)
     }
 
-    /// 0 while none has come.
+    /// Of the one that is in force; 0 while none is.
     pub(super) fn config_version(&self) -> u64 {
-        self.config(|config| config.version).unwrap_or(0)
+        lock(&self.known).in_force.unwrap_or(0)
     }
 
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
@@ -234,9 +262,7 @@ impl Node {
             )
         };
         Ok(result.map(|version| {
-            let is_known =
-                |known: &Known| known.config.as_ref().is_some_and(|config| config.version >= version);
-            drop(self.wait(CHANGE_TIMEOUT, is_known));
+            drop(self.wait(CHANGE_TIMEOUT, |known| known.in_force >= Some(version)));
         }))
     }
 

@@ -181,6 +181,7 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
     start_telling_departed(&node)?;
     if let Some(fsname) = fsname {
         let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
+        node.start_applying()?;
         node.follow_config(&fsname, registrations);
         node.wait_registered(&wanted)?;
         if let Some(path) = &arguments.mount {
@@ -274,6 +275,7 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
     let node = Node::new(router, timer, targets, no_sync, addresses, cluster_dir, mgs_addresses);
     start_telling_departed(&node)?;
     if let Some(fsname) = fsname {
+        node.start_applying()?;
         node.follow_config_with(&fsname, Vec::new(), Timer::start());
     }
     let (address, fence, coordinator) =
@@ -320,6 +322,7 @@ fn start_mounting(
     let cluster_dir = arguments.background.cluster_dir.clone();
     let node =
         Node::new(router, timer, Targets::default(), false, Vec::new(), cluster_dir, source.mgs.clone());
+    node.start_applying()?;
     node.follow_config(&source.fsname, Vec::new());
     node.wait_mountable(&source.fsname)?;
     let identity = arguments.background.identity;
