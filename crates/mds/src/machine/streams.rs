@@ -362,6 +362,29 @@ impl<M: MetaStore> Mds<M> {
         self.reply(now, token, Ok(Reply::Peer(PeerReply::Coming { item })));
     }
 
+    /// The next FID of each MDT that has given some.
+    pub(super) fn given_fids(&self) -> BTreeMap<u16, Fid> {
+        let takes_streams = |mdt: u16| self.peers.features_of(TargetId::mdt(mdt)) & features::STREAMS != 0;
+        let pools = self.streams.pools.iter().filter(|(mdt, _)| takes_streams(**mdt));
+        pools.filter_map(|(mdt, pool)| Some((*mdt, *pool.fids.front()?))).collect()
+    }
+
+    /// The operation has these, whatever becomes of it.
+    pub(super) fn take_given(
+        &mut self,
+        now: Now,
+        flow: &mut Flow,
+        taken: &BTreeMap<u16, Fid>,
+        out: &mut Vec<Output>,
+    ) {
+        for (mdt, fid) in taken {
+            let first = self.streams.pools.get_mut(mdt).and_then(|pool| pool.fids.pop_front());
+            assert_eq!(first, Some(*fid), "nobody else takes FIDs while an operation runs");
+            flow.remote.fids.insert(*mdt, *fid);
+            self.ask_for_fids(now, *mdt, out);
+        }
+    }
+
     /// A FID of another MDT for a directory that an operation makes, which was given or is asked for.
     pub(super) fn need_given_fid(
         &mut self,
