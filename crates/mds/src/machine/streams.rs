@@ -31,6 +31,10 @@ use wire::{PeerReply, PeerRequest, Reply, Request};
 const ITEMS_MAX: usize = 128;
 /// Messages to one participant whose items are durable there only later.
 const RELEASES_MAX: usize = 4;
+/// The same for those that somebody waits for: each has had the coordinator sync, so there are as many of them in the time between two
+/// syncs of the participant as the coordinator's device can do.
+const WANTED_RELEASES_MAX: usize = 1024;
+const _: () = assert!(RELEASES_MAX <= WANTED_RELEASES_MAX);
 /// What a participant could not take is sent again after this.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// FIDs that are asked for at a time, and how few of them are left when more are.
@@ -57,6 +61,8 @@ struct Outgoing {
     /// How far the participant has got them, or will have when it answers.
     sent_to: Option<OperationId>,
     is_sending: bool,
+    /// Somebody waits for the items up to this one.
+    wanted_to: Option<OperationId>,
     released_to: Option<OperationId>,
     releases: usize,
     /// Not before this.
@@ -71,6 +77,7 @@ impl Outgoing {
             last: OperationId::before_all(coordinator),
             sent_to: None,
             is_sending: false,
+            wanted_to: None,
             released_to: None,
             releases: 0,
             send_at: None,
@@ -95,8 +102,21 @@ impl Outgoing {
         self.items.range((from, Unbounded))
     }
 
+    /// How far the items may be released now, unless so many releases are under way that it waits for their answers.
+    fn next_release(&self, durable: Transno) -> Option<OperationId> {
+        let mark = self.releasable(durable)?;
+        let is_unreleased = |to| self.released_to.is_none_or(|released| released < to);
+        let is_wanted = self.wanted_to.is_some_and(|to| to <= mark && is_unreleased(to));
+        let releases_max = if is_wanted { WANTED_RELEASES_MAX } else { RELEASES_MAX };
+        (self.releases < releases_max).then_some(mark)
+    }
+
     /// The last item whose record is durable and that has been sent.
     fn releasable(&self, durable: Transno) -> Option<OperationId> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        // Items are in the order of their records: while the first is not durable, none has to be looked at.
+        let from = self.released_to.map_or(Unbounded, Excluded);
+        self.items.range((from, Unbounded)).next().filter(|(_, item)| item.transno <= durable)?;
         let sent = self.items.range(..=self.sent_to?);
         let mark = sent.rev().find(|(_, item)| item.transno <= durable).map(|(id, _)| *id)?;
         (self.released_to.is_none_or(|to| to < mark)).then_some(mark)
@@ -265,9 +285,7 @@ impl<M: MetaStore> Mds<M> {
                 requests.push((PeerRequest::Hold { epoch, items }, Call::Hold { mdt }));
             }
         }
-        if outgoing.releases < RELEASES_MAX
-            && let Some(up_to) = outgoing.releasable(durable)
-        {
+        if let Some(up_to) = outgoing.next_release(durable) {
             outgoing.released_to = Some(up_to);
             outgoing.releases += 1;
             requests.push((PeerRequest::Release { epoch, up_to }, Call::Release { mdt, up_to }));
@@ -359,6 +377,9 @@ impl<M: MetaStore> Mds<M> {
             self.core.store().kick();
         }
         let item = found.map(|(id, _)| id);
+        if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
+            outgoing.wanted_to = outgoing.wanted_to.max(item);
+        }
         self.reply(now, token, Ok(Reply::Peer(PeerReply::Coming { item })));
     }
 

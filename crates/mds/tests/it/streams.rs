@@ -146,3 +146,34 @@ fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_t
     world.rmdir(Fid::ROOT, "d").unwrap();
     world.check_consistent();
 }
+
+/// Two MDTs, of which the first has FIDs of the second and has nothing left to do.
+fn settled() -> World {
+    let mut world = World::new(2, 2);
+    mkdir_on(&mut world, Fid::ROOT, "first", 1);
+    for client in [0, 1] {
+        for mdt in [0, 1] {
+            let _ = world.ask(client, mdt, getattr(Fid::ROOT));
+        }
+    }
+    world.pass_seconds(3);
+    assert!(world.servers.iter().all(|server| server.mds.is_quiet()));
+    world
+}
+
+/// Only so many releases are under way, and each is answered when the participant syncs, once a second: who looked at directories that he
+/// had just made saw four a second.
+#[test]
+fn who_looks_for_a_directory_does_not_wait_for_those_before_it_to_be_durable() {
+    let mut world = settled();
+    world.servers[1].is_synced = false;
+    for number in 0..20 {
+        let dir = mkdir_on(&mut world, Fid::ROOT, &format!("d{number}"), 1);
+        let looking = world.start(1, 1, getattr(dir));
+        assert!(matches!(world.result(1, looking), Some(Ok(_))), "the {number}th");
+    }
+    world.servers[1].is_synced = true;
+    world.pass_seconds(3);
+    assert!(world.servers.iter().all(|server| server.mds.is_quiet()));
+    world.check_consistent();
+}
