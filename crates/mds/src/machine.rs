@@ -341,6 +341,8 @@ impl<M: MetaStore> Mds<M> {
             counts_writers: true,
             met: None,
             remote,
+            given: BTreeMap::new(),
+            taken: BTreeMap::new(),
             data: Bytes::new(),
             goes_at_once: false,
             parts: Vec::new(),

@@ -168,6 +168,10 @@ pub struct Cx<'a> {
     /// Of a replay that takes names away: what they led to when it was executed first. Nothing, if its client does not say so.
     pub met: Option<Met>,
     pub remote: &'a Remote,
+    /// The next FID of each MDT that has given some for directories that this one makes there.
+    pub given: BTreeMap<u16, Fid>,
+    /// Those of them that the operation uses.
+    pub taken: BTreeMap<u16, Fid>,
     /// What came with the request.
     pub data: Bytes,
     /// Nothing may be changed that others may have locked.

@@ -19,7 +19,7 @@ use base::{
 use client::{Event as ClientEvent, Notify, NotifyId};
 use std::collections::{BTreeMap, BTreeSet};
 use target::CoreEvent;
-use wire::Frame;
+use wire::{Frame, FrameKind, PeerRequest, Request};
 
 /// Frames on their way.
 const DELAY: Duration = Duration::from_micros(20);
@@ -74,11 +74,23 @@ pub(crate) struct Executed {
 }
 
 /// One MDT has heard from another.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Spoken {
     pub from: TargetId,
     pub to: TargetId,
     pub sent_at: Time,
+    /// The transactions of clients that it is to give back if they are lost.
+    pub told: Vec<(ClientId, Transno)>,
+}
+
+fn told_by(frame: &Frame) -> Vec<(ClientId, Transno)> {
+    match Request::from_bytes(&frame.body) {
+        Ok(Request::Peer(PeerRequest::Hold { items, .. })) if frame.kind == FrameKind::Request => {
+            let witnesses = items.into_iter().filter_map(|item| item.witness);
+            witnesses.map(|witness| (witness.client, witness.transno)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 pub(crate) struct Clockwork {
@@ -284,7 +296,7 @@ impl Clockwork {
                     && id.kind == TargetKind::Mdt
                 {
                     let sent_at = Time(self.now.time.0.saturating_sub(DELAY.as_nanos() as u64));
-                    self.spoken.push(Spoken { from, to: id, sent_at });
+                    self.spoken.push(Spoken { from, to: id, sent_at, told: told_by(&frame) });
                 }
                 if self.servers.get(&id).is_some_and(|server| server.engine.is_some()) {
                     self.on_server(id, |server, now, out| server.on_frame(now, frame, out));

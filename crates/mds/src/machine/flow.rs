@@ -11,6 +11,7 @@ use crate::unheard;
 use base::{ClientId, Duration, Fid, LockId, Now, Status, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
@@ -97,6 +98,8 @@ pub(super) struct Run {
     pub destroys: Vec<Vec<u8>>,
     pub adopts: Vec<Vec<u8>>,
     pub parts: Vec<(u16, Part)>,
+    /// FIDs that other MDTs have given.
+    pub taken: BTreeMap<u16, Fid>,
 }
 
 /// Whether a flow is still there after a step.
@@ -233,6 +236,7 @@ impl<M: MetaStore> Mds<M> {
             Ok(run) => run,
             Err(status) => return self.fail(now, op, flow, status, out),
         };
+        self.take_given(now, flow, &run.taken, out);
         if let Some(step) = self.await_end(now, op, flow, &run) {
             return step;
         }
@@ -438,22 +442,25 @@ impl<M: MetaStore> Mds<M> {
         let store = Arc::clone(self.core.store());
         self.placement.settle(false);
         let counts_writers = self.core.features_of(flow.token.client) & features::WRITERS != 0;
+        let given = self.given_fids();
         let mut cx = self.cx(&*store, now.wall, &flow.remote);
         cx.client = flow.token.client;
         cx.counts_writers = counts_writers;
         cx.data = flow.data.clone();
         cx.goes_at_once = flow.goes_at_once;
         cx.met = flow.met;
+        cx.given = given;
         cx.is_replay = flow.token.replay.is_some_and(|transno| transno != Transno::ZERO);
         let result = match &flow.request {
             Request::Mdt(request) => op::run(&mut cx, request).map(Reply::Mdt),
             Request::Peer(request) => super::cross::run_peer(&mut cx, request).map(Reply::Peer),
             _ => Err(Stop::Status(Status::ProtocolError)),
         };
-        let Cx { tx, parts, outcome, .. } = cx;
+        let Cx { tx, parts, outcome, taken, .. } = cx;
         let (needs, touched, changed) = (tx.needs()?, tx.touched(), tx.changed());
         let (destroys, adopts) = (tx.keys_put(rows::DESTROYS), tx.keys_put(rows::ADOPTS));
-        Ok(Run { result, outcome, needs, touched, changed, destroys, adopts, parts, batch: tx.into_batch() })
+        let batch = tx.into_batch();
+        Ok(Run { result, outcome, needs, touched, changed, destroys, adopts, parts, taken, batch })
     }
 
     /// Whether the operation looked at a change whose caller may not have heard of it (`unheard`); if so, it waits until this

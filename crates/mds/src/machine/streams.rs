@@ -2,8 +2,8 @@
 //!
 //! A directory that is made on another MDT has a FID which that MDT has given beforehand, with room for its rows. So there is
 //! nothing to prepare: the coordinator's transaction, with a row for each participant, is the commit point, and its client is
-//! answered at once. The parts travel at once too, *held*: the participant keeps them in memory, and whoever looks at what they
-//! make waits. When the coordinator's row is durable they are released, executed in order, and when that is durable as
+//! answered at once. The parts leave soon after, many in one message, *held*: the participant keeps them in memory, and whoever
+//! looks at what they make waits. When the coordinator's row is durable they are released, executed in order, and when that is durable as
 //! well the row goes. So no server acts on what another may lose, and nobody waits for a disk who does not use the directory.
 
 mod incoming;
@@ -29,8 +29,18 @@ use wire::{PeerReply, PeerRequest, Reply, Request};
 
 /// Items of one message.
 const ITEMS_MAX: usize = 128;
+/// Items are gathered for so long, or until so many are there, if nobody waits for them. For so long after the answer an operation is
+/// lost when its client and its coordinator are lost together, as if its message had been on its way. A message costs both MDTs more
+/// than the items in it, and an answer waits for the thread that does what follows from it.
+const HOLD_AFTER: Duration = Duration::from_millis(2);
+const HOLD_ITEMS: usize = 32;
 /// Messages to one participant whose items are durable there only later.
 const RELEASES_MAX: usize = 4;
+/// The same for those that somebody waits for: each has had the coordinator sync, so there are as many of them in the time between two
+/// syncs of the participant as the coordinator's device can do.
+const WANTED_RELEASES_MAX: usize = 1024;
+const _: () = assert!(HOLD_ITEMS <= ITEMS_MAX);
+const _: () = assert!(RELEASES_MAX <= WANTED_RELEASES_MAX);
 /// What a participant could not take is sent again after this.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// FIDs that are asked for at a time, and how few of them are left when more are.
@@ -57,6 +67,10 @@ struct Outgoing {
     /// How far the participant has got them, or will have when it answers.
     sent_to: Option<OperationId>,
     is_sending: bool,
+    /// When what is not sent is sent at the latest; `None` while there is nothing, or an answer comes first.
+    hold_at: Option<Time>,
+    /// Somebody waits for the items up to this one.
+    wanted_to: Option<OperationId>,
     released_to: Option<OperationId>,
     releases: usize,
     /// Not before this.
@@ -71,6 +85,8 @@ impl Outgoing {
             last: OperationId::before_all(coordinator),
             sent_to: None,
             is_sending: false,
+            hold_at: None,
+            wanted_to: None,
             released_to: None,
             releases: 0,
             send_at: None,
@@ -95,8 +111,46 @@ impl Outgoing {
         self.items.range((from, Unbounded))
     }
 
+    /// Whether what is not sent is to be sent now. If not, a time is set for it.
+    fn is_hold_due(&mut self, now: Time, durable: Transno, is_prompt: bool) -> bool {
+        if self.is_sending {
+            return false;
+        }
+        match self.cannot_wait(durable) {
+            None => {
+                self.hold_at = None;
+                false
+            }
+            Some(cannot_wait) => {
+                cannot_wait || is_prompt || *self.hold_at.get_or_insert(now.after(HOLD_AFTER)) <= now
+            }
+        }
+    }
+
+    /// Of what is not sent, if there is anything: enough has gathered, somebody waits for it, or it is durable and has to be there
+    /// before it can be released.
+    fn cannot_wait(&self, durable: Transno) -> Option<bool> {
+        let mut unsent = self.unsent();
+        let (first, item) = unsent.next()?;
+        let is_wanted = self.wanted_to.is_some_and(|to| to >= *first);
+        Some(is_wanted || item.transno <= durable || unsent.nth(HOLD_ITEMS - 2).is_some())
+    }
+
+    /// How far the items may be released now, unless so many releases are under way that it waits for their answers.
+    fn next_release(&self, durable: Transno) -> Option<OperationId> {
+        let mark = self.releasable(durable)?;
+        let is_unreleased = |to| self.released_to.is_none_or(|released| released < to);
+        let is_wanted = self.wanted_to.is_some_and(|to| to <= mark && is_unreleased(to));
+        let releases_max = if is_wanted { WANTED_RELEASES_MAX } else { RELEASES_MAX };
+        (self.releases < releases_max).then_some(mark)
+    }
+
     /// The last item whose record is durable and that has been sent.
     fn releasable(&self, durable: Transno) -> Option<OperationId> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        // Items are in the order of their records: while the first is not durable, none has to be looked at.
+        let from = self.released_to.map_or(Unbounded, Excluded);
+        self.items.range((from, Unbounded)).next().filter(|(_, item)| item.transno <= durable)?;
         let sent = self.items.range(..=self.sent_to?);
         let mark = sent.rev().find(|(_, item)| item.transno <= durable).map(|(id, _)| *id)?;
         (self.released_to.is_none_or(|to| to < mark)).then_some(mark)
@@ -138,7 +192,7 @@ impl Streams {
 
     pub fn next_deadline(&self) -> Option<Time> {
         let used = self.outgoing.values().filter(|outgoing| !outgoing.items.is_empty());
-        let sends = used.filter_map(|outgoing| outgoing.send_at);
+        let sends = used.flat_map(|outgoing| [outgoing.send_at, outgoing.hold_at]).flatten();
         sends.chain(self.taken_back.deadline()).min()
     }
 
@@ -250,24 +304,25 @@ impl<M: MetaStore> Mds<M> {
 
     fn send_stream(&mut self, now: Now, mdt: u16, durable: Transno, out: &mut Vec<Output>) {
         let epoch = self.core.epoch().0;
+        // What is sent again after a restart is there before what was not sent again is void.
+        let is_prompt = self.core.is_recovering() || !self.streams.told_recovered.contains(&mdt);
         let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
         if outgoing.items.is_empty() || outgoing.send_at.is_some_and(|at| at > now.time) {
             return;
         }
         outgoing.send_at = None;
         let mut requests = Vec::new();
-        if !outgoing.is_sending {
+        if outgoing.is_hold_due(now.time, durable, is_prompt) {
             let unsent = outgoing.unsent().take(ITEMS_MAX);
             let items: Vec<Item> = unsent.map(|(id, item)| item_of(*id, item, durable)).collect();
             if let Some(last) = items.last() {
                 outgoing.sent_to = Some(last.id);
                 outgoing.is_sending = true;
+                outgoing.hold_at = None;
                 requests.push((PeerRequest::Hold { epoch, items }, Call::Hold { mdt }));
             }
         }
-        if outgoing.releases < RELEASES_MAX
-            && let Some(up_to) = outgoing.releasable(durable)
-        {
+        if let Some(up_to) = outgoing.next_release(durable) {
             outgoing.released_to = Some(up_to);
             outgoing.releases += 1;
             requests.push((PeerRequest::Release { epoch, up_to }, Call::Release { mdt, up_to }));
@@ -285,6 +340,7 @@ impl<M: MetaStore> Mds<M> {
         if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
             outgoing.start_over();
             outgoing.is_sending = false;
+            outgoing.hold_at = None;
             outgoing.send_at = Some(now.time.after(SEND_AGAIN_AFTER));
         }
     }
@@ -359,7 +415,33 @@ impl<M: MetaStore> Mds<M> {
             self.core.store().kick();
         }
         let item = found.map(|(id, _)| id);
+        if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
+            outgoing.wanted_to = outgoing.wanted_to.max(item);
+        }
         self.reply(now, token, Ok(Reply::Peer(PeerReply::Coming { item })));
+    }
+
+    /// The next FID of each MDT that has given some.
+    pub(super) fn given_fids(&self) -> BTreeMap<u16, Fid> {
+        let takes_streams = |mdt: u16| self.peers.features_of(TargetId::mdt(mdt)) & features::STREAMS != 0;
+        let pools = self.streams.pools.iter().filter(|(mdt, _)| takes_streams(**mdt));
+        pools.filter_map(|(mdt, pool)| Some((*mdt, *pool.fids.front()?))).collect()
+    }
+
+    /// The operation has these, whatever becomes of it.
+    pub(super) fn take_given(
+        &mut self,
+        now: Now,
+        flow: &mut Flow,
+        taken: &BTreeMap<u16, Fid>,
+        out: &mut Vec<Output>,
+    ) {
+        for (mdt, fid) in taken {
+            let first = self.streams.pools.get_mut(mdt).and_then(|pool| pool.fids.pop_front());
+            assert_eq!(first, Some(*fid), "nobody else takes FIDs while an operation runs");
+            flow.remote.fids.insert(*mdt, *fid);
+            self.ask_for_fids(now, *mdt, out);
+        }
     }
 
     /// A FID of another MDT for a directory that an operation makes, which was given or is asked for.

@@ -112,9 +112,17 @@ pub fn mdts_of(cx: &Cx, striping: &DirStriping, is_asked: bool) -> Result<Vec<u1
 ///
 /// # Errors
 /// `Stop::NewFid` until they are known.
-pub fn new_fids(cx: &Cx, mdts: &[u16]) -> Result<Vec<Fid>, Stop> {
-    let fid_on = |mdt: &u16| cx.remote.fids.get(mdt).copied().ok_or(Stop::NewFid { mdt: *mdt });
-    mdts.iter().map(fid_on).collect()
+pub fn new_fids(cx: &mut Cx, mdts: &[u16]) -> Result<Vec<Fid>, Stop> {
+    mdts.iter().map(|mdt| new_fid(cx, *mdt)).collect()
+}
+
+fn new_fid(cx: &mut Cx, mdt: u16) -> Result<Fid, Stop> {
+    if let Some(fid) = cx.remote.fids.get(&mdt) {
+        return Ok(*fid);
+    }
+    let fid = cx.given.get(&mdt).copied().ok_or(Stop::NewFid { mdt })?;
+    cx.taken.insert(mdt, fid);
+    Ok(fid)
 }
 
 /// FIDs that a replay names.

@@ -2,6 +2,7 @@
 
 use crate::cross_random::{Started, await_result};
 use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
+use crate::streams::GATHERED;
 use base::{Endpoint, Fid, FileType, Status, TargetId};
 use store::{Batch, MetaStore};
 use wire::mdt::NewNode;
@@ -280,6 +281,7 @@ fn a_coordinator_that_lost_its_record_gets_it_back_from_the_client() {
         world.getattr(0, Fid::ROOT).unwrap();
         world.servers[0].is_synced = false;
         let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        world.pass(GATHERED);
         // No decision can leave: it is not durable.
         assert!(!world.servers[1].mds.is_quiet());
         world.servers[0].is_synced = true;

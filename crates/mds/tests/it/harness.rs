@@ -76,6 +76,8 @@ pub struct World {
     /// Replies of the first of these MDTs to the second are kept until they are let go.
     pub held: Option<(u16, u16)>,
     kept: VecDeque<Frame>,
+    /// Requests that have arrived at MDTs, by who asks whom.
+    requests: BTreeMap<(Endpoint, Endpoint), Vec<Request>>,
     ost: FakeOst,
 }
 
@@ -145,6 +147,7 @@ impl World {
             cut: BTreeSet::new(),
             held: None,
             kept: VecDeque::new(),
+            requests: BTreeMap::new(),
             ost,
         };
         for index in 0..mdt_count {
@@ -349,6 +352,10 @@ impl World {
             Endpoint::Target(target)
                 if target.kind == base::TargetKind::Mdt && usize::from(target.index) < self.servers.len() =>
             {
+                if frame.kind == FrameKind::Request {
+                    let request = Request::from_bytes(&frame.body).unwrap();
+                    self.requests.entry((frame.src, frame.dst)).or_default().push(request);
+                }
                 self.give(target.index, Input::Frame(frame));
             }
             // An MDT that a test plays.
@@ -367,6 +374,12 @@ impl World {
                 self.on_client_frame(index, frame);
             }
         }
+    }
+
+    /// What one MDT has asked another since this was looked at last.
+    pub fn take_asked(&mut self, from: u16, to: u16) -> Vec<Request> {
+        let link = (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)));
+        self.requests.remove(&link).unwrap_or_default()
     }
 
     fn on_client_frame(&mut self, index: usize, frame: Frame) {

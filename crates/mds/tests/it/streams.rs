@@ -2,11 +2,14 @@
 
 use crate::cross::mkdir_on;
 use crate::harness::World;
-use base::{Attr, Endpoint, Fid, Status, TargetId};
+use base::{Attr, Duration, Endpoint, Fid, Machine, Status, TargetId};
 use mds::{MdsEvent, rows};
 use store::{Batch, MetaStore};
 use wire::peer::{Item, OperationId, Part};
-use wire::{MdtRequest, PeerReply, PeerRequest, Reply};
+use wire::{MdtRequest, PeerReply, PeerRequest, Reply, Request};
+
+/// After so long directories that were made have left for the MDT where they are to be.
+pub const GATHERED: Duration = Duration::from_millis(2);
 
 fn link(from: u16, to: u16) -> (Endpoint, Endpoint) {
     (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)))
@@ -51,6 +54,7 @@ fn a_release_executes_nothing_that_a_former_incarnation_has_sent() {
     mkdir_on(&mut world, Fid::ROOT, "first", 1);
     world.servers[0].is_synced = false;
     let dirs = ["prepared", "streamed"].map(|name| mkdir_on(&mut world, Fid::ROOT, name, 1));
+    world.pass(GATHERED);
     // Until it is answered, the new incarnation does not know that the other MDT takes streams.
     world.cut.insert(link(1, 0));
     world.crash(0, 0);
@@ -145,4 +149,98 @@ fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_t
     assert_eq!(world.getattr(0, dir).unwrap().link_count, 2);
     world.rmdir(Fid::ROOT, "d").unwrap();
     world.check_consistent();
+}
+
+/// Two MDTs, of which the first has FIDs of the second and has nothing left to do.
+fn settled() -> World {
+    let mut world = World::new(2, 2);
+    mkdir_on(&mut world, Fid::ROOT, "first", 1);
+    for client in [0, 1] {
+        for mdt in [0, 1] {
+            let _ = world.ask(client, mdt, getattr(Fid::ROOT));
+        }
+    }
+    world.pass_seconds(3);
+    assert!(world.servers.iter().all(|server| server.mds.is_quiet()));
+    world.take_asked(0, 1);
+    world.take_asked(1, 0);
+    world
+}
+
+/// How many items each message of the first MDT to the second has had.
+fn held_counts(world: &mut World) -> Vec<usize> {
+    let count = |request| match request {
+        Request::Peer(PeerRequest::Hold { items, .. }) => Some(items.len()),
+        _ => None,
+    };
+    world.take_asked(0, 1).into_iter().filter_map(count).collect()
+}
+
+/// A message for each directory cost the one process of a cluster more than the directory.
+#[test]
+fn directories_that_nobody_looks_for_travel_together() {
+    let mut world = settled();
+    world.servers[0].is_synced = false;
+    for number in 0..80 {
+        mkdir_on(&mut world, Fid::ROOT, &format!("d{number}"), 1);
+    }
+    assert_eq!(held_counts(&mut world), [32, 32]);
+    world.pass(Duration::from_millis(1));
+    assert_eq!(held_counts(&mut world), [0; 0], "more may come");
+    world.pass(Duration::from_millis(1));
+    assert_eq!(held_counts(&mut world), [16], "they do not wait for more for long");
+    world.servers[0].is_synced = true;
+    world.pass_seconds(3);
+    assert!(world.servers.iter().all(|server| server.mds.is_quiet()));
+    // And one that releases all of them.
+    let is_about_items = |request: &Request| {
+        matches!(request, Request::Peer(PeerRequest::Hold { .. } | PeerRequest::Release { .. }))
+    };
+    let asked = world.take_asked(0, 1);
+    assert_eq!(asked.iter().filter(|request| is_about_items(request)).count(), 1, "{asked:?}");
+    world.check_consistent();
+}
+
+#[test]
+fn a_directory_that_somebody_looks_for_leaves_at_once() {
+    let mut world = settled();
+    world.servers[0].is_synced = false;
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    assert_eq!(held_counts(&mut world), [0; 0]);
+    let looking = world.start(1, 1, getattr(dir));
+    assert_eq!(held_counts(&mut world), [1], "no time has passed");
+    assert_eq!(world.result(1, looking), None, "it is not durable where it was made");
+    world.servers[0].is_synced = true;
+    world.run();
+    assert!(matches!(world.result(1, looking), Some(Ok(_))));
+    world.check_consistent();
+}
+
+/// Only so many releases are under way, and each is answered when the participant syncs, once a second: who looked at directories that he
+/// had just made saw four a second.
+#[test]
+fn who_looks_for_a_directory_does_not_wait_for_those_before_it_to_be_durable() {
+    let mut world = settled();
+    world.servers[1].is_synced = false;
+    for number in 0..20 {
+        let dir = mkdir_on(&mut world, Fid::ROOT, &format!("d{number}"), 1);
+        let looking = world.start(1, 1, getattr(dir));
+        assert!(matches!(world.result(1, looking), Some(Ok(_))), "the {number}th");
+    }
+    world.servers[1].is_synced = true;
+    world.pass_seconds(3);
+    assert!(world.servers.iter().all(|server| server.mds.is_quiet()));
+    world.check_consistent();
+}
+
+/// What coordinator and client have lost is given back by the other MDT as soon as it has been told.
+#[test]
+fn an_mdt_is_told_of_its_directories_though_nobody_looks_for_them() {
+    let mut world = settled();
+    world.servers[0].is_synced = false;
+    mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    let due = world.servers[0].mds.next_deadline().unwrap();
+    assert!(due <= world.now.time.after(GATHERED), "{due:?}");
+    world.pass(GATHERED);
+    assert_eq!(held_counts(&mut world), [1]);
 }

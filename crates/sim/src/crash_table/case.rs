@@ -199,10 +199,10 @@ impl<'a> Run<'a> {
             }
             Holder::Witness => self.clockwork.spoken.iter().any(|spoken| {
                 let is_about = |record: &Executed| {
-                    let is_in_time = (step.begun_at..=record.at).contains(&spoken.sent_at);
-                    // What needs no prepare is told when it is executed, and not before.
-                    let is_told = !has_witness(op) || spoken.sent_at == record.at;
-                    spoken.from == record.target && is_in_time && is_told
+                    let is_in_time = || (step.begun_at..=record.at).contains(&spoken.sent_at);
+                    // What needs no prepare is told when it is executed, or a little later with more.
+                    let is_told = || spoken.told.contains(&(record.client, record.transno));
+                    spoken.from == record.target && if has_witness(op) { is_told() } else { is_in_time() }
                 };
                 step.records.iter().any(is_about) && !down.has_target(spoken.to)
             }),

@@ -52,8 +52,10 @@ fn who_is_gone_holds_nothing() {
     let durable = run.clockwork.servers[&TargetId::mdt(0)].meta.durable();
     let (begun_at, at) = (Time(70), Time(80));
     let (told, other) = (TargetId::mdt(1), TargetId::mdt(0));
-    run.clockwork.spoken = vec![Spoken { from: other, to: told, sent_at: at }];
     let client = run.clockwork.seats[CLIENT].id;
+    let lost = Transno(durable.0 + 1);
+    let spoken = vec![(client, durable), (client, lost)];
+    run.clockwork.spoken = vec![Spoken { from: other, to: told, sent_at: at, told: spoken }];
     let step = |target, transno, at| Step {
         is_acknowledged: true,
         begun_at,
@@ -63,9 +65,9 @@ fn who_is_gone_holds_nothing() {
     let holds = |step: &Step| {
         [Holder::Client, Holder::Coordinator, Holder::Witness].map(|holder| run.is_held(op, step, holder))
     };
-    let lost = Transno(durable.0 + 1);
     assert_eq!(holds(&step(other, durable, at)), [false, true, true]);
     assert_eq!(holds(&step(other, lost, at)), [false, false, true]);
-    assert_eq!(holds(&step(other, lost, Time(90))), [false, false, false], "that was told before");
+    let later = Transno(lost.0 + 1);
+    assert_eq!(holds(&step(other, later, at)), [false, false, false], "something else was told");
     assert_eq!(holds(&step(told, lost, at)), [false, true, false], "it coordinates, and lives");
 }
