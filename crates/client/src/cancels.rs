@@ -43,7 +43,7 @@ impl Cancels {
 }
 
 /// A name is gone, and perhaps it was the last one of an inode that nobody has open here: then the locks on that and on its objects go back
-/// unasked, with those of others.
+/// unasked, with those of others. Without `gone` only what was noted before.
 pub(crate) fn give_back_of_gone(ctx: &Ctx, gone: Option<&Entry>) {
     let is_first = ctx.with(|state| {
         if let Some(gone) = gone {
@@ -68,13 +68,23 @@ pub(crate) fn give_back_of_gone(ctx: &Ctx, gone: Option<&Entry>) {
 
 impl State {
     fn note_gone(&mut self, gone: &Entry) {
-        let node = self.nodes.by_fid(gone.fid);
-        let is_open = node.is_some_and(|node| node.open_count > 0);
-        if is_open || gone.attr.as_ref().is_none_or(|attr| attr.link_count > 0) {
-            return;
+        let is_open = self.nodes.by_fid(gone.fid).is_some_and(|node| node.open_count > 0);
+        if !is_open && gone.attr.as_ref().is_some_and(|attr| attr.link_count == 0) {
+            self.give_back_inode(gone.fid);
         }
-        let layout = node.and_then(|node| node.layout.clone());
-        self.give_back_later(State::mdt(gone.fid), Resource::Inode(gone.fid));
+    }
+
+    /// A handle ends, perhaps the last one of an inode without names.
+    pub(crate) fn note_end_of_gone(&mut self, fid: Fid) {
+        let last = self.nodes.by_fid(fid).filter(|node| node.open_count <= 1);
+        if last.and_then(|node| node.attr.as_ref()).is_some_and(|attr| attr.link_count == 0) {
+            self.give_back_inode(fid);
+        }
+    }
+
+    fn give_back_inode(&mut self, fid: Fid) {
+        let layout = self.nodes.by_fid(fid).and_then(|node| node.layout.clone());
+        self.give_back_later(State::mdt(fid), Resource::Inode(fid));
         for stripe in layout.iter().flat_map(|layout| layout.stripes()) {
             let Some(layout) = &layout else { continue };
             if let Some(target) = layout.stripe(stripe).and_then(|stripe| stripe.target()) {

@@ -177,6 +177,13 @@ fn who_makes_and_removes_files_keeps_few_locks() {
     for number in 0..2 * LOCKS_MAX {
         world.make_rename_and_remove(dir, &format!("f{number}"));
     }
+    // So does one that was removed while it was open, when it is closed.
+    for _ in 0..2 * LOCKS_MAX {
+        let file = world.create(0, dir, "temporary");
+        let unlink = Call::Unlink { parent: dir, name: b"temporary".into() };
+        assert_eq!(world.call(0, unlink), Ok(Answer::Done));
+        world.release(0, file);
+    }
     world.pass(Duration::from_secs(3));
     let kept = world.mdt_lock_count(0);
     assert!(kept < LOCKS_MAX, "{kept} locks");
