@@ -5,17 +5,22 @@
 use crate::ctx::Ctx;
 use crate::executor::oneshot;
 use crate::state::State;
-use base::{Duration, LockId, TargetId};
+use base::{Duration, Fid, LockId, TargetId};
 use bytes::Bytes;
 use ldlm::CallbackAnswer;
 use rpc::Kind;
 use std::collections::BTreeSet;
+use wire::lock::bits;
 use wire::mdt::Entry;
-use wire::{LockRequest, Request, Resource};
+use wire::{LockPolicy, LockRequest, Request, Resource};
 
-/// How long locks on objects of files that are gone are gathered. The MDT has the objects destroyed when that it is gone is
-/// durable, and then each lock would be called back by itself.
+/// How long locks on files that are gone are gathered. The MDT has the objects destroyed when that it is gone is
+/// durable, and then each lock would be called back by itself. Nobody asks for those on inodes any more: they would stay until they are too
+/// many, and a restarted MDT would have to take all of them in, and to hear of each from its holder, before anybody goes on.
 const GONE_INTERVAL: Duration = Duration::from_millis(100);
+/// Locks on names that this client has taken away itself, for whom makes the same ones again and again. Others are as useless as those on
+/// inodes that are gone, and as many.
+const GONE_NAMES_MAX: usize = 256;
 /// More than these are left to their callbacks.
 const GONE_COUNT_MAX: usize = 4096;
 /// Locks in one cancel that nobody waits for.
@@ -37,15 +42,23 @@ impl Cancels {
     }
 }
 
-/// The last name of a file is gone: locks on its objects go back unasked, with those of other files, if nobody has it open here.
-pub(crate) fn give_back_of_gone(ctx: &Ctx, gone: &Entry) {
-    if !ctx.with(|state| state.note_gone(gone)) {
+/// A name is gone, and perhaps it was the last one of an inode that nobody has open here: then the locks on that and on its objects go back
+/// unasked, with those of others. Without `gone` only what was noted before.
+pub(crate) fn give_back_of_gone(ctx: &Ctx, gone: Option<&Entry>) {
+    let is_first = ctx.with(|state| {
+        if let Some(gone) = gone {
+            state.note_gone(gone);
+        }
+        !state.locks_of_gone.is_empty() && !std::mem::replace(&mut state.is_giving_back, true)
+    });
+    if !is_first {
         return;
     }
     let later = ctx.clone();
     ctx.spawn(async move {
         later.sleep(GONE_INTERVAL).await;
         later.with(|state| {
+            state.is_giving_back = false;
             for (target, lock) in std::mem::take(&mut state.locks_of_gone) {
                 state.give_back_unasked(target, lock);
             }
@@ -54,22 +67,55 @@ pub(crate) fn give_back_of_gone(ctx: &Ctx, gone: &Entry) {
 }
 
 impl State {
-    /// Whether these are the first ones.
-    fn note_gone(&mut self, gone: &Entry) -> bool {
-        let Some(node) = self.nodes.by_fid(gone.fid) else { return false };
-        let is_last = gone.attr.as_ref().is_some_and(|attr| attr.link_count == 0) && node.open_count == 0;
-        let Some(layout) = node.layout.as_ref().filter(|_| is_last) else { return false };
-        let had_none = self.locks_of_gone.is_empty();
-        for stripe in layout.stripes() {
-            let Some(target) = layout.stripe(stripe).and_then(|stripe| stripe.target()) else {
-                continue;
-            };
-            let Some(connection) = self.connections.get(&target) else { continue };
-            let locks = connection.locks.on_resource(Resource::Object(layout.object(stripe)));
-            let room = GONE_COUNT_MAX.saturating_sub(self.locks_of_gone.len());
-            self.locks_of_gone.extend(locks.iter().take(room).map(|lock| (target, *lock)));
+    fn note_gone(&mut self, gone: &Entry) {
+        let is_open = self.nodes.by_fid(gone.fid).is_some_and(|node| node.open_count > 0);
+        if !is_open && gone.attr.as_ref().is_some_and(|attr| attr.link_count == 0) {
+            self.give_back_inode(gone.fid);
         }
-        had_none && !self.locks_of_gone.is_empty()
+    }
+
+    /// A handle ends, perhaps the last one of an inode without names.
+    pub(crate) fn note_end_of_gone(&mut self, fid: Fid) {
+        let last = self.nodes.by_fid(fid).filter(|node| node.open_count <= 1);
+        if last.and_then(|node| node.attr.as_ref()).is_some_and(|attr| attr.link_count == 0) {
+            self.give_back_inode(fid);
+        }
+    }
+
+    fn give_back_inode(&mut self, fid: Fid) {
+        let layout = self.nodes.by_fid(fid).and_then(|node| node.layout.clone());
+        self.give_back_later(State::mdt(fid), Resource::Inode(fid));
+        for stripe in layout.iter().flat_map(|layout| layout.stripes()) {
+            let Some(layout) = &layout else { continue };
+            if let Some(target) = layout.stripe(stripe).and_then(|stripe| stripe.target()) {
+                self.give_back_later(target, Resource::Object(layout.object(stripe)));
+            }
+        }
+    }
+
+    /// This client has taken a name away, and has the lock on its slot.
+    pub(crate) fn keep_gone_name(&mut self, parent: Fid, hash: u64) {
+        self.gone_names.retain(|known| *known != (parent, hash));
+        self.gone_names.push_back((parent, hash));
+        if self.gone_names.len() <= GONE_NAMES_MAX {
+            return;
+        }
+        let Some((parent, hash)) = self.gone_names.pop_front() else { return };
+        if self.names.slot(parent, hash).iter().all(|known| known.fid.is_none()) {
+            self.give_back_later(State::mdt(parent), Resource::Name { parent, hash });
+        }
+    }
+
+    fn give_back_later(&mut self, target: TargetId, resource: Resource) {
+        let Some(connection) = self.connections.get(&target) else { return };
+        let room = GONE_COUNT_MAX.saturating_sub(self.locks_of_gone.len());
+        let is_meant = |lock: &&LockId| {
+            // The write-back lock goes by itself soon, when what was kept back under it has been sent or dropped.
+            let grant = connection.locks.get(**lock);
+            grant.is_some_and(|grant| grant.policy != LockPolicy::Bits(bits::WRITE_BACK))
+        };
+        let locks = connection.locks.on_resource(resource).iter().filter(is_meant).take(room);
+        self.locks_of_gone.extend(locks.map(|lock| (target, *lock)));
     }
 
     fn give_back_unasked(&mut self, target: TargetId, lock: LockId) {

@@ -158,8 +158,12 @@ pub(crate) struct State {
     pub(crate) traffic: PageTraffic,
     /// Calls that may be what a notification waits for, to be looked at later.
     pub(crate) to_doubt: Vec<PageCallId>,
-    /// Locks on objects of files that are gone, to be given back soon.
+    /// Locks on inodes, objects and names that are gone, to be given back soon.
     pub(crate) locks_of_gone: Vec<(TargetId, LockId)>,
+    /// Somebody sleeps who will do that.
+    pub(crate) is_giving_back: bool,
+    /// Slots of names that this client has taken away, and has locks on; the latest at the end, each once.
+    pub(crate) gone_names: VecDeque<(Fid, u64)>,
     /// Handles that were only read through, by MDT.
     pub(crate) closes: BTreeMap<TargetId, Closes>,
     /// What was read, and is to be told with whatever goes there next.
@@ -229,6 +233,8 @@ impl State {
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
             locks_of_gone: Vec::new(),
+            is_giving_back: false,
+            gone_names: VecDeque::new(),
             closes: BTreeMap::new(),
             accesses: BTreeMap::new(),
             cancels: BTreeMap::new(),

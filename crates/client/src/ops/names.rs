@@ -303,9 +303,7 @@ pub(crate) async fn remove(
         }
         forget_name(state, gone, parent, &name, child.as_ref().is_none_or(|child| child.attr.is_none()));
     });
-    if let Some(child) = &child {
-        give_back_of_gone(ctx, child);
-    }
+    give_back_of_gone(ctx, child.as_deref());
     Ok(Answer::Done)
 }
 
@@ -315,6 +313,9 @@ impl State {
         self.names.remove(parent, name);
         if !self.note_changed(parent, name, None, before) && self.has_name_lock(parent, name) {
             self.names.put(parent, name, None, base::Time::ZERO);
+        }
+        if self.name_lock_on(parent, name).is_some() {
+            self.keep_gone_name(parent, name_hash(name));
         }
     }
 }
@@ -480,9 +481,7 @@ pub(crate) async fn rename(
             }
         }
     });
-    if let Some(replaced) = &replaced_entry {
-        give_back_of_gone(ctx, replaced);
-    }
+    give_back_of_gone(ctx, replaced_entry.as_deref());
     settle_moved(ctx, old, child.map(|entry| entry.fid), new_parent, &new_name).await;
     if flags & RENAME_EXCHANGE != 0 {
         settle_moved(ctx, new, replaced_entry.map(|entry| entry.fid), parent, &name).await;

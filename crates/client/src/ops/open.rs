@@ -1,6 +1,7 @@
 //! Open files: from open to the close on the MDT, which may come long after the last descriptor is gone.
 
 use crate::call::{Answer, OpenMode};
+use crate::cancels::give_back_of_gone;
 use crate::closes::{close_later, end_closes};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{Carried, give_back_if_unwritten, write_out_file};
@@ -405,8 +406,10 @@ async fn close(ctx: Ctx, handle: Handle, evictions: u64) {
             }
         }
         state.closing_waiters.clear();
+        state.note_end_of_gone(fid);
         state.end_open(fid);
     });
+    give_back_of_gone(&ctx, None);
     if handle.args.write {
         give_back_if_unwritten(&ctx, fid);
     }
