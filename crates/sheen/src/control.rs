@@ -178,6 +178,12 @@ pub struct MgsStatus {
     pub nids: Vec<String>,
     /// The session with it works.
     pub is_heard: bool,
+    /// It has not been heard since the process began, or has not taken its targets yet: nobody finds them.
+    #[serde(default)]
+    pub is_awaited: bool,
+    /// How connecting to it fails, by address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,7 +194,7 @@ pub struct TargetStatus {
     #[serde(with = "path_words")]
     pub dir: PathBuf,
     pub nid: String,
-    /// `active`, `recovering`, `starting`, `failed`; `standby` where another server owns it; `silent` when its process does not answer,
+    /// `active`, `recovering`, `failed`; `waiting` for the management server, without which nobody finds it; `standby` where another server owns it; `silent` when its process does not answer,
     /// `down` when nobody serves it.
     pub state: String,
     /// Filled by whoever asked; 0 when down.

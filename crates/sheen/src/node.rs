@@ -3,10 +3,11 @@
 mod management;
 mod start;
 
+pub use management::{AWAITED_FIX, awaited};
 pub use start::{mount, serve};
 
 use crate::cluster::Identity;
-use crate::control::{Ask, Leave, MgsStatus, MountStatus, Process, Say, TargetStatus, Tell};
+use crate::control::{Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::failover::Failover;
 use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
@@ -274,7 +275,7 @@ impl Node {
             fsname: target.fsname.clone(),
             dir: target.path.clone(),
             nid: self.own_nid(),
-            state: target.state().to_owned(),
+            state: self.state_of(target).to_owned(),
             pid: 0,
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
@@ -294,6 +295,13 @@ impl Node {
             unserved: Some(refused.why.clone()),
         });
         targets.chain(refused).chain(standbys).collect()
+    }
+
+    fn state_of(&self, target: &Target) -> &'static str {
+        match target.state() {
+            "active" if self.is_hidden(target.id) => status::WAITING,
+            state => state,
+        }
     }
 
     /// Why targets of this process are not served, a line for each.
@@ -319,10 +327,7 @@ impl Node {
             targets: self.describe_targets(),
             mounts: mounts.collect(),
             config_version: self.mgc.get().map(|_| self.config_version()),
-            mgs: self.mgc.get().map(|mgc| MgsStatus {
-                nids: self.mgs_nids(),
-                is_heard: mgc.with(|mgc| mgc.is_heard(net::clock::now())),
-            }),
+            mgs: self.mgc.get().map(|_| self.describe_mgs()),
             metrics: self.metrics_address.get().map(ToString::to_string),
         }
     }

@@ -17,7 +17,7 @@ use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
-const STATES: [&str; 5] = ["active", "recovering", "starting", "standby", status::FENCED];
+const STATES: [&str; 5] = ["active", "recovering", status::WAITING, "standby", status::FENCED];
 /// Lustre's word for a session that works.
 const CONNECTED: &str = "FULL";
 

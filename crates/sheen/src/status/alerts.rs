@@ -2,9 +2,10 @@
 
 use super::report::{Heard, Report, Target};
 use super::{FENCED, name_of};
-use crate::control::TargetStatus;
+use crate::control::{Process, TargetStatus};
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
+use crate::node;
 use crate::targets::RESTORE;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     });
     // Whoever stands by for a target says the same.
     alerts.extend(takeovers.collect::<BTreeSet<Alert>>());
+    alerts.extend(of_waiting(report, heard));
     alerts.extend(of_management(report, heard));
     alerts.extend(of_sessions(report, &heard.figures));
     alerts.extend(of_space(&report.targets));
@@ -105,9 +107,24 @@ pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
     Some(Alert::new(text, format!("wait, or give them up: sheen lctl abort_recovery {name}")))
 }
 
+/// Who has not been heard by the management server since it began, each with what it knows of why.
+fn of_waiting(report: &Report, heard: &Heard) -> Vec<Alert> {
+    let fix = match &report.dir {
+        Some(dir) => format!("start: sheen up --dir {}", dir.display()),
+        None => node::AWAITED_FIX.to_owned(),
+    };
+    let waiting = heard.processes.iter().filter_map(|process| {
+        let mgs = process.mgs.as_ref().filter(|mgs| !mgs.is_heard && mgs.is_awaited)?;
+        Some(Alert::new(node::awaited(mgs, &format!("process {}", process.pid)), fix.clone()))
+    });
+    waiting.collect()
+}
+
 /// Mounts and targets go on without it, and nobody hears of what moves.
 fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
-    let deaf = heard.processes.iter().filter(|process| process.mgs.as_ref().is_some_and(|mgs| !mgs.is_heard));
+    let is_deaf =
+        |process: &&Process| process.mgs.as_ref().is_some_and(|mgs| !mgs.is_heard && !mgs.is_awaited);
+    let deaf = heard.processes.iter().filter(is_deaf);
     let (mut nids, mut pids) = (BTreeSet::new(), Vec::new());
     for process in deaf {
         nids.extend(process.mgs.iter().flat_map(|mgs| mgs.nids.clone()));

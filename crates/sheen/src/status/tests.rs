@@ -96,7 +96,13 @@ fn each_alert_has_what_ends_it() {
         ("sheen_mount_session", &["fs", "/mnt", "fs-OST0009"], 0.0),
         ("sheen_mount_session", &["fs", "/mnt", "fs-OST0001"], 0.0),
     ];
-    let mgs = Some(MgsStatus { nids: vec!["10.0.0.1@tcp".to_owned()], is_heard: false });
+    let mgs = MgsStatus {
+        nids: vec!["10.0.0.1@tcp".to_owned()],
+        is_heard: false,
+        is_awaited: false,
+        unreached: Vec::new(),
+    };
+    let mgs = Some(mgs);
     let mut heard = heard(Process { mgs, ..Process::default() }, figures);
     heard.silent = vec![99];
     let takeover =
@@ -123,6 +129,23 @@ fn each_alert_has_what_ends_it() {
     for (alert, wanted) in alerts.iter().zip(wanted) {
         assert!(alert.starts_with(wanted), "{alert}\nis not\n{wanted}");
     }
+}
+
+#[test]
+fn who_waits_for_a_management_server_says_for_which_and_why() {
+    let mgs = MgsStatus {
+        nids: vec!["mgs:7988@tcp".to_owned()],
+        is_heard: false,
+        is_awaited: true,
+        unreached: vec!["mgs:7988: this name does not resolve (not known)".to_owned()],
+    };
+    let heard = heard(Process { mgs: Some(mgs), ..Process::default() }, QUIET);
+    let said = lines(vec![target("OST0000", "waiting", 7)], None, &heard);
+    let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+    assert_eq!(alerts.len(), 1, "{alerts:#?}");
+    let wanted = "process 7 waits for the management server at mgs:7988@tcp (mgs:7988: this name does not resolve (not known)): ";
+    assert!(alerts[0].starts_with(wanted), "{alerts:#?}");
+    assert!(alerts[0].contains("--mgsnode"), "{alerts:#?}");
 }
 
 #[test]

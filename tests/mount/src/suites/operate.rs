@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+mod waiting;
+
 use super::split_cluster;
 use crate::agent::Agent;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, wait_until};
@@ -23,6 +25,7 @@ static CASES: &[Case] = &[
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
     Case { name: "a_mount_that_stands_still_keeps_its_place", seconds: 180, run: mount_stands_still },
+    Case { name: "a_server_without_its_mgs_says_so_and_ends", seconds: 120, run: waiting::without_its_mgs },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
