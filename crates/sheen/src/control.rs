@@ -26,6 +26,8 @@ const DIR_BYTES_MAX: usize = 108 - 1 - "/4194304.sock".len();
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How a process is takes it no time to say: one that hangs must not hide the others for long.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Who waits longer is told for whom.
+const NOTE_AFTER: Duration = Duration::from_secs(2);
 /// Collectors of metrics give up after 10 s themselves; with what they cannot get they are to get the rest.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Processes that are asked at the same time.
@@ -411,9 +413,14 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
         Ask::Status | Ask::Probe { .. } => STATUS_TIMEOUT,
         _ => ANSWER_TIMEOUT,
     };
-    stream.set_read_timeout(Some(patience))?;
     write_line(&stream, ask)?;
     let mut lines = BufReader::new(&stream);
+    let noted = if *ask == Ask::Status {
+        note_silence(&stream, &mut lines, socket, patience)?
+    } else {
+        Duration::ZERO
+    };
+    stream.set_read_timeout(Some(patience.saturating_sub(noted)))?;
     let mut last_note = None;
     loop {
         let mut line = String::new();
@@ -435,6 +442,25 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
             (None, None) => return Ok(Tell { note: None, error: None, ..tell }),
         }
     }
+}
+
+/// Says which process stands still, when one does that has nothing to do but to answer. Returns how long it was waited for.
+fn note_silence(
+    stream: &UnixStream,
+    lines: &mut BufReader<&UnixStream>,
+    socket: &Path,
+    patience: Duration,
+) -> Result<Duration> {
+    stream.set_read_timeout(Some(NOTE_AFTER))?;
+    if !lines.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+        return Ok(Duration::ZERO);
+    }
+    let pid = socket.file_stem().unwrap_or_default().to_string_lossy();
+    say::note(format_args!(
+        "process {pid} says nothing; waiting for it, {} s at most (is it stopped? kill -CONT {pid})",
+        patience.as_secs()
+    ));
+    Ok(NOTE_AFTER)
 }
 
 /// Asks a process that may be about to end; `None` when it has ended.

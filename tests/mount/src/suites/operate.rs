@@ -78,6 +78,16 @@ fn health(context: &Context) -> Result<()> {
     let report = health_of(&cluster, &cluster.mount, 2);
     sys::kill(ost, libc::SIGCONT)?;
     expect_eq(of_level(&report?, "red"), ["OST0000"], "an OST that is stopped")?;
+    // The process of the mount: who waits is told for whom, before it is given up.
+    let mounts = cluster.mounts()?;
+    let at_mount = |(path, _): &&(String, i32)| Path::new(path) == cluster.mount;
+    let (_, mounting) = mounts.iter().find(at_mount).context("the mount has a process")?;
+    sys::kill(*mounting, libc::SIGSTOP)?;
+    let said = cluster.try_sheen(&["health", &cluster.mount.to_string_lossy()], HEALTH_LIMIT);
+    sys::kill(*mounting, libc::SIGCONT)?;
+    let said = said?;
+    expect(said.errors.contains(&format!("process {mounting} says nothing; ")), &said.all())?;
+    expect_eq(said.end.status_code(), Some(2), &said.all())?;
     for name in ["MDT0000", "OST0001"] {
         sys::kill(pid(name).context("it runs")?, libc::SIGKILL)?;
     }
