@@ -622,18 +622,27 @@ pub fn mount_in(dir: &Path, is_wanted: impl Fn(&MountStatus) -> bool) -> Option<
 
 /// Process ids, in their order, and sockets.
 fn sockets_in(dir: &Path) -> Vec<(u32, PathBuf)> {
-    if is_trusted(dir) { listed(dir) } else { Vec::new() }
+    files_in(dir, "sock")
 }
 
 fn listed(dir: &Path) -> Vec<(u32, PathBuf)> {
+    of_processes(dir, "sock")
+}
+
+/// `PID.ENDING` of all processes in a directory of sockets, unless anybody could have put it there.
+pub fn files_in(dir: &Path, ending: &str) -> Vec<(u32, PathBuf)> {
+    if is_trusted(dir) { of_processes(dir, ending) } else { Vec::new() }
+}
+
+fn of_processes(dir: &Path, ending: &str) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let socket = |path: PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        Some((name.strip_suffix(".sock")?.parse().ok()?, path))
+    let file = |path: PathBuf| {
+        let (pid, found) = path.file_name()?.to_str()?.split_once('.')?;
+        (found == ending).then_some((pid.parse().ok()?, path))
     };
-    let mut sockets: Vec<(u32, PathBuf)> = entries.filter_map(|entry| socket(entry.path())).collect();
-    sockets.sort_unstable();
-    sockets
+    let mut files: Vec<(u32, PathBuf)> = entries.filter_map(|entry| file(entry.path())).collect();
+    files.sort_unstable();
+    files
 }
 
 #[cfg(test)]

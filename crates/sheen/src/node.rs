@@ -12,6 +12,7 @@ use crate::failover::Failover;
 use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
 use crate::mount::{Mount, Surroundings};
+use crate::served::Record;
 use crate::target_dir::{Label, TargetDir};
 use crate::targets::{self, InEtcd, Target, Targets};
 use crate::{alive, health, metrics, nid, params, pools, status, sys};
@@ -307,6 +308,13 @@ impl Node {
     /// Why targets of this process are not served, a line for each.
     pub(super) fn refusals(&self) -> Vec<String> {
         self.targets.refused().iter().map(|refused| refused.why.clone()).collect()
+    }
+
+    /// What it serves is missed when it dies.
+    fn record(&self) -> Option<Record> {
+        let targets = self.describe_targets();
+        let is_missed = !targets.is_empty() && self.failover.get().is_none();
+        is_missed.then(|| Record::write(targets, self.cluster_dir.as_deref())).flatten()
     }
 
     fn describe(&self) -> Process {

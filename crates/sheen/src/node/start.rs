@@ -7,6 +7,7 @@ use crate::daemon::{self, Ready};
 use crate::failover::{self, Failover};
 use crate::mount::options::{self, Choices};
 use crate::nid::{self, Source};
+use crate::served::Record;
 use crate::target_dir::{self, Label, TargetDir};
 use crate::targets::{self, Refused, Target, Targets};
 use crate::{alive, cli, control, listen, logging, metrics, mount_table, say, serve_file, sys};
@@ -154,8 +155,10 @@ fn run<'a>(
         background.ready_fd,
         &Ready { error: None, address: Some(node.address()), refused: node.refusals() },
     );
+    let record = node.record();
     sys::wait_for_end();
     node.stop();
+    record.into_iter().for_each(Record::forget);
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! What somebody should do something about, each with the command that does it.
 
 use super::report::{Heard, Report, Target};
-use super::{FENCED, name_of};
+use super::{DOWN, FENCED, name_of};
 use crate::control::{Process, TargetStatus};
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
 use crate::node;
+use crate::served::Gone;
 use crate::targets::RESTORE;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     let fenced = targets().filter(|target| target.state == FENCED);
     let mut alerts: Vec<Alert> = fenced.map(|target| of_fenced(target, report.dir.as_deref())).collect();
     alerts.extend(of_down(report));
+    alerts.extend(heard.gone.iter().map(of_gone));
     alerts.extend(targets().filter_map(of_recovery));
     let takeovers = targets().filter_map(|target| {
         Some(Alert::new(format!("{}: {}", name_of(target), target.alert.as_ref()?), ""))
@@ -79,8 +81,16 @@ fn of_fenced(target: &TargetStatus, cluster: Option<&Path>) -> Alert {
     Alert::new(text, fix)
 }
 
+/// Who was killed, or has given up.
+fn of_gone(gone: &Gone) -> Alert {
+    let names: Vec<String> = gone.targets.iter().map(name_of).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let text = format!("{} {verb} down: process {} has died", listed(&names), gone.pid);
+    Alert::new(text, format!("start: {}", gone.start))
+}
+
 fn of_down(report: &Report) -> Option<Alert> {
-    let down = report.targets.iter().filter(|target| target.status.state == "down");
+    let down = report.targets.iter().filter(|target| target.status.state == DOWN);
     let names: Vec<String> = down.map(Target::name).collect();
     let dir = report.dir.as_deref()?;
     let verb = if names.len() == 1 { "is" } else { "are" };

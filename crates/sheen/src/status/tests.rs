@@ -3,6 +3,7 @@ use super::report::{Heard, Report};
 use super::text;
 use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell};
 use crate::metrics::{Sample, figures_of};
+use crate::served::Gone;
 use std::path::{Path, PathBuf};
 
 fn target(name: &str, state: &str, pid: u32) -> TargetStatus {
@@ -41,7 +42,7 @@ fn heard(process: Process, samples: &[(&str, &[&str], f64)]) -> Heard {
     };
     let metrics = samples.iter().map(sample).collect();
     let figures = figures_of(vec![(7, Ok(Tell { metrics, ..Tell::default() }))]);
-    Heard { processes: vec![Process { pid: 7, ..process }], silent: Vec::new(), figures }
+    Heard { processes: vec![Process { pid: 7, ..process }], silent: Vec::new(), gone: Vec::new(), figures }
 }
 
 fn lines(targets: Vec<TargetStatus>, dir: Option<&Path>, heard: &Heard) -> Vec<String> {
@@ -146,6 +147,16 @@ fn who_waits_for_a_management_server_says_for_which_and_why() {
     let wanted = "process 7 waits for the management server at mgs:7988@tcp (mgs:7988: this name does not resolve (not known)): ";
     assert!(alerts[0].starts_with(wanted), "{alerts:#?}");
     assert!(alerts[0].contains("--mgsnode"), "{alerts:#?}");
+}
+
+#[test]
+fn who_has_died_is_missed_with_what_starts_it_again() {
+    let mut heard = heard(Process::default(), QUIET);
+    let gone = ["OST0000", "OST0001"].map(|name| target(name, "down", 0)).to_vec();
+    heard.gone = vec![Gone { pid: 99, targets: gone.clone(), start: "sheen serve /data".to_owned() }];
+    let said = lines(gone, None, &heard);
+    let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+    assert_eq!(alerts, ["fs-OST0000, fs-OST0001 are down: process 99 has died; start: sheen serve /data"]);
 }
 
 #[test]

@@ -26,6 +26,7 @@ static CASES: &[Case] = &[
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
     Case { name: "a_mount_that_stands_still_keeps_its_place", seconds: 180, run: mount_stands_still },
     Case { name: "a_server_without_its_mgs_says_so_and_ends", seconds: 120, run: waiting::without_its_mgs },
+    Case { name: "a_server_that_was_killed_is_missed", seconds: 120, run: waiting::killed_is_missed },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
