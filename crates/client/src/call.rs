@@ -209,8 +209,12 @@ pub struct DirEntryAnswer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetSpace {
     pub target: TargetId,
-    /// `None`: it does not answer.
+    /// `None`: it does not answer, or is not asked.
     pub space: Option<Statfs>,
+    /// False: an operator has switched it off, here or for everybody, and it is not asked.
+    pub is_active: bool,
+    /// An operator wants nothing new on it.
+    pub is_drained: bool,
 }
 
 /// What became of one step of a probe.

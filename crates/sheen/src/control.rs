@@ -169,6 +169,9 @@ pub struct Process {
     /// `None` for a process without a file system of its own.
     #[serde(default)]
     pub mgs: Option<MgsStatus>,
+    /// The name of its file system, when all OSTs of it are drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained_fsname: Option<String>,
     /// Where it serves the metrics of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,

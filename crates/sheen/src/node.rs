@@ -336,6 +336,7 @@ impl Node {
             mounts: mounts.collect(),
             config_version: self.mgc.get().map(|_| self.config_version()),
             mgs: self.mgc.get().map(|_| self.describe_mgs()),
+            drained_fsname: self.config(drained_fsname).flatten(),
             metrics: self.metrics_address.get().map(ToString::to_string),
         }
     }
@@ -421,6 +422,10 @@ impl Node {
         }
         tracing::info!("stopped");
     }
+}
+
+fn drained_fsname(config: &ClusterConfig) -> Option<String> {
+    params::are_osts_drained(config).then(|| config.fsname.clone())
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

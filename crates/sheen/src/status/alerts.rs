@@ -43,6 +43,7 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     alerts.extend(takeovers.collect::<BTreeSet<Alert>>());
     alerts.extend(of_waiting(report, heard));
     alerts.extend(of_management(report, heard));
+    alerts.extend(of_drained(heard));
     alerts.extend(of_sessions(report, &heard.figures));
     alerts.extend(of_space(&report.targets));
     alerts.extend(heard.silent.iter().map(|pid| {
@@ -152,6 +153,21 @@ fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
         None => "start it on its machine: sheen up, or sheen serve DIR".to_owned(),
     };
     (!pids.is_empty()).then(|| Alert::new(text, fix))
+}
+
+/// Nobody can make a file with data.
+fn of_drained(heard: &Heard) -> Vec<Alert> {
+    let names: BTreeSet<&String> =
+        heard.processes.iter().filter_map(|process| process.drained_fsname.as_ref()).collect();
+    let alert = |name: &String| {
+        Alert::new(
+            format!("all OSTs of {name} are drained: whoever makes a file gets ENOSPC"),
+            format!(
+                "add one, or open them, on a server: sheen lctl set_param obdfilter.{name}-OST*.no_create=0"
+            ),
+        )
+    };
+    names.into_iter().map(alert).collect()
 }
 
 /// Targets elsewhere that mounts of this machine do not reach. What is known of a target here is said already.

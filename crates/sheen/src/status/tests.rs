@@ -104,7 +104,8 @@ fn each_alert_has_what_ends_it() {
         unreached: Vec::new(),
     };
     let mgs = Some(mgs);
-    let mut heard = heard(Process { mgs, ..Process::default() }, figures);
+    let drained_fsname = Some("fs".to_owned());
+    let mut heard = heard(Process { mgs, drained_fsname, ..Process::default() }, figures);
     heard.silent = vec![99];
     let takeover =
         TargetStatus { alert: Some("say so: sheen failover".to_owned()), ..target("OST0002", "standby", 7) };
@@ -122,6 +123,7 @@ fn each_alert_has_what_ends_it() {
         "fs-OST0001 is down; start: sheen up --dir /data",
         "fs-OST0002: say so: sheen failover",
         "the management server at 10.0.0.1@tcp does not answer process 7: ",
+        "all OSTs of fs are drained: whoever makes a file gets ENOSPC; ",
         "/mnt has no session with fs-OST0009; look which and why: sheen health /mnt; ",
         "fs-OST0000: 10 % of the space of the local file system left; ",
         "process 99 does not answer: ",
