@@ -31,5 +31,19 @@ pub fn check_name(name: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
+/// Whether this is a name of an xattr that may be there, as ext4 has it. Which of them the caller may see or change is another matter.
+///
+/// # Errors
+/// `NotSupported` for another name space; `Invalid` for one of those that take any name, without a name.
+pub fn check_xattr_name(name: &[u8]) -> Result<(), Status> {
+    const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    let mut spaces = [&b"user."[..], b"trusted.", b"security."].into_iter();
+    match spaces.find_map(|space| name.strip_prefix(space)) {
+        Some([]) => Err(Status::Invalid),
+        None if !ACLS.contains(&name) => Err(Status::NotSupported),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -42,6 +42,13 @@ pub struct SetattrCall {
     pub kill_privileges: bool,
 }
 
+impl SetattrCall {
+    /// chown(2) to nobody and no group, which nothing else looks like.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == SetattrCall { fh: self.fh, ..SetattrCall::default() }
+    }
+}
+
 /// One system call as it reaches the mount. Node ids and handles are the kernel's; names are bytes without `/`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
@@ -202,8 +209,12 @@ pub struct DirEntryAnswer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetSpace {
     pub target: TargetId,
-    /// `None`: it does not answer.
+    /// `None`: it does not answer, or is not asked.
     pub space: Option<Statfs>,
+    /// False: an operator has switched it off, here or for everybody, and it is not asked.
+    pub is_active: bool,
+    /// An operator wants nothing new on it.
+    pub is_drained: bool,
 }
 
 /// What became of one step of a probe.

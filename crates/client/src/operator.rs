@@ -66,6 +66,8 @@ pub enum TargetSetting {
     ClearStats,
     /// Calls that need an inactive target fail with EIO at once; locks still go back to it.
     Active(bool),
+    /// Nothing new is to be placed there. The MDTs see to it; here it is only told.
+    Drained(bool),
     PlainInFlight(usize),
     ModifyingInFlight(usize),
     IdleLockCount(usize),
@@ -241,6 +243,7 @@ impl State {
         match setting {
             TargetSetting::ClearStats => connection.stats.clear(now.wall),
             TargetSetting::Active(is_active) => connection.is_switched_off = !is_active,
+            TargetSetting::Drained(is_drained) => connection.is_drained = is_drained,
             TargetSetting::PlainInFlight(plain) => {
                 self.set_bounds(target, InFlightBounds { plain, ..bounds });
             }

@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) is_active: bool,
     /// As an operator of this mount has it.
     pub(crate) is_switched_off: bool,
+    /// An operator wants nothing new on it.
+    pub(crate) is_drained: bool,
     /// How often this client was evicted; tells operations that what they started before is gone.
     pub(crate) eviction_count: u64,
     /// The kernel was told to forget what depends on this target, as the lease has run out.
@@ -272,6 +274,7 @@ impl State {
                 commit_waiters: BTreeMap::new(),
                 is_active: true,
                 is_switched_off: false,
+                is_drained: false,
                 eviction_count: 0,
                 is_lease_lost: false,
                 has_been_active: false,

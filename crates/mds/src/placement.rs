@@ -40,6 +40,7 @@ impl Group {
 pub struct Placement {
     everywhere: Group,
     pools: BTreeMap<PoolName, Group>,
+    is_drained: bool,
     /// For files whose directory says nothing.
     stripe_count: u16,
     stripe_size_bytes: u32,
@@ -50,6 +51,7 @@ impl Default for Placement {
         Placement {
             everywhere: Group::default(),
             pools: BTreeMap::new(),
+            is_drained: false,
             stripe_count: 1,
             stripe_size_bytes: Layout::STRIPE_SIZE_DEFAULT,
         }
@@ -67,6 +69,17 @@ impl Placement {
     /// Active OSTs, in order.
     pub fn configure(&mut self, osts: Vec<u16>) {
         self.everywhere.osts = osts;
+    }
+
+    /// There are OSTs, and an operator drains all of them.
+    pub fn set_drained(&mut self, is_drained: bool) {
+        self.is_drained = is_drained;
+    }
+
+    /// # Errors
+    /// `NoSpace` when all OSTs are drained: a file gets no objects, and waiting does not help.
+    pub fn check_not_drained(&self) -> Result<(), Status> {
+        if self.is_drained { Err(Status::NoSpace) } else { Ok(()) }
     }
 
     /// Pools, with those of their members that are active, in order.

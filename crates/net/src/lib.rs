@@ -20,5 +20,5 @@ pub mod timer;
 
 pub use helpers::Helpers;
 pub use owner::{Owner, OwnerOptions};
-pub use router::{Port, Router};
+pub use router::{Port, Router, Unreached};
 pub use timer::Timer;

@@ -8,7 +8,7 @@ use crate::connection::Connection;
 use crate::helpers::Helpers;
 use crate::run::{self, Runnable};
 use base::{ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
@@ -52,11 +52,22 @@ pub struct Router {
     me: Weak<Router>,
 }
 
+/// Why nobody was reached at an address. As text it begins with the address, and stands in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreached {
+    #[error("{address}: this name does not resolve ({why})")]
+    Unresolved { address: String, why: String },
+    #[error("{address}: {why}")]
+    NotConnected { address: String, why: String },
+}
+
 /// The way to one target.
 struct Route {
     /// `HOST:PORT`, tried in turn.
     addresses: Vec<String>,
     next_address: usize,
+    /// How the last attempt at each address failed, since there was a connection.
+    unreached: BTreeMap<String, Unreached>,
     /// Frames sent on a connection on which nothing was heard yet.
     unheard_count: u32,
     link: Link,
@@ -77,7 +88,8 @@ enum Link {
 
 impl Route {
     fn new(addresses: Vec<String>) -> Route {
-        Route { addresses, next_address: 0, unheard_count: 0, link: Link::Down { not_before: Time::ZERO } }
+        let link = Link::Down { not_before: Time::ZERO };
+        Route { addresses, next_address: 0, unreached: BTreeMap::new(), unheard_count: 0, link }
     }
 
     fn is_at(&self, wanted: u64) -> bool {
@@ -214,11 +226,11 @@ impl Router {
             Ok(connection) => connection.close(),
             Err(error) => {
                 tracing::debug!(%target, address, %error, "cannot connect");
-                me.on_connect_failed(target, attempt);
+                me.on_connect_failed(target, attempt, Some((address, error)));
             }
         });
         if started.is_err() {
-            self.on_connect_failed(target, attempt);
+            self.on_connect_failed(target, attempt, None);
         }
     }
 
@@ -228,6 +240,7 @@ impl Router {
         let Some(route) = routes.get_mut(&target).filter(|route| route.is_at(attempt)) else { return false };
         tracing::debug!(%target, peer = connection.peer(), "connected");
         route.unheard_count = 0;
+        route.unreached.clear();
         let before = std::mem::replace(&mut route.link, Link::Up(Arc::clone(connection)));
         if let Link::Connecting { waiting, .. } = before {
             waiting.iter().for_each(|frame| connection.send(frame));
@@ -238,11 +251,18 @@ impl Router {
         true
     }
 
-    fn on_connect_failed(&self, target: TargetId, attempt: u64) {
+    fn on_connect_failed(&self, target: TargetId, attempt: u64, failed: Option<(String, Unreached)>) {
         let mut routes = lock(&self.routes);
         let Some(route) = routes.get_mut(&target).filter(|route| route.is_at(attempt)) else { return };
+        route.unreached.extend(failed);
         route.next_address = route.next_address.wrapping_add(1);
         route.link = Link::Down { not_before: clock::now().time.after(RETRY) };
+    }
+
+    /// Why no connection leads to a target, by address: those that were tried in vain since there was one.
+    pub fn unreached(&self, target: TargetId) -> Vec<Unreached> {
+        let routes = lock(&self.routes);
+        routes.get(&target).map(|route| route.unreached.values().cloned().collect()).unwrap_or_default()
     }
 
     /// A target that should be heard is not: its connection is given up, and what is sent next goes over a new one, to the next of its
@@ -395,12 +415,23 @@ impl Router {
     }
 }
 
-fn connect(address: &str) -> io::Result<Arc<Connection>> {
+fn connect(address: &str) -> Result<Arc<Connection>, Unreached> {
+    let unresolved = |why: String| Unreached::Unresolved { address: address.to_owned(), why };
+    let candidates: Vec<SocketAddr> =
+        address.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.collect();
+    if candidates.is_empty() {
+        return Err(unresolved("it has no address".to_owned()));
+    }
+    connect_to_any(address, &candidates)
+        .map_err(|error| Unreached::NotConnected { address: address.to_owned(), why: error.to_string() })
+}
+
+fn connect_to_any(address: &str, candidates: &[SocketAddr]) -> io::Result<Arc<Connection>> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
-    for candidate in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
+    for candidate in candidates {
+        match TcpStream::connect_timeout(candidate, CONNECT_TIMEOUT) {
             // A port of our own that nobody listens on may connect to itself on loopback.
-            Ok(stream) if stream.local_addr()? == candidate => {
+            Ok(stream) if stream.local_addr()? == *candidate => {
                 last_error = io::ErrorKind::ConnectionRefused.into();
             }
             Ok(stream) => return Connection::new(stream, address.to_owned()),

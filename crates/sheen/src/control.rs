@@ -26,6 +26,8 @@ const DIR_BYTES_MAX: usize = 108 - 1 - "/4194304.sock".len();
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How a process is takes it no time to say: one that hangs must not hide the others for long.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Who waits longer is told for whom.
+const NOTE_AFTER: Duration = Duration::from_secs(2);
 /// Collectors of metrics give up after 10 s themselves; with what they cannot get they are to get the rest.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Processes that are asked at the same time.
@@ -167,6 +169,9 @@ pub struct Process {
     /// `None` for a process without a file system of its own.
     #[serde(default)]
     pub mgs: Option<MgsStatus>,
+    /// The name of its file system, when all OSTs of it are drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained_fsname: Option<String>,
     /// Where it serves the metrics of this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
@@ -178,6 +183,12 @@ pub struct MgsStatus {
     pub nids: Vec<String>,
     /// The session with it works.
     pub is_heard: bool,
+    /// It has not been heard since the process began, or has not taken its targets yet: nobody finds them.
+    #[serde(default)]
+    pub is_awaited: bool,
+    /// How connecting to it fails, by address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,7 +199,7 @@ pub struct TargetStatus {
     #[serde(with = "path_words")]
     pub dir: PathBuf,
     pub nid: String,
-    /// `active`, `recovering`, `starting`, `failed`; `standby` where another server owns it; `silent` when its process does not answer,
+    /// `active`, `recovering`, `failed`; `waiting` for the management server, without which nobody finds it; `standby` where another server owns it; `silent` when its process does not answer,
     /// `down` when nobody serves it.
     pub state: String,
     /// Filled by whoever asked; 0 when down.
@@ -405,9 +416,14 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
         Ask::Status | Ask::Probe { .. } => STATUS_TIMEOUT,
         _ => ANSWER_TIMEOUT,
     };
-    stream.set_read_timeout(Some(patience))?;
     write_line(&stream, ask)?;
     let mut lines = BufReader::new(&stream);
+    let noted = if *ask == Ask::Status {
+        note_silence(&stream, &mut lines, socket, patience)?
+    } else {
+        Duration::ZERO
+    };
+    stream.set_read_timeout(Some(patience.saturating_sub(noted)))?;
     let mut last_note = None;
     loop {
         let mut line = String::new();
@@ -429,6 +445,25 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
             (None, None) => return Ok(Tell { note: None, error: None, ..tell }),
         }
     }
+}
+
+/// Says which process stands still, when one does that has nothing to do but to answer. Returns how long it was waited for.
+fn note_silence(
+    stream: &UnixStream,
+    lines: &mut BufReader<&UnixStream>,
+    socket: &Path,
+    patience: Duration,
+) -> Result<Duration> {
+    stream.set_read_timeout(Some(NOTE_AFTER))?;
+    if !lines.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+        return Ok(Duration::ZERO);
+    }
+    let pid = socket.file_stem().unwrap_or_default().to_string_lossy();
+    say::note(format_args!(
+        "process {pid} says nothing; waiting for it, {} s at most (is it stopped? kill -CONT {pid})",
+        patience.as_secs()
+    ));
+    Ok(NOTE_AFTER)
 }
 
 /// Asks a process that may be about to end; `None` when it has ended.
@@ -590,18 +625,27 @@ pub fn mount_in(dir: &Path, is_wanted: impl Fn(&MountStatus) -> bool) -> Option<
 
 /// Process ids, in their order, and sockets.
 fn sockets_in(dir: &Path) -> Vec<(u32, PathBuf)> {
-    if is_trusted(dir) { listed(dir) } else { Vec::new() }
+    files_in(dir, "sock")
 }
 
 fn listed(dir: &Path) -> Vec<(u32, PathBuf)> {
+    of_processes(dir, "sock")
+}
+
+/// `PID.ENDING` of all processes in a directory of sockets, unless anybody could have put it there.
+pub fn files_in(dir: &Path, ending: &str) -> Vec<(u32, PathBuf)> {
+    if is_trusted(dir) { of_processes(dir, ending) } else { Vec::new() }
+}
+
+fn of_processes(dir: &Path, ending: &str) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let socket = |path: PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        Some((name.strip_suffix(".sock")?.parse().ok()?, path))
+    let file = |path: PathBuf| {
+        let (pid, found) = path.file_name()?.to_str()?.split_once('.')?;
+        (found == ending).then_some((pid.parse().ok()?, path))
     };
-    let mut sockets: Vec<(u32, PathBuf)> = entries.filter_map(|entry| socket(entry.path())).collect();
-    sockets.sort_unstable();
-    sockets
+    let mut files: Vec<(u32, PathBuf)> = entries.filter_map(|entry| file(entry.path())).collect();
+    files.sort_unstable();
+    files
 }
 
 #[cfg(test)]

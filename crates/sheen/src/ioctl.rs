@@ -6,7 +6,7 @@
 
 use base::{Advice, Extent, Fid, Layout, Pool};
 use borsh::{BorshDeserialize, BorshSerialize};
-use client::{Answer, Call};
+use client::{Answer, Call, TargetSpace};
 use wire::mdt::{DirStriping, LayoutHint, Statfs};
 
 /// Bytes of the buffer; 14 bits of the command hold it.
@@ -62,6 +62,18 @@ pub enum Ask {
         name: Vec<u8>,
         mdt_index: u16,
     } = 14,
+    /// `Df`, with targets that are switched off, and what operators have said of each.
+    DfStates = 15,
+}
+
+/// One target in `lfs df`.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TargetState {
+    pub name: String,
+    /// When it answers.
+    pub space: Option<Statfs>,
+    pub is_active: bool,
+    pub is_drained: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -92,6 +104,8 @@ pub enum Tell {
     } = 8,
     /// It was not there already.
     Migrated(bool) = 9,
+    /// As many as fit.
+    TargetStates(Vec<TargetState>) = 10,
 }
 
 /// What the answer is made into.
@@ -99,6 +113,7 @@ pub enum Tell {
 pub struct Want {
     /// Bytes that the caller takes.
     out_bytes: usize,
+    has_states: bool,
 }
 
 /// The call of a request; `Err` is an errno.
@@ -107,6 +122,7 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         return Err(libc::ENOTTY);
     }
     let ask = unpack::<Ask>(&ioctl.data).ok_or(libc::EINVAL)?;
+    let has_states = ask == Ask::DfStates;
     let call = match ask {
         Ask::Getstripe => Call::Getstripe { node },
         Ask::Setstripe(layout) => Call::Setstripe { node, layout },
@@ -130,13 +146,13 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::Getdirstripe => Call::Getdirstripe { node },
         Ask::FidToPath(fid) => Call::FidToPath { fid },
         Ask::NodeFid => Call::NodeFid { node },
-        Ask::Df => Call::DfTargets,
+        Ask::Df | Ask::DfStates => Call::DfTargets,
         Ask::ListPools => Call::ListPools,
         Ask::Sync => Call::SyncAll,
         Ask::Advise { extent, advice } if extent.start <= extent.end => Call::Advise { node, extent, advice },
         Ask::Advise { .. } => return Err(libc::EINVAL),
     };
-    Ok((call, Want { out_bytes: ioctl.out_size as usize }))
+    Ok((call, Want { out_bytes: ioctl.out_size as usize, has_states }))
 }
 
 /// These names did not come through the kernel's path walk.
@@ -155,6 +171,9 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
         Answer::Fid(fid) => Tell::Fid(fid),
         Answer::Paths(paths) => fitting(paths, room, Tell::Paths),
         Answer::Pools(pools) => fitting(pools, room, Tell::Pools),
+        Answer::Targets(targets) if want.has_states => {
+            fitting(targets.into_iter().map(state_of).collect(), room, Tell::TargetStates)
+        }
         Answer::Targets(targets) => Tell::Targets(
             targets.into_iter().map(|target| (target.target.to_string(), target.space)).collect(),
         ),
@@ -163,6 +182,11 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
     let mut bytes = pack(&tell);
     bytes.truncate(room);
     bytes
+}
+
+fn state_of(target: TargetSpace) -> TargetState {
+    let TargetSpace { target, space, is_active, is_drained } = target;
+    TargetState { name: target.to_string(), space, is_active, is_drained }
 }
 
 /// The first ones, as many as there is room for.

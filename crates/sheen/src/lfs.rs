@@ -8,7 +8,7 @@ pub mod stripes;
 
 pub use directories::DirectoryMaker;
 
-use crate::ioctl::{self, Ask, Tell};
+use crate::ioctl::{self, Ask, TargetState, Tell};
 use crate::pools;
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
@@ -434,9 +434,7 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
     }
     for mounted in chosen {
         let root = open(&mounted.path)?;
-        let Tell::Targets(mut targets) = ask(&root, &mounted.path, &Ask::Df)? else {
-            return Err(unexpected(&mounted.path));
-        };
+        let mut targets = states_of(&root, &mounted.path)?;
         let fsname = fsname_of(&mounted.source);
         if let Some(pool) = show.pool {
             let name = pool.strip_prefix(fsname).and_then(|rest| rest.strip_prefix('.')).unwrap_or(pool);
@@ -446,15 +444,41 @@ fn df(path: Option<&Path>, show: &Show<'_>) -> Result<()> {
                 format!("there is no pool {name}; see `lfs pool_list {}`", mounted.path.display())
             })?;
             let members: Vec<String> = pool.osts.iter().map(|ost| TargetId::ost(*ost).to_string()).collect();
-            targets.retain(|(target, _)| members.contains(target));
+            targets.retain(|target| members.contains(&target.name));
         }
         print!("{}", df_table(fsname, &mounted.path, &targets, show));
     }
     Ok(())
 }
 
+fn states_of(root: &File, mount: &Path) -> Result<Vec<TargetState>> {
+    match ask(root, mount, &Ask::DfStates) {
+        Ok(Tell::TargetStates(targets)) => return Ok(targets),
+        // The mount is of a version from before there were states.
+        Err(error) if has_errno(&error, libc::EINVAL) => {}
+        Err(error) => return Err(error),
+        Ok(_) => return Err(unexpected(mount)),
+    }
+    let Tell::Targets(targets) = ask(root, mount, &Ask::Df)? else { return Err(unexpected(mount)) };
+    let state = |(name, space)| TargetState { name, space, is_active: true, is_drained: false };
+    Ok(targets.into_iter().map(state).collect())
+}
+
+/// What Lustre shows behind a target: that it gets nothing new, and what it has no more of.
+fn letters_of(target: &TargetState, space: &Statfs) -> String {
+    let letters: String = [
+        (target.is_drained, 'N'),
+        (space.bytes_available == 0, 'S'),
+        (space.inodes_total > 0 && space.inodes_free == 0, 'I'),
+    ]
+    .into_iter()
+    .filter_map(|(is_so, letter)| is_so.then_some(letter))
+    .collect();
+    if letters.is_empty() { letters } else { format!(" {letters}") }
+}
+
 /// The table of one file system, as Lustre prints it.
-fn df_table(fsname: &str, mount: &Path, targets: &[(String, Option<Statfs>)], show: &Show<'_>) -> String {
+fn df_table(fsname: &str, mount: &Path, targets: &[TargetState], show: &Show<'_>) -> String {
     let Show { is_human, is_inodes, .. } = *show;
     let mut out = String::new();
     let titles = match (is_inodes, is_human) {
@@ -488,15 +512,19 @@ fn df_table(fsname: &str, mount: &Path, targets: &[(String, Option<Statfs>)], sh
     let mut sum = Statfs::default();
     let mut mdt_inodes = Statfs::default();
     let mut seen = Vec::new();
-    for (name, space) in targets {
+    for target in targets {
+        let name = &target.name;
         let uuid = format!("{fsname}-{name}_UUID");
-        let Some(space) = space else {
-            out += &format!("{uuid}: inactive device\n");
+        let Some(space) = &target.space else {
+            // Lustre's words: an operator has switched it off, or it does not answer.
+            let why = if target.is_active { "Resource temporarily unavailable" } else { "inactive device" };
+            out += &format!("{uuid}: {why}\n");
             continue;
         };
         let (kind, digits) = name.split_at_checked(3).unwrap_or((name, ""));
         let index = u16::from_str_radix(digits, 16).unwrap_or_default();
-        out += &row(&uuid, space, &format!("{}[{kind}:{index}]", mount.display()));
+        let letters = letters_of(target, space);
+        out += &row(&uuid, space, &format!("{}[{kind}:{index}]{letters}", mount.display()));
         let is_ost = kind == "OST";
         // Targets on one local file system share its space: it is counted once.
         if !seen.contains(&(is_ost, space.device)) {

@@ -33,6 +33,7 @@ mod pools;
 mod progress;
 mod say;
 mod serve_file;
+mod served;
 mod signals;
 mod simulate;
 mod spelling;

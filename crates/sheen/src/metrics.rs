@@ -9,8 +9,10 @@ mod families;
 mod listen;
 
 use crate::cli;
-use crate::control::{self, Ask, Tell};
+use crate::control::{self, Ask, TargetStatus, Tell};
 use crate::say;
+use crate::served;
+use crate::status;
 use crate::sys;
 use anyhow::Result;
 pub use collect::of_node;
@@ -63,7 +65,10 @@ pub fn start(address: &str) -> Result<std::net::SocketAddr> {
 
 /// The text for a collector, of now.
 fn exposition() -> String {
-    let gathered = Gathered::of(control::ask_all(&control::run_dir(), &Ask::Metrics));
+    let mut gathered = Gathered::of(control::ask_all(&control::run_dir(), &Ask::Metrics));
+    for gone in served::gone(|_| false) {
+        gathered.add_gone(&gone.targets);
+    }
     let mut registry = Registry::default();
     registry.register_collector(Box::new(gathered));
     let mut text = String::new();
@@ -98,6 +103,17 @@ impl Gathered {
         }
         gathered.add(families::BUILD.sample(&[env!("CARGO_PKG_VERSION")], 1.0));
         gathered
+    }
+
+    /// Targets whose process has died, but for those that another one serves by now.
+    fn add_gone(&mut self, targets: &[TargetStatus]) {
+        let known = self.0.get(families::TARGET_STATE.name);
+        let is_told = |target: &&TargetStatus| {
+            let name = status::name_of(target);
+            known.is_some_and(|states| states.keys().any(|labels| labels.first() == Some(&name)))
+        };
+        let missed: Vec<TargetStatus> = targets.iter().filter(|target| !is_told(target)).cloned().collect();
+        collect::of_gone(&missed).into_iter().for_each(|sample| self.add(sample));
     }
 
     fn add(&mut self, sample: Sample) {

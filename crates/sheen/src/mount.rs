@@ -12,6 +12,7 @@ use crate::alive;
 use crate::cli::Transport;
 use crate::cluster::Identity;
 use crate::mount_table;
+use crate::params;
 use crate::signals;
 use anyhow::{Context, Result, anyhow, bail};
 use base::{ClientId, ClusterConfig, Endpoint, Epoch, FileType, TargetId, Time};
@@ -173,7 +174,7 @@ impl Mount {
         let fsname = with.config.fsname.clone();
         // It has asked for nothing yet that a target would have to know: its lease begins now.
         owner.submit(Input::Lease(net::clock::now().time));
-        owner.submit(Input::Config(with.config));
+        submit_config(&owner, with.config);
         let root = find_root(&owner, &shared, &with.subdir)?;
         assert!(shared.root.set(root).is_ok(), "the root is set once");
         owner.with(|client| client.set_root(root));
@@ -229,7 +230,7 @@ impl Mount {
 
     /// The configuration has changed.
     pub fn set_config(&self, config: ClusterConfig) {
-        self.owner.submit(Input::Config(config));
+        submit_config(&self.owner, config);
     }
 
     /// The lease of this mount was renewed.
@@ -315,6 +316,17 @@ impl Mount {
     pub fn options(&self) -> Vec<String> {
         let choices = Choices { is_statfs_lazy: self.is_statfs_lazy(), ..self.choices.clone() };
         choices.shown(self.transport)
+    }
+}
+
+/// The configuration, and what parameters in it say of its targets.
+fn submit_config(owner: &Owner<Client>, config: ClusterConfig) {
+    let drained = params::drained(&config);
+    let targets: Vec<TargetId> = config.targets.iter().map(|target| target.id).collect();
+    owner.submit(Input::Config(config));
+    for target in targets {
+        let setting = client::TargetSetting::Drained(drained.contains(&target));
+        owner.submit(Input::Set(client::Setting::Target(target, setting)));
     }
 }
 

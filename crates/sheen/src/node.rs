@@ -3,14 +3,16 @@
 mod management;
 mod start;
 
+pub use management::{AWAITED_FIX, awaited};
 pub use start::{mount, serve};
 
 use crate::cluster::Identity;
-use crate::control::{Ask, Leave, MgsStatus, MountStatus, Process, Say, TargetStatus, Tell};
+use crate::control::{Ask, Leave, MountStatus, Process, Say, TargetStatus, Tell};
 use crate::failover::Failover;
 use crate::mount::options::Choices;
 use crate::mount::unsaved::{self, Patience, Silence};
 use crate::mount::{Mount, Surroundings};
+use crate::served::Record;
 use crate::target_dir::{Label, TargetDir};
 use crate::targets::{self, InEtcd, Target, Targets};
 use crate::{alive, health, metrics, nid, params, pools, status, sys};
@@ -274,7 +276,7 @@ impl Node {
             fsname: target.fsname.clone(),
             dir: target.path.clone(),
             nid: self.own_nid(),
-            state: target.state().to_owned(),
+            state: self.state_of(target).to_owned(),
             pid: 0,
             recovery: target.recovery(),
             owner: failover.and_then(|failover| failover.owner(target.id)),
@@ -296,9 +298,23 @@ impl Node {
         targets.chain(refused).chain(standbys).collect()
     }
 
+    fn state_of(&self, target: &Target) -> &'static str {
+        match target.state() {
+            "active" if self.is_hidden(target.id) => status::WAITING,
+            state => state,
+        }
+    }
+
     /// Why targets of this process are not served, a line for each.
     pub(super) fn refusals(&self) -> Vec<String> {
         self.targets.refused().iter().map(|refused| refused.why.clone()).collect()
+    }
+
+    /// What it serves is missed when it dies.
+    fn record(&self) -> Option<Record> {
+        let targets = self.describe_targets();
+        let is_missed = !targets.is_empty() && self.failover.get().is_none();
+        is_missed.then(|| Record::write(targets, self.cluster_dir.as_deref())).flatten()
     }
 
     fn describe(&self) -> Process {
@@ -319,10 +335,8 @@ impl Node {
             targets: self.describe_targets(),
             mounts: mounts.collect(),
             config_version: self.mgc.get().map(|_| self.config_version()),
-            mgs: self.mgc.get().map(|mgc| MgsStatus {
-                nids: self.mgs_nids(),
-                is_heard: mgc.with(|mgc| mgc.is_heard(net::clock::now())),
-            }),
+            mgs: self.mgc.get().map(|_| self.describe_mgs()),
+            drained_fsname: self.config(drained_fsname).flatten(),
             metrics: self.metrics_address.get().map(ToString::to_string),
         }
     }
@@ -408,6 +422,10 @@ impl Node {
         }
         tracing::info!("stopped");
     }
+}
+
+fn drained_fsname(config: &ClusterConfig) -> Option<String> {
+    params::are_osts_drained(config).then(|| config.fsname.clone())
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

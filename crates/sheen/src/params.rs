@@ -312,5 +312,18 @@ pub fn no_create(config: &ClusterConfig, kind: TargetKind) -> BTreeSet<u16> {
     config.of_kind(kind).map(|target| target.id).filter(is_closed).map(|id| id.index).collect()
 }
 
+/// Targets of both kinds on which nothing new is to be placed.
+pub fn drained(config: &ClusterConfig) -> BTreeSet<TargetId> {
+    let osts = no_create(config, TargetKind::Ost).into_iter().map(TargetId::ost);
+    osts.chain(no_create(config, TargetKind::Mdt).into_iter().map(TargetId::mdt)).collect()
+}
+
+/// Whether there are OSTs, and new files on none of them.
+pub fn are_osts_drained(config: &ClusterConfig) -> bool {
+    let closed = no_create(config, TargetKind::Ost);
+    let mut osts = config.of_kind(TargetKind::Ost).filter(|target| target.is_active).peekable();
+    osts.peek().is_some() && osts.all(|target| closed.contains(&target.id.index))
+}
+
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,10 @@ use std::time::Duration;
 
 /// The state of a target whose device failed: it runs and refuses everything.
 pub const FENCED: &str = "failed";
+/// The state of a target that works, and that nobody can find: the management server has not taken it since its process began.
+pub const WAITING: &str = "waiting";
+/// The state of a target that nobody serves.
+pub const DOWN: &str = "down";
 /// To the upper left, and away with what is below.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 

@@ -45,6 +45,20 @@ pub fn wait_for_end() {
     while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
 }
 
+/// Whether an end signal has come for which nobody has waited yet.
+pub fn is_end_pending() -> bool {
+    // SAFETY: an all-zero set is valid for sigpending, which fills it; it is a local.
+    let pending = unsafe {
+        let mut set = std::mem::zeroed();
+        if libc::sigpending(&raw mut set) != 0 {
+            return false;
+        }
+        set
+    };
+    // SAFETY: the set was filled.
+    END_SIGNALS.iter().any(|signal| unsafe { libc::sigismember(&raw const pending, *signal) } == 1)
+}
+
 fn end_signals() -> libc::sigset_t {
     set_of(&END_SIGNALS)
 }

@@ -10,6 +10,7 @@ use crate::mount::dead;
 use crate::mount_table;
 use crate::nid;
 use crate::say;
+use crate::served;
 use crate::status;
 use crate::sys;
 use crate::target_dir;
@@ -674,6 +675,7 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
     for process in processes.iter().rev() {
         stop(process, leave)?;
     }
+    served::forget_below(&dir);
     Ok(())
 }
 

@@ -158,6 +158,102 @@ pub(crate) fn allocate(file: &File, mode: i32, offset_bytes: u64, byte_count: u6
     }
 }
 
+/// What FS_IOC_FIEMAP is asked with and answers, as in linux/fiemap.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Fiemap {
+    start: u64,
+    byte_count: u64,
+    flags: u32,
+    mapped_count: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [FiemapExtent; FIEMAP_EXTENTS],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct FiemapExtent {
+    logical: u64,
+    physical: u64,
+    byte_count: u64,
+    reserved_words: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// Extents that one call answers with.
+const FIEMAP_EXTENTS: usize = 16;
+/// `_IOWR('f', 11, struct fiemap)`.
+const FS_IOC_FIEMAP: u64 = 0xc020_660b;
+const FIEMAP_EXTENT_UNKNOWN: u32 = 0x2;
+/// Not on the device yet, and therefore unknown where; but its place there is taken.
+const FIEMAP_EXTENT_DELALLOC: u32 = 0x4;
+/// Where it is nobody knows, or it is not written where it is: compressed, beside other data in one block, shared with another file.
+const FIEMAP_EXTENT_ELSEWHERE: u32 = FIEMAP_EXTENT_UNKNOWN | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x2000;
+
+const _: () = assert!(size_of::<FiemapExtent>() == 56);
+const _: () = assert!(size_of::<Fiemap>() == 32 + 56 * FIEMAP_EXTENTS);
+
+/// Whether all blocks of a part of a file have their place on the device, and would be written there. False where the file system does not
+/// say.
+pub(crate) fn is_allocated(file: &File, part: Extent) -> io::Result<bool> {
+    let mut start = part.start;
+    while start < part.end {
+        let extent = FiemapExtent {
+            logical: 0,
+            physical: 0,
+            byte_count: 0,
+            reserved_words: [0; 2],
+            flags: 0,
+            reserved: [0; 3],
+        };
+        let mut map = Fiemap {
+            start,
+            byte_count: part.end - start,
+            flags: 0,
+            mapped_count: 0,
+            extent_count: FIEMAP_EXTENTS as u32,
+            reserved: 0,
+            extents: [extent; FIEMAP_EXTENTS],
+        };
+        // SAFETY: the descriptor is open for the length of the borrow; the kernel fills as many extents as the map says it has.
+        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) } != 0 {
+            let error = io::Error::last_os_error();
+            return match errno(&error) {
+                libc::EOPNOTSUPP | libc::ENOTTY => is_written_in_memory(file, Extent::new(start, part.end)),
+                libc::EINTR => continue,
+                _ => Err(error),
+            };
+        }
+        let before = start;
+        for extent in map.extents.iter().take(map.mapped_count as usize) {
+            let is_taken = extent.flags & FIEMAP_EXTENT_DELALLOC != 0;
+            let flags = if is_taken { extent.flags & !FIEMAP_EXTENT_UNKNOWN } else { extent.flags };
+            if extent.logical > start || flags & FIEMAP_EXTENT_ELSEWHERE != 0 {
+                return Ok(false);
+            }
+            start = start.max(extent.logical.saturating_add(extent.byte_count));
+        }
+        if start == before {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The same where the kernel has no such map: tmpfs keeps what was written where it is.
+fn is_written_in_memory(file: &File, part: Extent) -> io::Result<bool> {
+    // SAFETY: a statfs of zeros is valid; it is plain numbers.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open for the length of the borrow; the buffer is ours.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_in_memory = stat.f_type as u64 == libc::TMPFS_MAGIC as u64;
+    Ok(is_in_memory && seek(file, part.start, libc::SEEK_HOLE)?.is_some_and(|hole| hole >= part.end))
+}
+
 /// lseek(2) with SEEK_DATA or SEEK_HOLE; `None` for ENXIO.
 pub(crate) fn seek(file: &File, offset_bytes: u64, whence: i32) -> io::Result<Option<u64>> {
     let Ok(start) = offset(offset_bytes) else { return Ok(None) };

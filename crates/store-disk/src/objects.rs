@@ -372,6 +372,10 @@ impl ObjectStore for ObjectDisk {
         self.shared.change(id, |object| object.allocate(extent, keep_size))
     }
 
+    fn is_allocated(&self, id: &ObjectId, extent: Extent) -> Result<bool, StoreError> {
+        self.shared.existing(id)?.is_allocated(extent)
+    }
+
     fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
         self.shared.existing(id)?.seek(offset_bytes, whence)
     }

@@ -60,6 +60,13 @@ pub trait ObjectStore: Send + Sync {
     /// `NoSpace`, `TooBig`.
     fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError>;
 
+    /// Whether writing over all of the extent takes nothing of the device: every block of it is allocated already, and will be written
+    /// where it is. False where that is not known.
+    ///
+    /// # Errors
+    /// `NoObject`.
+    fn is_allocated(&self, id: &ObjectId, extent: Extent) -> Result<bool, StoreError>;
+
     /// First data (or hole) at or after the offset; the end of the object counts as a hole. `None` if the offset
     /// is at or beyond the end, or no data follow. Granularity is the engine's: zeros may count as data.
     ///

@@ -481,6 +481,7 @@ pub(crate) async fn readlink(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     Ok(Answer::Bytes(target.into()))
 }
 
+const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 
 pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) -> Outcome<Answer> {
@@ -502,8 +503,21 @@ pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) 
             super::open::revive(ctx, own.0).await?;
             set_attrs(ctx, who, fid, call, handle).await
         }
+        (None, _) if call.is_empty() => {
+            let call = chown_to_nobody(who, call, &current_attr(ctx, fid).await?);
+            set_attrs(ctx, who, fid, call, handle).await
+        }
         (None, _) => set_attrs(ctx, who, fid, call, handle).await,
     }
+}
+
+/// A chown(2) that names neither owner nor group ends set-id bits and capabilities as any other does, and then only the owner may: as one to
+/// who owns the file. Without them it sets the time of the change, for anybody.
+fn chown_to_nobody(who: &Who, call: SetattrCall, attr: &Attr) -> SetattrCall {
+    let has_set_id = attr.permissions & (S_ISUID | S_ISGID) != 0;
+    let may = who.caller.uid == 0 || who.caller.uid == attr.uid;
+    let is_told = attr.file_type != FileType::Directory && (has_set_id || may);
+    SetattrCall { uid: is_told.then_some(attr.uid), ..call }
 }
 
 async fn set_attrs(

@@ -5,6 +5,7 @@ use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
 use crate::executor::oneshot;
 use crate::ops::attr::ask_inode;
 use crate::ops::inode_of;
+use crate::state::Connection;
 use base::limits::RECOVERY_HARD;
 use base::{Duration, Fid, FileType, Status, TargetId, TargetKind};
 use bytes::Bytes;
@@ -48,7 +49,12 @@ async fn spaces(ctx: &Ctx, silent: Silent) -> Outcome<Vec<TargetSpace>> {
     let mut asked = Vec::with_capacity(targets.len());
     for target in targets {
         let ctx = ctx.clone();
-        asked.push(async move { Ok(TargetSpace { target, space: space(&ctx, target, silent).await? }) });
+        asked.push(async move {
+            let space = space(&ctx, target, silent).await?;
+            let is_drained =
+                ctx.with(|state| state.connections.get(&target).is_some_and(|known| known.is_drained));
+            Ok(TargetSpace { target, space, is_active: true, is_drained })
+        });
     }
     join_all(asked).await.into_iter().collect()
 }
@@ -121,7 +127,7 @@ pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
     let mut sum = Statfs::default();
     let mut devices = BTreeSet::new();
     let silent = ctx.with(|state| if state.options.is_statfs_lazy { Silent::Remember } else { Silent::Wait });
-    for TargetSpace { target, space } in spaces(ctx, silent).await? {
+    for TargetSpace { target, space, .. } in spaces(ctx, silent).await? {
         let Some(space) = space else { continue };
         if !devices.insert((target.kind, space.device)) {
             continue;
@@ -142,7 +148,22 @@ pub(crate) async fn statfs(ctx: &Ctx) -> Outcome<Answer> {
 }
 
 pub(crate) async fn df_targets(ctx: &Ctx) -> Outcome<Answer> {
-    Ok(Answer::Targets(spaces(ctx, Silent::LeaveOut).await?))
+    let mut targets = spaces(ctx, Silent::LeaveOut).await?;
+    ctx.with(|state| {
+        let is_serving =
+            |target: &TargetId| state.connections.get(target).is_some_and(Connection::is_serving);
+        targets.retain(|space| is_serving(&space.target));
+        let off = state.connections.iter().filter(|(_, connection)| !connection.is_serving());
+        let off = off.map(|(target, connection)| TargetSpace {
+            target: *target,
+            space: None,
+            is_active: false,
+            is_drained: connection.is_drained,
+        });
+        targets.extend(off);
+    });
+    targets.sort_unstable_by_key(|space| space.target);
+    Ok(Answer::Targets(targets))
 }
 
 /// Those of the last configuration.

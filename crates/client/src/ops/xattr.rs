@@ -4,6 +4,7 @@ use crate::call::{Answer, Caller};
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::inode_of;
 use crate::state::State;
+use base::names::check_xattr_name;
 use base::{Fid, Status, limits};
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -69,6 +70,7 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
 
 pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
+    check_xattr_name(&name)?;
     match xattrs(ctx, fid).await?.remove(&name) {
         None => Err(Status::NoData),
         Some(Some(value)) => Ok(Answer::Bytes(value.into())),

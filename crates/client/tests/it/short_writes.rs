@@ -167,7 +167,7 @@ fn what_an_earlier_try_has_written_is_told() {
     world.mounts[0].unreachable = Some(TargetId::ost(1));
     let writing = world.begin(0, synchronous(file));
     world.evict_from_ost(0, 1);
-    world.set_low(0, true);
+    world.set_exhausted(0);
     world.mounts[0].unreachable = None;
     assert_eq!(world.finish(0, writing), Ok(Answer::Written(UNIT)));
     assert_eq!(seen_elsewhere(&mut world)[..UNIT as usize], vec![2; UNIT as usize]);

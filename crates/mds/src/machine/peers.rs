@@ -286,7 +286,9 @@ impl<M: MetaStore> Mds<M> {
         };
         let pools =
             self.known_pools.iter().map(|pool| Pool { name: pool.name.clone(), osts: open(&pool.osts) });
-        self.placement.configure(open(&self.known_targets.osts));
+        let open_osts = open(&self.known_targets.osts);
+        self.placement.set_drained(open_osts.is_empty() && !self.known_targets.osts.is_empty());
+        self.placement.configure(open_osts);
         self.placement.configure_pools(pools);
     }
 

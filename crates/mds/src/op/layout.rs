@@ -8,7 +8,8 @@ use wire::MdtReply;
 use wire::mdt::{Credentials, LayoutHint};
 
 /// # Errors
-/// `NotPermitted` unless the caller is the owner; `Exists` for a file that may have data already; `Invalid` for what makes no
+/// `NotPermitted` unless the caller is the owner; `Exists` for a file that may have data already; `NoSpace` for a file while all OSTs are
+/// drained; `Invalid` for what makes no
 /// layout, and for OSTs and pools that there are not.
 pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Result<MdtReply, Stop> {
     let mut inode = cx.inode(fid)?;
@@ -28,6 +29,9 @@ pub fn run(cx: &mut Cx, fid: Fid, hint: &LayoutHint, creds: &Credentials) -> Res
             }
             let first_id = inode.layout.as_ref().map_or(1, Layout::next_component_id);
             inode.layout = cx.new_layout(fid, first_id, Some(hint), hint)?;
+            if inode.layout.is_none() && !cx.is_replay {
+                cx.placement.check_not_drained()?;
+            }
         }
         _ => return Err(Status::Invalid.into()),
     }

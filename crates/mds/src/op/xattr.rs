@@ -5,6 +5,7 @@ use crate::access::{self, SET_GID, WRITE};
 use crate::acl::{self, Acl};
 use crate::rows::{self, Inode};
 use base::limits::{FRAME_BODY_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use base::names::check_xattr_name;
 use base::{Fid, FileType, Status};
 use wire::MdtReply;
 use wire::lock::LockWant;
@@ -100,20 +101,22 @@ pub fn list(cx: &mut Cx, fid: Fid, want: LockWant) -> Result<MdtReply, Stop> {
 }
 
 /// # Errors
-/// `NotSupported` for a namespace that does not exist; `NotPermitted` and `AccessDenied` as xattr(7) says.
+/// Those of `check_xattr_name`; `NotPermitted` and `AccessDenied` as xattr(7) says.
 fn check_change(cx: &Cx, inode: &Inode, name: &[u8], creds: &Credentials) -> Result<(), Status> {
     if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX || name.contains(&0) {
         return Err(Status::OutOfRange);
     }
     let attr = &inode.attr;
-    if name.starts_with(b"user.") && name.len() > b"user.".len() {
+    // As the kernel has it for its own file systems: first who may, then whether there is such a name.
+    if name.starts_with(b"user.") {
         match attr.file_type {
             FileType::Regular => {}
             // Everybody could fill a sticky directory.
             FileType::Directory if !access::needs_ownership_in(attr, creds) => {}
             _ => return Err(Status::NotPermitted),
         }
-        return access::check_access(&cx.tx, inode, creds, WRITE);
+        access::check_access(&cx.tx, inode, creds, WRITE)?;
+        return check_xattr_name(name);
     }
     if name == acl::ACCESS || name == acl::DEFAULT {
         if attr.file_type == FileType::Symlink {
@@ -122,9 +125,9 @@ fn check_change(cx: &Cx, inode: &Inode, name: &[u8], creds: &Credentials) -> Res
         return access::check_owner(attr, creds);
     }
     if name.starts_with(b"trusted.") || name.starts_with(b"security.") {
-        return if access::is_superuser(creds) { Ok(()) } else { Err(Status::NotPermitted) };
+        return if access::is_superuser(creds) { check_xattr_name(name) } else { Err(Status::NotPermitted) };
     }
-    Err(Status::NotSupported)
+    check_xattr_name(name)
 }
 
 fn set_access_acl(cx: &mut Cx, inode: &mut Inode, value: &[u8], creds: &Credentials) -> Result<(), Status> {

@@ -100,7 +100,17 @@ fn xattrs_of_64_kib_are_kept_and_listed() {
     assert_eq!(world.ask(0, 0, setxattr(file, "user.no", b"", 2, user(5))), Err(Status::NoData));
     assert_eq!(world.ask(0, 0, setxattr(file, "user.x", b"", 0, user(6))), Err(Status::AccessDenied));
     assert_eq!(world.ask(0, 0, setxattr(file, "trusted.x", b"", 0, user(5))), Err(Status::NotPermitted));
-    assert_eq!(world.ask(0, 0, setxattr(file, "odd.x", b"", 0, ROOT)), Err(Status::NotSupported));
+    for odd in ["odd.x", "odd", "system.", "system.x"] {
+        assert_eq!(world.ask(0, 0, setxattr(file, odd, b"", 0, ROOT)), Err(Status::NotSupported), "{odd}");
+    }
+    for (bare, refused) in [
+        ("user.", Status::AccessDenied),
+        ("trusted.", Status::NotPermitted),
+        ("security.", Status::NotPermitted),
+    ] {
+        assert_eq!(world.ask(0, 0, setxattr(file, bare, b"", 0, ROOT)), Err(Status::Invalid), "{bare}");
+        assert_eq!(world.ask(0, 0, setxattr(file, bare, b"", 0, user(6))), Err(refused), "{bare}");
+    }
     world.ask(0, 0, setxattr(file, "user.small", b"s", 0, user(5))).unwrap();
     assert_eq!(world.ask(0, 0, getxattr(file, "user.big")), Ok(MdtReply::Bytes(big)));
     let list = world.ask(0, 0, MdtRequest::Listxattr { fid: file, want: LockWant::default() }).unwrap();

@@ -80,6 +80,33 @@ fn an_ost_that_is_drained_gets_no_new_files_after_a_restart_either() {
     assert_eq!(made(&mut world, "open").len(), 2);
 }
 
+/// Who opens a new file is told at once, not by the first write; and so is who writes to one that was made without objects.
+#[test]
+fn with_all_osts_drained_a_new_file_is_refused_for_want_of_space() {
+    let mut world = World::new(1, 1);
+    world.name_osts(&[(0, true), (1, true)]);
+    world.getattr(0, Fid::ROOT).unwrap();
+    let opened = |world: &mut World, name: &str| {
+        let open = Some(world.open_args(0, true));
+        world.create(CreateRequest { open, ..new(Fid::ROOT, name, NewNode::Regular) })
+    };
+    let set_layout =
+        |fid: Fid| MdtRequest::SetLayout { fid, layout: LayoutHint::default(), creds: harness::ROOT };
+    world.drain(&[0, 1]);
+    assert_eq!(opened(&mut world, "refused").err(), Some(Status::NoSpace));
+    assert_eq!(world.lookup(0, Fid::ROOT, "refused"), None, "no name is left");
+    let only_a_name = world.create(new(Fid::ROOT, "node", NewNode::Regular)).unwrap();
+    let node = entry_of(&only_a_name).fid;
+    assert_eq!(world.ask(0, 0, set_layout(node)).err(), Some(Status::NoSpace));
+    world.crash(0, 0);
+    world.pass_seconds(3);
+    assert_eq!(opened(&mut world, "after").err(), Some(Status::NoSpace));
+    world.drain(&[0]);
+    let made = opened(&mut world, "one").unwrap();
+    assert!(entry_of(&made).layout.is_some());
+    assert!(entry_of(&world.ask(0, 0, set_layout(node)).unwrap()).layout.is_some());
+}
+
 /// Client 0 has written a file on the OST, and says how long it is.
 fn write_100_bytes(world: &mut World, file: Fid) {
     let open = world.open(0, file, true);

@@ -106,6 +106,38 @@ fn frames_of_all_sizes_travel_over_tcp_in_their_order() {
 }
 
 #[test]
+fn who_is_not_reached_is_told_apart_from_a_name_that_does_not_resolve() {
+    let (near, far) = (Router::new(), Router::new());
+    let _server = echo(&far, OST);
+    let replies = echo(&near, CLIENT);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let target = TargetId::ost(0);
+    // A port without a number is looked up nowhere, and so needs no name server.
+    near.set_addresses(target, vec![free.clone(), "nowhere.invalid:port".into()]);
+    for _ in 0..600 {
+        near.send(request(1, 0));
+        if near.unreached(target).len() == 2 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let unreached = near.unreached(target);
+    assert!(
+        matches!(&unreached[0], Unreached::NotConnected { address, .. } if *address == free),
+        "{unreached:?}"
+    );
+    assert!(
+        matches!(&unreached[1], Unreached::Unresolved { address, .. } if address == "nowhere.invalid:port")
+    );
+    let address = far.listen(&free).unwrap();
+    near.set_addresses(target, vec![address.to_string()]);
+    insist(&near, &replies, &request(2, 0));
+    assert_eq!(near.unreached(target), []);
+    near.close();
+    far.close();
+}
+
+#[test]
 fn headers_of_a_newer_version_are_skipped_on_a_connection() {
     let far = Router::new();
     let _server = echo(&far, OST);
@@ -187,7 +219,7 @@ fn a_connect_that_a_new_address_has_overtaken_changes_nothing() {
     assert_eq!(next(&replies).xid, Xid(1), "what waited goes to the new address");
     let late = connect(&before).unwrap();
     assert!(!near.on_connected(target, attempt, &late));
-    near.on_connect_failed(target, attempt);
+    near.on_connect_failed(target, attempt, None);
     near.send(request(2, 10));
     run::run_all();
     assert_eq!(next(&replies).xid, Xid(2), "and so does what is sent then");

@@ -6,7 +6,7 @@ use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
 use ldlm::{EnqueueRequest, Enqueued};
-use store::{MetaStore, ObjectStore};
+use store::{MetaStore, ObjectStore, Reserve, Space};
 use target::Token;
 use wire::ost::ObjectAttr;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
@@ -92,13 +92,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     ) -> Result<(), Status> {
         let Write { object, offset_bytes, lock, stamp, is_answered, data, asked: _ } = write;
         let byte_count = data.len() as u64;
-        let target = self.check_write(token, object, lock, Extent::at(offset_bytes, byte_count))?;
+        let extent = Extent::at(offset_bytes, byte_count);
+        let target = self.check_write(token, object, lock, extent)?;
         let space = self.objects.space();
-        if !is_answered && token.replay.is_none() {
-            self.check_space(token)?;
-            if space.avail_bytes == 0 {
-                return Err(Status::NoSpace);
-            }
+        if !is_answered && token.replay.is_none() && !self.has_room(&target, object, extent, &space)? {
+            return Err(Status::NoSpace);
         }
         if !matches!(target, Target::Gone(_)) {
             let written = self.objects.write(&object, offset_bytes, &data);
@@ -112,6 +110,26 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let reply =
             CommitReply::Written { grant_bytes: self.grants.renew(token.client, &space), attr, lock: grant };
         self.commit_change(now, token, (object, &target), (lock, stamp), reply, effects)
+    }
+
+    /// Whether a write may take what it needs. In the reserve that are a few hundred bytes of the log: one goes on that finds all its
+    /// blocks allocated, until only what frees may run.
+    fn has_room(
+        &self,
+        target: &Target,
+        object: ObjectId,
+        extent: Extent,
+        space: &Space,
+    ) -> Result<bool, Status> {
+        let reserve = self.meta.pressure().reserve;
+        if reserve == Reserve::Ample && space.avail_bytes > 0 {
+            return Ok(true);
+        }
+        if reserve == Reserve::Exhausted || !matches!(target, Target::There) {
+            return Ok(false);
+        }
+        // What cannot be looked at is not written to either.
+        Ok(self.objects.is_allocated(&object, extent).unwrap_or(false))
     }
 
     /// The object as the answer to a write describes it: the writer needs not ask. Its stamp comes with its row.

@@ -145,6 +145,38 @@ fn a_full_device_refuses_writes_and_nothing_changes() {
     assert_eq!(world.oss().stats().no_space_count, 2);
 }
 
+#[test]
+fn a_full_device_takes_what_overwrites_its_own_blocks_and_nothing_else() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 8192]);
+    world.write(client, object(1), 1 << 20, &[1; 4096], lock).expect("there is room");
+    let reserved = ExtentOp::Allocate { keep_size: true };
+    world.change(client, object(1), Extent::at(2 << 20, 8192), reserved, lock).expect("there is room");
+    let new = world.lock(client, object(2), LockMode::Pw, WHOLE).lock;
+    for (is_low, reserve) in [(true, Reserve::Ample), (false, Reserve::Low), (true, Reserve::Low)] {
+        world.objects.set_low(is_low);
+        world.meta.set_reserve(reserve);
+        let mut write =
+            |offset: u64, count: usize| world.write(client, object(1), offset, &[2; 9000][..count], lock);
+        assert_eq!(write(100, 8000), Ok(()), "{reserve:?}: over both blocks");
+        assert_eq!(write(1 << 20, 4096), Ok(()), "{reserve:?}: over the last block");
+        assert_eq!(write(2 << 20, 8192), Ok(()), "{reserve:?}: where fallocate has taken the room");
+        assert_eq!(write(0, 8193), Err(Status::NoSpace), "{reserve:?}: into a hole");
+        assert_eq!(write((3 << 20) - 1, 1), Err(Status::NoSpace), "{reserve:?}: behind the end");
+        assert_eq!(
+            world.write(client, object(2), 0, &[2; 10], new),
+            Err(Status::NoSpace),
+            "{reserve:?}: new"
+        );
+    }
+    let bytes = world.read(client, object(1), Extent::new(0, 8192));
+    assert_eq!(bytes.expect("it is there")[..], [[1; 100].as_slice(), &[2; 8000], &[1; 92]].concat());
+    // Nothing is left but what removing needs.
+    world.meta.set_reserve(Reserve::Exhausted);
+    assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
+}
+
 fn destroy(number: u32) -> Request {
     Request::Ost(OstRequest::Destroy { objects: vec![object(number)] })
 }

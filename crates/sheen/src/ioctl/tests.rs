@@ -33,9 +33,30 @@ fn names_are_checked_and_other_ioctls_are_not_ours() {
 
 #[test]
 fn paths_that_do_not_fit_are_left_out() {
-    let want = Want { out_bytes: 10_000 };
+    let want = Want { out_bytes: 10_000, has_states: false };
     let bytes = encode(&want, Answer::Paths(vec![vec![b'a'; 4000]; 9]));
     assert_eq!(unpack::<Tell>(&bytes), Some(Tell::Paths(vec![vec![b'a'; 4000]; 2])));
+}
+
+/// An older `lfs` asks as before.
+#[test]
+fn states_of_targets_are_told_to_who_asks_for_them() {
+    let target = |index, is_active| client::TargetSpace {
+        target: base::TargetId::ost(index),
+        space: None,
+        is_active,
+        is_drained: true,
+    };
+    let told = |ask: Ask| {
+        let (call, want) = decode(1, &ioctl(pack(&ask))).unwrap();
+        assert_eq!(call, Call::DfTargets);
+        unpack::<Tell>(&encode(&want, Answer::Targets(vec![target(0, true), target(1, false)]))).unwrap()
+    };
+    let names = ["OST0000", "OST0001"].map(|name| (name.to_owned(), None));
+    assert_eq!(told(Ask::Df), Tell::Targets(names.to_vec()));
+    let Tell::TargetStates(states) = told(Ask::DfStates) else { panic!("states") };
+    let states: Vec<_> = states.iter().map(|state| (state.name.as_str(), state.is_active)).collect();
+    assert_eq!(states, [("OST0000", true), ("OST0001", false)]);
 }
 
 #[test]

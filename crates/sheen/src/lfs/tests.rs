@@ -193,18 +193,31 @@ fn space_that_targets_share_is_counted_once() {
         inodes_free: 5,
         device,
     };
+    let target = |name: &str, space, is_active, is_drained| TargetState {
+        name: name.to_owned(),
+        space,
+        is_active,
+        is_drained,
+    };
+    let full = Statfs { bytes_available: 0, ..space(1) };
     let targets = vec![
-        ("MDT0000".to_owned(), Some(space(1))),
-        ("OST0000".to_owned(), Some(space(1))),
-        ("OST000a".to_owned(), Some(space(1))),
-        ("OST000b".to_owned(), None),
+        target("MDT0000", Some(space(1)), true, false),
+        target("OST0000", Some(space(1)), true, false),
+        target("OST000a", Some(space(1)), true, true),
+        target("OST000b", None, true, true),
+        target("OST000c", None, false, false),
+        target("OST000d", Some(full), true, true),
+        target("OST000e", Some(Statfs { inodes_free: 0, ..space(1) }), true, false),
     ];
     let table = df_table("fs", Path::new("/m"), &targets, &Show::default());
     let expected = "UUID                   1K-blocks        Used   Available Use% Mounted on
 fs-MDT0000_UUID              100          50          40  56% /m[MDT:0]
 fs-OST0000_UUID              100          50          40  56% /m[OST:0]
-fs-OST000a_UUID              100          50          40  56% /m[OST:10]
-fs-OST000b_UUID: inactive device
+fs-OST000a_UUID              100          50          40  56% /m[OST:10] N
+fs-OST000b_UUID: Resource temporarily unavailable
+fs-OST000c_UUID: inactive device
+fs-OST000d_UUID              100          50           0 100% /m[OST:13] NS
+fs-OST000e_UUID              100          50          40  56% /m[OST:14] I
 
 filesystem_summary:          100          50          40  56% /m
 

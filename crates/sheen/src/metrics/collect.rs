@@ -17,7 +17,7 @@ use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
-const STATES: [&str; 5] = ["active", "recovering", "starting", "standby", status::FENCED];
+const STATES: [&str; 6] = ["active", "recovering", status::WAITING, "standby", status::FENCED, status::DOWN];
 /// Lustre's word for a session that works.
 const CONNECTED: &str = "FULL";
 
@@ -52,6 +52,13 @@ pub fn of_node(node: &Node, describe_targets: impl FnOnce() -> Vec<TargetStatus>
     Ok(samples.0)
 }
 
+/// Of targets that nobody serves since their process has died.
+pub fn of_gone(targets: &[TargetStatus]) -> Vec<Sample> {
+    let mut samples = Samples::default();
+    targets.iter().for_each(|target| samples.state_of(target));
+    samples.0
+}
+
 #[derive(Default)]
 struct Samples(Vec<Sample>);
 
@@ -69,10 +76,14 @@ impl Samples {
         }
     }
 
+    fn state_of(&mut self, target: &TargetStatus) {
+        let states = STATES.map(|state| (state, f64::from(u8::from(target.state == state))));
+        self.each(&families::TARGET_STATE, &[&status::name_of(target)], &states);
+    }
+
     fn of_status(&mut self, target: &TargetStatus) {
         let name = status::name_of(target);
-        let states = STATES.map(|state| (state, f64::from(u8::from(target.state == state))));
-        self.each(&families::TARGET_STATE, &[&name], &states);
+        self.state_of(target);
         let recovery = target.recovery.as_ref();
         let count = |count: Option<usize>| count.unwrap_or_default() as f64;
         let clients = [

@@ -1,22 +1,61 @@
 //! What a process hears of the management server, and what it asks of it.
 
 use super::{Node, lock};
+use crate::control::MgsStatus;
 use crate::params;
+use crate::sys;
 use crate::targets::Targets;
 use anyhow::{Result, bail};
 use base::{ClientId, ClusterConfig, Endpoint, Status, TargetConfig, TargetId, TargetKind};
 use client::mgc::{self, Mgc};
-use net::{Owner, OwnerOptions, Router, Timer};
+use net::{Owner, OwnerOptions, Router, Timer, Unreached};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{MgsReply, MgsRequest};
 
 /// How long a mount or a target waits for the management server at its start.
 pub(super) const CONFIG_TIMEOUT: Duration = Duration::from_secs(15);
+/// Between two looks whether somebody ends the process that waits.
+const END_INTERVAL: Duration = Duration::from_millis(50);
+/// A server that goes on waiting says so this often, and at once when it is for another reason.
+const AWAITED_INTERVAL: Duration = Duration::from_secs(60);
+/// Before nothing has failed, it may just be slow.
+const AWAITED_AFTER: Duration = Duration::from_secs(5);
 /// How long a permanent parameter waits for it.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A process was told to end while it waited at its start.
+#[derive(Debug, thiserror::Error)]
+#[error("it was ended before it was ready")]
+pub(super) struct Ended;
+
+/// What a server has last said of the management server that it waits for.
+pub(super) struct Reminder {
+    start: Instant,
+    said: Option<(String, Instant)>,
+}
+
+impl Reminder {
+    pub(super) fn new() -> Reminder {
+        Reminder { start: Instant::now(), said: None }
+    }
+
+    /// Whether this is to be said now.
+    fn is_due(&mut self, reasons: &[String], now: Instant) -> bool {
+        let is_early = reasons.is_empty() && now.saturating_duration_since(self.start) < AWAITED_AFTER;
+        let reasons = reasons.join("; ");
+        let is_said = self.said.as_ref().is_some_and(|(said, at)| {
+            *said == reasons && now.saturating_duration_since(*at) < AWAITED_INTERVAL
+        });
+        if is_early || is_said {
+            return false;
+        }
+        self.said = Some((reasons, now));
+        true
+    }
+}
 
 /// What the management server has said.
 #[derive(Default)]
@@ -162,14 +201,41 @@ impl Node {
             known.refused.is_some()
                 || (known.config.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
         };
-        let known = self.wait(CONFIG_TIMEOUT, is_done);
+        let known = self.wait_at_start(CONFIG_TIMEOUT, is_done)?;
         if let Some(refused) = &known.refused {
             bail!("{refused}");
         }
         if !is_done(&known) {
-            tracing::warn!("the management server at {} does not answer yet", self.mgs_nids().join(":"));
+            tracing::info!("serves its targets without the management server");
         }
         Ok(())
+    }
+
+    /// Whether nobody can find this target, because the management server has not taken it since this process began.
+    pub(super) fn is_hidden(&self, target: TargetId) -> bool {
+        target != TargetId::MGT && self.mgc.get().is_some() && !lock(&self.known).registered.contains(&target)
+    }
+
+    pub(super) fn describe_mgs(&self) -> MgsStatus {
+        let is_heard = self.mgc.get().is_some_and(|mgc| mgc.with(|mgc| mgc.is_heard(net::clock::now())));
+        let has_config = lock(&self.known).config.is_some();
+        MgsStatus {
+            nids: self.mgs_nids(),
+            is_heard,
+            is_awaited: !has_config || self.targets.iter().any(|target| self.is_hidden(target.id)),
+            unreached: self.router.unreached(TargetId::MGT).iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Says for whom its targets wait, if they do: at once, and seldom from then on.
+    pub(super) fn say_awaited(&self, reminder: &mut Reminder) {
+        if self.mgc.get().is_none() {
+            return;
+        }
+        let mgs = self.describe_mgs();
+        if !mgs.is_heard && mgs.is_awaited && reminder.is_due(&mgs.unreached, Instant::now()) {
+            tracing::warn!("{}; {}", awaited(&mgs, "this process"), AWAITED_FIX);
+        }
     }
 
     /// Waits until the file system is known, with a first metadata and object target.
@@ -180,13 +246,13 @@ impl Node {
         let is_unknown = |known: &Known| known.unknown_count >= self.mgs_addresses.len().max(1);
         let is_done =
             |known: &Known| is_unknown(known) || (has(known, TargetKind::Mdt) && has(known, TargetKind::Ost));
-        let known = self.wait(CONFIG_TIMEOUT, is_done);
+        let known = self.wait_at_start(CONFIG_TIMEOUT, is_done)?;
         let mgs = self.mgs_nids().join(":");
         if is_unknown(&known) || known.config.as_ref().is_some_and(|config| config.targets.is_empty()) {
             bail!("the management server at {mgs} knows no file system '{fsname}'; check the name");
         }
         if known.config.is_none() {
-            bail!("the management server at {mgs} does not answer; is it running?");
+            bail!("{}", not_heard(&mgs, &self.router.unreached(TargetId::MGT)));
         }
         if !is_done(&known) {
             bail!("'{fsname}' has no metadata or no object target yet; start them: sheen serve DIR");
@@ -198,6 +264,24 @@ impl Node {
         let known = lock(&self.known);
         let waited = self.changed.wait_timeout_while(known, limit, |known| !is_done(known));
         waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// As `wait`, unless somebody ends this process.
+    fn wait_at_start(
+        &self,
+        limit: Duration,
+        is_done: impl Fn(&Known) -> bool,
+    ) -> Result<MutexGuard<'_, Known>> {
+        let start = Instant::now();
+        loop {
+            let known = self.wait(END_INTERVAL.min(limit), &is_done);
+            if is_done(&known) || start.elapsed() >= limit {
+                return Ok(known);
+            }
+            if sys::is_end_pending() {
+                bail!(Ended);
+            }
+        }
     }
 
     /// Of the configuration, when one has come.
@@ -316,5 +400,77 @@ impl Node {
         let node = Node::new(router, timer, targets, false, Vec::new(), None, self.mgs_addresses.clone());
         node.follow_config(fsname, Vec::new());
         node
+    }
+}
+
+/// What ends the waiting for a management server.
+pub const AWAITED_FIX: &str = "start it on its machine (sheen up, or sheen serve DIR), or say where it is: sheen serve --mgsnode NID DIR";
+
+/// Why a mount gives up.
+fn not_heard(mgs: &str, unreached: &[Unreached]) -> String {
+    let is_unresolved = |each: &Unreached| matches!(each, Unreached::Unresolved { .. });
+    let why: Vec<String> = unreached.iter().map(ToString::to_string).collect();
+    match unreached {
+        [] => format!("the management server at {mgs} does not answer; is it running?"),
+        [_, ..] if unreached.iter().all(is_unresolved) => {
+            format!(
+                "the management server is not found: {}; correct its name, or what resolves it",
+                why.join("; ")
+            )
+        }
+        _ => format!("the management server at {mgs} does not answer ({}); is it running?", why.join("; ")),
+    }
+}
+
+/// That somebody waits for the management server, and what is known of why.
+pub fn awaited(mgs: &MgsStatus, who: &str) -> String {
+    let why = match mgs.unreached.as_slice() {
+        [] => "it has not answered yet".to_owned(),
+        unreached => unreached.join("; "),
+    };
+    format!(
+        "{who} waits for the management server at {} ({why}): until it answers nobody finds what is served here, and nothing is mounted",
+        mgs.nids.join(":")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_not_said_to_be_silent() {
+        let at = |address: &str| (address.to_owned(), "why".to_owned());
+        let unresolved = |name| {
+            let (address, why) = at(name);
+            Unreached::Unresolved { address, why }
+        };
+        let (address, why) = at("b:1");
+        let refused = Unreached::NotConnected { address, why };
+        let said = |unreached: &[Unreached]| not_heard("m", unreached);
+        assert!(
+            said(&[unresolved("a:1")]).starts_with("the management server is not found: a:1: this name does")
+        );
+        for unreached in [&[][..], std::slice::from_ref(&refused), &[unresolved("a:1"), refused.clone()][..]]
+        {
+            assert!(
+                said(unreached).starts_with("the management server at m does not answer"),
+                "{unreached:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_at_once_then_seldom_and_anew_for_another_reason() {
+        let mut reminder = Reminder::new();
+        let start = reminder.start;
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(!reminder.is_due(&[], at(1)), "nothing has failed, and nothing is late");
+        let refused = vec!["10.0.0.1:7988: Connection refused".to_owned()];
+        assert!(reminder.is_due(&refused, at(1)));
+        let said = (2..181).filter(|seconds| reminder.is_due(&refused, at(*seconds))).count();
+        assert_eq!(said, 2, "in three minutes");
+        assert!(reminder.is_due(&["mgs:7988: this name does not resolve".to_owned()], at(181)));
+        assert!(Reminder { start, said: None }.is_due(&[], at(5)), "silence is late by now");
     }
 }

@@ -1,12 +1,13 @@
 //! `sheen serve` and `sheen mount`: how a process begins, and what it does until it ends.
 
-use super::management::CONFIG_TIMEOUT;
+use super::management::{CONFIG_TIMEOUT, Ended, Reminder};
 use super::{Node, lock, registrations};
 use crate::cluster::Identity;
 use crate::daemon::{self, Ready};
 use crate::failover::{self, Failover};
 use crate::mount::options::{self, Choices};
 use crate::nid::{self, Source};
+use crate::served::Record;
 use crate::target_dir::{self, Label, TargetDir};
 use crate::targets::{self, Refused, Target, Targets};
 use crate::{alive, cli, control, listen, logging, metrics, mount_table, say, serve_file, sys};
@@ -107,29 +108,44 @@ fn retry(count: u32, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     attempt()
 }
 
-/// Starts, says so, and runs until somebody ends it.
-fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) -> Result<()> {
+/// What is left to do of a start when a process can be asked how it does: what needs other processes.
+type Rest<'a> = Box<dyn FnOnce(&Arc<Node>) -> Result<()> + 'a>;
+
+/// Starts, says so, and runs until somebody ends it, also while it still starts.
+fn run<'a>(
+    background: &cli::Background,
+    start: impl FnOnce() -> Result<(Arc<Node>, Rest<'a>)>,
+) -> Result<()> {
     let held = background.held_fd.map(sys::inherited_file);
     let serve_metrics = || background.metrics.as_deref().map(metrics::start).transpose();
     let started = control::make_run_dir().and_then(|_| {
         // Before anything else: a place that is taken changes nothing.
         let address = serve_metrics()?;
-        let node = start()?;
+        let (node, rest) = start()?;
         if let Some(address) = address {
             tracing::info!(%address, "metrics are served");
             assert!(node.metrics_address.set(address).is_ok(), "a process serves metrics once");
         }
-        Ok(node)
-    });
-    let started = started.and_then(|node| {
         let answering = Arc::clone(&node);
-        Ok((control::Server::start(move |ask, say| answering.answer(ask, say))?, node))
+        let control = control::Server::start(move |ask, say| answering.answer(ask, say))?;
+        match rest(&node) {
+            Err(error) if error.is::<Ended>() => Ok((control, node, Some(error))),
+            done => done.map(|()| (control, node, None)),
+        }
     });
+    let tell_error = |error: &anyhow::Error| {
+        let line = format!("{error:#}");
+        daemon::tell(background.ready_fd, &Ready { error: Some(line), ..Ready::default() });
+    };
     let (_control, node) = match started {
-        Ok(started) => started,
+        Ok((control, node, None)) => (control, node),
+        Ok((_control, node, Some(ended))) => {
+            tell_error(&ended);
+            node.stop();
+            return Ok(());
+        }
         Err(error) => {
-            let line = format!("{error:#}");
-            daemon::tell(background.ready_fd, &Ready { error: Some(line), ..Ready::default() });
+            tell_error(&error);
             return Err(error);
         }
     };
@@ -139,12 +155,14 @@ fn run(background: &cli::Background, start: impl FnOnce() -> Result<Arc<Node>>) 
         background.ready_fd,
         &Ready { error: None, address: Some(node.address()), refused: node.refusals() },
     );
+    let record = node.record();
     sys::wait_for_end();
     node.stop();
+    record.into_iter().for_each(Record::forget);
     Ok(())
 }
 
-fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
+fn start_serving(arguments: &cli::Serve) -> Result<(Arc<Node>, Rest<'_>)> {
     let hosts = listen::check_hosts(arguments.listen.as_deref(), arguments.insecure_network)?;
     if let Some(mount) = &arguments.mount {
         mount_table::check_mount_point(mount)?;
@@ -183,14 +201,16 @@ fn start_serving(arguments: &cli::Serve) -> Result<Arc<Node>> {
         let wanted: Vec<TargetId> = registrations.iter().map(|target| target.id).collect();
         node.start_applying()?;
         node.follow_config(&fsname, registrations);
-        node.wait_registered(&wanted)?;
-        if let Some(path) = &arguments.mount {
+        let rest = move |node: &Arc<Node>| {
+            node.wait_registered(&wanted)?;
+            let Some(path) = &arguments.mount else { return Ok(()) };
             let choices = Choices { transport: arguments.transport, ..Choices::default() };
             let source = format!("{}:/{fsname}", node.mgs_nids().join(":"));
-            node.add_mount(path, &choices, source, "", arguments.background.identity)?;
-        }
+            node.add_mount(path, &choices, source, "", arguments.background.identity)
+        };
+        return Ok((node, Box::new(rest)));
     }
-    Ok(node)
+    Ok((node, Box::new(|_| Ok(()))))
 }
 
 /// A directory of which what it says is damaged, and how.
@@ -256,7 +276,7 @@ fn find_mgs(arguments: &cli::Serve, labels: &[Label], damaged: &[Damaged]) -> Re
 }
 
 /// Serves the targets that nobody owns, and stands by for the others.
-fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>> {
+fn start_failover<'a>(arguments: &cli::Serve, hosts: &[String]) -> Result<(Arc<Node>, Rest<'a>)> {
     if arguments.coordinator.is_some() {
         failover::check_has_etcd()?;
     }
@@ -282,15 +302,18 @@ fn start_failover(arguments: &cli::Serve, hosts: &[String]) -> Result<Arc<Node>>
         (node.address(), arguments.fence_cmd.clone(), arguments.coordinator.as_ref());
     let failover = Failover::start(&node, labels, &address, fence, coordinator)?;
     assert!(node.failover.set(Arc::clone(&failover)).is_ok(), "a process has one failover");
-    let start = Instant::now();
-    while !failover.is_settled() && start.elapsed() < CONFIG_TIMEOUT {
-        std::thread::sleep(RECOVERING_INTERVAL);
-    }
-    let refused = lock(&node.known).refused.clone();
-    match refused {
-        Some(refused) => bail!("{refused}"),
-        None => Ok(node),
-    }
+    let rest = move |node: &Arc<Node>| {
+        let start = Instant::now();
+        while !failover.is_settled() && start.elapsed() < CONFIG_TIMEOUT {
+            if sys::is_end_pending() {
+                bail!(Ended);
+            }
+            std::thread::sleep(RECOVERING_INTERVAL);
+        }
+        let refused = lock(&node.known).refused.clone();
+        refused.map_or(Ok(()), |refused| bail!("{refused}"))
+    };
+    Ok((node, Box::new(rest)))
 }
 
 /// Whether this is a management server for which another one stands by.
@@ -312,22 +335,24 @@ fn check_mgs_alone(labels: &[Label], has_coordinator: bool) -> Result<bool> {
     Ok(true)
 }
 
-fn start_mounting(
-    arguments: &cli::Mount,
-    source: &Source,
-    path: &Path,
-    choices: &Choices,
-) -> Result<Arc<Node>> {
+fn start_mounting<'a>(
+    arguments: &'a cli::Mount,
+    source: &'a Source,
+    path: &'a Path,
+    choices: &'a Choices,
+) -> Result<(Arc<Node>, Rest<'a>)> {
     let (router, timer) = (Router::new(), Timer::start());
     let cluster_dir = arguments.background.cluster_dir.clone();
     let node =
         Node::new(router, timer, Targets::default(), false, Vec::new(), cluster_dir, source.mgs.clone());
     node.start_applying()?;
     node.follow_config(&source.fsname, Vec::new());
-    node.wait_mountable(&source.fsname)?;
-    let identity = arguments.background.identity;
-    node.add_mount(path, choices, arguments.source.clone(), &source.subdir, identity)?;
-    Ok(node)
+    let rest = |node: &Arc<Node>| {
+        node.wait_mountable(&source.fsname)?;
+        let identity = arguments.background.identity;
+        node.add_mount(path, choices, arguments.source.clone(), &source.subdir, identity)
+    };
+    Ok((node, Box::new(rest)))
 }
 
 /// Opens the stores of all targets at the same time: each waits for its disk. One that cannot be served keeps no other from it, but for the
@@ -363,13 +388,14 @@ fn start_targets(
     Ok(Targets::started(running, unserved))
 }
 
-/// Tells targets which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
+/// Looks once a second, or more often: says for whom the targets of this process wait, if they do, and tells them which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
 /// their processes, of others, when somebody waits for them, by their leases.
 fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
     let node = Arc::clone(node);
     std::thread::Builder::new().name("departed".into()).spawn(move || {
         // How often each was told of: more than once, for what is in the sockets of the dead.
         let mut told: BTreeMap<Identity, u32> = BTreeMap::new();
+        let mut reminder = Reminder::new();
         loop {
             let is_stopping = lock(&node.is_stopping);
             if *is_stopping {
@@ -387,6 +413,7 @@ fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
             }
             node.ask_lapsed();
             drop(is_stopping);
+            node.say_awaited(&mut reminder);
             std::thread::sleep(if is_recovering { RECOVERING_INTERVAL } else { DEPARTED_INTERVAL });
         }
     })?;

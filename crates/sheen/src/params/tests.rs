@@ -166,6 +166,12 @@ fn what_one_ost_is_told_goes_before_what_all_are_told() {
     };
     assert_eq!(no_create(&config, TargetKind::Ost), BTreeSet::from([2, 3]));
     assert!(no_create(&config, TargetKind::Mdt).is_empty(), "that is about OSTs");
+    assert_eq!(drained(&config), BTreeSet::from([TargetId::ost(2), TargetId::ost(3)]));
+    assert!(!are_osts_drained(&config), "OST0001 is open");
+    let params = vec![("obdfilter.*.no_create".to_owned(), "1".to_owned())];
+    assert!(are_osts_drained(&ClusterConfig { params: params.clone(), ..config.clone() }));
+    let none = ClusterConfig { params, targets: Vec::new(), ..config.clone() };
+    assert!(!are_osts_drained(&none), "there are none yet");
     assert!(no_create(&ClusterConfig { params: Vec::new(), ..config.clone() }, TargetKind::Ost).is_empty());
     let mdt = |index| base::TargetConfig { id: TargetId::mdt(index), ..ost(index) };
     let params = vec![("mdt.fs-MDT0001.no_create".to_owned(), "1".to_owned())];

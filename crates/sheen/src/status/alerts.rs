@@ -1,10 +1,12 @@
 //! What somebody should do something about, each with the command that does it.
 
 use super::report::{Heard, Report, Target};
-use super::{FENCED, name_of};
-use crate::control::TargetStatus;
+use super::{DOWN, FENCED, name_of};
+use crate::control::{Process, TargetStatus};
 use crate::health::{LOW_PERCENT, percent_left};
 use crate::metrics::Figures;
+use crate::node;
+use crate::served::Gone;
 use crate::targets::RESTORE;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,13 +34,16 @@ pub fn of(report: &Report, heard: &Heard) -> Vec<Alert> {
     let fenced = targets().filter(|target| target.state == FENCED);
     let mut alerts: Vec<Alert> = fenced.map(|target| of_fenced(target, report.dir.as_deref())).collect();
     alerts.extend(of_down(report));
+    alerts.extend(heard.gone.iter().map(of_gone));
     alerts.extend(targets().filter_map(of_recovery));
     let takeovers = targets().filter_map(|target| {
         Some(Alert::new(format!("{}: {}", name_of(target), target.alert.as_ref()?), ""))
     });
     // Whoever stands by for a target says the same.
     alerts.extend(takeovers.collect::<BTreeSet<Alert>>());
+    alerts.extend(of_waiting(report, heard));
     alerts.extend(of_management(report, heard));
+    alerts.extend(of_drained(heard));
     alerts.extend(of_sessions(report, &heard.figures));
     alerts.extend(of_space(&report.targets));
     alerts.extend(heard.silent.iter().map(|pid| {
@@ -77,8 +82,16 @@ fn of_fenced(target: &TargetStatus, cluster: Option<&Path>) -> Alert {
     Alert::new(text, fix)
 }
 
+/// Who was killed, or has given up.
+fn of_gone(gone: &Gone) -> Alert {
+    let names: Vec<String> = gone.targets.iter().map(name_of).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let text = format!("{} {verb} down: process {} has died", listed(&names), gone.pid);
+    Alert::new(text, format!("start: {}", gone.start))
+}
+
 fn of_down(report: &Report) -> Option<Alert> {
-    let down = report.targets.iter().filter(|target| target.status.state == "down");
+    let down = report.targets.iter().filter(|target| target.status.state == DOWN);
     let names: Vec<String> = down.map(Target::name).collect();
     let dir = report.dir.as_deref()?;
     let verb = if names.len() == 1 { "is" } else { "are" };
@@ -105,9 +118,24 @@ pub fn of_recovery(target: &TargetStatus) -> Option<Alert> {
     Some(Alert::new(text, format!("wait, or give them up: sheen lctl abort_recovery {name}")))
 }
 
+/// Who has not been heard by the management server since it began, each with what it knows of why.
+fn of_waiting(report: &Report, heard: &Heard) -> Vec<Alert> {
+    let fix = match &report.dir {
+        Some(dir) => format!("start: sheen up --dir {}", dir.display()),
+        None => node::AWAITED_FIX.to_owned(),
+    };
+    let waiting = heard.processes.iter().filter_map(|process| {
+        let mgs = process.mgs.as_ref().filter(|mgs| !mgs.is_heard && mgs.is_awaited)?;
+        Some(Alert::new(node::awaited(mgs, &format!("process {}", process.pid)), fix.clone()))
+    });
+    waiting.collect()
+}
+
 /// Mounts and targets go on without it, and nobody hears of what moves.
 fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
-    let deaf = heard.processes.iter().filter(|process| process.mgs.as_ref().is_some_and(|mgs| !mgs.is_heard));
+    let is_deaf =
+        |process: &&Process| process.mgs.as_ref().is_some_and(|mgs| !mgs.is_heard && !mgs.is_awaited);
+    let deaf = heard.processes.iter().filter(is_deaf);
     let (mut nids, mut pids) = (BTreeSet::new(), Vec::new());
     for process in deaf {
         nids.extend(process.mgs.iter().flat_map(|mgs| mgs.nids.clone()));
@@ -125,6 +153,21 @@ fn of_management(report: &Report, heard: &Heard) -> Option<Alert> {
         None => "start it on its machine: sheen up, or sheen serve DIR".to_owned(),
     };
     (!pids.is_empty()).then(|| Alert::new(text, fix))
+}
+
+/// Nobody can make a file with data.
+fn of_drained(heard: &Heard) -> Vec<Alert> {
+    let names: BTreeSet<&String> =
+        heard.processes.iter().filter_map(|process| process.drained_fsname.as_ref()).collect();
+    let alert = |name: &String| {
+        Alert::new(
+            format!("all OSTs of {name} are drained: whoever makes a file gets ENOSPC"),
+            format!(
+                "add one, or open them, on a server: sheen lctl set_param obdfilter.{name}-OST*.no_create=0"
+            ),
+        )
+    };
+    names.into_iter().map(alert).collect()
 }
 
 /// Targets elsewhere that mounts of this machine do not reach. What is known of a target here is said already.

@@ -1,12 +1,13 @@
 //! What `status` looks at: all processes, or those of one cluster, and what they count.
 
 use super::alerts::{self, Alert};
-use super::{flatten, name_of};
+use super::{DOWN, flatten, name_of};
 use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
 use crate::metrics::{Figures, figures_of};
 use crate::nid;
 use crate::say;
+use crate::served::{self, Gone};
 use crate::up;
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -46,18 +47,29 @@ pub struct Heard {
     pub processes: Vec<Process>,
     /// They live, and do not answer.
     pub silent: Vec<u32>,
+    /// Servers that have died, with what nobody serves since.
+    pub gone: Vec<Gone>,
     pub figures: Figures,
 }
 
 impl Heard {
     fn now() -> Heard {
         let (processes, silent) = control::processes_and_silent();
-        Heard { processes, silent, figures: figures_of(control::ask_all(&control::run_dir(), &Ask::Metrics)) }
+        let is_served = |dir: &Path| {
+            processes.iter().flat_map(|process| &process.targets).any(|target| target.dir == dir)
+        };
+        let gone = served::gone(|dir| {
+            is_served(dir) || silent.iter().any(|pid| control::was_started_with(*pid, dir))
+        });
+        let figures = figures_of(control::ask_all(&control::run_dir(), &Ask::Metrics));
+        Heard { processes, silent, gone, figures }
     }
 
     /// Only what belongs to the cluster in a directory, or mounts it.
     fn keep_cluster(&mut self, dir: &Path, source: Option<&str>) {
         self.processes.retain(|process| up::belongs(process, dir));
+        // The cluster knows its targets, also those that nobody has served yet.
+        self.gone.clear();
         let mounts = |pid: u32| {
             source.is_some_and(|source| control::has_word(pid, |word| word.starts_with(source.as_bytes())))
         };
@@ -78,7 +90,8 @@ impl Report {
         let mut report = match dir {
             Some(dir) => of_cluster(dir, &mut heard)?,
             None => {
-                let (targets, mounts) = flatten(&heard.processes);
+                let (mut targets, mounts) = flatten(&heard.processes);
+                targets.extend(heard.gone.iter().flat_map(|gone| gone.targets.clone()));
                 Report::new(targets, mounts)
             }
         };
@@ -154,7 +167,7 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
             let path = dir.join(name);
             let found = running.iter().find(|target| target.dir == path).cloned();
             let silent = heard.silent.iter().find(|pid| control::was_started_with(**pid, &path));
-            let state = if silent.is_some() { "silent" } else { "down" };
+            let state = if silent.is_some() { "silent" } else { DOWN };
             targets.push(found.unwrap_or_else(|| TargetStatus {
                 name: name.to_uppercase(),
                 fsname: cluster.fsname.clone(),

@@ -3,6 +3,7 @@ use super::report::{Heard, Report};
 use super::text;
 use crate::control::{MgsStatus, MountStatus, Process, RecoveryStatus, TargetStatus, Tell};
 use crate::metrics::{Sample, figures_of};
+use crate::served::Gone;
 use std::path::{Path, PathBuf};
 
 fn target(name: &str, state: &str, pid: u32) -> TargetStatus {
@@ -41,7 +42,7 @@ fn heard(process: Process, samples: &[(&str, &[&str], f64)]) -> Heard {
     };
     let metrics = samples.iter().map(sample).collect();
     let figures = figures_of(vec![(7, Ok(Tell { metrics, ..Tell::default() }))]);
-    Heard { processes: vec![Process { pid: 7, ..process }], silent: Vec::new(), figures }
+    Heard { processes: vec![Process { pid: 7, ..process }], silent: Vec::new(), gone: Vec::new(), figures }
 }
 
 fn lines(targets: Vec<TargetStatus>, dir: Option<&Path>, heard: &Heard) -> Vec<String> {
@@ -96,8 +97,15 @@ fn each_alert_has_what_ends_it() {
         ("sheen_mount_session", &["fs", "/mnt", "fs-OST0009"], 0.0),
         ("sheen_mount_session", &["fs", "/mnt", "fs-OST0001"], 0.0),
     ];
-    let mgs = Some(MgsStatus { nids: vec!["10.0.0.1@tcp".to_owned()], is_heard: false });
-    let mut heard = heard(Process { mgs, ..Process::default() }, figures);
+    let mgs = MgsStatus {
+        nids: vec!["10.0.0.1@tcp".to_owned()],
+        is_heard: false,
+        is_awaited: false,
+        unreached: Vec::new(),
+    };
+    let mgs = Some(mgs);
+    let drained_fsname = Some("fs".to_owned());
+    let mut heard = heard(Process { mgs, drained_fsname, ..Process::default() }, figures);
     heard.silent = vec![99];
     let takeover =
         TargetStatus { alert: Some("say so: sheen failover".to_owned()), ..target("OST0002", "standby", 7) };
@@ -115,6 +123,7 @@ fn each_alert_has_what_ends_it() {
         "fs-OST0001 is down; start: sheen up --dir /data",
         "fs-OST0002: say so: sheen failover",
         "the management server at 10.0.0.1@tcp does not answer process 7: ",
+        "all OSTs of fs are drained: whoever makes a file gets ENOSPC; ",
         "/mnt has no session with fs-OST0009; look which and why: sheen health /mnt; ",
         "fs-OST0000: 10 % of the space of the local file system left; ",
         "process 99 does not answer: ",
@@ -123,6 +132,33 @@ fn each_alert_has_what_ends_it() {
     for (alert, wanted) in alerts.iter().zip(wanted) {
         assert!(alert.starts_with(wanted), "{alert}\nis not\n{wanted}");
     }
+}
+
+#[test]
+fn who_waits_for_a_management_server_says_for_which_and_why() {
+    let mgs = MgsStatus {
+        nids: vec!["mgs:7988@tcp".to_owned()],
+        is_heard: false,
+        is_awaited: true,
+        unreached: vec!["mgs:7988: this name does not resolve (not known)".to_owned()],
+    };
+    let heard = heard(Process { mgs: Some(mgs), ..Process::default() }, QUIET);
+    let said = lines(vec![target("OST0000", "waiting", 7)], None, &heard);
+    let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+    assert_eq!(alerts.len(), 1, "{alerts:#?}");
+    let wanted = "process 7 waits for the management server at mgs:7988@tcp (mgs:7988: this name does not resolve (not known)): ";
+    assert!(alerts[0].starts_with(wanted), "{alerts:#?}");
+    assert!(alerts[0].contains("--mgsnode"), "{alerts:#?}");
+}
+
+#[test]
+fn who_has_died_is_missed_with_what_starts_it_again() {
+    let mut heard = heard(Process::default(), QUIET);
+    let gone = ["OST0000", "OST0001"].map(|name| target(name, "down", 0)).to_vec();
+    heard.gone = vec![Gone { pid: 99, targets: gone.clone(), start: "sheen serve /data".to_owned() }];
+    let said = lines(gone, None, &heard);
+    let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+    assert_eq!(alerts, ["fs-OST0000, fs-OST0001 are down: process 99 has died; start: sheen serve /data"]);
 }
 
 #[test]

@@ -509,8 +509,7 @@ impl ObjectFile {
 
     /// Allocates an extent and its checksums, or gives back what was taken behind the end.
     fn reserve(&self, extent: Extent, size_bytes: u64) -> Result<(), StoreError> {
-        let first_checksums =
-            checksum_offset(extent.start / GROUP_BYTES * GROUP_BLOCKS) - HEADER_BYTES as u64;
+        let first_checksums = checksums_at(extent.start);
         let stored = Extent::new(stored_offset(extent.start), stored_length(extent.end));
         let mode = libc::FALLOC_FL_KEEP_SIZE;
         let reserved = device::allocate(&self.file, mode, first_checksums, BLOCK_BYTES)
@@ -707,6 +706,25 @@ impl ObjectFile {
             .map_err(|error| self.error("advise about an object", &error, extent.start))
     }
 
+    /// Checksums included, which each write changes.
+    pub fn is_allocated(&self, extent: Extent) -> Result<bool, StoreError> {
+        let inner = self.inner_to_change()?;
+        let is_there = |start: u64, end: u64| {
+            device::is_allocated(&self.file, Extent::new(start, end))
+                .map_err(|error| self.error("look at an object", &error, extent.start))
+        };
+        for part in parts(extent) {
+            let checksums = checksums_at(part.start);
+            if !is_there(checksums, checksums + BLOCK_BYTES)?
+                || !is_there(stored_offset(part.start), stored_length(part.end))?
+            {
+                return Ok(false);
+            }
+        }
+        drop(inner);
+        Ok(true)
+    }
+
     pub fn seek(&self, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
         let inner = self.inner_to_change()?;
         let size_bytes = inner.size_bytes;
@@ -732,6 +750,11 @@ impl ObjectFile {
             offset = found_offset;
         }
     }
+}
+
+/// Where the block is in the file with the checksum of the block that has this byte of the object.
+fn checksums_at(offset_bytes: u64) -> u64 {
+    checksum_offset(offset_bytes / GROUP_BYTES * GROUP_BLOCKS) - HEADER_BYTES as u64
 }
 
 /// An object of no bytes keeps its header.

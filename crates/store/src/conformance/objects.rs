@@ -20,6 +20,7 @@ pub trait ObjectHarness {
 pub fn run(harness: &mut dyn ObjectHarness) {
     missing_objects(harness);
     sizes_holes_and_short_reads(harness);
+    what_is_allocated_is_told(harness);
     beyond_the_largest_object(harness);
     preallocation_and_zeros(harness);
     durable_follows_written_and_survives(harness);
@@ -70,6 +71,30 @@ fn sizes_holes_and_short_reads(harness: &mut dyn ObjectHarness) {
     assert_eq!(stat.size_bytes, 6000, "punching keeps the size");
     assert_eq!(store.read(&id, 50, 100).unwrap(), [[7; 50], [0; 50]].concat());
     store.write(&id, 0, b"").unwrap();
+    store.close();
+}
+
+fn what_is_allocated_is_told(harness: &mut dyn ObjectHarness) {
+    let store = harness.create();
+    let id = object(9);
+    let is_allocated = |start: u64, end: u64| store.is_allocated(&id, Extent::new(start, end));
+    assert_eq!(is_allocated(0, 10), Err(StoreError::NoObject { id }));
+    // Two pieces with a hole between them, in two groups of checksums of the disk's engine. Of what is only reserved not every file
+    // system below tells.
+    let far = 5 << 20;
+    store.write(&id, 0, &[1; 10_000]).unwrap();
+    store.write(&id, far, &[1; 8192]).unwrap();
+    for start in [0, 5000, far, far + 4096] {
+        assert_eq!(is_allocated(start, start + 3000), Ok(true), "{start}");
+    }
+    assert_eq!(is_allocated(100, 9_999), Ok(true), "several blocks");
+    for (start, end) in
+        [(0, 20_000), (1 << 20, (1 << 20) + 1), (far - 1, far + 10), (0, far + 10), (8 << 20, (8 << 20) + 1)]
+    {
+        assert_eq!(is_allocated(start, end), Ok(false), "{start} to {end}");
+    }
+    store.punch(&id, Extent::new(0, 4096)).unwrap();
+    assert_eq!((is_allocated(0, 10), is_allocated(4096, 5000)), (Ok(false), Ok(true)), "a hole was made");
     store.close();
 }
 

@@ -388,6 +388,12 @@ impl ObjectStore for MemoryObjects {
         Ok(())
     }
 
+    fn is_allocated(&self, id: &ObjectId, extent: Extent) -> Result<bool, StoreError> {
+        let state = self.state();
+        let object = state.objects.get(id).ok_or(StoreError::NoObject { id: *id })?;
+        Ok(object.missing_bytes(extent) == 0)
+    }
+
     fn seek(&self, id: &ObjectId, offset_bytes: u64, whence: Whence) -> Result<Option<u64>, StoreError> {
         let state = self.state();
         let object = state.objects.get(id).ok_or(StoreError::NoObject { id: *id })?;

@@ -19,6 +19,7 @@ pub static SUITE: Suite = Suite { name: "enospc", bed: Bed::Own, cases: CASES, r
 static CASES: &[Case] = &[
     Case { name: "several_writers", seconds: 240, run: several_writers },
     Case { name: "many_small_files", seconds: 240, run: small_files },
+    Case { name: "overwrites_of_what_is_there", seconds: 240, run: overwrites },
 ];
 
 const DISK_MIB: u64 = 256;
@@ -115,6 +116,47 @@ fn space_is_back(cluster: &Cluster, available_bytes: u64) -> Result<()> {
     })?;
     println!("writing works again after {:.1} s", begun.elapsed().as_secs_f64());
     fs::remove_file(cluster.mount.join("again")).map_err(Into::into)
+}
+
+/// On a full disk a file's own blocks are written over, also those that fallocate has taken for it. What is new is refused as before.
+fn overwrites(context: &Context) -> Result<()> {
+    let (_disk, cluster) = start(context)?;
+    let (path, reserved_path) = (cluster.mount.join("file"), cluster.mount.join("reserved"));
+    let reserved = File::create(&reserved_path)?;
+    let reserved_bytes: u64 = 8 << 20;
+    sys::fallocate(&reserved, 0, 0, reserved_bytes as i64).context("fallocate on an empty disk")?;
+    // Its MDT is on the same disk, which takes no new file when it is full.
+    let rest = cluster.mount.join("rest");
+    File::create(&rest)?;
+    let synced = fill(&path, 1)?;
+    fill(&rest, 2).context("what takes the rest")?;
+    let file = OpenOptions::new().write(true).open(&path)?;
+    for index in 0..synced {
+        file.write_all_at(&chunk(3, index), index * CHUNK_BYTES as u64)
+            .and_then(|()| if index % 8 == 7 { file.sync_all() } else { Ok(()) })
+            .with_context(|| format!("over chunk {index} of {synced}"))?;
+    }
+    for index in 0..reserved_bytes / CHUNK_BYTES as u64 {
+        reserved
+            .write_all_at(&chunk(4, index), index * CHUNK_BYTES as u64)
+            .with_context(|| format!("chunk {index} of what fallocate has taken"))?;
+    }
+    reserved.sync_all().context("fsync of what fallocate has taken")?;
+    let new = OpenOptions::new().write(true).open(&rest)?.write_all_at(&vec![1; 8 << 20], 1 << 30);
+    expect(
+        new.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)),
+        &format!("the disk is not full: {new:?}"),
+    )?;
+    drop((file, reserved));
+    cluster.down()?;
+    cluster.up()?;
+    check(&path, 3, synced)?;
+    check(&reserved_path, 4, reserved_bytes / CHUNK_BYTES as u64)?;
+    println!("{synced} chunks of {CHUNK_BYTES} bytes were written over");
+    for name in crate::case::names(&cluster.mount)? {
+        fs::remove_file(cluster.mount.join(name)).context("removing from a full disk")?;
+    }
+    cluster.down().map(drop)
 }
 
 /// Small files until the metadata or the data are full: every file that was closed and synced is whole.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use crate::case::{
-    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, note, read, wait_until, write,
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, note, read, wait_until, write,
 };
 use crate::cluster::{Cluster, Shape};
 use crate::sys;
@@ -181,6 +181,25 @@ fn ost(context: &Context) -> Result<()> {
     let refused = cluster.sheen(&["lctl", "set_param", "obdfilter.*OST0002.no_create=2"]);
     expect(refused.is_err_and(|error| error.to_string().contains("it takes 0 or 1")), "2 is refused")?;
 
+    // Drained all: who makes a file is told at once, and an operator sees why.
+    let df = || cluster.sheen(&["lfs", "df", &here.to_string_lossy()]);
+    expect(df()?.contains("[OST:2] N\n") && !df()?.contains("[OST:0] N"), &df()?)?;
+    for ost in ["OST0000", "OST0001"] {
+        set(&format!("obdfilter.*{ost}.no_create=1"))?;
+    }
+    wait_until(PATIENCE, "the MDT places on no OST", || Ok(open_count()?.trim() == "0"))?;
+    expect_errno(fs::File::create(here.join("full")), libc::ENOSPC, "a new file without an OST")?;
+    sys::mknod(&there.join("only-a-name"), libc::S_IFREG | 0o600, 0)?;
+    expect_errno(fs::write(here.join("only-a-name"), b"x"), libc::ENOSPC, "a write without an OST")?;
+    write(&there.join("on-it"), b"newer")?;
+    expect(cluster.sheen(&["status"])?.contains("alert: all OSTs of suite are drained"), "an alert")?;
+    for ost in ["OST0000", "OST0001"] {
+        set(&format!("obdfilter.*{ost}.no_create=0"))?;
+    }
+    wait_until(PATIENCE, "the MDT places on two OSTs again", || Ok(open_count()?.trim() == "2"))?;
+    write(&here.join("only-a-name"), b"x")?;
+    fs::remove_file(there.join("only-a-name"))?;
+
     // That outlives all servers.
     kill_management_and_mdts(&cluster)?;
     // Its server comes back last: it takes the first free port, which must not be that of the management server.
@@ -199,6 +218,7 @@ fn ost(context: &Context) -> Result<()> {
     expect_eq(error.err(), Some(Some(libc::EIO)), "a file of the OST that is off")?;
     check_files(here, "before")?;
     expect_eq(fs::metadata(here)?.nlink(), seen, "the root is as it was")?;
+    expect(df()?.contains("OST0002_UUID: inactive device"), &df()?)?;
     set("osc.*OST0002*.active=1")?;
     expect_eq(read(&old)?, b"newer".to_vec(), "the file when the OST is on again")?;
 

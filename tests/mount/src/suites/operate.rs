@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+mod waiting;
+
 use super::split_cluster;
 use crate::agent::Agent;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_eq, names, wait_until};
@@ -23,6 +25,8 @@ static CASES: &[Case] = &[
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
     Case { name: "a_mount_that_stands_still_keeps_its_place", seconds: 180, run: mount_stands_still },
+    Case { name: "a_server_without_its_mgs_says_so_and_ends", seconds: 120, run: waiting::without_its_mgs },
+    Case { name: "a_server_that_was_killed_is_missed", seconds: 120, run: waiting::killed_is_missed },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
@@ -75,6 +79,16 @@ fn health(context: &Context) -> Result<()> {
     let report = health_of(&cluster, &cluster.mount, 2);
     sys::kill(ost, libc::SIGCONT)?;
     expect_eq(of_level(&report?, "red"), ["OST0000"], "an OST that is stopped")?;
+    // The process of the mount: who waits is told for whom, before it is given up.
+    let mounts = cluster.mounts()?;
+    let at_mount = |(path, _): &&(String, i32)| Path::new(path) == cluster.mount;
+    let (_, mounting) = mounts.iter().find(at_mount).context("the mount has a process")?;
+    sys::kill(*mounting, libc::SIGSTOP)?;
+    let said = cluster.try_sheen(&["health", &cluster.mount.to_string_lossy()], HEALTH_LIMIT);
+    sys::kill(*mounting, libc::SIGCONT)?;
+    let said = said?;
+    expect(said.errors.contains(&format!("process {mounting} says nothing; ")), &said.all())?;
+    expect_eq(said.end.status_code(), Some(2), &said.all())?;
     for name in ["MDT0000", "OST0001"] {
         sys::kill(pid(name).context("it runs")?, libc::SIGKILL)?;
     }

@@ -1,6 +1,7 @@
 //! What tests ask mounts, in short, and what they look at in targets.
 
 use super::*;
+use store::Reserve;
 
 /// Shorthands of a test.
 impl World {
@@ -169,6 +170,11 @@ impl World {
     /// The device of an OST is full but for its reserve.
     pub fn set_low(&mut self, ost: usize, is_low: bool) {
         self.osts[ost].objects.set_low(is_low);
+    }
+
+    /// Nothing of it is left but what removing needs: not even what is there can be written over.
+    pub fn set_exhausted(&mut self, ost: usize) {
+        self.osts[ost].meta.set_reserve(Reserve::Exhausted);
     }
 
     /// Locks that an MDT has granted, and those that wait there.

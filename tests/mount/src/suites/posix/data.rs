@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::bounded;
 use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, read, write};
@@ -300,6 +300,17 @@ pub fn setid_cleared(context: &Context) -> Result<()> {
     reset()?;
     std::os::unix::fs::chown(&b, Some(1), Some(1))?;
     expect_eq(mode_of(&a)?, 0o777, "mode after chown")?;
+    reset()?;
+    let chown_nothing = |path: &Path| std::os::unix::fs::chown(path, None, None);
+    expect_errno(
+        sys::as_user(1, 1, &[], || chown_nothing(&b))?,
+        libc::EPERM,
+        "chown of nothing by another user",
+    )?;
+    expect_eq(mode_of(&a)?, 0o6777, "mode after a chown that was refused")?;
+    chown_nothing(&b).context("chown of nothing")?;
+    expect_eq(mode_of(&a)?, 0o777, "mode after chown of nothing")?;
+    sys::as_user(1, 1, &[], || chown_nothing(&a))?.context("chown of nothing where no bit is set")?;
     fs::set_permissions(&a, PermissionsExt::from_mode(0o6755))?;
     // The superuser keeps the bits: CAP_FSETID.
     OpenOptions::new().append(true).open(&a)?.write_all(b"root")?;

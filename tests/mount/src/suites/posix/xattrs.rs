@@ -73,7 +73,16 @@ pub fn refusals(context: &Context) -> Result<()> {
     set("user.x", libc::XATTR_CREATE)?;
     expect_errno(set("user.x", libc::XATTR_CREATE), libc::EEXIST, "XATTR_CREATE of an existing one")?;
     set("user.x", libc::XATTR_REPLACE)?;
-    expect_errno(set("nonsense.x", 0), libc::EOPNOTSUPP, "an unknown name space")?;
+    for (odd, errno) in [
+        ("nonsense.x", libc::EOPNOTSUPP),
+        ("user.", libc::EINVAL),
+        ("trusted.", libc::EINVAL),
+        ("security.", libc::EINVAL),
+    ] {
+        expect_errno(set(odd, 0), errno, &format!("setting {odd}"))?;
+        expect_errno(sys::get_xattr(&a, odd), errno, &format!("getting {odd}"))?;
+        expect_errno(sys::remove_xattr(&a, odd), errno, &format!("removing {odd}"))?;
+    }
     expect_errno(set(&format!("user.{}", "n".repeat(251)), 0), libc::ERANGE, "a name of 256 bytes")?;
     set(&format!("user.{}", "n".repeat(250)), 0)?;
     expect_errno(sys::remove_xattr(&a, "user.none"), libc::ENODATA, "removing what is not there")?;

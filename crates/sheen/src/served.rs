@@ -1,0 +1,169 @@
+//! What servers of this machine serve, so that somebody misses it when one has died.
+//!
+//! Each server has a file beside its control socket with its targets and what starts it again, and a lock on that file for as long as it lives: the
+//! kernel lets go of the lock with the process, however that ends. Who ends in order removes the file. One with a free lock is therefore of a
+//! process that was killed, or that has given up, and its targets are down until somebody serves them again.
+//!
+//! Servers with failover write none: others stand by for what they serve, and say so.
+
+use crate::control::{self, TargetStatus};
+use crate::sys;
+use crate::target_dir;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What a file may say.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+const ENDING: &str = "served";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Text {
+    targets: Vec<TargetStatus>,
+    start: String,
+}
+
+/// A server that has died, and what nobody serves since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    pub pid: u32,
+    pub targets: Vec<TargetStatus>,
+    /// The command that starts it again.
+    pub start: String,
+}
+
+/// The file of this process, as long as this lives.
+#[derive(Debug)]
+pub struct Record {
+    _locked: File,
+    path: PathBuf,
+}
+
+impl Record {
+    /// Writes down what this process serves; nothing where that is nothing, or cannot be written: it is not missed then.
+    pub fn write(targets: Vec<TargetStatus>, cluster_dir: Option<&Path>) -> Option<Record> {
+        let start = match cluster_dir {
+            Some(dir) => format!("sheen up --dir {}", quoted(&dir.to_string_lossy())),
+            None => command(std::env::args_os().skip(1)),
+        };
+        let written = control::make_run_dir().and_then(|dir| {
+            let dirs: Vec<&Path> = targets.iter().map(|target| target.dir.as_path()).collect();
+            // Served again.
+            forget(&dir, |target| dirs.contains(&target));
+            Ok(write_in(&dir, std::process::id(), &Text { targets: targets.clone(), start })?)
+        });
+        written.inspect_err(|error| tracing::debug!("nobody will miss this server: {error:#}")).ok()
+    }
+
+    /// It ends in order.
+    pub fn forget(self) {
+        // One that stays says that its targets are down, which is true.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn write_in(dir: &Path, pid: u32, text: &Text) -> io::Result<Record> {
+    let path = dir.join(format!("{pid}.{ENDING}"));
+    // Of an earlier process with our number.
+    let _ = fs::remove_file(&path);
+    let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    if !sys::try_lock(&file)? {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    file.write_all(&serde_json::to_vec(text)?)?;
+    Ok(Record { _locked: file, path })
+}
+
+/// Words that a shell reads as they are, without what only the one who started it could mean.
+fn command(arguments: impl Iterator<Item = OsString>) -> String {
+    let mut words = vec!["sheen".to_owned()];
+    let mut arguments = arguments.map(|word| word.to_string_lossy().into_owned());
+    while let Some(word) = arguments.next() {
+        if matches!(word.as_str(), "--ready-fd" | "--held-fd") {
+            arguments.next();
+        } else {
+            words.push(quoted(&word));
+        }
+    }
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:,@=+%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Servers that have died, with those of their targets that nobody serves now. `is_served`: whether a living process has the target of
+/// a directory.
+pub fn gone(is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
+    gone_in(&control::run_dir(), is_served)
+}
+
+fn gone_in(dir: &Path, is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
+    let mut gone: Vec<Gone> = dead_in(dir)
+        .into_iter()
+        .filter_map(|(dead, path)| {
+            let targets: Vec<TargetStatus> = dead
+                .targets
+                .into_iter()
+                .filter(|target| !is_served(&target.dir) && target_dir::exists(&target.dir))
+                .map(|target| TargetStatus {
+                    state: super::status::DOWN.to_owned(),
+                    pid: 0,
+                    recovery: None,
+                    alert: None,
+                    ..target
+                })
+                .collect();
+            if targets.is_empty() {
+                // All of it is served again, or was removed.
+                let _ = fs::remove_file(path);
+                return None;
+            }
+            Some(Gone { targets, ..dead })
+        })
+        .collect();
+    gone.sort_by_key(|gone| gone.pid);
+    gone
+}
+
+/// What is below this directory is not missed any more: somebody has stopped it.
+pub fn forget_below(dir: &Path) {
+    forget(&control::run_dir(), |target| target.starts_with(dir));
+}
+
+/// Those all of whose targets are meant.
+fn forget(run_dir: &Path, is_meant: impl Fn(&Path) -> bool) {
+    for (dead, path) in dead_in(run_dir) {
+        if dead.targets.iter().all(|target| is_meant(&target.dir)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Those whose process is gone.
+fn dead_in(dir: &Path) -> Vec<(Gone, PathBuf)> {
+    let entries = control::files_in(dir, ENDING).into_iter();
+    entries.filter_map(|(pid, path)| Some((read(pid, &path)?, path))).collect()
+}
+
+fn read(pid: u32, path: &Path) -> Option<Gone> {
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    if !sys::is_unlocked(&file).ok()? {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    // One that is being written just now, or whose process was killed there.
+    let Text { targets, start } = serde_json::from_str(&text).ok()?;
+    Some(Gone { pid, targets, start })
+}
+
+#[cfg(test)]
+mod tests;
