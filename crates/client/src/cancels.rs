@@ -101,9 +101,18 @@ impl State {
             return;
         }
         let Some((parent, hash)) = self.gone_names.pop_front() else { return };
-        if self.names.slot(parent, hash).iter().all(|known| known.fid.is_none()) {
-            self.give_back_later(State::mdt(parent), Resource::Name { parent, hash });
+        let resource = Resource::Name { parent, hash };
+        if self.is_useless(resource) {
+            self.give_back_later(State::mdt(parent), resource);
         }
+    }
+
+    /// Whether nothing is believed under a lock. Under that on a name it is when the name is there (again), or the kernel still says by itself that
+    /// it is not: it would have to forget that, with the directory's other names at worst.
+    fn is_useless(&self, resource: Resource) -> bool {
+        let Resource::Name { parent, hash } = resource else { return true };
+        let now = self.now.time;
+        self.names.slot(parent, hash).iter().all(|known| known.fid.is_none() && known.kernel_until <= now)
     }
 
     fn give_back_later(&mut self, target: TargetId, resource: Resource) {
@@ -119,8 +128,14 @@ impl State {
     }
 
     fn give_back_unasked(&mut self, target: TargetId, lock: LockId) {
+        // Its name may have been made again meanwhile.
+        let connection = self.connections.get(&target);
+        let grant = connection.and_then(|connection| connection.locks.get(lock));
+        if grant.is_none_or(|grant| !self.is_useless(grant.resource)) {
+            return;
+        }
         let Some(connection) = self.connections.get_mut(&target) else { return };
-        let is_unused = connection.locks.get(lock).is_some() && connection.locks.pin_count(lock) == 0;
+        let is_unused = connection.locks.pin_count(lock) == 0;
         if is_unused && connection.locks.on_callback(lock) == CallbackAnswer::Idle {
             self.start_unasked_revocation(target, lock);
         }

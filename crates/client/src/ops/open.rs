@@ -335,7 +335,11 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         ctx.with(|state| state.note_access(handle.fid, false));
     }
     if close_later(ctx, &handle) {
-        ctx.with(|state| state.end_open(handle.fid));
+        ctx.with(|state| {
+            state.note_end_of_gone(handle.fid);
+            state.end_open(handle.fid);
+        });
+        give_back_of_gone(ctx, None);
         return Ok(Answer::Done);
     }
     let is_crowded = ctx.with(|state| {

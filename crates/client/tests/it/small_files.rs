@@ -189,6 +189,47 @@ fn who_makes_and_removes_files_keeps_few_locks() {
     assert!(kept < LOCKS_MAX, "{kept} locks");
 }
 
+/// Neither does one that was only read.
+#[test]
+fn who_reads_what_is_removed_meanwhile_keeps_few_locks() {
+    const LOCKS_MAX: usize = 300;
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    for _ in 0..2 * LOCKS_MAX {
+        let file = world.create(0, dir, "temporary");
+        world.release(0, file);
+        let (fh, _) = world.open(0, file.0, 0);
+        let unlink = Call::Unlink { parent: dir, name: b"temporary".into() };
+        assert_eq!(world.call(0, unlink), Ok(Answer::Done));
+        world.release(0, (file.0, fh));
+    }
+    world.pass(Duration::from_secs(3));
+    let kept = world.mdt_lock_count(0);
+    assert!(kept < LOCKS_MAX, "{kept} locks");
+}
+
+/// A name that is made again just when its lock is to go back keeps it: the kernel is not told to forget it.
+#[test]
+fn a_name_that_is_made_again_in_time_keeps_its_lock() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let rmdir = |name: String| Call::Rmdir { parent: dir, name: name.into_bytes() };
+    let names = || (0..257).map(|number| format!("d{number}"));
+    names().for_each(|name| drop(world.mkdir(0, dir, &name)));
+    world.pass(Duration::from_secs(3));
+    for name in names() {
+        assert_eq!(world.call(0, rmdir(name)), Ok(Answer::Done));
+    }
+    world.mkdir(0, dir, "d0");
+    world.mounts[0].notified.clear();
+    world.pass(Duration::from_secs(3));
+    // It may have to forget the inodes that are gone.
+    let is_about_names = |notify: &&Notify| !matches!(notify, Notify::InvalInode { .. });
+    assert_eq!(world.mounts[0].notified.iter().find(is_about_names), None);
+    let cost = world.cost(0, |world| assert!(world.lookup(0, dir, "d0").is_ok()));
+    assert_eq!(cost, counts([]));
+}
+
 /// The lock says that the name is not there, for who makes it again: until many others have gone.
 #[test]
 fn the_lock_on_a_name_that_comes_and_goes_is_kept() {

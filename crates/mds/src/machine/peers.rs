@@ -172,6 +172,11 @@ impl Peers {
         self.imports.get(&target).map_or(0, Import::features)
     }
 
+    /// Whether a configuration has told where this target is.
+    pub(super) fn is_known(&self, target: TargetId) -> bool {
+        self.imports.contains_key(&target)
+    }
+
     /// The other MDTs.
     pub fn mdts(&self) -> impl Iterator<Item = u16> {
         let is_mdt = |target: &&TargetId| target.kind == TargetKind::Mdt;

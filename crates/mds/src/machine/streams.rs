@@ -306,11 +306,16 @@ impl<M: MetaStore> Mds<M> {
         let epoch = self.core.epoch().0;
         // What is sent again after a restart is there before what was not sent again is void.
         let is_prompt = self.core.is_recovering() || !self.streams.told_recovered.contains(&mdt);
+        let is_known = self.peers.is_known(TargetId::mdt(mdt));
         let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
         if outgoing.items.is_empty() || outgoing.send_at.is_some_and(|at| at > now.time) {
             return;
         }
         outgoing.send_at = None;
+        if !is_known {
+            // The configuration has not come yet.
+            return self.stream_again(now, mdt);
+        }
         let mut requests = Vec::new();
         if outgoing.is_hold_due(now.time, durable, is_prompt) {
             let unsent = outgoing.unsent().take(ITEMS_MAX);
@@ -328,10 +333,7 @@ impl<M: MetaStore> Mds<M> {
             requests.push((PeerRequest::Release { epoch, up_to }, Call::Release { mdt, up_to }));
         }
         for (request, call) in requests {
-            if !self.call(now, TargetId::mdt(mdt), Request::Peer(request), call, out) {
-                // The configuration has not come yet.
-                self.stream_again(now, mdt);
-            }
+            self.call(now, TargetId::mdt(mdt), Request::Peer(request), call, out);
         }
     }
 

@@ -76,6 +76,8 @@ pub struct World {
     /// Replies of the first of these MDTs to the second are kept until they are let go.
     pub held: Option<(u16, u16)>,
     kept: VecDeque<Frame>,
+    /// A restarted server gets its configuration by `configure` only.
+    pub is_config_late: bool,
     /// Requests that have arrived at MDTs, by who asks whom.
     requests: BTreeMap<(Endpoint, Endpoint), Vec<Request>>,
     ost: FakeOst,
@@ -146,6 +148,7 @@ impl World {
             frames: VecDeque::new(),
             cut: BTreeSet::new(),
             held: None,
+            is_config_late: false,
             kept: VecDeque::new(),
             requests: BTreeMap::new(),
             ost,
@@ -231,7 +234,7 @@ impl World {
         self.run();
     }
 
-    fn configure(&mut self, index: u16) {
+    pub fn configure(&mut self, index: u16) {
         let input = Input::Config(self.config.clone());
         self.give(index, input);
     }
@@ -570,7 +573,9 @@ impl World {
             let us = Endpoint::Target(TargetId::mdt(index));
             frame.src != us && frame.dst != us
         });
-        self.configure(index);
+        if !self.is_config_late {
+            self.configure(index);
+        }
         for other in 0..self.servers.len() as u16 {
             self.give(other, Input::ConnectionLost(TargetId::mdt(index)));
         }

@@ -233,6 +233,23 @@ fn who_looks_for_a_directory_does_not_wait_for_those_before_it_to_be_durable() {
     world.check_consistent();
 }
 
+/// An MDT that is restarted while the management server is away knows no other one yet, and tries for a while in vain.
+#[test]
+fn what_was_streamed_before_a_restart_is_released_when_the_configuration_has_come() {
+    let mut world = settled();
+    world.cut.insert(link(0, 1));
+    mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.pass_seconds(1);
+    world.is_config_late = true;
+    world.kill(0);
+    world.pass_seconds(5);
+    world.cut.clear();
+    world.configure(0);
+    world.pass_seconds(10);
+    assert!(world.servers.iter().all(|server| server.mds.is_quiet()));
+    world.check_consistent();
+}
+
 /// What coordinator and client have lost is given back by the other MDT as soon as it has been told.
 #[test]
 fn an_mdt_is_told_of_its_directories_though_nobody_looks_for_them() {
