@@ -199,7 +199,7 @@ impl Node {
     pub(super) fn wait_registered(&self, wanted: &[TargetId]) -> Result<()> {
         let is_done = |known: &Known| {
             known.refused.is_some()
-                || (known.config.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
+                || (known.in_force.is_some() && wanted.iter().all(|id| known.registered.contains(id)))
         };
         let known = self.wait_at_start(CONFIG_TIMEOUT, is_done)?;
         if let Some(refused) = &known.refused {
