@@ -17,6 +17,7 @@ use mount_suites::{bounded, runner, sys};
 
 use crate::{kernel, package, workspace};
 
+mod half;
 mod node;
 mod off;
 mod root;
@@ -45,7 +46,8 @@ const CASES: &[(&str, Case)] = &[
     ("login", login),
     ("two_nodes_share_the_image", two_nodes_share_the_image),
     ("servers_are_killed_while_find_runs", servers_are_killed_while_find_runs),
-    ("half_root_without_servers", half_root_without_servers),
+    ("half_root_without_servers", half::without_servers),
+    ("half_root_of_a_list", half::of_a_list),
     ("no_server", no_server),
     ("clock_years_behind", clock_years_behind),
     ("a_node_sees_updates", a_node_sees_updates),
@@ -140,7 +142,7 @@ fn login(bed: &Bed) -> Result<()> {
     drop(node);
     let local = login_from_a_disk(bed)?;
     println!(
-        "    requests per boot: {} to the MDT, {} to the OST",
+        "    requests per boot: {} to the MDT, {} to the OSTs",
         after.mdt.saturating_sub(before.mdt),
         after.ost.saturating_sub(before.ost)
     );
@@ -169,7 +171,10 @@ fn login_from_a_disk(bed: &Bed) -> Result<Duration> {
 }
 
 fn two_nodes_share_the_image(bed: &Bed) -> Result<()> {
-    let (mut one, mut two) = (bed.boot("one")?, bed.boot("two")?);
+    // The second finds the MGS at the second of two NIDs.
+    let words = format!("sheenroot={}", bed.servers.image_at_two_nids("node")?);
+    let mut one = bed.boot("one")?;
+    let mut two = bed.machine.start("two", &words, &Extras::default())?;
     one.log_in(bed.limit)?;
     two.log_in(bed.limit)?;
     // What one writes stays in its own memory.
@@ -196,9 +201,9 @@ fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
         node.ask("echo 3 >/proc/sys/vm/drop_caches", bed.limit)?;
         node.begin("echo find''-began; find / /usr -xdev >/tmp/found 2>/tmp/errors")?;
         node.wait_for("find-began", bed.limit)?;
-        bed.servers.kill(&["mdt0", "ost0"])?;
+        bed.servers.kill(servers::TARGETS_OF_FILES)?;
         let had_ended = node.has_ended()?;
-        bed.servers.restart(&["mdt0", "ost0"])?;
+        bed.servers.restart(servers::TARGETS_OF_FILES)?;
         let (_, status) = node.end(bed.limit)?;
         if had_ended {
             println!("    find had ended before the servers were dead: again");
@@ -217,41 +222,6 @@ fn servers_are_killed_while_find_runs(bed: &Bed) -> Result<()> {
         return Ok(());
     }
     bail!("find ended {TRIES} times before the servers were dead")
-}
-
-fn half_root_without_servers(bed: &Bed) -> Result<()> {
-    let extras = Extras { has_second_console: true, ..Extras::default() };
-    let begun = Instant::now();
-    let mut node = bed.boot_with("half-root", "halfroot halfport=0 halfconsole=ttyS1", &extras)?;
-    node.wait_for("KiB in memory", bed.limit)?;
-    println!("    the half root is filled {:.0} s after the start", begun.elapsed().as_secs_f64());
-    node.log_in(bed.limit)?;
-    let mut half = node.second()?;
-    bed.servers.kill(servers::ALL)?;
-    let told = works_in_half_root(&mut half, bed.limit);
-    bed.servers.restart(servers::ALL)?;
-    told?;
-    // The image is there again.
-    node.ask("echo 3 >/proc/sys/vm/drop_caches; ls -R /etc >/tmp/etc", bed.limit).map(drop)
-}
-
-/// Logs in twice, with what was never asked for before, and looks around.
-fn works_in_half_root(half: &mut Node, limit: Duration) -> Result<()> {
-    half.log_in(limit)?;
-    half.type_line("exit")?;
-    half.log_in(limit)?;
-    let processes = half.ask("ps -e", limit)?;
-    ensure!(processes.contains("systemd") && processes.contains("sheen"), "ps does not see all: {processes}");
-    let mounts = half.ask("mount", limit)?;
-    ensure!(mounts.contains("sheen-half on / type tmpfs"), "mount says {mounts}");
-    let ours = half.ask("sheen mounts", limit)?;
-    ensure!(ours.contains("/images/node"), "sheen mounts says {ours}");
-    let written = half.ask("ls -ld /tmp; echo mine >/tmp/of-half && cat /tmp/of-half", limit)?;
-    ensure!(written.contains("drwxrwxrwt") && written.contains("mine"), "/tmp is not usable: {written}");
-    // What has to ask the servers waits. Nobody waits for it.
-    let lost = half.status("timeout 5 ls /proc/1/root/run/initramfs/sheen/image/opt", limit)?;
-    ensure!(lost != 0, "the image answers without servers");
-    Ok(())
 }
 
 fn no_server(bed: &Bed) -> Result<()> {

@@ -15,6 +15,8 @@ use mount_suites::bounded;
 
 use crate::kernel::EMULATOR;
 
+/// Where the half root's sshd listens.
+const HALF_PORT: u16 = 2222;
 const POLL: Duration = Duration::from_millis(50);
 /// What the console said last, for reports.
 const TAIL_LINES: usize = 15;
@@ -39,6 +41,8 @@ pub struct Extras<'a> {
     pub disk: Option<&'a Path>,
     /// It has a ttyS1, whose log is `NAME.second.console`.
     pub has_second_console: bool,
+    /// Port of this machine's loopback that leads to `HALF_PORT` of the node.
+    pub ssh_port: Option<u16>,
 }
 
 impl Machine {
@@ -50,7 +54,11 @@ impl Machine {
         // In software everywhere, as `cargo xtask kernel`.
         command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "1024"]);
         command.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
-        command.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"]);
+        let forward = extras
+            .ssh_port
+            .map(|port| format!(",hostfwd=tcp:127.0.0.1:{port}-:{HALF_PORT}"))
+            .unwrap_or_default();
+        command.args(["-netdev", &format!("user,id=net{forward}"), "-device", "virtio-net-pci,netdev=net"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         if let Some(clock) = extras.clock {
             command.args(["-rtc", &format!("base={clock}")]);

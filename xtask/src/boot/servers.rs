@@ -1,4 +1,4 @@
-//! A cluster of this machine that virtual machines reach: one process each for MGT, MDT and OST, at ports of their own.
+//! A cluster of this machine that virtual machines reach: one process each for MGT, MDT and OSTs, at ports of their own.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,13 +15,16 @@ use mount_suites::{bounded, sweep};
 use super::succeed;
 
 const FSNAME: &str = "boot";
-const TARGETS: [(&str, &[&str]); 3] = [
+const TARGETS: [(&str, &[&str]); 4] = [
     ("mgs", &["--mgs"]),
     ("mdt0", &["--mdt", "--index", "0", "--fsname", FSNAME]),
     ("ost0", &["--ost", "--index", "0", "--fsname", FSNAME]),
+    ("ost1", &["--ost", "--index", "1", "--fsname", FSNAME]),
 ];
 /// The names of all servers, the MGS first.
-pub const ALL: &[&str] = &["mgs", "mdt0", "ost0"];
+pub const ALL: &[&str] = &["mgs", "mdt0", "ost0", "ost1"];
+/// Those of data and metadata.
+pub const TARGETS_OF_FILES: &[&str] = &["mdt0", "ost0", "ost1"];
 const LIMIT: Duration = Duration::from_secs(600);
 
 pub struct RequestCounts {
@@ -103,8 +106,16 @@ impl Servers {
 
     /// The same at a port where nobody listens.
     pub fn image_of_nobody(&self, name: &str) -> Result<String> {
-        let port = TcpListener::bind((self.host, 0))?.local_addr()?.port();
-        Ok(format!("{}:/{FSNAME}/images/{name}", self.nid_at(port)))
+        Ok(format!("{}:/{FSNAME}/images/{name}", self.nid_of_nobody()?))
+    }
+
+    /// The same at two NIDs, at the first of which nobody listens.
+    pub fn image_at_two_nids(&self, name: &str) -> Result<String> {
+        Ok(format!("{}:{}", self.nid_of_nobody()?, self.image(name)))
+    }
+
+    fn nid_of_nobody(&self) -> Result<String> {
+        Ok(self.nid_at(TcpListener::bind((self.host, 0))?.local_addr()?.port()))
     }
 
     /// Copies a root into a new image.
@@ -123,7 +134,7 @@ impl Servers {
         succeed(command.arg("--from").arg(from).args(arguments), LIMIT).map(drop)
     }
 
-    /// Requests that MDT and OST have executed since they were started.
+    /// Requests that the MDT and the OSTs have executed since they were started.
     pub fn request_counts(&self) -> Result<RequestCounts> {
         let count = |name: &str, unit_of_requests: &str| -> Result<u64> {
             let text = succeed(self.command().args(["lctl", "get_param", "-n", name]), LIMIT)?;
