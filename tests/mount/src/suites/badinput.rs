@@ -289,7 +289,7 @@ fn version_mismatch(context: &Context) -> Result<()> {
         .collect();
     expect(changed, &format!("the superblock names a format or version: {original}"))?;
     fs::write(&file, lines.concat())?;
-    refuse(&cluster, &["serve", &text(&target)], &["version", "format", "damaged"], Some(&target))
+    refuse(&cluster, &["serve", &text(&target)], &["version", "format"], Some(&target))
 }
 
 /// Every truncation and some flips of the configuration files: a refusal or, if the damage does not matter, a working command.

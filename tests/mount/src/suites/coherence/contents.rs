@@ -285,17 +285,38 @@ pub fn mapped_store(context: &Context) -> Result<()> {
     })
 }
 
-/// One store through a fresh shared mapping, made durable before it goes. While another client has the file open a shared
-/// writable mapping is refused with ENODEV; the close of the other side is asynchronous, so that answer is tried again.
+/// A mapping that is written when its descriptor is closed already: the file was flushed then, and is released with the mapping only.
+pub fn stored_after_close(context: &Context) -> Result<()> {
+    let mut model = context.random().bytes(4 * PAGE);
+    write(&context.a.join("file"), &model)?;
+    let mut random = context.random();
+    alternate(context, ROUNDS, |_, doer, watcher| {
+        let at = random.size(model.len() - 50);
+        let data = random.bytes(50);
+        let (file, mapping) = map_shared(&doer.join("file"), model.len())?;
+        drop(file);
+        mapping.write(at, &data);
+        drop(mapping);
+        model[at..at + 50].copy_from_slice(&data);
+        expect_bytes(&read(&watcher.join("file"))?, &model, "contents after a store behind the close")
+    })
+}
+
+/// One store through a fresh shared mapping, made durable before it goes.
 pub fn store_mapped(path: &Path, byte_count: usize, at: usize, data: &[u8]) -> Result<()> {
+    let (_file, mapping) = map_shared(path, byte_count)?;
+    mapping.write(at, data);
+    Ok(mapping.sync()?)
+}
+
+/// While another client has the file open a shared writable mapping is refused with ENODEV; the close of the other side is
+/// asynchronous, so that answer is tried again.
+fn map_shared(path: &Path, byte_count: usize) -> Result<(File, Mapping)> {
     let mut tries = 0;
     loop {
         let file = open_rw(path)?;
         match Mapping::new(&file, MapKind::SharedWrite, byte_count) {
-            Ok(mapping) => {
-                mapping.write(at, data);
-                return Ok(mapping.sync()?);
-            }
+            Ok(mapping) => return Ok((file, mapping)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) && tries < 12_000 => tries += 1,
             Err(error) => return Err(error.into()),
         }

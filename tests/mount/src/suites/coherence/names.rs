@@ -1,4 +1,5 @@
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -255,5 +256,22 @@ pub fn times(context: &Context) -> Result<()> {
         sys::set_times(&doer.join("file"), Time::At(second, 5), Time::At(second + 1, 7), true)?;
         let meta = fs::metadata(watcher.join("file"))?;
         expect_eq((meta.atime(), meta.mtime(), meta.mtime_nsec()), (second, second + 1, 7), "times")
+    })
+}
+
+/// Times that are set while another mount has written and not closed: its close is late, and changes them no more.
+pub fn times_before_close(context: &Context) -> Result<()> {
+    write(&context.a.join("file"), b"")?;
+    alternate(context, ROUNDS, |number, doer, watcher| {
+        let mut writer = fs::OpenOptions::new().write(true).open(watcher.join("file"))?;
+        writer.write_all(b"written before")?;
+        let second = 1_000_000 + number as i64;
+        sys::set_times(&doer.join("file"), Time::At(second, 5), Time::At(second + 1, 7), true)?;
+        drop(writer);
+        for mount in [doer, watcher] {
+            let meta = fs::metadata(mount.join("file"))?;
+            expect_eq((meta.mtime(), meta.mtime_nsec()), (second + 1, 7), "times after a late close")?;
+        }
+        Ok(())
     })
 }

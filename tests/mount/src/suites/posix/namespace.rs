@@ -227,6 +227,14 @@ pub fn cross_mdt(context: &Context) -> Result<()> {
         context.mkdir_on(index, path)?;
     }
     let (first, first_b) = context.both("first");
+    // Who does not ask for another MDT gets his parent's.
+    for (mdt, parent) in [("1", &remote), ("0", &first_b)] {
+        let plain = parent.join("plain");
+        fs::create_dir(&plain)?;
+        let told = context.lfs(&["getdirstripe", "-i", &plain.to_string_lossy()])?;
+        expect_eq(told.trim(), mdt, "the MDT of a plain directory")?;
+        fs::remove_dir(&plain)?;
+    }
     write(&first.join("file"), b"moves")?;
     fs::rename(first_b.join("file"), remote_b.join("file"))?;
     expect_bytes(&read(&remote.join("file"))?, b"moves", "a file renamed to the other MDT's directory")?;
