@@ -195,23 +195,27 @@ fn round(bed: &mut Bed, options: &Recovery, case: Case, killed_count: u32) -> Re
     for (index, report) in (0..).zip(&reports) {
         // What the mount that wrote it has in its cache proves nothing; one that was killed has none.
         let reader = if index < survivor_count { (index + 1) % options.clients } else { index };
-        let data = bed.mount_point(reader).join(&name).join(load::DATA);
-        look_at_synced(&data, index, options.osts, &report.synced, &mut round);
+        let directory = bed.mount_point(reader).join(&name);
+        for number in &report.synced {
+            let path = directory.join(load::DATA).join(load::file_name(index, *number));
+            look_at_synced(&path, &load::contents(index, *number, options.osts), &mut round);
+        }
+        if let Some(number) = report.own_synced {
+            let path = directory.join(load::own_file(index));
+            look_at_synced(&path, &load::contents(index, number, options.osts), &mut round);
+        }
     }
     round.evicted_count = Evictions::of(bed).since(&before);
     bed.end_round(&name)?;
     Ok(round)
 }
 
-/// Reads the synced files of one load.
-fn look_at_synced(data: &Path, index: u32, ost_count: u16, synced: &[u64], round: &mut Round) {
-    for number in synced {
-        let path = data.join(load::file_name(index, *number));
-        match fs::read(&path) {
-            Ok(bytes) if bytes == load::contents(index, *number, ost_count) => round.sound_count += 1,
-            Ok(_) => round.broken(&format!("{} is not what was synced", path.display())),
-            Err(error) => round.broken(&format!("{}: {error}", path.display())),
-        }
+/// Reads a file that was synced.
+fn look_at_synced(path: &Path, wanted: &[u8], round: &mut Round) {
+    match fs::read(path) {
+        Ok(bytes) if bytes == wanted => round.sound_count += 1,
+        Ok(_) => round.broken(&format!("{} is not what was synced", path.display())),
+        Err(error) => round.broken(&format!("{}: {error}", path.display())),
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Report {
     pub operation_count: u64,
     /// Files whose fsync has returned (`file_name`, `contents`), and that were not removed again.
     pub synced: Vec<u64>,
+    /// What the file that is written again and again has (`own_file`), if no write of it has failed or is under way.
+    pub own_synced: Option<u64>,
 }
 
 /// The directory in that of a round for names of one load.
@@ -85,7 +87,12 @@ pub fn file_name(index: u32, number: u64) -> String {
     format!("{index}-{number}")
 }
 
-/// What it consists of: a stripe unit on each OST.
+/// The file in the directory of one load that is written again and again.
+pub fn own_file(index: u32) -> PathBuf {
+    Path::new(&own_dir(index)).join("data")
+}
+
+/// What each consists of: a stripe unit on each OST.
 pub fn contents(index: u32, number: u64, ost_count: u16) -> Vec<u8> {
     let mut rng = Rng::new((u64::from(index) << 32) | number);
     let byte_count = STRIPE_BYTES * usize::from(ost_count);
@@ -202,6 +209,10 @@ impl Shared {
             report.longest_ns = report.longest_ns.max(thread.longest_ns.load(Ordering::SeqCst));
             report.operation_count += thread.done_count.load(Ordering::SeqCst);
         }
+        let has_failed =
+            lock(&self.own_data.error).is_some() || !self.own_data.has_ended.load(Ordering::SeqCst);
+        let last = self.own_data.done_count.load(Ordering::SeqCst).checked_sub(1);
+        report.own_synced = last.filter(|_| !has_failed);
         report
     }
 
@@ -299,7 +310,7 @@ fn work_on_data(shared: &Shared) {
 /// One file in the directory of this mount, again and again.
 fn work_on_own_data(shared: &Shared) {
     let Task { dir, index, osts, .. } = &shared.task;
-    let path = dir.join(own_dir(*index)).join("data");
+    let path = dir.join(own_file(*index));
     let made = File::create_new(&path);
     shared.repeat(&shared.own_data, |number| {
         let file = made.as_ref().map_err(|error| anyhow!("{}: {error}", failed("create", &path)))?;
