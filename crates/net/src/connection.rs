@@ -1,15 +1,17 @@
 //! One TCP connection: frames out with as few system calls as possible, frames in on a thread of its own.
 
+use crate::clock;
 use crate::run::{self, Runnable};
 use base::buffers::Buffer;
+use base::{Duration, Time, limits};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use wire::{Frame, WireError};
 
 /// Bytes waiting for the socket; frames beyond it are dropped (their senders send again), so that a peer that does
@@ -23,6 +25,17 @@ const READ_BYTES: usize = 256 << 10;
 const JOINED_BYTES_MAX: usize = 16 << 10;
 /// A peer whose acknowledgements stay away this long is gone, although nothing says so.
 const PEER_SILENT_MS: libc::c_int = 15_000;
+/// What of one connection may wait for machines whose queues are full: what one session has in flight, as long as it sends no file data.
+/// So another target that calls one here never waits, and its answers to a third, which come over the same connection, do not either.
+pub(crate) const SHARE_FRAMES_MAX: usize = 1024;
+pub(crate) const SHARE_BYTES_MAX: usize = 1 << 20;
+/// Nobody says that a machine is not full any more, or that a connection has ended.
+const TURN_INTERVAL: Duration = Duration::from_millis(100);
+
+const _: () = assert!(
+    limits::PLAIN_IN_FLIGHT_MAX + limits::SLOT_COUNT as usize + limits::DATA_SLOT_COUNT as usize
+        <= SHARE_FRAMES_MAX
+);
 
 pub struct Connection {
     stream: TcpStream,
@@ -32,7 +45,62 @@ pub struct Connection {
     is_closed: AtomicBool,
     /// A frame has come.
     is_heard: AtomicBool,
+    /// Somebody has said who he is: a request has come.
+    is_known: AtomicBool,
+    /// When bytes have come last, in nanoseconds of `Time`.
+    heard_at: AtomicU64,
+    waiting: Waiting,
     me: Weak<Connection>,
+}
+
+/// What has come and no machine has taken yet.
+#[derive(Default)]
+struct Waiting {
+    frame_count: AtomicUsize,
+    byte_count: AtomicUsize,
+    /// The reader waits for its turn.
+    is_reader_waiting: AtomicBool,
+    turn: Mutex<()>,
+    turn_has_come: Condvar,
+}
+
+impl Waiting {
+    /// More than this part of the share.
+    fn is_beyond(&self, divisor: usize) -> bool {
+        self.frame_count.load(Ordering::SeqCst) > SHARE_FRAMES_MAX / divisor
+            || self.byte_count.load(Ordering::SeqCst) > SHARE_BYTES_MAX / divisor
+    }
+}
+
+/// A frame of a connection that waits for a machine, or is handled by it.
+pub struct Held {
+    connection: Arc<Connection>,
+    byte_count: usize,
+}
+
+impl Held {
+    pub fn new(connection: &Arc<Connection>, frame: &Frame) -> Held {
+        let byte_count = frame.body.len() + frame.data.len();
+        connection.waiting.frame_count.fetch_add(1, Ordering::SeqCst);
+        connection.waiting.byte_count.fetch_add(byte_count, Ordering::SeqCst);
+        Held { connection: Arc::clone(connection), byte_count }
+    }
+
+    pub fn byte_count(&self) -> usize {
+        self.byte_count
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let waiting = &self.connection.waiting;
+        waiting.frame_count.fetch_sub(1, Ordering::SeqCst);
+        waiting.byte_count.fetch_sub(self.byte_count, Ordering::SeqCst);
+        if waiting.is_reader_waiting.load(Ordering::SeqCst) && !waiting.is_beyond(2) {
+            drop(waiting.turn.lock().unwrap_or_else(PoisonError::into_inner));
+            waiting.turn_has_come.notify_all();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -56,6 +124,9 @@ impl Connection {
             is_flush_scheduled: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             is_heard: AtomicBool::new(false),
+            is_known: AtomicBool::new(false),
+            heard_at: AtomicU64::new(clock::now().time.0),
+            waiting: Waiting::default(),
             me: Weak::clone(me),
         }))
     }
@@ -76,6 +147,45 @@ impl Connection {
         if !self.is_heard() {
             self.is_heard.store(true, Ordering::Relaxed);
         }
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    pub fn set_known(&self) {
+        if !self.is_known() {
+            self.is_known.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn heard_at(&self) -> Time {
+        Time(self.heard_at.load(Ordering::Relaxed))
+    }
+
+    /// Whether so much of what has come here waits that its reader is to wait, if the machine for the next frame is full.
+    pub fn has_used_its_share(&self) -> bool {
+        self.waiting.is_beyond(1)
+    }
+
+    /// Whether its reader waits for its turn.
+    #[cfg(test)]
+    pub fn is_reader_waiting(&self) -> bool {
+        self.waiting.is_reader_waiting.load(Ordering::SeqCst)
+    }
+
+    /// Waits until half of the share has been worked off, or the machine has room; false when the connection has ended. What waits is in
+    /// queues of machines, which wait for nothing but their devices: so this thread must have run what it has scheduled, and hold no lock.
+    pub fn wait_for_turn(&self, is_full: impl Fn() -> bool) -> bool {
+        let waiting = &self.waiting;
+        let mut turn = waiting.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.is_reader_waiting.store(true, Ordering::SeqCst);
+        while waiting.is_beyond(2) && is_full() && !self.is_closed() {
+            let waited = waiting.turn_has_come.wait_timeout(turn, TURN_INTERVAL);
+            turn = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        waiting.is_reader_waiting.store(false, Ordering::SeqCst);
+        !self.is_closed()
     }
 
     pub fn close(&self) {
@@ -249,6 +359,7 @@ impl Connection {
             let count =
                 unsafe { libc::recv(self.stream.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
             if let Ok(count) = usize::try_from(count) {
+                self.heard_at.store(clock::now().time.0, Ordering::Relaxed);
                 return Some(count);
             }
             if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {

@@ -72,7 +72,7 @@ impl Helpers {
             };
             state.busy_count += 1;
             drop(state);
-            port.push_frame(frame);
+            port.push_frame(frame, None);
             run::run_all();
             state = self.lock();
             state.busy_count -= 1;

@@ -1,6 +1,7 @@
 //! One owner at a time.
 
 use crate::clock;
+use crate::connection::Held;
 use crate::router::Port;
 use crate::run::{self, Runnable};
 use crate::timer::{Timed, Timer};
@@ -12,6 +13,10 @@ use wire::Frame;
 
 /// After so long what a machine has put out is performed before it goes on: answers do not wait for what others ask.
 const TURN: Duration = Duration::from_micros(200);
+/// Frames from connections, and their bytes, that may wait for one machine before the readers of those connections do that have brought
+/// more than their share (`connection`). Eight large writes, or what fills a disk's queue many times over.
+pub(crate) const QUEUE_FRAMES_MAX: usize = 8192;
+pub(crate) const QUEUE_BYTES_MAX: usize = 32 << 20;
 
 /// How a machine is connected to the world.
 pub struct OwnerOptions<M: Machine> {
@@ -31,13 +36,53 @@ pub struct OwnerOptions<M: Machine> {
 /// waited for: who fails leaves his work in the queue, and the present holder looks there after letting go.
 pub struct Owner<M: Machine> {
     machine: Mutex<M>,
-    inputs: Mutex<VecDeque<M::Input>>,
+    inputs: Mutex<Inputs<M::Input>>,
     outputs: Mutex<VecDeque<M::Output>>,
     performing: Mutex<()>,
     /// Nanoseconds of `Time`.
     deadline: AtomicU64,
     options: OwnerOptions<M>,
     me: Weak<Owner<M>>,
+}
+
+/// What waits for a machine. Only what comes from connections is counted: the rest is bounded by who brings it.
+struct Inputs<I> {
+    queue: VecDeque<(I, Option<Held>)>,
+    held_count: usize,
+    held_bytes: usize,
+}
+
+impl<I> Default for Inputs<I> {
+    fn default() -> Inputs<I> {
+        Inputs { queue: VecDeque::new(), held_count: 0, held_bytes: 0 }
+    }
+}
+
+impl<I> Inputs<I> {
+    fn push(&mut self, input: I, held: Option<Held>) {
+        if let Some(held) = &held {
+            self.held_count += 1;
+            self.held_bytes += held.byte_count();
+        }
+        self.queue.push_back((input, held));
+    }
+
+    fn pop(&mut self) -> Option<(I, Option<Held>)> {
+        let (input, held) = self.queue.pop_front()?;
+        if let Some(held) = &held {
+            self.held_count -= 1;
+            self.held_bytes -= held.byte_count();
+        }
+        Some((input, held))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.held_count >= QUEUE_FRAMES_MAX || self.held_bytes >= QUEUE_BYTES_MAX
+    }
 }
 
 impl<M> Owner<M>
@@ -69,7 +114,11 @@ where
 
     /// Queues an input; the caller gets to `run::run_all` on this thread (once for a batch).
     pub fn queue(&self, input: M::Input) {
-        lock(&self.inputs).push_back(input);
+        self.queue_held(input, None);
+    }
+
+    fn queue_held(&self, input: M::Input, held: Option<Held>) {
+        lock(&self.inputs).push(input, held);
         if let Some(me) = self.me.upgrade() {
             run::schedule(me);
         }
@@ -77,7 +126,7 @@ where
 
     /// Queues an input from a thread that must not run machines; the timer thread runs it.
     pub fn post(&self, input: M::Input) {
-        lock(&self.inputs).push_back(input);
+        lock(&self.inputs).push(input, None);
         if let Some(me) = self.me.upgrade() {
             self.options.timer.post(me);
         }
@@ -96,6 +145,12 @@ where
         result
     }
 
+    /// Of frames from connections.
+    #[cfg(test)]
+    pub fn queued_bytes(&self) -> usize {
+        lock(&self.inputs).held_bytes
+    }
+
     /// One turn as the machine's owner; false when somebody else is.
     fn try_run_machine(&self) -> bool {
         let mut machine = match self.machine.try_lock() {
@@ -107,8 +162,9 @@ where
         let mut now = clock::now();
         let until = now.time.after(TURN);
         while out.is_empty() || now.time < until {
-            let Some(input) = lock(&self.inputs).pop_front() else { break };
+            let Some((input, held)) = lock(&self.inputs).pop() else { break };
             machine.handle(now, input, &mut out);
+            drop(held);
             now = clock::now();
         }
         let deadline = machine.next_deadline().unwrap_or(Time::MAX);
@@ -177,8 +233,12 @@ where
     M::Input: Send + 'static,
     M::Output: Send + 'static,
 {
-    fn push_frame(&self, frame: Frame) {
-        self.queue((self.options.frame)(frame));
+    fn push_frame(&self, frame: Frame, held: Option<Held>) {
+        self.queue_held((self.options.frame)(frame), held);
+    }
+
+    fn is_full(&self) -> bool {
+        lock(&self.inputs).is_full()
     }
 }
 

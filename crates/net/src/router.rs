@@ -4,7 +4,7 @@
 //! addresses of the configuration. Only frames for machines of this process are accepted from a connection: nothing is forwarded.
 
 use crate::clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, Held};
 use crate::helpers::Helpers;
 use crate::run::{self, Runnable};
 use base::{ClusterConfig, Duration, Endpoint, TargetId, Time, limits};
@@ -12,14 +12,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 use wire::{Frame, FrameKind, flags};
 
-/// Connections that one process accepts at a time: each may hold one frame half read.
+/// Connections that one process accepts at a time: each may hold one frame half read, and its share of what waits for machines.
 const CONNECTIONS_MAX: usize = 1024;
+/// Who has said who he is and then says nothing for so long has no session any more: those ping.
+const SILENT_MAX: Duration = limits::SILENT_CLIENT_MAX;
 /// Callers that may be learned from connections in all.
 const LEARNED_MAX: usize = 65_536;
 /// Frames kept for a target while its connection is being made; more are dropped.
@@ -33,8 +35,11 @@ const UNHEARD_MAX: u32 = 3;
 
 /// A machine that takes frames.
 pub trait Port: Runnable {
-    /// Queues the frame, without running anything.
-    fn push_frame(&self, frame: Frame);
+    /// Queues the frame, without running anything. `held`, of one that a connection has brought, is dropped when the machine has handled it.
+    fn push_frame(&self, frame: Frame, held: Option<Held>);
+
+    /// Whether so much from connections waits for it that those are to wait that have brought much of it.
+    fn is_full(&self) -> bool;
 }
 
 pub struct Router {
@@ -43,7 +48,9 @@ pub struct Router {
     routes: Mutex<HashMap<TargetId, Route>>,
     listeners: Mutex<Vec<Arc<TcpListener>>>,
     connections: Mutex<Vec<Weak<Connection>>>,
-    accepted_count: AtomicUsize,
+    /// Those of them that others have made.
+    accepted: Mutex<Vec<Arc<Connection>>>,
+    connections_max: usize,
     /// Attempts to connect so far.
     attempt_count: AtomicU64,
     is_closed: AtomicBool,
@@ -99,13 +106,18 @@ impl Route {
 
 impl Router {
     pub fn new() -> Arc<Router> {
+        Router::accepting(CONNECTIONS_MAX)
+    }
+
+    fn accepting(connections_max: usize) -> Arc<Router> {
         Arc::new_cyclic(|me| Router {
             local: RwLock::default(),
             learned: RwLock::default(),
             routes: Mutex::default(),
             listeners: Mutex::default(),
             connections: Mutex::default(),
-            accepted_count: AtomicUsize::new(0),
+            accepted: Mutex::default(),
+            connections_max,
             attempt_count: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             on_lost: OnceLock::new(),
@@ -165,7 +177,7 @@ impl Router {
         if let Some(port) = port {
             match self.helpers.get().filter(|_| frame.flags & flags::UNAWAITED != 0) {
                 Some(helpers) => helpers.push_frame(port, frame),
-                None => port.push_frame(frame),
+                None => port.push_frame(frame, None),
             }
             return;
         }
@@ -306,22 +318,39 @@ impl Router {
         if self.is_closed.load(Ordering::Acquire) {
             return;
         }
-        if self.accepted_count.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            self.accepted_count.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!(peer = %address, "refused a connection: {CONNECTIONS_MAX} are open");
+        let Ok(connection) = Connection::new(stream, address.to_string()) else { return };
+        if !self.make_room(&connection) {
+            tracing::warn!(peer = %address, "refused a connection: {} are in use", self.connections_max);
             return;
         }
         let me = Arc::clone(self);
+        let served = Arc::clone(&connection);
         let started = std::thread::Builder::new().name("net-reader".into()).spawn(move || {
-            if let Ok(connection) = Connection::new(stream, address.to_string()) {
-                me.remember(&connection);
-                me.serve(&connection);
-            }
-            me.accepted_count.fetch_sub(1, Ordering::AcqRel);
+            me.remember(&served);
+            me.serve(&served);
+            me.leave_room(&served);
         });
         if started.is_err() {
-            self.accepted_count.fetch_sub(1, Ordering::AcqRel);
+            self.leave_room(&connection);
         }
+    }
+
+    /// Takes a place for an accepted connection: where there is none, that of the one that is of the least use.
+    fn make_room(&self, connection: &Arc<Connection>) -> bool {
+        let mut accepted = lock(&self.accepted);
+        if accepted.len() >= self.connections_max {
+            let uses = accepted.iter().map(|other| (other.is_known(), other.heard_at()));
+            let Some(useless) = least_useful(uses, clock::now().time) else { return false };
+            let useless = accepted.swap_remove(useless);
+            tracing::info!(peer = useless.peer(), "closed a connection that says nothing, for another one");
+            useless.close();
+        }
+        accepted.push(Arc::clone(connection));
+        true
+    }
+
+    fn leave_room(&self, connection: &Arc<Connection>) {
+        lock(&self.accepted).retain(|other| !Arc::ptr_eq(other, connection));
     }
 
     /// Body of a reader thread: takes frames until the connection ends.
@@ -352,9 +381,18 @@ impl Router {
         }
         drop(locals);
         if frame.kind == FrameKind::Request {
+            connection.set_known();
             self.learn(frame.src, connection);
         }
-        port.push_frame(frame);
+        if connection.has_used_its_share() && port.is_full() {
+            // What this thread has brought before may be what it waits for.
+            run::run_all();
+            if !connection.wait_for_turn(|| port.is_full()) {
+                return;
+            }
+        }
+        let held = Held::new(connection, &frame);
+        port.push_frame(frame, Some(held));
     }
 
     /// Remembers that a caller (a client, or a target that calls another one) is at the other end of a connection.
@@ -413,6 +451,14 @@ impl Router {
         let connections = std::mem::take(&mut *lock(&self.connections));
         connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.close());
     }
+}
+
+/// Which of these connections to give up for a new one: of those that never said who they are the one that was heard least lately, or else one
+/// without a session. For each, whether it has said so, and when it was heard.
+fn least_useful(uses: impl Iterator<Item = (bool, Time)>, now: Time) -> Option<usize> {
+    let candidates =
+        uses.enumerate().filter(|(_, (is_known, heard_at))| !is_known || now >= heard_at.after(SILENT_MAX));
+    candidates.min_by_key(|(_, useless)| *useless).map(|(index, _)| index)
 }
 
 fn connect(address: &str) -> Result<Arc<Connection>, Unreached> {

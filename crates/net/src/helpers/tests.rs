@@ -1,4 +1,5 @@
 use super::*;
+use crate::connection::Held;
 use crate::run::Runnable;
 use base::{ClientId, Endpoint, TargetId, Xid};
 use std::sync::mpsc;
@@ -16,7 +17,11 @@ impl Runnable for Slow {
 }
 
 impl Port for Slow {
-    fn push_frame(&self, frame: Frame) {
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    fn push_frame(&self, frame: Frame, _: Option<Held>) {
         let told = self.told.lock().expect("no test panics inside");
         told.send((frame.xid.0, std::thread::current().id())).expect("the test listens");
         drop(told);

@@ -105,7 +105,7 @@ fn who_looks_at_a_machine_runs_nothing() {
     let owner = Owner::new(gate, options);
     let guard = held.lock().unwrap();
     // As of a thread that has queued its input, and has not run it yet.
-    lock(&owner.inputs).push_back(false);
+    lock(&owner.inputs).push(false, None);
     owner.with(|_| ());
     assert!(outputs.try_recv().is_err(), "nothing is performed while this thread holds the lock");
     drop(guard);

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::connection::SHARE_BYTES_MAX;
+use crate::owner::QUEUE_BYTES_MAX;
 use crate::{Owner, OwnerOptions, Timer};
 use base::{ClientId, Machine, Now, Xid};
 use bytes::Bytes;
@@ -46,6 +48,7 @@ fn echo(router: &Arc<Router>, endpoint: Endpoint) -> mpsc::Receiver<Frame> {
     receiver
 }
 
+const HEADER_BYTES: usize = 128;
 const CLIENT: Endpoint = Endpoint::Client(ClientId(5));
 const OST: Endpoint = Endpoint::Target(TargetId::ost(0));
 
@@ -181,7 +184,7 @@ fn a_process_has_one_connection_to_a_target_however_many_threads_and_callers_it_
             });
         }
     });
-    assert_eq!(far.accepted_count.load(Ordering::Acquire), targets.len());
+    assert_eq!(lock(&far.accepted).len(), targets.len());
     near.close();
     far.close();
 }
@@ -313,4 +316,158 @@ fn a_peer_that_does_not_read_blocks_nobody() {
     assert_eq!(insist(&near, &replies, &Frame { src: other, ..request(1, 10) }).xid, Xid(1));
     near.close();
     far.close();
+}
+
+/// Waits, for long if need be, until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not in a minute: {what}");
+}
+
+/// Stands still at its first frame, as in a write to its disk, until it may go on; then says whose frames come, and which.
+struct Stuck {
+    go_on: Option<mpsc::Receiver<()>>,
+}
+
+impl Machine for Stuck {
+    type Input = Option<Frame>;
+    type Output = (Endpoint, Xid);
+
+    fn handle(&mut self, _now: Now, input: Option<Frame>, out: &mut Vec<(Endpoint, Xid)>) {
+        let Some(frame) = input else { return };
+        if let Some(go_on) = self.go_on.take() {
+            go_on.recv().unwrap();
+        }
+        out.push((frame.src, frame.xid));
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+}
+
+fn reply_on(stream: &mut TcpStream) -> Xid {
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).unwrap();
+    let byte_count = Frame::byte_count(&header).unwrap().unwrap();
+    let mut bytes = header.to_vec();
+    bytes.resize(byte_count, 0);
+    stream.read_exact(&mut bytes[HEADER_BYTES..]).unwrap();
+    Frame::from_bytes(bytes.into()).unwrap().xid
+}
+
+/// Each of them brings more than may wait. Who brings little is in nobody's way, also where the same connection leads to another target,
+/// and nothing of all of it is lost.
+#[test]
+fn many_connections_do_not_outrun_a_machine() {
+    const CONNECTION_COUNT: u64 = 8;
+    const FRAME_COUNT: u64 = 96;
+    const FRAME_BYTES: usize = 256 << 10;
+    let far = Router::new();
+    let (other, free) = (TargetId::ost(1), Endpoint::Target(TargetId::ost(1)));
+    let _server = echo(&far, free);
+    let (go, go_on) = mpsc::channel();
+    let (sender, seen) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
+    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start() };
+    let stuck = Owner::new(Stuck { go_on: Some(go_on) }, options);
+    far.add_local(OST, stuck.clone());
+    let address = far.listen("127.0.0.1:0").unwrap();
+    let writers: Vec<_> = (0..CONNECTION_COUNT)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                for xid in 1..=FRAME_COUNT {
+                    let src = Endpoint::Client(ClientId(100 + u128::from(number)));
+                    let mut frame = Frame { src, ..request(xid, 0) };
+                    frame.data = Bytes::from(vec![2; FRAME_BYTES]);
+                    stream.write_all(&frame.to_bytes()).unwrap();
+                }
+                stream
+            })
+        })
+        .collect();
+    // One of them is in the machine itself.
+    until("all others wait", || {
+        let accepted = lock(&far.accepted);
+        accepted.iter().filter(|connection| connection.is_reader_waiting()).count()
+            >= CONNECTION_COUNT as usize - 1
+    });
+    let one_more = SHARE_BYTES_MAX + FRAME_BYTES;
+    assert!(stuck.queued_bytes() <= QUEUE_BYTES_MAX + CONNECTION_COUNT as usize * one_more);
+    assert!(stuck.queued_bytes() >= QUEUE_BYTES_MAX, "only then is anybody to wait");
+    let mut modest = TcpStream::connect(address).unwrap();
+    for xid in 1..=100 {
+        modest.write_all(&request(xid, 10).to_bytes()).unwrap();
+        modest.write_all(&Frame { dst: free, ..request(xid, 10) }.to_bytes()).unwrap();
+    }
+    for xid in 1..=100 {
+        assert_eq!(reply_on(&mut modest), Xid(xid), "{other} answers");
+    }
+    go.send(()).unwrap();
+    let mut last: HashMap<Endpoint, u64> = HashMap::new();
+    for _ in 0..CONNECTION_COUNT * FRAME_COUNT + 100 {
+        let (src, xid) = seen.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(xid.0, last.insert(src, xid.0).unwrap_or(0) + 1, "all of each, in their order");
+    }
+    drop(writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>());
+    assert_eq!(stuck.queued_bytes(), 0);
+    far.close();
+}
+
+#[test]
+fn who_says_nothing_makes_room_for_somebody_who_does() {
+    let far = Router::accepting(3);
+    let _server = echo(&far, OST);
+    let address = far.listen("127.0.0.1:0").unwrap();
+    let connect = || {
+        let is_there = |local| lock(&far.accepted).iter().any(|other| other.peer() == local);
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let local = stream.local_addr().unwrap().to_string();
+        until("it is accepted", || is_there(&*local));
+        stream
+    };
+    let ask = |stream: &mut TcpStream, xid| {
+        stream.write_all(&request(xid, 10).to_bytes()).unwrap();
+        assert_eq!(reply_on(stream), Xid(xid));
+    };
+    let mut first = connect();
+    ask(&mut first, 1);
+    let [mut silent, mut later] = [connect(), connect()];
+    // The first was heard less lately than either; but it has said who it is.
+    let mut new = connect();
+    assert!(matches!(silent.read(&mut [0; 16]), Ok(0) | Err(_)), "it makes room");
+    ask(&mut new, 2);
+    ask(&mut later, 3);
+    ask(&mut first, 4);
+    // All of them are in use.
+    let mut refused = TcpStream::connect(address).unwrap();
+    refused.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert!(matches!(refused.read(&mut [0; 16]), Ok(0)), "and changes nothing for the others");
+    for (xid, stream) in (5..).zip([&mut first, &mut new, &mut later]) {
+        ask(stream, xid);
+    }
+    assert_eq!(lock(&far.accepted).len(), 3);
+    far.close();
+}
+
+#[test]
+fn the_connection_that_is_of_the_least_use_is_given_up() {
+    let now = Time::ZERO.after(SILENT_MAX * 3);
+    let ago = |wait: Duration| Time(now.0 - u64::try_from(wait.as_nanos()).unwrap());
+    let (moment, silence) = (Duration::from_secs(1), SILENT_MAX);
+    let least = |uses: &[(bool, Duration)]| {
+        least_useful(uses.iter().map(|(is_known, wait)| (*is_known, ago(*wait))), now)
+    };
+    assert_eq!(least(&[(true, moment), (false, moment), (false, moment * 2)]), Some(2));
+    assert_eq!(least(&[(true, silence * 2), (false, moment)]), Some(1), "it never said who it is");
+    assert_eq!(least(&[(true, silence), (true, silence * 2), (true, moment)]), Some(1));
+    assert_eq!(least(&[(true, silence - moment), (true, moment)]), None, "those may have sessions");
 }
