@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a file may say.
@@ -24,6 +24,9 @@ const ENDING: &str = "served";
 struct Text {
     targets: Vec<TargetStatus>,
     start: String,
+    /// The devices on which their directories are, in their order.
+    #[serde(default)]
+    devices: Vec<u64>,
 }
 
 /// A server that has died, and what nobody serves since.
@@ -33,6 +36,33 @@ pub struct Gone {
     pub targets: Vec<TargetStatus>,
     /// The command that starts it again.
     pub start: String,
+    /// Directories of them that are not there, without having been removed as far as can be seen: their disks are gone.
+    pub vanished: Vec<PathBuf>,
+    /// Where that is written down.
+    pub record: PathBuf,
+}
+
+/// Whether the directory of a target is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    /// Its disk is here, and it is not.
+    Removed,
+    Vanished,
+}
+
+/// `device`: the one on which it was. A place on another one is that where its disk was mounted.
+fn presence(dir: &Path, device: Option<u64>) -> Presence {
+    if target_dir::exists(dir) {
+        return Presence::Here;
+    }
+    let found = dir.ancestors().find_map(|place| match fs::metadata(place) {
+        Ok(metadata) => Some(Some(metadata.dev())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // A dead disk says nothing of what is on it.
+        Err(_) => Some(None),
+    });
+    if device.is_some() && found.flatten() == device { Presence::Removed } else { Presence::Vanished }
 }
 
 /// The file of this process, as long as this lives.
@@ -53,7 +83,10 @@ impl Record {
             let dirs: Vec<&Path> = targets.iter().map(|target| target.dir.as_path()).collect();
             // Served again.
             forget(&dir, |target| dirs.contains(&target));
-            Ok(write_in(&dir, std::process::id(), &Text { targets: targets.clone(), start })?)
+            // Of one that cannot be looked at, no device is its own.
+            let device = |dir: &&Path| fs::metadata(dir).map_or(u64::MAX, |metadata| metadata.dev());
+            let devices = dirs.iter().map(device).collect();
+            Ok(write_in(&dir, std::process::id(), &Text { targets: targets.clone(), start, devices })?)
         });
         written.inspect_err(|error| tracing::debug!("nobody will miss this server: {error:#}")).ok()
     }
@@ -108,25 +141,24 @@ pub fn gone(is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
 fn gone_in(dir: &Path, is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
     let mut gone: Vec<Gone> = dead_in(dir)
         .into_iter()
-        .filter_map(|(dead, path)| {
-            let targets: Vec<TargetStatus> = dead
-                .targets
-                .into_iter()
-                .filter(|target| !is_served(&target.dir) && target_dir::exists(&target.dir))
-                .map(|target| TargetStatus {
-                    state: super::status::DOWN.to_owned(),
-                    pid: 0,
-                    recovery: None,
-                    alert: None,
-                    ..target
-                })
-                .collect();
-            if targets.is_empty() {
+        .filter_map(|(pid, record, Text { targets, start, devices })| {
+            let (mut down, mut vanished) = (Vec::new(), Vec::new());
+            for (at, target) in targets.into_iter().enumerate() {
+                match presence(&target.dir, devices.get(at).copied()) {
+                    _ if is_served(&target.dir) => continue,
+                    Presence::Removed => continue,
+                    Presence::Here => {}
+                    Presence::Vanished => vanished.push(target.dir.clone()),
+                }
+                let state = super::status::DOWN.to_owned();
+                down.push(TargetStatus { state, pid: 0, recovery: None, alert: None, ..target });
+            }
+            if down.is_empty() {
                 // All of it is served again, or was removed.
-                let _ = fs::remove_file(path);
+                let _ = fs::remove_file(record);
                 return None;
             }
-            Some(Gone { targets, ..dead })
+            Some(Gone { pid, targets: down, start, vanished, record })
         })
         .collect();
     gone.sort_by_key(|gone| gone.pid);
@@ -140,20 +172,20 @@ pub fn forget_below(dir: &Path) {
 
 /// Those all of whose targets are meant.
 fn forget(run_dir: &Path, is_meant: impl Fn(&Path) -> bool) {
-    for (dead, path) in dead_in(run_dir) {
+    for (_, record, dead) in dead_in(run_dir) {
         if dead.targets.iter().all(|target| is_meant(&target.dir)) {
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(record);
         }
     }
 }
 
-/// Those whose process is gone.
-fn dead_in(dir: &Path) -> Vec<(Gone, PathBuf)> {
+/// Those whose process is gone, with its number and the file.
+fn dead_in(dir: &Path) -> Vec<(u32, PathBuf, Text)> {
     let entries = control::files_in(dir, ENDING).into_iter();
-    entries.filter_map(|(pid, path)| Some((read(pid, &path)?, path))).collect()
+    entries.filter_map(|(pid, path)| Some((pid, path.clone(), read(&path)?))).collect()
 }
 
-fn read(pid: u32, path: &Path) -> Option<Gone> {
+fn read(path: &Path) -> Option<Text> {
     let file = File::options().read(true).write(true).open(path).ok()?;
     if !sys::is_unlocked(&file).ok()? {
         return None;
@@ -161,8 +193,7 @@ fn read(pid: u32, path: &Path) -> Option<Gone> {
     let mut text = String::new();
     file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
     // One that is being written just now, or whose process was killed there.
-    let Text { targets, start } = serde_json::from_str(&text).ok()?;
-    Some(Gone { pid, targets, start })
+    serde_json::from_str(&text).ok()
 }
 
 #[cfg(test)]

@@ -23,7 +23,9 @@ fn who_was_killed_is_missed_until_its_targets_are_served_or_gone() {
     let data = dir.path().join("ost");
     fs::create_dir(&data).unwrap();
     fs::write(data.join("target.json"), "{}").unwrap();
-    let text = Text { targets: vec![target(&data)], start: "sheen serve ost".to_owned() };
+    let device = fs::metadata(&data).unwrap().dev();
+    let devices = vec![device];
+    let text = Text { targets: vec![target(&data)], start: "sheen serve ost".to_owned(), devices };
     let look = |is_served: bool| gone_in(dir.path(), |_| is_served);
 
     let living = write_in(dir.path(), 7, &text).unwrap();
@@ -45,6 +47,35 @@ fn who_was_killed_is_missed_until_its_targets_are_served_or_gone() {
     ended.forget();
     fs::write(data.join("target.json"), "{}").unwrap();
     assert_eq!(look(false), [], "it has ended in order");
+}
+
+/// A disk that is not there is no target that somebody has removed.
+#[test]
+fn who_was_killed_is_missed_also_when_its_disk_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    // Where its disk was mounted is another device now, or an empty directory.
+    let [mounted, kept] = ["disk/ost", "kept"].map(|name| dir.path().join(name));
+    let here = fs::metadata(dir.path()).unwrap().dev();
+    fs::create_dir(dir.path().join("disk")).unwrap();
+    fs::create_dir(&kept).unwrap();
+    fs::write(kept.join("target.json"), "{}").unwrap();
+    let targets = vec![target(&mounted), target(&kept)];
+    let text = |devices| Text { targets: targets.clone(), start: "sheen serve".to_owned(), devices };
+    drop(write_in(dir.path(), 7, &text(vec![here + 1, here])).unwrap());
+    for _ in 0..2 {
+        let gone = gone_in(dir.path(), |_| false);
+        assert_eq!((gone.len(), gone[0].targets.len()), (1, 2), "at the first look and at the next");
+        assert_eq!(gone[0].vanished, std::slice::from_ref(&mounted));
+        assert_eq!(gone[0].record, dir.path().join("7.served"));
+    }
+    fs::remove_dir_all(&kept).unwrap();
+    assert_eq!(gone_in(dir.path(), |_| false)[0].targets.len(), 1, "that one was removed");
+    // It is back, and somebody serves it.
+    assert_eq!(gone_in(dir.path(), |served| served == mounted), []);
+    assert!(!dir.path().join("7.served").exists());
+    // One of an older version does not say where it was.
+    drop(write_in(dir.path(), 8, &text(Vec::new())).unwrap());
+    assert_eq!(gone_in(dir.path(), |_| false)[0].vanished.len(), 2);
 }
 
 #[test]

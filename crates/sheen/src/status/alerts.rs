@@ -87,7 +87,18 @@ fn of_gone(gone: &Gone) -> Alert {
     let names: Vec<String> = gone.targets.iter().map(name_of).collect();
     let verb = if names.len() == 1 { "is" } else { "are" };
     let text = format!("{} {verb} down: process {} has died", listed(&names), gone.pid);
-    Alert::new(text, format!("start: {}", gone.start))
+    let vanished: Vec<String> = gone.vanished.iter().map(|dir| dir.display().to_string()).collect();
+    if vanished.is_empty() {
+        return Alert::new(text, format!("start: {}", gone.start));
+    }
+    let is = if vanished.len() == 1 { "is" } else { "are" };
+    let text = format!("{text}, and {} {is} not there (is a disk not mounted?)", listed(&vanished));
+    let fix = format!(
+        "mount it, then start: {}; or, if they were removed for good: rm {}",
+        gone.start,
+        gone.record.display()
+    );
+    Alert::new(text, fix)
 }
 
 fn of_down(report: &Report) -> Option<Alert> {

@@ -155,10 +155,21 @@ fn who_waits_for_a_management_server_says_for_which_and_why() {
 fn who_has_died_is_missed_with_what_starts_it_again() {
     let mut heard = heard(Process::default(), QUIET);
     let gone = ["OST0000", "OST0001"].map(|name| target(name, "down", 0)).to_vec();
-    heard.gone = vec![Gone { pid: 99, targets: gone.clone(), start: "sheen serve /data".to_owned() }];
+    let (start, record) = ("sheen serve /data".to_owned(), "/run/sheen/99.served".into());
+    heard.gone = vec![Gone { pid: 99, targets: gone.clone(), start, vanished: Vec::new(), record }];
     let said = lines(gone, None, &heard);
     let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
     assert_eq!(alerts, ["fs-OST0000, fs-OST0001 are down: process 99 has died; start: sheen serve /data"]);
+    heard.gone[0].vanished = vec!["/data/ost1".into()];
+    let said = lines(heard.gone[0].targets.clone(), None, &heard);
+    let alerts: Vec<&str> = said.iter().filter_map(|line| line.strip_prefix("alert: ")).collect();
+    assert_eq!(
+        alerts,
+        [
+            "fs-OST0000, fs-OST0001 are down: process 99 has died, and /data/ost1 is not there (is a disk not mounted?); \
+             mount it, then start: sheen serve /data; or, if they were removed for good: rm /run/sheen/99.served"
+        ]
+    );
 }
 
 #[test]
