@@ -30,6 +30,8 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 const NOTE_AFTER: Duration = Duration::from_secs(2);
 /// Collectors of metrics give up after 10 s themselves; with what they cannot get they are to get the rest.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
+/// Before another one is let in when that has failed.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Processes that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
@@ -361,7 +363,7 @@ impl Server {
         let talking = Arc::new(());
         let counted = Arc::clone(&talking);
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for stream in waiting_between(listener.incoming(), || std::thread::sleep(ACCEPT_INTERVAL)) {
                 let (answer, conversation) = (Arc::clone(&answer), Arc::clone(&counted));
                 // One that cannot be served is closed, and its tool says so.
                 let _ = std::thread::Builder::new().name("control".into()).spawn(move || {
@@ -372,6 +374,14 @@ impl Server {
         })?;
         Ok(Server { path, talking })
     }
+}
+
+/// Those that come, and a wait after each that fails: descriptors may be used up for a while, and whoever has come is still there then.
+fn waiting_between<T, E>(
+    incoming: impl Iterator<Item = Result<T, E>>,
+    wait: impl Fn(),
+) -> impl Iterator<Item = T> {
+    incoming.filter_map(move |stream| stream.inspect_err(|_| wait()).ok())
 }
 
 impl Drop for Server {

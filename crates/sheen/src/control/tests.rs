@@ -78,3 +78,12 @@ fn sockets_of_another_user_are_seen() {
     fs::remove_file(dir.path().join(format!("{}.sock", std::process::id()))).unwrap();
     assert_eq!(other_owner(dir.path(), ours + 1), None);
 }
+
+/// Descriptors that are used up come back; until then whoever wants in is not asked for without end.
+#[test]
+fn who_cannot_be_let_in_is_waited_for() {
+    let waits = std::cell::Cell::new(0);
+    let incoming = [Err("none left"), Ok(1), Err("none left"), Err("none left"), Ok(2)].into_iter();
+    let came: Vec<i32> = waiting_between(incoming, || waits.set(waits.get() + 1)).collect();
+    assert_eq!((came, waits.get()), (vec![1, 2], 3));
+}
