@@ -458,6 +458,9 @@ pub fn ask(socket: &Path, ask: &Ask) -> Result<Tell> {
 }
 
 /// Says which process stands still, when one does that has nothing to do but to answer. Returns how long it was waited for.
+///
+/// # Errors
+/// Somebody has stopped it: it is not waited for any longer.
 fn note_silence(
     stream: &UnixStream,
     lines: &mut BufReader<&UnixStream>,
@@ -469,10 +472,11 @@ fn note_silence(
         return Ok(Duration::ZERO);
     }
     let pid = socket.file_stem().unwrap_or_default().to_string_lossy();
-    say::note(format_args!(
-        "process {pid} says nothing; waiting for it, {} s at most (is it stopped? kill -CONT {pid})",
-        patience.as_secs()
-    ));
+    if pid.parse().is_ok_and(sys::is_stopped) {
+        say::note(format_args!("process {pid} is stopped, and not waited for; wake it: kill -CONT {pid}"));
+        bail!(Silent(NOTE_AFTER));
+    }
+    say::note(format_args!("process {pid} says nothing; waiting for it, {} s at most", patience.as_secs()));
     Ok(NOTE_AFTER)
 }
 

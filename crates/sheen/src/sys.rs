@@ -181,6 +181,12 @@ pub fn is_going(pid: u32) -> bool {
     is_dead || flags & EXITING != 0 || status.lines().any(is_killed)
 }
 
+/// Whether somebody has stopped a process, as by SIGSTOP: it does nothing before it is told to go on.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+}
+
 /// CPU time that a process has used, in nanoseconds' resolution, with that of its threads that have ended.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -79,6 +79,26 @@ fn sockets_of_another_user_are_seen() {
     assert_eq!(other_owner(dir.path(), ours + 1), None);
 }
 
+/// Nothing comes from it, however long one waits.
+#[test]
+fn a_process_that_is_stopped_is_not_waited_for_like_one_that_is_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = child.id();
+    assert!(!sys::is_stopped(pid));
+    sys::kill(pid, libc::SIGSTOP).unwrap();
+    while !sys::is_stopped(pid) {
+        std::thread::yield_now();
+    }
+    let path = dir.path().join(format!("{pid}.sock"));
+    let listener = UnixListener::bind(&path).unwrap();
+    let error = ask(&path, &Ask::Status).unwrap_err();
+    assert_eq!(error.downcast_ref::<Silent>().map(|silent| silent.0), Some(NOTE_AFTER));
+    drop(listener);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Descriptors that are used up come back; until then whoever wants in is not asked for without end.
 #[test]
 fn who_cannot_be_let_in_is_waited_for() {

@@ -103,6 +103,8 @@ fn silent(context: &Context) -> Result<()> {
             let words = format!("process {pid}: ");
             let count = said.errors.lines().filter(|line| line.contains(&words)).count();
             expect_eq(count, 1, &format!("lines about process {pid}: {}", said.all()))?;
+            // Nothing is waited for that cannot come.
+            expect(said.errors.contains(&format!("process {pid} is stopped")), &said.all())?;
         }
     }
     expect_eq(value(&cluster, "mdt.*MDT0000.recovery_time_hard")?, "190".to_owned(), "what was set")
