@@ -181,7 +181,7 @@ impl Node {
         subdir: &str,
         identity: Option<Identity>,
     ) -> Result<()> {
-        let config = lock(&self.known).config.clone().context("the file system is not known yet")?;
+        let (config, told) = self.told().context("the file system is not known yet")?;
         let node = Arc::clone(self);
         let with = Surroundings {
             router: Arc::clone(&self.router),
@@ -195,11 +195,11 @@ impl Node {
         };
         let mount = Mount::start(path, choices, with)?;
         tracing::info!(mount = %path.display(), transport = mount.transport, "mounted");
-        lock(&self.mounts).push(mount);
+        lock(&self.mounts).push(Arc::clone(&mount));
+        // What has come meanwhile went to those in the list.
+        self.tell_since(told, |config| mount.set_config(config));
         self.keep_leases();
-        let params = lock(&self.known).config.as_ref().map(|config| config.params.clone());
-        params::apply(self, &params.unwrap_or_default());
-        Ok(())
+        self.wait_for_params()
     }
 
     /// A process that only mounts ends with its mount.
@@ -374,15 +374,18 @@ impl Node {
             target.close();
             bail!("this process ends");
         }
-        if let Some(config) = self.config(ClusterConfig::clone) {
-            target.set_config(&config, false);
-        }
+        let id = target.id;
         self.targets.fill(index, target);
+        let is_meant = |target: &&Target| target.id == id;
+        if let Some(target) = self.targets.iter().find(is_meant) {
+            self.tell_since(0, |config| target.set_config(&config, true));
+        }
         drop(is_stopping);
         if let Some(mgc) = self.mgc.get() {
             registrations.into_iter().for_each(|target| mgc.submit(mgc::Input::Register(target)));
         }
-        params::apply(self, &self.config(|config| config.params.clone()).unwrap_or_default());
+        // Nobody waits for it: other targets may stand still with their devices.
+        self.want_params();
         Ok(())
     }
 
@@ -431,3 +434,6 @@ fn drained_fsname(config: &ClusterConfig) -> Option<String> {
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

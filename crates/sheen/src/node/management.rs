@@ -61,8 +61,16 @@ impl Reminder {
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) config: Option<ClusterConfig>,
-    /// Version of the latest one whose parameters this process has.
-    in_force: Option<u64>,
+    /// The newest one: targets and mounts are being told of it, or have been, as of `config`.
+    newest: Option<ClusterConfig>,
+    /// How many have come, up to `newest` and up to `config`. Their versions do not tell which one is newer: a management server may have
+    /// lost its last changes.
+    received: u64,
+    told: u64,
+    in_force: Option<InForce>,
+    /// How often somebody has wanted the parameters applied, and how many of these times they have been.
+    params_wanted: u64,
+    params_applied: u64,
     registered: BTreeSet<TargetId>,
     pub(super) refused: Option<String>,
     /// How often it has said that it does not know the file system.
@@ -72,6 +80,22 @@ pub(super) struct Known {
     last_change: u64,
     /// Who waits for an answer of another kind.
     questions: BTreeMap<u64, Sender<Result<MgsReply, Status>>>,
+}
+
+/// The latest configuration whose parameters this process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct InForce {
+    version: u64,
+    /// Which of those that have come.
+    received: u64,
+}
+
+impl InForce {
+    /// Whether a change is in force that the management server has in a configuration of this version. `before`: how many had come when it was
+    /// asked for the change. With a higher version than that one of those is of before the management server lost its last changes.
+    fn has(self, version: u64, before: u64) -> bool {
+        self.version == version || (self.version > version && self.received > before)
+    }
 }
 
 impl Node {
@@ -118,17 +142,58 @@ impl Node {
     fn apply_params(&self) {
         loop {
             let known = lock(&self.known);
-            let is_old = |known: &mut Known| {
-                known.config.as_ref().is_none_or(|config| known.in_force == Some(config.version))
-            };
-            let known = self.changed.wait_while(known, is_old).unwrap_or_else(PoisonError::into_inner);
+            let is_done =
+                |known: &mut Known| known.config.is_none() || known.params_applied == known.params_wanted;
+            let known = self.changed.wait_while(known, is_done).unwrap_or_else(PoisonError::into_inner);
             let Some(config) = &known.config else { continue };
-            let (version, params) = (config.version, config.params.clone());
+            let in_force = InForce { version: config.version, received: known.told };
+            let (wanted, params) = (known.params_wanted, config.params.clone());
             drop(known);
             // Also for targets that a mount knows only now.
             params::apply(self, &params);
-            lock(&self.known).in_force = Some(version);
+            let mut known = lock(&self.known);
+            (known.in_force, known.params_applied) = (Some(in_force), wanted);
+            drop(known);
             self.changed.notify_all();
+        }
+    }
+
+    /// Has the parameters applied anew, to what has come to this process since.
+    pub(super) fn want_params(&self) -> u64 {
+        let mut known = lock(&self.known);
+        known.params_wanted += 1;
+        let wanted = known.params_wanted;
+        drop(known);
+        self.changed.notify_all();
+        wanted
+    }
+
+    /// Until they are applied, by the thread that applies those of each new configuration: so never older ones after newer ones.
+    ///
+    /// # Errors
+    /// Somebody ends this process.
+    pub(super) fn wait_for_params(&self) -> Result<()> {
+        let wanted = self.want_params();
+        self.wait_at_start(CONFIG_TIMEOUT, |known| known.params_applied >= wanted).map(drop)
+    }
+
+    /// The configuration of which everybody here has been told, and which of those that have come that is.
+    pub(super) fn told(&self) -> Option<(ClusterConfig, u64)> {
+        let known = lock(&self.known);
+        Some((known.config.clone()?, known.told))
+    }
+
+    /// Tells somebody who has just come, and is told of the next ones, of those that have come since this one.
+    pub(super) fn tell_since(&self, mut told: u64, tell: impl Fn(ClusterConfig)) {
+        loop {
+            let known = lock(&self.known);
+            if known.received == told {
+                return;
+            }
+            let newest = known.newest.clone();
+            told = known.received;
+            drop(known);
+            newest.into_iter().for_each(&tell);
         }
     }
 
@@ -177,9 +242,14 @@ impl Node {
         self.changed.notify_all();
     }
 
-    fn on_config(&self, config: ClusterConfig) {
+    pub(super) fn on_config(&self, config: ClusterConfig) {
         tracing::debug!(version = config.version, targets = config.targets.len(), "a new configuration");
         self.router.set_config(&config);
+        {
+            let mut known = lock(&self.known);
+            known.newest = Some(config.clone());
+            known.received += 1;
+        }
         // With a lease to be renewed the thread of this session must not stand still with a target.
         let is_aside = self.failover.get().is_some();
         for target in self.targets.iter() {
@@ -191,7 +261,8 @@ impl Node {
         }
         let mut known = lock(&self.known);
         known.unknown_count = 0;
-        known.config = Some(config);
+        (known.config, known.told) = (Some(config), known.received);
+        known.params_wanted += 1;
     }
 
     /// Waits until the management server has taken the targets of this process. When it does not answer, they go on
@@ -291,7 +362,7 @@ impl Node {
 
     /// Of the one that is in force; 0 while none is.
     pub(super) fn config_version(&self) -> u64 {
-        lock(&self.known).in_force.unwrap_or(0)
+        lock(&self.known).in_force.map_or(0, |in_force| in_force.version)
     }
 
     /// Stores a parameter on the management server. Every process of the file system does it: to the same end.
@@ -326,12 +397,12 @@ impl Node {
             bail!("the management server has not been heard yet; see `sheen status`")
         };
         let (sender, receiver) = mpsc::channel();
-        let id = {
+        let (id, before) = {
             let mut known = lock(&self.known);
             known.last_change += 1;
             let id = known.last_change;
             known.changes.insert(id, sender);
-            id
+            (id, known.received)
         };
         owner.submit(mgc::Input::Change { id, request: make_request(fsname) });
         let answered = receiver.recv_timeout(CHANGE_TIMEOUT).ok().or_else(|| {
@@ -346,7 +417,8 @@ impl Node {
             )
         };
         Ok(result.map(|version| {
-            drop(self.wait(CHANGE_TIMEOUT, |known| known.in_force >= Some(version)));
+            let has = |known: &Known| known.in_force.is_some_and(|in_force| in_force.has(version, before));
+            drop(self.wait(CHANGE_TIMEOUT, has));
         }))
     }
 
@@ -458,6 +530,17 @@ mod tests {
                 "{unreached:?}"
             );
         }
+    }
+
+    /// It has been restored from a copy of before its last changes, and counts on from there.
+    #[test]
+    fn a_change_is_waited_for_also_when_the_management_server_has_gone_back_to_an_older_version() {
+        let in_force = |version, received| InForce { version, received };
+        assert!(!in_force(50, 7).has(31, 7), "that one is of before");
+        assert!(in_force(31, 8).has(31, 7));
+        assert!(in_force(32, 9).has(31, 7), "somebody has changed something else since");
+        assert!(!in_force(30, 8).has(31, 7));
+        assert!(in_force(50, 7).has(50, 7), "it was so already");
     }
 
     #[test]
