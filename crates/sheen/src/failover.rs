@@ -15,21 +15,23 @@
 mod confirmed;
 mod fence;
 mod ownership;
+mod takeovers;
 
 use crate::control::TargetStatus;
 use crate::nid;
 use crate::node::{Node, lock};
 use crate::sys;
-use crate::target_dir::{self, Label};
+use crate::target_dir::{self, Label, TargetDir};
 use crate::targets::{InEtcd, Target};
 use anyhow::{Context, Result, anyhow, bail};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{Epoch, TargetId, Time};
 use confirmed::Confirmed;
-use coordinate::{Keeper, Members, Silence};
+use coordinate::{Keeper, KeeperError, Members, Silence};
 pub use ownership::check_has_etcd;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::{Duration, Instant};
+use takeovers::Takeovers;
 use wire::{Ownership, TargetOwner};
 
 /// Twice as often as a lease needs it: whoever waits for its end sees it soon.
@@ -37,12 +39,16 @@ const KEEP_INTERVAL: Duration = Duration::from_millis(500);
 const SEAT_INTERVAL: Duration = Duration::from_millis(100);
 /// After a fence command that failed, or a target that could not be opened.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// A process that ends waits so long for its takeovers: a keeper is asked for 10 s at most, then stores are opened.
+const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
 /// How often this process says that it runs, and for how long that lets it write. A lease cannot have ended after standing still for less.
 const PULSE_INTERVAL: Duration = Duration::from_millis(100);
 const STILL_MAX: Duration = Duration::from_millis(1500);
 
 const _: () = assert!(STILL_MAX.as_millis() + LEASE_RENEWAL.as_millis() < LEASE.as_millis());
 const _: () = assert!(KEEP_INTERVAL.as_millis() * 2 <= LEASE_RENEWAL.as_millis());
+
+const ENDING: &str = "this process ends";
 
 /// The state of a target that this process would serve if its owner could not.
 pub const STANDBY: &str = "standby";
@@ -55,6 +61,7 @@ pub struct Failover {
     fence_command: Option<String>,
     coordinator: Option<Members>,
     seats: Vec<Seat>,
+    takeovers: Takeovers,
     confirmed: Mutex<Confirmed>,
     /// Why the keeper is not heard.
     silence: Mutex<Option<String>>,
@@ -73,6 +80,10 @@ struct View {
     seen: Option<Ownership>,
     /// The epoch of our own ownership: the target is being opened, or served.
     owned: Option<Epoch>,
+    /// It was asked for, and the keeper may have given it without our having heard of that, or may not have heard that it goes back.
+    may_be_owned: bool,
+    /// Its stores are being opened: it is nothing to be given back.
+    is_opening: bool,
     /// What an operator should know, in a sentence.
     alert: Option<String>,
     again_at: Option<Instant>,
@@ -111,6 +122,7 @@ impl Failover {
             fence_command,
             coordinator: coordinator.cloned(),
             seats: labels.into_iter().map(seat).collect(),
+            takeovers: Takeovers::default(),
             confirmed: Mutex::default(),
             silence: Mutex::default(),
         });
@@ -123,6 +135,30 @@ impl Failover {
             std::thread::Builder::new().name("standby".into()).spawn(move || sitting.sit(index))?;
         }
         Ok(failover)
+    }
+
+    /// For one target that nobody owns, without threads of its own.
+    #[cfg(test)]
+    pub fn of_one(node: &Arc<Node>, label: Label, keeper: Box<dyn Keeper>) -> Arc<Failover> {
+        let me = TargetOwner { server: 1, nid: "here:1".to_owned(), host: "here".to_owned(), pid: 1 };
+        let seen = Ownership { target: label.id, epoch: Epoch(0), owner: None, has_lapsed: false };
+        let view = Mutex::new(View { seen: Some(seen), ..View::default() });
+        Arc::new(Failover {
+            node: Arc::downgrade(node),
+            keeper,
+            me,
+            fence_command: None,
+            coordinator: None,
+            seats: vec![Seat { label, view, work: Mutex::default() }],
+            takeovers: Takeovers::default(),
+            confirmed: Mutex::default(),
+            silence: Mutex::default(),
+        })
+    }
+
+    #[cfg(test)]
+    pub fn is_ending(&self) -> bool {
+        self.takeovers.are_over()
     }
 
     /// Lets the stores write, as long as this process has not stood still nor outlived its leases, or has been confirmed since.
@@ -260,6 +296,7 @@ impl Failover {
             match taken {
                 Ok(true) => return,
                 Ok(false) => {}
+                Err(_) if self.takeovers.are_over() => return,
                 Err(error) => {
                     let alert = format!("{error:#}");
                     let mut view = lock(&seat.view);
@@ -343,8 +380,16 @@ impl Failover {
             "its owner should be unable to write, but no takeover while this directory cannot be locked",
         )?;
         dir.keep_coordinator(&self.keeper.identity()?)?;
+        let _under_way = self.takeovers.begin().context(ENDING)?;
         let asked_at = now();
-        let epoch = self.keeper.take(seat.label.id, over)?;
+        lock(&seat.view).may_be_owned = true;
+        let epoch = match self.keeper.take(seat.label.id, over) {
+            Err(denied @ KeeperError::Denied { .. }) => {
+                lock(&seat.view).may_be_owned = false;
+                return Err(denied.into());
+            }
+            taken => taken?,
+        };
         lock(&self.confirmed).on_taken(seat.label.id, epoch, asked_at);
         lock(&seat.view).owned = Some(epoch);
         tracing::info!(target = %seat.label.id, epoch = epoch.0, "owned by this process");
@@ -355,17 +400,49 @@ impl Failover {
             epoch,
             active_until: asked_at.after(LEASE),
         });
-        if let Err(error) = node.serve_one_more(index, dir, in_etcd) {
+        if let Err(error) = self.open(&node, seat, index, dir, in_etcd) {
             lock(&seat.view).owned = None;
             lock(&self.confirmed).on_left(seat.label.id);
             // Nothing of it is open here: another server has a try, and need not fence this one and its other targets for it.
-            if let Err(silent) = self.keeper.give_back(seat.label.id) {
-                tracing::warn!(target = %seat.label.id, "{silent}: whoever takes it over fences this server first");
+            match self.keeper.give_back(seat.label.id) {
+                Ok(()) => lock(&seat.view).may_be_owned = false,
+                Err(silent) => {
+                    tracing::warn!(target = %seat.label.id, "{silent}: whoever takes it over fences this server first");
+                }
             }
             return Err(error);
         }
         lock(&seat.view).alert = None;
         Ok(())
+    }
+
+    /// Unless this process is to end by now.
+    fn open(
+        &self,
+        node: &Node,
+        seat: &Seat,
+        index: usize,
+        dir: TargetDir,
+        in_etcd: Option<InEtcd>,
+    ) -> Result<()> {
+        if self.takeovers.are_over() {
+            bail!(ENDING);
+        }
+        lock(&seat.view).is_opening = true;
+        let opened = node.serve_one_more(index, dir, in_etcd);
+        lock(&seat.view).is_opening = false;
+        opened
+    }
+
+    /// No takeover begins any more. One that waits for the keeper, or opens stores, is waited for: it needs the session of this process, and
+    /// what it has taken is given back with the rest.
+    pub fn stop_taking(&self) {
+        if !self.takeovers.end(TAKEOVER_PATIENCE) {
+            tracing::warn!(
+                "a takeover is still under way after {} s, and is cut short",
+                TAKEOVER_PATIENCE.as_secs()
+            );
+        }
     }
 
     /// An operator says that the owner of a target is fenced. `None`: this process does not stand by for it.
@@ -443,11 +520,18 @@ impl Failover {
         Some(format!("{owner}, epoch {}{}", seen.epoch.0, if seen.has_lapsed { ", lease ended" } else { "" }))
     }
 
-    /// Everything is closed: whoever comes next need fence nobody.
+    /// Everything is closed: whoever comes next need fence nobody. But for what is still being opened.
     pub fn leave(&self) {
-        // Not owned any more from here on: that nobody owns them, which this process may be told before it has ended, is no loss.
-        let owned = self.seats.iter().filter(|seat| lock(&seat.view).owned.take().is_some());
-        let targets: Vec<TargetId> = owned.map(|seat| seat.label.id).collect();
+        let take_back = |seat: &&Seat| {
+            let mut view = lock(&seat.view);
+            if view.is_opening {
+                return false;
+            }
+            // Not owned any more from here on: that nobody owns them, which this process may be told before it has ended, is no loss.
+            let was_asked_for = std::mem::take(&mut view.may_be_owned);
+            view.owned.take().is_some() || was_asked_for
+        };
+        let targets: Vec<TargetId> = self.seats.iter().filter(take_back).map(|seat| seat.label.id).collect();
         if targets.is_empty() {
             return;
         }

@@ -50,8 +50,10 @@ pub struct Node {
     /// What permanent parameters have been set to here, by name.
     pub applied_params: Mutex<BTreeMap<String, String>>,
     changed: Condvar,
-    /// Nothing is to be told to targets any more.
+    /// Nothing is to be told to targets any more. Held for a moment only, never over a machine, which may stand still with its device.
     is_stopping: Mutex<bool>,
+    /// Held by the thread that tells targets who is gone while it does. Lock order: this one, then `is_stopping`.
+    telling: Mutex<()>,
 }
 
 fn registrations(dirs: &[Label], addresses: &[String]) -> Vec<TargetConfig> {
@@ -90,6 +92,7 @@ impl Node {
             applied_params: Mutex::default(),
             changed: Condvar::new(),
             is_stopping: Mutex::default(),
+            telling: Mutex::default(),
         });
         let told = Arc::downgrade(&node);
         node.router.on_lost(move |lost| {
@@ -405,10 +408,15 @@ impl Node {
                 tracing::warn!("{error:#}");
             }
         }
+        if let Some(failover) = self.failover.get() {
+            failover.stop_taking();
+        }
         if let Some(owner) = self.mgc.get() {
             owner.submit(mgc::Input::Disconnect);
         }
         *lock(&self.is_stopping) = true;
+        // Whoever tells them something has done so.
+        drop(lock(&self.telling));
         // No machine looks into a store that is closed, because its time has come or somebody asks: who asked last hears nothing more
         // from here, and asks again.
         self.targets.iter().for_each(Target::leave);

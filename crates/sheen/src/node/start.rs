@@ -390,15 +390,15 @@ fn start_targets(
 
 /// Looks once a second, or more often: says for whom the targets of this process wait, if they do, and tells them which clients are gone, so that nobody waits for their locks, nor a recovery for them: of this machine by the locks of
 /// their processes, of others, when somebody waits for them, by their leases.
-fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
+pub(super) fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
     let node = Arc::clone(node);
     std::thread::Builder::new().name("departed".into()).spawn(move || {
         // How often each was told of: more than once, for what is in the sockets of the dead.
         let mut told: BTreeMap<Identity, u32> = BTreeMap::new();
         let mut reminder = Reminder::new();
         loop {
-            let is_stopping = lock(&node.is_stopping);
-            if *is_stopping {
+            let telling = lock(&node.telling);
+            if *lock(&node.is_stopping) {
                 return;
             }
             let is_recovering = node.targets.iter().any(|target| target.state() == "recovering");
@@ -412,7 +412,7 @@ fn start_telling_departed(node: &Arc<Node>) -> Result<()> {
                 }
             }
             node.ask_lapsed();
-            drop(is_stopping);
+            drop(telling);
             node.say_awaited(&mut reminder);
             std::thread::sleep(if is_recovering { RECOVERING_INTERVAL } else { DEPARTED_INTERVAL });
         }

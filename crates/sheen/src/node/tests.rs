@@ -1,11 +1,157 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::target_dir;
+use crate::targets::Served;
 use base::ClusterConfig;
+use coordinate::{Keeper, KeeperError, Silence as WhenSilent};
+use std::sync::Weak;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+use wire::Ownership;
 
 fn node(target_count: usize) -> Arc<Node> {
     let targets = Targets::awaited(target_count, Vec::new());
     Node::new(Router::new(), Timer::start(), targets, true, Vec::new(), None, vec!["127.0.0.1:1".to_owned()])
+}
+
+/// A target that needs nothing but its directory.
+fn make_target(dir: &Path) -> Label {
+    target_dir::make(dir, TargetId::MGT, "", &[]).unwrap();
+    target_dir::peek(dir).unwrap()
+}
+
+/// Waits, for long if need be, until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not in a minute: {what}");
+}
+
+/// Gives a target when it may go on, and hears nothing over the session of a process that has ended that.
+struct Slow {
+    node: Weak<Node>,
+    asked: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+    is_owned: Arc<Mutex<bool>>,
+}
+
+impl Keeper for Slow {
+    fn keep(&self, _: &[TargetId], _: &[TargetId]) -> Result<Vec<Ownership>, KeeperError> {
+        Ok(Vec::new())
+    }
+
+    fn take(&self, _: TargetId, over: Epoch) -> Result<Epoch, KeeperError> {
+        lock(&self.asked).send(()).unwrap();
+        lock(&self.go_on).recv().unwrap();
+        *lock(&self.is_owned) = true;
+        match self.node.upgrade().filter(|node| !*lock(&node.is_stopping)) {
+            Some(_) => Ok(Epoch(over.0 + 1)),
+            None => Err(KeeperError::Silent("nothing comes back".to_owned())),
+        }
+    }
+
+    fn leave(&self, targets: &[TargetId]) -> Result<(), KeeperError> {
+        assert_eq!(targets, [TargetId::MGT]);
+        *lock(&self.is_owned) = false;
+        Ok(())
+    }
+
+    fn give_back(&self, target: TargetId) -> Result<(), KeeperError> {
+        match self.node.upgrade().filter(|node| !*lock(&node.is_stopping)) {
+            Some(_) => self.leave(&[target]),
+            None => Err(KeeperError::Silent("nothing comes back".to_owned())),
+        }
+    }
+
+    fn identity(&self) -> Result<String, KeeperError> {
+        Ok("slow".to_owned())
+    }
+
+    fn silence(&self) -> WhenSilent {
+        WhenSilent::ServesOn
+    }
+
+    fn name(&self) -> &str {
+        "the keeper"
+    }
+}
+
+/// The session that gives a target back has to live until then, and the stop waits for it.
+#[test]
+fn a_stop_during_a_takeover_leaves_nothing_owned() {
+    let dir = tempfile::tempdir().unwrap();
+    let label = make_target(&dir.path().join("mgs"));
+    let node = node(1);
+    let (asked_sender, asked) = mpsc::channel();
+    let (go_on, go_on_receiver) = mpsc::channel();
+    let is_owned = Arc::new(Mutex::new(false));
+    let keeper = Slow {
+        node: Arc::downgrade(&node),
+        asked: Mutex::new(asked_sender),
+        go_on: Mutex::new(go_on_receiver),
+        is_owned: Arc::clone(&is_owned),
+    };
+    let failover = Failover::of_one(&node, label.clone(), Box::new(keeper));
+    assert!(node.failover.set(Arc::clone(&failover)).is_ok());
+    let taking = {
+        let failover = Arc::clone(&failover);
+        std::thread::spawn(move || failover.confirm(&label.id.to_string()).unwrap())
+    };
+    asked.recv().unwrap();
+    let stopping = {
+        let node = Arc::clone(&node);
+        std::thread::spawn(move || node.stop())
+    };
+    until("the stop has begun", || failover.is_ending() || *lock(&node.is_stopping));
+    go_on.send(()).unwrap();
+    let taken = taking.join().unwrap();
+    stopping.join().unwrap();
+    assert!(taken.is_err_and(|error| error.to_string() == "this process ends"));
+    assert!(!*lock(&is_owned), "whoever comes next need fence nobody");
+    assert_eq!(node.targets.iter().count(), 0, "and nothing was opened");
+}
+
+/// Who tells targets of clients that are gone waits for each machine, and holds up nobody else.
+#[test]
+fn a_target_is_taken_over_beside_one_that_stands_still() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["a", "b"].map(|name| make_target(&dir.path().join(name)));
+    let node = node(2);
+    node.serve_one_more(0, target_dir::open(&first.path).unwrap(), None).unwrap();
+    let (entered_sender, entered) = mpsc::channel();
+    let (go_on, go_on_receiver) = mpsc::channel::<()>();
+    let stuck = {
+        let node = Arc::clone(&node);
+        std::thread::spawn(move || {
+            let target = node.targets.iter().next().unwrap();
+            let Served::Mgs(owner) = &target.served else { panic!("it is a management server") };
+            owner.with(|_| {
+                entered_sender.send(()).unwrap();
+                go_on_receiver.recv().unwrap();
+            });
+        })
+    };
+    entered.recv().unwrap();
+    start::start_telling_departed(&node).unwrap();
+    until("it waits for the machine", || node.telling.try_lock().is_err());
+    let (taken_sender, taken) = mpsc::channel();
+    let taking = {
+        let node = Arc::clone(&node);
+        let dir = target_dir::open(&second.path).unwrap();
+        std::thread::spawn(move || taken_sender.send(node.serve_one_more(1, dir, None).is_ok()).unwrap())
+    };
+    let is_taken = taken.recv_timeout(Duration::from_secs(60));
+    go_on.send(()).unwrap();
+    assert_eq!(is_taken, Ok(true));
+    assert_eq!(node.targets.iter().count(), 2);
+    stuck.join().unwrap();
+    taking.join().unwrap();
+    node.stop();
 }
 
 fn config(version: u64) -> ClusterConfig {
