@@ -223,7 +223,7 @@ impl Node {
                     Err(error) => Tell::error(format!("{error:#}")),
                 };
             }
-            Ask::Stop { leave } => self.unmount_all(leave, unsaved::STOPPING, say).map(|()| {
+            Ask::Stop { leave } => self.unmount_all(leave, self.patience_at_end(leave), say).map(|()| {
                 sys::end_myself();
                 Vec::new()
             }),
@@ -231,7 +231,7 @@ impl Node {
             Ask::Unmount { mount, leave, is_with_cluster } => {
                 let unmounted = match self.find_mount(&mount) {
                     Some(mount) if is_with_cluster => {
-                        mount.unmount_with_cluster(leave, unsaved::STOPPING, say)
+                        mount.unmount_with_cluster(leave, self.patience_at_end(leave), say)
                     }
                     Some(mount) => mount.unmount(leave, unsaved::LEAVING, say),
                     None => Ok(()),
@@ -390,6 +390,12 @@ impl Node {
         // Nobody waits for it: other targets may stand still with their devices.
         self.want_params();
         Ok(())
+    }
+
+    /// At the end of a cluster.
+    fn patience_at_end(&self, leave: Leave) -> Patience {
+        let has_failed = self.targets.iter().any(Target::has_failed) || !self.targets.refused().is_empty();
+        if leave == Leave::Cut && has_failed { unsaved::WITHOUT_FAILED } else { unsaved::STOPPING }
     }
 
     fn unmount_all(&self, leave: Leave, patience: Patience, say: &Say<'_>) -> Result<()> {

@@ -7,15 +7,26 @@ use std::time::{Duration, Instant};
 
 /// For an unmount whose servers are gone, the end of the process included: all of it is over in ten seconds. Who lives and has a slow
 /// disk answers pings meanwhile, of which there is one in five seconds at least.
-pub const LEAVING: Patience = Patience(Duration::from_millis(6500));
+pub const LEAVING: Patience = Patience { silence: HEARD_WITHIN, session: BACK_WITHIN };
 /// For the end of a cluster, whose servers may be about to come back.
-pub const STOPPING: Patience = Patience(Duration::from_secs(40));
+pub const STOPPING: Patience = Patience { silence: BACK_WITHIN, session: BACK_WITHIN };
+/// For a forced end with a target that has failed in this process: that is not about to come back before this process has ended. The others
+/// have time for what they still get.
+pub const WITHOUT_FAILED: Patience = Patience { silence: HEARD_WITHIN, session: HEARD_WITHIN };
 /// For those that have been waited for already.
-pub const NONE: Patience = Patience(Duration::ZERO);
+pub const NONE: Patience = Patience { silence: Duration::ZERO, session: BACK_WITHIN };
 
-/// Servers that have not been heard for this long are not waited for.
+const HEARD_WITHIN: Duration = Duration::from_millis(6500);
+const BACK_WITHIN: Duration = Duration::from_secs(40);
+
+/// How long servers are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience(Duration);
+pub struct Patience {
+    /// That have not been heard.
+    silence: Duration,
+    /// That are heard, and make no session.
+    session: Duration,
+}
 
 /// Targets that did not answer in time.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -47,12 +58,12 @@ impl Watch {
         named(client, |status| !matches!(status.state, "FULL"))
     }
 
-    /// Whom it need not wait for any longer: targets that have said nothing for so long, or that answer and have made no session in
-    /// all of the time that a cluster's end has.
+    /// Whom it need not wait for any longer: targets that have said nothing for so long, or that answer and have made no session for so
+    /// long.
     pub fn given_up(&mut self, client: &Client) -> Vec<String> {
         let now = net::clock::now().time;
         let heard = |status: &client::TargetStatus| status.last_contact.unwrap_or(self.began).max(self.began);
-        let silent = named(client, |status| now.since(heard(status)) >= self.patience.0);
+        let silent = named(client, |status| now.since(heard(status)) >= self.patience.silence);
         if !silent.is_empty() {
             return silent;
         }
@@ -62,7 +73,7 @@ impl Watch {
             return broken;
         }
         let since = self.broken_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= STOPPING.0 { broken } else { Vec::new() }
+        if since.elapsed() >= self.patience.session { broken } else { Vec::new() }
     }
 }
 

@@ -192,3 +192,22 @@ fn parameters_are_in_force_when_they_were_waited_for() {
         assert_eq!(node.config_version(), version);
     }
 }
+
+/// It refuses everything until its process has ended.
+#[test]
+fn a_forced_end_does_not_wait_for_a_target_of_this_process_that_has_failed() {
+    let refused = targets::Refused {
+        name: "MDT0001".to_owned(),
+        fsname: "fs".to_owned(),
+        path: PathBuf::from("/data/mdt0001"),
+        why: "its index is damaged".to_owned(),
+    };
+    for (refused, leave, wanted) in
+        [(vec![refused], Leave::Cut, unsaved::WITHOUT_FAILED), (Vec::new(), Leave::Cut, unsaved::STOPPING)]
+    {
+        let targets = Targets::awaited(0, refused);
+        let node = Node::new(Router::new(), Timer::start(), targets, true, Vec::new(), None, Vec::new());
+        assert_eq!(node.patience_at_end(leave), wanted);
+        assert_eq!(node.patience_at_end(Leave::Stop), unsaved::STOPPING, "nothing is to be lost");
+    }
+}
