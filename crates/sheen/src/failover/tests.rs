@@ -1,7 +1,9 @@
 use super::confirmed::Confirmed;
+use super::takeovers::Takeovers;
 use super::{LEASE, is_lost, lease_end};
 use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
+use std::time::Duration;
 use wire::{Ownership, TargetOwner};
 
 #[test]
@@ -66,4 +68,18 @@ fn what_was_given_back_meanwhile_ends_no_process() {
         assert!(!is_lost(Epoch(5), &answer, &owner(1), None));
         assert!(!is_lost(Epoch(5), &answer, &owner(1), Some(Epoch(7))), "taken once more");
     }
+}
+
+#[test]
+fn whoever_ends_waits_for_takeovers_and_none_begins_any_more() {
+    let takeovers = Takeovers::default();
+    let [first, second] = [takeovers.begin(), takeovers.begin()];
+    drop(first);
+    assert!(!takeovers.end(Duration::ZERO), "the second one is under way");
+    assert!(takeovers.begin().is_none());
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(second));
+        assert!(takeovers.end(Duration::from_secs(60)));
+    });
+    assert!(takeovers.are_over());
 }
