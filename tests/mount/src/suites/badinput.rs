@@ -482,7 +482,8 @@ fn idle_connections(context: &Context) -> Result<()> {
     begun.extend_from_slice(&(1_u32 << 20).to_le_bytes());
     begun.extend_from_slice(&(4_u32 << 20).to_le_bytes());
     let mut held = Vec::new();
-    for index in 0..1000 {
+    // More than a process accepts.
+    for index in 0..1100 {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
         let said: &[u8] = match index % 4 {
             0 => &[],
@@ -506,6 +507,9 @@ fn idle_connections(context: &Context) -> Result<()> {
     expect(!talking.is_empty(), "control sockets were found")?;
     write(&cluster.mount.join("second"), b"while they wait")?;
     expect_bytes(&read(&cluster.mount.join("file"))?, b"before", "the file")?;
+    let again = cluster.mount_again("mnt2")?;
+    expect_bytes(&read(&again.join("file"))?, b"before", "the file, through a mount that has come later")?;
+    cluster.unmount(&again)?;
     let more = resident_kib(pid)?.saturating_sub(before);
     println!("{more} KiB more for {} connections", held.len() + talking.len());
     expect(more < MORE_KIB_MAX, &format!("{more} KiB more while strangers hold connections"))?;
