@@ -104,6 +104,8 @@ pub struct Outcome {
     pub unsettled: Vec<Fid>,
     /// What others hold against this, and do not use just now, the caller would have them give back next: it is waited for.
     pub awaited: Option<ldlm::Need>,
+    /// A directory has another parent.
+    pub has_moved_directory: bool,
 }
 
 /// What a name on another MDT leads to, and that directory.

@@ -13,7 +13,8 @@ mod participant;
 use super::flow::{Flow, Run, Stage, Step};
 use super::peers::Call;
 use super::{Mds, MdsEvent, Output};
-use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, migrate, part, path, stripes};
+use crate::op::path::{self, WayUp};
+use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, migrate, part, stripes};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
 use base::fault::{Fault, planted};
@@ -60,7 +61,7 @@ pub(super) enum RenameHold {
 pub(super) struct Walk {
     directory: Fid,
     moved: Fid,
-    at: Fid,
+    way: WayUp,
 }
 
 /// An operation that was decided here and has to be told.
@@ -107,6 +108,8 @@ pub(super) struct Cross {
     void_at_load: Vec<Fid>,
     /// Rename locks on MDT0000 to be given back.
     to_unlock: Vec<OperationId>,
+    /// The last transaction that has given a directory another parent.
+    moved_at: Transno,
 }
 
 impl Cross {
@@ -151,6 +154,17 @@ impl Cross {
     /// Whether another MDT's operation holds an inode.
     pub fn is_inode_frozen(&self, fid: Fid) -> bool {
         self.frozen.contains_key(&Resource::Inode(fid))
+    }
+
+    /// A directory that is here has another parent.
+    pub fn note_move(&mut self, transno: Transno) {
+        self.moved_at = transno;
+    }
+
+    /// What has to be durable before another MDT hears of a parent. The rename lock goes back when a move is applied; a later one that relies
+    /// on it is in another MDT's log and could outlive it, and the directories of both would be below themselves.
+    pub fn moved_at(&self) -> Transno {
+        self.moved_at
     }
 
     pub fn decide(&mut self, id: OperationId, transno: Transno, participants: BTreeSet<u16>) {
@@ -609,27 +623,27 @@ impl<M: MetaStore> Mds<M> {
             return step;
         }
         let is_same = |walk: &Walk| walk.directory == directory && walk.moved == moved;
-        let mut at = flow.walk.filter(is_same).map_or(directory, |walk| walk.at);
-        while at != Fid::ROOT {
+        let mut way = flow.walk.filter(is_same).map_or(WayUp::from(directory), |walk| walk.way);
+        while way.at() != Fid::ROOT {
+            let at = way.at();
             if at == moved {
                 return self.fail(now, op, flow, Status::Invalid, out);
             }
             if at.mdt_index() != Some(self.options.index) {
-                flow.walk = Some(Walk { directory, moved, at });
+                flow.walk = Some(Walk { directory, moved, way });
                 let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
                 let request = Request::Peer(PeerRequest::PeekParent { fid: at, epoch, is_replay });
                 return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
             }
             if self.cross.is_inode_frozen(at) {
-                flow.walk = Some(Walk { directory, moved, at });
+                flow.walk = Some(Walk { directory, moved, way });
                 flow.stage = Stage::Frozen;
                 self.parked.insert(op);
                 return Step::Waits;
             }
-            match self.local_parent(now, at) {
-                Ok(Some(parent)) => at = parent,
-                Ok(None) => return self.fail(now, op, flow, Status::NotFound, out),
-                Err(status) => return self.fail(now, op, flow, status, out),
+            let parent = self.local_parent(now, at).and_then(|parent| parent.ok_or(Status::NotFound));
+            if let Err(status) = parent.and_then(|parent| way.step(parent)) {
+                return self.fail(now, op, flow, status, out);
             }
         }
         flow.walk = None;
@@ -776,8 +790,7 @@ fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
         (Call::PeekParent { .. }, Reply::Peer(PeerReply::Parent { fid })) => {
             let walk = flow.walk.as_mut().ok_or(Status::ProtocolError)?;
             // A directory without a parent was removed.
-            walk.at = fid.ok_or(Status::NotFound)?;
-            Ok(())
+            walk.way.step(fid.ok_or(Status::NotFound)?)
         }
         (Call::NewFid { mdt, .. }, Reply::Peer(PeerReply::NewFid { fid })) => {
             if fid.mdt_index() != Some(*mdt) {

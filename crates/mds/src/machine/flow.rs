@@ -549,7 +549,12 @@ impl<M: MetaStore> Mds<M> {
         let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
         self.apply_effects(now, flow, &run.outcome);
         self.end_cancelled(now, flow);
-        self.core.reply(now, flow.token, Ok((reply, data)), &mut self.core_out);
+        if matches!(flow.request, Request::Peer(PeerRequest::PeekParent { .. })) {
+            let up_to = self.cross.moved_at();
+            self.core.reply_when_durable(now, flow.token, up_to, reply, &mut self.core_out);
+        } else {
+            self.core.reply(now, flow.token, Ok((reply, data)), &mut self.core_out);
+        }
         self.end(now, op, flow);
         Step::Ended
     }
@@ -591,6 +596,9 @@ impl<M: MetaStore> Mds<M> {
                 self.apply_effects(now, flow, &run.outcome);
                 self.note_closing_data(flow, transno);
                 self.end_cancelled(now, flow);
+                if run.outcome.has_moved_directory {
+                    self.cross.note_move(transno);
+                }
                 self.peers.note_destroys(transno, run.destroys);
                 self.note_adopts(transno, run.adopts);
                 if flow.token.replay.is_none() {

@@ -11,7 +11,7 @@ const PATH_COUNT_MAX: usize = 1024;
 const REPLY_BYTES_MAX: usize = base::limits::FRAME_BODY_BYTES_MAX / 2;
 /// One path; what is deeper is given from a directory on, as if that lay on another MDT.
 const PATH_BYTES_MAX: usize = 64 << 10;
-/// Directories are not nested deeper than PATH_MAX allows to be named.
+/// Directories are not nested deeper than PATH_MAX allows to be named. (They can be; who does that has no use for their paths.)
 const DEPTH_MAX: usize = 2048;
 
 /// A path whose upper part lies on another MDT is given from there on, as `[FID]/rest`.
@@ -35,6 +35,42 @@ pub fn run(cx: &mut Cx, fid: Fid) -> Result<MdtReply, Stop> {
         paths.push(path);
     }
     Ok(MdtReply::Paths(paths))
+}
+
+/// A way up over parents. In a ring of directories below themselves, which only damage can make, it comes back to one that it has marked: the marks
+/// are ever farther apart, so each ring is found however long it is and however far below it begins, and directories may be nested as deep as they like.
+#[derive(Clone, Copy, Debug)]
+pub struct WayUp {
+    at: Fid,
+    marked: Fid,
+    step_count: u64,
+    /// Marks there.
+    next_mark: u64,
+}
+
+impl WayUp {
+    pub fn from(directory: Fid) -> WayUp {
+        WayUp { at: directory, marked: directory, step_count: 0, next_mark: 1 }
+    }
+
+    pub fn at(&self) -> Fid {
+        self.at
+    }
+
+    /// # Errors
+    /// `Corrupt` when it leads back.
+    pub fn step(&mut self, parent: Fid) -> Result<(), Status> {
+        if parent == self.marked {
+            return Err(Status::Corrupt);
+        }
+        self.at = parent;
+        self.step_count += 1;
+        if self.step_count == self.next_mark {
+            self.marked = parent;
+            self.next_mark = self.next_mark.saturating_mul(2);
+        }
+        Ok(())
+    }
 }
 
 fn path_of(cx: &Cx, mut parent: Fid, name: &[u8]) -> Result<Vec<u8>, Status> {

@@ -131,6 +131,7 @@ fn replace(
     if has_new_parent {
         check_not_below(cx, to.parent, source.fid)?;
     }
+    cx.outcome.has_moved_directory = has_new_parent;
     let remove = Part::RemoveName {
         parent: from.parent,
         name: from.name.to_vec(),
@@ -187,6 +188,7 @@ fn exchange(
     if has_new_parent && target.file_type == FileType::Directory {
         check_not_below(cx, from.parent, target.fid)?;
     }
+    cx.outcome.has_moved_directory = has_new_parent;
     execute(cx, put_name(from, Some(source), target), creds)?;
     execute(cx, put_name(to, Some(target), source), creds)?;
     let must_own = access::needs_ownership_in(&found.from, creds);
@@ -259,13 +261,13 @@ fn check_not_below(cx: &Cx, directory: Fid, moved: Fid) -> Result<(), Stop> {
     if cx.remote.walked.contains(&(directory, moved)) {
         return Ok(());
     }
-    let mut above = directory;
-    while cx.mdt_count == 1 && above != Fid::ROOT && cx.is_local(above) {
-        let (parent, _) = path::parent_of(cx, above)?.ok_or(Status::NotFound)?;
+    let mut way = path::WayUp::from(directory);
+    while cx.mdt_count == 1 && way.at() != Fid::ROOT && cx.is_local(way.at()) {
+        let (parent, _) = path::parent_of(cx, way.at())?.ok_or(Status::NotFound)?;
         if parent == moved {
             return Err(Status::Invalid.into());
         }
-        above = parent;
+        way.step(parent)?;
     }
-    if above == Fid::ROOT { Ok(()) } else { Err(Stop::Walk { directory, moved }) }
+    if way.at() == Fid::ROOT { Ok(()) } else { Err(Stop::Walk { directory, moved }) }
 }

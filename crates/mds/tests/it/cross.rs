@@ -576,3 +576,64 @@ fn the_rename_lock_comes_back_however_many_wait_for_it() {
         2 + client_count * (renames_per_client + 1)
     );
 }
+/// The second move relied on the first, was durable elsewhere before it, and outlived it: both directories were below themselves, with all that was in them.
+#[test]
+fn a_directory_is_moved_below_one_that_has_moved_only_when_that_is_durable() {
+    for is_lost in [true, false] {
+        let mut world = World::new(3, 1);
+        let q = mkdir_on(&mut world, Fid::ROOT, "q", 2);
+        let p1 = mkdir_on(&mut world, q, "p1", 1);
+        let d = mkdir_on(&mut world, p1, "d", 1);
+        let e = mkdir_on(&mut world, d, "e", 2);
+        let p2 = mkdir_on(&mut world, Fid::ROOT, "p2", 1);
+        world.pass_seconds(3);
+        world.servers[1].is_synced = false;
+        world.rename((p1, "d"), (p2, "d"), 0).unwrap();
+        let below = world.start(0, 2, rename((Fid::ROOT, "q"), (e, "q"), 0));
+        world.pass_seconds(1);
+        assert_eq!(world.result(0, below), None, "its way up leads over what could be lost");
+        world.servers[1].is_synced = true;
+        if is_lost {
+            world.set_cut(0, 1, true);
+            world.crash(1, 0);
+            world.abort_recovery(1);
+            world.set_cut(0, 1, false);
+        }
+        world.pass_seconds(5);
+        let result = world.result(0, below).expect("an answer");
+        match is_lost {
+            true => assert_eq!(result, Err(Status::Invalid), "it is below itself again"),
+            false => assert!(result.is_ok(), "{result:?}"),
+        }
+        world.check_consistent();
+    }
+}
+
+/// Under the rename lock, for ever; on one MDT nothing else was done there any more.
+#[test]
+fn a_ring_of_directories_ends_who_walks_up_in_it() {
+    for (mdt_count, mdt) in [(1, 0), (2, 0), (2, 1)] {
+        let mut world = World::new(mdt_count, 1);
+        let a = world.mkdir(Fid::ROOT, "a");
+        let b = mkdir_on(&mut world, a, "b", mdt);
+        let below = mkdir_on(&mut world, b, "below", mdt);
+        world.mkdir(Fid::ROOT, "x");
+        world.pass_seconds(3);
+        let is_started = world.tamper(0, |store| {
+            let mut batch = Batch::new();
+            batch.delete(mds::rows::LINKS, &mds::rows::link_key(a, Fid::ROOT, b"a"));
+            batch.put(mds::rows::LINKS, &mds::rows::link_key(a, b, b"a"), &[]);
+            store.apply(store.applied().next(), &batch).unwrap();
+        });
+        assert!(is_started);
+        world.pass_seconds(70);
+        let renamed = world.rename((Fid::ROOT, "x"), (below, "x"), 0);
+        assert_eq!(renamed, Err(Status::Corrupt), "{mdt_count} MDTs, the ring on {mdt}");
+        assert!(
+            world.servers.iter().all(|server| server.mds.under_way().is_empty()),
+            "{}",
+            world.under_way()
+        );
+    }
+}
+

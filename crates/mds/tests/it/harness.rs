@@ -731,6 +731,14 @@ impl World {
             assert_eq!(inode.attr.link_count, expected, "{fid}");
             assert!(own > 0 || *fid == Fid::ROOT || stripes.contains_key(fid), "{fid} has no name");
         }
+        let parents = names.keys().map(|(fid, parent, _)| (*fid, *parent));
+        let parents: BTreeMap<Fid, Fid> =
+            parents.chain(stripes.iter().map(|(stripe, master)| (*stripe, *master))).collect();
+        for fid in inodes.keys() {
+            // In a ring the way up is longer than there are inodes.
+            let mut way = std::iter::successors(Some(*fid), |at| parents.get(at).copied());
+            assert!(way.by_ref().take(inodes.len() + 1).any(|at| at == Fid::ROOT), "{fid} is below itself");
+        }
         for ((fid, ..), dentry) in &names {
             assert_eq!(inodes.get(fid).map(|inode| inode.attr.file_type), Some(dentry.file_type));
         }

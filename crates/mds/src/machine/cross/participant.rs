@@ -252,6 +252,7 @@ impl<M: MetaStore> Mds<M> {
         let (prepares, decisions) =
             (self.operation_rows(rows::PREPARES)?, self.operation_rows(rows::DECISIONS)?);
         let transno = self.core.last_transno();
+        self.cross.note_move(transno);
         for (id, value) in decisions {
             let row: Decision = rows::decode(&value)?;
             self.cross.decide(id, transno, row.participants.into_iter().collect());
