@@ -494,6 +494,8 @@ impl<M: MetaStore> Mds<M> {
                 self.on_core_output(now, output, out);
             } else if let Some(output) = self.pending_locks.pop_front() {
                 self.on_lock_output(now, output, out);
+            } else if self.end_refused(now, out) {
+                continue;
             } else if let Some(op) = self.runnable.pop_front() {
                 self.advance(now, op, out);
             } else {
@@ -822,7 +824,8 @@ impl<M: MetaStore> Machine for Mds<M> {
             self.settle(now, out);
             self.send_what_is_durable(now, out);
             self.send_unlocks(now, out);
-            if self.runnable.is_empty() && self.core_out.is_empty() && self.lock_out.is_empty() {
+            let is_told = self.peers.has_told_all();
+            if is_told && self.runnable.is_empty() && self.core_out.is_empty() && self.lock_out.is_empty() {
                 break;
             }
         }

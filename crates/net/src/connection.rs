@@ -204,7 +204,14 @@ impl Connection {
             tracing::debug!(peer = self.peer, "a frame was dropped");
             return;
         }
-        let header = frame.header();
+        let header = match frame.header() {
+            Ok(header) => header,
+            // Machines send none. If one does, a message that does not arrive is less than a server that ends each time.
+            Err(error) => {
+                let (src, dst) = (frame.src, frame.dst);
+                return tracing::error!(peer = self.peer, ?src, ?dst, xid = %frame.xid, %error, "a frame was not sent");
+            }
+        };
         if frame.body.len() <= JOINED_BYTES_MAX {
             let mut joined = Vec::with_capacity(header.len() + frame.body.len());
             joined.extend_from_slice(&header);

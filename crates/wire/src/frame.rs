@@ -89,14 +89,26 @@ impl Frame {
     }
 
     /// The header as it goes over the wire; body and data follow it.
-    pub fn header(&self) -> [u8; HEADER_BYTES] {
-        self.header_before(0)
+    ///
+    /// # Errors
+    /// `Length` for a frame that its receiver would refuse.
+    pub fn header(&self) -> Result<[u8; HEADER_BYTES], WireError> {
+        self.check_length()?;
+        Ok(self.header_before(0))
+    }
+
+    /// # Errors
+    /// `Length` for a frame that its receiver would refuse.
+    pub fn check_length(&self) -> Result<(), WireError> {
+        let (body_bytes, data_bytes) = (self.body.len(), self.data.len());
+        if body_bytes > limits::FRAME_BODY_BYTES_MAX || data_bytes > limits::BULK_BYTES_MAX {
+            return Err(WireError::Length { header_bytes: HEADER_BYTES, body_bytes, data_bytes });
+        }
+        Ok(())
     }
 
     /// The header when so many bytes of it follow that only a newer version knows.
     fn header_before(&self, more_bytes: usize) -> [u8; HEADER_BYTES] {
-        assert!(self.body.len() <= limits::FRAME_BODY_BYTES_MAX);
-        assert!(self.data.len() <= limits::BULK_BYTES_MAX);
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&((HEADER_BYTES + more_bytes) as u16).to_le_bytes());

@@ -127,6 +127,8 @@ pub(super) struct Peers {
     template: ImportOptions,
     imports: BTreeMap<TargetId, Import>,
     calls: BTreeMap<(TargetId, Ticket), Call>,
+    /// Calls that came to an end before they left: the target does not want this one, or they are too long.
+    refused: VecDeque<(TargetId, Ticket, Status)>,
     destroys: BTreeMap<u16, Destroys>,
     /// Rows that are not durable yet, in the order of their transactions.
     young: VecDeque<(Transno, Vec<u8>)>,
@@ -146,6 +148,7 @@ impl Peers {
             template,
             imports: BTreeMap::new(),
             calls: BTreeMap::new(),
+            refused: VecDeque::new(),
             destroys: BTreeMap::new(),
             young: VecDeque::new(),
         }
@@ -186,6 +189,11 @@ impl Peers {
     /// Rows with objects to destroy were written.
     pub fn note_destroys(&mut self, transno: Transno, keys: Vec<Vec<u8>>) {
         self.young.extend(keys.into_iter().map(|key| (transno, key)));
+    }
+
+    /// Whether no call has ended before it left, or all have been told of it.
+    pub fn has_told_all(&self) -> bool {
+        self.refused.is_empty()
     }
 
     pub fn has_destroyed_all(&self) -> bool {
@@ -348,7 +356,22 @@ impl<M: MetaStore> Mds<M> {
         let ticket = import.submit(now, request, Bytes::new(), Kind::Reserved, 0, &mut outputs);
         self.peers.calls.insert((target, ticket), call);
         for output in outputs {
-            self.on_import_output(now, target, output, out);
+            match output {
+                // Who calls does not expect it before he has said that he waits.
+                ImportOutput::Completed { ticket, result: Err(status) } => {
+                    self.peers.refused.push_back((target, ticket, status));
+                }
+                output => self.on_import_output(now, target, output, out),
+            }
+        }
+        true
+    }
+
+    /// Ends a call that did not leave. False: there is none.
+    pub(super) fn end_refused(&mut self, now: Now, out: &mut Vec<Output>) -> bool {
+        let Some((target, ticket, status)) = self.peers.refused.pop_front() else { return false };
+        if let Some(call) = self.peers.calls.remove(&(target, ticket)) {
+            self.on_called(now, target, call, Err(status), out);
         }
         true
     }

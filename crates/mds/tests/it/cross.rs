@@ -3,10 +3,10 @@
 use crate::cross_random::{Started, await_result};
 use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
 use crate::streams::GATHERED;
-use base::{Endpoint, Fid, FileType, Status, TargetId};
+use base::{Duration, Endpoint, Fid, FileType, Status, TargetId};
 use store::{Batch, MetaStore};
 use wire::mdt::NewNode;
-use wire::{MdtReply, MdtRequest};
+use wire::{MdtReply, MdtRequest, PeerRequest, Request};
 
 pub fn mkdir_on(world: &mut World, parent: Fid, name: &str, mdt: u16) -> Fid {
     let mut request = new(parent, name, NewNode::Directory);
@@ -576,6 +576,7 @@ fn the_rename_lock_comes_back_however_many_wait_for_it() {
         2 + client_count * (renames_per_client + 1)
     );
 }
+
 /// The second move relied on the first, was durable elsewhere before it, and outlived it: both directories were below themselves, with all that was in them.
 #[test]
 fn a_directory_is_moved_below_one_that_has_moved_only_when_that_is_durable() {
@@ -637,3 +638,24 @@ fn a_ring_of_directories_ends_who_walks_up_in_it() {
     }
 }
 
+/// The groups of the caller go along with the parts, and a client can name so many that no frame carries both.
+#[test]
+fn an_operation_whose_parts_are_too_long_for_a_frame_is_refused() {
+    let mut world = World::new(2, 1);
+    let (from, to) = (mkdir_on(&mut world, Fid::ROOT, "d", 1), mkdir_on(&mut world, Fid::ROOT, "e", 0));
+    let name = "n".repeat(255);
+    world.mkdir(from, &name);
+    let with_groups = |count: usize| {
+        let mut request = rename((from, &name), (to, &name), 0);
+        if let MdtRequest::Rename { creds, .. } = &mut request {
+            creds.groups = Some(vec![7; count]);
+        }
+        request
+    };
+    let without = Request::Mdt(with_groups(0)).to_bytes().len();
+    let longest = with_groups((base::limits::FRAME_BODY_BYTES_MAX - without) / 4);
+    assert_eq!(world.ask(0, 0, longest), Err(Status::Overflow));
+    assert!(world.servers.iter().all(|server| server.mds.under_way().is_empty()), "{}", world.under_way());
+    world.ask(0, 0, with_groups(100)).unwrap();
+    world.check_consistent();
+}

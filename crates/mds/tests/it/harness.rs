@@ -246,7 +246,10 @@ impl World {
         server.mds.check();
         for output in out {
             match output {
-                Output::Send(frame) => self.frames.push_back(frame),
+                Output::Send(frame) => {
+                    assert_eq!(frame.check_length(), Ok(()));
+                    self.frames.push_back(frame);
+                }
                 Output::Event(event) => self.events.push(event),
             }
         }

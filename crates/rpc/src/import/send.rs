@@ -1,7 +1,7 @@
 //! What is sent when, in which slot, and when again.
 
 use super::{DATA_SLOTS, Import, ImportOutput, ImportState, Kind, Pending, Purpose, Ticket, writes_for};
-use base::{Duration, Endpoint, Now, TargetKind, Time, Xid, limits};
+use base::{Duration, Endpoint, Now, Status, TargetKind, Time, Xid, limits};
 use bytes::Bytes;
 use std::ops::Range;
 use wire::session::features;
@@ -140,6 +140,11 @@ impl Import {
     /// Sends a request, for the first time or again, and sets its timer.
     pub(super) fn send(&mut self, now: Now, ticket: Ticket, more_flags: u32, out: &mut Vec<ImportOutput>) {
         let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        let body = pending.request.to_bytes();
+        if body.len() > limits::FRAME_BODY_BYTES_MAX && pending.purpose == Purpose::Caller {
+            // No target would read it.
+            return self.complete(ticket, Err(Status::Overflow), out);
+        }
         let mut frame_flags = more_flags;
         let xid = match pending.xid {
             Some(xid) => {
@@ -178,7 +183,7 @@ impl Import {
             pending.awaited_since.get_or_insert(now.time);
         }
         let data = if is_question { Bytes::new() } else { pending.data.clone() };
-        let (body, slot, trace) = (pending.request.to_bytes(), pending.slot, pending.trace);
+        let (slot, trace) = (pending.slot, pending.trace);
         let mut frame = self.frame(xid);
         frame.flags |= frame_flags;
         frame.slot = slot;

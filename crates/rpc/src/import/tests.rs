@@ -162,3 +162,19 @@ fn who_leaves_does_not_come_back_for_what_arrives_after_its_goodbye() {
     caller.reply(&goodbye, &Reply::Done);
     assert_eq!(caller.import.state(), ImportState::Disconnected);
 }
+
+/// It was sent, and the process that was to write it to a socket ended.
+#[test]
+fn a_request_that_no_frame_carries_ends_and_keeps_no_slot() {
+    let mut caller = Caller::new();
+    let object = base::ObjectId { fid: base::Fid::ROOT, component: 0, stripe: 0 };
+    let long = Request::Ost(OstRequest::Destroy { objects: vec![object; 100_000] });
+    for kind in [Kind::Modifying, Kind::Plain, Kind::Reserved] {
+        let mut out = Vec::new();
+        let ticket = caller.import.submit(caller.now, long.clone(), Bytes::new(), kind, 0, &mut out);
+        caller.import.check();
+        let is_end = |output: &ImportOutput| matches!(output, ImportOutput::Completed { ticket: of, result: Err(Status::Overflow) } if *of == ticket);
+        assert!(out.len() == 1 && is_end(&out[0]), "{out:?}");
+    }
+    assert_eq!(caller.submit(Kind::Modifying).slot, 0);
+}

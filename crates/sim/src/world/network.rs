@@ -11,6 +11,9 @@ impl World {
                 format!("{} has replayed on {now:?} what it had done to {before:?}", frame.src.client_id());
             self.violate("replay", what);
         }
+        if let Err(error) = frame.check_length() {
+            self.violate("frame", format!("{} -> {}: {error}", frame.src.client_id(), frame.dst.client_id()));
+        }
         if self.is_cut(&frame) {
             return self.count("frame cut");
         }

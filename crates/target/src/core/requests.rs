@@ -166,12 +166,18 @@ impl<M: MetaStore> Core<M> {
     pub(super) fn finish(
         &mut self,
         token: Token,
-        status: Status,
+        mut status: Status,
         transno: Transno,
-        body: Bytes,
-        data: Bytes,
+        mut body: Bytes,
+        mut data: Bytes,
         out: &mut Vec<CoreOutput>,
     ) {
+        if body.len() > limits::FRAME_BODY_BYTES_MAX {
+            // What changes something has its answer in a row, and those are shorter: nothing has happened.
+            let (client, what) = (token.client, "the answer to a request is longer than a frame");
+            out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
+            (status, body, data) = (Status::Overflow, Bytes::new(), Bytes::new());
+        }
         let export = self.exports.get_mut(&token.client);
         let Some(export) = export.filter(|export| export.session == token.session) else { return };
         let is_refusal = status.class() == StatusClass::Retry;

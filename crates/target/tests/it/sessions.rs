@@ -470,3 +470,33 @@ fn a_target_that_cannot_do_without_checksums_gets_them() {
     assert_eq!(unchecked_count(&cluster, FrameKind::Request).0, 0);
     assert!(cluster.callers[0].done.contains_key(&operation));
 }
+
+/// It left, and the server that was to write it to a socket ended.
+#[test]
+fn an_answer_that_no_frame_carries_is_a_failure() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.submit(0);
+    cluster.run_for(Duration::from_secs(3));
+    let (now, mut out, mut core_out) = (cluster.now, Vec::new(), Vec::new());
+    let question = Request::Mdt(wire::MdtRequest::Statfs);
+    cluster.callers[0].import.submit(now, question, Default::default(), rpc::Kind::Plain, 0, &mut out);
+    let core = cluster.core.as_mut().unwrap();
+    for output in out {
+        if let rpc::ImportOutput::Send(frame) = output {
+            core.on_frame(now, frame, &mut core_out);
+        }
+    }
+    let work = core_out.into_iter().find_map(|output| match output {
+        target::CoreOutput::Execute(work) => Some(work),
+        _ => None,
+    });
+    let long = wire::Reply::Mdt(wire::MdtReply::Bytes(vec![0; base::limits::FRAME_BODY_BYTES_MAX]));
+    let mut core_out = Vec::new();
+    core.reply(now, work.unwrap().token, Ok((long, Default::default())), &mut core_out);
+    let sent = core_out.into_iter().find_map(|output| match output {
+        target::CoreOutput::Send(frame) => Some(frame),
+        _ => None,
+    });
+    let sent = sent.expect("it is answered");
+    assert_eq!((sent.status, sent.body.len()), (Status::Overflow, 0));
+}

@@ -62,6 +62,18 @@ fn lengths_are_refused_before_anything_is_allocated() {
     assert!(matches!(Frame::byte_count(&bytes), Err(WireError::Length { .. })));
 }
 
+/// To assert it ended a server that had too much to say.
+#[test]
+fn a_frame_that_nobody_would_read_has_no_header() {
+    let bytes = |count| Bytes::from(vec![0; count]);
+    let (body, data) = (limits::FRAME_BODY_BYTES_MAX, limits::BULK_BYTES_MAX);
+    assert!(Frame { body: bytes(body), data: bytes(data), ..sample() }.header().is_ok());
+    for (body, data) in [(body + 1, 0), (0, data + 1)] {
+        let header = Frame { body: bytes(body), data: bytes(data), ..sample() }.header();
+        assert!(matches!(header, Err(WireError::Length { .. })));
+    }
+}
+
 #[test]
 fn random_bytes_are_errors_and_never_panics() {
     let mut rng = Rng::new(1);
