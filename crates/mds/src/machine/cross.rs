@@ -519,9 +519,15 @@ impl<M: MetaStore> Mds<M> {
             },
             Call::Ask { id } => self.on_asked(now, id, result, out),
             Call::FlockWaits { wait } => self.on_flock_waits_told(now, target, wait, result, out),
+            Call::LockRename { op, id } if !self.wants_rename_lock(op, id) => {
+                // Nobody who was given it while nobody waited for it any more would give it back.
+                if result.is_ok() {
+                    self.cross.to_unlock.push(id);
+                }
+            }
             Call::Peek { op }
             | Call::PeekParent { op }
-            | Call::LockRename { op }
+            | Call::LockRename { op, .. }
             | Call::NewFid { op, .. }
             | Call::PeekWhole { op, .. }
             | Call::PeekFile { op, .. }
@@ -660,6 +666,12 @@ impl<M: MetaStore> Mds<M> {
         Ok(path::parent_of(&cx, fid)?.map(|(parent, _)| parent))
     }
 
+    /// Whether the flow waits for this very lock.
+    fn wants_rename_lock(&self, op: OpId, id: OperationId) -> bool {
+        let rename = self.flows.get(&op).and_then(|flow| flow.rename);
+        rename == Some(RenameHold::Remote { id, is_held: false })
+    }
+
     /// `None`: it is held.
     fn take_rename_lock(
         &mut self,
@@ -689,7 +701,7 @@ impl<M: MetaStore> Mds<M> {
                 flow.rename = Some(RenameHold::Remote { id, is_held: false });
                 let is_replay = flow.token.replay.is_some();
                 let request = Request::Peer(PeerRequest::LockRename { id, is_replay });
-                let call = Call::LockRename { op };
+                let call = Call::LockRename { op, id };
                 return Some(self.ask_mdt(now, op, flow, Some(0), request, call, out));
             }
         }

@@ -46,6 +46,7 @@ pub(super) enum Call {
     },
     LockRename {
         op: OpId,
+        id: OperationId,
     },
     NewFid {
         op: OpId,

@@ -638,6 +638,79 @@ fn a_ring_of_directories_ends_who_walks_up_in_it() {
     }
 }
 
+fn link(from: u16, to: u16) -> (Endpoint, Endpoint) {
+    (Endpoint::Target(TargetId::mdt(from)), Endpoint::Target(TargetId::mdt(to)))
+}
+
+/// How often MDT1 has asked MDT0 for the rename lock, and to take it back, since this was looked at last.
+fn asked_about_rename_lock(world: &mut World) -> (usize, usize) {
+    let asked = world.take_asked(1, 0);
+    let is = |request: &Request, is_lock: bool| match request {
+        Request::Peer(PeerRequest::LockRename { .. }) => is_lock,
+        Request::Peer(PeerRequest::UnlockRename { .. }) => !is_lock,
+        _ => false,
+    };
+    let count = |is_lock| asked.iter().filter(|request| is(request, is_lock)).count();
+    (count(true), count(false))
+}
+
+/// Directories `a` and `b` on MDT1, and `x` and `y` in the first of them, on MDT2.
+fn to_be_moved(world: &mut World) -> (Fid, Fid) {
+    let (a, b) = (mkdir_on(world, Fid::ROOT, "a", 1), mkdir_on(world, Fid::ROOT, "b", 1));
+    for name in ["x", "y"] {
+        mkdir_on(world, a, name, 2);
+    }
+    world.pass_seconds(3);
+    asked_about_rename_lock(world);
+    (a, b)
+}
+
+/// The request for it stayed in flight for ever, and after 2,048 of them nothing else of that MDT was answered.
+#[test]
+fn who_waits_for_the_rename_lock_and_is_gone_has_an_answer() {
+    let mut world = World::new(3, 2);
+    let (a, b) = to_be_moved(&mut world);
+    world.cut.insert(link(1, 2));
+    let holds = world.start(0, 1, rename((a, "x"), (b, "x"), 0));
+    let waits = world.start(1, 1, rename((a, "y"), (b, "y"), 0));
+    assert_eq!(asked_about_rename_lock(&mut world), (2, 0));
+    let gone = world.clients[1].id;
+    world.evict(1, gone);
+    assert_eq!((world.result(0, holds), world.result(1, waits)), (None, Some(Err(Status::Evicted))));
+    assert_eq!(asked_about_rename_lock(&mut world), (0, 1));
+    world.pass_seconds(40);
+    assert_eq!(asked_about_rename_lock(&mut world), (0, 0), "nothing is asked for again");
+    world.cut.clear();
+    world.pass_seconds(20);
+    assert!(world.result(0, holds).unwrap().is_ok());
+    world.check_consistent();
+}
+
+/// An MDT0000 that was restarted knew nothing of its having been taken back, and gave it to nobody.
+#[test]
+fn a_rename_lock_that_nobody_waits_for_any_more_goes_back() {
+    let mut world = World::new(3, 2);
+    let (a, b) = to_be_moved(&mut world);
+    // The answer is lost.
+    world.cut.insert(link(0, 1));
+    world.start(1, 1, rename((a, "y"), (b, "y"), 0));
+    assert_eq!(asked_about_rename_lock(&mut world), (1, 0));
+    world.pass_seconds(3);
+    let gone = world.clients[1].id;
+    world.evict(1, gone);
+    world.pass_seconds(1);
+    world.cut.clear();
+    asked_about_rename_lock(&mut world);
+    // That it was taken back is said again before it is asked for again.
+    while asked_about_rename_lock(&mut world) != (0, 1) {
+        world.pass(Duration::from_millis(50));
+    }
+    world.crash(0, 0);
+    world.pass_seconds(10);
+    world.rename((a, "x"), (b, "x"), 0).unwrap();
+    assert!(world.servers.iter().all(|server| server.mds.under_way().is_empty()), "{}", world.under_way());
+}
+
 /// The groups of the caller go along with the parts, and a client can name so many that no frame carries both.
 #[test]
 fn an_operation_whose_parts_are_too_long_for_a_frame_is_refused() {

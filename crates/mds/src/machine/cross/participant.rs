@@ -390,6 +390,10 @@ impl<M: MetaStore> Mds<M> {
     fn unlock_rename(&mut self, now: Now, id: OperationId) {
         if let Some(held) = self.cross.rename_claims.remove(&id) {
             self.locks.release(now.time, held.op, &mut self.lock_out);
+            if let Some(token) = held.waiting {
+                // Else it would be asked for again, for ever, by who does not know any more why.
+                self.reply(now, token, Err(part::GIVE_WAY));
+            }
         }
         if !self.cross.released.contains(&id) {
             self.cross.released.push_back(id);
