@@ -288,8 +288,10 @@ impl<T> Flocks<T> {
 
     fn wait_of(&self, fid: Fid, waiting: &Waiting<T>) -> FlockWait {
         let held = self.files.get(&fid).into_iter().flat_map(|file| &file.held);
-        let blockers = held.filter(|held| held.conflicts(&waiting.wanted)).map(Held::owner).collect();
-        FlockWait { id: waiting.id, owner: waiting.wanted.owner(), blockers }
+        // Each once, however many ranges it holds.
+        let blockers: BTreeSet<FlockOwner> =
+            held.filter(|held| held.conflicts(&waiting.wanted)).map(Held::owner).collect();
+        FlockWait { id: waiting.id, owner: waiting.wanted.owner(), blockers: blockers.into_iter().collect() }
     }
 
     fn forget_if_empty(&mut self, fid: Fid) {

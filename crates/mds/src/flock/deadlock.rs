@@ -5,14 +5,21 @@
 //! begins, so of the waits in a circle the last one finds it. Two that find the same circle at once agree on which wait
 //! is refused: the youngest. What was told may be out of date, so a circle counts when it is found twice.
 
+use base::limits::FRAME_BODY_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
 /// Waits by who waits; the threads of a process may wait for several locks.
 pub type Waits = BTreeMap<FlockOwner, Vec<FlockWait>>;
 
-/// Owners in one search, and waits in one answer. What lies beyond is not searched.
+/// Owners in one search and in one question, and waits in one answer. What lies beyond is not searched.
 pub const OWNERS_MAX: usize = 4096;
+/// Owners in the way, in all waits of one answer.
+pub const BLOCKERS_MAX: usize = 16_384;
+/// At most, of a wait without its blockers and of a blocker.
+const WAIT_BYTES: usize = 64;
+const OWNER_BYTES: usize = 24;
+const _: () = assert!(OWNERS_MAX * WAIT_BYTES + BLOCKERS_MAX * OWNER_BYTES < FRAME_BODY_BYTES_MAX);
 
 /// What a search does next.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,8 +85,9 @@ impl Search {
         }
         self.has_found = true;
         self.told.clear();
-        self.asked = wait.blockers.iter().copied().collect();
-        Step::Ask(wait.blockers.clone())
+        let blockers: Vec<FlockOwner> = wait.blockers.iter().copied().take(OWNERS_MAX).collect();
+        self.asked = blockers.iter().copied().collect();
+        Step::Ask(blockers)
     }
 }
 
@@ -87,17 +95,22 @@ impl Search {
 pub fn follow(owners: Vec<FlockOwner>, waits: &Waits) -> Vec<FlockWait> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
+    let mut blockers_left = BLOCKERS_MAX;
     let mut todo = owners;
     while let Some(owner) = todo.pop() {
         if seen.len() >= OWNERS_MAX || !seen.insert(owner) {
             continue;
         }
         for wait in waits.get(&owner).into_iter().flatten() {
-            todo.extend(&wait.blockers);
-            found.push(wait.clone());
+            if found.len() >= OWNERS_MAX || blockers_left == 0 {
+                return found;
+            }
+            let blockers: Vec<FlockOwner> = wait.blockers.iter().copied().take(blockers_left).collect();
+            blockers_left -= blockers.len();
+            todo.extend(&blockers);
+            found.push(FlockWait { id: wait.id, owner: wait.owner, blockers });
         }
     }
-    found.truncate(OWNERS_MAX);
     found
 }
 

@@ -140,3 +140,18 @@ fn ranges_agree_with_a_model_of_single_bytes() {
         }
     }
 }
+
+#[test]
+fn who_is_in_the_way_with_many_ranges_is_named_once() {
+    let mut locks = Flocks::new(0);
+    for start in 0..2000 {
+        let lock = posix(FlockKind::Read, 2 * start, 2 * start + 1);
+        let taken = locks.lock(WallTime(0), FID, A, lock, false, 1, &mut Vec::new());
+        assert_eq!(taken, Locked::Now(1));
+    }
+    let whole = locks.lock(WallTime(0), FID, B, posix(FlockKind::Write, 0, 4000), true, 2, &mut Vec::new());
+    assert_eq!(whole, Locked::Wait(wait(1)));
+    let waits: Vec<_> = locks.waits().into_values().flatten().collect();
+    let blockers: Vec<_> = waits.iter().flat_map(|wait| &wait.blockers).map(|owner| owner.client).collect();
+    assert_eq!(blockers, [A]);
+}

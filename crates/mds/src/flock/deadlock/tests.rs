@@ -1,4 +1,5 @@
-use super::{OWNERS_MAX, Search, Step, Waits, follow};
+use super::{BLOCKERS_MAX, OWNERS_MAX, Search, Step, Waits, follow};
+use base::limits::FRAME_BODY_BYTES_MAX;
 use base::{ClientId, WallTime};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
@@ -91,4 +92,30 @@ fn a_search_is_bounded() {
     let chain: Vec<FlockWait> = (1..count).map(|number| wait(number, &[number + 1])).collect();
     assert_eq!(follow(vec![owner(1)], &waits(&chain)).len(), OWNERS_MAX);
     assert_eq!(search(&wait(count + 1, &[1]), &chain, &chain).0, Step::Over);
+}
+
+/// An answer that was longer than a frame ended the server.
+#[test]
+fn what_is_told_of_very_many_owners_fits_in_a_frame() {
+    let others: Vec<u64> = (10_000..20_000).collect();
+    let many: Vec<FlockWait> = (1..50).map(|number| wait(number, &others)).collect();
+    let few: Vec<FlockWait> = (1..OWNERS_MAX as u64 * 2).map(|number| wait(number, &[number + 1])).collect();
+    for told in [many, few] {
+        let told = follow(told.iter().map(|wait| wait.owner).collect(), &waits(&told));
+        let blocker_count: usize = told.iter().map(|wait| wait.blockers.len()).sum();
+        assert!(told.len() == OWNERS_MAX || blocker_count == BLOCKERS_MAX);
+        let reply = wire::Reply::Peer(wire::PeerReply::FlockWaits(told));
+        assert!(reply.to_bytes().len() < FRAME_BODY_BYTES_MAX);
+    }
+}
+
+#[test]
+fn no_question_names_more_owners_than_a_search_looks_at() {
+    let own = wait(60_000, &(1..50_000).collect::<Vec<u64>>());
+    let mut search = Search::new(own.id);
+    let Step::Ask(owners) = search.step(&own, &Waits::new()) else { panic!("nobody is asked") };
+    assert!(owners.len() <= OWNERS_MAX);
+    search.tell(vec![wait(owners[0].owner, &[60_000])]);
+    let Step::Ask(owners) = search.step(&own, &Waits::new()) else { panic!("it is looked at again") };
+    assert!(owners.len() <= OWNERS_MAX);
 }
