@@ -179,6 +179,8 @@ pub(super) struct Streams {
     /// Directories that are held, and by which item of whose stream.
     held: BTreeMap<Fid, OperationId>,
     pools: BTreeMap<u16, Pool>,
+    /// The last transaction that has written down who uses a sequence of FIDs.
+    given_at: Transno,
     taken_back: TakenBack,
     /// MDTs that know that this one has recovered.
     told_recovered: BTreeSet<u16>,

@@ -261,3 +261,24 @@ fn an_mdt_is_told_of_its_directories_though_nobody_looks_for_them() {
     world.pass(GATHERED);
     assert_eq!(held_counts(&mut world), [1]);
 }
+/// Of whom a restarted MDT would not know that it uses the sequence, it would not ask about a FID of it.
+#[test]
+fn no_fid_is_given_before_it_is_durable_to_whom() {
+    const PEER: usize = 1;
+    let mut world = World::new(1, 1);
+    world.add_client(Endpoint::Target(TargetId::mdt(1)).client_id());
+    world.servers[0].is_synced = false;
+    let ask = |world: &mut World| {
+        let request = Request::Peer(PeerRequest::NewFids { count: 1 });
+        world.submit(PEER, TargetId::mdt(0), request, rpc::Kind::Plain)
+    };
+    let asked = [ask(&mut world), ask(&mut world)];
+    world.run();
+    let are_given =
+        |world: &World| asked.map(|of| world.clients[PEER].done.contains_key(&(TargetId::mdt(0), of)));
+    assert_eq!(are_given(&world), [false, false]);
+    world.servers[0].is_synced = true;
+    world.run();
+    assert_eq!(are_given(&world), [true, true]);
+}
+

@@ -153,18 +153,17 @@ impl<M: MetaStore> Mds<M> {
             Ok(given) => given,
             Err(status) => return self.reply(now, token, Err(status)),
         };
-        let reply = Reply::Peer(say(first, count));
-        if !is_new_sequence {
-            return self.reply(now, token, Ok(reply));
-        }
-        let mut batch = Batch::new();
-        batch.put(rows::STATE, &rows::given_key(first.seq), &rows::encode(&user));
-        match self.core.apply_internal(batch) {
-            Ok(transno) => {
-                self.core.reply_when_durable(now, token, transno, reply, &mut self.core_out);
+        if is_new_sequence {
+            let mut batch = Batch::new();
+            batch.put(rows::STATE, &rows::given_key(first.seq), &rows::encode(&user));
+            match self.core.apply_internal(batch) {
+                Ok(transno) => self.streams.given_at = transno,
+                Err(error) => return self.reply(now, token, Err(error.status())),
             }
-            Err(error) => self.reply(now, token, Err(error.status())),
         }
+        // Nobody makes a directory with a FID of which a restart would not know whom to ask.
+        let (up_to, reply) = (self.streams.given_at, Reply::Peer(say(first, count)));
+        self.core.reply_when_durable(now, token, up_to, reply, &mut self.core_out);
     }
 
     pub(in crate::machine) fn hold(
