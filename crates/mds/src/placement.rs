@@ -204,12 +204,14 @@ fn default_stripe_size(chosen: u32, end_bytes: u64) -> u32 {
 
 /// # Errors
 /// `Invalid` for a stripe size that is no multiple of 64 KiB, too many components, ends that do not rise, that are no
-/// multiple of the stripe size, or that are missing before the last component, for OSTs that are named twice or are
-/// not as many as the stripes, and for data on the MDT behind the first component or behind `Layout::ON_MDT_BYTES_MAX`.
+/// multiple of the stripe size, or that are missing before the last component, for OSTs that are named twice, are
+/// not as many as the stripes or more than a layout can have, and for data on the MDT behind the first component or behind `Layout::ON_MDT_BYTES_MAX`.
 pub fn check_hint(hint: &LayoutHint) -> Result<(), Status> {
     let ends: Vec<u64> =
         hint.components.iter().map(|component| component.end_bytes.unwrap_or(Extent::EOF)).collect();
+    let named_count: usize = hint.components.iter().map(|component| component.osts.len()).sum();
     let is_good = hint.components.len() <= Layout::COMPONENT_COUNT_MAX
+        && named_count <= Layout::STRIPE_COUNT_MAX
         && ends.is_sorted_by(|a, b| a < b)
         && hint.components.iter().all(is_possible)
         && hint.components.iter().skip(1).all(|component| !component.osts.contains(&Layout::ON_MDT));

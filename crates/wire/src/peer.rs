@@ -220,7 +220,7 @@ pub enum PeerRequest {
         epoch: u64,
         up_to: OperationId,
     } = 14,
-    /// A restarted caller wants back what is held for its former incarnations. -> HeldBack
+    /// A restarted caller wants back what is held for its former incarnations. -> HeldBack, of as much as one answer holds
     TakeBack {
         epoch: u64,
     } = 15,
@@ -243,6 +243,11 @@ pub enum PeerRequest {
         fid: Fid,
         epoch: u64,
     } = 19,
+    /// `TakeBack`, piece by piece: what is held behind this item. -> HeldBackPart; `NotSupported` by an MDT that gives all at once.
+    TakeBackPart {
+        epoch: u64,
+        after: Option<OperationId>,
+    } = 20,
 }
 
 impl OperationId {
@@ -323,4 +328,9 @@ pub enum PeerReply {
     } = 11,
     Whole(Box<Whole>) = 12,
     File(Box<WholeFile>) = 13,
+    /// `next`: where to go on; `None` when that was all.
+    HeldBackPart {
+        witnesses: Vec<Witness>,
+        next: Option<OperationId>,
+    } = 14,
 }

@@ -534,7 +534,7 @@ impl<M: MetaStore> Mds<M> {
             | Call::PeekDirectory { op, .. } => {
                 self.on_flow_answer(now, op, &call, result, out);
             }
-            Call::TakeBack { mdt } => self.on_taken_back(mdt, result),
+            Call::TakeBack { mdt, is_whole } => self.on_taken_back(now, (mdt, is_whole), result, out),
             Call::Hold { mdt } => self.on_held(now, mdt, result),
             Call::Release { mdt, up_to } => self.on_released(now, mdt, up_to, result, out),
             Call::NewFids { mdt } => self.on_fids_given(now, mdt, result, out),
@@ -774,6 +774,7 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         PeerRequest::Hold { .. }
         | PeerRequest::Release { .. }
         | PeerRequest::TakeBack { .. }
+        | PeerRequest::TakeBackPart { .. }
         | PeerRequest::Forget { .. }
         | PeerRequest::IsComing { .. } => true,
     }

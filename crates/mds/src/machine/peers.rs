@@ -88,9 +88,10 @@ pub(super) enum Call {
     NewFids {
         mdt: u16,
     },
-    /// What is held for this MDT.
+    /// What is held for this MDT, or a part of it.
     TakeBack {
         mdt: u16,
+        is_whole: bool,
     },
     /// A directory that somebody looks for.
     IsComing {

@@ -15,6 +15,7 @@ use super::{Mds, MdsEvent, Output};
 use crate::op::part;
 use crate::rows::{self, Streamed};
 use base::fault::{Fault, planted};
+use base::limits::FRAME_BODY_BYTES_MAX;
 use base::{Duration, Fid, Now, Status, TargetId, Time, Transno};
 use incoming::Incoming;
 pub(super) use incoming::mdt_of;
@@ -27,8 +28,11 @@ use wire::peer::{Item, OperationId, Part, Witness};
 use wire::session::features;
 use wire::{PeerReply, PeerRequest, Reply, Request};
 
-/// Items of one message.
+/// Items of one message, and their bytes, of which an item may have a few hundred or a thousand times as many: a directory inherits ACLs.
 const ITEMS_MAX: usize = 128;
+const HOLD_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX / 2;
+/// An operation whose client has sent so much (the groups of its caller) has no witness.
+const WITNESS_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX / 4;
 /// Items are gathered for so long, or until so many are there, if nobody waits for them. For so long after the answer an operation is
 /// lost when its client and its coordinator are lost together, as if its message had been on its way. A message costs both MDTs more
 /// than the items in it, and an answer waits for the thread that does what follows from it.
@@ -40,6 +44,10 @@ const RELEASES_MAX: usize = 4;
 /// syncs of the participant as the coordinator's device can do.
 const WANTED_RELEASES_MAX: usize = 1024;
 const _: () = assert!(HOLD_ITEMS <= ITEMS_MAX);
+// One item always goes: its parts are the value of a row.
+const _: () = assert!(store::VALUE_BYTES_MAX + WITNESS_BYTES_MAX < HOLD_BYTES_MAX);
+/// Rows that are taken away in one transaction.
+const FORGOTTEN_MAX: usize = 4096;
 const _: () = assert!(RELEASES_MAX <= WANTED_RELEASES_MAX);
 /// What a participant could not take is sent again after this.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -54,6 +62,8 @@ struct Outstanding {
     previous: OperationId,
     parts: Vec<Part>,
     witness: Option<Box<Witness>>,
+    /// Of both.
+    byte_count: usize,
 }
 
 /// The stream to one participant.
@@ -109,6 +119,20 @@ impl Outgoing {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = self.sent_to.map_or(Unbounded, Excluded);
         self.items.range((from, Unbounded))
+    }
+
+    /// What goes into the next message.
+    fn next_items(&self, durable: Transno) -> Vec<Item> {
+        let mut byte_count = 0;
+        let mut items = Vec::new();
+        for (id, item) in self.unsent().take(ITEMS_MAX) {
+            byte_count += item.byte_count;
+            if byte_count > HOLD_BYTES_MAX && !items.is_empty() {
+                break;
+            }
+            items.push(item_of(*id, item, durable));
+        }
+        items
     }
 
     /// Whether what is not sent is to be sent now. If not, a time is set for it.
@@ -169,7 +193,8 @@ struct Pool {
 /// Parts of a transaction that is about to be applied.
 pub(super) struct Streaming {
     id: OperationId,
-    parts: BTreeMap<u16, Vec<Part>>,
+    /// By MDT, with the bytes that they have.
+    parts: BTreeMap<u16, (Vec<Part>, usize)>,
 }
 
 #[derive(Debug, Default)]
@@ -231,11 +256,14 @@ impl<M: MetaStore> Mds<M> {
         for (mdt, part) in parts {
             of_mdt.entry(mdt).or_default().push(part);
         }
-        for (mdt, parts) in &of_mdt {
-            let row = Streamed { previous: self.last_streamed(*mdt), parts: parts.clone() };
-            batch.put(rows::STREAMED, &rows::streamed_key(*mdt, id), &rows::encode(&row));
+        let mut parts = BTreeMap::new();
+        for (mdt, of_mdt) in of_mdt {
+            let row = Streamed { previous: self.last_streamed(mdt), parts: of_mdt };
+            let value = rows::encode(&row);
+            batch.put(rows::STREAMED, &rows::streamed_key(mdt, id), &value);
+            parts.insert(mdt, (row.parts, value.len()));
         }
-        Streaming { id, parts: of_mdt }
+        Streaming { id, parts }
     }
 
     fn last_streamed(&self, mdt: u16) -> OperationId {
@@ -264,12 +292,15 @@ impl<M: MetaStore> Mds<M> {
             request,
         };
         let Streaming { id, parts } = streaming;
-        for (mdt, parts) in parts {
-            let witness = Some(Box::new(witness.clone()));
+        let witness_bytes = bytes_of(&witness);
+        for (mdt, (parts, part_bytes)) in parts {
+            let is_short = witness_bytes <= WITNESS_BYTES_MAX;
+            let witness = is_short.then(|| Box::new(witness.clone()));
+            let byte_count = part_bytes + if is_short { witness_bytes } else { 0 };
             let index = self.options.index;
             let outgoing = self.streams.outgoing.entry(mdt).or_insert_with(|| Outgoing::new(index));
             let previous = outgoing.last;
-            outgoing.push(id, Outstanding { transno, previous, parts, witness });
+            outgoing.push(id, Outstanding { transno, previous, parts, witness, byte_count });
         }
         self.stats.cross_mdt += 1;
         out.push(Output::Event(MdsEvent::Decided { id, is_commit: true }));
@@ -320,8 +351,7 @@ impl<M: MetaStore> Mds<M> {
         }
         let mut requests = Vec::new();
         if outgoing.is_hold_due(now.time, durable, is_prompt) {
-            let unsent = outgoing.unsent().take(ITEMS_MAX);
-            let items: Vec<Item> = unsent.map(|(id, item)| item_of(*id, item, durable)).collect();
+            let items = outgoing.next_items(durable);
             if let Some(last) = items.last() {
                 outgoing.sent_to = Some(last.id);
                 outgoing.is_sending = true;
@@ -388,20 +418,22 @@ impl<M: MetaStore> Mds<M> {
     fn forget_streamed(&mut self, mdt: u16, up_to: OperationId, out: &mut Vec<Output>) {
         let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
         let ids: Vec<OperationId> = outgoing.items.range(..=up_to).map(|(id, _)| *id).collect();
-        let mut batch = Batch::new();
         for id in &ids {
-            batch.delete(rows::STREAMED, &rows::streamed_key(mdt, *id));
             for fid in outgoing.items.remove(id).iter().flat_map(|item| made_by(&item.parts)) {
                 outgoing.made.remove(&fid);
             }
         }
-        if ids.is_empty() {
-            return;
-        }
-        // If they stay, the next incarnation sends them again, which changes nothing.
-        if let Err(error) = self.core.apply_internal(batch) {
-            let (what, status) = ("parts were not forgotten", error.status());
-            out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+        // After a participant was away for long there are more of them than one transaction takes.
+        for ids in ids.chunks(FORGOTTEN_MAX) {
+            let mut batch = Batch::new();
+            for id in ids {
+                batch.delete(rows::STREAMED, &rows::streamed_key(mdt, *id));
+            }
+            // If they stay, the next incarnation sends them again, which changes nothing.
+            if let Err(error) = self.core.apply_internal(batch) {
+                let (what, status) = ("parts were not forgotten", error.status());
+                out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
+            }
         }
     }
 
@@ -549,7 +581,8 @@ impl<M: MetaStore> Mds<M> {
             let (mdt, id) = rows::split_streamed_key(&key).ok_or(Status::Corrupt)?;
             let Streamed { previous, parts } = rows::decode(&value)?;
             let outgoing = self.streams.outgoing.entry(mdt).or_insert_with(|| Outgoing::new(index));
-            outgoing.push(id, Outstanding { transno, previous, parts, witness: None });
+            let byte_count = value.len();
+            outgoing.push(id, Outstanding { transno, previous, parts, witness: None, byte_count });
         }
         for (key, value) in executed {
             let mdt = key.get(rows::EXECUTED_PREFIX.len()..).and_then(|key| key.try_into().ok());
@@ -563,6 +596,12 @@ impl<M: MetaStore> Mds<M> {
         }
         Ok(())
     }
+}
+
+/// As many as it has in a message or a row.
+fn bytes_of<T: borsh::BorshSerialize>(body: &T) -> usize {
+    // Nothing that is counted cannot be written.
+    borsh::object_length(body).unwrap_or(usize::MAX)
 }
 
 fn item_of(id: OperationId, item: &Outstanding, durable: Transno) -> Item {

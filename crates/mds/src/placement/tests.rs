@@ -154,3 +154,22 @@ fn who_wants_other_osts_gets_none_of_the_directory() {
     let sized = ComponentHint { stripe_size_bytes: Some(64 << 10), ..ComponentHint::default() };
     assert_eq!(merged(sized.clone(), on(&[1])), ComponentHint { osts: vec![1], ..sized });
 }
+
+#[test]
+fn no_more_osts_are_named_than_a_layout_has_stripes() {
+    let osts: Vec<u16> = (0..2001).collect();
+    let of = |parts: &[&[u16]]| LayoutHint {
+        components: parts
+            .iter()
+            .enumerate()
+            .map(|(index, osts)| ComponentHint {
+                end_bytes: (index + 1 < parts.len()).then_some((index as u64 + 1) << 20),
+                ..on(osts)
+            })
+            .collect(),
+    };
+    assert_eq!(check_hint(&of(&[&osts[..2000]])), Ok(()));
+    assert_eq!(check_hint(&of(&[&osts[..1000], &osts[..1000]])), Ok(()));
+    assert_eq!(check_hint(&of(&[&osts])), Err(Status::Invalid));
+    assert_eq!(check_hint(&of(&[&osts[..1000], &osts[..1001]])), Err(Status::Invalid));
+}

@@ -1,11 +1,12 @@
 //! Directories that come in a stream: who looks for them where they are not, not yet, or not any more.
 
 use crate::cross::mkdir_on;
-use crate::harness::World;
-use base::{Attr, Duration, Endpoint, Fid, Machine, Status, TargetId};
+use crate::harness::{ROOT, World, new};
+use base::{Attr, ClientId, Duration, Endpoint, Fid, Machine, Status, TargetId, Transno, Xid};
 use mds::{MdsEvent, rows};
 use store::{Batch, MetaStore};
-use wire::peer::{Item, OperationId, Part};
+use wire::mdt::NewNode;
+use wire::peer::{Item, OperationId, Part, Witness};
 use wire::{MdtRequest, PeerReply, PeerRequest, Reply, Request};
 
 /// After so long directories that were made have left for the MDT where they are to be.
@@ -261,6 +262,145 @@ fn an_mdt_is_told_of_its_directories_though_nobody_looks_for_them() {
     world.pass(GATHERED);
     assert_eq!(held_counts(&mut world), [1]);
 }
+
+fn all_are_quiet(world: &World) -> bool {
+    world.servers.iter().all(|server| server.mds.is_quiet())
+}
+
+/// An ACL of a directory with so many users, for what is made in it: it gets it twice.
+fn set_default_acl(world: &mut World, dir: Fid, user_count: u32) {
+    const NOBODY: u32 = u32::MAX;
+    let users = (1..=user_count).map(|id| (0x02, 7, id));
+    let entries = [(0x01, 7, NOBODY)].into_iter().chain(users);
+    let entries = entries.chain([(0x04, 5, NOBODY), (0x10, 7, NOBODY), (0x20, 5, NOBODY)]);
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend_from_slice(&u16::to_le_bytes(tag));
+        value.extend_from_slice(&u16::to_le_bytes(permissions));
+        value.extend_from_slice(&u32::to_le_bytes(id));
+    }
+    let name = b"system.posix_acl_default".to_vec();
+    let request = MdtRequest::Setxattr { fid: dir, name, value, flags: 0, creds: ROOT };
+    world.ask(0, dir.mdt_index().unwrap(), request).unwrap();
+}
+
+/// 40 of 32 KiB are more than a message and more than a transaction: the server ended, each time that it was started; or the other MDT could not
+/// execute them, nor anything that came after.
+#[test]
+fn directories_with_long_acls_go_in_several_messages_and_transactions() {
+    let mut world = settled();
+    let dir = world.mkdir(Fid::ROOT, "dir");
+    set_default_acl(&mut world, dir, 2000);
+    for is_resent in [false, true] {
+        world.servers[0].is_synced = false;
+        if is_resent {
+            world.cut.insert(link(0, 1));
+        }
+        for number in 0..100 {
+            mkdir_on(&mut world, dir, &format!("d{number}{is_resent}"), 1);
+        }
+        world.pass(GATHERED);
+        if is_resent {
+            world.cut.clear();
+            world.pass_seconds(8);
+            world.kill(0);
+        }
+        world.servers[0].is_synced = true;
+        world.pass_seconds(20);
+        assert!(all_are_quiet(&world), "{}", world.under_way());
+    }
+    assert!(held_counts(&mut world).iter().all(|count| *count <= 16));
+    world.check_consistent();
+}
+
+/// More than an answer to who asks for them all.
+#[test]
+fn what_is_held_for_an_mdt_is_given_back_in_parts() {
+    let mut world = settled();
+    world.servers[0].is_synced = false;
+    for number in 0..300 {
+        let mut request = new(Fid::ROOT, &format!("d{number}"), NewNode::Directory);
+        request.mdt_index = Some(1);
+        request.creds.groups = Some(vec![7; 1100]);
+        world.create(request).unwrap();
+    }
+    world.pass(GATHERED);
+    let name_count = world.name_count();
+    world.servers[0].is_synced = true;
+    world.set_cut(0, 0, true);
+    world.take_asked(0, 1);
+    world.crash(0, 0);
+    assert_eq!(world.name_count(), name_count - 300);
+    let is_part = |request: &Request| matches!(request, Request::Peer(PeerRequest::TakeBackPart { .. }));
+    assert_eq!(world.take_asked(0, 1).into_iter().filter(is_part).count(), 3);
+    world.abort_recovery(0);
+    world.pass_seconds(5);
+    assert_eq!(world.name_count(), name_count);
+    assert!(all_are_quiet(&world), "{}", world.under_way());
+    world.check_consistent();
+}
+
+/// An MDT of a version that asks for all at once gets as many as an answer holds.
+#[test]
+fn who_knows_no_parts_gets_as_much_as_an_answer_holds() {
+    const PEER: usize = 1;
+    let mut world = World::new(1, 1);
+    world.add_client(Endpoint::Target(TargetId::mdt(1)).client_id());
+    let id = |number| OperationId { mdt_index: 1, epoch: 5, number };
+    let mut request = new(Fid::ROOT, "d", NewNode::Directory);
+    request.creds.groups = Some(vec![7; 50_000]);
+    for number in 1..=5 {
+        let witness = Witness {
+            client: ClientId(7),
+            slot: 0,
+            xid: Xid(number),
+            transno: Transno(number),
+            request: MdtRequest::Create(request.clone()),
+        };
+        let previous = id(number - 1);
+        let item = Item { id: id(number), previous, parts: Vec::new(), witness: Some(Box::new(witness)) };
+        assert_eq!(
+            world.ask_as_peer(PEER, 0, PeerRequest::Hold { epoch: 5, items: vec![item] }),
+            Reply::Done
+        );
+    }
+    let whole = world.ask_as_peer(PEER, 0, PeerRequest::TakeBack { epoch: 6 });
+    let Reply::Peer(PeerReply::HeldBack { witnesses }) = whole else { panic!("{whole:?}") };
+    assert_eq!(witnesses.len(), 2);
+    let (mut after, mut given) = (None, Vec::new());
+    loop {
+        let part = world.ask_as_peer(PEER, 0, PeerRequest::TakeBackPart { epoch: 6, after });
+        let Reply::Peer(PeerReply::HeldBackPart { witnesses, next }) = part else { panic!("{part:?}") };
+        given.extend(witnesses.into_iter().map(|witness| witness.xid.0));
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(given, [1, 2, 3, 4, 5]);
+}
+
+/// The three seconds for the others to answer were over before anybody knew where they are.
+#[test]
+fn others_are_asked_for_what_they_hold_when_it_is_known_where_they_are() {
+    let mut world = settled();
+    world.servers[0].is_synced = false;
+    let dir = mkdir_on(&mut world, Fid::ROOT, "d", 1);
+    world.pass(GATHERED);
+    world.servers[0].is_synced = true;
+    world.set_cut(0, 0, true);
+    world.is_config_late = true;
+    world.crash(0, 0);
+    world.pass_seconds(5);
+    world.configure(0);
+    world.run();
+    world.abort_recovery(0);
+    world.pass_seconds(5);
+    assert_eq!(world.lookup(1, Fid::ROOT, "d"), Some(dir));
+    assert!(all_are_quiet(&world), "{}", world.under_way());
+    world.check_consistent();
+}
+
 /// Of whom a restarted MDT would not know that it uses the sequence, it would not ask about a FID of it.
 #[test]
 fn no_fid_is_given_before_it_is_durable_to_whom() {
@@ -282,3 +422,26 @@ fn no_fid_is_given_before_it_is_durable_to_whom() {
     assert_eq!(are_given(&world), [true, true]);
 }
 
+/// One transaction did not take so many, and they came again with each restart.
+#[test]
+fn very_many_directories_are_forgotten_when_they_have_been_made() {
+    let mut world = settled();
+    let row = rows::encode(&rows::Streamed { previous: OperationId::before_all(0), parts: Vec::new() });
+    // Of an incarnation before all, so they have been executed long ago.
+    let id = |number| OperationId { mdt_index: 0, epoch: 0, number };
+    let is_started = world.tamper(0, |store| {
+        for first in (0..60_000).step_by(1000) {
+            let mut batch = Batch::new();
+            for number in first..first + 1000 {
+                batch.put(rows::STREAMED, &rows::streamed_key(1, id(1 + number)), &row);
+            }
+            store.apply(store.applied().next(), &batch).unwrap();
+        }
+    });
+    assert!(is_started);
+    world.pass_seconds(70);
+    let left = world.servers[0].store.rows().keys().filter(|(table, _)| *table == rows::STREAMED).count();
+    assert_eq!(left, 0);
+    let is_failure = |event: &&MdsEvent| matches!(event, MdsEvent::Failed { .. });
+    assert_eq!(world.events.iter().find(is_failure), None);
+}

@@ -59,7 +59,14 @@ impl<M: MetaStore> Mds<M> {
             }
             PeerRequest::Hold { epoch, items } => self.hold(now, token, peer, epoch, items),
             PeerRequest::Release { epoch, up_to } => self.release(now, token, peer, (epoch, up_to), out),
-            PeerRequest::TakeBack { epoch } => self.give_back(now, token, peer, epoch),
+            PeerRequest::TakeBack { epoch } => {
+                let (witnesses, _) = self.held_back(peer, epoch, None);
+                self.reply(now, token, Ok(Reply::Peer(PeerReply::HeldBack { witnesses })));
+            }
+            PeerRequest::TakeBackPart { epoch, after } => {
+                let (witnesses, next) = self.held_back(peer, epoch, after);
+                self.reply(now, token, Ok(Reply::Peer(PeerReply::HeldBackPart { witnesses, next })));
+            }
             PeerRequest::Forget { epoch } => self.forget_held(now, token, peer, epoch),
             PeerRequest::IsComing { fid, is_replay } => {
                 self.answer_is_coming(now, token, peer, fid, is_replay);

@@ -9,8 +9,11 @@ use std::sync::Arc;
 use wire::Resource;
 use wire::mdt::Credentials;
 
-/// Items that are executed in one transaction.
+/// Items that are executed in one transaction, and their bytes: rows have a little more than parts.
 const BATCH_ITEMS_MAX: usize = 64;
+const BATCH_PART_BYTES_MAX: usize = store::BATCH_BYTES_MAX / 2;
+/// Witnesses in one answer.
+const HELD_BACK_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX / 2;
 /// Items of one stream that are held; more are refused, and come again.
 const HELD_MAX: usize = 65_536;
 /// A coordinator that recovers is asked again after this whether a directory is on its way.
@@ -20,6 +23,8 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 struct HeldItem {
     previous: OperationId,
     parts: Vec<Part>,
+    /// Of the parts.
+    byte_count: usize,
     witness: Option<Box<Witness>>,
     /// The incarnation of the coordinator that has sent it.
     sender: u64,
@@ -52,11 +57,14 @@ impl Incoming {
     /// has not before it released what comes behind, is void: its replay has made the same directory in another item, or in a prepared part.
     fn ready(&self, epoch: u64) -> Vec<(OperationId, Vec<Part>)> {
         let mut executed = self.executed;
+        let mut byte_count = 0;
         let mut ready = Vec::new();
         let sent = self.held.range(..=self.released_to);
         let sent = sent.filter(|(_, item)| !item.is_void(epoch));
         for (id, item) in sent.take(BATCH_ITEMS_MAX) {
-            if item.previous > executed {
+            byte_count += item.byte_count;
+            let is_full = byte_count > BATCH_PART_BYTES_MAX && !ready.is_empty();
+            if item.previous > executed || is_full {
                 break;
             }
             ready.push((*id, item.parts.clone()));
@@ -194,7 +202,8 @@ impl<M: MetaStore> Mds<M> {
                 continue;
             }
             self.streams.held.extend(made_by(&parts).map(|fid| (fid, id)));
-            let item = HeldItem { previous, parts, witness, sender: epoch, is_wanted: false };
+            let byte_count = bytes_of(&parts);
+            let item = HeldItem { previous, parts, byte_count, witness, sender: epoch, is_wanted: false };
             incoming.held.insert(id, item);
         }
         self.reply(now, token, Ok(Reply::Done));
@@ -290,13 +299,30 @@ impl<M: MetaStore> Mds<M> {
         void.into_iter().collect()
     }
 
-    /// A restarted coordinator asks what is held for it. It stays held until it is sent again, or is known to be void.
-    pub(in crate::machine) fn give_back(&mut self, now: Now, token: Token, coordinator: u16, epoch: u64) {
+    /// A restarted coordinator asks what is held for it, behind an item: as many as fit in an answer, and where to go on. It stays held until it
+    /// is sent again, or is known to be void.
+    pub(in crate::machine) fn held_back(
+        &self,
+        coordinator: u16,
+        epoch: u64,
+        after: Option<OperationId>,
+    ) -> (Vec<Witness>, Option<OperationId>) {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
         let incoming = self.streams.incoming.get(&coordinator);
-        let held = incoming.into_iter().flat_map(|incoming| incoming.held.values());
-        let witnesses = held.filter(|item| item.is_void(epoch)).filter_map(|item| item.witness.as_deref());
-        let witnesses: Vec<Witness> = witnesses.cloned().collect();
-        self.reply(now, token, Ok(Reply::Peer(PeerReply::HeldBack { witnesses })));
+        let held = incoming.into_iter().flat_map(|incoming| incoming.held.range((from, Unbounded)));
+        let held = held.filter(|(_, item)| item.is_void(epoch));
+        let held = held.filter_map(|(id, item)| Some((*id, item.witness.as_deref()?)));
+        let (mut witnesses, mut last, mut byte_count) = (Vec::new(), None, 0_usize);
+        for (id, witness) in held {
+            byte_count = byte_count.saturating_add(bytes_of(witness));
+            if byte_count > HELD_BACK_BYTES_MAX && last.is_some() {
+                return (witnesses, last);
+            }
+            witnesses.push(witness.clone());
+            last = Some(id);
+        }
+        (witnesses, None)
     }
 
     /// A directory that the operation looked for and that is not here, although another MDT makes directories with FIDs like
