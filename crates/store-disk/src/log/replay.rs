@@ -23,6 +23,10 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub enum ReplayError {
     #[error("cannot read the log segment {path}")]
     Read { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot write what the log segment {path} was left with, so nobody knows whether its device has it"
+    )]
+    WriteBack { path: PathBuf, source: io::Error },
     #[error("{path} is {byte_count} bytes long, which no log segment is")]
     NotASegment { path: PathBuf, byte_count: u64 },
     #[error(
@@ -69,6 +73,9 @@ pub(crate) struct Replayed {
 /// Hands every batch that the base does not have to `visit`, in order, and leaves the log so that a second replay
 /// finds the same. Everything up to `reached` is known to have been durable. A damaged log is left as it is.
 ///
+/// What is not known to have been durable is written once more. It may be in the kernel's memory only, and be taken there for written:
+/// a write-back that fails leaves pages that no later sync touches, and of the failure may have been told who has died since.
+///
 /// # Errors
 /// See [`ReplayError`].
 pub(crate) fn replay(
@@ -79,8 +86,11 @@ pub(crate) fn replay(
     visit: &mut dyn FnMut(Transno, &Batch),
 ) -> Result<Replayed, ReplayError> {
     let open = |path: &Path| device::open(path, false);
-    let (found, to_erase) = walk(directory, covered, reached, &open, visit)?;
-    for (segment, offset_bytes) in to_erase {
+    let (found, ends) = walk(directory, covered, reached, &open, visit)?;
+    for (segment, end) in ends.undurable {
+        write_back(&segment, end as usize, covered.seed, ends.durable)?;
+    }
+    for (segment, offset_bytes) in ends.to_erase {
         erase(&segment, offset_bytes, syncing)?;
     }
     Ok(found)
@@ -99,8 +109,16 @@ pub(crate) fn look(
     walk(directory, covered, reached, &device::open_to_read, visit).map(|(found, _)| found)
 }
 
-/// Segments, and from which offset on each has nothing that belongs to the log.
-type Tails = Vec<(Segment, u64)>;
+/// Where the log ends in its segments.
+struct Ends {
+    /// Segments, and from which offset on each has nothing that belongs to the log.
+    to_erase: Vec<(Segment, u64)>,
+    /// Segments that may not be durable up to where they end.
+    undurable: Vec<(Segment, u64)>,
+    /// Everything up to here is known to be.
+    durable: Transno,
+}
+
 type OpenSegment<'a> = &'a dyn Fn(&Path) -> io::Result<File>;
 
 fn walk(
@@ -109,7 +127,7 @@ fn walk(
     reached: Transno,
     open: OpenSegment<'_>,
     visit: &mut dyn FnMut(Transno, &Batch),
-) -> Result<(Replayed, Tails), ReplayError> {
+) -> Result<(Replayed, Ends), ReplayError> {
     let mut found = Replayed {
         last: covered.applied,
         epoch: covered.epoch,
@@ -119,7 +137,9 @@ fn walk(
         torn: false,
     };
     let mut evidence = reached;
-    let mut to_erase = Vec::new();
+    let mut ends =
+        Ends { to_erase: Vec::new(), undurable: Vec::new(), durable: reached.max(covered.applied) };
+    let mut last_in = Vec::new();
     let (candidates, unread) = candidates(directory, covered, open, &mut found, &mut evidence)?;
     let mut walked_epoch = Epoch(0);
     let mut broken_off = None;
@@ -141,6 +161,7 @@ fn walk(
                 found.last = header.transno;
             }
             walked_epoch = header.epoch;
+            ends.durable = ends.durable.max(header.durable);
             end += header.group_bytes();
         }
         for (at, header) in find_headers(covered.seed, bytes.get(end..).unwrap_or_default()) {
@@ -159,13 +180,14 @@ fn walk(
         if end == 0 {
             broken_off.get_or_insert_with(|| (segment.path.clone(), 0));
             // Not part of the chain. Emptied, so that the next replay does not meet it.
-            to_erase.push((segment.clone(), 0));
+            ends.to_erase.push((segment.clone(), 0));
             found.free.push(Segment { number: 0, ..segment });
         } else {
             if end + HEADER_BYTES <= bytes.len() {
-                to_erase.push((segment.clone(), end as u64));
+                ends.to_erase.push((segment.clone(), end as u64));
             }
             broken_off = Some((segment.path.clone(), end as u64));
+            last_in.push((segment.clone(), end as u64, found.last));
             found.live.push(segment);
         }
     }
@@ -174,7 +196,10 @@ fn walk(
         let (path, offset_bytes) = broken_off.unwrap_or_else(begins);
         return Err(ReplayError::Damaged { last: found.last, durable: evidence, path, offset_bytes });
     }
-    Ok((found, to_erase))
+    // Only now is it known how far the log was durable: a group says it of those before it.
+    let undurable = last_in.into_iter().filter(|(_, _, last)| *last > ends.durable);
+    ends.undurable = undurable.map(|(segment, end, _)| (segment, end)).collect();
+    Ok((found, ends))
 }
 
 fn unknown_record(path: &Path, offset_bytes: usize, record: Unknown) -> ReplayError {
@@ -280,6 +305,24 @@ fn erase(segment: &Segment, offset_bytes: u64, syncing: Syncing) -> Result<(), R
     let failed = |source| ReplayError::Read { path: segment.path.clone(), source };
     device::write_all(&segment.file, &[0; HEADER_BYTES], offset_bytes).map_err(|(_, error)| failed(error))?;
     syncing.sync_data(&segment.file).map_err(failed)
+}
+
+/// Writes the groups behind transaction `durable` as they are, up to `end`, so that the sync that follows has the device write them.
+fn write_back(segment: &Segment, end: usize, seed: u32, durable: Transno) -> Result<(), ReplayError> {
+    let bytes = read_all(segment)?;
+    write_back_bytes(segment, bytes.get(..end).unwrap_or_default(), seed, durable)
+}
+
+/// The same of a segment that has these bytes up to its end.
+fn write_back_bytes(segment: &Segment, bytes: &[u8], seed: u32, durable: Transno) -> Result<(), ReplayError> {
+    let mut start = 0;
+    while let Some((header, _)) = decode_group(seed, bytes.get(start..).unwrap_or_default())
+        && header.transno <= durable
+    {
+        start += header.group_bytes();
+    }
+    device::write_all(&segment.file, bytes.get(start..).unwrap_or_default(), start as u64)
+        .map_err(|(_, source)| ReplayError::WriteBack { path: segment.path.clone(), source })
 }
 
 #[cfg(test)]

@@ -55,6 +55,31 @@ fn a_failed_sync_fences_for_good_and_loses_nothing_durable() {
     assert!(!store.pressure().poisoned);
 }
 
+/// A write-back that fails leaves pages that look as if they were on the device, and no later sync has it write them.
+#[test]
+fn what_is_not_known_to_be_durable_of_a_log_is_written_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default();
+    let open = || MetaDisk::open_or_create(dir.path(), &options, Arc::new(|| ()));
+    let store = open().unwrap();
+    put(&store, 1).unwrap();
+    store.kick();
+    wait_for("a sync", || store.durable() == Transno(1));
+    faults::fail_syncs_below(dir.path());
+    put(&store, 2).unwrap();
+    store.kick();
+    wait_for("the fence", || store.pressure().poisoned);
+    faults::mend(dir.path());
+    drop(store);
+    let log = dir.path().join("log");
+    faults::fail_writes_below(&log);
+    let refused = open().map(|store| store.durable());
+    faults::mend(&log);
+    assert!(matches!(refused, Err(OpenError::Log(ReplayError::WriteBack { .. }))), "{refused:?}");
+    let store = open().unwrap();
+    assert_eq!(store.durable(), Transno(2));
+}
+
 #[test]
 fn a_checkpoint_that_cannot_sync_is_tried_again_and_fences_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,6 +50,32 @@ fn replayed(bytes: &[u8], covered_segment: u64) -> Result<Transno, ReplayError> 
     found.map(|found| found.last)
 }
 
+/// What is written once more: the groups that nobody has said to be durable, byte by byte as they are, and no others.
+#[test]
+fn only_what_is_not_known_to_be_durable_is_written_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("0.log");
+    let bytes = segment(|_, group| group);
+    let covered = Covered { seed: SEED, ..Covered::default() };
+    for reached in 0..=BATCH_COUNT {
+        std::fs::write(&path, &bytes).unwrap();
+        let (_, ends) =
+            walk(dir.path(), covered, Transno(reached), &device::open_to_read, &mut |_, _| {}).unwrap();
+        assert_eq!(ends.durable, Transno(reached));
+        let undurable: Vec<u64> = ends.undurable.iter().map(|(_, end)| *end).collect();
+        let end = offset_of(BATCH_COUNT + 1);
+        assert_eq!(undurable, if reached < BATCH_COUNT { vec![end as u64] } else { vec![] }, "{reached}");
+        let Some((read, end)) = ends.undurable.into_iter().next() else { continue };
+        // What is to be written is read from the log, and goes to a file that has nothing else.
+        std::fs::write(&path, []).unwrap();
+        let lost = Segment { file: Arc::new(device::open(&path, false).unwrap()), ..read };
+        write_back_bytes(&lost, bytes.get(..end as usize).unwrap(), SEED, Transno(reached)).unwrap();
+        let mut expected = vec![0; offset_of(reached + 1)];
+        expected.extend_from_slice(&bytes[offset_of(reached + 1)..end as usize]);
+        assert_eq!(std::fs::read(&path).unwrap(), expected, "{reached}");
+    }
+}
+
 fn offset_of(transno: u64) -> usize {
     (transno as usize - 1) * group_bytes(batch(1).encoded().len())
 }
