@@ -199,7 +199,11 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
         TargetKind::Ost => {
             let rows = Arc::clone(disk.insert(Arc::new(open().with_context(cannot)?)));
             meta = Arc::clone(&rows) as Arc<dyn MetaStore>;
-            let options = ObjectOptions { no_sync: shared.no_sync, ..ObjectOptions::default() };
+            let options = ObjectOptions {
+                heard_directory: Some(heard_dir()),
+                no_sync: shared.no_sync,
+                ..ObjectOptions::default()
+            };
             let data = ObjectDisk::open(&dir.objects_path(), &options, hook.notice()).with_context(cannot)?;
             let data = Arc::clone(objects.insert(Arc::new(data)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
@@ -258,6 +262,14 @@ fn held_path(uuid: u128) -> PathBuf {
         tracing::info!("what clients hold is not noted: {error:#}");
     }
     dir.join(format!("{uuid:032x}"))
+}
+
+/// Where stores tell each other of errors of write-back.
+pub fn heard_dir() -> PathBuf {
+    if let Err(error) = control::make_run_dir() {
+        tracing::info!("what is heard of devices is not noted: {error:#}");
+    }
+    control::run_dir().join("heard")
 }
 
 /// One number for the local file system under a target, different on every machine.

@@ -196,8 +196,11 @@ const _: () = assert!(size_of::<FiemapExtent>() == 56);
 const _: () = assert!(size_of::<Fiemap>() == 32 + 56 * FIEMAP_EXTENTS);
 
 /// Whether all blocks of a part of a file have their place on the device, and would be written there. False where the file system does not
-/// say.
+/// say, and where it copies what is written again.
 pub(crate) fn is_allocated(file: &File, part: Extent) -> io::Result<bool> {
+    if file_system(file)? == FileSystem::Other {
+        return Ok(false);
+    }
     let mut start = part.start;
     while start < part.end {
         let extent = FiemapExtent {
@@ -244,13 +247,7 @@ pub(crate) fn is_allocated(file: &File, part: Extent) -> io::Result<bool> {
 
 /// The same where the kernel has no such map: tmpfs keeps what was written where it is.
 fn is_written_in_memory(file: &File, part: Extent) -> io::Result<bool> {
-    // SAFETY: a statfs of zeros is valid; it is plain numbers.
-    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open for the length of the borrow; the buffer is ours.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let is_in_memory = stat.f_type as u64 == libc::TMPFS_MAGIC as u64;
+    let is_in_memory = magic(file)? == libc::TMPFS_MAGIC as u64;
     Ok(is_in_memory && seek(file, part.start, libc::SEEK_HOLE)?.is_some_and(|hole| hole >= part.end))
 }
 
@@ -313,7 +310,7 @@ pub(crate) fn start_writeback(file: &File, part: Extent) {
 /// syncfs(2): everything on the file system of this file. Reports write errors since the file was opened.
 pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
     #[cfg(test)]
-    faults::check_sync(file)?;
+    faults::check_sync_file_system(file)?;
     // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
     if unsafe { libc::syncfs(file.as_raw_fd()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -330,6 +327,8 @@ pub(crate) enum Mark {
     InUse,
     /// The last process has left it in order.
     Left,
+    /// A process was told that the device has not kept something, or found out by itself.
+    Failed,
 }
 
 /// As in linux/fcntl.h.
@@ -338,6 +337,7 @@ mod hint {
     pub const SET: i32 = 1024 + 12;
     pub const IN_USE: u64 = 4;
     pub const LEFT: u64 = 3;
+    pub const FAILED: u64 = 5;
 }
 
 impl Mark {
@@ -348,6 +348,7 @@ impl Mark {
         match found {
             hint::IN_USE if got == 0 => Mark::InUse,
             hint::LEFT if got == 0 => Mark::Left,
+            hint::FAILED if got == 0 => Mark::Failed,
             _ => Mark::Unknown,
         }
     }
@@ -358,6 +359,7 @@ impl Mark {
             Mark::Unknown => 0,
             Mark::InUse => hint::IN_USE,
             Mark::Left => hint::LEFT,
+            Mark::Failed => hint::FAILED,
         };
         // SAFETY: the descriptor is open for the length of the borrow; the kernel reads the eight bytes of `mark`.
         unsafe { libc::fcntl(file.as_raw_fd(), hint::SET, &raw const mark) };
@@ -391,6 +393,80 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::EWOULDBLOCK) { Ok(false) } else { Err(error) }
+}
+
+/// Ends what `try_lock` began.
+pub(crate) fn unlock(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the length of the borrow; the call touches no memory of ours.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// One byte of a file, exclusive, without waiting; false if another open file has it, in whatever process. Ends with the open file.
+pub(crate) fn try_lock_byte(file: &File, offset_bytes: u64) -> io::Result<bool> {
+    match lock_byte(file, offset_bytes, libc::F_WRLCK) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(errno(&error), libc::EAGAIN | libc::EACCES) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn unlock_byte(file: &File, offset_bytes: u64) -> io::Result<()> {
+    lock_byte(file, offset_bytes, libc::F_UNLCK)
+}
+
+fn lock_byte(file: &File, offset_bytes: u64, kind: i32) -> io::Result<()> {
+    // SAFETY: a lock of zeros is valid; it is plain numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (offset(offset_bytes)?, 1);
+    // SAFETY: the descriptor is open for the length of the borrow; the kernel reads the lock.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// What is known of the kind of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    /// Blocks that are written again stay where they are, and its device number is that of no other one, nor of a part of one.
+    InPlace,
+    /// Nobody knows, or it copies on write.
+    Other,
+}
+
+impl FileSystem {
+    fn of_magic(magic: u64) -> FileSystem {
+        /// XFS_SUPER_MAGIC of linux/magic.h.
+        const XFS: u64 = 0x5846_5342;
+        /// That of ext2, ext3 and ext4.
+        const EXT: u64 = libc::EXT4_SUPER_MAGIC as u64;
+        const TMPFS: u64 = libc::TMPFS_MAGIC as u64;
+        match magic {
+            EXT | XFS | TMPFS => FileSystem::InPlace,
+            _ => FileSystem::Other,
+        }
+    }
+}
+
+/// Of which kind the file system of a file is.
+pub(crate) fn file_system(file: &File) -> io::Result<FileSystem> {
+    magic(file).map(FileSystem::of_magic)
+}
+
+fn magic(file: &File) -> io::Result<u64> {
+    // SAFETY: a statfs of zeros is valid; it is plain numbers.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open for the length of the borrow; the buffer is ours.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(stat.f_type as u64)
 }
 
 /// ftruncate(2).
@@ -427,5 +503,22 @@ pub(crate) fn be_nice() {
     unsafe {
         let thread = libc::syscall(libc::SYS_gettid) as libc::id_t;
         libc::setpriority(libc::PRIO_PROCESS, thread, NICENESS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Their numbers are in linux/magic.h and in the sources of bcachefs and ZFS.
+    #[test]
+    fn what_copies_on_write_and_what_nobody_knows_overwrites_nothing_in_place() {
+        let (btrfs, bcachefs, zfs, overlay) = (0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0x794c_7630);
+        for other in [btrfs, bcachefs, zfs, overlay, 0] {
+            assert_eq!(FileSystem::of_magic(other), FileSystem::Other, "{other:x}");
+        }
+        for in_place in [0xef53, 0x5846_5342] {
+            assert_eq!(FileSystem::of_magic(in_place), FileSystem::InPlace, "{in_place:x}");
+        }
     }
 }

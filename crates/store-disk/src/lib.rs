@@ -8,6 +8,7 @@ pub mod decoders;
 mod device;
 mod directory;
 mod gate;
+mod heard;
 mod holdings;
 mod index;
 mod log;

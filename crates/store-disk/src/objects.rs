@@ -12,6 +12,7 @@ mod handles;
 pub(crate) mod layout;
 
 use crate::device::{self, Mark, Syncing};
+use crate::heard::Heard;
 use crate::space::Recent;
 use base::{Advice, Extent, ObjectId};
 use bytes::Bytes;
@@ -39,6 +40,9 @@ pub struct ObjectOptions {
     pub sync_interval: Duration,
     /// An object is marked clean when it has not changed for this long.
     pub settle_after: Duration,
+    /// Where the stores of this machine tell each other of errors of write-back (`heard`); `None` for one that is alone on its file
+    /// system.
+    pub heard_directory: Option<PathBuf>,
     /// Syncs do nothing: a power failure loses everything. For tests only.
     pub no_sync: bool,
 }
@@ -49,6 +53,7 @@ impl Default for ObjectOptions {
             handle_count_max: 128,
             sync_interval: base::limits::SYNC_INTERVAL,
             settle_after: Duration::from_secs(5),
+            heard_directory: None,
             no_sync: Syncing::from_environment() == Syncing::Skipped,
         }
     }
@@ -71,6 +76,9 @@ pub(crate) struct Shared {
     /// As the process before has left the directory, if its file system was not mounted anew since.
     found: Mark,
     is_marked: AtomicBool,
+    heard: Option<Heard>,
+    /// Errors of write-back that concern what was left here may have been told to others.
+    is_in_doubt: bool,
     incarnation: u64,
     handles: Handles,
     changes: Changes,
@@ -192,12 +200,26 @@ impl Shared {
         on_durable: OnDurable,
         is_read_only: bool,
     ) -> io::Result<Shared> {
+        let opened_at = device::boot_nanos();
         let root = File::open(directory)?;
         let found = Mark::of(&root);
+        // Behind the descriptor: what comes after it is told to it, and of what came before there must be word by now.
+        let heard_directory = options.heard_directory.as_ref().filter(|_| syncing == Syncing::Real);
+        let heard = heard_directory.and_then(|path| {
+            let heard = Heard::open(path, &root, opened_at);
+            heard
+                .inspect_err(|error| {
+                    tracing::info!(path = %path.display(), %error, "what others have heard of the device is not known");
+                })
+                .ok()
+        });
+        let is_in_doubt = heard_directory.is_some() && heard.as_ref().is_none_or(Heard::is_in_doubt);
         Ok(Shared {
             directory: directory.to_path_buf(),
             found,
             is_marked: AtomicBool::new(false),
+            heard,
+            is_in_doubt,
             root,
             syncing,
             is_read_only,
@@ -221,10 +243,28 @@ impl Shared {
     /// Something is changed here, or will be. Not before: who finds the mark believes what was noted beside it, and is not to find what
     /// was noted before the file system was mounted.
     fn mark_in_use(&self) {
-        if !self.is_marked.load(Ordering::Relaxed) && !self.is_read_only {
+        if !self.is_marked.load(Ordering::Relaxed) && !self.is_read_only && self.poison.get().is_none() {
+            if let Some(heard) = &self.heard {
+                heard.begin();
+            }
             Mark::InUse.set(&self.root);
             self.is_marked.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// syncfs(2), after which nobody else may be told of an error.
+    fn sync_file_system(&self) -> io::Result<()> {
+        if let Some(heard) = &self.heard {
+            heard.before_sync();
+        }
+        let synced = device::sync_file_system(&self.root);
+        if synced.is_err() {
+            Mark::Failed.set(&self.root);
+        }
+        if let Some(heard) = &self.heard {
+            heard.after_sync(synced.is_ok());
+        }
+        synced
     }
 
     fn check_sound(&self) -> Result<(), StoreError> {
@@ -241,6 +281,10 @@ impl Shared {
 
     fn fence(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Poisoned { .. }) && self.poison.set(error.clone()).is_ok() {
+            // Before anything else: who is killed now leaves no word of it otherwise, and the kernel does not tell it again.
+            if !self.is_read_only {
+                Mark::Failed.set(&self.root);
+            }
             tracing::error!(path = %self.directory.display(), %error, "fenced");
             (self.on_durable)();
         }
@@ -448,12 +492,19 @@ impl ObjectStore for ObjectDisk {
 
     fn sync_left(&self) -> Result<bool, StoreError> {
         self.shared.check_sound()?;
-        if self.shared.found == Mark::InUse && self.shared.syncing == Syncing::Real {
+        let shared = &*self.shared;
+        if matches!(shared.found, Mark::InUse | Mark::Failed) && shared.syncing == Syncing::Real {
             // Errors of writing back that nobody has been told of yet come with it.
-            device::sync_file_system(&self.shared.root)
-                .map_err(|error| self.shared.poison("sync what a process has left", &error))?;
+            shared
+                .sync_file_system()
+                .map_err(|error| shared.poison("sync what a process has left", &error))?;
         }
-        Ok(self.shared.found != Mark::Unknown)
+        // Of the others somebody has been told, or may have been.
+        Ok(match shared.found {
+            Mark::Left => true,
+            Mark::InUse => !shared.is_in_doubt,
+            Mark::Unknown | Mark::Failed => false,
+        })
     }
 
     fn written(&self) -> u64 {

@@ -68,7 +68,9 @@ impl<'a> Stores<'a> {
             };
             let objects: Option<Box<dyn ObjectStore>> = match dir.id.kind {
                 TargetKind::Ost if dir.objects_path().exists() => {
-                    let options = ObjectOptions::default();
+                    // What it is told of the device, targets that are served there are not told of any more.
+                    let heard_directory = Some(crate::targets::heard_dir());
+                    let options = ObjectOptions { heard_directory, ..ObjectOptions::default() };
                     let disk = ObjectDisk::open(&dir.objects_path(), &options, Arc::new(|| ()));
                     Some(Box::new(disk.with_context(cannot)?))
                 }

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 enum Call {
     Write,
     Sync,
+    SyncFileSystem,
     Allocate,
 }
 
@@ -27,6 +28,11 @@ pub fn fail_writes_below(path: &Path) {
 /// From now on every sync of a file below this directory fails.
 pub fn fail_syncs_below(path: &Path) {
     fail(Call::Sync, path);
+}
+
+/// From now on every sync of the file system of a directory below this one fails, and no sync of a file does.
+pub fn fail_file_system_syncs_below(path: &Path) {
+    fail(Call::SyncFileSystem, path);
 }
 
 /// From now on no file below this directory gets room.
@@ -52,6 +58,11 @@ pub(super) fn check_write(file: &File) -> io::Result<()> {
 
 pub(super) fn check_sync(file: &File) -> io::Result<()> {
     check(Call::Sync, file)
+}
+
+pub(super) fn check_sync_file_system(file: &File) -> io::Result<()> {
+    check(Call::Sync, file)?;
+    check(Call::SyncFileSystem, file)
 }
 
 pub(super) fn check_allocate(file: &File) -> io::Result<()> {

@@ -10,7 +10,7 @@
 use super::handles::Handle;
 use super::layout::left_behind;
 use super::{Shared, directory_number};
-use crate::device::{self, Mark, Syncing};
+use crate::device::{Mark, Syncing};
 use base::{Extent, ObjectId};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -291,35 +291,42 @@ impl Shared {
     }
 
     fn sync_objects(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
-        let failed = |error: std::io::Error| self.poison("sync its objects", &error);
         if ids.len() > SINGLE_SYNC_COUNT_MAX {
-            // Held, they could not be closed for as long as that takes; what is closed has written its checksums.
-            let mut flushed = Vec::with_capacity(ids.len());
-            for handle in ids.iter().filter_map(|id| self.open_handle(id)) {
-                flushed.push((Arc::downgrade(&handle), handle.flush().map_err(failed)?));
-            }
-            if self.syncing == Syncing::Real {
-                device::sync_file_system(&self.root).map_err(failed)?;
-            }
-            for (handle, change_count) in flushed {
-                if let Some(handle) = handle.upgrade() {
-                    handle.note_synced(change_count);
-                }
-            }
-            return Ok(());
+            return self.sync_together(ids);
         }
-        // What cannot be opened cannot be synced, and this round is not tried again.
-        let unopened = |error: StoreError| {
-            tracing::error!(%error, "an object that is to be synced cannot be opened");
-            let errno = if let StoreError::Device { errno, .. } = error { errno } else { libc::EIO };
-            self.fence(StoreError::Poisoned { operation: "open what is to be synced", errno })
-        };
-        let handles = self.open_objects(ids).map_err(unopened)?;
+        let mut handles = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.open_handle(id) {
+                Some(handle) => handles.push(handle),
+                // Closed meanwhile. A descriptor that is opened now may not be told of an error of before; that of the root is.
+                None if self.is_there(id)? => return self.sync_together(ids),
+                None => {}
+            }
+        }
         if let [_, _, ..] = handles[..] {
             handles.iter().for_each(|handle| handle.start_sync(Extent::WHOLE));
         }
         for handle in handles {
-            handle.sync().map_err(failed)?;
+            handle.sync().map_err(|error| self.poison("sync its objects", &error))?;
+        }
+        Ok(())
+    }
+
+    /// With all else that is on the file system.
+    fn sync_together(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
+        let failed = |error: std::io::Error| self.poison("sync its objects", &error);
+        // Held, they could not be closed for as long as that takes; what is closed has written its checksums.
+        let mut flushed = Vec::with_capacity(ids.len());
+        for handle in ids.iter().filter_map(|id| self.open_handle(id)) {
+            flushed.push((Arc::downgrade(&handle), handle.flush().map_err(failed)?));
+        }
+        if self.syncing == Syncing::Real {
+            self.sync_file_system().map_err(failed)?;
+        }
+        for (handle, change_count) in flushed {
+            if let Some(handle) = handle.upgrade() {
+                handle.note_synced(change_count);
+            }
         }
         Ok(())
     }
@@ -328,13 +335,16 @@ impl Shared {
         self.handles.get(id).or_else(|| self.handles.get(&self.changes.name_of(id)))
     }
 
-    /// Handles of what is still there, under whatever name.
-    fn open_objects(&self, ids: &[ObjectId]) -> Result<Vec<Handle>, StoreError> {
-        let open = |id: &ObjectId| match self.handle(id)? {
-            Some(handle) => Ok(Some(handle)),
-            None => self.handle(&self.changes.name_of(id)),
-        };
-        ids.iter().filter_map(|id| open(id).transpose()).collect()
+    /// Whether there is a file of an object that is to be synced, under whatever name.
+    fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        let is_there = |id: &ObjectId| self.open_file(id, false).map(|file| file.is_some());
+        let found = is_there(id).and_then(|found| Ok(found || is_there(&self.changes.name_of(id))?));
+        found.map_err(|error| {
+            // What cannot be opened cannot be synced, and this round is not tried again.
+            tracing::error!(%error, "an object that is to be synced cannot be opened");
+            let errno = if let StoreError::Device { errno, .. } = error { errno } else { libc::EIO };
+            self.fence(StoreError::Poisoned { operation: "open what is to be synced", errno })
+        })
     }
 
     /// Final sync; what is synced is clean.

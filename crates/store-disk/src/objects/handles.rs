@@ -15,6 +15,9 @@ struct Entry {
     was_used: bool,
 }
 
+/// Objects that are not durable yet and are passed over to find one to close that is. One that is closed costs a sync of everything.
+const UNSYNCED_PASSED_MAX: usize = 8;
+
 #[derive(Default)]
 struct Open {
     entries: HashMap<ObjectId, Entry>,
@@ -104,7 +107,9 @@ impl Open {
 
     fn evict(&mut self, count_max: usize) -> Result<(), StoreError> {
         // All may be in use: then there are more for a while.
-        let mut look_count = 2 * self.order.len();
+        let open_count = self.order.len();
+        let mut look_count = 2 * open_count;
+        let mut passed_count = 0;
         while self.order.len() > count_max && look_count > 0 {
             look_count -= 1;
             let Some(id) = self.order.pop_front() else { break };
@@ -112,6 +117,12 @@ impl Open {
             // Who uses it may still change checksums, which who opened it again would look for in the file. Nobody can begin to:
             // that takes the lock that is held here.
             if Arc::strong_count(&entry.handle) > 1 || std::mem::take(&mut entry.was_used) {
+                self.order.push_back(id);
+                continue;
+            }
+            let may_pass = passed_count < UNSYNCED_PASSED_MAX && look_count >= open_count;
+            if may_pass && entry.handle.is_to_be_synced() {
+                passed_count += 1;
                 self.order.push_back(id);
                 continue;
             }

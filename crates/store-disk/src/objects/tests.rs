@@ -197,5 +197,74 @@ fn what_a_dead_process_has_left_is_known_and_synced() {
     faults::mend(dir.path());
     assert!(fourth.is_poisoned());
     fourth.close();
-    assert_eq!(Mark::of(&fourth.shared.root), Mark::InUse, "it has not left it in order");
+    assert_eq!(Mark::of(&fourth.shared.root), Mark::Failed, "it has not left it in order");
+    drop(fourth);
+    // The device works again. The kernel has said so to who has ended, and says it to nobody else.
+    assert_eq!(open().sync_left(), Ok(false));
+}
+
+/// Killed right after it was told that something is lost, before anybody has heard of it.
+#[test]
+fn who_dies_of_a_failed_sync_leaves_word_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || ObjectDisk::open(dir.path(), &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    let first = open();
+    first.write(&object(1), 0, b"durable?").unwrap();
+    faults::fail_syncs_below(dir.path());
+    first.kick();
+    wait_for("the fence", || first.is_poisoned());
+    faults::mend(dir.path());
+    drop(first);
+    assert_eq!(open().sync_left(), Ok(false));
+}
+
+/// A descriptor that is opened anew may be told of nothing.
+#[test]
+fn what_was_closed_before_its_round_is_synced_by_who_was_open_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions {
+        handle_count_max: 1,
+        sync_interval: Duration::from_secs(3600),
+        ..ObjectOptions::default()
+    };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    let sync = |store: &ObjectDisk| {
+        store.kick();
+        wait_for("a sync", || store.durable() == store.written() || store.is_poisoned());
+    };
+    for n in 1..=2 {
+        store.write(&object(n), 0, b"written").unwrap();
+        sync(&store);
+    }
+    faults::fail_file_system_syncs_below(dir.path());
+    store.write(&object(1), 0, b"open all the time").unwrap();
+    sync(&store);
+    assert!(!store.is_poisoned(), "nobody had to ask");
+    store.write(&object(1), 0, b"closed meanwhile.").unwrap();
+    assert_eq!(store.read(&object(2), 0, 7).unwrap(), b"written"[..]);
+    store.shared.handles.forget(&object(1));
+    sync(&store);
+    faults::mend(dir.path());
+    assert!(store.is_poisoned());
+}
+
+#[test]
+fn who_has_something_to_be_synced_is_closed_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ObjectOptions {
+        handle_count_max: 2,
+        sync_interval: Duration::from_secs(3600),
+        ..ObjectOptions::default()
+    };
+    let store = ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap();
+    for n in 1..=9 {
+        store.write(&object(n), 0, b"written").unwrap();
+    }
+    store.kick();
+    wait_for("a sync", || store.durable() == store.written());
+    store.write(&object(1), 0, b"changed").unwrap();
+    for n in 2..=9 {
+        store.read(&object(n), 0, 1).unwrap();
+    }
+    assert!(store.shared.handles.get(&object(1)).is_some());
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod damaged_base;
+mod failing;
 mod full;
 mod kill;
 mod meta;
