@@ -322,6 +322,9 @@ impl Shared {
             if object.is_to_be_synced() {
                 self.changes.note_unsettled(id);
             }
+            if object.is_to_be_read_on() {
+                self.changes.note_believed(id);
+            }
             Ok(Some(object))
         });
         opened.map_err(|error| self.fence(error))

@@ -3,10 +3,14 @@
 //! A round syncs each changed object; if they are many, the whole file system once, which costs less than a journal
 //! commit for each. Objects that have rested for a while after their last sync are marked clean.
 //!
+//! What a crash has left of a large object is believed, until this thread has read it and given it checksums: piece by piece, when
+//! there is nothing else to do.
+//!
 //! What a writer in sequence has left behind begins to be written at once, so that the device works while more data
 //! come, and the sync that somebody waits for finds little left. A round begins early when many bytes wait for it: they
 //! take memory of the clients, who keep them until then.
 
+use super::file::ReadOn;
 use super::handles::Handle;
 use super::layout::left_behind;
 use super::{Shared, directory_number};
@@ -26,6 +30,11 @@ const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
 /// Parts that wait for the thread, which is in a round. What is more is left to that round and the next.
 const LEFT_BEHIND_COUNT_MAX: usize = 64;
 
+/// A piece of a MiB of what is believed is read so often: 100 MiB/s, a part of what devices do...
+const READ_ON_INTERVAL: Duration = Duration::from_millis(10);
+/// ...and so often although rounds follow each other without a pause.
+const READ_ON_INTERVAL_MAX: Duration = Duration::from_millis(100);
+
 #[derive(Default)]
 struct State {
     written: u64,
@@ -37,6 +46,10 @@ struct State {
     resting: VecDeque<(ObjectId, Instant)>,
     /// Parts of files that are to be written out.
     left_behind: Vec<(ObjectId, Extent)>,
+    /// Objects that are to be read on. Each is larger than 64 MiB, so there are not many.
+    believed: VecDeque<ObjectId>,
+    /// When a piece of one was read last.
+    read_on: Option<Instant>,
     /// Bytes written since the last round began.
     unsynced_bytes: u64,
     oldest: Option<Instant>,
@@ -56,6 +69,7 @@ pub(super) struct Changes {
 enum Work {
     WriteOut(Vec<(ObjectId, Extent)>),
     Round(Round),
+    ReadOn(ObjectId),
 }
 
 /// What one round takes over.
@@ -156,6 +170,20 @@ impl Changes {
         self.wake_for(&mut state);
     }
 
+    /// A part of an object is believed, as a crash has left it.
+    pub fn note_believed(&self, id: &ObjectId) {
+        let mut state = self.state();
+        if !state.believed.contains(id) {
+            state.believed.push_back(*id);
+            self.wake.notify_one();
+        }
+    }
+
+    /// It is not, or cannot be read.
+    fn forget_believed(&self, id: &ObjectId) {
+        self.state().believed.retain(|believed| believed != id);
+    }
+
     fn is_dirty(&self, id: &ObjectId) -> bool {
         self.state().dirty.contains_key(id)
     }
@@ -199,10 +227,21 @@ impl Changes {
             let sync_in = state.oldest.map(|since| self.interval.saturating_sub(since.elapsed()));
             let settle_in =
                 state.resting.front().map(|(_, since)| self.settle_after.saturating_sub(since.elapsed()));
+            let since = state.read_on.map_or(READ_ON_INTERVAL_MAX, |since| since.elapsed());
+            let believed = state.believed.front().copied();
+            if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL_MAX) {
+                state.read_on = Some(Instant::now());
+                return Some(Work::ReadOn(id));
+            }
             if state.kicked || sync_in == Some(Duration::ZERO) || settle_in == Some(Duration::ZERO) {
                 return Some(Work::Round(self.take_round(&mut state, false)));
             }
-            state = match [sync_in, settle_in].into_iter().flatten().min() {
+            if let Some(id) = believed.filter(|_| since >= READ_ON_INTERVAL) {
+                state.read_on = Some(Instant::now());
+                return Some(Work::ReadOn(id));
+            }
+            let read_on_in = believed.map(|_| READ_ON_INTERVAL.saturating_sub(since));
+            state = match [sync_in, settle_in, read_on_in].into_iter().flatten().min() {
                 Some(due_in) => {
                     self.wake.wait_timeout(state, due_in).unwrap_or_else(PoisonError::into_inner).0
                 }
@@ -242,8 +281,11 @@ impl Changes {
 
 /// The thread.
 pub(super) fn run(shared: &Shared) {
+    // Kept open, since another opening would begin anew.
+    let mut reading = None;
     while let Some(work) = shared.changes.wait_for_work() {
         match work {
+            Work::ReadOn(id) => shared.read_on(&id, &mut reading),
             Work::WriteOut(parts) => shared.write_out(&parts),
             Work::Round(round) => {
                 // The error is in the store's poison; nothing is tried again.
@@ -261,6 +303,36 @@ impl Shared {
                 handle.start_sync(*part);
             }
         }
+    }
+
+    /// Reads a piece of an object that is believed.
+    fn read_on(&self, id: &ObjectId, reading: &mut Option<(ObjectId, Handle)>) {
+        let opened = match reading.take().filter(|(reading, _)| reading == id) {
+            Some((_, handle)) => Ok(Some(handle)),
+            // Of another name by now, it is found when it is opened the next time.
+            None => self.handle(id),
+        };
+        let read = opened.and_then(|handle| match handle {
+            Some(handle) => Ok((handle.read_on()?, Some(handle))),
+            None => Ok((ReadOn::Nothing, None)),
+        });
+        match read {
+            Ok((ReadOn::More, handle)) => {
+                *reading = handle.map(|handle| (*id, handle));
+                return;
+            }
+            Ok((ReadOn::Last, handle)) => {
+                // It may have got another name while it was read.
+                let id = handle.map_or(*id, |handle| handle.id());
+                self.changes.note_unsettled(&id);
+            }
+            Ok((ReadOn::Nothing, _)) => {}
+            Err(error) => {
+                let error = self.fence(error);
+                tracing::warn!(%id, %error, "a part of an object is believed until it is written anew, or opened after a restart");
+            }
+        }
+        self.changes.forget_believed(id);
     }
 
     fn sync_round(&self, round: &Round) -> Result<(), StoreError> {

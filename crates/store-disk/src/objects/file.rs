@@ -25,8 +25,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use store::{ObjectStat, StoreError, Whence};
 
-/// An object that a crash left dirty is read through at once up to this size; a larger one stays lenient, for nobody
-/// is to wait for seconds.
+/// An object that a crash left dirty is read through at once up to this size; a larger one stays lenient until the committer has read
+/// it, piece by piece (`read_on`), for nobody is to wait for seconds.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 20;
 /// First writes up to this size are copied together with the checksums, which costs less than a further call.
 const FIRST_WRITE_BYTES_MAX: usize = 64 << 10;
@@ -44,12 +44,23 @@ enum Announced {
     From(u64),
 }
 
+/// What became of a piece of an object that is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadOn {
+    /// There was none.
+    Nothing,
+    More,
+    Last,
+}
+
 struct Inner {
     size_bytes: u64,
     groups: Groups,
     announced: Announced,
     /// Bytes from here on are believed: a crash left them unsettled. `u64::MAX` if none.
     lenient_from: u64,
+    /// Up to here what is lenient has its checksums by now. Another opening begins anew: they need not be durable.
+    read_on_to: u64,
     /// The file was found with another length than it had when it was settled: up to here it has the object.
     found_bytes: Option<u64>,
     /// How often a change came below what was announced.
@@ -125,6 +136,7 @@ impl ObjectFile {
             groups: Groups::new(spare),
             announced: Announced::Nothing,
             lenient_from: u64::MAX,
+            read_on_to: 0,
             found_bytes: None,
             lowered_count: 0,
             change_count: 0,
@@ -142,7 +154,8 @@ impl ObjectFile {
         Ok(object)
     }
 
-    fn id(&self) -> ObjectId {
+    /// The one that it has now.
+    pub fn id(&self) -> ObjectId {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -259,6 +272,60 @@ impl ObjectFile {
         Ok(())
     }
 
+    /// A part of it is believed, until it has been read.
+    pub fn is_to_be_read_on(&self) -> bool {
+        let inner = self.inner();
+        !self.is_read_only && inner.lenient_from != u64::MAX && inner.found_bytes.is_none()
+    }
+
+    /// Gives a piece of what is believed the checksums of what it holds. When it is the last one, the object is as one that was changed
+    /// now, to be synced and settled.
+    ///
+    /// # Errors
+    /// It cannot be read, or written. It is believed as before then.
+    pub fn read_on(&self) -> Result<ReadOn, StoreError> {
+        let mut inner = self.inner();
+        let metadata = self.file.metadata().map_err(|error| self.error("stat an object", &error, 0))?;
+        let is_wanted = inner.lenient_from != u64::MAX && inner.found_bytes.is_none() && metadata.nlink() > 0;
+        if self.is_read_only || !is_wanted {
+            return Ok(ReadOn::Nothing);
+        }
+        let size_bytes = inner.size_bytes;
+        // It may have been cut meanwhile.
+        let start = inner.read_on_to.max(inner.lenient_from).min(block_floor(size_bytes));
+        let start = self.end_of_nothing(&inner, start, size_bytes)?;
+        let piece = Extent::new(start, size_bytes.min(start + PIECE_BYTES));
+        if let Some(piece) = parts(piece).next() {
+            self.checksum_anew(&mut inner, piece)?;
+            inner.read_on_to = piece.end;
+            if piece.end < size_bytes {
+                return Ok(ReadOn::More);
+            }
+        }
+        self.clear_checksums_behind(&mut inner)?;
+        let (lenient_from, announced) = (inner.lenient_from, inner.announced);
+        let dirty_from = match announced {
+            Announced::From(dirty_from) => dirty_from.min(lenient_from),
+            Announced::Clean | Announced::Nothing => lenient_from,
+        };
+        self.write_state(State::Dirty { dirty_from, incarnation: self.incarnation })?;
+        if announced == Announced::Clean {
+            // It said how long the file is. That may change from now on.
+            self.sync_header()?;
+        }
+        inner.announced = Announced::From(dirty_from);
+        inner.lenient_from = u64::MAX;
+        inner.change_count += 1;
+        Ok(ReadOn::Last)
+    }
+
+    fn sync_header(&self) -> Result<(), StoreError> {
+        self.syncing.sync_data(&self.file).map_err(|error| StoreError::Poisoned {
+            operation: "sync an object's header",
+            errno: errno(&error),
+        })
+    }
+
     fn write_state(&self, state: State) -> Result<(), StoreError> {
         device::write_all(&self.file, &state.encode(), 0)
             .map_err(|(_, error)| self.change_error("write an object's header", &error, 0))
@@ -281,10 +348,7 @@ impl ObjectFile {
         let incarnation = if inner.lenient_from == u64::MAX { self.incarnation } else { 0 };
         self.write_state(State::Dirty { dirty_from, incarnation })?;
         if inner.announced != Announced::Nothing {
-            self.syncing.sync_data(&self.file).map_err(|error| StoreError::Poisoned {
-                operation: "sync an object's header",
-                errno: errno(&error),
-            })?;
+            self.sync_header()?;
         }
         inner.announced = Announced::From(dirty_from);
         Ok(())

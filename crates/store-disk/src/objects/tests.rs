@@ -268,3 +268,41 @@ fn who_has_something_to_be_synced_is_closed_last() {
     }
     assert!(store.shared.handles.get(&object(1)).is_some());
 }
+
+/// A large object is not read through when it is opened. It was believed from then on for ever: no flipped bit was found any more.
+#[test]
+fn what_a_crash_has_left_of_a_large_object_is_checked_again_when_it_has_been_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |settle_after: Duration| {
+        let options = ObjectOptions { settle_after, ..ObjectOptions::default() };
+        ObjectDisk::open(dir.path(), &options, Arc::new(|| ())).unwrap()
+    };
+    let id = object(1);
+    let store = open(Duration::from_secs(3600));
+    let path = store.shared.path(&id);
+    let state = || {
+        let mut header = [0; layout::HEADER_BYTES];
+        device::read_full(&File::open(&path).unwrap(), &mut header, 0).unwrap();
+        layout::State::decode(&header)
+    };
+    for number in 0..9 {
+        store.write(&id, number * (8 << 20), &vec![number as u8; 8 << 20]).unwrap();
+    }
+    // A hole, and an end that is no block's.
+    store.write(&id, 200 << 20, &[9; 5000]).unwrap();
+    store.shared.handles.get(&id).unwrap().flush().unwrap();
+    // As if it had been killed, and some checksums had not become durable.
+    drop(store);
+    device::write_all(&device::open(&path, false).unwrap(), &[7; 400], 32).unwrap();
+    let store = open(Duration::from_millis(1));
+    assert_eq!(store.read(&id, 0, 10).unwrap(), [0; 10][..]);
+    wait_for("the end", || matches!(state(), Some(layout::State::Settled { lenient_from: u64::MAX, .. })));
+    assert_eq!(store.read(&id, 200 << 20, 10_000).unwrap(), [9; 5000][..]);
+    assert_eq!(store.read(&id, 100 << 20, 10_000).unwrap(), [0; 10_000][..]);
+    store.close();
+    drop(store);
+    let flipped = layout::stored_offset(70 << 20);
+    device::write_all(&device::open(&path, false).unwrap(), &[1], flipped).unwrap();
+    let read = open(Duration::from_secs(3600)).read(&id, 70 << 20, 10);
+    assert_eq!(read, Err(StoreError::CorruptObject { id, offset_bytes: 70 << 20 }));
+}

@@ -410,3 +410,65 @@ fn whatever_makes_an_object_writes_its_header() {
         assert_eq!(open(&path, 2).read(0, 99).unwrap().len() as u64, size);
     }
 }
+
+/// Until the last piece is durable the header says what it said, so that a second crash finds nothing damaged.
+#[test]
+fn a_large_object_is_believed_until_all_of_it_has_been_read_and_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let state = || State::decode(&std::fs::read(&path).unwrap()[..HEADER_BYTES]).unwrap();
+    let object = open(&path, 1);
+    let size_bytes = READ_THROUGH_BYTES_MAX + 3 * PIECE_BYTES / 2;
+    for start in (0..size_bytes).step_by(PIECE_BYTES as usize) {
+        let piece = [3; PIECE_BYTES as usize];
+        let byte_count = PIECE_BYTES.min(size_bytes - start) as usize;
+        object.write(start, piece.get(..byte_count).unwrap(), false).unwrap();
+    }
+    drop(object);
+    let object = open(&path, 2);
+    assert!(object.is_to_be_read_on());
+    assert_eq!(object.read_on().unwrap(), ReadOn::More);
+    // Changes that come between: a cut below what has been read, and bytes beyond.
+    object.truncate(PIECE_BYTES / 2).unwrap();
+    object.write(size_bytes, &[4; 100], false).unwrap();
+    let left = State::Dirty { dirty_from: 0, incarnation: 1 };
+    assert_eq!(state(), left);
+    let mut piece_count = 0;
+    while object.read_on().unwrap() == ReadOn::More {
+        assert_eq!(state(), left);
+        piece_count += 1;
+    }
+    assert!(piece_count < 20, "{piece_count}: a hole takes no time");
+    assert!(!object.is_to_be_read_on());
+    assert_eq!(object.read_on().unwrap(), ReadOn::Nothing);
+    assert_eq!(state(), State::Dirty { dirty_from: 0, incarnation: 2 });
+    assert!(object.is_to_be_synced());
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    assert!(matches!(state(), State::Settled { lenient_from: u64::MAX, .. }));
+    assert_eq!(object.read(size_bytes - 100, 300).unwrap(), [[0; 100], [4; 100]].concat());
+    assert_eq!(object.read(PIECE_BYTES / 2 - 4, 8).unwrap(), [3, 3, 3, 3, 0, 0, 0, 0][..]);
+}
+
+/// One that was settled while a part of it was believed says how long it is; that is no more so when it has been read.
+#[test]
+fn an_object_that_rested_while_a_part_was_believed_is_read_on_and_may_grow() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.truncate(READ_THROUGH_BYTES_MAX + 1).unwrap();
+    object.write(5, &[1; 10], false).unwrap();
+    drop(object);
+    let object = open(&path, 2);
+    object.sync().unwrap();
+    object.settle(|| true).unwrap();
+    drop(object);
+    let object = open(&path, 3);
+    assert!(object.is_to_be_read_on());
+    while object.read_on().unwrap() != ReadOn::Last {}
+    object.write(READ_THROUGH_BYTES_MAX, &[2; 10_000], false).unwrap();
+    drop(object);
+    let object = open(&path, 4);
+    assert_eq!(object.read(READ_THROUGH_BYTES_MAX, 20_000).unwrap(), [2; 10_000][..]);
+    assert_eq!(object.read(0, 20).unwrap()[5..15], [1; 10]);
+}
