@@ -100,12 +100,16 @@ impl TargetDir {
         write().with_context(|| format!("cannot write to {}", self.path.display()))
     }
 
-    /// Its stores are there. Durable on return.
+    /// Its stores are there, `disk` among them. Durable on return, unless the device is full: then it is said, and tried again at the next
+    /// start, since who cannot be served can remove nothing either.
     ///
     /// # Errors
     /// Nothing can be written.
-    pub fn set_served(&self) -> Result<()> {
-        Ok(self.directory.set_served()?)
+    pub fn set_served(&self, disk: &MetaDisk) -> Result<()> {
+        if !self.directory.set_served_beside(disk)? {
+            tracing::warn!(dir = %self.path.display(), "its device is full: that this target was served is not noted before its next start");
+        }
+        Ok(())
     }
 
     /// What has to be there and is not, of a target that was served: its disk is not mounted, or it has lost what it had. As a new one it

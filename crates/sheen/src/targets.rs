@@ -170,8 +170,8 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             disk = rows.disk().cloned();
             let uuid = rows.uuid().unwrap_or(dir.uuid);
             let options = MgsOptions { uuid, now, recovery_window: MGS_RECOVERY_WINDOW, active_until };
-            if disk.is_some() {
-                dir.set_served().with_context(cannot)?;
+            if let Some(disk) = &disk {
+                dir.set_served(disk).with_context(cannot)?;
             }
             let machine = Mgs::open(rows, options).with_context(cannot)?;
             epoch = machine.core().epoch();
@@ -191,7 +191,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
                 root_owner: crate::sys::owner(),
             };
             let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
-            dir.set_served().with_context(cannot)?;
+            dir.set_served(&rows).with_context(cannot)?;
             let machine = Mds::open_with(rows, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Mds(own(machine, &dir, shared, || mds::Input::Tick, mds::Input::Frame))
@@ -208,7 +208,7 @@ pub fn start(dir: TargetDir, shared: &Shared<'_>, in_etcd: Option<InEtcd>) -> Re
             let data = Arc::clone(objects.insert(Arc::new(data)));
             let options = OssOptions::new(dir.id.index, dir.uuid, &dir.fsname, device, now);
             let holdings = Box::new(HoldingsFile::new(held_path(dir.uuid), dir.uuid));
-            dir.set_served().with_context(cannot)?;
+            dir.set_served(&rows).with_context(cannot)?;
             let machine = Oss::open_with(rows, data, holdings, options).with_context(cannot)?;
             epoch = machine.core().epoch();
             Served::Oss(own(machine, &dir, shared, || oss::Input::Tick, oss::Input::Frame))

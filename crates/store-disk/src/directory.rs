@@ -4,6 +4,7 @@
 //! and renamed, so that it is always whole; a checksum tells damage from an edit by hand.
 
 use crate::device::{self, Syncing};
+use crate::meta::MetaDisk;
 use crate::upgrade;
 use base::TargetId;
 use serde::{Deserialize, Serialize};
@@ -216,6 +217,23 @@ impl TargetDirectory {
             return Ok(());
         }
         self.write_superblock(&Superblock { generation: 1, ..self.superblock.clone() })
+    }
+
+    /// The same beside an open store, on a device that may be full: its ballast makes room. False if there is none all the same: the
+    /// target can be served, and is to be marked at its next start.
+    ///
+    /// # Errors
+    /// As `set_served`, but for a full device.
+    pub fn set_served_beside(&self, disk: &MetaDisk) -> Result<bool, DirectoryError> {
+        let is_full = |marked: &Result<(), DirectoryError>| matches!(marked, Err(DirectoryError::Io { source, .. }) if device::errno(source) == libc::ENOSPC);
+        let mut marked = self.set_served();
+        if is_full(&marked) && disk.release_ballast() {
+            marked = self.set_served();
+        }
+        if is_full(&marked) {
+            return Ok(false);
+        }
+        marked.map(|()| true)
     }
 
     /// Where the metadata store of this target is.

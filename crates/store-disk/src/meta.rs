@@ -37,6 +37,8 @@ const LATE_MS_MAX: u64 = 16;
 /// Group and segment overhead is far below this, and the largest batch must fit.
 const SEGMENT_BYTES_MIN: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = 4 << 20;
+/// Segments that the device must have room for before the log may go on for what frees nothing: one is made ready while another is used.
+const LOG_ROOM_SEGMENTS: u64 = 2;
 /// Log bytes after which a checkpoint begins, as a share of the device, and the bounds of it. More bytes make better
 /// checkpoints, and longer replays: 64 MiB are read in a second.
 const CHECKPOINT_SHARE: u64 = 1024;
@@ -418,6 +420,11 @@ impl MetaDisk {
         self.shared.base.recount()
     }
 
+    /// Gives up the room that is held for the very end, for something that must be written. Whether there was any.
+    pub(crate) fn release_ballast(&self) -> bool {
+        self.shared.ballast.release()
+    }
+
     fn stop_threads(&self) {
         self.shared.committer.stop();
         self.shared.checkpointer.stop();
@@ -601,6 +608,7 @@ impl MetaStore for MetaDisk {
             unsynced_bytes: shared.appended_bytes.load(Ordering::Relaxed).saturating_sub(synced_bytes),
             overlay_bytes,
             reserve: shared.reserve(overlay_bytes),
+            is_log_short: shared.gauge.own_bytes() < LOG_ROOM_SEGMENTS * shared.segment_bytes,
             poisoned: shared.poison.get().is_some_and(StoreError::is_fence) || shared.damage.get().is_some(),
         }
     }

@@ -201,6 +201,11 @@ impl Gauge {
         })
     }
 
+    /// Room on the device alone, as it was when `reserve` was asked last.
+    pub fn own_bytes(&self) -> u64 {
+        self.avail_bytes.load(Ordering::Relaxed)
+    }
+
     /// Room inside the target's own files, which deletions made. Measures, too: a checkpoint took from the device.
     pub fn set_unused(&self, unused_bytes: u64) {
         self.unused_bytes.store(unused_bytes, Ordering::Relaxed);

@@ -34,6 +34,9 @@ pub struct Pressure {
     /// Bytes applied that are not in the base yet (memory, and log to replay).
     pub overlay_bytes: u64,
     pub reserve: Reserve,
+    /// The device itself has too little room for the log to go on, however much the base has to give: not even what takes a few hundred
+    /// bytes of the log is to run, unless it frees.
+    pub is_log_short: bool,
     /// The device failed to persist; nothing is accepted any more.
     pub poisoned: bool,
 }

@@ -559,6 +559,7 @@ impl MetaStore for Rows {
             unsynced_bytes: state.unsynced_bytes,
             overlay_bytes: 0,
             reserve: Reserve::Ample,
+            is_log_short: false,
             poisoned: state.is_lost,
         }
     }

@@ -6,7 +6,7 @@ use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
 use ldlm::{EnqueueRequest, Enqueued};
-use store::{MetaStore, ObjectStore, Reserve, Space};
+use store::{MetaStore, ObjectStore, Pressure, Reserve, Space, StoreError};
 use target::Token;
 use wire::ost::ObjectAttr;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
@@ -115,21 +115,24 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     /// Whether a write may take what it needs. In the reserve that are a few hundred bytes of the log: one goes on that finds all its
     /// blocks allocated, until only what frees may run.
     fn has_room(
-        &self,
+        &mut self,
         target: &Target,
         object: ObjectId,
         extent: Extent,
         space: &Space,
     ) -> Result<bool, Status> {
-        let reserve = self.meta.pressure().reserve;
+        let Pressure { reserve, is_log_short, .. } = self.meta.pressure();
         if reserve == Reserve::Ample && space.avail_bytes > 0 {
             return Ok(true);
         }
-        if reserve == Reserve::Exhausted || !matches!(target, Target::There) {
+        if reserve == Reserve::Exhausted || is_log_short || !matches!(target, Target::There) {
             return Ok(false);
         }
-        // What cannot be looked at is not written to either.
-        Ok(self.objects.is_allocated(&object, extent).unwrap_or(false))
+        match self.objects.is_allocated(&object, extent) {
+            Err(StoreError::NoObject { .. }) => Ok(false),
+            // Who is told of damage does not wait for room.
+            allocated => allocated.map_err(|error| self.store_status(object, &error)),
+        }
     }
 
     /// The object as the answer to a write describes it: the writer needs not ask. Its stamp comes with its row.

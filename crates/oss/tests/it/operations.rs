@@ -172,9 +172,25 @@ fn a_full_device_takes_what_overwrites_its_own_blocks_and_nothing_else() {
     }
     let bytes = world.read(client, object(1), Extent::new(0, 8192));
     assert_eq!(bytes.expect("it is there")[..], [[1; 100].as_slice(), &[2; 8000], &[1; 92]].concat());
+    // The log of the rows would have to grow.
+    world.meta.set_log_short(true);
+    assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
+    world.meta.set_log_short(false);
+    assert_eq!(world.write(client, object(1), 0, &[2; 10], lock), Ok(()));
     // Nothing is left but what removing needs.
     world.meta.set_reserve(Reserve::Exhausted);
     assert_eq!(world.write(client, object(1), 0, &[3; 10], lock), Err(Status::NoSpace));
+}
+
+#[test]
+fn damage_is_told_on_a_full_device_too() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let lock = world.lock_and_write(client, object(1), 0, &[1; 8192]);
+    assert!(world.objects.rot(&object(1), 5000));
+    world.meta.set_reserve(Reserve::Low);
+    assert_eq!(world.write(client, object(1), 100, &[2; 8000], lock), Err(Status::Io));
+    assert_eq!(world.oss().stats().no_space_count, 0);
 }
 
 fn destroy(number: u32) -> Request {

@@ -75,8 +75,8 @@ impl Little {
         );
         objects.close();
         ost.close();
-        for id in [TargetId::mdt(0), TargetId::ost(0)] {
-            target_dir::open(&self.path(id)).unwrap().set_served().unwrap();
+        for (id, disk) in [(TargetId::mdt(0), &mdt), (TargetId::ost(0), &ost)] {
+            target_dir::open(&self.path(id)).unwrap().set_served(disk).unwrap();
         }
     }
 

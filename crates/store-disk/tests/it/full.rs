@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Batch, MetaStore, ObjectStore, Reserve, StoreError};
-use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
+use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options, Superblock, TargetDirectory};
 
 struct SmallDevice {
     dir: tempfile::TempDir,
@@ -163,6 +163,64 @@ fn a_server_that_does_not_heed_the_pressure_is_refused_and_nothing_is_lost() {
         assert_eq!(store.get(1, &key(n)).unwrap().unwrap(), vec![7; 30_000], "row {n} of {t}");
     }
     assert_eq!(store.get(1, &key(t + 1)), Ok(None));
+}
+
+/// The base has much to give after deletions, and the log nothing to go on in: room for the next segments has to be on the device itself.
+#[test]
+fn free_pages_of_the_base_are_no_room_for_the_log() {
+    let Some(device) = SmallDevice::mount(128) else { return };
+    let path = device.path().join("meta");
+    let options = Options { upkeep_interval: Duration::from_millis(10), ..Options::default() };
+    let store = MetaDisk::open_or_create(&path, &options, Arc::new(|| ())).unwrap();
+    let row_count = 2000;
+    let mut t = 0;
+    for is_put in [true, false] {
+        for n in 1..=row_count {
+            t += 1;
+            let mut batch = Batch::new();
+            match is_put {
+                true => batch.put(1, &key(n), &[7; 8000]),
+                false => batch.delete(1, &key(n)),
+            }
+            store.apply(Transno(t), &batch).unwrap();
+        }
+        store.checkpoint().unwrap();
+    }
+    assert!(!store.pressure().is_log_short);
+    let filler = device.fill(3 << 10);
+    wait_for("the look at the device", || store.pressure().is_log_short);
+    assert_ne!(store.pressure().reserve, Reserve::Exhausted, "the base has room");
+    std::fs::remove_file(filler).unwrap();
+    wait_for("room again", || !store.pressure().is_log_short);
+    store.close();
+}
+
+/// A target from before it was noted that its stores are there, on a device that is full by now.
+#[test]
+fn a_target_is_marked_as_served_on_a_full_device_too() {
+    let Some(device) = SmallDevice::mount(64) else { return };
+    let path = device.path().join("target");
+    let superblock = Superblock::new("scratch", "MDT0000".parse().unwrap()).unwrap();
+    drop(TargetDirectory::create(&path, superblock, &[]).unwrap());
+    let target = TargetDirectory::open(&path).unwrap();
+    let store = open(&target.meta_path());
+    // Its threads have ended: nobody else gives up the ballast.
+    store.close();
+    device.fill(0);
+    assert!(target.set_served().is_err());
+    assert!(target.set_served_beside(&store).unwrap());
+    drop(target);
+    assert!(TargetDirectory::open(&path).unwrap().was_served());
+    // Where there is no ballast either, it is told from a device that fails.
+    let (superblock, other) =
+        (Superblock::new("scratch", "MDT0001".parse().unwrap()).unwrap(), device.path().join("other"));
+    std::fs::remove_file(device.path().join("filler")).unwrap();
+    drop(TargetDirectory::create(&other, superblock, &[]).unwrap());
+    let target = TargetDirectory::open(&other).unwrap();
+    device.fill(0);
+    assert!(!target.set_served_beside(&store).unwrap());
+    drop(target);
+    assert!(!TargetDirectory::open(&other).unwrap().was_served());
 }
 
 fn object(n: u32) -> ObjectId {

@@ -23,6 +23,7 @@ struct State {
     durable: Transno,
     rotten: BTreeSet<(Table, Vec<u8>)>,
     reserve: Reserve,
+    is_log_short: bool,
     failing: bool,
     poisoned: bool,
     kicked: bool,
@@ -98,6 +99,11 @@ impl MemoryMeta {
 
     pub fn set_reserve(&self, reserve: Reserve) {
         self.state().reserve = reserve;
+    }
+
+    /// The base has room, and the device has none for the log.
+    pub fn set_log_short(&self, is_log_short: bool) {
+        self.state().is_log_short = is_log_short;
     }
 
     /// A failing device: the next sync poisons the store.
@@ -247,6 +253,7 @@ impl MetaStore for MemoryMeta {
             unsynced_bytes: state.unsynced_bytes,
             overlay_bytes: 0,
             reserve: state.reserve,
+            is_log_short: state.is_log_short,
             poisoned: state.poisoned,
         }
     }

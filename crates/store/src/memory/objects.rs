@@ -391,6 +391,15 @@ impl ObjectStore for MemoryObjects {
     fn is_allocated(&self, id: &ObjectId, extent: Extent) -> Result<bool, StoreError> {
         let state = self.state();
         let object = state.objects.get(id).ok_or(StoreError::NoObject { id: *id })?;
+        // What a write of the extent would have to read.
+        let is_in_part = |block: u64| {
+            let block = Extent::at(block * BLOCK_BYTES, BLOCK_BYTES);
+            block.overlaps(extent) && !extent.contains(block)
+        };
+        let mut of_object = state.rotten.range((*id, 0)..=(*id, u64::MAX));
+        if let Some((_, block)) = of_object.find(|(_, block)| is_in_part(*block)) {
+            return Err(StoreError::CorruptObject { id: *id, offset_bytes: block * BLOCK_BYTES });
+        }
         Ok(object.missing_bytes(extent) == 0)
     }
 
