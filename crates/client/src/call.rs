@@ -18,7 +18,7 @@ pub const ROOT_NODE: u64 = 1;
 /// Bits of the answer to an open, for the caller to turn into `FOPEN_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenMode {
-    /// The kernel keeps no pages for this handle (`FOPEN_DIRECT_IO`).
+    /// What is read and written through this handle passes by the page cache (`FOPEN_DIRECT_IO`). A private mapping fills pages all the same.
     pub is_direct: bool,
     /// It may have several writes inside of the file on their way (`FOPEN_PARALLEL_DIRECT_WRITES`).
     pub is_parallel: bool,
@@ -80,8 +80,9 @@ pub enum Call {
     Create { parent: u64, name: Vec<u8>, mode: u32, umask: u32, flags: u32 },
     /// -> Created
     Tmpfile { parent: u64, mode: u32, umask: u32, flags: u32 },
-    /// `flags` of the handle. -> Bytes, short only at the end of the file
-    Read { node: u64, fh: u64, offset_bytes: u64, byte_count: u32, flags: u32 },
+    /// `is_direct`: for a process, past the page cache; otherwise for pages, also through a handle that passes by the cache (a private mapping).
+    /// -> Bytes, short only at the end of the file
+    Read { node: u64, fh: u64, offset_bytes: u64, byte_count: u32, is_direct: bool },
     /// -> Written
     Write {
         node: u64,

@@ -13,7 +13,7 @@ pub(crate) struct Handle {
     pub(crate) fid: Fid,
     pub(crate) args: OpenArgs,
     pub(crate) is_directory: bool,
-    /// The kernel keeps no pages for it.
+    /// What is read and written through it passes by the kernel's pages. Only a private mapping fills some through it.
     pub(crate) is_direct: bool,
     /// Reading through it counts as an access.
     pub(crate) is_access: bool,

@@ -73,10 +73,8 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         Call::Tmpfile { parent, mode, umask, flags } => {
             open::create_open(ctx, who, parent, None, mode, umask, flags).await
         }
-        Call::Read { node, fh, offset_bytes, byte_count, flags } => {
+        Call::Read { node, fh: _, offset_bytes, byte_count, is_direct } => {
             attr::check_range(offset_bytes, u64::from(byte_count))?;
-            let is_direct = flags & io::O_DIRECT != 0
-                || ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.is_direct));
             io::read(ctx, who, node, offset_bytes, byte_count, is_direct).await
         }
         Call::Write { node, fh, offset_bytes, data, flags, is_writeback, kill_privileges } => {

@@ -264,7 +264,7 @@ pub struct Read {
     pub size: u32,
     /// Open flags of the handle as they are now (`O_DIRECT`, `O_NONBLOCK`).
     pub flags: u32,
-    /// Present for reads under mandatory locking rules.
+    /// Present where a process reads past the page cache, absent where pages are filled.
     pub lock_owner: Option<u64>,
 }
 

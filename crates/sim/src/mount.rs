@@ -6,9 +6,9 @@ use crate::model::{EEXIST, EISDIR, ENOENT, ENOTDIR, ESTALE, Kind, Op, Outcome, S
 use crate::workload::{self, FIRST_READING_SLOT};
 use base::{Attr, Duration, FileType, Time};
 use bytes::Bytes;
-use client::call::{Answer, Call, Caller, EntryAnswer, SetattrCall};
+use client::call::{Answer, Call, Caller, EntryAnswer, OpenMode, SetattrCall};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -47,6 +47,8 @@ pub struct Kernel {
     pub outbox: Vec<(u64, Call, Caller)>,
     results: BTreeMap<u64, Result<Answer, i32>>,
     pub handles: BTreeMap<usize, (u64, u64)>,
+    /// Those of them that pass by the page cache.
+    pub direct: BTreeSet<u64>,
     pub cache_hits: u64,
     /// Inodes that a process has locked, as `i_rwsem`: how many share it, or that one has it alone.
     locks: BTreeMap<u64, InodeLock>,
@@ -63,6 +65,14 @@ pub type Port = Rc<RefCell<Kernel>>;
 impl Kernel {
     pub fn on_reply(&mut self, id: u64, result: Result<Answer, i32>) {
         self.results.insert(id, result);
+    }
+
+    fn note_open(&mut self, slot: usize, (node, fh): (u64, u64), mode: OpenMode) {
+        self.handles.insert(slot, (node, fh));
+        match mode.is_direct {
+            true => self.direct.insert(fh),
+            false => self.direct.remove(&fh),
+        };
     }
 
     /// Whether the kernel had it.
@@ -505,8 +515,8 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             }
             let flags = if slot >= FIRST_READING_SLOT { O_RDONLY } else { O_RDWR };
             match call(port, Call::Open { node, flags }).await? {
-                Answer::Opened { fh, .. } => {
-                    port.borrow_mut().handles.insert(slot, (node, fh));
+                Answer::Opened { fh, mode } => {
+                    port.borrow_mut().note_open(slot, (node, fh), mode);
                     Ok(Outcome::Node(node))
                 }
                 other => panic!("open answered {other:?}"),
@@ -520,12 +530,12 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
             }
             let request = Call::Tmpfile { parent, mode: 0o100_644, umask: 0o022, flags: O_RDWR };
             match call(port, request).await? {
-                Answer::Created { entry, fh, .. } => {
+                Answer::Created { entry, fh, mode } => {
                     let mut kernel = port.borrow_mut();
                     if let Some(attr) = &entry.attr {
                         kernel.remember_attr(attr, entry.node, entry.attr_valid);
                     }
-                    kernel.handles.insert(slot, (entry.node, fh));
+                    kernel.note_open(slot, (entry.node, fh), mode);
                     Ok(Outcome::Node(entry.node))
                 }
                 other => panic!("tmpfile answered {other:?}"),
@@ -554,10 +564,9 @@ async fn run(port: &Port, op: Op) -> Result<Outcome, i32> {
         }
         Op::Read { slot, offset, byte_count } => {
             let (node, fh) = handle(port, slot)?;
-            let byte_count = byte_count as u32;
-            let answer =
-                call(port, Call::Read { node, fh, offset_bytes: offset, byte_count, flags: O_RDWR }).await?;
-            match answer {
+            let is_direct = port.borrow().direct.contains(&fh);
+            let (offset_bytes, byte_count) = (offset, byte_count as u32);
+            match call(port, Call::Read { node, fh, offset_bytes, byte_count, is_direct }).await? {
                 Answer::Bytes(bytes) => Ok(Outcome::Bytes(bytes.to_vec())),
                 other => panic!("read answered {other:?}"),
             }
@@ -660,8 +669,8 @@ async fn create(
     let request = Call::Create { parent, name: name.clone(), mode: 0o100_644, umask: 0o022, flags };
     let answer = call(port, request).await;
     changed(port, &[parent]);
-    let (entry, fh) = match answer {
-        Ok(Answer::Created { entry, fh, .. }) => (entry, fh),
+    let (entry, fh, mode) = match answer {
+        Ok(Answer::Created { entry, fh, mode }) => (entry, fh, mode),
         Ok(other) => panic!("create answered {other:?}"),
         Err(errno) => {
             name_changed(port, parent, &name);
@@ -674,7 +683,7 @@ async fn create(
     drop(locked);
     match slot {
         Some(slot) => {
-            port.borrow_mut().handles.insert(slot, (node, fh));
+            port.borrow_mut().note_open(slot, (node, fh), mode);
         }
         None => {
             // As the kernel does, whatever close(2) says.

@@ -1,6 +1,6 @@
 //! Two mounts see one file system: what one changes, the other's kernel has forgotten by the time it is done.
 
-use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
+use crate::world::{O_APPEND, O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, TargetId};
 use client::{Answer, Call, Input, Notify, NotifyResult, SetattrCall};
 use wire::{ComponentHint, LayoutHint};
@@ -111,6 +111,33 @@ fn pages_are_dropped_before_somebody_writes() {
     assert_eq!(world.read(1, (node, fh), 0, 100), b"new old old");
 }
 
+/// A private mapping fills pages also through a handle whose reads and writes pass by the page cache. Another handle of the mount would
+/// be answered from them, and write the page of one of its stores back whole.
+#[test]
+fn pages_that_a_private_mapping_fills_through_a_handle_past_the_cache_are_dropped_too() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"old old old"), Ok(11));
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, mode) = world.open(1, node, O_RDWR | O_APPEND);
+    assert!(mode.is_direct);
+    let read = |is_direct| Call::Read { node, fh, offset_bytes: 0, byte_count: 4096, is_direct };
+    let dropped = |world: &World| -> Vec<(i64, i64)> {
+        world.mounts[1].notified.iter().filter_map(pages_of(node)).collect()
+    };
+    assert_eq!(world.call(1, read(true)), Ok(Answer::Bytes("old old old".into())));
+    assert_eq!(world.write(0, file, 0, b"mid"), Ok(3));
+    assert_eq!(dropped(&world), [], "what a process reads so fills none");
+    assert_eq!(world.call(1, read(false)), Ok(Answer::Bytes("mid old old".into())));
+    assert_eq!(world.write(0, file, 0, b"new"), Ok(3));
+    assert_eq!(dropped(&world), [(0, 4096)]);
+    // This mount's own writes pass by them as well.
+    assert_eq!(world.call(1, read(false)), Ok(Answer::Bytes("new old old".into())));
+    assert_eq!(world.write(1, (node, fh), 0, b"own"), Ok(3));
+    assert_eq!(dropped(&world), [(0, 4096), (0, 4096)]);
+    assert_eq!(world.read(0, file, 0, 100), b"own old old");
+}
+
 #[test]
 fn pages_far_behind_in_a_sparse_file_are_dropped_in_few_steps() {
     let mut world = World::new(1, 1, 2);
@@ -163,7 +190,8 @@ fn a_revocation_goes_around_pages_of_reads_that_wait() {
     let writing = world.begin(0, write_call(file, 0, &[2; 64 << 10]));
     assert!(!world.is_answered(0, writing), "the reader's kernel still has pages");
     // The kernel had dropped these two itself, and has them locked for this now: the first notification ends only with it.
-    let reading = world.begin(1, Call::Read { node, fh, offset_bytes: 16384, byte_count: 8192, flags: 0 });
+    let reading =
+        world.begin(1, Call::Read { node, fh, offset_bytes: 16384, byte_count: 8192, is_direct: false });
     assert!(!world.is_answered(1, reading), "a lock on its way back is given to nobody");
     world.pass(Duration::from_millis(300));
     let mut stuck = std::mem::take(&mut world.mounts[1].stuck);
@@ -455,7 +483,7 @@ fn a_read_beside_a_write_of_its_own_mount_shows_its_size_only_with_its_bytes() {
     let node = world.lookup(0, TOP, "f").expect("it was made").node;
     let (reader, _) = world.open(0, node, O_RDONLY);
     let (writer, _) = world.open(0, node, O_RDWR);
-    let read = |fh| Call::Read { node, fh, offset_bytes: 1000, byte_count: 100_000, flags: 0 };
+    let read = |fh| Call::Read { node, fh, offset_bytes: 1000, byte_count: 100_000, is_direct: false };
     // The locks are here; what the second object answers comes after the write.
     assert!(world.call(0, read(reader)).is_ok());
     world.mounts[0].is_late = Some(TargetId::ost(1));

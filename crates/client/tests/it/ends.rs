@@ -19,7 +19,7 @@ fn file() -> Shared {
 
 fn read_call(shared: &Shared, offset_bytes: u64, page_count: u64) -> Call {
     let (node, fh) = shared.files[0];
-    Call::Read { node, fh, offset_bytes, byte_count: (page_count * PAGE) as u32, flags: 0 }
+    Call::Read { node, fh, offset_bytes, byte_count: (page_count * PAGE) as u32, is_direct: false }
 }
 
 /// How many bytes come.

@@ -31,7 +31,7 @@ fn remove() -> Call {
 }
 
 fn read((node, fh): File) -> Call {
-    Call::Read { node, fh, offset_bytes: 0, byte_count: 10, flags: 0 }
+    Call::Read { node, fh, offset_bytes: 0, byte_count: 10, is_direct: false }
 }
 
 fn is_evicted(world: &World, target: TargetId) -> bool {

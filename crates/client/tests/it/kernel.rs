@@ -221,7 +221,7 @@ impl Kernel {
             fh: self.reader,
             offset_bytes: page * PAGE,
             byte_count: (count * PAGE) as u32,
-            flags: 0,
+            is_direct: false,
         };
         let id = world.prepare_as(self.mount, Caller { pid: thread as u32 + 1, ..ROOT }, call);
         for page in page..page + count {

@@ -252,7 +252,7 @@ fn a_read_beside_a_write_of_the_same_mount_is_of_before_or_after_it() {
             world.mounts[0].is_slow_to = None;
             let (node, fh) = file;
             let byte_count = BORDER as u32;
-            let read = Call::Read { node, fh, offset_bytes: 0, byte_count, flags: O_DIRECT };
+            let read = Call::Read { node, fh, offset_bytes: 0, byte_count, is_direct: true };
             let reading = world.prepare(0, read);
             for _ in 0..carried_count {
                 world.carry_one_in_order();

@@ -214,7 +214,7 @@ fn a_call_that_waits_for_a_mapping_lets_a_truncate_have_what_it_holds() {
     truncate_against(|file| write_call(file, 0, &[3; 2 * UNIT as usize]));
     truncate_against(|(node, fh)| {
         let byte_count = 2 * UNIT as u32;
-        Call::Read { node, fh, offset_bytes: 0, byte_count, flags: 0 }
+        Call::Read { node, fh, offset_bytes: 0, byte_count, is_direct: false }
     });
 }
 

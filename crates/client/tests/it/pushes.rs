@@ -64,7 +64,7 @@ impl Shared {
 
     fn read_call(&self, offset_bytes: u64, byte_count: u64) -> Call {
         let (node, fh) = self.files[0];
-        Call::Read { node, fh, offset_bytes, byte_count: byte_count as u32, flags: 0 }
+        Call::Read { node, fh, offset_bytes, byte_count: byte_count as u32, is_direct: false }
     }
 
     /// The kernel comes to the end of what `which` says, in the order in which it was told.
@@ -668,7 +668,7 @@ fn a_stride_is_not_taken_for_a_stream_because_the_kernel_has_what_is_between() {
         for number in 0..4 {
             let (node, fh) = shared.files[0];
             let offset_bytes = chunk * MIB + number * WINDOW;
-            let call = Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, flags: 0 };
+            let call = Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, is_direct: false };
             if shared.world.call(0, call) == Err(EAGAIN) {
                 (0..16).for_each(|page| shared.check(offset_bytes + page * PAGE, PAGE));
             }

@@ -185,7 +185,8 @@ fn a_restarted_ost_answers_whoever_waits_for_a_window() {
 fn what_is_around_a_page_is_refused_once_and_the_page_is_not() {
     let mut shared = Shared::new(64 * MIB).with_kernel_window();
     let (node, fh) = shared.files[0];
-    let around = |offset_bytes| Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, flags: 0 };
+    let around =
+        |offset_bytes| Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, is_direct: false };
     let start = 9 * MIB;
     assert_eq!(shared.world.call(0, around(start)), Err(EAGAIN));
     assert_eq!(shared.reads(), 0);
@@ -200,7 +201,7 @@ fn reads_past_the_cache_are_never_refused() {
     let (node, fh) = shared.files[0];
     for number in 1..60 {
         let offset_bytes = number * 7919 % 63 * MIB;
-        let call = Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, flags: O_DIRECT };
+        let call = Call::Read { node, fh, offset_bytes, byte_count: WINDOW as u32, is_direct: true };
         assert!(shared.world.call(0, call).is_ok(), "{offset_bytes}");
     }
 }

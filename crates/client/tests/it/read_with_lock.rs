@@ -12,7 +12,7 @@ const O_DIRECT: u32 = 0o40000;
 const EIO: i32 = 5;
 
 fn read_call((node, fh): (u64, u64), offset_bytes: u64, byte_count: u32) -> Call {
-    Call::Read { node, fh, offset_bytes, byte_count, flags: 0 }
+    Call::Read { node, fh, offset_bytes, byte_count, is_direct: false }
 }
 
 impl World {

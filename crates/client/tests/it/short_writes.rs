@@ -193,7 +193,7 @@ fn reads_beside_a_write_over_two_objects_see_all_of_it_or_nothing() {
     let writing = world.begin(0, synchronous(file));
     let read = |offset_bytes, byte_count| {
         let (node, fh) = file;
-        Call::Read { node, fh, offset_bytes, byte_count, flags: 0 }
+        Call::Read { node, fh, offset_bytes, byte_count, is_direct: false }
     };
     let whole = world.begin(0, read(0, 2 * UNIT as u32));
     let second = world.begin(0, read(UNIT, UNIT as u32));

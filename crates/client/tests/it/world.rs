@@ -61,6 +61,8 @@ pub struct Mount {
     /// Notifications are kept instead of being done.
     pub is_kernel_stuck: bool,
     pub stuck: Vec<(NotifyId, Notify)>,
+    /// Handles that pass by its page cache.
+    direct: BTreeSet<u64>,
     /// No thread has begun yet with what its kernel is to be given.
     pub are_stores_waiting: bool,
     pub is_cut_off: bool,
@@ -249,6 +251,7 @@ impl World {
             events: vec![],
             is_kernel_stuck: false,
             stuck: vec![],
+            direct: BTreeSet::new(),
             are_stores_waiting: false,
             is_cut_off: false,
             is_deaf: false,

@@ -172,7 +172,7 @@ fn call(rng: &mut Rng) -> Call {
         9 => Call::Link { node, parent, name },
         10 | 11 => Call::Open { node, flags },
         12 => Call::Create { parent, name, mode: 0o644, umask: 0, flags: 2 },
-        13 => Call::Read { node, fh, offset_bytes, byte_count: 100_000, flags },
+        13 => Call::Read { node, fh, offset_bytes, byte_count: 100_000, is_direct: flags & 1 != 0 },
         14 => Call::Write {
             node,
             fh,

@@ -63,7 +63,10 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
             fh: read.fh,
             offset_bytes: read.offset,
             byte_count: read.size,
-            flags: read.flags,
+            // The kernel says for whom a process reads past the page cache, synchronously or not, and says nobody where it fills pages
+            // (`fuse_direct_io`; `fuse_do_readfolio`, `fuse_send_readpages`). The handle does not tell: a private mapping of one
+            // with FOPEN_DIRECT_IO is one of the page cache.
+            is_direct: read.lock_owner.is_some(),
         },
         Op::Write(write) => Call::Write {
             node,

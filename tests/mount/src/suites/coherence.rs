@@ -48,6 +48,7 @@ static CASES: &[Case] = &[
     Case { name: "punch_hole_seen", seconds: 120, run: contents::punch_seen },
     Case { name: "direct_io_against_cache", seconds: 120, run: contents::direct_against_cache },
     Case { name: "mapped_read_sees_write", seconds: 120, run: contents::mapped_read },
+    Case { name: "mapped_privately_past_the_cache", seconds: 120, run: contents::mapped_privately },
     Case { name: "stream_against_writes", seconds: 240, run: streams::against_writes },
     Case { name: "stream_against_own_writers", seconds: 240, run: streams::against_own_writers },
     Case { name: "stream_against_truncates", seconds: 240, run: streams::against_truncates },

@@ -3,6 +3,14 @@
 use super::*;
 use store::Reserve;
 
+impl Mount {
+    fn note_open(&mut self, fh: u64, mode: client::OpenMode) {
+        if mode.is_direct {
+            self.direct.insert(fh);
+        }
+    }
+}
+
 /// Shorthands of a test.
 impl World {
     pub fn lookup(&mut self, mount: usize, parent: u64, name: &str) -> Result<EntryAnswer, i32> {
@@ -30,14 +38,20 @@ impl World {
     pub fn create_with(&mut self, mount: usize, parent: u64, name: &str, flags: u32) -> (u64, u64) {
         let call = Call::Create { parent, name: name.into(), mode: 0o644, umask: 0, flags };
         match self.call(mount, call) {
-            Ok(Answer::Created { entry, fh, .. }) => (entry.node, fh),
+            Ok(Answer::Created { entry, fh, mode }) => {
+                self.mounts[mount].note_open(fh, mode);
+                (entry.node, fh)
+            }
             other => panic!("{other:?}"),
         }
     }
 
     pub fn open(&mut self, mount: usize, node: u64, flags: u32) -> (u64, client::OpenMode) {
         match self.call(mount, Call::Open { node, flags }) {
-            Ok(Answer::Opened { fh, mode }) => (fh, mode),
+            Ok(Answer::Opened { fh, mode }) => {
+                self.mounts[mount].note_open(fh, mode);
+                (fh, mode)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -66,7 +80,8 @@ impl World {
         (node, fh): (u64, u64),
         (offset_bytes, byte_count): (u64, u32),
     ) -> Vec<u8> {
-        match self.call_as(mount, caller, Call::Read { node, fh, offset_bytes, byte_count, flags: 0 }) {
+        let is_direct = self.mounts[mount].direct.contains(&fh);
+        match self.call_as(mount, caller, Call::Read { node, fh, offset_bytes, byte_count, is_direct }) {
             Ok(Answer::Bytes(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
         }

@@ -271,6 +271,35 @@ pub fn mapped_read(context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// A private mapping fills pages of the mount's cache also through descriptors that are read and written past it. They are no older than
+/// any others: for who reads through the cache, and when the page of a store of his is written back.
+pub fn mapped_privately(context: &Context) -> Result<()> {
+    let mut model = context.random().bytes(4 * PAGE);
+    write(&context.a.join("file"), &model)?;
+    let mut random = context.random();
+    alternate(context, ROUNDS, |number, doer, watcher| {
+        let path = watcher.join("file");
+        let file = match number % 4 {
+            0 | 1 => OpenOptions::new().read(true).append(true).open(&path)?,
+            _ => OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path)?,
+        };
+        let mapping = Mapping::new(&file, MapKind::PrivateWrite, model.len())?;
+        expect_bytes(&mapping.read(0, model.len()), &model, "a private mapping")?;
+        let at = random.size(model.len() - 100);
+        let data = random.bytes(100);
+        open_rw(&doer.join("file"))?.write_all_at(&data, at as u64)?;
+        model[at..at + 100].copy_from_slice(&data);
+        expect_bytes(&read(&path)?, &model, "a read of the mount that has mapped, after a write elsewhere")?;
+        expect_bytes(&mapping.read(0, model.len()), &model, "the mapping after a write elsewhere")?;
+        drop((mapping, file));
+        let at = random.size(model.len() - 10);
+        let data = random.bytes(10);
+        store_mapped(&path, model.len(), at, &data)?;
+        model[at..at + 10].copy_from_slice(&data);
+        expect_bytes(&read(&doer.join("file"))?, &model, "the file after a mapped store")
+    })
+}
+
 /// A mapped store, synced, is read elsewhere; mounts take turns.
 pub fn mapped_store(context: &Context) -> Result<()> {
     let mut model = context.random().bytes(4 * PAGE);
