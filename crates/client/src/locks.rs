@@ -83,6 +83,14 @@ impl State {
         self.to_revoke.push((target, lock));
     }
 
+    /// No lock of a target is held any more, nor in use: whoever waits for the end of that looks again. Nobody else would tell him, as
+    /// what is not known here is not unpinned either.
+    pub(crate) fn wake_revocations(&mut self, target: TargetId) {
+        for (_, revocation) in self.revocations.iter_mut().filter(|((of, _), _)| *of == target) {
+            revocation.idle_waiter.take();
+        }
+    }
+
     pub(crate) fn on_blocking(&mut self, target: TargetId, lock: LockId) {
         self.hurry_cancel(target, lock);
         let Some(connection) = self.connections.get_mut(&target) else { return };

@@ -79,6 +79,7 @@ impl State {
         connection.eviction_count += 1;
         connection.grant_bytes = 0;
         let last_committed = connection.committed;
+        self.wake_revocations(target);
         if target.kind == TargetKind::Mdt {
             self.give_up_writes(target);
             self.forget_mdt(target);

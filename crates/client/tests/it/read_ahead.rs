@@ -2,7 +2,7 @@
 
 use crate::world::{O_RDONLY, O_RDWR, ROOT, TOP, World};
 use base::{Duration, TargetKind};
-use client::{Call, Caller, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting};
+use client::{Answer, Call, Caller, Event, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting};
 
 pub const MIB: u64 = 1 << 20;
 pub const WINDOW: u64 = 64 << 10;
@@ -169,6 +169,42 @@ fn an_eviction_ends_what_was_read_ahead() {
     shared.world.evict_from_ost(0, 0);
     shared.write(1, MIB + 5 * WINDOW, 3 * MIB, 0x55);
     (20..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
+}
+
+/// Windows under way keep the lock that an open for writing has to have given back. The OST evicts the mount: they end, and so must
+/// that wait, though nothing here knows the lock any more.
+#[test]
+fn an_eviction_ends_the_wait_of_an_open_for_what_is_being_read_ahead() {
+    let Shared { mut world, files: [theirs, (node, fh)], .. } = Shared::new(32 * MIB);
+    let ost = base::TargetId::ost(0);
+    // Nobody else has it open, so that it may be written through the cache.
+    world.release(0, theirs);
+    world.pass(Duration::from_secs(3));
+    let read = |number| {
+        let (offset_bytes, byte_count) = (number * WINDOW, WINDOW as u32);
+        Call::Read { node, fh, offset_bytes, byte_count, is_direct: false }
+    };
+    for number in 0..20 {
+        assert!(matches!(world.call(1, read(number)), Ok(Answer::Bytes(_))));
+    }
+    world.mounts[1].is_slow_to = Some(ost);
+    let mut number = 20;
+    let waiting = loop {
+        let reading = world.begin(1, read(number));
+        if !world.is_answered(1, reading) {
+            break reading;
+        }
+        number += 1;
+    };
+    let opening = world.begin(1, Call::Open { node, flags: O_RDWR });
+    assert!(!world.is_answered(1, opening), "a window is under way");
+    world.evict_from_ost(1, 0);
+    world.let_arrive(1);
+    let Ok(Answer::Opened { fh, mode }) = world.finish(1, opening) else { panic!("it opens") };
+    assert!(!mode.is_direct);
+    assert!(world.mounts[1].events.contains(&Event::Evicted(ost)));
+    assert!(matches!(world.finish(1, waiting), Ok(Answer::Bytes(_))));
+    assert_eq!(world.write(1, (node, fh), 0, b"written"), Ok(7));
 }
 
 #[test]
