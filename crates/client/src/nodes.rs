@@ -7,7 +7,7 @@ use crate::opened::OpenedData;
 use crate::ops::attr::FileSize;
 use crate::pages::Pages;
 use base::names::stripe_of;
-use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno};
+use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::mdt::{Access, FileLock};
 
@@ -106,6 +106,8 @@ pub(crate) struct Node {
     pub(crate) expired_at: Time,
     /// Newest transaction per target that changed the inode or its data.
     pub(crate) changes: BTreeMap<TargetId, Transno>,
+    /// How far the attributes were known when its MDT last had all of its changes durable for a call here.
+    pub(crate) durable_version: Option<(Epoch, Version)>,
     /// This client has changed the inode: what a listing says of it may be older, though no lock went back.
     pub(crate) is_changed_here: bool,
     /// Advisory locks that this client holds.
@@ -165,6 +167,7 @@ impl Node {
             named_at: Time::ZERO,
             expired_at: Time::ZERO,
             changes: BTreeMap::new(),
+            durable_version: None,
             is_changed_here: false,
             flocks: Vec::new(),
             change_count: 0,

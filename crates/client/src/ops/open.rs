@@ -264,6 +264,23 @@ async fn open_again(ctx: &Ctx, fid: Fid, open: OpenArgs, is_closing: bool) -> Ou
     }
 }
 
+/// Whether the file of a handle is still there, after an eviction by its MDT: that may have lost the creation, or have removed a file without
+/// names that nobody had open any more. What was written to it is lost then, and no OST tells.
+///
+/// # Errors
+/// `Stale` when it is gone.
+pub(crate) async fn check_still_there(ctx: &Ctx, fh: u64) -> Outcome<()> {
+    loop {
+        match revive(ctx, fh).await {
+            // Once more, in between.
+            Err(Status::Evicted) => {}
+            // Others execute it.
+            Ok(()) | Err(Status::TextBusy) => return Ok(()),
+            Err(status) => return Err(status),
+        }
+    }
+}
+
 /// Before data of a file are changed: its MDT was heard lately and counts this client as a writer.
 pub(crate) async fn be_writer(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     while let Some(obstacle) = ctx.with(|state| state.obstacle_to_write(fid)) {
@@ -545,7 +562,9 @@ pub(crate) async fn flush(ctx: &Ctx, node: u64, fh: u64, lock_owner: u64) -> Out
         if !ctx.with(|state| state.is_for_close(fid)) {
             write_out_file(ctx, fid).await;
         }
+        let there = check_still_there(ctx, fh).await;
         take_error(ctx, fh)?;
+        there?;
     }
     Ok(Answer::Done)
 }

@@ -6,8 +6,9 @@ use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
 use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
 use crate::ops::io::File;
-use crate::ops::open::{release, sync_objects, take_error, uncommitted_data};
-use base::{Duration, Fid, TargetId, TargetKind};
+use crate::ops::open::{check_still_there, release, sync_objects, take_error, uncommitted_data};
+use crate::state::State;
+use base::{Duration, Epoch, Fid, TargetId, TargetKind, Version};
 use bytes::Bytes;
 use rpc::{ImportState, Kind};
 use std::collections::BTreeSet;
@@ -40,20 +41,50 @@ async fn sync_whole(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     sync_objects(ctx, &file, targets).await
 }
 
-/// Makes the changes of an inode durable that this client knows of.
-async fn sync_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
-    let targets: Vec<TargetId> = ctx.with(|state| {
-        let Some(node) = state.nodes.by_fid(fid) else { return Vec::new() };
+impl State {
+    /// MDTs that can still lose a change of this client's to an inode.
+    fn uncommitted_mdts(&self, fid: Fid) -> BTreeSet<TargetId> {
+        let Some(node) = self.nodes.by_fid(fid) else { return BTreeSet::new() };
         let is_open = |target: &TargetId, transno| {
             target.kind == TargetKind::Mdt
-                && state.connections.get(target).is_some_and(|connection| connection.committed < transno)
+                && self.connections.get(target).is_some_and(|connection| connection.committed < transno)
         };
         node.changes
             .iter()
             .filter(|(target, transno)| is_open(target, **transno))
             .map(|(target, _)| *target)
             .collect()
+    }
+
+    /// How far the attributes of an inode are known here: in an incarnation of its MDT, as later ones may begin again below.
+    fn seen_version(&self, fid: Fid) -> Option<(Epoch, Version)> {
+        let connection = self.connections.get(&State::mdt(fid))?;
+        let node = self.nodes.by_fid(fid).filter(|node| !node.is_attr_stale)?;
+        Some((connection.import.target_epoch(), node.attr.as_ref()?.version))
+    }
+}
+
+/// Makes durable what leads to the data of a file: the changes of this client's, and others' as far as they are seen here. Its MDT is not
+/// asked again for what it has said to be durable, so that who writes to one file all the time does not wait for changes of others.
+async fn sync_file_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
+    let seen = ctx.with(|state| state.seen_version(fid));
+    let is_durable = |node: &crate::nodes::Node| seen.is_some() && node.durable_version == seen;
+    let is_known = ctx.with(|state| state.nodes.by_fid(fid).is_some_and(is_durable));
+    sync_inode(ctx, fid, !is_known).await?;
+    ctx.with(|state| {
+        if let Some(node) = state.nodes.by_fid_mut(fid) {
+            node.durable_version = seen;
+        }
     });
+    Ok(())
+}
+
+/// Makes the changes of an inode durable that this client knows of, and those of others on its own MDT if that is to be asked.
+async fn sync_inode(ctx: &Ctx, fid: Fid, is_own_asked: bool) -> Outcome<()> {
+    let mut targets = ctx.with(|state| state.uncommitted_mdts(fid));
+    if is_own_asked {
+        targets.insert(mdt_of(fid)?);
+    }
     let requests = targets
         .into_iter()
         .map(|target| ctx.request(target, Request::Mdt(MdtRequest::Sync), Bytes::new(), Kind::Plain))
@@ -68,9 +99,12 @@ pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
     let fid = super::inode_of(ctx, node)?;
     write_out_file(ctx, fid).await;
     let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
-        vec![Box::pin(sync_whole(ctx, fid)), Box::pin(sync_inode(ctx, fid))];
+        vec![Box::pin(sync_whole(ctx, fid)), Box::pin(sync_file_inode(ctx, fid))];
     let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
+    // By now it is known if the MDT has evicted this client.
+    let there = check_still_there(ctx, fh).await;
     take_error(ctx, fh)?;
+    there?;
     synced.map(|()| Answer::Done)
 }
 
@@ -78,17 +112,11 @@ pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
 pub(crate) async fn fsync_directory(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = super::fid_of(ctx, node)?;
     let stripes = ctx.with(|state| state.nodes.stripes_of(fid));
-    for result in join_all(stripes.into_iter().map(|stripe| sync_stripe(ctx, stripe)).collect()).await {
+    // Others may have changed it too, and their changes are asked for with it.
+    for result in join_all(stripes.into_iter().map(|stripe| sync_inode(ctx, stripe, true)).collect()).await {
         result?;
     }
     Ok(Answer::Done)
-}
-
-async fn sync_stripe(ctx: &Ctx, fid: Fid) -> Outcome<()> {
-    // Others may have changed it too, and their changes are asked for with it.
-    let request = Request::Mdt(MdtRequest::Sync);
-    ctx.request(mdt_of(fid)?, request, Bytes::new(), Kind::Plain).await?;
-    sync_inode(ctx, fid).await
 }
 
 /// Everything that this mount has changed, on every target that it has talked to.

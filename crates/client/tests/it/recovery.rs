@@ -1,7 +1,7 @@
 //! Restarts of servers, and evictions.
 
 use crate::world::{Loss, O_EXCL, O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
-use base::{Duration, TargetId};
+use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call, Event, Notify, NotifyId, NotifyResult, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 
@@ -369,6 +369,42 @@ fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
     assert_eq!(world.read(1, (node, fh), 0, 100), b"again");
 }
 
+/// The data are durable on the OST. The MDT loses the file that they are of, and the mount that made it comes too late to bring it back.
+#[test]
+fn fsync_and_close_tell_that_a_new_file_was_lost_with_its_mdt() {
+    const ESTALE: i32 = 116;
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    // Sessions begin with something durable.
+    let first = world.create(0, TOP, "first");
+    assert_eq!(world.write(0, first, 0, b"first"), Ok(5));
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
+    // The mount hears that its data are durable, which an OST has to note first.
+    world.sync_ost(0);
+    world.sync_ost(0);
+    assert_eq!(world.read(0, file, 0, 100), b"doomed");
+    world.mounts[0].is_cut_off = true;
+    world.crash(mdt);
+    world.start(mdt);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    world.mounts[0].is_cut_off = false;
+    world.pass(Duration::from_secs(20));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(mdt)), "{:?}", world.mounts[0].events);
+    let fsync = |(node, fh)| Call::Fsync { node, fh, data_only: false };
+    let flush = |(node, fh)| Call::Flush { node, fh, lock_owner: 1 };
+    for _ in 0..2 {
+        assert_eq!(world.call(0, fsync(file)), Err(ESTALE));
+        assert_eq!(world.call(0, flush(file)), Err(ESTALE));
+    }
+    // Of what is there nothing was lost.
+    assert_eq!(world.call(0, fsync(first)), Ok(Answer::Done));
+    assert_eq!(world.call(0, flush(first)), Ok(Answer::Done));
+}
+
 /// The OST evicts a mount while an append is on its way to it: once the request was lost, once the answer. Who cannot know
 /// whether it is there says so, and it is never there twice.
 #[test]
@@ -419,6 +455,82 @@ fn fsync_makes_durable_what_another_mount_has_written() {
     assert!(world.unsynced_count(0) > 0);
     assert_eq!(world.call(1, Call::Fsync { node, fh, data_only: false }), Ok(Answer::Done));
     assert_eq!(world.unsynced_count(0), 0);
+}
+
+/// The one that has made it is lost with the power of the MDT.
+#[test]
+fn fsync_through_a_handle_for_reading_makes_the_name_durable_that_another_mount_has_made() {
+    let mut world = World::new(1, 1, 2);
+    let mdt = TargetId::mdt(0);
+    // Sessions begin with something durable.
+    for mount in [0, 1] {
+        let file = world.create(mount, TOP, &format!("of {mount}"));
+        assert_eq!(world.write(mount, file, 0, b"four"), Ok(4));
+    }
+    world.pass(Duration::from_secs(3));
+    world.is_syncing = false;
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"data"), Ok(4));
+    world.release(0, file);
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    let syncing = world.begin(1, Call::Fsync { node, fh, data_only: false });
+    assert!(!world.is_answered(1, syncing), "nothing is durable by itself");
+    world.is_syncing = true;
+    world.run();
+    world.is_syncing = false;
+    assert!(world.is_answered(1, syncing));
+    assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
+    world.mounts[0].is_cut_off = true;
+    world.crash(mdt);
+    world.start(mdt);
+    world.is_syncing = true;
+    world.pass(Duration::from_secs(100));
+    let (fh, _) = world.open(1, node, O_RDONLY);
+    assert_eq!(world.names(1, TOP), ["f", "of 0", "of 1"]);
+    assert_eq!(world.read(1, (node, fh), 0, 100), b"data");
+}
+
+/// Who calls fsync(2) after each of his writes waits for no disk of the MDT while all is durable there, and asks it once for what he has
+/// seen: not for what others do meanwhile.
+#[test]
+fn fsync_of_what_has_not_changed_costs_the_mdt_nothing() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(0, TOP, "f");
+    assert_eq!(world.write(0, file, 0, b"data"), Ok(4));
+    world.release(0, file);
+    world.pass(Duration::from_secs(10));
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(1, node, O_RDWR);
+    assert_eq!(world.read(1, (node, fh), 0, 4), b"data");
+    let other = world.create(0, TOP, "other");
+    world.pass(Duration::from_secs(3));
+    let fsync = || Call::Fsync { node, fh, data_only: false };
+    let asked = |world: &World| world.sent(1, TargetKind::Mdt, "mds_sync");
+    world.is_syncing = false;
+    let before = asked(&world);
+    let syncing = world.begin(1, fsync());
+    assert!(world.is_answered(1, syncing), "all is durable: no store syncs for it");
+    assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
+    assert_eq!(asked(&world), before + 1);
+    // Others change something, which is not durable.
+    let set = SetattrCall { mode: Some(0o600), ..SetattrCall::default() };
+    world.call(0, Call::Setattr { node: other.0, set }).expect("changed");
+    for _ in 0..3 {
+        let syncing = world.begin(1, fsync());
+        assert!(world.is_answered(1, syncing));
+        assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
+    }
+    assert_eq!(asked(&world), before + 1);
+    // What this mount has seen of the file is asked for.
+    let set = SetattrCall { mode: Some(0o640), ..SetattrCall::default() };
+    world.call(0, Call::Setattr { node, set }).expect("changed");
+    assert_eq!(world.attr(1, node).permissions, 0o640);
+    let syncing = world.begin(1, fsync());
+    assert!(!world.is_answered(1, syncing), "it is not durable yet");
+    world.is_syncing = true;
+    assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
+    assert_eq!(asked(&world), before + 2);
 }
 
 /// A mount that reaches the OST and not the MDT is evicted by the MDT, which believes a size then that another mount
@@ -478,7 +590,7 @@ fn nothing_is_written_to_a_file_that_the_mdt_has_lost() {
     world.mounts[0].unreachable = None;
     const ESTALE: i32 = 116;
     assert_eq!(world.finish(0, writing), Err(ESTALE));
-    world.finish(0, early).expect("fsync has nothing to lose");
+    assert_eq!(world.finish(0, early), Err(ESTALE), "its name was lost");
     world.pass(Duration::from_secs(100));
     assert_eq!(world.object_count(0), 1, "that of the first");
 }
