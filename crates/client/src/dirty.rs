@@ -9,7 +9,7 @@ use crate::ctx::{Ctx, Outcome, mdt_of};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::locks::Pin;
 use crate::ops::attr::Written;
-use crate::ops::io::{File, note_write};
+use crate::ops::io::{File, note_answer, note_write};
 use crate::ops::open::be_writer;
 use crate::state::{Connection, State};
 use base::layout::Piece;
@@ -735,6 +735,7 @@ async fn send_patiently(ctx: &Ctx, sent: &Sent) -> Outcome<Option<Written>> {
         };
         let before = ctx.with(|state| state.data_changed_at(object.fid));
         let result = ctx.ost(pin.target, request, bytes.clone(), kind).await;
+        note_answer(ctx, object.fid, pin.target, &result);
         let outcome = note_write(ctx, object.fid, before, vec![(pin.target, result)]);
         let Err(status) = outcome else { return outcome };
         tries += 1;

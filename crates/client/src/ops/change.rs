@@ -6,7 +6,7 @@ use crate::dirty::write_out_pieces;
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::truncate_privileges_for;
 use crate::ops::io::{
-    File, check_end, is_worth_another_try, lock_hulls, note_results, unpin_all, writable_file,
+    File, check_end, is_worth_another_try, lock_hulls, note_answer, note_results, unpin_all, writable_file,
 };
 use crate::ops::open::be_writer;
 use base::{Extent, Status};
@@ -86,9 +86,11 @@ async fn send_changes(
         let pin = *pins.get(stripe).ok_or(Status::Io)?;
         let object = file.layout.object(*stripe);
         let request = OstRequest::Change { object, extent: *extent, op, lock: pin.lock, stamp };
-        let ctx = ctx.clone();
+        let (ctx, fid) = (ctx.clone(), file.fid);
         requests.push(async move {
-            (pin.target, ctx.ost(pin.target, request, Bytes::new(), Kind::Modifying).await)
+            let result = ctx.ost(pin.target, request, Bytes::new(), Kind::Modifying).await;
+            note_answer(&ctx, fid, pin.target, &result);
+            (pin.target, result)
         });
     }
     let results = join_all(requests).await;

@@ -698,6 +698,7 @@ async fn write_asking(
             }
         });
     }
+    note_answer(ctx, file.fid, asked.target, &result);
     let outcome = note_write(ctx, file.fid, before, vec![(asked.target, result)]);
     if let Some(pin) = pin {
         ctx.with(|state| state.unpin(pin));
@@ -782,6 +783,7 @@ async fn send_pieces(
             asked: None,
         };
         let result = ctx.ost(pin.target, request, part, Kind::Modifying).await;
+        note_answer(ctx, file.fid, pin.target, &result);
         let is_written = result.is_ok();
         results.push((pin.target, result));
         if !is_written {
@@ -808,19 +810,18 @@ pub(crate) fn note_write(
     note_results(ctx, fid, results).map(|()| written)
 }
 
-/// Remembers what has to become durable; the first failure is the operation's.
+/// Remembers what has to become durable, as soon as it was answered: a target may evict this client while others have not answered yet, and
+/// what it takes back then somebody has to be told.
+pub(crate) fn note_answer(ctx: &Ctx, fid: Fid, target: TargetId, result: &Outcome<OstAnswer>) {
+    if let Ok((_, _, transno)) = result {
+        ctx.with(|state| state.note_change(target, fid, *transno));
+    }
+}
+
+/// A change of data has ended; the first failure is the operation's.
 pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<OstAnswer>)>) -> Outcome<()> {
-    let mut outcome = Ok(());
-    ctx.with(|state| {
-        state.note_data_change(fid);
-        for (target, result) in results {
-            match result {
-                Ok((_, _, transno)) => state.note_change(target, fid, transno),
-                Err(status) => outcome = outcome.and(Err(status)),
-            }
-        }
-    });
-    outcome
+    ctx.with(|state| state.note_data_change(fid));
+    results.into_iter().try_for_each(|(_, result)| result.map(drop))
 }
 
 /// Writes at the end, wherever that is: the whole file is locked, the kernel's offset ignored (hazard 3.6).

@@ -405,6 +405,62 @@ fn fsync_and_close_tell_that_a_new_file_was_lost_with_its_mdt() {
     assert_eq!(world.call(0, flush(first)), Ok(Answer::Done));
 }
 
+/// A file over two OSTs, which mount 0 has open and of which both hold something durable, in units of 64 KiB.
+fn over_two_osts() -> (World, (u64, u64)) {
+    let mut world = World::new(1, 2, 2);
+    let striped = wire::ComponentHint {
+        stripe_size_bytes: Some(64 << 10),
+        stripe_count: Some(2),
+        first_ost: Some(0),
+        ..wire::ComponentHint::default()
+    };
+    let layout = wire::LayoutHint::plain(striped);
+    let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, "f").expect("it was made").node;
+    let (fh, _) = world.open(0, node, O_RDWR);
+    assert_eq!(world.write(0, (node, fh), 0, &[1; 128 << 10]), Ok(128 << 10));
+    world.pass(Duration::from_secs(3));
+    (world, (node, fh))
+}
+
+/// The first of two OSTs has answered its part of a change, and loses it with its power; the mount is not heard there for too long. All the
+/// while the second one does not answer. Nobody but the mount knows what was lost.
+#[test]
+fn what_an_ost_loses_before_another_has_answered_is_told_too() {
+    let changes: [fn((u64, u64)) -> Call; 3] = [
+        |file| write_call(file, 0, &[2; 128 << 10]),
+        |(node, fh)| Call::Setattr {
+            node,
+            set: SetattrCall { fh: Some(fh), size_bytes: Some(100), ..SetattrCall::default() },
+        },
+        |(node, fh)| Call::Fallocate { node, fh, offset_bytes: 0, byte_count: 128 << 10, mode: 3 },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (mut world, file) = over_two_osts();
+        let [lost, slow] = [0, 1].map(TargetId::ost);
+        world.is_syncing = false;
+        world.mounts[0].is_slow_to = Some(slow);
+        let changing = world.begin(0, change(file));
+        assert!(!world.is_answered(0, changing));
+        assert!(world.unsynced_count(0) > 0, "the first one has its part");
+        world.mounts[0].unreachable = Some(lost);
+        world.crash(lost);
+        world.start(lost);
+        world.is_syncing = true;
+        world.pass(Duration::from_secs(100));
+        world.mounts[0].unreachable = None;
+        world.pass(Duration::from_secs(20));
+        assert!(world.mounts[0].events.contains(&Event::Evicted(lost)), "{:?}", world.mounts[0].events);
+        assert!(!world.is_answered(0, changing), "the second one has not answered");
+        world.let_arrive(0);
+        world.finish(0, changing).expect("nobody has refused it");
+        let fsync = || Call::Fsync { node: file.0, fh: file.1, data_only: false };
+        assert_eq!(world.call(0, fsync()), Err(EIO), "change {number}");
+        assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
+    }
+}
+
 /// The OST evicts a mount while an append is on its way to it: once the request was lost, once the answer. Who cannot know
 /// whether it is there says so, and it is never there twice.
 #[test]
