@@ -314,3 +314,16 @@ pub enum Answer {
     Pools(Vec<Pool>),
     Probes(Vec<TargetProbe>),
 }
+
+impl Answer {
+    /// Nodes to which it gives the kernel a reference, one each.
+    pub(crate) fn references(&self) -> Vec<u64> {
+        match self {
+            Answer::Entry(entry) | Answer::Created { entry, .. } => vec![entry.node],
+            Answer::Entries(entries) => {
+                entries.iter().filter_map(|entry| Some(entry.entry.as_ref()?.node)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -411,13 +411,11 @@ impl State {
     fn finish_call(&mut self, id: u64, result: Result<Answer, Status>) {
         let was_answered = self.calls.get(&id).is_none_or(|call| call.is_answered);
         if was_answered {
-            let entry = match &result {
-                Ok(Answer::Entry(entry) | Answer::Created { entry, .. }) => Some(entry.node),
-                _ => None,
-            };
-            // The kernel never heard of this reference.
-            if let Some(gone) = entry.and_then(|node| self.nodes.forget(node, 1)) {
-                self.forget_names_of(&gone);
+            // The kernel never heard of these references.
+            for node in result.iter().flat_map(Answer::references) {
+                if let Some(gone) = self.nodes.forget(node, 1) {
+                    self.forget_names_of(&gone);
+                }
             }
         } else {
             self.answer_call(id, result.map_err(Status::errno));

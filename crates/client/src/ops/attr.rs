@@ -425,9 +425,9 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
     }
 }
 
-/// Fetches what a name leads to into the cache. The kernel gets no reference; a node that nothing else refers to is the
-/// caller's to drop. Failures leave the cache as it is.
-pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
+/// Fetches what a name leads to into the cache. The kernel gets no reference: the caller lets go of what is returned. Failures leave the cache
+/// as it is.
+pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Option<Fid> {
     let known = ctx.with(|state| state.cached_name(parent, &name));
     if let Some(known) = known {
         if let Some(fid) = known {
@@ -436,9 +436,9 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
             });
             let _ = current_attr(ctx, fid).await;
         }
-        return;
+        return known;
     }
-    let Ok(target) = mdt_of(parent) else { return };
+    let target = mdt_of(parent).ok()?;
     let (want, lock, change_count) = ctx.with(|state| {
         let held = state.name_lock_on(parent, &name);
         let name = state.want_name(target, held);
@@ -446,7 +446,7 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
         (want, held.or(name), state.nodes.by_fid(parent).map(|node| node.change_count))
     });
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
-    let Ok(MdtReply::Entry(entry)) = ctx.mdt(parent, request, Kind::Plain).await else { return };
+    let Ok(MdtReply::Entry(entry)) = ctx.mdt(parent, request, Kind::Plain).await else { return None };
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
         state.nodes.get_or_new(entry.fid);
@@ -462,6 +462,7 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
     if asked.is_ok_and(|entry| !entry.stripes.is_empty()) {
         let _ = current_attr(ctx, fid).await;
     }
+    Some(fid)
 }
 
 pub(crate) async fn readlink(ctx: &Ctx, node: u64) -> Outcome<Answer> {

@@ -295,10 +295,16 @@ impl State {
 
     /// The kernel drops references, for want of memory perhaps: what locks cover is told again without asking.
     pub(crate) fn on_forgotten(&mut self, node: u64, count: u64) {
-        let Some(fid) = self.nodes.drop_references(node, count) else { return };
+        if let Some(fid) = self.nodes.drop_references(node, count) {
+            self.let_go(fid);
+        }
+    }
+
+    /// Perhaps nothing refers to an inode any more: what locks cover of it is kept for a while, and anything else goes.
+    fn let_go(&mut self, fid: Fid) {
         match self.cached_attr(fid) {
             Some(attr) if attr.link_count > 0 => self.keep_listed(fid),
-            _ => self.drop_unused_node(node),
+            _ => self.drop_unused_node(fid.inode_number()),
         }
     }
 
@@ -320,7 +326,7 @@ impl State {
 async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<(Fid, Vec<u8>)>, answer: &mut [DirEntryAnswer]) {
     ctx.with(|state| state.stats.listings.single_count += unknown.len() as u64);
     let prefetches = unknown.into_iter().map(|(stripe, name)| attr::prefetch(ctx, stripe, name));
-    join_all(prefetches.collect()).await;
+    let fetched = join_all(prefetches.collect()).await;
     ctx.with(|state| {
         let is_alone = state.held.get(&fid.inode_number()).is_none_or(|count| *count == 1);
         for entry in answer.iter_mut().filter(|entry| entry.name != b"." && entry.name != b"..") {
@@ -334,6 +340,8 @@ async fn add_attributes(ctx: &Ctx, fid: Fid, unknown: Vec<(Fid, Vec<u8>)>, answe
                 entry.entry = Some(state.entry_answer(Some((home, &entry.name)), attr, is_alone, false));
             }
         }
+        // Of some the kernel gets no attributes, and so no reference: those that somebody writes, say.
+        fetched.into_iter().flatten().for_each(|child| state.let_go(child));
     });
 }
 

@@ -1,11 +1,12 @@
 //! Listings: what comes with them is answered without asking again, until somebody changes it.
 
-use crate::world::{O_RDWR, TOP, World, write_call};
-use base::{Duration, TargetKind};
-use client::{Answer, Call, DirEntryAnswer, Input, Notify, SetattrCall};
+use crate::world::{O_RDWR, TOP, USER, World, write_call};
+use base::{Duration, TargetId, TargetKind};
+use client::{Answer, Call, DirEntryAnswer, Input, Notify, SetattrCall, Signals};
 use std::collections::BTreeMap;
 
 const ENOENT: i32 = 2;
+const EINTR: i32 = 4;
 const ENODATA: i32 = 61;
 
 impl World {
@@ -604,4 +605,74 @@ fn what_was_listed_ahead_is_not_believed_of_what_was_changed_and_forgotten() {
     }
     let file = world.lookup(1, node, &name).expect("it was made").node;
     assert_eq!(world.attr(1, file).permissions, 0o600);
+}
+
+fn node_count(world: &World, mount: usize) -> u64 {
+    world.mounts[mount].machine.stats().node_count
+}
+
+/// The listing of a caller who was killed comes to its end later, and its kernel hears of no reference that was counted for it.
+#[test]
+fn a_listing_that_was_given_up_counts_no_references() {
+    let mdt = TargetId::mdt(0);
+    let mut world = World::new(1, 1, 2);
+    world.directory_of(20);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let (_, fh) = opened(&mut world, 1, node);
+    world.pass(Duration::from_secs(3));
+    let before = node_count(&world, 1);
+    world.crash(mdt);
+    world.input(1, Input::ConnectionLost(mdt));
+    world.mounts[1].signals = Signals::Fatal;
+    let call = Call::Readdir { node, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
+    let listing = world.begin_as(1, USER, call);
+    world.input(1, Input::Interrupt(listing));
+    assert_eq!(world.finish(1, listing), Err(EINTR));
+    world.start(mdt);
+    world.pass(Duration::from_secs(20));
+    assert!(world.mounts[1].machine.stats().listings.entry_count > 0, "it was listed");
+    assert_eq!(node_count(&world, 1), before);
+}
+
+/// Files that somebody writes have no attributes that the kernel could be given with their names: nothing of them stays here, however many come
+/// and are listed.
+#[test]
+fn what_a_listing_looks_up_and_does_not_tell_is_not_kept() {
+    let mdt = TargetId::mdt(0);
+    let mut world = World::new(1, 1, 2);
+    let there = world.mkdir(0, TOP, "d");
+    let dir = world.lookup(1, TOP, "d").expect("it was made").node;
+    let own = world.create(1, dir, "from");
+    world.release(1, own);
+    let rename = |from: &str, to: &str| Call::Rename {
+        parent: dir,
+        name: from.into(),
+        new_parent: dir,
+        new_name: to.into(),
+        flags: 0,
+    };
+    let mut counts = Vec::new();
+    for round in 0..5 {
+        for number in 0..10 {
+            let file = world.create(0, there, &format!("f{round}.{number}"));
+            assert_eq!(world.write(0, file, 0, b"more to come"), Ok(12));
+        }
+        let (_, fh) = opened(&mut world, 1, dir);
+        // This mount changes a name while the answer is on its way, so that its entries are looked up one by one.
+        world.mounts[1].is_late = Some(mdt);
+        let call = Call::Readdir { node: dir, fh, offset: 0, byte_count: 32 << 10, is_plus: true };
+        let listing = world.begin(1, call);
+        let late = world.take_late(1);
+        assert_eq!(world.call(1, rename("from", "to")), Ok(Answer::Done));
+        assert_eq!(world.call(1, rename("to", "from")), Ok(Answer::Done));
+        let before = world.mounts[1].machine.stats().listings.single_count;
+        world.come(1, late);
+        let Ok(Answer::Entries(entries)) = world.finish(1, listing) else { panic!("it is listed") };
+        assert!(world.mounts[1].machine.stats().listings.single_count >= before + 10 * (round + 1));
+        let told: Vec<u64> = entries.iter().filter_map(|entry| Some(entry.entry.as_ref()?.node)).collect();
+        world.input(1, Input::Forget(told.iter().map(|node| (*node, 1)).collect()));
+        assert_eq!(world.call(1, Call::Releasedir { node: dir, fh }), Ok(Answer::Done));
+        counts.push(node_count(&world, 1));
+    }
+    assert_eq!(counts.first(), counts.last(), "nodes after each round: {counts:?}");
 }
