@@ -9,6 +9,8 @@ use wire::{LockRequest, MdtRequest, OstRequest, Request};
 
 /// Locks in one replay request.
 const REPLAY_LOCK_COUNT: usize = 512;
+/// Advisory locks in one replay request: a quarter of the longest frame.
+const REPLAY_FLOCK_COUNT: usize = 8192;
 
 /// The file that a request changes, or whose name: whoever has it open is told when that is lost.
 fn changed_by(request: &Request) -> Option<Fid> {
@@ -55,8 +57,10 @@ impl State {
             requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));
         }
         for (_, node) in self.nodes.iter().filter(|(_, node)| is_here(node.fid) && !node.flocks.is_empty()) {
-            requests
-                .push(Request::Mdt(MdtRequest::ReplayFlocks { fid: node.fid, locks: node.flocks.clone() }));
+            for locks in node.flocks.chunks(REPLAY_FLOCK_COUNT) {
+                let (fid, locks) = (node.fid, locks.to_vec());
+                requests.push(Request::Mdt(MdtRequest::ReplayFlocks { fid, locks }));
+            }
         }
         if let Some(connection) = self.connections.get(&target) {
             for locks in connection.locks.all_for_replay().chunks(REPLAY_LOCK_COUNT) {
@@ -207,3 +211,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
