@@ -253,7 +253,7 @@ impl Node {
             Ask::SetParam { pattern, value, is_permanent, is_deleted } => match (is_permanent, is_deleted) {
                 (false, _) => params::set(self, &pattern, &value),
                 (true, true) => self.set_permanent(&pattern, None),
-                (true, false) => params::check(&pattern, &value, true)
+                (true, false) => params::check_now(self, &pattern, &value, true)
                     .and_then(|()| self.set_permanent(&pattern, Some(value))),
             },
             Ask::AbortRecovery { target } => Ok(self.abort_recovery(&target)),

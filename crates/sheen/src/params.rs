@@ -19,6 +19,7 @@ mod write;
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
 use base::{ClusterConfig, TargetId, TargetKind};
+pub use mounts::REREAD;
 use std::collections::{BTreeMap, BTreeSet};
 pub use targets::name as target_name;
 use write::Write;
@@ -87,6 +88,8 @@ trait AnyClass: Sync {
     fn declared(&self) -> Vec<Declared>;
     /// Whether the value suits every parameter that the pattern may mean.
     fn check(&self, pattern: &str, value: &str, is_permanent: bool) -> Result<()>;
+    /// Whether the value fits what others have now, of every parameter that the pattern means.
+    fn check_now(&self, node: &Node, pattern: &str, value: &str) -> Result<()>;
     /// Names of the parameters that exist now, and whether they can be written.
     fn names(&self, node: &Node) -> Vec<(String, bool)>;
     fn read(&self, node: &Node, pattern: &str) -> Values;
@@ -119,10 +122,24 @@ impl<T> AnyClass for Class<T> {
             let path = names::shown(&self.path_of(param));
             match &param.write {
                 None => bail!("'{path}' can only be read"),
-                Some(write) if is_permanent && !write.is_lasting() => {
-                    bail!("'{path}' does something once; it cannot be permanent")
+                Some(write) => {
+                    write.check(&path, value)?;
+                    if is_permanent && !write.is_lasting() {
+                        bail!("'{path}' does something once; it cannot be permanent");
+                    }
                 }
-                Some(write) => write.check(&path, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_now(&self, node: &Node, pattern: &str, value: &str) -> Result<()> {
+        for (instance, of) in (self.instances)(node) {
+            for param in self.params {
+                let name = names::join(&instance, param.name);
+                if let Some(write) = param.write.as_ref().filter(|_| glob::matches(pattern, &name)) {
+                    write.check_now(&of, &names::shown(&name), value)?;
+                }
             }
         }
         Ok(())
@@ -252,12 +269,21 @@ pub fn check_name(pattern: &str) -> Result<()> {
     }
 }
 
+/// `check`, and whether the value fits what this process has now.
+///
+/// # Errors
+/// As `check`; or which other parameter is in the way.
+pub fn check_now(node: &Node, pattern: &str, value: &str, is_permanent: bool) -> Result<()> {
+    check(pattern, value, is_permanent)?;
+    CLASSES.iter().try_for_each(|class| class.check_now(node, pattern, value))
+}
+
 /// Sets what matches the glob; nothing when one of them does not take the value.
 ///
 /// # Errors
 /// It can only be read, or the value is not possible.
 pub fn set(node: &Node, pattern: &str, value: &str) -> Result<Values> {
-    check(pattern, value, false)?;
+    check_now(node, pattern, value, false)?;
     let mut done = Values::new();
     for class in CLASSES {
         for name in class.writable(node, pattern) {

@@ -3,6 +3,7 @@
 use super::{Class, Param, Write, mounts, read_only};
 use crate::mount::Mount;
 use crate::node::Node;
+use anyhow::{Result, bail};
 use base::Duration;
 use client::Setting;
 use rpc::TimeoutBounds;
@@ -57,8 +58,11 @@ pub struct Timeouts {
 impl Timeouts {
     /// All have the same.
     fn seconds(&self, of: fn(&TimeoutBounds) -> Duration) -> Option<String> {
-        let bounds = self.mounts.first()?.with_client(|client| client.timeouts());
-        Some(of(&bounds).as_secs().to_string())
+        Some(of(&self.bounds()).as_secs().to_string())
+    }
+
+    fn bounds(&self) -> TimeoutBounds {
+        self.mounts.first().map(|mount| mount.with_client(|client| client.timeouts())).unwrap_or_default()
     }
 
     fn change(&self, change: impl Fn(&mut TimeoutBounds)) {
@@ -79,19 +83,27 @@ pub static TIMEOUTS: Class<Timeouts> = Class {
     params: &[
         Param {
             name: "at_min",
-            doc: "The least that an answer of a target is expected to take, seconds; a request is late after five quarters of what is expected, and 2 s.",
+            doc: "The least that an answer of a target is expected to take, seconds, not above `at_max`; a request is late after five quarters of what is expected, and 2 s.",
             read: |timeouts| timeouts.seconds(|bounds| bounds.min),
-            write: Some(Write::Number(0..=TIMEOUT_SECONDS_MAX, |timeouts, seconds| {
-                timeouts.change(|bounds| bounds.min = Duration::from_secs(seconds));
-            })),
+            write: Some(Write::Beside {
+                range: 0..=TIMEOUT_SECONDS_MAX,
+                check: |timeouts: &Timeouts, seconds| check_bounds(seconds, timeouts.bounds().max.as_secs()),
+                apply: |timeouts, seconds| {
+                    timeouts.change(|bounds| bounds.min = Duration::from_secs(seconds))
+                },
+            }),
         },
         Param {
             name: "at_max",
-            doc: "The most that it is expected to take, seconds; 0: nothing is estimated. A late request is sent again, after 16 s at the latest.",
+            doc: "The most that it is expected to take, seconds, not below `at_min`; 0: nothing is estimated. A late request is sent again, after 16 s at the latest.",
             read: |timeouts| timeouts.seconds(|bounds| bounds.max),
-            write: Some(Write::Number(0..=TIMEOUT_SECONDS_MAX, |timeouts, seconds| {
-                timeouts.change(|bounds| bounds.max = Duration::from_secs(seconds));
-            })),
+            write: Some(Write::Beside {
+                range: 0..=TIMEOUT_SECONDS_MAX,
+                check: |timeouts: &Timeouts, seconds| check_bounds(timeouts.bounds().min.as_secs(), seconds),
+                apply: |timeouts, seconds| {
+                    timeouts.change(|bounds| bounds.max = Duration::from_secs(seconds))
+                },
+            }),
         },
         Param {
             name: "at_history",
@@ -103,6 +115,14 @@ pub static TIMEOUTS: Class<Timeouts> = Class {
         },
     ],
 };
+
+/// Seconds. Without an upper bound nothing is estimated, and the lower one means nothing.
+fn check_bounds(min: u64, max: u64) -> Result<()> {
+    if max != 0 && min > max {
+        bail!("at_min would be {min} and at_max {max}; set the other one first");
+    }
+    Ok(())
+}
 
 fn sick_targets(node: &Node) -> Vec<String> {
     let sick = node.targets.iter().filter(|target| target.state() == "failed");

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// More would be memory that pages of the kernel need.
 const READ_AHEAD_MB_MAX: u64 = 64 << 10;
+/// What has `access_times` read anew.
+pub const REREAD: &str = "reread";
 /// The kernel itself sets no limit; more than this is never useful to one reader.
 const KERNEL_WINDOW_KIB_MAX: u64 = 1 << 20;
 
@@ -63,9 +65,17 @@ pub static CLASS: Class<Of> = Class {
         },
         Param {
             name: "access_times",
-            doc: "When reading changes access times: noatime (also of a read-only mount), relatime, strictatime; with nodiratime not of directories. Writing reads it anew from the kernel's table of mounts, as a remount does.",
+            doc: "When reading changes access times: noatime (also of a read-only mount), relatime, strictatime; with nodiratime not of directories. A remount changes it; `reread` takes it from the kernel's table of mounts, as a remount does.",
             read: |mount| Some(options::access_words(mount.with_client(|client| client.access_times()))),
-            write: Some(Write::Clear(|mount| mount.reread_access_times())),
+            write: Some(Write::Word {
+                values: "`reread`",
+                check: check_reread,
+                apply: |mount, _| {
+                    mount.reread_access_times();
+                    Ok(())
+                },
+                is_lasting: false,
+            }),
         },
         read_only("options", "Options of the mount in force, besides those of mount(2).", |mount| {
             Some(mount.options().join(","))
@@ -197,6 +207,15 @@ fn set_bounds(mount: &Mount, change: impl FnOnce(&mut ReadAheadBounds)) {
     let mut bounds = bounds(mount);
     change(&mut bounds);
     mount.set(Setting::ReadAhead(bounds));
+}
+
+fn check_reread(value: &str) -> Result<()> {
+    if value == REREAD {
+        return Ok(());
+    }
+    bail!(
+        "'{value}' is not possible: a remount changes it (mount -o remount,noatime MOUNT), and '{REREAD}' takes what the kernel has"
+    )
 }
 
 fn parse_kib(value: &str) -> Result<u64> {

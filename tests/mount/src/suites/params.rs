@@ -170,8 +170,10 @@ fn timeouts(context: &Context) -> Result<()> {
     };
     let bounds = || ["at_min", "at_max", "at_history"].map(|name| number(&cluster, name).unwrap_or(u64::MAX));
     expect_eq(bounds(), [0, 600, 600], "the bounds at first")?;
-    set(&cluster, "at_min=700")?;
-    expect_eq(expected()?.as_str(), "600", "no more than the highest")?;
+    expect(set(&cluster, "at_min=700").is_err(), "a lowest that is above the highest")?;
+    set(&cluster, "at_min=600")?;
+    expect_eq(expected()?.as_str(), "600", "the highest")?;
+    expect(set(&cluster, "at_max=599").is_err(), "a highest that is below the lowest")?;
     set(&cluster, "at_min=7")?;
     expect_eq(expected()?.as_str(), "7", "no less than the lowest")?;
     set(&cluster, "at_max=0")?;

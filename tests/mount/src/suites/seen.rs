@@ -542,7 +542,7 @@ fn refused(context: &Context) -> Result<()> {
             "lctl",
             "get_param",
             "{osc,mdc}.*.max*",
-            "llite.*.{max_read,statahead_max,statahead_xattr,xattr,lazy}*",
+            "llite.*.{max_read,statahead_max,statahead_xattr,xattr,lazy,access}*",
             "mdt.*.{recovery_time,enable}*",
             "lod.*.stripe*",
             "ldlm.namespaces.*.lru*",
@@ -562,6 +562,8 @@ fn refused(context: &Context) -> Result<()> {
         ("llite.*.statahead_max=4097", "it takes a number from 0 to 4096"),
         ("llite.*.xattr_cache=2", "it takes 0 or 1"),
         ("llite.*.lazystatfs=yes", "it takes 0 or 1"),
+        ("llite.*.access_times=noatime", "a remount changes it"),
+        ("llite.*.access_times=1", "a remount changes it"),
         ("lod.*.stripesize=65535", "a multiple of 65536"),
         ("lod.*.stripecount=0", "-1 for all OSTs, or a number from 1 to 2000"),
         ("mdt.*.recovery_time_soft=0", "it takes a number from 1 to 3600"),
@@ -585,6 +587,13 @@ fn refused(context: &Context) -> Result<()> {
             expect(line.lines().count() == 1 && line.contains(words), &format!("{setting}: {line}"))?;
         }
     }
+    // Two that do not fit each other.
+    for (setting, words) in [("at_min=700", "at_max 600"), ("at_min=600 at_max=599", "at_min would be 600")] {
+        let settings: Vec<&str> = setting.split(' ').collect();
+        let said = cluster.try_sheen(&[&["lctl", "set_param"], &settings[..]].concat(), LIMIT)?;
+        expect(!said.is_success() && said.errors.contains(words), &format!("{setting}: {}", said.all()))?;
+    }
+    cluster.sheen(&["lctl", "set_param", "at_min=0"])?;
     // Nothing of several is set when one is impossible.
     let said = cluster
         .try_sheen(&["lctl", "set_param", "osc.*.max_rpcs_in_flight=3", "llite.*.uuid=mine"], LIMIT)?;
