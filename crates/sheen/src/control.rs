@@ -551,6 +551,11 @@ pub fn processes() -> Vec<Process> {
     processes_in(&run_dir())
 }
 
+/// Whether who was asked lives and says nothing.
+pub fn is_silence(error: &anyhow::Error) -> bool {
+    error.is::<Silent>()
+}
+
 /// What all living processes of this user say, and those that live and say nothing.
 pub fn processes_and_silent() -> (Vec<Process>, Vec<u32>) {
     let (mut processes, mut silent) = (Vec::new(), Vec::new());

@@ -65,9 +65,13 @@ pub fn start(address: &str) -> Result<std::net::SocketAddr> {
 
 /// The text for a collector, of now.
 fn exposition() -> String {
-    let mut gathered = Gathered::of(control::ask_all(&control::run_dir(), &Ask::Metrics));
+    let told = control::ask_all(&control::run_dir(), &Ask::Metrics);
+    let is_silent = |tell: &Result<Tell>| tell.as_ref().is_err_and(control::is_silence);
+    let silent: Vec<u32> = told.iter().filter(|(_, tell)| is_silent(tell)).map(|(pid, _)| *pid).collect();
+    let mut gathered = Gathered::of(told);
+    gathered.add_missed(&served::of_silent(&silent));
     for gone in served::gone(|_| false) {
-        gathered.add_gone(&gone.targets);
+        gathered.add_missed(&gone.targets);
     }
     let mut registry = Registry::default();
     registry.register_collector(Box::new(gathered));
@@ -105,15 +109,15 @@ impl Gathered {
         gathered
     }
 
-    /// Targets whose process has died, but for those that another one serves by now.
-    fn add_gone(&mut self, targets: &[TargetStatus]) {
+    /// Targets whose process has died or says nothing, but for those that another one serves by now.
+    fn add_missed(&mut self, targets: &[TargetStatus]) {
         let known = self.0.get(families::TARGET_STATE.name);
         let is_told = |target: &&TargetStatus| {
             let name = status::name_of(target);
             known.is_some_and(|states| states.keys().any(|labels| labels.first() == Some(&name)))
         };
         let missed: Vec<TargetStatus> = targets.iter().filter(|target| !is_told(target)).cloned().collect();
-        collect::of_gone(&missed).into_iter().for_each(|sample| self.add(sample));
+        collect::of_missed(&missed).into_iter().for_each(|sample| self.add(sample));
     }
 
     fn add(&mut self, sample: Sample) {

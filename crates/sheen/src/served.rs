@@ -2,7 +2,8 @@
 //!
 //! Each server has a file beside its control socket with its targets and what starts it again, and a lock on that file for as long as it lives: the
 //! kernel lets go of the lock with the process, however that ends. Who ends in order removes the file. One with a free lock is therefore of a
-//! process that was killed, or that has given up, and its targets are down until somebody serves them again.
+//! process that was killed, or that has given up, and its targets are down until somebody serves them again. Of a process that lives and
+//! says nothing the file says what it serves.
 //!
 //! Servers with failover write none: others stand by for what they serve, and say so.
 
@@ -165,6 +166,29 @@ fn gone_in(dir: &Path, is_served: impl Fn(&Path) -> bool) -> Vec<Gone> {
     gone
 }
 
+/// What these processes serve, which live and say nothing.
+pub fn of_silent(pids: &[u32]) -> Vec<TargetStatus> {
+    of_silent_in(&control::run_dir(), pids)
+}
+
+fn of_silent_in(dir: &Path, pids: &[u32]) -> Vec<TargetStatus> {
+    let entries = control::files_in(dir, ENDING).into_iter().filter(|(pid, _)| pids.contains(pid));
+    let texts = entries.filter_map(|(pid, path)| {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        // One with a free lock is of an earlier process with this number.
+        let is_its = !sys::is_unlocked(&file).ok()?;
+        is_its.then(|| Some((pid, text_of(file)?))).flatten()
+    });
+    let silent = |pid, target| TargetStatus {
+        state: super::status::SILENT.to_owned(),
+        pid,
+        recovery: None,
+        alert: None,
+        ..target
+    };
+    texts.flat_map(|(pid, text)| text.targets.into_iter().map(move |target| silent(pid, target))).collect()
+}
+
 /// What is below this directory is not missed any more: somebody has stopped it.
 pub fn forget_below(dir: &Path) {
     forget(&control::run_dir(), |target| target.starts_with(dir));
@@ -190,9 +214,13 @@ fn read(path: &Path) -> Option<Text> {
     if !sys::is_unlocked(&file).ok()? {
         return None;
     }
+    text_of(file)
+}
+
+/// `None` of one that is being written just now, or whose process was killed there.
+fn text_of(file: File) -> Option<Text> {
     let mut text = String::new();
     file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
-    // One that is being written just now, or whose process was killed there.
     serde_json::from_str(&text).ok()
 }
 

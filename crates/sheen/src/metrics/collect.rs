@@ -17,7 +17,8 @@ use store::{MetaStore, ObjectStore, Space};
 use store_disk::MetaDisk;
 
 /// The states of a target, as `TargetStatus` has them.
-const STATES: [&str; 6] = ["active", "recovering", status::WAITING, "standby", status::FENCED, status::DOWN];
+const STATES: [&str; 7] =
+    ["active", "recovering", status::WAITING, "standby", status::FENCED, status::SILENT, status::DOWN];
 /// Lustre's word for a session that works.
 const CONNECTED: &str = "FULL";
 
@@ -52,8 +53,8 @@ pub fn of_node(node: &Node, describe_targets: impl FnOnce() -> Vec<TargetStatus>
     Ok(samples.0)
 }
 
-/// Of targets that nobody serves since their process has died.
-pub fn of_gone(targets: &[TargetStatus]) -> Vec<Sample> {
+/// Of targets whose process has died, or says nothing.
+pub fn of_missed(targets: &[TargetStatus]) -> Vec<Sample> {
     let mut samples = Samples::default();
     targets.iter().for_each(|target| samples.state_of(target));
     samples.0

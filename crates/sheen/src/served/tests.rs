@@ -79,6 +79,20 @@ fn who_was_killed_is_missed_also_when_its_disk_is_gone() {
 }
 
 #[test]
+fn what_a_living_process_serves_is_known_without_asking_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = Text { targets: vec![target(&dir.path().join("ost"))], start: String::new(), devices: Vec::new() };
+    let living = write_in(dir.path(), 7, &text).unwrap();
+    let look = |pid| of_silent_in(dir.path(), &[pid]);
+    let silent = look(7);
+    assert_eq!((silent.len(), silent[0].name.as_str()), (1, "OST0000"));
+    assert_eq!((silent[0].state.as_str(), silent[0].pid), ("silent", 7));
+    assert_eq!(look(8), [], "another process is silent");
+    drop(living);
+    assert_eq!(look(7), [], "it is of an earlier process with that number");
+}
+
+#[test]
 fn the_command_that_starts_it_again_can_be_pasted() {
     let words = ["serve", "/srv/my ost", "--ready-fd", "7", "--listen", "10.0.0.1", "it's"];
     let start = command(words.into_iter().map(OsString::from));

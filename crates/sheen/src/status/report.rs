@@ -1,7 +1,7 @@
 //! What `status` looks at: all processes, or those of one cluster, and what they count.
 
 use super::alerts::{self, Alert};
-use super::{DOWN, flatten, name_of};
+use super::{DOWN, SILENT, flatten, name_of};
 use crate::cluster::Cluster;
 use crate::control::{self, Ask, MountStatus, Process, TargetStatus};
 use crate::metrics::{Figures, figures_of};
@@ -47,6 +47,8 @@ pub struct Heard {
     pub processes: Vec<Process>,
     /// They live, and do not answer.
     pub silent: Vec<u32>,
+    /// What those serve that have written it down.
+    pub silent_targets: Vec<TargetStatus>,
     /// Servers that have died, with what nobody serves since.
     pub gone: Vec<Gone>,
     pub figures: Figures,
@@ -54,15 +56,21 @@ pub struct Heard {
 
 impl Heard {
     fn now() -> Heard {
-        let (processes, silent) = control::processes_and_silent();
+        // Both questions at the same time: who is silent is silent to both.
+        let ((processes, silent), figures) = std::thread::scope(|scope| {
+            let counting = scope.spawn(|| control::ask_all(&control::run_dir(), &Ask::Metrics));
+            // Of what cannot be counted nothing is shown.
+            (control::processes_and_silent(), figures_of(counting.join().unwrap_or_default()))
+        });
+        let silent_targets = served::of_silent(&silent);
         let is_served = |dir: &Path| {
-            processes.iter().flat_map(|process| &process.targets).any(|target| target.dir == dir)
+            let told = processes.iter().flat_map(|process| &process.targets);
+            told.chain(&silent_targets).any(|target| target.dir == dir)
         };
         let gone = served::gone(|dir| {
             is_served(dir) || silent.iter().any(|pid| control::was_started_with(*pid, dir))
         });
-        let figures = figures_of(control::ask_all(&control::run_dir(), &Ask::Metrics));
-        Heard { processes, silent, gone, figures }
+        Heard { processes, silent, silent_targets, gone, figures }
     }
 
     /// Only what belongs to the cluster in a directory, or mounts it.
@@ -73,7 +81,9 @@ impl Heard {
         let mounts = |pid: u32| {
             source.is_some_and(|source| control::has_word(pid, |word| word.starts_with(source.as_bytes())))
         };
-        self.silent.retain(|pid| control::was_started_with(*pid, dir) || mounts(*pid));
+        self.silent_targets.retain(|target| target.dir.starts_with(dir));
+        let serves = |pid: u32| self.silent_targets.iter().any(|target| target.pid == pid);
+        self.silent.retain(|pid| control::was_started_with(*pid, dir) || serves(*pid) || mounts(*pid));
     }
 }
 
@@ -91,6 +101,7 @@ impl Report {
             Some(dir) => of_cluster(dir, &mut heard)?,
             None => {
                 let (mut targets, mounts) = flatten(&heard.processes);
+                targets.extend(heard.silent_targets.iter().cloned());
                 targets.extend(heard.gone.iter().flat_map(|gone| gone.targets.clone()));
                 Report::new(targets, mounts)
             }
@@ -166,15 +177,18 @@ fn of_cluster(dir: &Path, heard: &mut Heard) -> Result<Report> {
         for name in &server.targets {
             let path = dir.join(name);
             let found = running.iter().find(|target| target.dir == path).cloned();
-            let silent = heard.silent.iter().find(|pid| control::was_started_with(**pid, &path));
-            let state = if silent.is_some() { "silent" } else { DOWN };
+            let known =
+                heard.silent_targets.iter().find(|target| target.dir == path).map(|target| target.pid);
+            let started = || heard.silent.iter().copied().find(|pid| control::was_started_with(*pid, &path));
+            let silent = known.or_else(started);
+            let state = if silent.is_some() { SILENT } else { DOWN };
             targets.push(found.unwrap_or_else(|| TargetStatus {
                 name: name.to_uppercase(),
                 fsname: cluster.fsname.clone(),
                 dir: path,
                 nid: nid::format_nid(&server.address),
                 state: state.to_owned(),
-                pid: silent.copied().unwrap_or_default(),
+                pid: silent.unwrap_or_default(),
                 recovery: None,
                 owner: None,
                 alert: None,

@@ -42,7 +42,8 @@ fn heard(process: Process, samples: &[(&str, &[&str], f64)]) -> Heard {
     };
     let metrics = samples.iter().map(sample).collect();
     let figures = figures_of(vec![(7, Ok(Tell { metrics, ..Tell::default() }))]);
-    Heard { processes: vec![Process { pid: 7, ..process }], silent: Vec::new(), gone: Vec::new(), figures }
+    let processes = vec![Process { pid: 7, ..process }];
+    Heard { processes, silent: Vec::new(), silent_targets: Vec::new(), gone: Vec::new(), figures }
 }
 
 fn lines(targets: Vec<TargetStatus>, dir: Option<&Path>, heard: &Heard) -> Vec<String> {

@@ -24,6 +24,7 @@ static CASES: &[Case] = &[
     Case { name: "collectors_do_not_disturb_a_recovery", seconds: 240, run: recovery },
     Case { name: "one_listener_serves_all_processes", seconds: 120, run: listener },
     Case { name: "status_is_watched_and_says_what_to_do", seconds: 120, run: status },
+    Case { name: "a_server_that_stands_still_is_seen", seconds: 120, run: still },
     Case { name: "what_cannot_be_set_changes_nothing", seconds: 120, run: refused },
 ];
 
@@ -532,6 +533,42 @@ fn status(context: &Context) -> Result<()> {
     let _ = watching.kill();
     let _ = watching.wait();
     watched
+}
+
+/// Nobody names a directory: what a stopped process serves is known from what it has written down.
+fn still(context: &Context) -> Result<()> {
+    const NAME: &str = "suite-OST0001";
+    let cluster = split_cluster(context)?;
+    let targets = cluster.targets()?;
+    let pid = targets.iter().find(|(name, _)| name == "OST0001").context("OST0001 runs")?.1;
+    sys::kill(pid, libc::SIGSTOP)?;
+    let status = cluster.try_sheen(&["status", "--json"], STATUS_LIMIT);
+    let metrics = cluster.try_sheen(&["metrics"], STATUS_LIMIT);
+    // In any case, or nothing here ends.
+    sys::kill(pid, libc::SIGCONT)?;
+    let report: Value = serde_json::from_str(&status?.output)?;
+    let state = |name: &str| {
+        let found =
+            report["targets"].as_array().into_iter().flatten().filter(|target| target["name"] == name);
+        found.map(|target| (target["state"].to_string(), target["pid"].as_i64())).collect::<Vec<_>>()
+    };
+    expect_eq(
+        state("OST0001"),
+        vec![("\"silent\"".to_owned(), Some(pid.into()))],
+        "the one that stands still",
+    )?;
+    expect_eq(state("OST0000").len(), 1, "another one")?;
+    let text = metrics?.output;
+    for (state, value) in [("silent", 1.0), ("active", 0.0), ("down", 0.0)] {
+        let line = format!("sheen_target_state{{target=\"{NAME}\",state=\"{state}\"}} {value:.1}");
+        expect(text.lines().any(|found| found == line), &format!("{line} in {text}"))?;
+    }
+    wait_until(LIMIT, "it is active again", || {
+        let text = cluster.sheen(&["metrics"])?;
+        let line = format!("sheen_target_state{{target=\"{NAME}\",state=\"active\"}} 1.0");
+        Ok(text.lines().any(|found| found == line))
+    })?;
+    cluster.down().map(drop)
 }
 
 /// Out of range, read-only, unknown, half of several: one line that says what is possible, and nothing is set.
