@@ -13,6 +13,7 @@ mod figures;
 mod fill;
 mod floor;
 mod image;
+mod interrupt;
 mod machine;
 mod partner;
 mod pattern;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -43,6 +43,39 @@ pub fn wait_for_end() {
     let mut signal = 0;
     // SAFETY: both pointers are to locals.
     while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+}
+
+/// What asks a command to stop: whoever started it, or the end of his terminal.
+const INTERRUPTS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+/// Keeps what asks this command to stop for `wait_for_interrupt`, also from what it starts. Must come before any thread is started.
+pub fn hold_interrupts() {
+    let set = set_of(&INTERRUPTS);
+    // SAFETY: the set is local.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Waits for somebody who asks this command to stop.
+pub fn wait_for_interrupt() {
+    let set = set_of(&INTERRUPTS);
+    let mut signal = 0;
+    // SAFETY: both pointers are to locals.
+    while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+}
+
+/// Waits until one of these can be read or has ended, and says for each of them whether it is so.
+pub fn wait_readable<const N: usize>(of: [BorrowedFd<'_>; N]) -> io::Result<[bool; N]> {
+    let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entries = of.map(entry);
+    loop {
+        // SAFETY: the pointer and the count are of a local, and its descriptors are open.
+        let found = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, -1) };
+        match check(found) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(entries.map(|entry| entry.revents != 0)),
+        }
+    }
 }
 
 /// Whether an end signal has come for which nobody has waited yet.

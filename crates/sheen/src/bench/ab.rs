@@ -14,7 +14,7 @@ use super::machine::Machine;
 use super::place::Place;
 use super::plan::{Kind, Phase, Plan};
 use super::rounds::Sample;
-use super::{make_cold, or_usual, rounds};
+use super::{interrupt, make_cold, or_usual, rounds};
 use crate::nid::Source;
 use crate::progress::{Goal, Progress};
 use crate::say;
@@ -26,8 +26,8 @@ use judge::Difference;
 use serde::Serialize;
 use side::{Config, Mounts};
 use std::fmt::Write;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 /// With fewer rounds one outlier is a fifth of all, and an interval that contains it says nothing.
 const ROUNDS_MIN: u32 = 5;
@@ -145,7 +145,8 @@ struct Compared {
 /// The command.
 ///
 /// # Errors
-/// A configuration, a phase or a baseline that cannot be; a mount or a worker that fails; a regression beyond the gate.
+/// A configuration, a phase, a baseline or a plot that cannot be; a mount or a worker that fails; somebody who stops it; a regression beyond
+/// the gate.
 pub fn run(options: &Ab) -> Result<()> {
     if options.rounds < ROUNDS_MIN {
         bail!(
@@ -162,7 +163,11 @@ pub fn run(options: &Ab) -> Result<()> {
     if !plan.is_cold {
         say::note("only root drops the kernel's caches: what servers have cached serves both sides");
     }
+    if let Some(path) = &options.plot {
+        check_writable(path)?;
+    }
     sys::outlive_readers();
+    interrupt::arm()?;
     let (mut of_a, mut of_b) = (Samples::of(&phases), Samples::of(&phases));
     let side_count = 1 + usize::from(b.is_some());
     let phase_count = options.rounds as usize * side_count * plan.phases().len();
@@ -176,12 +181,24 @@ pub fn run(options: &Ab) -> Result<()> {
     }
     drop(progress);
     let report = report(options, &phases, &of_a, &of_b, stored.as_ref())?;
-    if let Some(path) = &options.plot {
-        fs::write(path, plot::svg(&report)).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    // What the rounds have found does not depend on a disk that is full by now.
+    let drawn = options.plot.as_ref().map_or(Ok(()), |path| {
+        fs::write(path, plot::svg(&report)).with_context(|| format!("cannot write {}", path.display()))
+    });
     let text = if options.json { serde_json::to_string_pretty(&report)? + "\n" } else { to_text(&report) };
     say::outcome(&text)?;
-    check_gate(&report, options.gate)
+    drawn.and_then(|()| check_gate(&report, options.gate))
+}
+
+/// Before the rounds, which take their time. What is there stays as it is, and nothing is left of what is not.
+fn check_writable(path: &Path) -> Result<()> {
+    let is_new = !path.exists();
+    let opened = File::options().write(true).create(true).truncate(false).open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))?;
+    if is_new {
+        fs::remove_file(path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn plan(options: &Ab) -> Plan {

@@ -1,10 +1,12 @@
 //! A process of this program with which a bench talks by lines, from the bench's end. It dies with it.
 
 use super::bed::sheen;
+use super::interrupt;
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 pub struct Partner {
@@ -63,8 +65,11 @@ impl Partner {
     }
 
     /// # Errors
-    /// It has ended.
+    /// It has ended, or somebody has asked this command to stop.
     pub fn line(&mut self) -> Result<String> {
+        if self.output.buffer().is_empty() {
+            interrupt::wait_readable(self.output.get_ref().as_fd())?;
+        }
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
             bail!("a {} ended early; see above", self.what);

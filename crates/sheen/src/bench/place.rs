@@ -1,6 +1,7 @@
 //! A directory of our own in the one that is measured, and what must be there before a round.
 
 use super::cost::Daemons;
+use super::interrupt;
 use super::plan::{Kind, Plan};
 use super::settings::{self, Applied, Settings};
 use super::tool;
@@ -166,6 +167,7 @@ impl Place {
     /// Entries to list, each with an xattr where it may have one.
     fn fill_directory(&self, plan: &Plan) -> Result<()> {
         for number in 0..plan.file_count {
+            interrupt::check()?;
             let path = self.work.join(format!("name{number}"));
             make(plan, number, &path).with_context(|| format!("cannot make {}", path.display()))?;
         }
@@ -177,6 +179,7 @@ impl Place {
         let mut file = File::create_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
         let block = mapped_block();
         for _ in 0..plan.mib {
+            interrupt::check()?;
             file.write_all(&block)?;
         }
         Ok(file.sync_all()?)

@@ -3,6 +3,7 @@
 use super::beside::{Readers, ShareMeter, Shares};
 use super::cost::{Cost, Meter};
 use super::dne;
+use super::interrupt;
 use super::make_cold;
 use super::partner::Partner;
 use super::place::Place;
@@ -142,6 +143,7 @@ fn measure(
     perform: impl FnOnce() -> Result<u64>,
 ) -> Result<Sample> {
     progress.at(phase.name);
+    interrupt::check()?;
     if plan.is_cold_before(phase.act) {
         make_cold(plan.remount.as_deref())?;
     }

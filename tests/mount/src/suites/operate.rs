@@ -23,6 +23,7 @@ static CASES: &[Case] = &[
     Case { name: "health_has_three_colours", seconds: 120, run: health },
     Case { name: "remote_directories_cause_no_sync", seconds: 120, run: dne },
     Case { name: "two_configurations_are_compared", seconds: 240, run: ab },
+    Case { name: "a_comparison_that_is_stopped_leaves_nothing", seconds: 180, run: stopped },
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
     Case { name: "a_mount_that_stands_still_keeps_its_place", seconds: 180, run: mount_stands_still },
     Case { name: "a_server_without_its_mgs_says_so_and_ends", seconds: 120, run: waiting::without_its_mgs },
@@ -30,6 +31,7 @@ static CASES: &[Case] = &[
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
 ];
 
+const LIMIT: Duration = Duration::from_secs(60);
 /// Well above what it takes with dead targets, and well below what a human would call hanging.
 const HEALTH_LIMIT: Duration = Duration::from_secs(30);
 
@@ -271,8 +273,51 @@ fn ab(context: &Context) -> Result<()> {
     };
     refused(&["-n", "4", "--a", "", "--b", ""], "give -n 5 or more")?;
     refused(&["-n", "5", "--a", "", "--b", "noatme"], "did you mean 'noatime'?")?;
+    refused(&["-n", "5", "--a", &a, "--b", &a, "--plot", "/nonexistent/x.svg"], "/nonexistent/x.svg")?;
+    let nowhere = ["bench", "ab", "127.0.0.1:1@tcp:/x", "--workload", "md", "--a", &a, "--b", &a];
+    let said = cluster.try_sheen(&nowhere, COMMAND_LIMIT)?;
+    expect(!said.is_success() && said.errors.lines().count() == 1, &said.all())?;
     expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
     expect_eq(cluster.mounts()?.len(), 1, "mounts that are left")
+}
+
+/// Whoever stops it in a round gets the parameters of servers back, and no mount stays: by Ctrl-C, by kill(1), and when the terminal goes.
+fn stopped(context: &Context) -> Result<()> {
+    const PARAM: &str = "osd-local.*OST*.metadata_cache_mb";
+    let cluster = split_cluster(context)?;
+    let source = cluster.source()?;
+    let values = || cluster.sheen(&["lctl", "get_param", PARAM]);
+    let before = values()?;
+    let config = format!("transport={} {PARAM}=77", context.options.transport.word());
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let mut command = cluster.command();
+        // Far more than it comes to.
+        command.args(["bench", "ab", &source, "--workload", "io", "--mib", "4096", "-n", "100"]);
+        let mut bench = command.args(["--a", &config, "--b", &config]).stderr(Stdio::piped()).spawn()?;
+        let begun = wait_until(LIMIT, "a round has begun", || {
+            Ok(values()? != before
+                && std::fs::read_dir(std::env::temp_dir())?.flatten().any(|entry| {
+                    let home = entry.path();
+                    let name = format!("sheen-bench-{}-", bench.id());
+                    entry.file_name().to_string_lossy().starts_with(&name)
+                        && std::fs::read_dir(home.join("0")).is_ok_and(|mut work| work.next().is_some())
+                }))
+        });
+        let pid = i32::try_from(bench.id())?;
+        sys::kill(pid, signal)?;
+        if begun.is_err() {
+            bench.kill()?;
+        }
+        let said = bench.wait_with_output()?;
+        begun?;
+        let errors = String::from_utf8_lossy(&said.stderr);
+        expect_eq(said.status.code(), Some(1), &format!("signal {signal}: {errors}"))?;
+        expect(errors.contains("stopped"), &errors)?;
+        expect_eq(values()?, before.clone(), &format!("after signal {signal}: {errors}"))?;
+        expect_eq(cluster.mounts()?.len(), 1, "mounts that are left")?;
+        expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what it leaves behind")?;
+    }
+    cluster.down().map(drop)
 }
 
 /// A bench and a check: how many of what, and at which rate, in one line of a terminal; nothing where there is none.

@@ -2,12 +2,15 @@
 
 use crate::bench::bed::{run, sheen};
 use crate::bench::cost::Daemons;
+use crate::bench::interrupt;
 use crate::bench::settings::{Applied, Settings};
 use crate::mount::options::Choices;
+use crate::mount_table;
 use crate::say;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Mount options and parameters.
@@ -54,6 +57,7 @@ impl Mounts {
         let home = home.canonicalize()?;
         let mut mounts = Mounts { home, points: Vec::new(), applied: Vec::new() };
         for index in 0..count {
+            interrupt::check()?;
             let point = mounts.home.join(index.to_string());
             fs::create_dir(&point)?;
             let mut command = sheen(&[])?;
@@ -61,9 +65,16 @@ impl Mounts {
             if !config.options.is_empty() {
                 command.arg("-o").arg(config.options.join(","));
             }
-            mounts.points.push(point);
-            run(&mut command)?;
+            let mounted = mount(&mut command);
+            // One that was not mounted is a directory like any other.
+            if mounted.is_ok() || mount_table::mounted_on(&point).is_some() {
+                mounts.points.push(point);
+            } else {
+                let _ = fs::remove_dir(&point);
+            }
+            mounted?;
         }
+        interrupt::check()?;
         if let Some(settings) = &config.settings {
             for daemons in Daemons::of_each(&mounts.points).context("a mount is gone already")? {
                 mounts.applied.push(settings.apply(&daemons)?);
@@ -97,11 +108,26 @@ impl Mounts {
     }
 }
 
+/// # Errors
+/// In the words of the command, which says more than once what it waits for, and at last why it is in vain.
+fn mount(command: &mut Command) -> Result<()> {
+    let said = command.stderr(Stdio::piped()).output().context("cannot start this program")?;
+    let lines = String::from_utf8_lossy(&said.stderr);
+    let mut lines = lines.lines().map(|line| line.strip_prefix("sheen: ").unwrap_or(line));
+    if said.status.success() {
+        lines.for_each(say::note);
+        return Ok(());
+    }
+    match lines.next_back() {
+        Some(why) => bail!("{why}"),
+        None => bail!("a mount failed without a word ({})", said.status),
+    }
+}
+
 impl Drop for Mounts {
     fn drop(&mut self) {
         self.set_back();
         for point in &self.points {
-            // One that was never mounted says so, and is a directory like any other.
             let done = sheen(&[]).and_then(|mut command| run(command.args(["umount", "--lazy"]).arg(point)));
             if let Err(error) = done {
                 say::note(format_args!("{error:#}"));

@@ -49,6 +49,8 @@ fn fewer_than_five_rounds_are_refused_with_the_reason() {
     assert!(said.contains("a single one decides") && said.contains("-n 5 or more"), "{said}");
     let said = error_of(run(&options(&["--b", "noatme", "-n", "5"])));
     assert!(said.contains("--b") && said.contains("noatime"), "{said}");
+    let said = error_of(run(&options(&["--b", "", "-n", "5", "--plot", "/nonexistent/x.svg"])));
+    assert!(said.contains("cannot write /nonexistent/x.svg"), "{said}");
     let said = error_of(run(&options(&["--b", "", "-n", "5", "--only", "stta"])));
     assert!(said.contains("'stta' is no phase") && said.contains("mkdir, create, stat"), "{said}");
 }
