@@ -343,15 +343,16 @@ pub struct Upgrade {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "sheen mount [-o OPTIONS] [--transport HOW] [--foreground] NID[:NID]:/FSNAME[/SUBDIR] MOUNT"
+)]
 pub struct Mount {
     /// NID[:NID]:/FSNAME[/SUBDIR]
     pub source: String,
     /// An empty directory
     pub mount: PathBuf,
-    /// Options, with commas between them: ro, nosuid, nodev, noexec, noatime, relatime, strictatime, sync, dirsync;
-    /// flock (in the cluster), localflock (on this machine), noflock; lazystatfs, nolazystatfs; user_xattr, nouser_xattr;
-    /// retry=N (attempts after the first); transport=auto|dev|uring; mmap=relaxed; names=uncached; remount; what fstab adds (_netdev, …)
-    #[arg(short, value_name = "OPTIONS")]
+    /// Options, with commas between them
+    #[arg(short, value_name = "OPTIONS", long_help = crate::mount::options::help())]
     pub options: Vec<String>,
     /// Stay in this process
     #[arg(long)]

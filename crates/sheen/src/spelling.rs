@@ -7,6 +7,16 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (near.0 <= 2 && near.0 * 3 <= word.len()).then_some(near.1)
 }
 
+/// The known words that somebody may have meant, the likeliest first; three at most.
+pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let known = known.into_iter().map(|known| (distance(word, known), known));
+    let mut near: Vec<(usize, &str)> =
+        known.filter(|(distance, _)| *distance <= 2 && distance * 3 <= word.len()).collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    near.truncate(3);
+    near.into_iter().map(|(_, known)| known).collect()
+}
+
 /// How many letters must be put in, taken out or replaced to get from one word to the other.
 pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();

@@ -66,56 +66,105 @@ enum Effect {
     Nothing,
 }
 
+/// What is mounted over the network at a boot may be so before its servers are. Each attempt asks for 15 s at most; with the waits between
+/// them all end before systemd's own limit for a mount (90 s).
+const NETDEV_RETRY_COUNT: u32 = 4;
+
 const ATIME: libc::c_ulong = libc::MS_NOATIME | libc::MS_STRICTATIME;
 
-/// Every word, as mount(8) and Lustre spell it.
-const TABLE: &[(&str, Effect)] = &[
-    ("ro", Effect::Set(libc::MS_RDONLY)),
-    ("rw", Effect::Clear(libc::MS_RDONLY)),
-    ("nosuid", Effect::Set(libc::MS_NOSUID)),
-    ("suid", Effect::Clear(libc::MS_NOSUID)),
-    ("nodev", Effect::Set(libc::MS_NODEV)),
-    ("dev", Effect::Clear(libc::MS_NODEV)),
-    ("noexec", Effect::Set(libc::MS_NOEXEC)),
-    ("exec", Effect::Clear(libc::MS_NOEXEC)),
-    ("noatime", Effect::Replace(ATIME, libc::MS_NOATIME)),
-    ("atime", Effect::Clear(libc::MS_NOATIME)),
-    ("nodiratime", Effect::Set(libc::MS_NODIRATIME)),
-    ("diratime", Effect::Clear(libc::MS_NODIRATIME)),
-    ("strictatime", Effect::Replace(ATIME, libc::MS_STRICTATIME)),
-    ("relatime", Effect::Clear(ATIME)),
-    ("dirsync", Effect::Set(libc::MS_DIRSYNC)),
-    ("sync", Effect::Set(libc::MS_SYNCHRONOUS)),
-    ("async", Effect::Clear(libc::MS_SYNCHRONOUS)),
-    ("flock", Effect::Own(|choices| choices.lock_scope = LockScope::Cluster)),
-    ("localflock", Effect::Own(|choices| choices.lock_scope = LockScope::Local)),
-    ("noflock", Effect::Own(|choices| choices.lock_scope = LockScope::Nobody)),
-    ("lazystatfs", Effect::Own(|choices| choices.is_statfs_lazy = true)),
-    ("nolazystatfs", Effect::Own(|choices| choices.is_statfs_lazy = false)),
-    ("user_xattr", Effect::Own(|choices| choices.has_user_xattrs = true)),
-    ("nouser_xattr", Effect::Own(|choices| choices.has_user_xattrs = false)),
-    ("mmap=relaxed", Effect::Own(|choices| choices.is_mmap_relaxed = true)),
-    ("names=cached", Effect::Own(|choices| choices.are_names_uncached = false)),
-    ("names=uncached", Effect::Own(|choices| choices.are_names_uncached = true)),
-    ("transport=auto", Effect::Own(|choices| choices.transport = Transport::Auto)),
-    ("transport=dev", Effect::Own(|choices| choices.transport = Transport::Dev)),
-    ("transport=uring", Effect::Own(|choices| choices.transport = Transport::Uring)),
-    ("remount", Effect::Remount),
-    ("defaults", Effect::Nothing),
-    ("_netdev", Effect::Nothing),
-    ("auto", Effect::Nothing),
-    ("noauto", Effect::Nothing),
-    ("nofail", Effect::Nothing),
-    ("nouser", Effect::Nothing),
-    ("acl", Effect::Nothing),
-    ("allow_other", Effect::Nothing),
-    ("default_permissions", Effect::Nothing),
+/// Every word, as mount(8) and Lustre spell it, and what it does, for `--help` and the manual page; nothing of what is for others.
+const TABLE: &[(&str, Effect, &str)] = &[
+    ("ro", Effect::Set(libc::MS_RDONLY), "nothing can be changed"),
+    ("rw", Effect::Clear(libc::MS_RDONLY), "the default"),
+    ("nosuid", Effect::Set(libc::MS_NOSUID), "set-user-id bits count for nothing"),
+    ("suid", Effect::Clear(libc::MS_NOSUID), "the default"),
+    ("nodev", Effect::Set(libc::MS_NODEV), "device files are not devices"),
+    ("dev", Effect::Clear(libc::MS_NODEV), "the default"),
+    ("noexec", Effect::Set(libc::MS_NOEXEC), "no program is run"),
+    ("exec", Effect::Clear(libc::MS_NOEXEC), "the default"),
+    ("noatime", Effect::Replace(ATIME, libc::MS_NOATIME), "reading changes no access times"),
+    ("atime", Effect::Clear(libc::MS_NOATIME), "the default: relatime"),
+    ("nodiratime", Effect::Set(libc::MS_NODIRATIME), "listing changes no access times of directories"),
+    ("diratime", Effect::Clear(libc::MS_NODIRATIME), "the default"),
+    ("strictatime", Effect::Replace(ATIME, libc::MS_STRICTATIME), "each access counts"),
+    ("relatime", Effect::Clear(ATIME), "the first access after a change counts, and one a day: the default"),
+    ("dirsync", Effect::Set(libc::MS_DIRSYNC), "changes of directories are durable when they return"),
+    ("sync", Effect::Set(libc::MS_SYNCHRONOUS), "all changes are durable when they return"),
+    ("async", Effect::Clear(libc::MS_SYNCHRONOUS), "the default"),
+    (
+        "flock",
+        Effect::Own(|choices| choices.lock_scope = LockScope::Cluster),
+        "advisory locks hold in the whole cluster: the default",
+    ),
+    (
+        "localflock",
+        Effect::Own(|choices| choices.lock_scope = LockScope::Local),
+        "advisory locks hold on this mount only",
+    ),
+    (
+        "noflock",
+        Effect::Own(|choices| choices.lock_scope = LockScope::Nobody),
+        "advisory locks fail with ENOSYS",
+    ),
+    (
+        "lazystatfs",
+        Effect::Own(|choices| choices.is_statfs_lazy = true),
+        "statfs(2) takes what a silent target said last: the default",
+    ),
+    (
+        "nolazystatfs",
+        Effect::Own(|choices| choices.is_statfs_lazy = false),
+        "statfs(2) waits for a silent target, three minutes at most",
+    ),
+    (
+        "user_xattr",
+        Effect::Own(|choices| choices.has_user_xattrs = true),
+        "there are xattrs user.*: the default",
+    ),
+    (
+        "nouser_xattr",
+        Effect::Own(|choices| choices.has_user_xattrs = false),
+        "xattrs user.* fail with EOPNOTSUPP",
+    ),
+    (
+        "mmap=relaxed",
+        Effect::Own(|choices| choices.is_mmap_relaxed = true),
+        "shared writable mappings of files that others write are allowed, and not coherent",
+    ),
+    (
+        "names=cached",
+        Effect::Own(|choices| choices.are_names_uncached = false),
+        "the kernel keeps names: the default",
+    ),
+    (
+        "names=uncached",
+        Effect::Own(|choices| choices.are_names_uncached = true),
+        "it asks for each part of a path each time: for a mount below an overlay",
+    ),
+    (
+        "transport=auto",
+        Effect::Own(|choices| choices.transport = Transport::Auto),
+        "how the kernel talks to the client is chosen: the default",
+    ),
+    ("transport=dev", Effect::Own(|choices| choices.transport = Transport::Dev), "through /dev/fuse"),
+    ("transport=uring", Effect::Own(|choices| choices.transport = Transport::Uring), "through io_uring"),
+    ("remount", Effect::Remount, "flags of a mount are changed; none of the other options can be"),
+    ("defaults", Effect::Nothing, ""),
+    ("_netdev", Effect::Nothing, ""),
+    ("auto", Effect::Nothing, ""),
+    ("noauto", Effect::Nothing, ""),
+    ("nofail", Effect::Nothing, ""),
+    ("nouser", Effect::Nothing, ""),
+    ("acl", Effect::Nothing, ""),
+    ("allow_other", Effect::Nothing, ""),
+    ("default_permissions", Effect::Nothing, ""),
 ];
 
 /// Words of which one excludes the others. (Of `ro` and `rw` and the like the last one counts, as in mount(8).)
 const EXCLUSIVE: &[&[&str]] = &[
     &["noatime", "relatime", "strictatime"],
     &["noatime", "atime"],
+    &["strictatime", "atime"],
     &["nodiratime", "diratime"],
     &["flock", "localflock", "noflock"],
     &["lazystatfs", "nolazystatfs"],
@@ -133,16 +182,25 @@ impl Choices {
     /// Reads `-o` options.
     ///
     /// # Errors
-    /// One that is not known, with the one that may have been meant.
+    /// One that is not known, with those that may have been meant, or two that exclude each other.
     pub fn parse(options: &[String], transport: Option<Transport>) -> Result<Choices> {
         let mut choices = Choices {
             transport: transport.unwrap_or_default(),
             // The root of a machine is seen through an overlay.
             are_names_uncached: is_from_initrd(options),
+            retry_count: if words(options).any(|word| word == "_netdev") { NETDEV_RETRY_COUNT } else { 0 },
             ..Choices::default()
         };
         for word in words(options) {
             choices.take(word)?;
+        }
+        let of_word = choices.transport;
+        if let Some(transport) = transport.filter(|transport| *transport != of_word) {
+            bail!(
+                "--transport {} and the mount option 'transport={}' exclude each other; leave one out",
+                transport.word(),
+                of_word.word()
+            );
         }
         if !choices.is_remount {
             // mount(8) puts what is in force in front of what a remount is to change.
@@ -152,14 +210,14 @@ impl Choices {
     }
 
     fn take(&mut self, word: &str) -> Result<()> {
-        if let Some(count) = word.strip_prefix("retry=") {
+        if let Some(count) = word.strip_prefix(RETRY) {
             let Ok(count) = count.parse() else {
                 bail!("'{word}': say how often a mount that failed is tried again, for example retry=5");
             };
             self.retry_count = count;
             return Ok(());
         }
-        match TABLE.iter().find(|(known, _)| *known == word).map(|(_, effect)| effect) {
+        match TABLE.iter().find(|(known, ..)| *known == word).map(|(_, effect, _)| effect) {
             Some(Effect::Set(flags)) => self.flags |= flags,
             Some(Effect::Clear(flags)) => self.flags &= !flags,
             Some(Effect::Replace(cleared, set)) => self.flags = self.flags & !cleared | set,
@@ -167,9 +225,9 @@ impl Choices {
             Some(Effect::Remount) => self.is_remount = true,
             Some(Effect::Nothing) => {}
             None if IGNORED.iter().any(|start| word.starts_with(start)) => {}
-            None => match spelling::nearest(word, known()) {
-                Some(near) => bail!("the mount option '{word}' is not known; did you mean '{near}'?"),
-                None => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
+            None => match meant(word).as_slice() {
+                [] => bail!("the mount option '{word}' is not known; see `sheen mount --help`"),
+                near => bail!("the mount option '{word}' is not known; did you mean {}?", or(near)),
             },
         }
         Ok(())
@@ -230,8 +288,60 @@ pub fn access_words(times: AccessTimes) -> String {
     }
 }
 
-fn known() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|(known, _)| *known).chain(["retry="])
+const RETRY: &str = "retry=";
+
+fn known() -> impl Iterator<Item = &'static str> + Clone {
+    TABLE.iter().map(|(known, ..)| *known).chain([RETRY])
+}
+
+/// What somebody may have meant who wrote this, the likeliest first: in other letters, with another value, or misspelt.
+fn meant(word: &str) -> Vec<&'static str> {
+    let word = word.to_lowercase();
+    let head = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    if known().any(|known| known == word) {
+        return known().filter(|known| *known == word).collect();
+    }
+    let of_head: Vec<&str> = known().filter(|known| head(known) == head(&word)).collect();
+    if !of_head.is_empty() {
+        return of_head;
+    }
+    let of_word = spelling::near(&word, known());
+    if of_word.is_empty() && word.contains('=') {
+        let heads: Vec<(String, &str)> = known().map(|known| (head(known), known)).collect();
+        let near = spelling::near(&head(&word), heads.iter().map(|(head, _)| head.as_str()));
+        return heads
+            .iter()
+            .filter(|(head, _)| near.contains(&head.as_str()))
+            .map(|(_, known)| *known)
+            .collect();
+    }
+    of_word
+}
+
+/// `'a', 'b' or 'c'`
+fn or(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    match quoted.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+/// All options, a line each, for `--help` and the manual page.
+pub fn help() -> String {
+    let mut text = "Options, with commas between them:\n".to_owned();
+    let retry = format!(
+        "a mount that failed is tried N times more, after 1, 1, 2, 2, 4 … 32 s: 0, and {NETDEV_RETRY_COUNT} with _netdev"
+    );
+    let explained = TABLE.iter().filter(|(_, _, doc)| !doc.is_empty()).map(|(word, _, doc)| (*word, *doc));
+    for (word, doc) in explained.chain([("retry=N", retry.as_str())]) {
+        text.push_str(&format!("\n{word}: {doc}\n"));
+    }
+    let others =
+        TABLE.iter().filter(|(_, effect, _)| matches!(effect, Effect::Nothing)).map(|(word, ..)| *word);
+    let others = others.chain(["x-…", "comment=…"]).collect::<Vec<_>>();
+    text.push_str(&format!("\n{}: accepted; they are for others, or the default\n", others.join(", ")));
+    text
 }
 
 /// The words of all `-o` lists.
@@ -257,8 +367,9 @@ fn check_exclusive(options: &[String]) -> Result<()> {
 
 /// Those words of `-o` lists that cannot change while the file system is mounted.
 pub fn own_words(options: &[String]) -> Vec<&str> {
-    let is_own =
-        |word: &&str| TABLE.iter().any(|(known, effect)| known == word && matches!(effect, Effect::Own(_)));
+    let is_own = |word: &&str| {
+        TABLE.iter().any(|(known, effect, _)| known == word && matches!(effect, Effect::Own(_)))
+    };
     words(options).filter(is_own).collect()
 }
 

@@ -255,6 +255,9 @@ fn unknown_options(context: &Context) -> Result<()> {
     refused(&cluster, &point, "retry=soon", "retry=")?;
     refused(&cluster, &point, "noatime,strictatime", "exclude each other")?;
     refused(&cluster, &point, "flock,localflock", "exclude each other")?;
+    refused(&cluster, &point, "strictatime,atime", "exclude each other")?;
+    refused(&cluster, &point, "transport=foo", "'transport=auto', 'transport=dev' or 'transport=uring'")?;
+    refused(&cluster, &point, "NOATIME", "'noatime'")?;
     stop(cluster)
 }
 

@@ -15,11 +15,25 @@ fn the_last_word_counts() {
 
 #[test]
 fn words_that_exclude_each_other_are_refused() {
-    for (text, other) in [("noatime,ro,strictatime", "strictatime"), ("flock,noflock", "noflock")] {
+    for (text, other) in [
+        ("noatime,ro,strictatime", "strictatime"),
+        ("flock,noflock", "noflock"),
+        ("strictatime,atime", "atime"),
+        ("atime,strictatime", "strictatime"),
+    ] {
         let said = parse(text).unwrap_err().to_string();
         assert!(said.contains(&format!("'{other}' exclude each other")), "{said}");
     }
     parse("noflock,ro,noflock").unwrap();
+    parse("relatime,atime").unwrap();
+    let with = |text: &str, transport| Choices::parse(&[text.to_owned()], Some(transport));
+    let said = with("transport=uring", Transport::Dev).unwrap_err().to_string();
+    assert!(
+        said.contains("--transport dev and the mount option 'transport=uring' exclude each other"),
+        "{said}"
+    );
+    assert_eq!(with("transport=uring", Transport::Uring).unwrap().transport, Transport::Uring);
+    assert_eq!(with("noatime", Transport::Dev).unwrap().transport, Transport::Dev);
 }
 
 #[test]
@@ -38,7 +52,15 @@ fn access_times_follow_the_flags() {
 #[test]
 fn what_fstab_and_the_kernel_add_is_taken() {
     let table = "defaults,_netdev,nofail,x-systemd.requires=net,user_id=0,group_id=0,blksize=4096";
-    assert_eq!(parse(table).unwrap(), Choices::default());
+    let usual = Choices { retry_count: NETDEV_RETRY_COUNT, ..Choices::default() };
+    assert_eq!(parse(table).unwrap(), usual);
+}
+
+#[test]
+fn what_is_mounted_over_the_network_at_a_boot_is_tried_again() {
+    let count = |text| parse(text).unwrap().retry_count;
+    assert_eq!((count("noatime"), count("_netdev,nofail")), (0, NETDEV_RETRY_COUNT));
+    assert_eq!((count("_netdev,retry=0"), count("retry=7,_netdev")), (0, 7));
 }
 
 #[test]
@@ -59,6 +81,19 @@ fn an_unknown_option_is_refused_with_what_may_have_been_meant() {
     assert!(error("lazystatf").contains("'lazystatfs'"));
     assert!(error("noatme").contains("'noatime'"));
     assert!(error("user_xatr").contains("'user_xattr'"));
+    for (text, near) in [
+        ("NOATIME", "'noatime'"),
+        ("flock=yes", "'flock'"),
+        ("transport=foo", "'transport=auto', 'transport=dev' or 'transport=uring'"),
+        ("trnsport=foo", "'transport=auto', 'transport=dev' or 'transport=uring'"),
+        ("names=foo", "'names=cached' or 'names=uncached'"),
+        ("mmap=strict", "'mmap=relaxed'"),
+        ("Retry=5", "'retry='"),
+        ("xatime", "'atime' or 'noatime'"),
+    ] {
+        let said = error(text);
+        assert!(said.ends_with(&format!("did you mean {near}?")), "{said}");
+    }
     assert!(!error("zebra").contains("did you mean"));
     assert!(!error("x").contains("did you mean"));
     assert!(error("retry=often").contains("retry="));
@@ -82,10 +117,14 @@ fn the_kernel_keeps_no_names_below_the_overlay_of_a_root() {
 
 #[test]
 fn every_word_is_in_the_table_once() {
-    for (index, (word, _)) in TABLE.iter().enumerate() {
-        assert!(TABLE.iter().skip(index + 1).all(|(other, _)| other != word), "{word}");
+    let help = help();
+    for (index, (word, effect, doc)) in TABLE.iter().enumerate() {
+        assert!(TABLE.iter().skip(index + 1).all(|(other, ..)| other != word), "{word}");
         parse(word).unwrap();
+        assert_eq!(doc.is_empty(), matches!(effect, Effect::Nothing), "{word}");
+        assert!(doc.is_empty() || help.contains(&format!("\n{word}: {doc}\n")), "{word} in {help}");
     }
+    assert!(help.contains("retry=N") && help.contains("_netdev, "), "{help}");
 }
 
 #[test]
