@@ -59,12 +59,15 @@ pub(crate) fn on_interrupt(ctx: &Ctx, id: u64) -> Option<(base::Fid, u64, bool)>
 async fn watch(ctx: &Ctx, who: &Who) {
     let begun = ctx.now().time;
     while let Some((gives_up, is_connected)) = ctx.with(|state| state.unanswered(who.id)) {
-        if !is_connected {
+        // A target that stands still keeps its connection.
+        let is_late = ctx.now().time.since(begun) >= LOOK_INTERVAL;
+        if !is_connected || is_late {
             let signals = match gives_up {
                 GivesUp::WhenSignalled => Signals::Fatal,
                 GivesUp::Never | GivesUp::WhenKilled => ask(ctx, who).await,
             };
-            let has_waited = ctx.now().time.since(begun) >= UNSEEN_PATIENCE;
+            // Whoever is there may only be busy.
+            let has_waited = !is_connected && ctx.now().time.since(begun) >= UNSEEN_PATIENCE;
             if signals == Signals::Fatal || signals == Signals::Unknown && has_waited {
                 ctx.with(|state| state.give_up(who.id));
                 return;

@@ -96,6 +96,23 @@ fn a_caller_that_cannot_be_looked_at_is_let_go_after_a_while() {
     assert_eq!(world.finish(0, waiting), Err(EINTR));
 }
 
+/// Its connection lives, and it says nothing.
+#[test]
+fn a_caller_of_a_target_that_stands_still_is_let_go_soon() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(1, TOP, "d");
+    world.sync();
+    assert_eq!(world.lookup(0, TOP, "d").map(|entry| entry.node), Ok(dir));
+    world.mounts[0].unreachable = Some(MDT);
+    let waiting = world.begin_as(0, USER, Call::Lookup { parent: dir, name: b"f".into() });
+    world.input(0, Input::Interrupt(waiting));
+    world.pass(Duration::from_secs(1));
+    assert!(!world.is_answered(0, waiting), "it has a signal to handle");
+    world.mounts[0].signals = Signals::Fatal;
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.finish(0, waiting), Err(EINTR));
+}
+
 /// The kernel has to hear what has become of a change.
 #[test]
 fn a_change_goes_on_to_its_end_though_its_caller_is_killed() {

@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -118,7 +118,8 @@ fn user_xattrs(context: &Context) -> Result<()> {
     stop(cluster)
 }
 
-/// With an OST down, statfs(2) of a lazy mount answers what was known, and that of another one waits for the OST.
+/// With an OST stopped or down, statfs(2) of a lazy mount answers what was known, and that of another one waits for the OST, until a signal
+/// ends that.
 fn lazystatfs(context: &Context) -> Result<()> {
     let cluster = start(context)?;
     let lazy = cluster.mount_with("lazy", "lazystatfs")?;
@@ -128,6 +129,10 @@ fn lazystatfs(context: &Context) -> Result<()> {
     expect(before > 0, "there is space")?;
     let targets = cluster.targets()?;
     let (_, ost) = targets.iter().find(|(name, _)| name.contains("OST")).context("an OST")?;
+    sys::kill(*ost, libc::SIGSTOP)?;
+    let stopped = while_stopped(&lazy, &eager, before);
+    sys::kill(*ost, libc::SIGCONT)?;
+    stopped?;
     sys::kill(*ost, libc::SIGKILL)?;
     let is_answered = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
@@ -151,6 +156,22 @@ fn lazystatfs(context: &Context) -> Result<()> {
     let listed = cluster.sheen(&["mounts"])?;
     expect_eq(listed.matches("nolazystatfs").count(), 3, &format!("`sheen mounts` afterwards:\n{listed}"))?;
     cluster.down().map(drop)
+}
+
+/// Its connection lives, and it says nothing.
+fn while_stopped(lazy: &Path, eager: &Path, before: u64) -> Result<()> {
+    let mut waiting = Command::new("stat").arg("-f").arg(eager).stdout(Stdio::null()).spawn()?;
+    // The second one is answered at once, since the first is not yet.
+    let answered = [sys::space(lazy), sys::space(lazy)];
+    let is_waiting = waiting.try_wait();
+    let killed = sys::kill(i32::try_from(waiting.id())?, libc::SIGTERM);
+    let status = waiting.wait()?;
+    killed?;
+    for space in answered {
+        expect_eq(space?.total_bytes, before, "total space with lazystatfs, an OST stopped")?;
+    }
+    expect_eq(is_waiting?, None, "nolazystatfs waits for the OST")?;
+    expect_eq(status.signal(), Some(libc::SIGTERM), "a signal ends the wait")
 }
 
 /// The words in parentheses that `sheen mounts` shows of a mount.
