@@ -193,8 +193,9 @@ fn read_ahead_stats(mount: &Mount) -> String {
         ("read_but_discarded", "pages", count(counts.discarded_page_count)),
         ("hit_max_readahead_issue", "pages", count(counts.no_room_count)),
         ("mmap_range_read", "pages", count(counts.refused_count)),
-        ("pushed", "pages", count(counts.pushed_page_count)),
         ("readahead_pages", "pages", Stat::from(counts.window_pages)),
+        // Not in Lustre.
+        ("pushed", "pages", count(counts.pushed_page_count)),
     ];
     stats(mount.stats().since, &rows)
 }

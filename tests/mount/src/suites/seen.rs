@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::iter::Peekable;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -146,7 +147,12 @@ fn requests(cluster: &Cluster, written_bytes: usize) -> Result<()> {
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
     expect_eq(read(&cluster.mount.join("large"))?.len(), written_bytes, "the file")?;
     let text = cluster.sheen(&["lctl", "get_param", "-n", "osc.*.rpc_stats"])?;
-    let titles = ["pages per rpc", "rpcs in flight", "offset", "RPC latency (us)"];
+    let titles = RPC_TITLES;
+    let mut lines = text.lines().peekable();
+    for _ in 0..2 {
+        check_rpc_stats(&mut lines).with_context(|| format!("in {text}"))?;
+    }
+    expect_eq(lines.next(), None, "what follows")?;
     for counter in [
         "snapshot_time",
         "start_time",
@@ -199,7 +205,119 @@ fn requests(cluster: &Cluster, written_bytes: usize) -> Result<()> {
     let hits = row("hits").with_context(|| format!("hits in {ahead}"))?;
     expect_eq(hits[1..].join(" ").as_str(), "samples [pages]", "hits have no figures")?;
     let windows = row("readahead_pages").with_context(|| format!("readahead_pages in {ahead}"))?;
-    expect_eq(windows.len(), 6, &format!("count, unit, least, greatest, sum: {windows:?}"))
+    expect_eq(windows.len(), 6, &format!("count, unit, least, greatest, sum: {windows:?}"))?;
+    check_read_ahead_stats(&ahead)
+}
+
+const RPC_TITLES: [&str; 4] = ["pages per rpc", "rpcs in flight", "offset", "RPC latency (us)"];
+
+/// One of `osc.*.rpc_stats`, line by line: times, what is on its way, and a table for each title behind an empty line and a heading of its two
+/// halves. Buckets rise, what adds up does not fall, and ends at 100 where there is anything.
+fn check_rpc_stats<'a>(lines: &mut Peekable<impl Iterator<Item = &'a str>>) -> Result<()> {
+    check_times(lines)?;
+    for counter in
+        ["read RPCs in flight:", "write RPCs in flight:", "pending write pages:", "pending read pages:"]
+    {
+        let line = lines.next().unwrap_or_default();
+        let count = line.strip_prefix(counter).and_then(|count| count.trim().parse::<u64>().ok());
+        expect(count.is_some(), &format!("{counter} a number: {line:?}"))?;
+    }
+    for title in RPC_TITLES {
+        expect_eq(lines.next(), Some(""), title)?;
+        let halves: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+        expect_eq(halves, ["read", "write"], title)?;
+        let heading = lines.next().unwrap_or_default();
+        expect(heading.starts_with(title), heading)?;
+        let (mut last_bucket, mut sums) = (None, [0, 0]);
+        while let Some(line) = lines.next_if(|line| line.contains(":\t\t")) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [bucket, reads, read, read_sum, "|", writes, write, write_sum] = words[..] else {
+                anyhow::bail!("a row of {title}: {line:?}")
+            };
+            let bucket = bucket_of(bucket.trim_end_matches(':')).with_context(|| line.to_owned())?;
+            expect(last_bucket < Some(bucket), &format!("{title}: buckets rise: {line:?}"))?;
+            last_bucket = Some(bucket);
+            for count in [reads, writes, read, write] {
+                count.parse::<u64>().with_context(|| line.to_owned())?;
+            }
+            let next = [read_sum.parse::<u64>()?, write_sum.parse::<u64>()?];
+            expect(sums[0] <= next[0] && sums[1] <= next[1], &format!("{title} adds up: {line:?}"))?;
+            sums = next;
+        }
+        expect(sums.iter().all(|sum| [0, 100].contains(sum)), &format!("{title} ends at 100: {sums:?}"))?;
+    }
+    Ok(())
+}
+
+/// `512`, `4K`, `1M`
+fn bucket_of(word: &str) -> Option<u64> {
+    let (digits, shift) = match word.as_bytes().last()? {
+        b'K' => (&word[..word.len() - 1], 10),
+        b'M' => (&word[..word.len() - 1], 20),
+        _ => (word, 0),
+    };
+    Some(digits.parse::<u64>().ok()? << shift)
+}
+
+/// Three times, as all statistics begin.
+fn check_times<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<()> {
+    for name in ["snapshot_time", "start_time", "elapsed_time"] {
+        let line = lines.next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [found, time, "secs.nsecs"] = words[..] else { anyhow::bail!("a time: {line:?}") };
+        expect_eq(found, name, line)?;
+        let is_time = time
+            .split_once('.')
+            .is_some_and(|(seconds, nanos)| seconds.parse::<u64>().is_ok() && nanos.len() == 9);
+        expect(is_time, line)?;
+    }
+    Ok(())
+}
+
+/// Rows of Lustre's `read_ahead_stats`, in its order (a row that counts nothing is left out), and behind them one of our own. Those that cannot
+/// come about here never show: see the dictionary.
+const READ_AHEAD_ROWS: [&str; 19] = [
+    "hits",
+    "misses",
+    "readpage_not_consecutive",
+    "miss_inside_window",
+    "failed_grab_cache_page",
+    "failed_lock_match",
+    "read_but_discarded",
+    "zero_length_file",
+    "zero_size_window",
+    "readahead_to_eof",
+    "hit_max_readahead_issue",
+    "wrong_page_from_grab_cache_page",
+    "failed_to_reach_end",
+    "async_readahead",
+    "failed_to_fast_read",
+    "mmap_range_read",
+    "readahead_pages",
+    "forceread_pages",
+    "pushed",
+];
+
+fn check_read_ahead_stats(text: &str) -> Result<()> {
+    let mut lines = text.lines();
+    check_times(&mut lines)?;
+    let mut last_row = None;
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, _, "samples", "[pages]", figures @ ..] = &words[..] else {
+            anyhow::bail!("a row: {line:?}")
+        };
+        let row = READ_AHEAD_ROWS.iter().position(|row| row == name);
+        expect(row.is_some() && last_row < row, &format!("a row in its place: {line:?} of {text}"))?;
+        last_row = row;
+        // Least, greatest, sum.
+        let figure_count = if name.ends_with("_pages") { 3 } else { 0 };
+        expect_eq(figures.len(), figure_count, line)?;
+        for number in figures.iter().chain([&words[1]]) {
+            number.parse::<u64>().with_context(|| line.to_owned())?;
+        }
+    }
+    expect(last_row.is_some(), text)
 }
 
 /// `sheen metrics --listen`, and where it listens.
