@@ -55,13 +55,17 @@ pub fn copy(source: &Path, target: &Path, (name, lock): (&str, &File), checksum:
     }
     // With slashes, what is in the directories is meant.
     command.arg(source.join("")).arg(target.join(""));
-    let mut progress = None;
+    let (mut progress, mut files_done) = (None, 0);
     let (status, said, errors) = say(&mut command, |line| {
         let Some(far) = Far::of(line) else { return false };
-        // Within a file it does not say how many are done.
+        // Within a file it does not say how many are done: as many as when the file began.
         if let Some((done, all)) = far.files {
             let begin = || Progress::begin(name.to_owned(), "files", Goal::items(all));
-            progress.get_or_insert_with(begin).set(done, far.bytes);
+            progress.get_or_insert_with(begin);
+            files_done = done;
+        }
+        if let Some(progress) = &progress {
+            progress.set(files_done, far.bytes);
         }
         true
     })?;

@@ -332,7 +332,7 @@ fn progress(context: &Context) -> Result<()> {
     shows(
         &cluster,
         &["fsck", &data, "--data"],
-        &["reading data: 1 of 1 objects, 1.00 MiB of 1.00 MiB, ", "B/s"],
+        &["reading data: 1 of 1 objects, 1.00 MiB of 1.00 MiB, ", "B/s, ", " left"],
     )
 }
 
