@@ -9,14 +9,14 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
 use crate::bounded;
 use crate::case::{
-    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, read, skip, wait_until,
-    write,
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, note, read, skip,
+    wait_until, write,
 };
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::disk::LoopDisk;
@@ -401,13 +401,17 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
     let (ost, mdt) = (pid_of("OST")?, pid_of("MDT")?);
     let ended_pid = cluster.mounts()?.iter().find(|(path, _)| Path::new(path) == ended).map(|(_, pid)| *pid);
     let ended_pid = ended_pid.context("the mount that is to be ended")?;
+    // Said, and not judged: a busy machine takes longer.
+    let took = |what: &str, begun: Instant| note(&format!("{what}: {} ms", begun.elapsed().as_millis()));
     // No mount may believe any more what it knows of the root: umount(8) without -c asks for that.
     fs::set_permissions(&cluster.mount, fs::Permissions::from_mode(0o750))?;
 
     // They stand still: their connections live, and nobody is told.
     sys::kill(ost, libc::SIGSTOP)?;
     sys::kill(mdt, libc::SIGSTOP)?;
+    let begun = Instant::now();
     let said = cluster.say_within(Command::new("umount").arg("-c").arg(&still), DEAD_UMOUNT_LIMIT);
+    took("umount -c, servers stopped", begun);
     sys::kill(mdt, libc::SIGCONT)?;
     let said = said?;
     expect(said.is_success(), &format!("umount, servers stopped: {} {}", said.end.describe(), said.all()))?;
@@ -421,13 +425,18 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
     for pid in [ost, mdt] {
         sys::kill(pid, libc::SIGKILL)?;
     }
+    let begun = Instant::now();
     let said = cluster.say_within(Command::new("umount").arg(&plain), DEAD_UMOUNT_LIMIT)?;
+    took("umount, all dead", begun);
     expect(said.is_success(), &format!("plain umount, all dead: {} {}", said.end.describe(), said.all()))?;
     expect(sweep::mounts_under(&plain).is_empty(), "umount has unmounted")?;
     let umount = |arguments: &[&str], mount: &Path| {
         let mount = mount.to_string_lossy();
         let arguments = [&["umount"], arguments, &[&*mount]].concat();
-        cluster.try_sheen(&arguments, DEAD_UMOUNT_LIMIT)
+        let begun = Instant::now();
+        let said = cluster.try_sheen(&arguments, DEAD_UMOUNT_LIMIT);
+        took(&format!("sheen {}, all dead", arguments.join(" ")), begun);
+        said
     };
     let said = umount(&[], &clean)?;
     expect(said.is_success(), &format!("umount, all dead: {} {}", said.end.describe(), said.all()))?;
@@ -447,7 +456,9 @@ fn umount_with_dead_servers(context: &Context) -> Result<()> {
 
     // What a machine that shuts down does to whoever is left.
     sys::kill(ended_pid, libc::SIGTERM)?;
+    let begun = Instant::now();
     bounded_end(ended_pid, DEAD_UMOUNT_LIMIT)?;
+    took("the end of a process, all dead", begun);
     expect(sweep::mounts_under(&ended).is_empty(), "the mount of a process that was ended")?;
     let logs = logs_below(&cluster.run_dir())?;
     expect(logs.matches("lost at the end of the mount").count() >= 3, &format!("the logs say so:\n{logs}"))?;
