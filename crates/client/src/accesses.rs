@@ -1,8 +1,8 @@
 //! Access times. A file that was open for reading counts as read once, when its last descriptor is gone: what the kernel has cached
 //! is read without anybody hearing of it. A directory counts as read when a listing begins.
 //!
-//! The MDT is told with an open, a close or a listing that goes there anyway, and never by itself; until then, and while it has not
-//! changed the inode, this mount shows what it knows. Both judge by one rule (`Attr::is_outdone_by`), so neither waits for the other.
+//! The MDT is told with an open, a close or a listing that goes there anyway, or else with the next ping of the session, at last with its
+//! goodbye, and never by itself; until then, and while it has not changed the inode, this mount shows what it knows. Both judge by one rule (`Attr::is_outdone_by`), so neither waits for the other.
 
 use crate::Notify;
 use crate::ctx::mdt_of;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use wire::mdt::{ACCESSES_MAX, Access};
 
 /// So many wait for a request to the same MDT; more are left out.
-const WAITING_MAX: usize = 4096;
+pub(crate) const WAITING_MAX: usize = 4096;
 
 /// When an access counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,14 +102,19 @@ impl State {
 
     /// Those that a request takes along. If it is lost, so are they.
     pub(crate) fn take_accesses(&mut self, target: TargetId) -> Vec<Access> {
-        let mut taken = Vec::new();
-        if let Some(waiting) = self.accesses.get_mut(&target) {
-            while taken.len() < ACCESSES_MAX
-                && let Some((_, access)) = waiting.pop_first()
-            {
-                taken.push(access);
-            }
-        }
-        taken
+        take(&mut self.accesses, target, ACCESSES_MAX)
     }
+}
+
+/// So many of what a target is still to be told.
+pub(crate) fn take(all: &mut BTreeMap<TargetId, Waiting>, target: TargetId, count_max: usize) -> Vec<Access> {
+    let mut taken = Vec::new();
+    if let Some(waiting) = all.get_mut(&target) {
+        while taken.len() < count_max
+            && let Some((_, access)) = waiting.pop_first()
+        {
+            taken.push(access);
+        }
+    }
+    taken
 }

@@ -8,12 +8,13 @@ use crate::operator::{Setting, TRIM_INTERVAL, state_word};
 use crate::ops::root::Root;
 use crate::pages::PageCallId;
 use crate::state::{CallState, State};
-use crate::{locks, ops, pages};
+use crate::{accesses, locks, ops, pages};
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Status, TargetId, Time, Transno,
 };
 use bytes::Bytes;
 use rpc::{Import, ImportOutput, ImportState};
+use wire::mdt::ACCESSES_MAX;
 use wire::{Callback, Frame};
 
 /// What a client is told at its start.
@@ -481,6 +482,9 @@ impl State {
         let now = self.now;
         for (target, connection) in &mut self.connections {
             if connection.import.next_deadline().is_some_and(|deadline| deadline <= now.time) {
+                if connection.import.is_ping_due(now.time) {
+                    connection.import.take_along(accesses::take(&mut self.accesses, *target, ACCESSES_MAX));
+                }
                 let mut outputs = Vec::new();
                 connection.import.on_tick(now, &mut outputs);
                 self.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));

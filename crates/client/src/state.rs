@@ -461,8 +461,8 @@ impl TargetStats {
 pub(crate) fn request_name(request: &Request) -> &'static str {
     match request {
         Request::Connect(_) => "connect",
-        Request::Disconnect => "disconnect",
-        Request::Ping => "ping",
+        Request::Disconnect { .. } => "disconnect",
+        Request::Ping { .. } => "ping",
         Request::ReplayDone => "replay_done",
         Request::Manifest(_) => "replay_manifest",
         Request::Lock(LockRequest::Enqueue { .. }) => "ldlm_enqueue",

@@ -517,6 +517,7 @@ impl<M: MetaStore> Mds<M> {
                 self.strays.begin(now.time, &self.known_targets.osts);
                 self.execute_late(now, out);
             }
+            CoreOutput::Accessed { client, accesses } => self.note_accesses(now, client, accesses, out),
             CoreOutput::Event(event) => {
                 self.stats.evictions += u64::from(event.is_eviction());
                 out.push(Output::Event(MdsEvent::Core(event)));

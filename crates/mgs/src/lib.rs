@@ -193,7 +193,7 @@ impl<M: MetaStore> Mgs<M> {
                     CoreOutput::Evicted(Gone { life, .. }) => {
                         self.polls.retain(|poll| poll.token.client != life.client)
                     }
-                    CoreOutput::Returned(_) | CoreOutput::RecoveryEnded => {}
+                    CoreOutput::Returned(_) | CoreOutput::RecoveryEnded | CoreOutput::Accessed { .. } => {}
                     CoreOutput::Event(event) => out.push(Output::Event(MgsEvent::Core(event))),
                 }
             }

@@ -280,6 +280,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             CoreOutput::Evicted(gone) => self.on_evicted(now, gone.life.client, effects),
             CoreOutput::Returned(client) => self.on_returned(now, client, effects),
             CoreOutput::RecoveryEnded => self.on_recovered(),
+            // Access times are the MDTs' matter.
+            CoreOutput::Accessed { .. } => {}
             CoreOutput::Event(event) => {
                 self.stats.eviction_count += u64::from(event.is_eviction());
                 self.events.push(OssEvent::Core(event));

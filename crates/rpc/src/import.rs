@@ -15,6 +15,7 @@ use base::{Duration, Endpoint, Epoch, Now, Status, Time, Transno, WallTime, Xid,
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
+use wire::mdt::Access;
 use wire::{Frame, FrameKind, Request};
 
 const DATA_SLOTS: Range<usize> =
@@ -151,6 +152,8 @@ pub struct Import {
     estimate: Estimate,
     /// Calendar time of the target less the monotonic time here: what is done to the calendar here does not show.
     wall_offset_ns: Option<i64>,
+    /// For the next ping or the goodbye.
+    along: Vec<Access>,
 }
 
 impl Import {
@@ -188,6 +191,7 @@ impl Import {
             ping_interval: limits::PING_INTERVAL,
             estimate: Estimate::default(),
             wall_offset_ns: None,
+            along: Vec::new(),
         }
     }
 
@@ -316,15 +320,29 @@ impl Import {
             ImportState::Idle | ImportState::Refused(_) => self.end(out),
             ImportState::Connecting if self.retained.is_empty() => self.end(out),
             ImportState::Connecting | ImportState::Replaying => {
-                self.add(Purpose::Disconnect, Kind::Reserved, Request::Disconnect, Bytes::new(), 0);
+                self.add_goodbye();
             }
             ImportState::Active => {
                 self.set_state(ImportState::Disconnecting, out);
-                let ticket =
-                    self.add(Purpose::Disconnect, Kind::Reserved, Request::Disconnect, Bytes::new(), 0);
+                let ticket = self.add_goodbye();
                 self.send(now, ticket, 0, out);
             }
         }
+    }
+
+    fn add_goodbye(&mut self) -> Ticket {
+        let accesses = std::mem::take(&mut self.along);
+        self.add(Purpose::Disconnect, Kind::Reserved, Request::Disconnect { accesses }, Bytes::new(), 0)
+    }
+
+    /// Whether a ping goes out with the tick of now.
+    pub fn is_ping_due(&self, now: Time) -> bool {
+        self.ping_due().is_some_and(|due| due <= now)
+    }
+
+    /// What an MDT is told with the next ping, or with the goodbye. If that is lost, so is this.
+    pub fn take_along(&mut self, accesses: Vec<Access>) {
+        self.along.extend(accesses);
     }
 
     pub fn bounds(&self) -> InFlightBounds {
@@ -518,7 +536,8 @@ impl Import {
     fn ping(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
         self.is_ping_out = true;
         self.last_sign = now.time;
-        let ticket = self.add(Purpose::Ping, Kind::Reserved, Request::Ping, Bytes::new(), 0);
+        let accesses = std::mem::take(&mut self.along);
+        let ticket = self.add(Purpose::Ping, Kind::Reserved, Request::Ping { accesses }, Bytes::new(), 0);
         self.send(now, ticket, 0, out);
     }
 

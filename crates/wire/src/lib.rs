@@ -44,9 +44,16 @@ pub const PORT: u16 = 7988;
 #[repr(u8)]
 pub enum Request {
     Connect(ConnectRequest) = 1,
-    Disconnect = 2,
-    /// Renews the lease; the reply carries `last_committed`.
-    Ping = 3,
+    /// `accesses`: as in `MdtRequest::Open`, to an MDT.
+    Disconnect {
+        #[borsh(serialize_with = "access::serialize", deserialize_with = "access::deserialize")]
+        accesses: Vec<mdt::Access>,
+    } = 2,
+    /// Renews the lease; the reply carries `last_committed`. `accesses`: as above.
+    Ping {
+        #[borsh(serialize_with = "access::serialize", deserialize_with = "access::deserialize")]
+        accesses: Vec<mdt::Access>,
+    } = 3,
     /// All replays, open files and locks have been sent again; the reply comes when recovery has ended.
     ReplayDone = 4,
     /// Before the replays, to a target that orders them by what they touch (`session::features::MANIFESTS`). -> Done
@@ -56,6 +63,12 @@ pub enum Request {
     Ost(OstRequest) = 30,
     Mgs(MgsRequest) = 40,
     Peer(PeerRequest) = 50,
+}
+
+impl Request {
+    /// One that tells nothing besides.
+    pub const PING: Request = Request::Ping { accesses: Vec::new() };
+    pub const DISCONNECT: Request = Request::Disconnect { accesses: Vec::new() };
 }
 
 /// Body of a reply frame whose status is `Ok` (others have an empty body).

@@ -1,5 +1,6 @@
 //! Making things durable: fsync, SyncAll, and the end of the mount.
 
+use crate::accesses;
 use crate::call::Answer;
 use crate::closes::close_all;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
@@ -161,6 +162,8 @@ pub(crate) async fn drain(ctx: Ctx, patience: Duration) {
         for (target, connection) in &mut state.connections {
             if !matches!(connection.import.state(), ImportState::Idle | ImportState::Disconnected) {
                 let mut outputs = Vec::new();
+                let accesses = accesses::take(&mut state.accesses, *target, accesses::WAITING_MAX);
+                connection.import.take_along(accesses);
                 connection.import.disconnect(now, &mut outputs);
                 state.import_outputs.extend(outputs.into_iter().map(|output| (*target, output)));
                 targets.push(*target);

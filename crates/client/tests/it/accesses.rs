@@ -105,6 +105,8 @@ fn no_rule_costs_a_request_more_than_another() {
                 world.names(1, TOP);
                 world.attr(1, TOP);
             }
+            // With pings, which take along what was not told otherwise.
+            world.pass(Duration::from_secs(20));
         })
     });
     assert!(costs[0]["mds_open"] >= 10, "{costs:?}");
@@ -212,6 +214,40 @@ fn a_listing_counts_for_the_directory() {
     assert!(world.attr(1, directory).atime > before);
     read_with(&mut world, 1, O_RDONLY);
     assert!(seen(&mut world, directory).atime > before);
+}
+
+/// The second of them is answered from what this mount knows, and nothing else goes to the MDT.
+fn listed_twice(world: &mut World) -> u64 {
+    let directory = world.mkdir(0, TOP, "d");
+    set_rule(world, 1, AccessRule::Always);
+    world.lookup(1, TOP, "d").expect("it is there");
+    world.names(1, directory);
+    let before = world.counts(1);
+    world.names(1, directory);
+    assert_eq!(world.counts(1), before, "from caches");
+    directory
+}
+
+#[test]
+fn a_listing_from_caches_is_told_with_a_ping() {
+    let (mut world, _) = world();
+    let directory = listed_twice(&mut world);
+    let read = world.attr(1, directory).atime;
+    let before = world.counts(1);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.attr(0, directory).atime, read);
+    assert_eq!(world.counts(1), before, "no request of its own");
+}
+
+#[test]
+fn what_was_read_is_told_at_a_clean_unmount() {
+    let (mut world, node) = world();
+    let directory = listed_twice(&mut world);
+    read_with(&mut world, 1, O_RDONLY);
+    let read = [world.attr(1, node).atime, world.attr(1, directory).atime];
+    world.input(1, Input::Drain { patience: Duration::from_secs(10) });
+    world.run();
+    assert_eq!([world.attr(0, node).atime, world.attr(0, directory).atime], read);
 }
 
 /// The first of many who read a changed file tells of it; what the others tell calls nobody back.

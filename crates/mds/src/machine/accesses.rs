@@ -69,7 +69,7 @@ impl<M: MetaStore> Mds<M> {
         if self.core.is_recovering() {
             return;
         }
-        for access in accesses {
+        for access in accesses.into_iter().take(WAITING_MAX) {
             if access.fid.mdt_index() == Some(self.options.index) {
                 self.note_access(now, reader, access, out);
             }

@@ -171,7 +171,7 @@ fn damaged_requests_get_an_answer_or_none_but_never_a_panic() {
             let mut bytes = rng.pick(&samples).unwrap().to_bytes().to_vec();
             flip(&mut rng, &mut bytes);
             let Ok(request) = Request::from_bytes(&bytes) else { continue };
-            if matches!(request, Request::Connect(_) | Request::Disconnect) {
+            if matches!(request, Request::Connect(_) | Request::Disconnect { .. }) {
                 continue;
             }
             decoded_count += 1;

@@ -80,7 +80,7 @@ impl Import {
         self.next_xid = xid.next();
         let mut frame = self.frame(xid);
         frame.flags |= flags::REPLAY;
-        frame.body = Request::Ping.to_bytes();
+        frame.body = Request::PING.to_bytes();
         out.push(ImportOutput::Send(frame));
     }
 

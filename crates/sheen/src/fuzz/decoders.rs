@@ -82,7 +82,7 @@ fn frames() -> Vec<Vec<u8>> {
         frame.to_bytes()
     };
     vec![
-        frame(FrameKind::Request, Request::Ping.to_bytes(), b""),
+        frame(FrameKind::Request, Request::PING.to_bytes(), b""),
         frame(FrameKind::Reply, Reply::Done.to_bytes(), b"file data"),
         frame(FrameKind::Callback, Callback::Evicted { session: 3 }.to_bytes(), b""),
     ]

@@ -3,6 +3,7 @@
 use base::{ClientId, Epoch, Status, Time, Transno, Xid};
 use bytes::Bytes;
 use store::Batch;
+use wire::mdt::Access;
 use wire::{Frame, Life, Opcode, Request};
 
 /// Of an owner that owes nothing.
@@ -71,6 +72,11 @@ pub enum CoreOutput {
     Returned(ClientId),
     /// All clients that came back have replayed; held requests follow.
     RecoveryEnded,
+    /// What a client has read lately came with a ping or its goodbye.
+    Accessed {
+        client: ClientId,
+        accesses: Vec<Access>,
+    },
     Event(CoreEvent),
 }
 

@@ -2,10 +2,10 @@
 
 use super::{Core, CoreEvent, CoreOutput, Slot, SlotState, Token, Work};
 use base::fault::{Fault, planted};
-use base::{Endpoint, Status, StatusClass, Transno, limits};
+use base::{ClientId, Endpoint, Status, StatusClass, Transno, limits};
 use bytes::Bytes;
 use store::MetaStore;
-use wire::mdt::FlockKind;
+use wire::mdt::{Access, FlockKind};
 use wire::{Frame, LockRequest, MdtRequest, PeerRequest, Reply, Request, WireError, flags};
 
 impl<M: MetaStore> Core<M> {
@@ -52,7 +52,8 @@ impl<M: MetaStore> Core<M> {
             self.end_awaiting(client, out);
             self.try_serve(out);
         }
-        if matches!(request, Request::Ping) {
+        if let Request::Ping { accesses } = request {
+            note_accesses(client, accesses, out);
             return self.answer_done(&frame, out);
         }
         if matches!(request, Request::ReplayDone) {
@@ -65,14 +66,16 @@ impl<M: MetaStore> Core<M> {
             return self.on_replay(frame, Ok(request), out);
         }
         // Another target's questions may decide whether a replay can go on, here or there.
-        let is_held = !self.is_serving() || self.recovery.is_some() && matches!(request, Request::Disconnect);
+        let is_held =
+            !self.is_serving() || self.recovery.is_some() && matches!(request, Request::Disconnect { .. });
         if is_held && !matches!(request, Request::Peer(_)) {
             return self.hold_frame(frame);
         }
         if frame.xid <= acked && !planted(Fault::DuplicateExecuted) {
             return;
         }
-        if matches!(request, Request::Disconnect) {
+        if let Request::Disconnect { accesses } = request {
+            note_accesses(client, accesses, out);
             return self.on_disconnect(&frame, out);
         }
         if frame.slot == Frame::NO_SLOT {
@@ -237,4 +240,11 @@ fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutp
         replay,
     };
     CoreOutput::Execute(Box::new(Work { token, request, data: frame.data.clone() }))
+}
+
+/// What a client has read lately, which waits for nothing and is answered by nothing.
+fn note_accesses(client: ClientId, accesses: Vec<Access>, out: &mut Vec<CoreOutput>) {
+    if !accesses.is_empty() {
+        out.push(CoreOutput::Accessed { client, accesses });
+    }
 }

@@ -132,7 +132,7 @@ fn what_claims_to_be_a_replay_is_refused() {
     let entries = vec![Replayed { transno: Transno(5), slot: 0, touched }];
     let manifest = Request::Manifest(Manifest { after: Transno::ZERO, entries, is_last: true });
     let rows = cluster.rows();
-    for (transno, request) in [(Transno(5), Request::Ping), (Transno::ZERO, manifest)] {
+    for (transno, request) in [(Transno(5), Request::PING), (Transno::ZERO, manifest)] {
         frame.flags |= flags::REPLAY;
         (frame.transno, frame.xid, frame.slot) = (transno, Xid(frame.xid.0 + 1), 0);
         frame.body = match transno {

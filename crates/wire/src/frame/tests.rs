@@ -7,7 +7,7 @@ fn sample() -> Frame {
     let src = Endpoint::Client(ClientId(7));
     let mut frame = Frame::new(FrameKind::Request, src, Endpoint::Target(TargetId::mdt(1)));
     frame.xid = Xid(42);
-    frame.body = Request::Ping.to_bytes();
+    frame.body = Request::PING.to_bytes();
     frame.data = Bytes::from_static(b"file data");
     frame
 }

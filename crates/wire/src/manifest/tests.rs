@@ -76,7 +76,7 @@ fn what_names_too_little_or_too_much_touches_everything() {
     assert_eq!(touched(MdtRequest::Create(create(None))), Touched::everything());
     let unlink = MdtRequest::Unlink { parent: fid(1), name: b"n".to_vec(), creds: Credentials::default() };
     assert_eq!(touched(unlink), Touched::everything());
-    assert_eq!(Touched::by(&Request::Ping, false), Touched::everything());
+    assert_eq!(Touched::by(&Request::PING, false), Touched::everything());
     let open = |count: u32| MdtRequest::Open {
         fid: fid(1),
         open: crate::mdt::OpenArgs { handle: base::OpenHandle(1), read: true, write: true, execute: false },

@@ -36,7 +36,7 @@ fn a_known_request_that_is_damaged_is_not_one_of_a_newer_version() {
 
 #[test]
 fn what_follows_a_request_is_ignored() {
-    let mut longer = Request::Ping.to_bytes().to_vec();
+    let mut longer = Request::PING.to_bytes().to_vec();
     longer.extend_from_slice(b"of a newer version");
-    assert_eq!(Request::from_bytes(&longer).unwrap(), Request::Ping);
+    assert_eq!(Request::from_bytes(&longer).unwrap(), Request::PING);
 }

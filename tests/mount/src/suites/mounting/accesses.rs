@@ -124,10 +124,16 @@ impl Bed {
         self.rise(&before, "files with nodiratime")?;
         expect_eq(seen()?, made, "a directory with nodiratime")?;
         fs::read_dir(self.strict.join("dir"))?.for_each(drop);
-        // What a listing has to tell goes with the next request.
-        self.use_all(&self.strict)?;
+        // With the next request that goes to the MDT anyway, a ping at the latest.
         wait_until(LIMIT, "a listing with strictatime", || Ok(seen()? > made))?;
-        self.cluster.unmount(&apart)
+        self.cluster.unmount(&apart)?;
+        let leaving = self.cluster.mount_with("leaving", "strictatime")?;
+        for _ in 0..2 {
+            fs::read_dir(leaving.join("dir"))?.for_each(drop);
+        }
+        let read = fs::metadata(leaving.join("dir"))?;
+        self.cluster.unmount(&leaving)?;
+        expect_eq(seen()?, (read.atime(), read.atime_nsec()), "a listing just before an unmount")
     }
 
     /// Requests of a mount by their kinds, without those that time alone brings.
