@@ -241,6 +241,8 @@ pub struct TargetProbe {
     pub nids: Vec<String>,
     /// By how much the target's clock was ahead of ours when the session was made, in nanoseconds; `None` before that.
     pub clock_ahead_ns: Option<i64>,
+    /// What the target said that it runs; empty before there was a session, or where it does not say.
+    pub software: String,
     pub space: Option<Statfs>,
     /// A request that changes nothing.
     pub answer: ProbeStep,
@@ -259,6 +261,7 @@ impl TargetProbe {
             state: "NEW",
             nids: Vec::new(),
             clock_ahead_ns: None,
+            software: String::new(),
             space: None,
             answer: step,
             lock: step,

@@ -152,6 +152,8 @@ pub struct Import {
     estimate: Estimate,
     /// Calendar time of the target less the monotonic time here: what is done to the calendar here does not show.
     wall_offset_ns: Option<i64>,
+    /// What the target runs, as it said when the session was made; empty where it does not say.
+    software: String,
     /// For the next ping or the goodbye.
     along: Vec<Access>,
 }
@@ -191,6 +193,7 @@ impl Import {
             ping_interval: limits::PING_INTERVAL,
             estimate: Estimate::default(),
             wall_offset_ns: None,
+            software: String::new(),
             along: Vec::new(),
         }
     }
@@ -483,6 +486,11 @@ impl Import {
     pub fn target_wall(&self, now: Time) -> Option<WallTime> {
         let now_ns = i64::try_from(now.0).unwrap_or(i64::MAX);
         Some(WallTime(self.wall_offset_ns?.saturating_add(now_ns)))
+    }
+
+    /// What the target said that it runs when the session was made or made again; empty before that, or where it does not say.
+    pub fn software(&self) -> &str {
+        &self.software
     }
 
     /// Asserts the invariants.

@@ -231,6 +231,9 @@ pub struct TargetHealth {
     pub nids: Vec<String>,
     /// When the session was made.
     pub clock_ahead_ms: Option<i64>,
+    /// What it runs; empty where it does not say.
+    #[serde(default)]
+    pub version: String,
     pub answer: StepHealth,
     pub lock: StepHealth,
     pub read: StepHealth,

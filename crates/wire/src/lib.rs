@@ -16,6 +16,7 @@ pub mod mgs;
 pub mod ost;
 pub mod peer;
 pub mod session;
+mod software;
 mod unknown;
 
 pub use frame::{Frame, FrameKind, WireError, flags};
@@ -35,6 +36,8 @@ use borsh::{BorshDeserialize, BorshSerialize};
 pub const VERSION: u32 = 1;
 /// Oldest version that this build talks to.
 pub const VERSION_OLDEST: u32 = 1;
+/// What this build is, for operators.
+pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 /// Default port of every server.
 pub const PORT: u16 = 7988;
 

@@ -71,4 +71,10 @@ pub struct ConnectReply {
     /// Nanoseconds since 1970 at the target, for file times.
     pub server_time_ns: i64,
     pub lease_ms: u32,
+    /// What the target runs, for operators; empty of one that does not say. The last of all: who does not know it skips it.
+    #[borsh(
+        serialize_with = "crate::software::serialize",
+        deserialize_with = "crate::software::deserialize"
+    )]
+    pub software: String,
 }

@@ -44,7 +44,12 @@ async fn probe(ctx: &Ctx, target: TargetId) -> Option<TargetProbe> {
             let of_task = ctx.clone();
             ctx.spawn(async move {
                 run(&of_task, target).await;
-                let done = of_task.with(|state| state.probes.remove(&target));
+                let done = of_task.with(|state| {
+                    let mut done = state.probes.remove(&target)?;
+                    // The first question may have made the session.
+                    state.describe_session(&mut done);
+                    Some(done)
+                });
                 // Who asked may have gone on without it.
                 if let Some(done) = done {
                     sender.send(done);
@@ -101,6 +106,7 @@ impl State {
         let config = self.config.as_ref().and_then(|config| config.target(probe.target));
         probe.nids = config.map(|config| config.nids.clone()).unwrap_or_default();
         let wall = connection.import.target_wall(self.now.time);
+        probe.software = connection.import.software().to_owned();
         probe.clock_ahead_ns = wall.map(|wall| wall.0.saturating_sub(self.now.wall.0));
     }
 

@@ -40,6 +40,17 @@ fn every_target_answers_locks_and_reads_and_keeps_nothing_of_it() {
     assert_eq!((0..3).map(|ost| world.object_count(ost)).sum::<usize>(), 0);
 }
 
+/// The first probe makes the sessions itself, and knows what was said then.
+#[test]
+fn every_target_says_what_it_runs_and_what_time_it_is() {
+    let mut world = World::new(1, 2, 1);
+    for _ in 0..2 {
+        let probes = probe(&mut world);
+        assert!(probes.iter().all(|probe| probe.software == wire::SOFTWARE), "{probes:?}");
+        assert!(probes.iter().all(|probe| probe.clock_ahead_ns.is_some()), "{probes:?}");
+    }
+}
+
 #[test]
 fn a_silent_target_holds_up_nobody_and_its_probe_ends_when_it_is_back() {
     let mut world = World::new(1, 2, 1);

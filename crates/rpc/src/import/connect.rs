@@ -100,6 +100,7 @@ impl Import {
         }
         self.target_epoch = reply.target_epoch;
         self.features = reply.features & features::ALL;
+        self.software.clone_from(&reply.software);
         if had_session && reply.state == SessionState::New {
             // Before anything counts as committed: what was lost has numbers below those of a later incarnation.
             self.on_evicted(out);

@@ -54,6 +54,7 @@ impl Caller {
             slot_count: limits::SLOT_COUNT,
             server_time_ns: 0,
             lease_ms: 0,
+            software: String::new(),
         });
         let connect = self.sent.pop().expect("it connects");
         self.reply(&connect, &reply);

@@ -30,6 +30,7 @@ pub fn describe(probe: TargetProbe) -> TargetHealth {
         state: probe.state.to_owned(),
         nids: probe.nids.iter().map(|address| nid::format_nid(address)).collect(),
         clock_ahead_ms: probe.clock_ahead_ns.map(|ahead| ahead / 1_000_000),
+        version: probe.software,
         answer: step(probe.answer),
         lock: step(probe.lock),
         read: step(probe.read),
@@ -71,7 +72,7 @@ fn version_of(kernel_release: &str) -> Option<(u32, u32)> {
 
 /// What the process of the mount says that it is.
 pub fn version(theirs: &str) -> Check {
-    let ours = env!("CARGO_PKG_VERSION");
+    let ours = wire::SOFTWARE;
     if theirs == ours {
         return Check::green("version", format!("{theirs}, protocol {}", wire::VERSION));
     }
@@ -103,8 +104,13 @@ pub fn target(health: &TargetHealth) -> Check {
     };
     let [answer, lock, read] = [&health.answer, &health.lock, &health.read].map(took);
     let shown = |us: u64| format!("{}.{:02} ms", us / 1000, us % 1000 / 10);
-    let round_trips =
-        format!("answers in {}, locks in {}, reads in {}", shown(answer), shown(lock), shown(read));
+    let round_trips = format!(
+        "answers in {}, locks in {}, reads in {}, runs {}",
+        shown(answer),
+        shown(lock),
+        shown(read),
+        if health.version.is_empty() { "a version that it does not tell" } else { &health.version }
+    );
     if answer.max(lock).max(read) > SLOW_US {
         let todo = format!("look at the load and the disk of its server, {}", place(health));
         return Check::bad(Level::Yellow, name, round_trips, todo);
@@ -119,7 +125,13 @@ pub fn target(health: &TargetHealth) -> Check {
             "set the clocks (NTP), and mount again to look once more",
         );
     }
-    room(health, &round_trips)
+    let room = room(health, &round_trips);
+    if room.level == Level::Green && health.version != wire::SOFTWARE {
+        let found = format!("{}; this program is {}", room.found, wire::SOFTWARE);
+        let todo = format!("serve it by this program when its turn comes, {}", place(health));
+        return Check::bad(Level::Yellow, name, found, todo);
+    }
+    room
 }
 
 fn class(name: &str) -> &'static str {

@@ -9,6 +9,7 @@ fn sound(name: &str) -> TargetHealth {
         state: "FULL".to_owned(),
         nids: vec!["10.0.0.7:7988@tcp".to_owned()],
         clock_ahead_ms: Some(-3),
+        version: wire::SOFTWARE.to_owned(),
         answer: StepHealth::TookUs(150),
         lock: StepHealth::TookUs(1250),
         read: StepHealth::TookUs(90),
@@ -29,10 +30,11 @@ fn line(health: &TargetHealth) -> (Level, String) {
 fn a_sound_target_is_green_with_its_times_and_room() {
     let (level, text) = line(&sound("OST0001"));
     assert_eq!(level, Level::Green);
-    assert_eq!(
-        text,
-        "OST0001 answers in 0.15 ms, locks in 1.25 ms, reads in 0.09 ms; 60 % of its space left; "
+    let wanted = format!(
+        "OST0001 answers in 0.15 ms, locks in 1.25 ms, reads in 0.09 ms, runs {}; 60 % of its space left; ",
+        wire::SOFTWARE
     );
+    assert_eq!(text, wanted);
 }
 
 #[test]
@@ -45,6 +47,8 @@ fn the_worst_that_there_is_decides_and_says_what_to_do() {
     let late = TargetHealth { clock_ahead_ms: Some(-90_000), ..sound("OST0002") };
     let low = TargetHealth { bytes_available: 9 << 30, ..sound("OST0002") };
     let full = TargetHealth { inodes_free: 5, ..sound("MDT0001") };
+    let newer = TargetHealth { version: "99.0.0".into(), ..sound("OST0003") };
+    let untold = TargetHealth { version: String::new(), ..sound("OST0003") };
     for (health, wanted, words) in [
         (
             silent,
@@ -58,6 +62,8 @@ fn the_worst_that_there_is_decides_and_says_what_to_do() {
         (late, Level::Yellow, "-90000 ms ahead of ours"),
         (low, Level::Yellow, "9 % of its space left; remove files"),
         (full, Level::Red, "0 % of its inodes left; remove files"),
+        (newer, Level::Yellow, "runs 99.0.0; 60 % of its space left; this program is "),
+        (untold, Level::Yellow, "runs a version that it does not tell; 60 %"),
     ] {
         let (level, text) = line(&health);
         assert_eq!(level, wanted, "{text}");

@@ -163,6 +163,7 @@ impl<M: MetaStore> Core<M> {
             slot_count: limits::SLOT_COUNT,
             server_time_ns: self.now.wall.0,
             lease_ms: limits::SESSION_LEASE.as_millis() as u32,
+            software: wire::SOFTWARE.to_owned(),
         });
         let mut frame = self.reply_frame(client, session, request_frame.xid, request_frame.trace);
         frame.body = reply.to_bytes();

@@ -105,6 +105,7 @@ fn state_after_reply(version: u32, features: u64) -> ImportState {
         slot_count: 16,
         server_time_ns: 0,
         lease_ms: 1000,
+        software: String::new(),
     };
     answer.body = Reply::Connected(reply).to_bytes();
     import.on_frame(cluster.now, answer, &mut out);

@@ -58,6 +58,7 @@ fn health(context: &Context) -> Result<()> {
     let green = ["mount", "options", "version", "MGS", "MDT0000", "MDT0001", "OST0000", "OST0001", "space"];
     expect_eq(of_level(&report, "green"), green, "what was looked at")?;
     for target in report["targets"].as_array().context("targets")? {
+        expect(target["version"].as_str().is_some_and(|version| !version.is_empty()), &format!("{target}"))?;
         for step in ["answer", "lock", "read"] {
             expect(target[step]["took_us"].is_u64(), &format!("{step}: {target}"))?;
         }

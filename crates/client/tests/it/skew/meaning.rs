@@ -61,6 +61,7 @@ fn reply(frame: &Frame) -> String {
             target_epoch: Epoch::ZERO,
             server_time_ns: 0,
             lease_ms: 0,
+            software: String::new(),
             ..connected
         }),
         Ok(Reply::Ost(mut reply)) => {
