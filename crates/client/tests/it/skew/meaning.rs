@@ -40,6 +40,9 @@ fn request(frame: &Frame) -> String {
             target_epoch: Epoch::ZERO,
             ..connect
         }),
+        // Later versions tell with these, too, what was read.
+        Ok(Request::Ping { .. }) => Request::PING,
+        Ok(Request::Disconnect { .. }) => Request::DISCONNECT,
         Ok(request) => request,
         Err(error) => return format!("request that cannot be read: {error}"),
     };
