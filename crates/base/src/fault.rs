@@ -49,6 +49,10 @@ pub enum Fault {
     AnswersKept = 21,
     /// An MDT that has given a client up forgets what it had open for writing before it has come back or every OST has ended its session.
     UnfencedForgotten = 22,
+    /// The management server says of everybody that his lease has ended.
+    LivingTakenForGone = 23,
+    /// The management server says of nobody that his lease has ended.
+    GoneTakenForLiving = 24,
 }
 
 impl Fault {
@@ -75,6 +79,16 @@ impl Fault {
         Fault::LinkKept,
         Fault::AnswersKept,
         Fault::UnfencedForgotten,
+    ];
+
+    /// Those that many clients that vanish with an MDT must show. (Of the last two, a few clients may go on as if nothing were wrong.)
+    pub const OF_CHURN: [Fault; 6] = [
+        Fault::CommitReportedEarly,
+        Fault::ReplaySkipped,
+        Fault::ReplySlotForgotten,
+        Fault::DuplicateExecuted,
+        Fault::LivingTakenForGone,
+        Fault::GoneTakenForLiving,
     ];
 }
 

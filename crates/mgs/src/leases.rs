@@ -10,6 +10,7 @@
 //! for the former.
 
 use crate::row;
+use base::fault::{Fault, planted};
 use base::limits::{LEASE, LEASE_RENEWAL};
 use base::{ClientId, Duration, Epoch, Time, Transno};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -185,6 +186,12 @@ impl Leases {
 
     /// Those of `clients` that are gone.
     pub fn lapsed(&self, now: Time, clients: Vec<Life>) -> Vec<Life> {
+        if planted(Fault::LivingTakenForGone) {
+            return clients;
+        }
+        if planted(Fault::GoneTakenForLiving) {
+            return Vec::new();
+        }
         let is_sure = now.since(self.since) >= LEASE;
         let is_gone = |life: &Life| match self.held.get(&life.client) {
             Some(lease) if lease.incarnation == life.incarnation => {

@@ -108,7 +108,7 @@ pub struct Sim {
     /// A story instead of everything at random
     #[arg(long, value_enum)]
     pub scenario: Option<Scenario>,
-    /// Whom the scenario's restarted target waits for: those with a lease, or everybody for as long as they say
+    /// Whom the scenario's restarted target waits for: those with a lease, or everybody for as long as they say; or both side by side
     #[arg(long, value_enum, requires = "scenario", default_value = "lease")]
     pub policy: Policy,
     /// At most 16; 10,000 in a scenario
@@ -159,7 +159,7 @@ pub struct CrashTable {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
-    /// An MDT under load becomes slower and slower, dies, and is started again while 30 % of its clients vanish
+    /// An MDT under load becomes slower until its clients expect 600 s, dies, and is started again while 30 % of its clients vanish
     SpotChurn,
     /// Each operation over several MDTs, broken off at each place with each set of machines gone
     CrashTable,
@@ -171,6 +171,7 @@ pub enum Scenario {
 pub enum Policy {
     Lease,
     Lustre,
+    Both,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -31,8 +31,12 @@ fn run_spot_churn(arguments: &Sim, (from, to): (u64, u64), thread_count: usize) 
     let policy = match arguments.policy {
         cli::Policy::Lease => Policy::Ours,
         cli::Policy::Lustre => Policy::Lustre,
+        cli::Policy::Both => Policy::Both,
     };
     let options = ChurnOptions { client_count: usize::from(arguments.clients), policy, trace_count: 0 };
+    if arguments.planted {
+        return run_planted_churn(&options, thread_count);
+    }
     if !command::run_churn(from, to, &options, thread_count) {
         bail!("the simulation found something wrong");
     }
@@ -115,11 +119,32 @@ fn run_planted(options: &Options, thread_count: usize) -> anyhow::Result<()> {
     /// Each mistake must show within so many seeds.
     const SEED_COUNT: u64 = 1000;
     let is_found = sim::command::run_planted(SEED_COUNT, options, thread_count);
-    if crash_table::print_planted(thread_count) && is_found {
+    let churn = ChurnOptions { client_count: PLANTED_CLIENT_COUNT, policy: Policy::Ours, trace_count: 0 };
+    let is_found_by_churn = run_planted_churn(&churn, thread_count).is_ok();
+    if crash_table::print_planted(thread_count) && is_found && is_found_by_churn {
         Ok(())
     } else {
         bail!("a planted mistake was not found")
     }
+}
+
+/// Enough that each of them vanishes, lives and waits.
+#[cfg(feature = "planted-faults")]
+const PLANTED_CLIENT_COUNT: usize = 50;
+
+#[cfg(feature = "planted-faults")]
+fn run_planted_churn(options: &ChurnOptions, thread_count: usize) -> anyhow::Result<()> {
+    /// Each mistake must show within so many seeds.
+    const SEED_COUNT: u64 = 100;
+    if !command::run_planted_churn(SEED_COUNT, options, thread_count) {
+        bail!("a planted mistake was not found");
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "planted-faults"))]
+fn run_planted_churn(_options: &ChurnOptions, _thread_count: usize) -> anyhow::Result<()> {
+    bail!("this build has no planted mistakes: build it with --features planted-faults")
 }
 
 #[cfg(not(feature = "planted-faults"))]

@@ -1,15 +1,18 @@
-//! The case of the talk: an MDT under load becomes slower and slower, dies, and is started elsewhere, while a part of its many clients
-//! vanish. Whoever lives goes on within seconds, with everything that was acknowledged to him.
+//! The case of the talk: an MDT under load becomes slower and slower until its clients expect ten minutes for an answer, it dies, and is
+//! started elsewhere, while a part of its many clients vanish and a few are cut off for a while. Whoever lives goes on within seconds,
+//! with everything that was acknowledged to him.
 //!
 //! Each client works in a directory of its own: it makes, closes and removes files, one call after the other. So what must be there
 //! in the end is known without a model: what was acknowledged to the living, and what was durable of the others.
 //!
-//! Under the policy `lustre` the MDT waits as Lustre does, for everybody that it knew, a soft limit that each client who reconnects
-//! extends by what he believes its service to take, up to a hard one; there are no leases, nobody is told that it is back, and who
-//! waits for an answer notices its death when his own timeout is over. The figures of that are a model's, for comparison.
+//! How slow the MDT is nobody says: requests wait in its queue (`slow`), and clients measure. What Lustre would have done from the moment
+//! of its death on, with the same clients and what each of them expects, is worked out beside it (`lustre`), for comparison.
 
 mod check;
+mod fate;
+mod lustre;
 mod seat;
+mod slow;
 
 use crate::servers::{Effect, FSNAME, Server};
 use crate::sweep::Shared;
@@ -17,49 +20,48 @@ use crate::{Outcome, Violation};
 use base::{ClusterConfig, Duration, Endpoint, Now, Rng, TargetConfig, TargetId, Time, WallTime, limits};
 use client::{Input, mgc};
 use seat::Seat;
-use std::collections::{BTreeMap, BTreeSet};
+use slow::{LeaseClock, Slow};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use target::CoreEvent;
-use wire::{Frame, FrameKind, Request};
+use wire::Frame;
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
 
-/// Work without a fault, and work while the MDT becomes slower.
+/// Work without a fault.
 const CALM: Duration = Duration::from_secs(2);
-const SLOWING: Duration = Duration::from_secs(3);
-/// What its answers take in the end: what Lustre's adaptive timeouts go up to.
-const SERVICE_MAX: Duration = Duration::from_secs(600);
-/// How often that was doubled.
-const DOUBLINGS: u32 = 20;
-/// By so much its disk is worse than its answers.
-const DISK_AHEAD: u32 = 8;
-/// Answers that take so long are slow.
-const SLOW: Duration = Duration::from_millis(500);
-/// Clients of a hundred that vanish.
-const VANISHING: u64 = 30;
+/// What adaptive timeouts go up to, here as in Lustre.
+const EXPECTED_MAX: Duration = Duration::from_secs(600);
+/// Of those who wait for an answer of the MDT when it dies, at least one in so many expects that.
+const EXPECTING_ONE_IN: usize = 4;
 /// No recovery may take longer.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
-/// The limits of `lustre`, and how a client extends the soft one: a quarter more than the service takes, and so much.
-const SOFT: Duration = Duration::from_secs(300);
-const HARD: Duration = Duration::from_secs(900);
-const EXTENSION: Duration = Duration::from_secs(125);
+/// How long the run goes on when all have recovered.
+const AFTERWARDS: Duration = Duration::from_secs(2);
 /// Frames on their way. None is lost but with the machine at an end: connections see to that.
 const DELAY_MIN: Duration = Duration::from_micros(20);
 const DELAY_SPREAD: Duration = Duration::from_micros(400);
+/// After a cut it takes up to so long until a connection has noticed that it can send again.
+const RESENT_LATE_MAX: Duration = Duration::from_millis(500);
 /// Between two calls of a client.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Between the death of the MDT and its next start.
-const OUTAGE_MIN: Duration = Duration::from_millis(300);
-const OUTAGE_SPREAD: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// A sync of a disk.
 const SYNC_MIN: Duration = Duration::from_micros(200);
 const SYNC_SPREAD: Duration = Duration::from_millis(20);
 
-/// Who is waited for after a restart, and for how long.
+/// Whose recovery is looked at. Up to the death of the MDT, and for what becomes of the clients, a seed is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Ours,
     Lustre,
+    Both,
+}
+
+impl Policy {
+    fn has_ours(self) -> bool {
+        self != Policy::Lustre
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -71,8 +73,11 @@ pub struct ChurnOptions {
 }
 
 enum Event {
-    /// Boxed: very many are on their way, in an ordered map.
     Deliver(Box<Frame>),
+    /// The MDT comes to the next one in its queue.
+    Serve,
+    /// A copy that was lost on its way turns up.
+    Straggle(Box<Frame>),
     Sync(TargetId),
     Start(TargetId),
     /// The machine of a client loses power, or is cut off for good.
@@ -94,18 +99,47 @@ pub(crate) struct Churn {
     now: Now,
     options: ChurnOptions,
     shared: Shared,
-    wire: BTreeMap<(Time, u64), Event>,
+    wire: BinaryHeap<Posted>,
     posted: u64,
     /// When to look at a seat: never later than its deadline, and perhaps earlier, since a deadline that is put off stays here.
-    looks: BTreeSet<(Time, usize)>,
+    looks: BinaryHeap<Reverse<(Time, usize)>>,
     servers: BTreeMap<TargetId, Server>,
     seats: Vec<Seat>,
     config: ClusterConfig,
-    slowing_since: Option<Time>,
+    slow: Option<Slow>,
+    leases: LeaseClock,
     /// When the MDT was started again, and when its recovery was over.
     restarted: Option<Time>,
     recovered: Option<Time>,
 }
+
+/// What happens, and when; what was posted first happens first.
+struct Posted {
+    at: Time,
+    number: u64,
+    event: Event,
+}
+
+impl Ord for Posted {
+    /// The greatest is the next.
+    fn cmp(&self, other: &Posted) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Posted {
+    fn partial_cmp(&self, other: &Posted) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Posted {
+    fn eq(&self, other: &Posted) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Posted {}
 
 /// Runs one seed.
 pub fn run(seed: u64, options: &ChurnOptions) -> Outcome {
@@ -123,34 +157,32 @@ impl Churn {
             params: Vec::new(),
             pools: Vec::new(),
         };
-        let window = match options.policy {
-            Policy::Ours => limits::RECOVERY_WINDOW,
-            Policy::Lustre => SOFT,
-        };
         let mut churn = Churn {
             rng: Rng::new(seed),
             now: Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) },
             options: options.clone(),
             shared,
-            wire: BTreeMap::new(),
+            wire: BinaryHeap::new(),
             posted: 0,
-            looks: BTreeSet::new(),
-            servers: [TargetId::MGT, MDT, OST].map(|id| (id, Server::new(id, window))).into(),
+            looks: BinaryHeap::new(),
+            servers: [TargetId::MGT, MDT, OST]
+                .map(|id| (id, Server::new(id, limits::RECOVERY_WINDOW)))
+                .into(),
             seats: Vec::new(),
             config,
-            slowing_since: None,
+            slow: None,
+            leases: LeaseClock::default(),
             restarted: None,
             recovered: None,
         };
         for server in churn.servers.values_mut() {
-            server.check_one_in = options.client_count as u64;
+            server.check_one_in = 2 * options.client_count as u64;
         }
         for id in [TargetId::MGT, MDT, OST] {
             churn.start(id);
         }
         for number in 0..options.client_count {
-            let has_lease = options.policy == Policy::Ours;
-            let (seat, frames) = Seat::new(churn.now, number, &churn.config, has_lease);
+            let (seat, frames) = Seat::new(churn.now, number, &churn.config);
             churn.seats.push(seat);
             frames.into_iter().for_each(|frame| churn.post_frame(frame));
             churn.note_deadline(number);
@@ -162,17 +194,23 @@ impl Churn {
 
     fn run(mut self) {
         self.run_for(CALM);
-        self.slowing_since = Some(self.now.time);
-        self.run_for(SLOWING);
+        self.run_slowly();
+        self.check_expectations();
+        if self.is_broken() {
+            return;
+        }
+        let died = self.now.time;
         let durable = self.kill_mdt();
-        let is_lustre = self.options.policy == Policy::Lustre;
-        let patience = if is_lustre { HARD + OUTAGE_MIN + OUTAGE_SPREAD } else { RECOVERY_MAX * 2 };
-        let until = self.now.time.after(patience);
+        let until = died.after(fate::OUTAGE_MAX + RECOVERY_MAX * 2);
+        if !self.options.policy.has_ours() {
+            return;
+        }
         while !self.is_over() && self.step(until) && !self.is_broken() {}
         self.count_recovery();
-        if !is_lustre && !self.is_broken() {
+        if !self.is_broken() {
+            self.check_absence();
             self.check_progress();
-            self.run_for(Duration::from_secs(2));
+            self.run_for(AFTERWARDS);
             self.check_names(&durable);
             self.check_disks();
         }
@@ -180,42 +218,33 @@ impl Churn {
 
     /// The MDT dies; what is durable of it is returned. A part of the clients vanish before it is back.
     fn kill_mdt(&mut self) -> BTreeMap<u64, BTreeSet<Vec<u8>>> {
-        self.slowing_since = None;
-        for seat in &self.seats {
-            if seat.expects(MDT) >= SLOW {
-                self.count("client expects slow answers");
-            }
-        }
+        self.slow = None;
         // What it has not sent dies with it.
-        self.wire.retain(|_, event| match event {
+        self.wire.retain(|posted| match &posted.event {
             Event::Deliver(frame) => frame.src != Endpoint::Target(MDT) && frame.dst != Endpoint::Target(MDT),
             Event::Sync(id) => *id != MDT,
+            Event::Serve | Event::Straggle(_) => false,
             _ => true,
         });
         let is_power = self.rng.one_in(2);
         let mut rng = self.rng.fork();
         if let Some(server) = self.servers.get_mut(&MDT) {
             let unsynced = server.meta.unsynced_count() as u64;
-            *self
-                .shared
-                .borrow_mut()
-                .counts
-                .entry("transactions that are not durable at its death")
-                .or_default() += unsynced;
+            self.count_more("transactions that are not durable at its death", unsynced);
+        }
+        if let Some(server) = self.servers.get_mut(&MDT) {
             if is_power { server.crash(&mut rng) } else { server.kill() }
         }
         self.count(if is_power { "power failure" } else { "process killed" });
         let durable = self.names();
-        let outage = OUTAGE_MIN + self.at_random(OUTAGE_SPREAD);
-        self.post(outage, Event::Start(MDT));
+        let restarts = self.draw_fates();
+        self.post_at(restarts, Event::Start(MDT));
+        self.judge_lustre(restarts);
         for number in 0..self.seats.len() {
-            if self.rng.below(100) < VANISHING {
-                let at = self.at_random(outage);
-                self.post(at, Event::Vanish(number));
-            } else if self.options.policy == Policy::Lustre {
-                let notices = self.at_random(SERVICE_MAX);
-                self.seats[number].deaf_until = self.now.time.after(notices);
-            } else if !is_power {
+            if let Some(at) = self.seats[number].fate.gone {
+                self.post_at(at, Event::Vanish(number));
+            }
+            if !is_power {
                 let at = DELAY_MIN + self.at_random(DELAY_SPREAD);
                 self.post(at, Event::ConnectionLost(number));
             }
@@ -225,13 +254,14 @@ impl Churn {
 
     /// The MDT has recovered, and every living client has gone on.
     fn is_over(&self) -> bool {
-        self.recovered.is_some() && (self.options.policy == Policy::Lustre || self.stuck().next().is_none())
+        self.recovered.is_some() && self.stuck().next().is_none()
     }
 
     /// Living clients that have ended no call since the MDT was started again.
     fn stuck(&self) -> impl Iterator<Item = usize> {
         let restarted = self.restarted.unwrap_or(self.now.time);
-        let is_stuck = move |seat: &Seat| !seat.is_gone && seat.last_progress.is_none_or(|at| at < restarted);
+        let is_stuck =
+            move |seat: &Seat| seat.is_living() && seat.last_progress.is_none_or(|at| at < restarted);
         self.seats.iter().enumerate().filter(move |(_, seat)| is_stuck(seat)).map(|(number, _)| number)
     }
 
@@ -249,7 +279,7 @@ impl Churn {
 
     /// The next thing that happens. False when nothing does before `until`.
     fn step(&mut self, until: Time) -> bool {
-        let event = self.wire.first_key_value().map(|((time, _), _)| *time);
+        let event = self.wire.peek().map(|posted| posted.at);
         let deadline = self.next_deadline();
         let next = event.into_iter().chain(deadline.map(|(time, _)| time)).min();
         let Some(next) = next.filter(|next| *next <= until) else {
@@ -257,25 +287,40 @@ impl Churn {
         };
         self.advance(next);
         if event == Some(next) {
-            if let Some((_, event)) = self.wire.pop_first() {
-                self.on_event(event);
+            if let Some(posted) = self.wire.pop() {
+                self.on_event(posted.event);
             }
             return true;
         }
         match deadline {
             Some((_, Who::Server(id))) => self.on_server(id, |server, now, out| server.on_tick(now, out)),
-            Some((_, Who::Seat(number))) => {
-                self.on_mgc(number, mgc::Input::Tick);
-                self.on_client(number, Input::Tick);
-            }
+            Some((_, Who::Seat(number))) => self.on_tick(number),
             None => {}
         }
         true
     }
 
+    /// Whichever of its two machines is due.
+    fn on_tick(&mut self, number: usize) {
+        let seat = &self.seats[number];
+        let is_due = |deadline: Option<Time>| deadline.is_some_and(|deadline| deadline <= self.now.time);
+        let (is_mgc_due, is_client_due) =
+            (is_due(seat.mgc_deadline(self.leases)), is_due(seat.client_deadline(self.leases)));
+        if is_mgc_due {
+            self.on_mgc(number, mgc::Input::Tick);
+        }
+        if is_client_due {
+            self.on_client(number, Input::Tick);
+        }
+    }
+
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Deliver(frame) => self.deliver(*frame),
+            Event::Deliver(frame) => self.deliver(frame),
+            Event::Serve => self.serve_next(),
+            Event::Straggle(frame) => {
+                self.on_server(MDT, |server, now, out| server.on_frame(now, *frame, out))
+            }
             Event::Sync(id) => {
                 let mut rng = self.rng.fork();
                 self.on_server(id, |server, now, out| server.sync(now, &mut rng, out));
@@ -289,7 +334,7 @@ impl Churn {
                 self.seats[number].is_gone = true;
             }
             Event::Call(number) => {
-                if let Some(call) = self.seats[number].next_call() {
+                if let Some(call) = self.seats[number].next_call(self.now.time) {
                     self.on_client(number, call);
                 }
             }
@@ -300,24 +345,16 @@ impl Churn {
     fn start(&mut self, id: TargetId) {
         let config = self.config.clone();
         self.on_server(id, |server, now, out| server.start(now, &config, out));
-        if self.options.policy == Policy::Lustre
-            && let Some(server) = self.servers.get_mut(&id)
-        {
-            server.asks = false;
-            // Its end is judged here.
-            server.set_recovery_hard(HARD * 4);
-        }
     }
 
     fn on_server(&mut self, id: TargetId, act: impl FnOnce(&mut Server, Now, &mut Vec<Effect>)) {
-        let now = self.now;
+        let now = if id == TargetId::MGT { self.leases.now(self.now) } else { self.now };
         let Some(server) = self.servers.get_mut(&id) else { return };
         let mut effects = Vec::new();
         act(server, now, &mut effects);
         if server.engine.is_some() && !server.is_syncing && server.wants_sync() {
             server.is_syncing = true;
-            // Its disk is the first to be loaded: what is acknowledged is not durable for a while.
-            let load = if id == MDT { self.service(DISK_AHEAD) } else { Duration::ZERO };
+            let load = if id == MDT { self.disk_load() } else { Duration::ZERO };
             let takes = SYNC_MIN + self.at_random(SYNC_SPREAD) + load;
             self.post(takes, Event::Sync(id));
         }
@@ -335,12 +372,12 @@ impl Churn {
         match event {
             CoreEvent::Evicted { client, why } => {
                 self.trace(|| format!("{id}: {client} is given up: {why:?}"));
-                let living = self.seats.iter().position(|seat| seat.id == *client && !seat.is_gone);
-                if let Some(number) = living {
-                    self.count("living client evicted");
-                    self.must_not("eviction", || {
-                        format!("{id} gave up client {number}, which lives: {why:?}")
-                    });
+                let Some((number, _)) = Seat::of(*client, self.seats.len()) else { return };
+                if self.seats[number].is_living() {
+                    self.violate("eviction", format!("{id} gave up client {number}, which lives: {why:?}"));
+                } else if id == MDT && !self.seats[number].is_gone {
+                    self.count("client given up while it was cut off");
+                    self.seats[number].give_up();
                 }
             }
             CoreEvent::Executed { replay: Some(_), .. } => self.count("replayed"),
@@ -366,22 +403,28 @@ impl Churn {
         self.note_deadline(number);
         said.frames.into_iter().for_each(|frame| self.post_frame(frame));
         if let Some(errno) = said.failed {
-            self.must_not("call", || format!("a call of client {number} failed: errno {errno}"));
+            if !self.seats[number].is_given_up() {
+                return self.violate("call", format!("a call of client {number} failed: errno {errno}"));
+            }
+            self.count("call of a client that had been given up failed");
         }
         if said.has_progressed {
             self.count("call");
+            if self.seats[number].is_given_up() {
+                self.count("call of a client that had been given up");
+            }
             let pause = self.at_random(PAUSE_MAX);
             self.post(pause, Event::Call(number));
         }
     }
 
     fn on_mgc(&mut self, number: usize, input: mgc::Input) {
-        let now = self.now;
+        let (now, leases) = (self.leases.now(self.now), self.leases);
         let seat = &mut self.seats[number];
         if seat.is_gone {
             return;
         }
-        let (frames, inputs) = seat.on_mgc(now, input);
+        let (frames, inputs) = seat.on_mgc(now, leases, input);
         frames.into_iter().for_each(|frame| self.post_frame(frame));
         for input in inputs {
             self.on_client(number, input);
@@ -394,108 +437,108 @@ impl Churn {
     }
 
     fn post(&mut self, after: Duration, event: Event) {
+        self.post_at(self.now.time.after(after), event);
+    }
+
+    fn post_at(&mut self, at: Time, event: Event) {
         self.posted += 1;
-        self.wire.insert((self.now.time.after(after), self.posted), event);
+        self.wire.push(Posted { at, number: self.posted, event });
     }
 
     fn post_frame(&mut self, frame: Frame) {
         self.digest(&[self.now.time.0, frame.xid.0, frame.transno.0, frame.body.len() as u64]);
-        let mut delay = DELAY_MIN + self.at_random(DELAY_SPREAD);
-        if frame.src == Endpoint::Target(MDT) {
-            delay += self.service(0);
+        if self.is_unsaid(&frame) {
+            return;
         }
-        self.post(delay, Event::Deliver(Box::new(frame)));
+        let held_up = self.held_up(frame.src);
+        let delay = DELAY_MIN + self.at_random(DELAY_SPREAD) + self.answer_delay(&frame);
+        self.post(held_up + delay, Event::Deliver(Box::new(frame)));
     }
 
-    /// What an answer of the MDT takes now: twice as long again and again. Something else may be so many doublings ahead.
-    fn service(&self, ahead: u32) -> Duration {
-        let Some(since) = self.slowing_since else { return Duration::ZERO };
-        let part = SLOWING / DOUBLINGS;
-        let doubled = (0..DOUBLINGS).filter(|number| self.now.time >= since.after(part * *number)).count();
-        SERVICE_MAX / (1 << DOUBLINGS.saturating_sub(doubled as u32 + ahead))
+    /// How much longer a frame takes from or to this end, which may be cut off: it is sent again and again, ever less often.
+    fn held_up(&mut self, end: Endpoint) -> Duration {
+        let Endpoint::Client(caller) = end else { return Duration::ZERO };
+        let seat = Seat::of(caller, self.seats.len()).and_then(|(number, _)| self.seats.get(number));
+        let Some(left) = seat.and_then(|seat| seat.fate.away_for(self.now.time)) else {
+            return Duration::ZERO;
+        };
+        left + self.at_random((left / 2).min(RESENT_LATE_MAX).max(DELAY_MIN))
     }
 
-    fn deliver(&mut self, frame: Frame) {
+    fn deliver(&mut self, frame: Box<Frame>) {
+        let held_up = self.held_up(frame.dst);
+        if held_up > Duration::ZERO {
+            return self.post(held_up, Event::Deliver(frame));
+        }
         match frame.dst {
+            Endpoint::Target(MDT) if self.slow.is_some() && matches!(frame.src, Endpoint::Client(_)) => {
+                self.enqueue(frame);
+            }
             Endpoint::Target(id) => {
-                if self.is_deaf(frame.src, id) {
-                    return;
-                }
-                if self.options.policy == Policy::Lustre && id == MDT {
-                    self.extend_window(&frame);
-                }
                 if self.servers.get(&id).is_some_and(|server| server.engine.is_some()) {
-                    self.on_server(id, |server, now, out| server.on_frame(now, frame, out));
+                    self.on_server(id, |server, now, out| server.on_frame(now, *frame, out));
                 }
             }
             Endpoint::Client(caller) => {
                 if let Some(id) = Server::of_caller(caller) {
                     if self.servers.get(&id).is_some_and(|server| server.engine.is_some()) {
-                        self.on_server(id, |server, now, out| server.on_frame(now, frame, out));
+                        self.on_server(id, |server, now, out| server.on_frame(now, *frame, out));
                     }
                 } else if let Some((number, is_mgc)) = Seat::of(caller, self.seats.len()) {
+                    self.note_answer(&frame);
                     match is_mgc {
-                        true => self.on_mgc(number, mgc::Input::Frame(frame)),
-                        false => self.on_client(number, Input::Frame(frame)),
+                        true => self.on_mgc(number, mgc::Input::Frame(*frame)),
+                        false => self.on_client(number, Input::Frame(*frame)),
                     }
                 }
             }
-        }
-    }
-
-    /// Whether a client has not noticed yet that the MDT has died.
-    fn is_deaf(&self, caller: Endpoint, target: TargetId) -> bool {
-        let Endpoint::Client(caller) = caller else { return false };
-        let number = Seat::of(caller, self.seats.len()).filter(|_| target == MDT);
-        number.is_some_and(|(number, _)| self.now.time < self.seats[number].deaf_until)
-    }
-
-    /// A client that reconnects says how long the service takes, and the target believes it.
-    fn extend_window(&mut self, frame: &Frame) {
-        let (Some(started), None) = (self.restarted, self.recovered) else { return };
-        let is_connect = frame.kind == FrameKind::Request
-            && matches!(Request::from_bytes(&frame.body), Ok(Request::Connect(_)));
-        if is_connect && let Some(server) = self.servers.get_mut(&MDT) {
-            let window = self.now.time.since(started) + SERVICE_MAX / 4 * 5 + EXTENSION;
-            server.extend_recovery_window(window.min(HARD));
         }
     }
 
     /// The machine that is to be ticked first, and when.
     fn next_deadline(&mut self) -> Option<(Time, Who)> {
         let seat = self.next_seat().map(|(time, number)| (time, Who::Seat(number)));
-        let servers =
-            self.servers.values().filter_map(|server| Some((server.deadline?, Who::Server(server.id))));
-        servers.chain(seat).min()
+        let leases = self.leases;
+        let deadline = |server: &Server| match server.id {
+            TargetId::MGT => leases.deadline(server.deadline),
+            _ => server.deadline,
+        };
+        let servers = self.servers.values();
+        servers.filter_map(|server| Some((deadline(server)?, Who::Server(server.id)))).chain(seat).min()
     }
 
     fn next_seat(&mut self) -> Option<(Time, usize)> {
         loop {
-            let (at, number) = self.looks.first().copied()?;
-            let deadline = self.seats[number].next_deadline();
-            if deadline == Some(at) {
+            let Reverse((at, number)) = self.looks.peek().copied()?;
+            let seat = &mut self.seats[number];
+            let deadline = seat.next_deadline(self.leases);
+            if deadline == Some(at) && seat.look_at == Some(at) {
                 return Some((at, number));
             }
-            self.looks.pop_first();
-            self.seats[number].look_at = deadline;
-            self.looks.extend(deadline.map(|at| (at, number)));
+            self.looks.pop();
+            // Else there is another look, which is earlier.
+            if seat.look_at == Some(at) {
+                seat.look_at = deadline;
+                self.looks.extend(deadline.map(|at| Reverse((at, number))));
+            }
         }
     }
 
     fn note_deadline(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        let Some(next) = seat.next_deadline() else { return };
-        if seat.look_at.is_some_and(|at| at <= next) {
-            return;
+        let Some(next) = seat.next_deadline(self.leases) else { return };
+        if seat.look_at.is_none_or(|at| at > next) {
+            seat.look_at = Some(next);
+            self.looks.push(Reverse((next, number)));
         }
-        if let Some(later) = seat.look_at.replace(next) {
-            self.looks.remove(&(later, number));
-        }
-        self.looks.insert((next, number));
     }
 
     fn count(&self, name: &'static str) {
-        *self.shared.borrow_mut().counts.entry(name).or_default() += 1;
+        self.count_more(name, 1);
+    }
+
+    fn count_more(&self, name: &'static str, by: u64) {
+        *self.shared.borrow_mut().counts.entry(name).or_default() += by;
     }
 
     fn trace(&self, text: impl FnOnce() -> String) {
@@ -515,12 +558,5 @@ impl Churn {
 
     fn violate(&self, checker: &'static str, what: String) {
         self.shared.borrow_mut().violation.get_or_insert(Violation { checker, what, step: 0 });
-    }
-
-    /// What the other policy is known to do.
-    fn must_not(&self, checker: &'static str, what: impl FnOnce() -> String) {
-        if self.options.policy == Policy::Ours {
-            self.violate(checker, what());
-        }
     }
 }

@@ -60,24 +60,76 @@ impl Command {
     }
 }
 
+/// What must happen in a sweep of `churn`, or it has shown nothing: in so many seeds, each of it.
+const CHURN_EXPECTED: &[&str] = &[
+    "and expects an answer to take 600 s",
+    "request sent again to the slow MDT",
+    "transactions that are not durable at its death",
+    "power failure",
+    "process killed",
+    "client vanished",
+    "client cut off for a moment",
+    "client cut off for longer than its lease",
+    "client given up while it was cut off",
+    "call of a client that had been given up",
+    "replayed",
+    "call",
+];
+const CHURN_SEED_COUNT: u64 = 20;
+
 /// Runs the seeds of `churn` and prints what happened. True when all is well.
 pub fn run_churn(from: u64, to: u64, options: &ChurnOptions, thread_count: usize) -> bool {
     let run = |seed: u64| churn::run(seed, options);
     let report = sweep::sweep(from, to, &run, thread_count, FAILURE_COUNT_MAX, &tell);
     print_counts(&report);
-    if options.policy == Policy::Lustre {
-        let of = |name: &str| report.counts.get(name).copied().unwrap_or(0);
-        let ratio = of("hard timeout") as f64 / report.seed_count.max(1) as f64;
+    print_policies(&report);
+    if let Some((seed, _)) = report.failures.first() {
+        let outcome = churn::run(*seed, &ChurnOptions { trace_count: TRACE_COUNT, ..options.clone() });
+        outcome.trace.iter().for_each(|line| println!("{line}"));
+        return false;
+    }
+    let missing = churn_missing(&report, options);
+    if !missing.is_empty() {
+        println!("never happened in {} seeds: {}", report.seed_count, missing.join(", "));
+    }
+    missing.is_empty()
+}
+
+/// What should have happened in such a sweep, and has not.
+pub fn churn_missing(report: &Report, options: &ChurnOptions) -> Vec<&'static str> {
+    // Few seeds may be without one or the other.
+    let is_long = report.seed_count >= CHURN_SEED_COUNT && options.policy != Policy::Lustre;
+    let never = |name: &&&str| report.counts.get(**name).copied().unwrap_or(0) == 0;
+    CHURN_EXPECTED.iter().filter(|_| is_long).filter(never).copied().collect()
+}
+
+/// The same deaths, and what each policy makes of them.
+fn print_policies(report: &Report) {
+    let of = |policy: &str, what: &str| {
+        report.counts.iter().find(|(name, _)| name.strip_prefix(policy).is_some_and(|rest| rest == what))
+    };
+    let count = |policy: &str, what: &str| of(policy, what).map_or(0, |(_, count)| *count);
+    println!(
+        "{:<26} {:>10} {:>14} {:>16} {:>14}",
+        "policy", "recoveries", "hard timeouts", "living evicted", "mean recovery"
+    );
+    for policy in ["lease", "lustre", "lustre without extension"] {
+        let recoveries = count(policy, ": recoveries");
+        if recoveries == 0 {
+            continue;
+        }
+        let hard = count(policy, ": hard timeouts");
+        let (ratio, mean) = (
+            100.0 * hard as f64 / recoveries as f64,
+            count(policy, ": ms of recovery") as f64 / 1e3 / recoveries as f64,
+        );
         println!(
-            "hard timeouts: {:.1} % of the recoveries; living clients evicted: {}",
-            100.0 * ratio,
-            of("living client evicted")
+            "{policy:<26} {recoveries:>10} {:>14} {:>16} {:>14}",
+            format!("{hard} ({ratio:.1} %)"),
+            count(policy, ": living clients evicted"),
+            format!("{mean:.2} s")
         );
     }
-    let Some((seed, _)) = report.failures.first() else { return true };
-    let outcome = churn::run(*seed, &ChurnOptions { trace_count: TRACE_COUNT, ..options.clone() });
-    outcome.trace.iter().for_each(|line| println!("{line}"));
-    false
 }
 
 fn tell(seed: u64, violation: &Violation) {
@@ -115,6 +167,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         Fault::LeftUnsynced => &["model", "tree", "fsync", "durability", "objects"],
         // The directory is there when it is to be made by who has replayed it.
         Fault::VoidPartExecuted => &["machines", "progress"],
+        // Only where many clients vanish: see `churn_finders`.
+        Fault::LivingTakenForGone | Fault::GoneTakenForLiving => &[],
         // Nobody asks for such rows again: only a check of the disks tells that they are there.
         Fault::LinkKept | Fault::AnswersKept => &["fsck"],
         // What arrives late is behind the size that somebody has measured and the MDT believes.
@@ -142,27 +196,64 @@ fn blackout_one_in(fault: base::fault::Fault, options: &Options) -> u64 {
 pub fn run_planted(seed_count: u64, options: &Options, thread_count: usize) -> bool {
     let mut is_well = true;
     for fault in base::fault::Fault::ALL {
-        base::fault::plant(Some(fault));
         let options = Options { blackout_one_in: blackout_one_in(fault, options), ..options.clone() };
         let run = |seed: u64| crate::run(seed, &options);
-        let report = sweep::sweep(0, seed_count, &run, thread_count, 1, &|_, _| {});
-        base::fault::plant(None);
-        let found = report.failures.first();
-        let is_found = found.is_some_and(|(_, violation)| finders(fault).contains(&violation.checker));
-        is_well &= is_found;
-        match found {
-            Some((seed, Violation { checker, what, .. })) => {
-                let mark = if is_found { "found" } else { "FOUND BY ANOTHER CHECKER" };
-                let what: String = what.chars().take(120).collect();
-                println!(
-                    "{fault:?}: {mark} after {} seeds (seed {seed}) [{checker}] {what}",
-                    report.seed_count
-                );
-            }
-            None => println!("{fault:?}: NOT FOUND in {} seeds", report.seed_count),
-        }
+        is_well &= is_found(fault, finders(fault), seed_count, &run, thread_count);
     }
     is_well
+}
+
+/// As `finders`, where many clients vanish with an MDT.
+#[cfg(feature = "planted-faults")]
+fn churn_finders(fault: base::fault::Fault) -> &'static [&'static str] {
+    use base::fault::Fault;
+    match fault {
+        // What was acknowledged is not there, or is there again.
+        Fault::CommitReportedEarly | Fault::ReplaySkipped => &["names"],
+        // Done twice, it fails, or does it to what has come since.
+        Fault::ReplySlotForgotten => &["call", "names"],
+        // Nobody hears of it: it is to be seen only by what is there.
+        Fault::DuplicateExecuted => &["names"],
+        Fault::LivingTakenForGone => &["eviction"],
+        Fault::GoneTakenForLiving => &["recovery"],
+        _ => &[],
+    }
+}
+
+/// Plants each fault that the scenario must show.
+#[cfg(feature = "planted-faults")]
+pub fn run_planted_churn(seed_count: u64, options: &ChurnOptions, thread_count: usize) -> bool {
+    let run = |seed: u64| churn::run(seed, options);
+    let mut is_well = true;
+    for fault in base::fault::Fault::OF_CHURN {
+        is_well &= is_found(fault, churn_finders(fault), seed_count, &run, thread_count);
+    }
+    is_well
+}
+
+/// Plants one fault, and says whether a checker that looks for such has found it.
+#[cfg(feature = "planted-faults")]
+fn is_found(
+    fault: base::fault::Fault,
+    finders: &[&str],
+    seed_count: u64,
+    run: &(dyn Fn(u64) -> crate::Outcome + Sync),
+    thread_count: usize,
+) -> bool {
+    base::fault::plant(Some(fault));
+    let report = sweep::sweep(0, seed_count, run, thread_count, 1, &|_, _| {});
+    base::fault::plant(None);
+    let found = report.failures.first();
+    let is_found = found.is_some_and(|(_, violation)| finders.contains(&violation.checker));
+    match found {
+        Some((seed, Violation { checker, what, .. })) => {
+            let mark = if is_found { "found" } else { "FOUND BY ANOTHER CHECKER" };
+            let what: String = what.chars().take(120).collect();
+            println!("{fault:?}: {mark} after {} seeds (seed {seed}) [{checker}] {what}", report.seed_count);
+        }
+        None => println!("{fault:?}: NOT FOUND in {} seeds", report.seed_count),
+    }
+    is_found
 }
 
 fn print_counts(report: &Report) {

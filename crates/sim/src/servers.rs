@@ -212,23 +212,6 @@ impl Server {
         }));
     }
 
-    pub fn set_recovery_hard(&mut self, limit: Duration) {
-        if let Some(Engine::Mdt(mds)) = &mut self.engine {
-            mds.set_recovery_hard(limit);
-        }
-        self.settle();
-    }
-
-    /// A window that is longer already stays.
-    pub fn extend_recovery_window(&mut self, window: Duration) {
-        if let Some(Engine::Mdt(mds)) = &mut self.engine
-            && mds.core().options().recovery_window < window
-        {
-            mds.set_recovery_window(window);
-        }
-        self.settle();
-    }
-
     /// What the process has to do with the management server.
     fn mgc(&mut self, now: Now, input: mgc::Input, out: &mut Vec<Effect>) {
         let mut outputs = Vec::new();

@@ -1,5 +1,7 @@
 //! One of many clients: its machine, its lease, and a process that makes and removes files in a directory of its own.
 
+use super::fate::Fate;
+use super::slow::LeaseClock;
 use crate::frames::MGC_MARK;
 use crate::servers::{FSNAME, new_mgc};
 use base::{ClientId, ClusterConfig, Duration, Machine, Now, TargetId, Time};
@@ -11,8 +13,12 @@ use wire::{Frame, Life};
 const CLIENT_MARK: u128 = 0xc11e << 64;
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 const O_RDWR_EXCL: u32 = 0o202;
+/// How often a client that only waits is looked at.
+const LOOKED_AT_EACH: Duration = Duration::from_secs(100);
 /// One file in so many stays, and the first stays open.
 const KEPT_ONE_IN: u64 = 3;
+
+type Names = BTreeSet<Vec<u8>>;
 
 /// What the process is at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,26 +30,36 @@ enum Step {
 }
 
 pub(super) struct Seat {
-    pub id: ClientId,
     machine: Client,
-    mgc: Option<Mgc>,
+    mgc: Mgc,
     number: usize,
     pub is_gone: bool,
-    /// Of its machines, after their last inputs.
+    pub fate: Fate,
+    /// Of its machines, after their last inputs. That of its lease is by the clock of leases.
     client_deadline: Option<Time>,
     mgc_deadline: Option<Time>,
+    /// When its client last looked at its timers.
+    ticked: Time,
     /// When it is looked at next.
     pub look_at: Option<Time>,
-    /// What it sends to the MDT before is lost: it believes that this still works.
-    pub deaf_until: Time,
     pub directory: Option<u64>,
     /// Acknowledged.
-    pub names: BTreeSet<Vec<u8>>,
+    pub names: Names,
+    /// Names that it has given to another file again.
+    reused: Names,
+    given_up: Option<GivenUp>,
     pub last_progress: Option<Time>,
+    /// Since when it waits for an answer, and what it expected then.
+    pub asked: Option<(Time, Duration)>,
     /// Of the call that is not answered, or comes next.
     step: Step,
     is_calling: bool,
     next_call: u64,
+}
+
+/// What is left of what a client had when the MDT gave it up: the name of its call that was not answered.
+struct GivenUp {
+    undecided: Option<Vec<u8>>,
 }
 
 /// What came of an input.
@@ -55,7 +71,7 @@ pub(super) struct Said {
 }
 
 impl Seat {
-    pub fn new(now: Now, number: usize, config: &ClusterConfig, has_lease: bool) -> (Seat, Vec<Frame>) {
+    pub fn new(now: Now, number: usize, config: &ClusterConfig) -> (Seat, Vec<Frame>) {
         let id = ClientId(CLIENT_MARK + number as u128);
         let options = ClientOptions {
             incarnation: 1,
@@ -70,27 +86,29 @@ impl Seat {
             is_write_back_early: false,
         };
         let mut seat = Seat {
-            id,
             machine: Client::new(now, options),
-            mgc: has_lease.then(|| new_mgc(ClientId(id.0 | MGC_MARK), Vec::new())),
+            mgc: new_mgc(ClientId(id.0 | MGC_MARK), Vec::new()),
             number,
             is_gone: false,
+            fate: Fate::default(),
             client_deadline: None,
             mgc_deadline: None,
+            ticked: now.time,
             look_at: None,
-            deaf_until: Time::ZERO,
             directory: None,
-            names: BTreeSet::new(),
+            names: Names::new(),
+            reused: Names::new(),
+            given_up: None,
             last_progress: None,
+            asked: None,
             step: Step::Mkdir,
             is_calling: false,
             next_call: 1,
         };
         let mut frames = Vec::new();
-        if has_lease {
-            frames.extend(seat.on_client(now, Input::Lease(now.time)).frames);
-            frames.extend(seat.on_mgc(now, mgc::Input::Keep(vec![Life { client: id, incarnation: 1 }])).0);
-        }
+        frames.extend(seat.on_client(now, Input::Lease(now.time)).frames);
+        let lives = mgc::Input::Keep(vec![Life { client: id, incarnation: 1 }]);
+        frames.extend(seat.on_mgc(now, LeaseClock::default(), lives).0);
         frames.extend(seat.on_client(now, Input::Config(config.clone())).frames);
         (seat, frames)
     }
@@ -102,9 +120,59 @@ impl Seat {
         Some((number, caller.0 & MGC_MARK != 0))
     }
 
-    pub fn next_deadline(&self) -> Option<Time> {
-        let deadline = self.client_deadline.into_iter().chain(self.mgc_deadline).min();
+    pub fn mgc_deadline(&self, leases: LeaseClock) -> Option<Time> {
+        leases.deadline(self.mgc_deadline)
+    }
+
+    /// While the clock of leases stands, who waits is looked at seldom: the MDT has in its queue what would be sent again.
+    pub fn client_deadline(&self, leases: LeaseClock) -> Option<Time> {
+        let seldom = self.ticked.after(LOOKED_AT_EACH);
+        match self.asked.is_some() && leases.stands() {
+            true => self.client_deadline.map(|at| at.max(seldom)),
+            false => self.client_deadline,
+        }
+    }
+
+    pub fn next_deadline(&self, leases: LeaseClock) -> Option<Time> {
+        let deadline = self.client_deadline(leases).into_iter().chain(self.mgc_deadline(leases)).min();
         deadline.filter(|_| !self.is_gone)
+    }
+
+    /// Nobody may give it up.
+    pub fn is_living(&self) -> bool {
+        !self.is_gone && !self.fate.is_away_long
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.is_some()
+    }
+
+    /// The MDT has given it up: what it has not got rid of is lost.
+    pub fn give_up(&mut self) {
+        let undecided = self.undecided();
+        self.names.clear();
+        self.given_up.get_or_insert(GivenUp { undecided });
+    }
+
+    /// Of the names that were durable when the MDT died, and those that it has now, the ones that should be there and are not, or the
+    /// other way round. `vanished_before`: the client, before the MDT was started again.
+    pub fn wrong_names(&self, durable: &Names, found: &Names, vanished_before: bool) -> Names {
+        if vanished_before {
+            return durable.symmetric_difference(found).cloned().collect();
+        }
+        let undecided = self.undecided();
+        let mut either: Names = undecided.into_iter().collect();
+        let mut expected = self.names.clone();
+        if let Some(given_up) = &self.given_up {
+            // What was durable, and what it has done since.
+            expected.extend(durable.iter().cloned());
+            either.extend(given_up.undecided.clone());
+        } else if !self.is_living() {
+            // It has come back before it was given up or vanished, or has not, or came as far as some of its replays.
+            either.extend(durable.symmetric_difference(&self.names).cloned());
+            either.extend(self.reused.iter().cloned());
+        }
+        expected.symmetric_difference(found).filter(|name| !either.contains(*name)).cloned().collect()
     }
 
     /// How long it expects an answer of the target to take.
@@ -112,11 +180,17 @@ impl Seat {
         self.machine.target_status(target).map_or(Duration::ZERO, |status| status.timeouts.current)
     }
 
+    /// What it would replay if the target died.
+    pub fn retained_count(&self, target: TargetId) -> usize {
+        self.machine.target_status(target).map_or(0, |status| status.retained_count)
+    }
+
     /// The process calls, unless it waits for an answer.
-    pub fn next_call(&mut self) -> Option<Input> {
+    pub fn next_call(&mut self, now: Time) -> Option<Input> {
         if self.is_gone || std::mem::replace(&mut self.is_calling, true) {
             return None;
         }
+        self.asked = Some((now, self.expects(super::MDT)));
         let parent = self.directory.unwrap_or(ROOT_NODE);
         let call = match &self.step {
             Step::Mkdir => {
@@ -143,6 +217,9 @@ impl Seat {
     }
 
     pub fn on_client(&mut self, now: Now, input: Input) -> Said {
+        if matches!(input, Input::Tick) {
+            self.ticked = now.time;
+        }
         let mut said = Said::default();
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
@@ -152,12 +229,19 @@ impl Seat {
                 match output {
                     Output::Send(frame) => said.frames.push(frame),
                     Output::Reply { result: Ok(answer), .. } => {
-                        self.is_calling = false;
-                        self.last_progress = Some(now.time);
+                        self.end_call(now.time);
                         self.on_answer(answer);
                         said.has_progressed = true;
                     }
-                    Output::Reply { result: Err(errno), .. } => said.failed = Some(errno),
+                    Output::Reply { result: Err(errno), .. } => {
+                        said.failed = Some(errno);
+                        if self.is_given_up() {
+                            // It is told once, and goes on with something new.
+                            self.end_call(now.time);
+                            self.step = Step::Create(self.next_call);
+                            said.has_progressed = true;
+                        }
+                    }
                     Output::Notify(id, _) => inputs.push(Input::Notified(id, NotifyResult::Ok)),
                     Output::NeedGroups { id, .. } => inputs.push(Input::Groups { id, groups: Vec::new() }),
                     Output::NeedSignals { .. } | Output::CallOff(_) | Output::Drained | Output::Event(_) => {}
@@ -166,6 +250,12 @@ impl Seat {
         }
         self.client_deadline = self.machine.next_deadline();
         said
+    }
+
+    fn end_call(&mut self, now: Time) {
+        self.is_calling = false;
+        self.asked = None;
+        self.last_progress = Some(now);
     }
 
     fn on_answer(&mut self, answer: Answer) {
@@ -185,23 +275,27 @@ impl Seat {
             },
             (Step::Unlink(removed), _) => {
                 self.names.remove(&name(removed));
-                Step::Create(file)
+                if file.is_multiple_of(2) {
+                    // The same name: if the unlink were done again, that would go too.
+                    self.reused.insert(name(removed));
+                    Step::Create(removed)
+                } else {
+                    Step::Create(file)
+                }
             }
             (step, answer) => panic!("{step:?} was answered {answer:?}"),
         };
     }
 
     /// Frames to send, and what its client has to know.
-    pub fn on_mgc(&mut self, now: Now, input: mgc::Input) -> (Vec<Frame>, Vec<Input>) {
+    pub fn on_mgc(&mut self, now: Now, leases: LeaseClock, input: mgc::Input) -> (Vec<Frame>, Vec<Input>) {
         let (mut frames, mut inputs, mut out) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some(mgc) = &mut self.mgc {
-            mgc.handle(now, input, &mut out);
-            self.mgc_deadline = mgc.next_deadline();
-        }
+        self.mgc.handle(now, input, &mut out);
+        self.mgc_deadline = self.mgc.next_deadline();
         for output in out {
             match output {
                 mgc::Output::Send(frame) => frames.push(frame),
-                mgc::Output::Renewed(at) => inputs.push(Input::Lease(at)),
+                mgc::Output::Renewed(at) => inputs.push(Input::Lease(leases.in_our_time(at))),
                 mgc::Output::Started(target, epoch) => inputs.push(Input::TargetStarted(target, epoch)),
                 _ => {}
             }
