@@ -95,7 +95,7 @@ impl Churn {
             is_serving: false,
             noted: vec![self.now.time; self.seats.len()],
             is_noting: false,
-            ping: Request::Ping.to_bytes(),
+            ping: Request::PING.to_bytes(),
         });
         self.run_for(LEASES_SEEN);
         let stands = lasts - LEASES_SEEN * 2;

@@ -320,6 +320,7 @@ impl Cluster {
                     CoreOutput::Evicted(_)
                     | CoreOutput::Returned(_)
                     | CoreOutput::RecoveryEnded
+                    | CoreOutput::Accessed { .. }
                     | CoreOutput::Event(_) => {}
                 }
             }
