@@ -81,7 +81,8 @@ fn who_was_killed_is_missed_also_when_its_disk_is_gone() {
 #[test]
 fn what_a_living_process_serves_is_known_without_asking_it() {
     let dir = tempfile::tempdir().unwrap();
-    let text = Text { targets: vec![target(&dir.path().join("ost"))], start: String::new(), devices: Vec::new() };
+    let text =
+        Text { targets: vec![target(&dir.path().join("ost"))], start: String::new(), devices: Vec::new() };
     let living = write_in(dir.path(), 7, &text).unwrap();
     let look = |pid| of_silent_in(dir.path(), &[pid]);
     let silent = look(7);
