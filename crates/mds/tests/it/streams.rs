@@ -407,6 +407,8 @@ fn no_fid_is_given_before_it_is_durable_to_whom() {
     const PEER: usize = 1;
     let mut world = World::new(1, 1);
     world.add_client(Endpoint::Target(TargetId::mdt(1)).client_id());
+    // It has a session.
+    assert_eq!(world.ask_as_peer(PEER, 0, PeerRequest::Forget { epoch: 1 }), Reply::Done);
     world.servers[0].is_synced = false;
     let ask = |world: &mut World| {
         let request = Request::Peer(PeerRequest::NewFids { count: 1 });
@@ -429,6 +431,7 @@ fn very_many_directories_are_forgotten_when_they_have_been_made() {
     let row = rows::encode(&rows::Streamed { previous: OperationId::before_all(0), parts: Vec::new() });
     // Of an incarnation before all, so they have been executed long ago.
     let id = |number| OperationId { mdt_index: 0, epoch: 0, number };
+    world.servers[0].is_synced = false;
     let is_started = world.tamper(0, |store| {
         for first in (0..60_000).step_by(1000) {
             let mut batch = Batch::new();
@@ -439,6 +442,10 @@ fn very_many_directories_are_forgotten_when_they_have_been_made() {
         }
     });
     assert!(is_started);
+    world.pass_seconds(1);
+    let counts = held_counts(&mut world);
+    assert_eq!(counts.into_iter().sum::<usize>(), 60_000, "and none is released");
+    world.servers[0].is_synced = true;
     world.pass_seconds(70);
     let left = world.servers[0].store.rows().keys().filter(|(table, _)| *table == rows::STREAMED).count();
     assert_eq!(left, 0);
