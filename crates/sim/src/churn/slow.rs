@@ -9,7 +9,6 @@
 
 use super::{Churn, Event, MDT, Seat};
 use base::{ClientId, Duration, Endpoint, Now, Time, Xid};
-use bytes::Bytes;
 use client::Input;
 use std::collections::{BTreeSet, VecDeque};
 use wire::{Frame, FrameKind, Request};
@@ -42,7 +41,6 @@ pub(super) struct Slow {
     /// When the MDT last took note of each client, and whether it only does that now.
     noted: Vec<Time>,
     is_noting: bool,
-    ping: Bytes,
 }
 
 impl Slow {
@@ -95,7 +93,6 @@ impl Churn {
             is_serving: false,
             noted: vec![self.now.time; self.seats.len()],
             is_noting: false,
-            ping: Request::PING.to_bytes(),
         });
         self.run_for(LEASES_SEEN);
         let stands = lasts - LEASES_SEEN * 2;
@@ -146,12 +143,12 @@ impl Churn {
         let Some((number, _)) = Seat::of(frame.src.client_id(), self.seats.len()) else { return };
         let now = self.now.time;
         let Some(slow) = &mut self.slow else { return };
-        if frame.body != slow.ping || now.since(slow.noted[number]) < NOTED_EACH {
+        if now.since(slow.noted[number]) < NOTED_EACH || !is_ping(frame) {
             return;
         }
         slow.noted[number] = now;
         slow.is_noting = true;
-        let copy = frame.clone();
+        let copy = Frame { body: Request::PING.to_bytes(), ..frame.clone() };
         self.on_server(MDT, |server, now, out| server.on_frame(now, copy, out));
         if let Some(slow) = &mut self.slow {
             slow.is_noting = false;
@@ -172,7 +169,7 @@ impl Churn {
             slow.is_serving = next.is_some();
             let takes = slow.risen(self.now.time, slow.round / self.seats.len() as u32);
             let Some(frame) = next else { return };
-            let is_work = frame.body != slow.ping;
+            let is_work = !is_ping(&frame);
             self.on_server(MDT, |server, now, out| server.on_frame(now, *frame, out));
             if is_work {
                 return self.post(takes, Event::Serve);
@@ -200,4 +197,8 @@ impl Churn {
         let most = slow.risen(self.now.time, slow.round * DISK_ROUNDS);
         self.at_random(most.max(Duration::from_nanos(1)))
     }
+}
+
+fn is_ping(frame: &Frame) -> bool {
+    matches!(Request::from_bytes(&frame.body), Ok(Request::Ping { .. }))
 }
