@@ -328,7 +328,10 @@ impl<M: MetaStore> Mds<M> {
         let epoch = self.core.epoch().0;
         let mdts: Vec<u16> = self.peers.mdts().collect();
         for mdt in mdts {
-            if self.streams.told_recovered.insert(mdt) {
+            // A message to it may be on its way, and what it has not taken yet still held for a former incarnation only.
+            let has_unsent =
+                self.streams.outgoing.get(&mdt).is_some_and(|outgoing| outgoing.unsent().next().is_some());
+            if !has_unsent && self.streams.told_recovered.insert(mdt) {
                 let request = Request::Peer(PeerRequest::Forget { epoch });
                 self.call(now, TargetId::mdt(mdt), request, Call::Tell, out);
             }

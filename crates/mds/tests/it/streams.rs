@@ -451,4 +451,47 @@ fn very_many_directories_are_forgotten_when_they_have_been_made() {
     assert_eq!(left, 0);
     let is_failure = |event: &&MdsEvent| matches!(event, MdsEvent::Failed { .. });
     assert_eq!(world.events.iter().find(is_failure), None);
+
+/// One message with directories is on its way at a time. So when the replays of the last ones are executed, and the recovery is over with them, the other
+/// MDT may have them for the lost incarnation only: a second loss of coordinator and client finds them there.
+#[test]
+fn what_is_held_is_forgotten_only_when_everything_has_been_sent_again() {
+    let mut world = settled();
+    world.servers[0].is_synced = false;
+    let dirs = ["a", "b", "c"].map(|name| mkdir_on(&mut world, Fid::ROOT, name, 1));
+    world.pass(GATHERED);
+    assert_eq!(held_counts(&mut world).iter().sum::<usize>(), 3);
+    world.set_cut(0, 0, true);
+    world.crash(0, 0);
+    world.pass_seconds(1);
+    let is_asking = |request: &Request| {
+        matches!(request, Request::Peer(PeerRequest::TakeBack { .. } | PeerRequest::TakeBackPart { .. }))
+    };
+    assert!(world.take_asked(0, 1).iter().any(is_asking));
+    // The client is back, and what the other MDT answers is late.
+    world.held = Some((1, 0));
+    world.servers[0].is_synced = true;
+    world.set_cut(0, 0, false);
+    world.pass_seconds(2);
+    let is_forget = |request: &Request| matches!(request, Request::Peer(PeerRequest::Forget { .. }));
+    let sent_again = |asked: &[Request]| -> usize {
+        let count = |request: &Request| match request {
+            Request::Peer(PeerRequest::Hold { items, .. }) => items.len(),
+            _ => 0,
+        };
+        asked.iter().map(count).sum()
+    };
+    let asked = world.take_asked(0, 1);
+    assert!(!world.servers[0].mds.core().is_recovering(), "everything is replayed");
+    assert_eq!(sent_again(&asked), 1, "and one message is not answered");
+    assert!(!asked.iter().any(is_forget), "{asked:?}");
+    world.let_go();
+    world.pass_seconds(2);
+    let asked = world.take_asked(0, 1);
+    let (before, behind) = asked.split_at(asked.iter().position(is_forget).unwrap());
+    assert_eq!((sent_again(before), sent_again(behind)), (2, 0), "{asked:?}");
+    for dir in dirs {
+        assert_eq!(world.getattr(0, dir).unwrap().link_count, 2);
+    }
+    world.check_consistent();
 }
