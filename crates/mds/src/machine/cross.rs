@@ -151,6 +151,18 @@ impl Cross {
         self.prepared.values().any(|prepared| prepared.leaving.contains(&fid))
     }
 
+    /// What was prepared for a former incarnation of a coordinator, which prepares something anew, among what that looks at.
+    fn void_among(&self, new: OperationId, touched: &Resources) -> BTreeSet<OperationId> {
+        let in_the_way = touched.iter().filter_map(|resource| self.frozen.get(resource).copied());
+        in_the_way.filter(|old| old.mdt_index == new.mdt_index && old.epoch < new.epoch).collect()
+    }
+
+    /// Whether that is all that is frozen there.
+    pub fn is_only_void(&self, new: OperationId, touched: &Resources) -> bool {
+        let void = self.void_among(new, touched);
+        touched.iter().filter_map(|resource| self.frozen.get(resource)).all(|old| void.contains(old))
+    }
+
     /// Whether another MDT's operation holds an inode.
     pub fn is_inode_frozen(&self, fid: Fid) -> bool {
         self.frozen.contains_key(&Resource::Inode(fid))

@@ -241,7 +241,7 @@ impl<M: MetaStore> Mds<M> {
             return step;
         }
         if self.cross.is_frozen(&run.touched) && !self.may_look(flow, &run.touched) {
-            return self.park(now, op, flow, &run, out);
+            return self.park(now, op, flow, out);
         }
         if let Some(step) = self.await_stream(now, op, flow, &run, out) {
             return step;
@@ -327,6 +327,8 @@ impl<M: MetaStore> Mds<M> {
     /// A coordinator that does again what it had lost must see how things were before.
     fn may_look(&self, flow: &Flow, touched: &Resources) -> bool {
         match &flow.request {
+            // What it does again takes the place of what stands in its way.
+            Request::Peer(PeerRequest::Prepare { id, .. }) => self.cross.is_only_void(*id, touched),
             Request::Peer(
                 PeerRequest::PeekName { epoch, .. }
                 | PeerRequest::PeekParent { epoch, .. }
@@ -371,12 +373,8 @@ impl<M: MetaStore> Mds<M> {
     }
 
     /// The operation looked at something that another MDT's operation holds: it waits for the decision.
-    fn park(&mut self, now: Now, op: OpId, flow: &mut Flow, run: &Run, out: &mut Vec<Output>) -> Step {
-        if let Request::Peer(PeerRequest::Prepare { id, .. }) = &flow.request {
-            let id = *id;
-            if self.supersede(now, id, &run.touched, out) {
-                return self.step(now, op, flow, out);
-            }
+    fn park(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
+        if is_prepare(&flow.request) {
             // Whoever waits here may be waited for there.
             return self.fail(now, op, flow, part::GIVE_WAY, out);
         }
@@ -397,6 +395,9 @@ impl<M: MetaStore> Mds<M> {
         mut run: Run,
         out: &mut Vec<Output>,
     ) -> Step {
+        if let Request::Peer(PeerRequest::Prepare { id, .. }) = &flow.request {
+            self.release_void_claims(now, *id, &run.touched);
+        }
         // What clients replay needs no claims: they name their locks only afterwards.
         let is_replay = self.is_before_locks(flow);
         if !is_replay && self.core.store().pressure().is_consuming_refused() && is_consuming(&flow.request) {

@@ -2,7 +2,7 @@
 
 use crate::cross_random::{Started, await_result};
 use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
-use crate::streams::GATHERED;
+use crate::streams::{GATHERED, prepare_count};
 use base::{Duration, Endpoint, Fid, FileType, Status, TargetId};
 use store::{Batch, MetaStore};
 use wire::mdt::NewNode;
@@ -316,6 +316,38 @@ fn a_coordinator_that_lost_its_record_and_its_client_undoes_the_prepare() {
     let of = world.start(1, 1, MdtRequest::Create(new(dir, "f", NewNode::Regular)));
     assert!(world.result(1, of).unwrap().is_ok(), "nothing is frozen");
     world.check_consistent();
+}
+
+/// What had been prepared before went with one transaction and the replay's own prepare came with the next: between them nothing was frozen, and a
+/// participant that lost power there let a file be made in a directory of which the removal was acknowledged.
+#[test]
+fn wherever_a_log_ends_that_a_replay_has_prepared_in_again_it_has_one_of_the_prepares() {
+    let replayed = || {
+        let mut world = World::new(2, 1);
+        world.getattr(0, Fid::ROOT).unwrap();
+        mkdir_on(&mut world, Fid::ROOT, "d", 1);
+        world.pass_seconds(3);
+        world.servers[0].is_synced = false;
+        world.rmdir(Fid::ROOT, "d").unwrap();
+        assert_eq!(prepare_count(&world, 1), 1);
+        world.servers[0].is_synced = true;
+        world.servers[1].is_synced = false;
+        world.crash(0, 0);
+        world.pass_seconds(2);
+        assert!(world.servers[0].mds.core().is_recovering(), "the answer waits for the other disk");
+        world
+    };
+    let unsynced_count = replayed().servers[1].store.unsynced_count();
+    assert!(unsynced_count > 0);
+    for kept in 0..=unsynced_count {
+        let mut world = replayed();
+        world.crash(1, kept);
+        assert_eq!(prepare_count(&world, 1), 1, "kept {kept} of {unsynced_count}");
+        world.servers[1].is_synced = true;
+        world.pass_seconds(10);
+        assert_eq!(world.lookup(0, Fid::ROOT, "d"), None);
+        world.check_consistent();
+    }
 }
 
 /// A participant has what its coordinator and their client have both lost, and gives it back; if it is lost as well, nothing is left.

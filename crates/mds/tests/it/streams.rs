@@ -83,7 +83,7 @@ fn make_directory(attr: Attr) -> Part {
     }
 }
 
-fn prepare_count(world: &World, mdt: usize) -> usize {
+pub fn prepare_count(world: &World, mdt: usize) -> usize {
     world.servers[mdt].store.rows().keys().filter(|(table, _)| *table == rows::PREPARES).count()
 }
 
@@ -451,6 +451,7 @@ fn very_many_directories_are_forgotten_when_they_have_been_made() {
     assert_eq!(left, 0);
     let is_failure = |event: &&MdsEvent| matches!(event, MdsEvent::Failed { .. });
     assert_eq!(world.events.iter().find(is_failure), None);
+}
 
 /// One message with directories is on its way at a time. So when the replays of the last ones are executed, and the recovery is over with them, the other
 /// MDT may have them for the lost incarnation only: a second loss of coordinator and client finds them there.

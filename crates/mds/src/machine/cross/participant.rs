@@ -105,10 +105,16 @@ impl<M: MetaStore> Mds<M> {
         let leaving = leaving(&parts);
         let mut batch = Batch::new();
         batch.put(rows::PREPARES, &rows::operation_key(id), &rows::encode(&Prepare { parts, asker }));
+        // In one transaction: whatever is left of it after a crash, nobody gets in between.
+        let void = self.cross.void_among(id, &run.touched);
+        for old in &void {
+            batch.delete(rows::PREPARES, &rows::operation_key(*old));
+        }
         let transno = match self.core.apply_internal(batch) {
             Ok(transno) => transno,
             Err(error) => return self.fail(now, op, flow, error.status(), out),
         };
+        void.into_iter().for_each(|old| self.thaw(now, old, out));
         self.freeze(now.time.after(ASK_AFTER), id, (op, transno), (run.changed, leaving));
         if let Ok(reply) = run.result {
             self.core.reply_when_durable(now, flow.token, transno, reply, &mut self.core_out);
@@ -233,6 +239,21 @@ impl<M: MetaStore> Mds<M> {
         let Endpoint::Target(asker) = client.endpoint() else { return false };
         let is_void = |id: &OperationId| asker == TargetId::mdt(id.mdt_index) && id.epoch < epoch;
         touched.iter().filter_map(|resource| self.cross.frozen.get(resource)).all(is_void)
+    }
+
+    /// What a former incarnation of a coordinator has prepared of this is void, and claims nothing any more. It stays frozen until something
+    /// takes its place.
+    pub(in crate::machine) fn release_void_claims(
+        &mut self,
+        now: Now,
+        new: OperationId,
+        touched: &Resources,
+    ) {
+        for old in self.cross.void_among(new, touched) {
+            if let Some(prepared) = self.cross.prepared.get(&old) {
+                self.locks.release(now.time, prepared.op, &mut self.lock_out);
+            }
+        }
     }
 
     /// A coordinator that was restarted does what it had lost again: what it prepared before, in an incarnation whose
