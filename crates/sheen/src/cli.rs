@@ -135,6 +135,28 @@ pub struct Sim {
     /// Only this order: the place of each frame among those that could arrive next
     #[arg(long, requires = "op", value_name = "N,N…", value_delimiter = ',')]
     pub schedule: Option<Vec<usize>>,
+    #[command(flatten)]
+    pub model: DneModel,
+}
+
+/// How much happens in the model of operations over several MDTs.
+#[derive(Debug, Args)]
+pub struct DneModel {
+    /// Power failures of MDTs, at most
+    #[arg(long, requires = "scenario", default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=4))]
+    pub crashes: u8,
+    /// Clients that are gone, at most
+    #[arg(long, requires = "scenario", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub deaths: u8,
+    /// Checkpoints, at most
+    #[arg(long, requires = "scenario", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub checkpoints: u8,
+    /// States of each program that are looked at, at most
+    #[arg(long, requires = "scenario", default_value_t = 5_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub states: u32,
+    /// Leave out this rule, and show how it is missed
+    #[arg(long, requires = "scenario", value_name = "RULE")]
+    pub without: Option<String>,
 }
 
 /// Which cases of a scenario are run: all, but where something is named.
@@ -165,6 +187,8 @@ pub enum Scenario {
     CrashTable,
     /// Renames that get in each other's way over three MDTs, in all orders in which their frames can arrive
     RenameDeadlock,
+    /// Every state of a model of operations over several MDTs, and what each of its rules is good for
+    DneModel,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

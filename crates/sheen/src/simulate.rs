@@ -1,11 +1,12 @@
 //! `sheen sim`: the simulation, from the command line.
 
-use crate::cli::{self, CrashTable, Scenario, Sim};
+use crate::cli::{self, CrashTable, DneModel, Scenario, Sim};
 use anyhow::{Context, bail};
 use sim::Options;
 use sim::churn::{ChurnOptions, Policy};
 use sim::command::{self, Command};
 use sim::crash_table::{self, Down, Filter, Request, STORIES, Story, Syncs};
+use sim::dne_model::{self, Bounds, Rule};
 use sim::rename_deadlock::{self, CONTESTS, Contest};
 
 /// Who acts at random takes each of a few clients through everything; more would only meet less often.
@@ -23,6 +24,7 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
         Some(Scenario::SpotChurn) => run_spot_churn(arguments, (from, to), thread_count),
         Some(Scenario::CrashTable) => run_crash_table(arguments, thread_count),
         Some(Scenario::RenameDeadlock) => run_rename_deadlock(arguments, from, thread_count),
+        Some(Scenario::DneModel) => run_dne_model(arguments, thread_count),
         None => run_seeds(arguments, (from, to), thread_count),
     }
 }
@@ -88,6 +90,34 @@ fn run_rename_deadlock(arguments: &Sim, seed: u64, thread_count: usize) -> anyho
     };
     if !rename_deadlock::print(&request) {
         bail!("an order of frames leads to something wrong");
+    }
+    Ok(())
+}
+
+fn run_dne_model(arguments: &Sim, thread_count: usize) -> anyhow::Result<()> {
+    let story = match &arguments.table.op {
+        None => None,
+        Some(name) => {
+            let names = || dne_model::STORIES.iter().map(|story| story.name).collect::<Vec<_>>().join(", ");
+            let story = dne_model::Story::named(name);
+            Some(story.with_context(|| format!("there is no program {name:?}; there are {}", names()))?)
+        }
+    };
+    let without = match &arguments.model.without {
+        None => None,
+        Some(name) => {
+            let names = || Rule::ALL.iter().map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(", ");
+            Some(
+                Rule::named(name)
+                    .with_context(|| format!("there is no rule {name:?}; there are {}", names()))?,
+            )
+        }
+    };
+    let DneModel { crashes, deaths, checkpoints, states, .. } = arguments.model;
+    let bounds =
+        Bounds { crashes, deaths, checkpoints, weak: Bounds::ALL_MDTS, state_count_max: states as usize };
+    if !dne_model::print(&dne_model::Request { story, bounds, without, thread_count }) {
+        bail!("a state of the model must not be, or a rule is not missed");
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ mod clockwork;
 pub mod command;
 pub mod crash_table;
 mod damage;
+pub mod dne_model;
 mod frames;
 pub mod model;
 mod mount;

@@ -3,6 +3,7 @@
 use sim::churn::{self, ChurnOptions, Policy};
 use sim::command;
 use sim::crash_table::{Death, Filter, STORIES, Story, Syncs, plan, run_story};
+use sim::dne_model::{self, Bounds, Rule, Rules, SHOWN_BY};
 use sim::rename_deadlock::{CONTESTS, Contest, explore, repeat};
 use sim::{Options, Weather, sweep};
 
@@ -99,6 +100,39 @@ fn renames_that_get_in_each_others_way_end_in_every_order_of_their_frames() {
             "{}: {seen:?}",
             contest.name
         );
+    }
+}
+
+/// Programs of the model, and in how many states they can be with one MDT that loses power and one client that is gone: with the witness
+/// and without.
+const MODEL_STATES: &[(&str, usize, usize)] =
+    &[("mkdir-create", 7998, 5728), ("unlink-mkdir", 4296, 2912), ("rename-two", 14265, 10665)];
+
+#[test]
+fn every_state_of_the_model_is_well_while_all_rules_are_kept() {
+    let bounds =
+        Bounds { crashes: 1, deaths: 1, checkpoints: 0, weak: Bounds::ALL_MDTS, state_count_max: 100_000 };
+    for (name, with_witness, without) in MODEL_STATES {
+        let story = dne_model::Story::named(name).expect("is a program");
+        for (rules, state_count) in [(Rules::all(), *with_witness), (Rules::without_witness(), *without)] {
+            let seen = dne_model::explore(story, rules, bounds);
+            assert_eq!(seen.failure, None, "{name}");
+            assert!(seen.is_complete && seen.rest_count > 1, "{name}: {seen:?}");
+            assert_eq!(seen.state_count, state_count, "{name}");
+        }
+    }
+}
+
+/// The canaries of the model.
+#[test]
+fn every_rule_that_is_left_out_is_missed_in_the_model() {
+    let shown: Vec<Rule> = SHOWN_BY.iter().map(|(rule, ..)| *rule).collect();
+    assert_eq!(shown, Rule::ALL);
+    for (rule, name, bounds) in SHOWN_BY {
+        let story = dne_model::Story::named(name).expect("is a program");
+        let seen = dne_model::explore(story, Rules::without(*rule), *bounds);
+        let failure = seen.failure.unwrap_or_else(|| panic!("nothing shows that {rule:?} is left out"));
+        assert!(failure.events.len() > 3, "{rule:?}: {failure:?}");
     }
 }
 

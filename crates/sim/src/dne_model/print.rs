@@ -1,0 +1,111 @@
+//! What `sheen sim --scenario dne-model` prints.
+
+use super::explore::{Bounds, Exploration, Failure, explore};
+use super::rules::{Rule, Rules};
+use super::stories::{SHOWN_BY, STORIES, Story};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// All stories, unless one is named.
+    pub story: Option<&'static Story>,
+    pub bounds: Bounds,
+    /// Only this rule is left out, and nothing else is explored.
+    pub without: Option<Rule>,
+    pub thread_count: usize,
+}
+
+/// Runs what is asked for and prints a line for each. True when every story holds with all rules, and none without one of them.
+pub fn print(request: &Request) -> bool {
+    if let Some(rule) = request.without {
+        return print_without(&[rule], request);
+    }
+    println!(
+        "{:<30} {:>7} {:>10} {:>10} {:>8} {:>6} {:>9}",
+        "program", "witness", "states", "events", "at rest", "depth", "complete"
+    );
+    let stories = STORIES.iter().filter(|story| request.story.is_none_or(|only| only.name == story.name));
+    let jobs: Vec<(&Story, Rules)> =
+        stories.flat_map(|story| [(story, Rules::all()), (story, Rules::without_witness())]).collect();
+    let states = AtomicUsize::new(0);
+    let is_well = in_parallel(&jobs, request.thread_count, |(story, rules)| {
+        let seen = explore(story, *rules, request.bounds);
+        states.fetch_add(seen.state_count, Ordering::Relaxed);
+        (seen.failure.is_none(), row(story, *rules, &seen))
+    });
+    let Bounds { crashes, deaths, checkpoints, .. } = request.bounds;
+    println!(
+        "{} states, with {crashes} power failures, {deaths} clients gone and {checkpoints} checkpoints at most",
+        states.into_inner()
+    );
+    if request.story.is_some() { is_well } else { print_without(&Rule::ALL, request) && is_well }
+}
+
+fn row(story: &Story, rules: Rules, seen: &Exploration) -> String {
+    let mut text = format!(
+        "{:<30} {:>7} {:>10} {:>10} {:>8} {:>6} {:>9}\n",
+        story.name,
+        if rules.has_witness { "yes" } else { "no" },
+        seen.state_count,
+        seen.event_count,
+        seen.rest_count,
+        seen.depth,
+        if seen.is_complete { "yes" } else { "no" },
+    );
+    if let Some(failure) = &seen.failure {
+        text += &tell(failure);
+    }
+    text
+}
+
+fn tell(failure: &Failure) -> String {
+    let lines = failure.events.iter().enumerate().map(|(at, line)| format!("  {:>3} {line}\n", at + 1));
+    lines.chain([format!("      {}\n", failure.what)]).collect()
+}
+
+/// Leaves out rules one by one. True when each was missed.
+fn print_without(rules: &[Rule], request: &Request) -> bool {
+    println!("{:<24} {:<30} {:>10} {:>6}  what is found", "left out", "program", "states", "events");
+    let jobs: Vec<_> = SHOWN_BY.iter().filter(|(rule, ..)| rules.contains(rule)).collect();
+    let is_alone = request.without.is_some();
+    in_parallel(&jobs, request.thread_count, |(rule, name, bounds)| {
+        let Some(story) = request.story.or_else(|| Story::named(name)) else { return (false, String::new()) };
+        let bounds = if request.story.is_some() { request.bounds } else { *bounds };
+        let seen = explore(story, Rules::without(*rule), bounds);
+        let rule = format!("{rule:?}");
+        let (what, event_count) = match &seen.failure {
+            Some(failure) => (failure.what, failure.events.len()),
+            None => ("NOTHING", 0),
+        };
+        let mut text =
+            format!("{rule:<24} {:<30} {:>10} {event_count:>6}  {what}\n", story.name, seen.state_count);
+        if let Some(failure) = seen.failure.as_ref().filter(|_| is_alone) {
+            text += &tell(failure);
+        }
+        (seen.failure.is_some(), text)
+    })
+}
+
+/// True when all were well. Lines come in the order of the jobs.
+fn in_parallel<J: Sync>(jobs: &[J], thread_count: usize, run: impl Fn(&J) -> (bool, String) + Sync) -> bool {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..thread_count {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(at) else { break };
+                    let (is_well, text) = run(job);
+                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    done.push((at, is_well, text));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_unstable_by_key(|(at, ..)| *at);
+    done.iter().for_each(|(_, _, text)| print!("{text}"));
+    done.iter().all(|(_, is_well, _)| *is_well)
+}
