@@ -38,14 +38,14 @@ const EXPECTING_ONE_IN: usize = 4;
 /// No recovery may take longer.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 /// How long the run goes on when all have recovered.
-const AFTERWARDS: Duration = Duration::from_secs(2);
+const AFTERWARDS: Duration = Duration::from_secs(1);
 /// Frames on their way. None is lost but with the machine at an end: connections see to that.
 const DELAY_MIN: Duration = Duration::from_micros(20);
 const DELAY_SPREAD: Duration = Duration::from_micros(400);
 /// After a cut it takes up to so long until a connection has noticed that it can send again.
 const RESENT_LATE_MAX: Duration = Duration::from_millis(500);
 /// Between two calls of a client.
-const PAUSE_MAX: Duration = Duration::from_secs(3);
+const PAUSE_MAX: Duration = Duration::from_secs(6);
 /// A sync of a disk.
 const SYNC_MIN: Duration = Duration::from_micros(200);
 const SYNC_SPREAD: Duration = Duration::from_millis(20);
@@ -176,7 +176,7 @@ impl Churn {
             recovered: None,
         };
         for server in churn.servers.values_mut() {
-            server.check_one_in = 2 * options.client_count as u64;
+            server.check_one_in = 4 * options.client_count as u64;
         }
         for id in [TargetId::MGT, MDT, OST] {
             churn.start(id);

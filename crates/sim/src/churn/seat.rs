@@ -14,7 +14,7 @@ const CLIENT_MARK: u128 = 0xc11e << 64;
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 const O_RDWR_EXCL: u32 = 0o202;
 /// How often a client that only waits is looked at.
-const LOOKED_AT_EACH: Duration = Duration::from_secs(100);
+const LOOKED_AT_EACH: Duration = Duration::from_secs(150);
 /// One file in so many stays, and the first stays open.
 const KEPT_ONE_IN: u64 = 3;
 

@@ -25,7 +25,7 @@ const RISE: Duration = Duration::from_secs(60);
 const DISK_ROUNDS: u32 = 2;
 const ANSWER_PART: u32 = 16;
 /// At the beginning and at the end leases are renewed as ever.
-const LEASES_SEEN: Duration = Duration::from_secs(5);
+const LEASES_SEEN: Duration = Duration::from_secs(3);
 /// Who lives an MDT sees as what he sends arrives, and not only when his turn has come (so does Lustre's). So often it is told.
 const NOTED_EACH: Duration = Duration::from_secs(60);
 /// One copy in so many was not in the queue with the first one: it turns up when that may have been answered.
