@@ -132,6 +132,9 @@ pub struct Sim {
     /// Orders of frames that are run of each contest of renames; half of them at random where there are more
     #[arg(long, requires = "scenario", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
     pub orders: u64,
+    /// All orders of each contest in which a frame arrives before others that were sent earlier at most so many times, and no random ones
+    #[arg(long, requires = "scenario", conflicts_with = "schedule", value_name = "N", value_parser = clap::value_parser!(u8).range(0..=4))]
+    pub overtaking: Option<u8>,
     /// Only this order: the place of each frame among those that could arrive next
     #[arg(long, requires = "op", value_name = "N,N…", value_delimiter = ',')]
     pub schedule: Option<Vec<usize>>,

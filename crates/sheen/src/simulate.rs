@@ -84,6 +84,7 @@ fn run_rename_deadlock(arguments: &Sim, seed: u64, thread_count: usize) -> anyho
     let request = rename_deadlock::Request {
         contest,
         schedule_count_max: arguments.orders,
+        overtaking_max: arguments.overtaking.map(usize::from),
         seed,
         places: arguments.schedule.clone(),
         thread_count,

@@ -321,7 +321,7 @@ impl Machine<'_> {
     /// What a client knows of an object: it has made it, or looked it up.
     fn known(&self, state: &State, client: usize, object: u8) -> Option<Fid> {
         let works = state.clients[client].told.iter().filter_map(|told| told.work);
-        works.map(|work| work.fid).filter(|fid| fid.object() == object).last()
+        works.map(|work| work.fid).rfind(|fid| fid.object() == object)
     }
 
     /// Looks at everything that a call needs here. `replayed`: what it had led to.

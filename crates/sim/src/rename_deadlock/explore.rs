@@ -97,6 +97,42 @@ pub fn explore(contest: &Contest, schedule_count_max: u64, seed: u64) -> Explora
     seen
 }
 
+/// Runs a contest in all orders in which, so many times at most, a frame arrives that is not the one that was sent first of those on
+/// their way.
+pub fn explore_overtaking(contest: &Contest, overtaking_max: usize) -> Exploration {
+    /// How many could arrive, and the place of the one that did.
+    struct Turn {
+        count: usize,
+        place: usize,
+    }
+    let mut seen = Exploration::default();
+    let mut turns: Vec<Turn> = Vec::new();
+    while seen.failure.is_none() {
+        let mut depth = 0;
+        seen.run(contest, &mut |enabled| {
+            if depth == turns.len() {
+                turns.push(Turn { count: enabled.len(), place: 0 });
+            }
+            depth += 1;
+            let turn = &turns[depth - 1];
+            assert_eq!(turn.count, enabled.len(), "the same choices lead to the same place");
+            Some(turn.place)
+        });
+        let overtakes = |turns: &[Turn]| turns.iter().filter(|turn| turn.place > 0).count();
+        while let Some(turn) = turns.pop() {
+            if turn.place + 1 < turn.count && overtakes(&turns) < overtaking_max {
+                turns.push(Turn { place: turn.place + 1, ..turn });
+                break;
+            }
+        }
+        if turns.is_empty() {
+            seen.is_complete = seen.failure.is_none();
+            return seen;
+        }
+    }
+    seen
+}
+
 impl Exploration {
     fn run(&mut self, contest: &Contest, choose: &mut dyn FnMut(&[Channel]) -> Option<usize>) {
         let mut places = Vec::new();

@@ -1,6 +1,6 @@
 //! What `sheen sim --scenario rename-deadlock` prints.
 
-use super::{CONTESTS, Contest, Exploration, explore, repeat};
+use super::{CONTESTS, Contest, Exploration, explore, explore_overtaking, repeat};
 use crate::Violation;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,8 @@ pub struct Request {
     pub contest: Option<&'static Contest>,
     /// Orders of each contest that are run at most.
     pub schedule_count_max: u64,
+    /// Instead, all orders in which frames overtake others so many times at most.
+    pub overtaking_max: Option<usize>,
     /// For those that are drawn at random.
     pub seed: u64,
     /// One order only, of the contest that is named.
@@ -46,7 +48,10 @@ pub fn print(request: &Request) -> bool {
         for _ in 0..request.thread_count {
             scope.spawn(|| {
                 while let Some(contest) = contests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let seen = explore(contest, request.schedule_count_max, request.seed);
+                    let seen = match request.overtaking_max {
+                        Some(overtaking_max) => explore_overtaking(contest, overtaking_max),
+                        None => explore(contest, request.schedule_count_max, request.seed),
+                    };
                     // Lines of two threads do not mix.
                     let mut is_well = is_well.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     *is_well &= print_row(contest, &seen);
@@ -55,7 +60,10 @@ pub fn print(request: &Request) -> bool {
         }
     });
     let is_well = *is_well.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    println!("at most {} orders of each", request.schedule_count_max);
+    match request.overtaking_max {
+        Some(count) => println!("all orders in which frames overtake others at most {count} times"),
+        None => println!("at most {} orders of each", request.schedule_count_max),
+    }
     is_well
 }
 
