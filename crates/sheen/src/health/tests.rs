@@ -58,7 +58,7 @@ fn the_worst_that_there_is_decides_and_says_what_to_do() {
         (recovering, Level::Yellow, "recovers on 10.0.0.7:7988@tcp and does not answer yet; wait for it"),
         (refusing, Level::Red, "does not grant a lock: I/O error; see its log"),
         (off, Level::Yellow, "sheen lctl set_param 'osc.*OST0002*.active=1'"),
-        (slow, Level::Yellow, "reads in 4000.00 ms; look at the load"),
+        (slow, Level::Yellow, "; look at the load and the disk of its server"),
         (late, Level::Yellow, "-90000 ms ahead of ours"),
         (low, Level::Yellow, "9 % of its space left; remove files"),
         (full, Level::Red, "0 % of its inodes left; remove files"),
