@@ -49,10 +49,8 @@ pub enum Fault {
     AnswersKept = 21,
     /// An MDT that has given a client up forgets what it had open for writing before it has come back or every OST has ended its session.
     UnfencedForgotten = 22,
-    /// The management server says of everybody that his lease has ended.
-    LivingTakenForGone = 23,
     /// The management server says of nobody that his lease has ended.
-    GoneTakenForLiving = 24,
+    GoneTakenForLiving = 23,
 }
 
 impl Fault {
@@ -81,13 +79,11 @@ impl Fault {
         Fault::UnfencedForgotten,
     ];
 
-    /// Those that many clients that vanish with an MDT must show. (Of the last two, a few clients may go on as if nothing were wrong.)
-    pub const OF_CHURN: [Fault; 6] = [
+    /// Those that many clients that vanish with an MDT must show. (Of the last one, a few clients may go on as if nothing were wrong.)
+    pub const OF_CHURN: [Fault; 4] = [
         Fault::CommitReportedEarly,
         Fault::ReplaySkipped,
-        Fault::ReplySlotForgotten,
         Fault::DuplicateExecuted,
-        Fault::LivingTakenForGone,
         Fault::GoneTakenForLiving,
     ];
 }

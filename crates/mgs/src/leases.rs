@@ -186,9 +186,6 @@ impl Leases {
 
     /// Those of `clients` that are gone.
     pub fn lapsed(&self, now: Time, clients: Vec<Life>) -> Vec<Life> {
-        if planted(Fault::LivingTakenForGone) {
-            return clients;
-        }
         if planted(Fault::GoneTakenForLiving) {
             return Vec::new();
         }

@@ -161,7 +161,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         // A file whose creation was not replayed for that is gone, and its objects are there.
         Fault::CommitReportedEarly => &["model", "tree", "replay", "durability", "objects"],
         // What is executed twice may also make again what was removed, of which nobody knows then.
-        Fault::DuplicateExecuted => &["model", "tree", "objects"],
+        Fault::DuplicateExecuted => &["model", "tree", "objects", "rows"],
         // A directory that nothing leads to, or what was made in it; or it is in the way of the one that a replay makes.
         Fault::PartBeforeDurable => &["model", "tree", "objects", "rows", "assertion", "machines", "fsck"],
         // What an absent client still believes others have changed; and when it is back it has what they were given.
@@ -175,7 +175,7 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
         // The directory is there when it is to be made by who has replayed it.
         Fault::VoidPartExecuted => &["machines", "progress"],
         // Only where many clients vanish: see `churn_finders`.
-        Fault::LivingTakenForGone | Fault::GoneTakenForLiving => &[],
+        Fault::GoneTakenForLiving => &[],
         // Nobody asks for such rows again: only a check of the disks tells that they are there.
         Fault::LinkKept | Fault::AnswersKept => &["fsck"],
         // What arrives late is behind the size that somebody has measured and the MDT believes.
@@ -215,13 +215,10 @@ pub fn run_planted(seed_count: u64, options: &Options, thread_count: usize) -> b
 fn churn_finders(fault: base::fault::Fault) -> &'static [&'static str] {
     use base::fault::Fault;
     match fault {
-        // What was acknowledged is not there, or is there again.
-        Fault::CommitReportedEarly | Fault::ReplaySkipped => &["names"],
-        // Done twice, it fails, or does it to what has come since.
-        Fault::ReplySlotForgotten => &["call", "names"],
-        // Nobody hears of it: it is to be seen only by what is there.
-        Fault::DuplicateExecuted => &["names"],
-        Fault::LivingTakenForGone => &["eviction"],
+        // What was acknowledged is not there, or is there again; who works with it meets that, or who looks at the end.
+        Fault::CommitReportedEarly | Fault::ReplaySkipped => &["call", "names"],
+        // The copy itself is heard by nobody: what is there is seen, by whoever makes it anew too.
+        Fault::DuplicateExecuted => &["call", "names"],
         Fault::GoneTakenForLiving => &["recovery"],
         _ => &[],
     }
