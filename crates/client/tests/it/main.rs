@@ -11,6 +11,7 @@ mod interrupts;
 mod kernel;
 mod leases;
 mod listing;
+mod losses;
 mod mgc;
 mod on_mdt;
 mod pages;

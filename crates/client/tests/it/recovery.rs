@@ -1,7 +1,7 @@
 //! Restarts of servers, and evictions.
 
 use crate::world::{Loss, O_EXCL, O_RDONLY, O_RDWR, TOP, World, append_call, write_call};
-use base::{Duration, TargetId, TargetKind};
+use base::{Duration, TargetId};
 use client::{Answer, Call, Event, Notify, NotifyId, NotifyResult, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 
@@ -335,132 +335,6 @@ fn a_file_that_another_mount_made_stays_open_over_a_restart_of_its_mdt() {
     assert!(!world.mounts[1].events.iter().any(refused), "{:?}", world.mounts[1].events);
 }
 
-#[test]
-fn fsync_reports_a_loss_once_and_the_mount_goes_on() {
-    let mut world = World::new(1, 1, 2);
-    let file = world.create(0, TOP, "f");
-    world.pass(Duration::from_secs(2));
-    // Sessions begin with something durable.
-    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
-    world.pass(Duration::from_secs(2));
-    world.is_syncing = false;
-    assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
-    assert!(world.unsynced_count(0) > 0, "the write is not durable yet");
-    // The OST loses it, and its client comes too late.
-    world.mounts[0].is_cut_off = true;
-    world.crash(TargetId::ost(0));
-    world.start(TargetId::ost(0));
-    world.is_syncing = true;
-    world.pass(Duration::from_secs(100));
-    world.mounts[0].is_cut_off = false;
-    world.pass(Duration::from_secs(20));
-    assert!(
-        world.mounts[0].events.contains(&Event::Evicted(TargetId::ost(0))),
-        "{:?}",
-        world.mounts[0].events
-    );
-    let fsync = || Call::Fsync { node: file.0, fh: file.1, data_only: false };
-    assert_eq!(world.call(0, fsync()), Err(EIO));
-    assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
-    assert_eq!(world.write(0, file, 0, b"again"), Ok(5));
-    assert_eq!(world.read(0, file, 0, 100), b"again");
-    let node = world.lookup(1, TOP, "f").expect("it is there").node;
-    let (fh, _) = world.open(1, node, O_RDWR);
-    assert_eq!(world.read(1, (node, fh), 0, 100), b"again");
-}
-
-/// The data are durable on the OST. The MDT loses the file that they are of, and the mount that made it comes too late to bring it back.
-#[test]
-fn fsync_and_close_tell_that_a_new_file_was_lost_with_its_mdt() {
-    const ESTALE: i32 = 116;
-    let mut world = World::new(1, 1, 2);
-    let mdt = TargetId::mdt(0);
-    // Sessions begin with something durable.
-    let first = world.create(0, TOP, "first");
-    assert_eq!(world.write(0, first, 0, b"first"), Ok(5));
-    world.pass(Duration::from_secs(3));
-    world.is_syncing = false;
-    let file = world.create(0, TOP, "f");
-    assert_eq!(world.write(0, file, 0, b"doomed"), Ok(6));
-    // The mount hears that its data are durable, which an OST has to note first.
-    world.sync_ost(0);
-    world.sync_ost(0);
-    assert_eq!(world.read(0, file, 0, 100), b"doomed");
-    world.mounts[0].is_cut_off = true;
-    world.crash(mdt);
-    world.start(mdt);
-    world.is_syncing = true;
-    world.pass(Duration::from_secs(100));
-    world.mounts[0].is_cut_off = false;
-    world.pass(Duration::from_secs(20));
-    assert!(world.mounts[0].events.contains(&Event::Evicted(mdt)), "{:?}", world.mounts[0].events);
-    let fsync = |(node, fh)| Call::Fsync { node, fh, data_only: false };
-    let flush = |(node, fh)| Call::Flush { node, fh, lock_owner: 1 };
-    for _ in 0..2 {
-        assert_eq!(world.call(0, fsync(file)), Err(ESTALE));
-        assert_eq!(world.call(0, flush(file)), Err(ESTALE));
-    }
-    // Of what is there nothing was lost.
-    assert_eq!(world.call(0, fsync(first)), Ok(Answer::Done));
-    assert_eq!(world.call(0, flush(first)), Ok(Answer::Done));
-}
-
-/// A file over two OSTs, which mount 0 has open and of which both hold something durable, in units of 64 KiB.
-fn over_two_osts() -> (World, (u64, u64)) {
-    let mut world = World::new(1, 2, 2);
-    let striped = wire::ComponentHint {
-        stripe_size_bytes: Some(64 << 10),
-        stripe_count: Some(2),
-        first_ost: Some(0),
-        ..wire::ComponentHint::default()
-    };
-    let layout = wire::LayoutHint::plain(striped);
-    let call = Call::CreateStriped { parent: TOP, name: b"f".into(), mode: 0o644, umask: 0, layout };
-    assert_eq!(world.call(0, call), Ok(Answer::Done));
-    let node = world.lookup(0, TOP, "f").expect("it was made").node;
-    let (fh, _) = world.open(0, node, O_RDWR);
-    assert_eq!(world.write(0, (node, fh), 0, &[1; 128 << 10]), Ok(128 << 10));
-    world.pass(Duration::from_secs(3));
-    (world, (node, fh))
-}
-
-/// The first of two OSTs has answered its part of a change, and loses it with its power; the mount is not heard there for too long. All the
-/// while the second one does not answer. Nobody but the mount knows what was lost.
-#[test]
-fn what_an_ost_loses_before_another_has_answered_is_told_too() {
-    let changes: [fn((u64, u64)) -> Call; 3] = [
-        |file| write_call(file, 0, &[2; 128 << 10]),
-        |(node, fh)| Call::Setattr {
-            node,
-            set: SetattrCall { fh: Some(fh), size_bytes: Some(100), ..SetattrCall::default() },
-        },
-        |(node, fh)| Call::Fallocate { node, fh, offset_bytes: 0, byte_count: 128 << 10, mode: 3 },
-    ];
-    for (number, change) in changes.into_iter().enumerate() {
-        let (mut world, file) = over_two_osts();
-        let [lost, slow] = [0, 1].map(TargetId::ost);
-        world.is_syncing = false;
-        world.mounts[0].is_slow_to = Some(slow);
-        let changing = world.begin(0, change(file));
-        assert!(!world.is_answered(0, changing));
-        assert!(world.unsynced_count(0) > 0, "the first one has its part");
-        world.mounts[0].unreachable = Some(lost);
-        world.crash(lost);
-        world.start(lost);
-        world.is_syncing = true;
-        world.pass(Duration::from_secs(100));
-        world.mounts[0].unreachable = None;
-        world.pass(Duration::from_secs(20));
-        assert!(world.mounts[0].events.contains(&Event::Evicted(lost)), "{:?}", world.mounts[0].events);
-        assert!(!world.is_answered(0, changing), "the second one has not answered");
-        world.let_arrive(0);
-        world.finish(0, changing).expect("nobody has refused it");
-        let fsync = || Call::Fsync { node: file.0, fh: file.1, data_only: false };
-        assert_eq!(world.call(0, fsync()), Err(EIO), "change {number}");
-        assert_eq!(world.call(0, fsync()), Ok(Answer::Done));
-    }
-}
-
 /// The OST evicts a mount while an append is on its way to it: once the request was lost, once the answer. Who cannot know
 /// whether it is there says so, and it is never there twice.
 #[test]
@@ -498,97 +372,6 @@ fn a_file_made_before_any_ost_was_known_gets_its_place_when_it_is_written() {
     assert_eq!(world.attr(0, file.0).size_bytes, 4);
 }
 
-#[test]
-fn fsync_makes_durable_what_another_mount_has_written() {
-    let mut world = World::new(1, 1, 2);
-    let file = world.create(0, TOP, "f");
-    let node = world.lookup(1, TOP, "f").expect("it was made").node;
-    let (fh, _) = world.open(1, node, O_RDWR);
-    // Sessions begin with something durable.
-    assert_eq!(world.write(0, file, 0, b"first"), Ok(5));
-    world.sync();
-    assert_eq!(world.write(0, file, 0, b"theirs"), Ok(6));
-    assert!(world.unsynced_count(0) > 0);
-    assert_eq!(world.call(1, Call::Fsync { node, fh, data_only: false }), Ok(Answer::Done));
-    assert_eq!(world.unsynced_count(0), 0);
-}
-
-/// The one that has made it is lost with the power of the MDT.
-#[test]
-fn fsync_through_a_handle_for_reading_makes_the_name_durable_that_another_mount_has_made() {
-    let mut world = World::new(1, 1, 2);
-    let mdt = TargetId::mdt(0);
-    // Sessions begin with something durable.
-    for mount in [0, 1] {
-        let file = world.create(mount, TOP, &format!("of {mount}"));
-        assert_eq!(world.write(mount, file, 0, b"four"), Ok(4));
-    }
-    world.pass(Duration::from_secs(3));
-    world.is_syncing = false;
-    let file = world.create(0, TOP, "f");
-    assert_eq!(world.write(0, file, 0, b"data"), Ok(4));
-    world.release(0, file);
-    let node = world.lookup(1, TOP, "f").expect("it was made").node;
-    let (fh, _) = world.open(1, node, O_RDONLY);
-    let syncing = world.begin(1, Call::Fsync { node, fh, data_only: false });
-    assert!(!world.is_answered(1, syncing), "nothing is durable by itself");
-    world.is_syncing = true;
-    world.run();
-    world.is_syncing = false;
-    assert!(world.is_answered(1, syncing));
-    assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
-    world.mounts[0].is_cut_off = true;
-    world.crash(mdt);
-    world.start(mdt);
-    world.is_syncing = true;
-    world.pass(Duration::from_secs(100));
-    let (fh, _) = world.open(1, node, O_RDONLY);
-    assert_eq!(world.names(1, TOP), ["f", "of 0", "of 1"]);
-    assert_eq!(world.read(1, (node, fh), 0, 100), b"data");
-}
-
-/// Who calls fsync(2) after each of his writes waits for no disk of the MDT while all is durable there, and asks it once for what he has
-/// seen: not for what others do meanwhile.
-#[test]
-fn fsync_of_what_has_not_changed_costs_the_mdt_nothing() {
-    let mut world = World::new(1, 1, 2);
-    let file = world.create(0, TOP, "f");
-    assert_eq!(world.write(0, file, 0, b"data"), Ok(4));
-    world.release(0, file);
-    world.pass(Duration::from_secs(10));
-    let node = world.lookup(1, TOP, "f").expect("it was made").node;
-    let (fh, _) = world.open(1, node, O_RDWR);
-    assert_eq!(world.read(1, (node, fh), 0, 4), b"data");
-    let other = world.create(0, TOP, "other");
-    world.pass(Duration::from_secs(3));
-    let fsync = || Call::Fsync { node, fh, data_only: false };
-    let asked = |world: &World| world.sent(1, TargetKind::Mdt, "mds_sync");
-    world.is_syncing = false;
-    let before = asked(&world);
-    let syncing = world.begin(1, fsync());
-    assert!(world.is_answered(1, syncing), "all is durable: no store syncs for it");
-    assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
-    assert_eq!(asked(&world), before + 1);
-    // Others change something, which is not durable.
-    let set = SetattrCall { mode: Some(0o600), ..SetattrCall::default() };
-    world.call(0, Call::Setattr { node: other.0, set }).expect("changed");
-    for _ in 0..3 {
-        let syncing = world.begin(1, fsync());
-        assert!(world.is_answered(1, syncing));
-        assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
-    }
-    assert_eq!(asked(&world), before + 1);
-    // What this mount has seen of the file is asked for.
-    let set = SetattrCall { mode: Some(0o640), ..SetattrCall::default() };
-    world.call(0, Call::Setattr { node, set }).expect("changed");
-    assert_eq!(world.attr(1, node).permissions, 0o640);
-    let syncing = world.begin(1, fsync());
-    assert!(!world.is_answered(1, syncing), "it is not durable yet");
-    world.is_syncing = true;
-    assert_eq!(world.finish(1, syncing), Ok(Answer::Done));
-    assert_eq!(asked(&world), before + 2);
-}
-
 /// A mount that reaches the OST and not the MDT is evicted by the MDT, which believes a size then that another mount
 /// reports. Nothing is written behind that size.
 #[test]
@@ -618,37 +401,6 @@ fn who_was_not_heard_by_the_mdt_writes_nothing() {
     assert_eq!(world.finish(0, writing), Ok(Answer::Written(6)));
     assert_eq!(world.read(1, (node, fh), 0, 100), b"firstsecond");
     assert_eq!(world.attr(1, node).size_bytes, 11);
-}
-
-/// The MDT loses a new file with the mount that made it. What the mount writes before it knows would stay for ever.
-#[test]
-fn nothing_is_written_to_a_file_that_the_mdt_has_lost() {
-    let mut world = World::new(1, 1, 2);
-    let mdt = TargetId::mdt(0);
-    // Sessions begin with something durable.
-    let first = world.create(0, TOP, "first");
-    assert_eq!(world.write(0, first, 0, b"first"), Ok(5));
-    world.pass(Duration::from_secs(3));
-    world.is_syncing = false;
-    let file = world.create(0, TOP, "f");
-    let (node, fh) = file;
-    // A lock on the object, under which it may write later.
-    assert_eq!(world.read(0, file, 0, 100), b"");
-    world.mounts[0].unreachable = Some(mdt);
-    let early = world.begin(0, Call::Fsync { node, fh, data_only: true });
-    world.crash(mdt);
-    world.start(mdt);
-    world.is_syncing = true;
-    world.pass(Duration::from_secs(100));
-    let writing = world.begin(0, write_call(file, 0, b"late"));
-    world.pass(Duration::from_secs(20));
-    assert!(!world.is_answered(0, writing));
-    world.mounts[0].unreachable = None;
-    const ESTALE: i32 = 116;
-    assert_eq!(world.finish(0, writing), Err(ESTALE));
-    assert_eq!(world.finish(0, early), Err(ESTALE), "its name was lost");
-    world.pass(Duration::from_secs(100));
-    assert_eq!(world.object_count(0), 1, "that of the first");
 }
 
 /// What was sent to the OST before the MDT fell silent is not sent again after it.

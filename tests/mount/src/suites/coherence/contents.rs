@@ -302,32 +302,33 @@ pub fn mapped_privately(context: &Context) -> Result<()> {
 
 /// A mapped store, synced, is read elsewhere; mounts take turns.
 pub fn mapped_store(context: &Context) -> Result<()> {
-    let mut model = context.random().bytes(4 * PAGE);
-    write(&context.a.join("file"), &model)?;
-    let mut random = context.random();
-    alternate(context, ROUNDS, |_, doer, watcher| {
-        let at = random.size(model.len() - 50);
-        let data = random.bytes(50);
-        store_mapped(&doer.join("file"), model.len(), at, &data)?;
-        model[at..at + 50].copy_from_slice(&data);
-        expect_bytes(&read(&watcher.join("file"))?, &model, "contents after a mapped store")
-    })
+    stores_are_seen(context, store_mapped)
 }
 
 /// A mapping that is written when its descriptor is closed already: the file was flushed then, and is released with the mapping only.
 pub fn stored_after_close(context: &Context) -> Result<()> {
+    stores_are_seen(context, |path, byte_count, at, data| {
+        let (file, mapping) = map_shared(path, byte_count)?;
+        drop(file);
+        mapping.write(at, data);
+        Ok(())
+    })
+}
+
+/// Each mount in turn stores some bytes in a file, given its path, its length and the place; the other one reads them.
+fn stores_are_seen(
+    context: &Context,
+    store: impl Fn(&Path, usize, usize, &[u8]) -> Result<()>,
+) -> Result<()> {
     let mut model = context.random().bytes(4 * PAGE);
     write(&context.a.join("file"), &model)?;
     let mut random = context.random();
     alternate(context, ROUNDS, |_, doer, watcher| {
         let at = random.size(model.len() - 50);
         let data = random.bytes(50);
-        let (file, mapping) = map_shared(&doer.join("file"), model.len())?;
-        drop(file);
-        mapping.write(at, &data);
-        drop(mapping);
+        store(&doer.join("file"), model.len(), at, &data)?;
         model[at..at + 50].copy_from_slice(&data);
-        expect_bytes(&read(&watcher.join("file"))?, &model, "contents after a store behind the close")
+        expect_bytes(&read(&watcher.join("file"))?, &model, "contents after a mapped store")
     })
 }
 
