@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod extent;
 pub mod fault;
+pub mod histogram;
 pub mod ids;
 pub mod layout;
 pub mod limits;
@@ -24,6 +25,7 @@ pub use attr::{Attr, FileType, SetAttr, SetTime};
 pub use clock::{Duration, Now, Time, WallTime};
 pub use config::{ClusterConfig, TargetConfig};
 pub use extent::Extent;
+pub use histogram::Histogram;
 pub use ids::{
     ClientId, Endpoint, Epoch, Fid, LockId, ObjectId, OpenHandle, TargetId, TargetKind, Transno, Version, Xid,
 };

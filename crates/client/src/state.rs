@@ -310,7 +310,7 @@ impl State {
         if !connection.is_serving() && !is_settling(&request) {
             return Err(Status::Io);
         }
-        let name = request_name(&request);
+        let name = request.name();
         connection.stats.on_sent(&request, data.len());
         let mut outputs = Vec::new();
         let ticket = connection.import.submit(now, request, data, kind, trace, &mut outputs);
@@ -454,67 +454,5 @@ impl TargetStats {
             }
             _ => {}
         }
-    }
-}
-
-/// Names of requests in statistics, after Lustre's where it has them.
-pub(crate) fn request_name(request: &Request) -> &'static str {
-    match request {
-        Request::Connect(_) => "connect",
-        Request::Disconnect { .. } => "disconnect",
-        Request::Ping { .. } => "ping",
-        Request::ReplayDone => "replay_done",
-        Request::Manifest(_) => "replay_manifest",
-        Request::Lock(LockRequest::Enqueue { .. }) => "ldlm_enqueue",
-        Request::Lock(LockRequest::Cancel { .. }) => "ldlm_cancel",
-        Request::Lock(LockRequest::Replay { .. }) => "ldlm_replay",
-        Request::Mgs(_) => "mgs",
-        Request::Peer(_) => "peer",
-        Request::Ost(request) => match request {
-            OstRequest::Read { .. } | OstRequest::LockAndRead { .. } => "ost_read",
-            OstRequest::Write { .. } => "ost_write",
-            OstRequest::Change { .. } => "ost_punch",
-            OstRequest::Getattr { .. } => "ost_getattr",
-            OstRequest::Seek { .. } => "ost_seek",
-            OstRequest::Sync { .. } => "ost_sync",
-            OstRequest::Adopt { .. } => "ost_adopt",
-            OstRequest::Destroy { .. } => "ost_destroy",
-            OstRequest::Statfs => "ost_statfs",
-            OstRequest::ListObjects { .. } => "ost_list",
-            OstRequest::Advise { .. } => "ost_ladvise",
-            OstRequest::Fence(_) => "ost_fence",
-        },
-        Request::Mdt(request) => match request {
-            MdtRequest::Lookup { .. } => "mds_lookup",
-            MdtRequest::Getattr { .. } => "mds_getattr",
-            MdtRequest::Setattr { .. } => "mds_setattr",
-            MdtRequest::Create(_) | MdtRequest::MakeStriped { .. } => "mds_create",
-            MdtRequest::Unlink { .. } | MdtRequest::RemoveAgain { is_directory: false, .. } => "mds_unlink",
-            MdtRequest::Rmdir { .. } | MdtRequest::RemoveAgain { .. } => "mds_rmdir",
-            MdtRequest::Rename { .. } | MdtRequest::RenameAgain { .. } => "mds_rename",
-            MdtRequest::Link { .. } => "mds_link",
-            MdtRequest::Migrate { .. } => "mds_migrate",
-            MdtRequest::Open { .. } => "mds_open",
-            MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "mds_close",
-            MdtRequest::ReportSize { .. } => "mds_report_size",
-            MdtRequest::Readdir { .. } => "mds_readpage",
-            MdtRequest::Readlink { .. } => "mds_readlink",
-            MdtRequest::Listxattr { .. } => "mds_listxattr",
-            MdtRequest::Getxattr { .. } => "mds_getxattr",
-            MdtRequest::Setxattr { .. } => "mds_setxattr",
-            MdtRequest::Removexattr { .. } => "mds_removexattr",
-            MdtRequest::Statfs => "mds_statfs",
-            MdtRequest::Sync => "mds_sync",
-            MdtRequest::FidToPath { .. } => "mds_fid2path",
-            MdtRequest::Flock { .. } => "mds_flock",
-            MdtRequest::FlockCancel { .. } => "mds_flock_cancel",
-            MdtRequest::Getlk { .. } => "mds_getlk",
-            MdtRequest::SetLayout { .. } => "mds_setlayout",
-            MdtRequest::GetDefaultLayout { .. } => "mds_getlayout",
-            MdtRequest::SetDefaultStriping { .. } => "mds_setdirstripe",
-            MdtRequest::GetDefaultStriping { .. } => "mds_getdirstripe",
-            MdtRequest::Reopen { .. } => "mds_reopen",
-            MdtRequest::ReplayFlocks { .. } => "mds_replay_flocks",
-        },
     }
 }

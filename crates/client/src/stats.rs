@@ -1,6 +1,6 @@
 //! Counters of a mount, in a plain struct that the process reads for its parameters.
 
-use base::WallTime;
+use base::{Histogram, WallTime};
 use std::collections::BTreeMap;
 
 /// How often, how many bytes, how long.
@@ -22,39 +22,6 @@ impl Counter {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
         self.sum_squares = self.sum_squares.saturating_add(value.saturating_mul(value));
-    }
-}
-
-/// Counts by size: which bucket is whose follows from how values are added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Histogram {
-    pub buckets: Vec<u64>,
-}
-
-/// As many as Lustre has.
-const LINEAR_BUCKET_COUNT: u64 = 32;
-
-impl Histogram {
-    /// By power of two: bucket i counts values in (2^(i-1), 2^i].
-    pub fn add(&mut self, value: u64) {
-        self.count(value.max(1).next_power_of_two().trailing_zeros() as usize);
-    }
-
-    /// One by one: bucket i counts the value i, the last one all that are greater too.
-    pub fn add_linear(&mut self, value: u64) {
-        self.count(value.min(LINEAR_BUCKET_COUNT - 1) as usize);
-    }
-
-    /// Places by power of two: bucket 0 counts the place 0, bucket i those in [2^(i-1), 2^i).
-    pub fn add_place(&mut self, place: u64) {
-        self.count((u64::BITS - place.leading_zeros()) as usize);
-    }
-
-    fn count(&mut self, bucket: usize) {
-        if self.buckets.len() <= bucket {
-            self.buckets.resize(bucket + 1, 0);
-        }
-        self.buckets[bucket] += 1;
     }
 }
 

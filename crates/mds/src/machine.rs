@@ -377,6 +377,11 @@ impl<M: MetaStore> Mds<M> {
         &mut self.by_space
     }
 
+    /// Starts to count requests anew, of all kinds.
+    pub fn clear_request_counts(&mut self, now: Now) {
+        self.core.clear_request_counts(now);
+    }
+
     /// Starts to count anew.
     pub fn clear_stats(&mut self, now: Now) {
         self.stats.clear(now.wall);

@@ -15,4 +15,4 @@ pub mod rows;
 pub mod stats;
 
 pub use machine::{Input, Oss, OssEvent, OssOptions, Output};
-pub use stats::{Histogram, OssStats, Samples};
+pub use stats::{OssStats, Samples};

@@ -241,6 +241,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         self.grants.total_bytes()
     }
 
+    /// Starts to count requests anew, of all kinds.
+    pub fn clear_request_counts(&mut self, now: Now) {
+        self.core.clear_request_counts(now);
+    }
+
     /// Starts to count anew.
     pub fn clear_stats(&mut self, now: Now) {
         self.stats = OssStats { since: now.wall, ..OssStats::default() };

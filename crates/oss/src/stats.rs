@@ -1,7 +1,7 @@
 //! What the target has done so far, for `obdfilter.*.stats` and `brw_stats`. Counted when a request is executed, also
 //! when it is a replay; failed requests are counted apart.
 
-use base::{Status, WallTime};
+use base::{Histogram, Status, WallTime};
 
 /// Counter with the figures that a stats line shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,47 +23,23 @@ impl Samples {
     }
 }
 
-/// Counts by powers of two: bucket n holds values above 2^(n-1) and up to 2^n; bucket 0 holds 0 and 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Histogram {
-    pub buckets: [u64; Histogram::BUCKET_COUNT],
-}
-
-impl Histogram {
-    pub const BUCKET_COUNT: usize = 32;
-
-    pub fn add(&mut self, value: u64) {
-        let index = value.max(1).next_power_of_two().trailing_zeros() as usize;
-        if let Some(bucket) = self.buckets.get_mut(index.min(Self::BUCKET_COUNT - 1)) {
-            *bucket += 1;
-        }
-    }
-
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-}
-
 /// One direction of bulk traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BulkStats {
     pub bytes: Samples,
     /// Pages of 4 KiB per RPC.
     pub pages: Histogram,
-    /// Bytes per call of the object store.
-    pub io_bytes: Histogram,
 }
 
 impl BulkStats {
     pub fn add(&mut self, byte_count: u64) {
         self.bytes.add(byte_count);
         self.pages.add(byte_count.div_ceil(4096));
-        self.io_bytes.add(byte_count);
     }
 }
 
 /// Counters since the start of the target, or since they were cleared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OssStats {
     pub read: BulkStats,
     pub write: BulkStats,
@@ -122,17 +98,6 @@ impl OssStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_fall_into_the_bucket_of_the_next_power_of_two() {
-        let mut histogram = Histogram::default();
-        for value in [0, 1, 2, 3, 4, 5, u64::MAX / 2] {
-            histogram.add(value);
-        }
-        assert_eq!(histogram.buckets[..4], [2, 1, 2, 1]);
-        assert_eq!(histogram.buckets[Histogram::BUCKET_COUNT - 1], 1);
-        assert_eq!(histogram.count(), 7);
-    }
 
     #[test]
     fn samples_keep_extremes_and_sums() {

@@ -12,6 +12,7 @@ mod global;
 mod management;
 mod mounts;
 mod names;
+mod services;
 mod sessions;
 mod targets;
 mod write;
@@ -67,6 +68,8 @@ static CLASSES: &[&dyn AnyClass] = &[
     &targets::OST_LOCKS,
     &targets::DISK,
     &targets::OST_DISK,
+    &services::MDS,
+    &services::OSS,
     &targets::MDT_EXPORTS,
     &targets::OST_EXPORTS,
     &management::MGS,

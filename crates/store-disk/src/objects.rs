@@ -10,6 +10,7 @@ mod file;
 mod groups;
 mod handles;
 pub(crate) mod layout;
+mod traffic;
 
 use crate::device::{self, Mark, Syncing};
 use crate::heard::Heard;
@@ -27,6 +28,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
+use traffic::Traffic;
+
+pub use traffic::DiskUse;
 
 /// Below this much free space a write allocates before it changes anything. More than all writes in flight.
 const LOW_SPACE_BYTES: u64 = 64 << 20;
@@ -86,6 +90,7 @@ pub(crate) struct Shared {
     poison: OnceLock<StoreError>,
     space: Recent,
     spare: groups::Spare,
+    traffic: Traffic,
     on_durable: OnDurable,
 }
 
@@ -133,6 +138,16 @@ impl ObjectDisk {
         let shared = Shared::new(directory, &options, Syncing::Skipped, Arc::new(|| ()), true)
             .map_err(|source| ObjectOpenError { path: directory.to_path_buf(), source })?;
         Ok(ObjectDisk { shared: Arc::new(shared), thread: Mutex::new(None) })
+    }
+
+    /// What the data of requests have cost the local file system: reads, and writes.
+    pub fn disk_use(&self) -> (DiskUse, DiskUse) {
+        self.shared.traffic.counts()
+    }
+
+    /// Starts to count that anew.
+    pub fn clear_disk_use(&self) {
+        self.shared.traffic.clear();
     }
 
     fn stop_thread(&self) {
@@ -230,6 +245,7 @@ impl Shared {
             poison: OnceLock::new(),
             space: Recent::new(directory.to_path_buf()),
             spare: groups::Spare::default(),
+            traffic: Traffic::default(),
             on_durable,
         })
     }
@@ -384,13 +400,17 @@ impl ObjectStore for ObjectDisk {
         let shared = &*self.shared;
         shared.space.note_written(data.len() as u64);
         let reserve = shared.space.avail_bytes().is_some_and(|avail_bytes| avail_bytes < LOW_SPACE_BYTES);
-        shared.change(id, |object| object.write(offset_bytes, data, reserve))?;
-        shared.changes.note_bytes(id, Extent::at(offset_bytes, data.len() as u64));
+        let extent = Extent::at(offset_bytes, data.len() as u64);
+        shared
+            .traffic
+            .write(extent, || shared.change(id, |object| object.write(offset_bytes, data, reserve)))?;
+        shared.changes.note_bytes(id, extent);
         Ok(())
     }
 
     fn read(&self, id: &ObjectId, offset_bytes: u64, byte_count: usize) -> Result<Bytes, StoreError> {
-        self.shared.existing(id)?.read(offset_bytes, byte_count)
+        let shared = &*self.shared;
+        shared.traffic.read(offset_bytes, || shared.existing(id)?.read(offset_bytes, byte_count))
     }
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {

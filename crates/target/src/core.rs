@@ -1,5 +1,6 @@
 //! Sessions of one target with its clients.
 
+mod counts;
 #[doc(hidden)]
 pub mod decoders;
 pub mod inspect;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use store::{Batch, MetaStore, StoreError};
 use wire::{Callback, Frame, FrameKind, Life, Reply};
 
+pub use counts::RequestCounts;
 pub use kept::Kept;
 pub use output::{CoreEvent, CoreOutput, During, EvictReason, Gone, Token, Work, nothing_owed};
 pub use recovery::{Missing, RecoveryReport};
@@ -154,6 +156,7 @@ pub struct Core<M: MetaStore> {
     next_silence_check: Time,
     /// The last transaction when the store was asked to sync.
     kicked_to: Transno,
+    request_counts: RequestCounts,
 }
 
 impl<M: MetaStore> Core<M> {
@@ -220,6 +223,7 @@ impl<M: MetaStore> Core<M> {
             kick_at: None,
             next_silence_check: options.now.time.after(limits::SILENT_CLIENT_MAX),
             kicked_to: Transno::ZERO,
+            request_counts: RequestCounts::since(options.now.wall),
             exports,
             options,
         };
@@ -464,6 +468,16 @@ impl<M: MetaStore> Core<M> {
             self.drop_client(life.client, EvictReason::Asked, out);
         }
         self.settle(out);
+    }
+
+    /// Requests that were begun, by kind.
+    pub fn request_counts(&self) -> &RequestCounts {
+        &self.request_counts
+    }
+
+    /// Starts to count requests anew.
+    pub fn clear_request_counts(&mut self, now: Now) {
+        self.request_counts = RequestCounts::since(now.wall);
     }
 
     /// True from `open` until `RecoveryEnded`.

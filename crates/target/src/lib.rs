@@ -13,6 +13,6 @@ pub mod noted;
 pub use crate::cancels::CancelQueue;
 pub use crate::core::{
     Core, CoreEvent, CoreOptions, CoreOutput, During, EvictReason, Gone, Kept, Missing, RecoveryReport,
-    Token, Work, nothing_owed,
+    RequestCounts, Token, Work, nothing_owed,
 };
 pub use crate::grants::Grants;

@@ -13,6 +13,7 @@ pub mod lock;
 pub mod manifest;
 pub mod mdt;
 pub mod mgs;
+mod name;
 pub mod ost;
 pub mod peer;
 pub mod session;

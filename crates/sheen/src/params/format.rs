@@ -1,11 +1,13 @@
 //! Lustre's text formats, which other people's parsers read.
 
-use base::{ClusterConfig, Duration, Now, TargetId, TargetKind, Time, WallTime};
+use base::{ClusterConfig, Duration, Histogram, Now, TargetId, TargetKind, Time, WallTime};
 use client::TargetStatus;
-use client::stats::{Counter, Histogram, TargetStats};
+use client::stats::{Counter, TargetStats};
+use oss::OssStats;
 use rpc::TimeoutReport;
 use std::fmt::Write;
 use store::MetaStore;
+use store_disk::DiskUse;
 use target::{Core, RecoveryReport};
 
 /// Figures of one line of a `stats` file.
@@ -73,7 +75,7 @@ pub fn rpc_stats(counts: &TargetStats, dirty_bytes: u64) -> String {
     let pages = (buckets(&counts.read_pages_per_rpc), buckets(&counts.write_pages_per_rpc));
     table(&mut out, &Head::of_rpcs("pages per rpc", bucket_name), &pages.0, &pages.1);
     let flights = (buckets(&counts.read_rpcs_in_flight), buckets(&counts.write_rpcs_in_flight));
-    table(&mut out, &Head::of_rpcs("rpcs in flight", |bucket| bucket.to_string()), &flights.0, &flights.1);
+    table(&mut out, &Head::of_rpcs("rpcs in flight", linear_name), &flights.0, &flights.1);
     let offsets = (buckets(&counts.read_page_offsets), buckets(&counts.write_page_offsets));
     table(&mut out, &Head::of_rpcs("offset", place_name), &offsets.0, &offsets.1);
     let micros = (buckets(&counts.read_micros), buckets(&counts.write_micros));
@@ -162,21 +164,22 @@ pub fn nids(addresses: &[String]) -> String {
     addresses.iter().map(|address| crate::nid::format_nid(address)).collect::<Vec<_>>().join(", ")
 }
 
-/// `obdfilter.*.brw_stats`: pairs of reads and writes.
-pub fn brw_stats(since: WallTime, pages: (&[u64], &[u64]), bytes: (&[u64], &[u64])) -> String {
-    let mut out = times(since);
-    table(
-        &mut out,
-        &Head { title: "pages per bulk r/w", unit: "rpcs", over: OVER_DISK, name: bucket_name },
-        pages.0,
-        pages.1,
-    );
-    table(
-        &mut out,
-        &Head { title: "disk I/O size", unit: "ios", over: OVER_DISK, name: bucket_name },
-        bytes.0,
-        bytes.1,
-    );
+/// `obdfilter.*.brw_stats`, each a pair of reads and writes: the requests, and what their data cost the local file system. A request is one
+/// extent, so that none has pages that do not follow each other.
+pub fn brw_stats(oss: &OssStats, (read, write): &(DiskUse, DiskUse)) -> String {
+    let mut out = times(oss.since);
+    let discontiguous = [&oss.read, &oss.write].map(|bulk| [bulk.bytes.count]);
+    let tables: [(&'static str, &'static str, fn(usize) -> String, &[u64], &[u64]); 6] = [
+        ("pages per bulk r/w", "rpcs", bucket_name, &oss.read.pages.buckets, &oss.write.pages.buckets),
+        ("discontiguous pages", "rpcs", linear_name, &discontiguous[0], &discontiguous[1]),
+        ("disk fragmented I/Os", "ios", linear_name, &read.calls.buckets, &write.calls.buckets),
+        ("disk I/Os in flight", "ios", linear_name, &read.in_flight.buckets, &write.in_flight.buckets),
+        ("I/O time (1/1000s)", "ios", bucket_name, &read.millis.buckets, &write.millis.buckets),
+        ("disk I/O size", "ios", bucket_name, &read.call_bytes.buckets, &write.call_bytes.buckets),
+    ];
+    for (title, unit, name, reads, writes) in tables {
+        table(&mut out, &Head { title, unit, over: OVER_DISK, name }, reads, writes);
+    }
     out
 }
 
@@ -231,6 +234,11 @@ fn table(out: &mut String, head: &Head, read: &[u64], write: &[u64]) {
 /// `0`, `1`, `2`, `4`: where a bucket of `add_place` begins.
 fn place_name(bucket: usize) -> String {
     if bucket == 0 { "0".to_owned() } else { bucket_name(bucket - 1) }
+}
+
+/// `0`, `1`, `2`, `3`: buckets of `add_linear`.
+fn linear_name(bucket: usize) -> String {
+    bucket.to_string()
 }
 
 /// `1`, `512`, `1K`, `4M`.

@@ -66,6 +66,16 @@ fn osts(node: &Node) -> Vec<Ost> {
     node.targets.iter().filter_map(oss).collect()
 }
 
+/// All MDTs of this process.
+pub fn mds_owners(node: &Node) -> Vec<MdsOwner> {
+    mdts(node).into_iter().map(|mdt| mdt.owner).collect()
+}
+
+/// All OSTs of this process.
+pub fn oss_owners(node: &Node) -> Vec<OssOwner> {
+    osts(node).into_iter().map(|ost| ost.owner).collect()
+}
+
 const RECOVERY_SECONDS_MAX: u64 = 3600;
 
 pub static MDT: Class<Mdt> = Class {
@@ -232,8 +242,8 @@ pub static OST: Class<Ost> = Class {
         },
         Param {
             name: "brw_stats",
-            doc: "Sizes of the data requests that an OST executed.",
-            read: |ost| Some(ost.owner.with(|oss| brw_stats(oss.stats()))),
+            doc: "Data requests that an OST executed, and what their data cost the local file system: calls for each, at a time, milliseconds, bytes of a call.",
+            read: |ost| Some(brw_stats(ost)),
             write: Some(Write::Clear(clear_ost)),
         },
         read_only("recovery_status", "Recovery after the last start of an OST.", |ost| {
@@ -390,8 +400,8 @@ pub static OST_DISK: Class<Ost> = Class {
     instances: |node| osts(node).into_iter().map(|ost| (format!("osd-local/{}", ost.name), ost)).collect(),
     params: &[Param {
         name: "brw_stats",
-        doc: "The same as `obdfilter.*.brw_stats`: each data request is one of the local file system.",
-        read: |ost| Some(ost.owner.with(|oss| brw_stats(oss.stats()))),
+        doc: "The same as `obdfilter.*.brw_stats`.",
+        read: |ost| Some(brw_stats(ost)),
         write: Some(Write::Clear(clear_ost)),
     }],
 };
@@ -485,7 +495,10 @@ fn recovery_seconds<M: MetaStore>(core: &Core<M>) -> String {
 }
 
 fn clear_ost(ost: &Ost) {
-    ost.owner.with(|oss| oss.clear_stats(net::clock::now()));
+    ost.owner.with(|oss| {
+        oss.clear_stats(net::clock::now());
+        oss.objects().clear_disk_use();
+    });
 }
 
 fn space_of(ost: &Ost) -> Space {
@@ -531,13 +544,8 @@ fn ost_stats(counts: &oss::OssStats) -> String {
     stats(counts.since, &rows)
 }
 
-fn brw_stats(counts: &oss::OssStats) -> String {
-    let (read, write) = (&counts.read, &counts.write);
-    format::brw_stats(
-        counts.since,
-        (&read.pages.buckets, &write.pages.buckets),
-        (&read.io_bytes.buckets, &write.io_bytes.buckets),
-    )
+fn brw_stats(ost: &Ost) -> String {
+    ost.owner.with(|oss| format::brw_stats(oss.stats(), &oss.objects().disk_use()))
 }
 
 const EVICT_VALUES: &str =

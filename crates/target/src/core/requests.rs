@@ -102,6 +102,7 @@ impl<M: MetaStore> Core<M> {
             return self.answer_refusal(frame, Status::Again, out);
         }
         export.in_progress.insert(frame.xid);
+        self.request_counts.add(&request);
         out.push(execute(frame, request, replay));
     }
 
@@ -135,6 +136,7 @@ impl<M: MetaStore> Core<M> {
             }
         }
         export.slots.insert(frame.slot, Slot { xid: frame.xid, state: SlotState::InProgress });
+        self.request_counts.add(&request);
         out.push(execute(frame, request, replay));
     }
 

@@ -138,12 +138,10 @@ fn few_requests(context: &Context) -> Result<()> {
             cluster.sheen(&["lctl", "set_param", switch])?;
         }
         fs::metadata(point.join("dir"))?;
-        for stats in ["mdc.*.stats=0", "osc.*.stats=0", "llite.*.statahead_stats=0"] {
-            cluster.sheen(&["lctl", "set_param", stats])?;
-        }
+        clear_requests(&cluster)?;
+        cluster.sheen(&["lctl", "set_param", "llite.*.statahead_stats=0"])?;
         look_at_all(&point.join("dir"), entry_count)?;
-        let said = cluster.sheen(&["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats"])?;
-        let asked = request_count(&said);
+        let asked = requests(&cluster)?;
         let listings = cluster.sheen(&["lctl", "get_param", "-n", "llite.*.statahead_stats"])?;
         note(&format!(
             "{asked} requests for {entry_count} entries {switch}: {}",
@@ -181,14 +179,11 @@ fn few_requests_in_a_tree(context: &Context) -> Result<()> {
     cluster.unmount(&cluster.mount)?;
     let point = cluster.mount_again("walker")?;
     fs::metadata(point.join("dir"))?;
-    for stats in ["mdc.*.stats=0", "osc.*.stats=0"] {
-        cluster.sheen(&["lctl", "set_param", stats])?;
-    }
+    clear_requests(&cluster)?;
     let found = walk(&point.join("dir"))?;
     let entry_count = directory_count * (FILES_PER_DIRECTORY + 1) - 1;
     expect_eq(found, entry_count, "entries below the top of the tree")?;
-    let said = cluster.sheen(&["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats"])?;
-    let asked = request_count(&said);
+    let asked = requests(&cluster)?;
     note(&format!("{asked} requests for {entry_count} entries in {directory_count} directories"));
     expect(asked <= 2 * directory_count, &format!("{asked} requests for {directory_count} directories"))?;
     cluster.down().map(drop)
@@ -260,16 +255,20 @@ fn look_at_all(directory: &Path, entry_count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Requests in the `stats` of sessions; those that only keep a session alive do not count.
-fn request_count(said: &str) -> u64 {
+fn clear_requests(cluster: &Cluster) -> Result<()> {
+    cluster.sheen(&["lctl", "set_param", "mds.MDS.mdt.stats=0", "ost.OSS.ost.stats=0"]).map(drop)
+}
+
+/// What the servers were asked for since, of all kinds: names, listings, xattrs, data, locks and their cancels, and what targets ask each
+/// other.
+fn requests(cluster: &Cluster) -> Result<u64> {
+    let said = cluster.sheen(&["lctl", "get_param", "-n", "mds.MDS.mdt.stats", "ost.OSS.ost.stats"])?;
     let count = |line: &str| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?;
+        let mut words = line.split_whitespace().skip(1);
         let count = words.next()?.parse::<u64>().ok()?;
-        let is_request = words.next() == Some("samples") && name != "ping" && !name.ends_with("_bytes");
-        is_request.then_some(count)
+        (words.next() == Some("samples")).then_some(count)
     };
-    said.lines().filter_map(count).sum()
+    Ok(said.lines().filter_map(count).sum())
 }
 
 impl Big {

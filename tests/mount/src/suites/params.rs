@@ -119,6 +119,7 @@ fn counters(context: &Context) -> Result<()> {
         ("osc.*OST0000*.stats", "ost_write"),
         ("mdt.*MDT0000.md_stats", "open"),
         ("obdfilter.*OST0000.stats", "write_bytes"),
+        ("mds.MDS.mdt.stats", "mds_create"),
     ] {
         let before = value(&cluster, name)?;
         expect(samples(&before, row) > 0, &format!("{row} in {name}: {before}"))?;
@@ -129,7 +130,9 @@ fn counters(context: &Context) -> Result<()> {
         expect_eq(samples(&value(&cluster, name)?, row), 0, &format!("{row} of {name} after clearing"))?;
     }
     let sizes = value(&cluster, "obdfilter.*OST0000.brw_stats")?;
-    expect(sizes.contains("disk I/O size"), &sizes)?;
+    for title in ["discontiguous pages", "disk fragmented I/Os", "I/O time (1/1000s)", "disk I/O size"] {
+        expect(sizes.contains(title), &format!("{title} in {sizes}"))?;
+    }
     let in_flight = value(&cluster, "osc.*OST0000*.rpc_stats")?;
     expect(in_flight.contains("pages per rpc"), &in_flight)?;
     let modify = value(&cluster, "mdc.*MDT0000*.rpc_stats")?;

@@ -98,6 +98,42 @@ fn requests_for_data_are_shown_in_four_tables() {
 }
 
 #[test]
+fn what_requests_cost_the_disk_is_shown_in_six_tables() {
+    let mut oss = OssStats::default();
+    let mut disk = (DiskUse::default(), DiskUse::default());
+    oss.write.add(1 << 20);
+    disk.1.calls.add_linear(17);
+    disk.1.in_flight.add_linear(1);
+    disk.1.millis.add(3);
+    for call_bytes in [61_440, 65_536, 65_536] {
+        disk.1.call_bytes.add(call_bytes);
+    }
+    let text = brw_stats(&oss, &disk);
+    let lines: Vec<String> =
+        text.lines().skip(3).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let shown: Vec<&str> =
+        lines.iter().map(String::as_str).filter(|line| !line.is_empty() && *line != "read | write").collect();
+    assert_eq!(
+        shown,
+        [
+            "pages per bulk r/w rpcs % cum % | rpcs % cum %",
+            "256: 0 0 0 | 1 100 100",
+            "discontiguous pages rpcs % cum % | rpcs % cum %",
+            "0: 0 0 0 | 1 100 100",
+            "disk fragmented I/Os ios % cum % | ios % cum %",
+            "17: 0 0 0 | 1 100 100",
+            "disk I/Os in flight ios % cum % | ios % cum %",
+            "1: 0 0 0 | 1 100 100",
+            "I/O time (1/1000s) ios % cum % | ios % cum %",
+            "4: 0 0 0 | 1 100 100",
+            "disk I/O size ios % cum % | ios % cum %",
+            "64K: 0 0 0 | 3 100 100",
+        ],
+        "{text}"
+    );
+}
+
+#[test]
 fn pages_have_figures_without_squares_and_only_where_there_are_some() {
     let counted = Stat { count: 9, ..Stat::default() };
     let windows = Stat { count: 2, min: 1, max: 256, sum: 257, sum_of_squares: 65_537 };
