@@ -157,6 +157,9 @@ impl Daemons {
             counts.base_read_count += value(&text, "base_reads");
             counts.base_read_bytes += value(&text, "base_read_bytes");
         }
+        if self.server_pids.is_some() {
+            counts.served_requests = Some(self.served_requests());
+        }
         for text in self.mdt_syncs() {
             counts.mdt_sync_count += value(&text, "syncs");
             counts.mdt_awaited_sync_count += value(&text, "awaited_syncs");
@@ -164,6 +167,19 @@ impl Daemons {
         counts.mdt_device_bytes = self.device_bytes("MDT");
         counts.ost_device_bytes = self.device_bytes("OST");
         Some(counts)
+    }
+
+    /// What all processes with targets have begun, for whomever.
+    fn served_requests(&self) -> Requests {
+        let pids = ["MDT", "OST"].iter().flat_map(|kind| self.pids_with(kind)).collect::<BTreeSet<u32>>();
+        let services = |pid| ["mds.MDS.mdt.stats", "ost.OSS.ost.stats"].map(|name| params(pid, name));
+        let mut served = Requests::new();
+        for (_, text) in pids.into_iter().flat_map(services).flatten() {
+            for row in rows(&text) {
+                *served.entry(row.name).or_default() += row.count;
+            }
+        }
+        served
     }
 
     /// `sync_stats` of all MDTs on this machine.
@@ -221,6 +237,9 @@ pub type Sizes = BTreeMap<u64, u64>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub requests: Requests,
+    /// What the targets have begun, for whomever; `None` when some of them are not on this machine. What only keeps a session is not in it,
+    /// what they ask each other is.
+    pub served_requests: Option<Requests>,
     /// Of all kinds, to MDTs and to OSTs.
     pub mdt_requests: u64,
     pub ost_requests: u64,
@@ -240,13 +259,15 @@ pub struct Counts {
 impl Counts {
     /// Who has set a counter to zero meanwhile has nothing counted.
     fn since(mut self, before: &Counts) -> Counts {
-        for (kind, count) in &mut self.requests {
-            *count = count.saturating_sub(before.requests.get(kind).copied().unwrap_or(0));
-        }
+        subtract(&mut self.requests, &before.requests);
+        self.served_requests =
+            self.served_requests.zip(before.served_requests.as_ref()).map(|(mut after, before)| {
+                subtract(&mut after, before);
+                after
+            });
         for (pages, count) in &mut self.reads_by_pages {
             *count = count.saturating_sub(before.reads_by_pages.get(pages).copied().unwrap_or(0));
         }
-        self.requests.retain(|_, count| *count > 0);
         self.reads_by_pages.retain(|_, count| *count > 0);
         for (after, before) in [
             (&mut self.mdt_requests, before.mdt_requests),
@@ -263,6 +284,13 @@ impl Counts {
         }
         self
     }
+}
+
+fn subtract(requests: &mut Requests, before: &Requests) {
+    for (kind, count) in &mut *requests {
+        *count = count.saturating_sub(before.get(kind).copied().unwrap_or(0));
+    }
+    requests.retain(|_, count| *count > 0);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -333,8 +361,17 @@ impl Cost {
     }
 
     pub fn rpcs_per_unit(&self) -> Option<f64> {
-        let sum: u64 = self.counts.as_ref()?.requests.values().sum();
-        Some(sum as f64 / (self.rpc_unit_count as f64).max(1.0))
+        Some(self.per_unit(&self.counts.as_ref()?.requests))
+    }
+
+    /// The same as the targets have counted them.
+    pub fn served_per_unit(&self) -> Option<f64> {
+        Some(self.per_unit(self.counts.as_ref()?.served_requests.as_ref()?))
+    }
+
+    fn per_unit(&self, requests: &Requests) -> f64 {
+        let sum: u64 = requests.values().sum();
+        sum as f64 / (self.rpc_unit_count as f64).max(1.0)
     }
 }
 

@@ -165,11 +165,16 @@ pub struct CostSummary {
     pub client_serves_targets: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpcs: Option<Summary>,
+    /// The same as all targets have counted them, with what they asked each other and what others asked of them meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served_rpcs: Option<Summary>,
     /// `operation` or `directory`.
     pub rpcs_are_per: &'static str,
     /// Of all rounds together.
     pub operation_count: u64,
     pub rpcs_by_kind: Requests,
+    #[serde(skip_serializing_if = "Requests::is_empty")]
+    pub served_rpcs_by_kind: Requests,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads: Option<Reads>,
 }
@@ -217,19 +222,26 @@ impl CostSummary {
             each.and_then(|each| Summary::of(&each))
         };
         let counts: Option<Vec<&Counts>> = costs.iter().map(|cost| cost.counts.as_ref()).collect();
-        let mut rpcs_by_kind = Requests::new();
-        for (kind, count) in counts.iter().flatten().flat_map(|counts| &counts.requests) {
-            *rpcs_by_kind.entry(kind.clone()).or_default() += count;
-        }
+        let by_kind = |of: fn(&Counts) -> Option<&Requests>| {
+            let mut sums = Requests::new();
+            for (kind, count) in counts.iter().flatten().filter_map(|counts| of(counts)).flatten() {
+                *sums.entry(kind.clone()).or_default() += count;
+            }
+            sums
+        };
+        let rpcs_by_kind = by_kind(|counts| Some(&counts.requests));
+        let served_rpcs_by_kind = by_kind(|counts| counts.served_requests.as_ref());
         let is_per_operation = costs.iter().all(|cost| cost.rpc_unit_count == cost.operation_count);
         Some(CostSummary {
             client_cpu_us: all(&|cost| Some(cost.us_per_operation(cost.client_cpu)))?,
             server_cpu_us: all(&|cost| Some(cost.us_per_operation(cost.server_cpu?))),
             client_serves_targets: costs.iter().any(|cost| cost.is_client_serving),
             rpcs: all(&Cost::rpcs_per_unit),
+            served_rpcs: all(&Cost::served_per_unit),
             rpcs_are_per: if is_per_operation { "operation" } else { "directory" },
             operation_count: costs.iter().map(|cost| cost.operation_count).sum(),
             rpcs_by_kind,
+            served_rpcs_by_kind,
             reads: counts.zip(needed_bytes).and_then(|(counts, needed)| Reads::of(&counts, needed)),
         })
     }
@@ -238,10 +250,11 @@ impl CostSummary {
     fn heads(&self) -> String {
         let rpcs = format!("RPCs/{}", if self.rpcs_are_per == "directory" { "dir" } else { "op" });
         let reads = if self.reads.is_some() { "  read/x  >=1MiB" } else { "" };
-        format!(" {:>9} {:>9} {rpcs:>9}{reads}", "client us", "server us")
+        let served = if self.served_rpcs.is_some() { "    served" } else { "" };
+        format!(" {:>9} {:>9} {rpcs:>9}{served}{reads}", "client us", "server us")
     }
 
-    /// Client and server, µs, and requests; then reads.
+    /// Client and server, µs, requests of the mount, and those that the targets have begun; then reads.
     fn to_text(&self) -> String {
         let server = match &self.server_cpu_us {
             Some(server) => format!("{:.1}", server.median),
@@ -249,7 +262,9 @@ impl CostSummary {
             None => "-".to_owned(),
         };
         let rpcs = self.rpcs.as_ref().map_or_else(|| "-".to_owned(), |rpcs| format!("{:.3}", rpcs.median));
-        let mut text = format!(" {:>9.1} {server:>9} {rpcs:>9}", self.client_cpu_us.median);
+        let served =
+            self.served_rpcs.as_ref().map(|served| format!(" {:>9.3}", served.median)).unwrap_or_default();
+        let mut text = format!(" {:>9.1} {server:>9} {rpcs:>9}{served}", self.client_cpu_us.median);
         if let Some(Reads { bytes_per_needed, large_share, .. }) = &self.reads {
             // Writing to memory cannot fail.
             let _ = write!(text, " {:>8.2} {:>6.1}%", bytes_per_needed.median, large_share.median * 100.0);

@@ -1,4 +1,4 @@
-use super::{Counts, Daemons, Meter, Row, read_sizes, rows, value};
+use super::{Counts, Daemons, Meter, Requests, Row, read_sizes, rows, value};
 use crate::sys;
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +29,7 @@ fn sizes_of_reads_are_in_the_first_table_of_rpc_stats() {
 fn what_was_set_to_zero_meanwhile_is_not_counted_below_zero() {
     let counts = |count| Counts {
         requests: [("ost_read".to_owned(), count)].into(),
+        served_requests: Some([("ost_read".to_owned(), count), ("peer".to_owned(), 7)].into()),
         mdt_requests: count,
         ost_requests: count,
         reads_by_pages: [(256, count)].into(),
@@ -40,8 +41,13 @@ fn what_was_set_to_zero_meanwhile_is_not_counted_below_zero() {
         mdt_sync_count: count,
         mdt_awaited_sync_count: count,
     };
-    assert_eq!(counts(5).since(&counts(2)), counts(3));
-    assert_eq!(counts(1).since(&counts(2)), Counts::default());
+    let since =
+        |count| Counts { served_requests: Some([("ost_read".to_owned(), count)].into()), ..counts(count) };
+    assert_eq!(counts(5).since(&counts(2)), since(3));
+    let nothing = Counts { served_requests: Some(Requests::new()), ..Counts::default() };
+    assert_eq!(counts(1).since(&counts(2)), nothing);
+    let unknown = Counts { served_requests: None, ..counts(5) };
+    assert_eq!(unknown.since(&counts(2)).served_requests, None);
 }
 
 #[test]
