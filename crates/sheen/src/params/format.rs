@@ -169,16 +169,36 @@ pub fn nids(addresses: &[String]) -> String {
 pub fn brw_stats(oss: &OssStats, (read, write): &(DiskUse, DiskUse)) -> String {
     let mut out = times(oss.since);
     let discontiguous = [&oss.read, &oss.write].map(|bulk| [bulk.bytes.count]);
-    let tables: [(&'static str, &'static str, fn(usize) -> String, &[u64], &[u64]); 6] = [
-        ("pages per bulk r/w", "rpcs", bucket_name, &oss.read.pages.buckets, &oss.write.pages.buckets),
-        ("discontiguous pages", "rpcs", linear_name, &discontiguous[0], &discontiguous[1]),
-        ("disk fragmented I/Os", "ios", linear_name, &read.calls.buckets, &write.calls.buckets),
-        ("disk I/Os in flight", "ios", linear_name, &read.in_flight.buckets, &write.in_flight.buckets),
-        ("I/O time (1/1000s)", "ios", bucket_name, &read.millis.buckets, &write.millis.buckets),
-        ("disk I/O size", "ios", bucket_name, &read.call_bytes.buckets, &write.call_bytes.buckets),
+    let tables: [(Head, &[u64], &[u64]); 6] = [
+        (
+            Head::of_disk("pages per bulk r/w", "rpcs", bucket_name),
+            &oss.read.pages.buckets,
+            &oss.write.pages.buckets,
+        ),
+        (Head::of_disk("discontiguous pages", "rpcs", linear_name), &discontiguous[0], &discontiguous[1]),
+        (
+            Head::of_disk("disk fragmented I/Os", "ios", linear_name),
+            &read.calls.buckets,
+            &write.calls.buckets,
+        ),
+        (
+            Head::of_disk("disk I/Os in flight", "ios", linear_name),
+            &read.in_flight.buckets,
+            &write.in_flight.buckets,
+        ),
+        (
+            Head::of_disk("I/O time (1/1000s)", "ios", bucket_name),
+            &read.millis.buckets,
+            &write.millis.buckets,
+        ),
+        (
+            Head::of_disk("disk I/O size", "ios", bucket_name),
+            &read.call_bytes.buckets,
+            &write.call_bytes.buckets,
+        ),
     ];
-    for (title, unit, name, reads, writes) in tables {
-        table(&mut out, &Head { title, unit, over: OVER_DISK, name }, reads, writes);
+    for (head, reads, writes) in &tables {
+        table(&mut out, head, reads, writes);
     }
     out
 }
@@ -198,6 +218,10 @@ struct Head {
 impl Head {
     const fn of_rpcs(title: &'static str, name: fn(usize) -> String) -> Head {
         Head { title, unit: "rpcs", over: OVER_RPCS, name }
+    }
+
+    const fn of_disk(title: &'static str, unit: &'static str, name: fn(usize) -> String) -> Head {
+        Head { title, unit, over: OVER_DISK, name }
     }
 }
 
