@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use crate::Op;
 use crate::abi;
 use crate::decode::decode;
 use crate::init::Negotiated;
@@ -258,6 +259,8 @@ struct Slot {
     queue: usize,
     /// What the kernel wants back with the answer.
     commit_id: u64,
+    /// A worker of the kernel commits the answer: see [`may_end_a_file`].
+    is_aside: bool,
 }
 
 struct RingThread {
@@ -360,7 +363,7 @@ impl RingThread {
             let id = self.queues[queue].id;
             let sqe =
                 command(self.device, abi::URING_CMD_REGISTER, id, 0, TAG_ENTRIES + index, entry.iovecs());
-            self.slots.push(Slot { entry, queue, commit_id: 0 });
+            self.slots.push(Slot { entry, queue, commit_id: 0, is_aside: false });
             self.queues[queue].total += 1;
             self.push(sqe);
         }
@@ -393,22 +396,23 @@ impl RingThread {
         }
     }
 
+    /// Gives the answer in an entry's buffers to the kernel, and the entry back.
+    fn commit(&mut self, index: usize) {
+        let Some(slot) = self.slots.get(index) else { return };
+        let id = self.queues[slot.queue].id;
+        let tag = TAG_ENTRIES + index as u64;
+        let no_iovecs = std::ptr::null();
+        let sqe = command(self.device, abi::URING_CMD_COMMIT_AND_FETCH, id, slot.commit_id, tag, no_iovecs);
+        let flags = if slot.is_aside { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        self.push(sqe.flags(flags));
+    }
+
     fn commit_answers(&mut self) {
         let answered = std::mem::take(&mut *self.mailbox.lock());
         for &index in &answered {
             let Some(slot) = self.slots.get(index as usize) else { continue };
-            let id = self.queues[slot.queue].id;
-            let tag = TAG_ENTRIES + u64::from(index);
             self.queues[slot.queue].out -= 1;
-            let commit_id = slot.commit_id;
-            self.push(command(
-                self.device,
-                abi::URING_CMD_COMMIT_AND_FETCH,
-                id,
-                commit_id,
-                tag,
-                std::ptr::null(),
-            ));
+            self.commit(index as usize);
         }
         // Give the allocation back, so that the usual round allocates nothing.
         let mut inbox = self.mailbox.lock();
@@ -456,6 +460,11 @@ impl RingThread {
 
     fn lose_entry(&mut self, index: usize, errno: i32) {
         match errno {
+            // There is no worker and none could be started: the answer is still here.
+            libc::ECANCELED if self.slots.get(index).is_some_and(|slot| slot.is_aside) => {
+                self.slots[index].is_aside = false;
+                self.commit(index);
+            }
             libc::ENOTCONN | libc::ENODEV | libc::ECONNABORTED | libc::ECANCELED => self.has_ended = true,
             _ => {
                 let error = io::Error::from_raw_os_error(errno);
@@ -480,6 +489,7 @@ impl RingThread {
             (frame.header, commit_id, decode(&frame, self.shared.dialect, self.index))
         };
         slot.commit_id = commit_id;
+        slot.is_aside = decoded.as_ref().is_ok_and(|request| may_end_a_file(&request.op));
         let entry = slot.entry.clone();
         entry.set_taken(header.unique, header.pid, now_ms);
         let ticket = Ticket { mailbox: self.mailbox.clone(), entry: entry.clone(), index: index as u32 };
@@ -522,6 +532,24 @@ impl Drop for RingThread {
     /// the session the connection.
     fn drop(&mut self) {
         self.rings.end_all();
+    }
+}
+
+/// Whether the answer may be what lets go of a file, and with the last one of a detached mount of the file system.
+///
+/// Asynchronous direct I/O (io_submit(2)) keeps a file that was closed until it is answered. Who commits the answer then ends
+/// the file and, if nothing else holds the mount any more, the file system: in `fuse_wait_aborted` the kernel waits for all
+/// entries, without end and without regard to SIGKILL or an abort, while it holds what sync(2) of the whole machine needs. One
+/// entry has the RELEASE of that very file by then, and only the ring thread takes it out. So it must not be the one that
+/// waits, and such answers are committed by a worker thread of the ring (IOSQE_ASYNC). Task work that is not deferred
+/// (COOP_TASKRUN) would not help: the end of the file system comes before it, too. (Read in, and seen on, Linux 6.18.)
+///
+/// In direct I/O, and only there, the kernel names the owner of locks.
+fn may_end_a_file(op: &Op) -> bool {
+    match op {
+        Op::Read(read) => read.lock_owner.is_some(),
+        Op::Write(write) => write.lock_owner.is_some(),
+        _ => false,
     }
 }
 

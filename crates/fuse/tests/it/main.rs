@@ -5,6 +5,7 @@
 mod caches;
 mod files;
 mod harness;
+mod last;
 mod locks;
 mod memfs;
 mod null;
