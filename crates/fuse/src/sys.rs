@@ -135,6 +135,14 @@ pub(crate) fn statfs_probe(path: &std::path::Path) {
     unsafe { libc::statfs(path.as_ptr(), &mut out) };
 }
 
+/// Leaves the calling thread without any descriptor; those of the others stay.
+pub(crate) fn leave_descriptors() -> io::Result<()> {
+    // SAFETY: takes no pointers, and the table that it empties is a new one of this thread.
+    let left =
+        unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
+    check(left as libc::c_int).map(|_| ())
+}
+
 /// The calling thread as the kernel names it in requests.
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: takes no pointers and cannot fail.

@@ -13,7 +13,7 @@ mod kick;
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -29,6 +29,7 @@ use crate::reply::{Destination, Reply};
 use crate::session::Shared;
 use crate::sys;
 use entry::Entry;
+use kick::Kickers;
 
 /// Entries of a queue whose CPU this process may not use: others there still send us requests.
 const FOREIGN_DEPTH: usize = 2;
@@ -64,7 +65,7 @@ pub(crate) struct Mailbox {
     has_ended: AtomicBool,
     answered: Mutex<Vec<u32>>,
     /// Requests taken so far.
-    taken_count: AtomicU64,
+    taken_count: Arc<AtomicU64>,
 }
 
 impl Mailbox {
@@ -74,7 +75,7 @@ impl Mailbox {
             is_sleeping: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             answered: Mutex::new(Vec::new()),
-            taken_count: AtomicU64::new(0),
+            taken_count: Arc::default(),
         })
     }
 
@@ -121,9 +122,7 @@ pub(crate) struct Rings {
     started: Instant,
     entries: Mutex<Vec<Arc<Entry>>>,
     mailboxes: Vec<Arc<Mailbox>>,
-    /// Threads of [`kick`], whose requests are answered at once.
-    kickers: Mutex<Vec<u32>>,
-    kicker_count: AtomicUsize,
+    kickers: Arc<Kickers>,
     path: std::path::PathBuf,
 }
 
@@ -144,15 +143,6 @@ impl Rings {
 
     fn has_ended(&self) -> bool {
         self.mailboxes.iter().any(|mailbox| mailbox.has_ended.load(Ordering::SeqCst))
-    }
-
-    fn kickers(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.kickers.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Whether the request comes from a thread of [`kick`].
-    fn is_kick(&self, pid: u32) -> bool {
-        self.kicker_count.load(Ordering::SeqCst) > 0 && self.kickers().contains(&pid)
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Entry>>> {
@@ -183,8 +173,7 @@ pub(crate) fn start(
         started: Instant::now(),
         entries: Mutex::new(Vec::new()),
         mailboxes,
-        kickers: Mutex::new(Vec::new()),
-        kicker_count: AtomicUsize::new(0),
+        kickers: Arc::default(),
         path: place.path.into(),
     });
     // What the kernel demands of a payload buffer.
@@ -494,7 +483,7 @@ impl RingThread {
         entry.set_taken(header.unique, header.pid, now_ms);
         let ticket = Ticket { mailbox: self.mailbox.clone(), entry: entry.clone(), index: index as u32 };
         let destination = Destination::Ring(ticket);
-        if self.rings.is_kick(header.pid) {
+        if self.rings.kickers.is_one(header.pid) {
             Reply::new(header.unique, header.opcode, destination).error(libc::ECANCELED);
         } else if self.shared.dispatch(header, decoded, destination) {
             entry.set_handed_over(header.unique);
@@ -520,7 +509,8 @@ impl RingThread {
                 if is_short { Some(dry_at.map_or(total, |before| before.min(total))) } else { dry_at };
             let was_dry = dry_at.is_some_and(|count| out >= count);
             if was_dry && self.ring.submit().is_ok() {
-                kick::start(&self.rings, &self.mailbox, usize::from(id));
+                let Rings { kickers, path, .. } = &*self.rings;
+                kick::start(kickers, &self.mailbox.taken_count, path, usize::from(id));
             }
             self.queues[queue].dry_at = dry_at.filter(|count| !was_dry && out * 2 >= *count);
         }
