@@ -13,6 +13,7 @@ pub mod operator;
 pub mod stats;
 
 mod accesses;
+mod advisory;
 mod ahead;
 mod cache;
 mod cancels;

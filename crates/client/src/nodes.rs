@@ -2,6 +2,7 @@
 //!
 //! Cached attributes, xattrs and link targets are valid only while a lock says so; `State` asks for that at each use.
 
+use crate::advisory::Advisory;
 use crate::kernel_size::KernelSize;
 use crate::opened::OpenedData;
 use crate::ops::attr::FileSize;
@@ -9,7 +10,7 @@ use crate::pages::Pages;
 use base::names::stripe_of;
 use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::mdt::{Access, FileLock};
+use wire::mdt::Access;
 
 /// A lock on the children of a directory, under which something of one of them was learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,8 +111,7 @@ pub(crate) struct Node {
     pub(crate) durable_version: Option<(Epoch, Version)>,
     /// This client has changed the inode: what a listing says of it may be older, though no lock went back.
     pub(crate) is_changed_here: bool,
-    /// Advisory locks that this client holds.
-    pub(crate) flocks: Vec<FileLock>,
+    pub(crate) advisory: Advisory,
     /// Rises with each change of a name in this directory by this client, at its start and at its end.
     pub(crate) change_count: u64,
     /// Changes of names in this directory by this client that have begun and not ended.
@@ -169,7 +169,7 @@ impl Node {
             changes: BTreeMap::new(),
             durable_version: None,
             is_changed_here: false,
-            flocks: Vec::new(),
+            advisory: Advisory::default(),
             change_count: 0,
             changes_under_way: 0,
             whole: None,
@@ -243,7 +243,7 @@ impl Node {
     }
 
     pub(crate) fn is_unused(&self) -> bool {
-        let is_referred_to = self.lookup_count > 0 || self.open_count > 0 || !self.flocks.is_empty();
+        let is_referred_to = self.lookup_count > 0 || self.open_count > 0 || !self.advisory.is_empty();
         !is_referred_to && self.master.is_none() && self.fid != Fid::ROOT
     }
 }

@@ -26,6 +26,7 @@ fn changed_by(request: &Request) -> Option<Fid> {
             | MdtRequest::Link { fid, .. }
             | MdtRequest::Open { fid, .. }
             | MdtRequest::Reopen { fid, .. }
+            | MdtRequest::ReplayFlocks { fid, .. }
             | MdtRequest::Close { fid, data: Some(_), .. },
         ) => Some(*fid),
         Request::Mdt(MdtRequest::Create(create) | MdtRequest::MakeStriped { create, .. }) => create.fid,
@@ -38,7 +39,7 @@ fn changed_by(request: &Request) -> Option<Fid> {
 
 impl State {
     /// Everything that a restarted target cannot know: open files, advisory locks, locks.
-    pub(crate) fn replays(&self, target: TargetId) -> Vec<(Request, Bytes)> {
+    pub(crate) fn replays(&mut self, target: TargetId) -> Vec<(Request, Bytes)> {
         let mut requests = Vec::new();
         let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
         let open = self
@@ -56,8 +57,11 @@ impl State {
         for (fid, open) in open.filter(|(fid, _)| is_here(*fid)) {
             requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));
         }
-        for (_, node) in self.nodes.iter().filter(|(_, node)| is_here(node.fid) && !node.flocks.is_empty()) {
-            for locks in node.flocks.chunks(REPLAY_FLOCK_COUNT) {
+        for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
+            if node.advisory.is_empty() {
+                continue;
+            }
+            for locks in node.advisory.replayed().chunks(REPLAY_FLOCK_COUNT) {
                 let (fid, locks) = (node.fid, locks.to_vec());
                 requests.push(Request::Mdt(MdtRequest::ReplayFlocks { fid, locks }));
             }
@@ -136,7 +140,7 @@ impl State {
         let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
         self.forget_facts(target);
         for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
-            node.flocks.clear();
+            node.advisory.clear();
         }
         for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
             handle.is_lost = true;

@@ -50,18 +50,28 @@ pub(crate) async fn set(
     // Who waits must not keep others out, least of all the unlock that ends the waiting.
     let is_reserved = is_wait || lock.kind == FlockKind::Unlock;
     let kind = if is_reserved { Kind::Reserved } else { Kind::Plain };
-    let result = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait: is_wait }, kind).await;
+    let result = change(ctx, fid, lock, is_wait, kind).await;
     ctx.with(|state| {
         if let Some(call) = state.calls.get_mut(&who.id) {
             call.waits_for_flock = None;
         }
-        if result.is_ok()
-            && let Some(node) = state.nodes.by_fid_mut(fid)
-        {
-            apply(&mut node.flocks, lock);
+    });
+    result.map(|()| Answer::Done)
+}
+
+/// Asks for a lock or an unlock. What is held counts as changed by halves until the answer is there.
+async fn change(ctx: &Ctx, fid: Fid, lock: FileLock, can_wait: bool, kind: Kind) -> Outcome<()> {
+    let asked = ctx.with(|state| {
+        let node = state.nodes.by_fid_mut(fid);
+        node.map(|node| node.advisory.ask(lock, can_wait))
+    });
+    let result = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait }, kind).await.map(|_| ());
+    ctx.with(|state| {
+        if let (Some(node), Some(asked)) = (state.nodes.by_fid_mut(fid), asked) {
+            node.advisory.end(asked, result);
         }
     });
-    result.map(|_| Answer::Done)
+    result
 }
 
 /// Advisory locks of the MDT of this file that calls wait for.
@@ -80,21 +90,20 @@ pub(crate) async fn cancel(ctx: Ctx, fid: Fid, owner: u64, is_flock: bool) {
 pub(crate) async fn unlock_all(ctx: &Ctx, fid: Fid, owner: u64, is_flock: bool) {
     let has_some = ctx.with(|state| {
         let node = state.nodes.by_fid(fid);
-        node.is_some_and(|node| {
-            node.flocks.iter().any(|lock| lock.owner == owner && lock.is_flock == is_flock)
-        })
+        node.is_some_and(|node| node.advisory.has_of(owner, is_flock))
     });
     if !has_some {
         return;
     }
     let lock = FileLock { owner, pid: 0, is_flock, kind: FlockKind::Unlock, extent: Extent::WHOLE };
     // The MDT drops them with the session when it cannot be told.
-    let _ = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait: false }, Kind::Reserved).await;
-    ctx.with(|state| {
-        if let Some(node) = state.nodes.by_fid_mut(fid) {
-            apply(&mut node.flocks, lock);
-        }
-    });
+    if change(ctx, fid, lock, false, Kind::Reserved).await.is_err() {
+        ctx.with(|state| {
+            if let Some(node) = state.nodes.by_fid_mut(fid) {
+                node.advisory.drop_of(lock);
+            }
+        });
+    }
 }
 
 /// The last descriptor of a handle is gone: its flock(2), and what was locked through it by descriptions (C13).
@@ -119,39 +128,3 @@ pub(crate) async fn drop_handle_locks(ctx: &Ctx, fh: u64, flock_owner: Option<u6
         }
     }
 }
-
-/// Applies a lock or unlock to what an owner holds: parts that it covers are replaced, neighbours of one kind merged.
-pub(crate) fn apply(locks: &mut Vec<FileLock>, new: FileLock) {
-    let mut kept = Vec::with_capacity(locks.len() + 2);
-    let mut new = new;
-    for lock in locks.drain(..) {
-        if lock.owner != new.owner || lock.is_flock != new.is_flock {
-            kept.push(lock);
-            continue;
-        }
-        let touches = lock.extent.start <= new.extent.end && new.extent.start <= lock.extent.end;
-        if lock.kind == new.kind && touches {
-            new.extent.start = new.extent.start.min(lock.extent.start);
-            new.extent.end = new.extent.end.max(lock.extent.end);
-            continue;
-        }
-        if !lock.extent.overlaps(new.extent) {
-            kept.push(lock);
-            continue;
-        }
-        for rest in
-            [Extent::new(lock.extent.start, new.extent.start), Extent::new(new.extent.end, lock.extent.end)]
-        {
-            if !rest.is_empty() {
-                kept.push(FileLock { extent: rest, ..lock });
-            }
-        }
-    }
-    if new.kind != FlockKind::Unlock {
-        kept.push(new);
-    }
-    *locks = kept;
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,7 @@
 //! The client machine against the real servers on stores in memory.
 
 mod accesses;
+mod advisory;
 mod clocks;
 mod closes;
 mod coherence;

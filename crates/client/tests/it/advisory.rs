@@ -1,0 +1,104 @@
+//! Conversions of flock(2) locks around a restart of the MDT.
+
+use crate::world::{O_RDWR, TOP, World};
+use base::{Duration, Extent, TargetId};
+use client::{Answer, Call, Event, Input};
+use wire::mdt::{FileLock, FlockKind};
+
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
+const MDT: TargetId = TargetId::mdt(0);
+
+/// Node and handle of one file on each of three mounts.
+fn shared_file() -> (World, [(u64, u64); 3]) {
+    let mut world = World::new(1, 1, 3);
+    let first = world.create(0, TOP, "f");
+    let others = [1, 2].map(|mount| {
+        let node = world.lookup(mount, TOP, "f").expect("it was made").node;
+        (node, world.open(mount, node, O_RDWR).0)
+    });
+    world.sync();
+    (world, [first, others[0], others[1]])
+}
+
+fn set((node, fh): (u64, u64), kind: FlockKind, can_wait: bool) -> Call {
+    let lock = FileLock { owner: 1, pid: 1, is_flock: true, kind, extent: Extent::WHOLE };
+    Call::Setlk { node, fh, lock, can_wait }
+}
+
+fn restart(world: &mut World) {
+    world.crash(MDT);
+    for mount in 0..world.mounts.len() {
+        world.input(mount, Input::ConnectionLost(MDT));
+    }
+    world.start(MDT);
+    world.pass(Duration::from_secs(5));
+    assert_nothing_refused(world);
+}
+
+fn assert_nothing_refused(world: &World) {
+    for mount in &world.mounts {
+        assert!(mount.events.contains(&Event::Recovered(MDT)), "{:?}", mount.events);
+        let is_refused = |event: &Event| matches!(event, Event::ReplayRefused { .. });
+        assert!(!mount.events.iter().any(is_refused), "{:?}", mount.events);
+    }
+}
+
+/// Two share a lock, and both want it for themselves: the second one gets it, since the first one has given up its share.
+#[test]
+fn a_conversion_that_waits_takes_no_lock_from_its_holder_after_a_restart() {
+    for (waiter, holder) in [(0, 1), (1, 0)] {
+        let (mut world, files) = shared_file();
+        for mount in [waiter, holder] {
+            assert_eq!(world.call(mount, set(files[mount], FlockKind::Read, false)), Ok(Answer::Done));
+        }
+        let waiting = world.begin(waiter, set(files[waiter], FlockKind::Write, true));
+        assert!(!world.is_answered(waiter, waiting));
+        let converted = world.call(holder, set(files[holder], FlockKind::Write, true));
+        assert_eq!(converted, Ok(Answer::Done));
+        restart(&mut world);
+        assert!(!world.is_answered(waiter, waiting), "it is held by the other");
+        assert_eq!(world.call(2, set(files[2], FlockKind::Read, false)), Err(EAGAIN));
+        assert_eq!(world.call(holder, set(files[holder], FlockKind::Unlock, false)), Ok(Answer::Done));
+        assert_eq!(world.finish(waiter, waiting), Ok(Answer::Done));
+        assert_eq!(world.call(2, set(files[2], FlockKind::Read, false)), Err(EAGAIN), "and then by it");
+    }
+}
+
+#[test]
+fn a_conversion_that_was_interrupted_takes_no_lock_from_its_holder_after_a_restart() {
+    for (waiter, holder) in [(0, 1), (1, 0)] {
+        let (mut world, files) = shared_file();
+        for mount in [waiter, holder] {
+            assert_eq!(world.call(mount, set(files[mount], FlockKind::Read, false)), Ok(Answer::Done));
+        }
+        let waiting = world.begin(waiter, set(files[waiter], FlockKind::Write, true));
+        world.input(waiter, Input::Interrupt(waiting));
+        assert_eq!(world.finish(waiter, waiting), Err(EINTR));
+        assert_eq!(world.call(holder, set(files[holder], FlockKind::Write, false)), Ok(Answer::Done));
+        restart(&mut world);
+        assert_eq!(world.call(2, set(files[2], FlockKind::Read, false)), Err(EAGAIN));
+    }
+}
+
+/// The MDT has executed what gives something up, has given it to others, and restarts before its answer arrives.
+#[test]
+fn what_was_given_up_without_an_answer_is_not_in_the_way_of_its_next_holder() {
+    for (kept, taken) in [(FlockKind::Read, FlockKind::Read), (FlockKind::Unlock, FlockKind::Write)] {
+        for (former, next) in [(0, 1), (1, 0)] {
+            let (mut world, files) = shared_file();
+            assert_eq!(world.call(former, set(files[former], FlockKind::Write, false)), Ok(Answer::Done));
+            world.mounts[former].is_deaf = true;
+            let giving = world.begin(former, set(files[former], kept, false));
+            assert_eq!(world.call(next, set(files[next], taken, false)), Ok(Answer::Done));
+            assert!(!world.is_answered(former, giving));
+            world.mounts[former].is_deaf = false;
+            restart(&mut world);
+            assert_eq!(world.finish(former, giving), Ok(Answer::Done));
+            assert_eq!(world.call(2, set(files[2], FlockKind::Write, false)), Err(EAGAIN));
+            assert_eq!(world.call(next, set(files[next], FlockKind::Unlock, false)), Ok(Answer::Done));
+            let third = world.call(2, set(files[2], FlockKind::Write, false));
+            assert_eq!(third.is_ok(), kept == FlockKind::Unlock, "{third:?}");
+        }
+    }
+}
