@@ -104,9 +104,14 @@ fn open_existing(cx: &mut Cx, request: &CreateRequest, existing: Dentry) -> Resu
         return Err(Status::Exists.into());
     };
     match existing.file_type {
+        FileType::Regular => {}
         FileType::Directory => return Err(Status::IsDirectory.into()),
-        FileType::Symlink => return Err(Status::Exists.into()),
-        _ => {}
+        // Its kernel does not know yet what is there. It follows symlinks, and opens FIFOs, sockets and devices by itself.
+        FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharDevice
+        | FileType::BlockDevice => return Err(Status::Exists.into()),
     }
     cx.want_name(request.want, request.parent, &request.name);
     if !cx.is_local(existing.fid) {

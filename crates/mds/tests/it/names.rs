@@ -1,7 +1,7 @@
 //! Names: create, lookup, readdir, link, unlink, rename.
 
 use crate::harness::{ROOT, World, attr_of, entry_of, fid_of, new, rename, user};
-use base::{Fid, Status};
+use base::{Fid, FileType, Status};
 use wire::mdt::{Credentials, NewNode};
 use wire::{MdtReply, MdtRequest};
 
@@ -233,6 +233,25 @@ fn creating_an_existing_file_without_exclusion_opens_it() {
     assert!(!entry_of(&reply).was_created);
     assert_eq!(entry_of(&reply).fid, file);
     assert!(!attr_of(&reply).is_size_known);
+}
+
+/// The kernel of the client did not know of it, and would take a FIFO for a regular file.
+#[test]
+fn creating_without_exclusion_opens_nothing_but_regular_files() {
+    let mut world = World::new(1, 1);
+    let fifo = NewNode::Device { file_type: FileType::Fifo, rdev: 0 };
+    let target = NewNode::Symlink { target: b"elsewhere".to_vec() };
+    let nodes = [(fifo, Status::Exists), (target, Status::Exists), (NewNode::Directory, Status::IsDirectory)];
+    for (index, (node, expected)) in nodes.into_iter().enumerate() {
+        let name = format!("n{index}");
+        let met = fid_of(&world.create(new(Fid::ROOT, &name, node)).unwrap());
+        let mut request = new(Fid::ROOT, &name, NewNode::Regular);
+        request.is_exclusive = false;
+        request.open = Some(world.open_args(0, true));
+        assert_eq!(world.create(request), Err(expected));
+        assert_eq!(world.lookup(0, Fid::ROOT, &name), Some(met));
+    }
+    world.check_consistent();
 }
 
 /// Hazard 7.3: whatever a listing asks for, a request ends after so many entries and bytes, and others get their turn.

@@ -16,6 +16,10 @@ pub const STATFS_BLOCK_BYTES: u32 = 4096;
 pub enum Shape {
     Plain,
     Statx,
+    Created {
+        /// Errno where the name leads to something that cannot be opened in this way.
+        met: i32,
+    },
     Xattr {
         size: u32,
         /// Errno where there is none.
@@ -55,6 +59,10 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
         Op::Link { target, new_name } => Call::Link { node: target, parent: node, name: new_name },
         Op::Open { flags, .. } => Call::Open { node, flags },
         Op::Create { name, flags, mode, umask, .. } => {
+            // The kernel believes that there is nothing. After ESTALE it looks the name up once more: it follows symlinks, and opens
+            // FIFOs, sockets and devices by itself.
+            let is_exclusive = flags & libc::O_EXCL as u32 != 0;
+            shape = Shape::Created { met: if is_exclusive { libc::EEXIST } else { libc::ESTALE } };
             Call::Create { parent: node, name, mode, umask, flags }
         }
         Op::Tmpfile { flags, mode, umask } => Call::Tmpfile { parent: node, mode, umask, flags },
@@ -142,16 +150,19 @@ pub fn call(node: u64, pid: u32, op: Op) -> Result<(Call, Shape), i32> {
     Ok((call, shape))
 }
 
+fn errno_of(shape: &Shape, errno: i32) -> i32 {
+    match shape {
+        Shape::Xattr { absent, .. } if errno == libc::ENODATA => *absent,
+        Shape::Created { met } if errno == libc::EEXIST => *met,
+        _ => errno,
+    }
+}
+
 /// Sends the answer of the client to the kernel.
 pub fn reply(reply: Reply, shape: Shape, result: Result<Answer, i32>) {
     let answer = match result {
         Ok(answer) => answer,
-        Err(errno) => {
-            return reply.error(match shape {
-                Shape::Xattr { absent, .. } if errno == libc::ENODATA => absent,
-                _ => errno,
-            });
-        }
+        Err(errno) => return reply.error(errno_of(&shape, errno)),
     };
     match (shape, answer) {
         (Shape::Ioctl(want), answer) => {

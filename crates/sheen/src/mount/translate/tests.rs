@@ -26,3 +26,15 @@ fn a_rename_keeps_its_four_names_apart() {
         Call::Rename { parent: 4, name: b"a".to_vec(), new_parent: 9, new_name: b"b".to_vec(), flags: 1 };
     assert_eq!(call, expected);
 }
+
+/// Another mount has made a symlink or a FIFO where the kernel knew of nothing.
+#[test]
+fn only_who_wants_a_new_file_is_told_that_the_name_exists() {
+    let flags = (libc::O_CREAT | libc::O_WRONLY) as u32;
+    for (flags, errno) in [(flags, libc::ESTALE), (flags | libc::O_EXCL as u32, libc::EEXIST)] {
+        let op = Op::Create { name: b"f".to_vec(), flags, mode: 0o644, umask: 0, kill_suidgid: false };
+        let (_, shape) = call(1, 1, op).unwrap();
+        assert_eq!(errno_of(&shape, libc::EEXIST), errno);
+        assert_eq!(errno_of(&shape, libc::ENOSPC), libc::ENOSPC);
+    }
+}
