@@ -42,7 +42,9 @@ pub fn open_inode(
     if inode.attr.file_type == FileType::Symlink {
         return Err(Status::TooManySymlinks);
     }
-    let wanted = [(args.read, READ), (args.write, WRITE), (args.execute, EXECUTE)];
+    // Who may run a program need not be allowed to read it.
+    let is_read = args.read && !args.execute;
+    let wanted = [(is_read, READ), (args.write, WRITE), (args.execute, EXECUTE)];
     let wanted = wanted.iter().filter(|(is_wanted, _)| *is_wanted).fold(0, |all, (_, bit)| all | bit);
     access::check_access(&cx.tx, &inode, creds, wanted)?;
     let is_busy = args.write && cx.opens.is_executed_by_others(fid, cx.client)

@@ -4,7 +4,7 @@ use crate::harness::{ROOT, World, attr_of, fid_of, new, user};
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
 use wire::ComponentHint;
 use wire::lock::LockWant;
-use wire::mdt::{Credentials, LayoutHint, NewNode};
+use wire::mdt::{Credentials, LayoutHint, NewNode, OpenArgs};
 use wire::{MdtReply, MdtRequest};
 
 fn setattr(fid: Fid, set: SetAttr, creds: Credentials) -> MdtRequest {
@@ -34,6 +34,29 @@ fn owners_change_modes_and_others_do_not() {
     assert_eq!(attr_of(&reply).permissions, 0o755);
     let unknown_groups = Credentials { uid: 5, gid: 5, groups: None };
     assert_eq!(world.ask(0, 0, setattr(file, chmod(0o2755), unknown_groups)), Err(Status::NotPermitted));
+}
+
+#[test]
+fn who_may_execute_a_file_need_not_be_allowed_to_read_it() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "f", 5, 0o711);
+    let mut open = |permissions, execute, creds| {
+        let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        world.ask(0, 0, setattr(file, set, ROOT)).unwrap();
+        let open = OpenArgs { execute, ..world.open_args(0, false) };
+        let want = LockWant::default();
+        let request =
+            MdtRequest::Open { fid: file, open, creds, want, closes: Vec::new(), accesses: Vec::new() };
+        let result = world.ask(0, 0, request).map(drop);
+        if result.is_ok() {
+            world.close(0, file, open);
+        }
+        result
+    };
+    let refused = Err(Status::AccessDenied);
+    assert_eq!((open(0o711, true, user(6)), open(0o711, false, user(6))), (Ok(()), refused));
+    assert_eq!((open(0o744, true, user(6)), open(0o744, false, user(6))), (refused, Ok(())));
+    assert_eq!((open(0o644, true, ROOT), open(0o644, false, ROOT)), (refused, Ok(())));
 }
 
 #[test]

@@ -27,6 +27,7 @@ static CASES: &[Case] = &[
     Case { name: "open_mode_and_umask", seconds: 30, run: opening::mode_and_umask },
     Case { name: "append_across_mounts", seconds: 120, run: opening::append_across_mounts },
     Case { name: "execute_and_etxtbsy", seconds: 30, run: opening::execute },
+    Case { name: "execute_without_reading", seconds: 30, run: opening::execute_without_reading },
     Case { name: "read_write_sizes", seconds: 60, run: data::sizes },
     Case { name: "pread_pwrite_far", seconds: 30, run: data::far_offsets },
     Case { name: "readv_writev_vectors", seconds: 30, run: data::vectors },

@@ -212,3 +212,29 @@ pub fn execute(context: &Context) -> Result<()> {
     drop(writer);
     expect_errno(run, libc::ETXTBSY, "running a program that is open for writing")
 }
+
+/// Who may execute a program need not be allowed to read it.
+pub fn execute_without_reading(context: &Context) -> Result<()> {
+    let (a, b) = context.both("program");
+    fs::copy("/bin/sleep", &a)?;
+    // Mode, and whether somebody else may run it and read it.
+    for (mode, may_run, may_read) in [(0o711, true, false), (0o744, false, true), (0o700, false, false)] {
+        fs::set_permissions(&a, PermissionsExt::from_mode(mode))?;
+        for path in [&a, &b] {
+            let run = sys::as_user(65534, 65534, &[], || Command::new(path).arg("0").status())?;
+            let read = sys::as_user(65534, 65534, &[], || File::open(path).map(drop))?;
+            let what = format!("mode {mode:o}");
+            if may_run {
+                expect(run?.success(), &format!("running a program of {what}"))?;
+            } else {
+                expect_errno(run, libc::EACCES, &format!("running a program of {what}"))?;
+            }
+            if may_read {
+                read?;
+            } else {
+                expect_errno(read, libc::EACCES, &format!("reading a program of {what}"))?;
+            }
+        }
+    }
+    Ok(())
+}
