@@ -134,7 +134,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         }
         Call::Setdirstripe { node, striping } => dir::setdirstripe(ctx, who, node, striping).await,
         Call::Getdirstripe { node } => dir::getdirstripe(ctx, node).await,
-        Call::FidToPath { fid } => space::fid_to_path(ctx, fid).await,
+        Call::FidToPath { fid } => space::fid_to_path(ctx, who, fid).await,
         Call::NodeFid { node } => inode_of(ctx, node).map(Answer::Fid),
         Call::DfTargets => space::df_targets(ctx).await,
         Call::ListPools => space::pools(ctx),

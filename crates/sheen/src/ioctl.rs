@@ -64,6 +64,35 @@ pub enum Ask {
     } = 14,
     /// `Df`, with targets that are switched off, and what operators have said of each.
     DfStates = 15,
+    /// `FidToPath`, without so many of the first ones.
+    FidToPathFrom {
+        fid: Fid,
+        skip_count: u32,
+    } = 16,
+}
+
+impl Ask {
+    /// What the kernel would refuse on a read-only mount, if it knew what is asked for.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Ask::Setstripe(_)
+            | Ask::CreateStriped { .. }
+            | Ask::MkdirOn { .. }
+            | Ask::MkdirStriped { .. }
+            | Ask::Setdirstripe(_)
+            | Ask::Migrate { .. } => true,
+            Ask::Getstripe
+            | Ask::FidToPath(_)
+            | Ask::FidToPathFrom { .. }
+            | Ask::NodeFid
+            | Ask::Df
+            | Ask::DfStates
+            | Ask::Sync
+            | Ask::Advise { .. }
+            | Ask::ListPools
+            | Ask::Getdirstripe => false,
+        }
+    }
 }
 
 /// One target in `lfs df`.
@@ -114,6 +143,8 @@ pub struct Want {
     /// Bytes that the caller takes.
     out_bytes: usize,
     has_states: bool,
+    /// Paths that it knows already.
+    skip_count: usize,
 }
 
 /// The call of a request; `Err` is an errno.
@@ -123,6 +154,7 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
     }
     let ask = unpack::<Ask>(&ioctl.data).ok_or(libc::EINVAL)?;
     let has_states = ask == Ask::DfStates;
+    let skip_count = if let Ask::FidToPathFrom { skip_count, .. } = ask { skip_count as usize } else { 0 };
     let call = match ask {
         Ask::Getstripe => Call::Getstripe { node },
         Ask::Setstripe(layout) => Call::Setstripe { node, layout },
@@ -144,7 +176,7 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         }
         Ask::Setdirstripe(striping) => Call::Setdirstripe { node, striping },
         Ask::Getdirstripe => Call::Getdirstripe { node },
-        Ask::FidToPath(fid) => Call::FidToPath { fid },
+        Ask::FidToPath(fid) | Ask::FidToPathFrom { fid, .. } => Call::FidToPath { fid },
         Ask::NodeFid => Call::NodeFid { node },
         Ask::Df | Ask::DfStates => Call::DfTargets,
         Ask::ListPools => Call::ListPools,
@@ -152,7 +184,7 @@ pub fn decode(node: u64, ioctl: &fuse::Ioctl) -> Result<(Call, Want), i32> {
         Ask::Advise { extent, advice } if extent.start <= extent.end => Call::Advise { node, extent, advice },
         Ask::Advise { .. } => return Err(libc::EINVAL),
     };
-    Ok((call, Want { out_bytes: ioctl.out_size as usize, has_states }))
+    Ok((call, Want { out_bytes: ioctl.out_size as usize, has_states, skip_count }))
 }
 
 /// These names did not come through the kernel's path walk.
@@ -169,7 +201,9 @@ pub fn encode(want: &Want, answer: Answer) -> Vec<u8> {
         Answer::Migrated { has_moved } => Tell::Migrated(has_moved),
         Answer::DirStripes { stripes, default } => Tell::DirStripes { stripes, default },
         Answer::Fid(fid) => Tell::Fid(fid),
-        Answer::Paths(paths) => fitting(paths, room, Tell::Paths),
+        Answer::Paths(mut paths) => {
+            fitting(paths.split_off(want.skip_count.min(paths.len())), room, Tell::Paths)
+        }
         Answer::Pools(pools) => fitting(pools, room, Tell::Pools),
         Answer::Targets(targets) if want.has_states => {
             fitting(targets.into_iter().map(state_of).collect(), room, Tell::TargetStates)

@@ -151,7 +151,20 @@ fn open(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot open {}", path.display()))
 }
 
+/// The kernel does not know what is asked for, and lets it pass on a read-only mount.
+fn check_writable(file: &File, path: &Path) -> Result<()> {
+    match sys::is_read_only(file) {
+        Ok(true) => Err(io::Error::from_raw_os_error(libc::EROFS)),
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
+    }
+    .with_context(|| path.display().to_string())
+}
+
 fn ask(file: &File, path: &Path, ask: &Ask) -> Result<Tell> {
+    if ask.is_change() {
+        check_writable(file, path)?;
+    }
     let mut buffer = ioctl::pack(ask);
     if buffer.len() > ioctl::BUFFER_BYTES {
         bail!("{}: the request is too long", path.display());
@@ -388,14 +401,38 @@ fn fid_of(path: &Path) -> Result<Fid> {
 
 fn fid2path(mount: &Path, text: &str) -> Result<()> {
     let fid: Fid = text.parse().map_err(|()| anyhow!("'{text}' is no FID; write [0x200000401:0x1:0x0]"))?;
-    let answer = ask(&open(mount)?, mount, &Ask::FidToPath(fid)).with_context(|| format!("fid {fid}"))?;
-    let Tell::Paths(paths) = answer else { return Err(unexpected(mount)) };
+    let file = open(mount)?;
     let mut out = io::stdout().lock();
-    for path in paths {
-        out.write_all(if path.is_empty() { b"/" } else { &path })?;
-        out.write_all(b"\n")?;
+    let mut told_count = 0;
+    loop {
+        let paths = paths_of(&file, mount, fid, told_count).with_context(|| format!("fid {fid}"))?;
+        for path in &paths {
+            out.write_all(if path.is_empty() { b"/" } else { path })?;
+            out.write_all(b"\n")?;
+        }
+        if paths.is_empty() {
+            return Ok(());
+        }
+        told_count += paths.len() as u32;
     }
-    Ok(())
+}
+
+/// As many as fit, without so many of the first ones.
+fn paths_of(file: &File, mount: &Path, fid: Fid, skip_count: u32) -> Result<Vec<Vec<u8>>> {
+    let answer = match ask(file, mount, &Ask::FidToPathFrom { fid, skip_count }) {
+        // The mount is of a version that tells only what fits at once.
+        Err(error) if has_errno(&error, libc::EINVAL) && skip_count == 0 => {
+            ask(file, mount, &Ask::FidToPath(fid))
+        }
+        Err(error) if has_errno(&error, libc::EINVAL) => return Ok(Vec::new()),
+        answer => answer,
+    };
+    match answer {
+        Ok(Tell::Paths(paths)) => Ok(paths),
+        Ok(_) => Err(unexpected(mount)),
+        Err(error) if has_errno(&error, libc::EPERM) => bail!("only root may ask for the paths of a FID"),
+        Err(error) => Err(error),
+    }
 }
 
 /// What `lfs df` shows.

@@ -346,6 +346,15 @@ pub fn reconfigure(path: &Path) -> io::Result<()> {
     check(libc::c_int::try_from(done).unwrap_or(-1))
 }
 
+/// Whether an open file is on a mount that is read-only, or on a file system that is. No target is asked for its space for that, as
+/// statvfs(3) would do.
+pub fn is_read_only(file: &File) -> io::Result<bool> {
+    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    // SAFETY: the string ends with NUL and lives across the call.
+    let writable = check(unsafe { libc::access(path.as_ptr(), libc::W_OK) });
+    Ok(writable.is_err_and(|error| error.raw_os_error() == Some(libc::EROFS)))
+}
+
 /// ioctl(2) with a buffer that goes in and comes out.
 pub fn ioctl(file: &File, command: u32, buffer: &mut [u8]) -> io::Result<()> {
     // SAFETY: the size in `command` is at most the buffer's (checked by the only caller's constant).

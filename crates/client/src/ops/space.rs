@@ -1,7 +1,7 @@
 //! Space: statfs(2) and `lfs df`; and what `lfs` asks besides.
 
 use crate::call::{Answer, TargetSpace};
-use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
+use crate::ctx::{Ctx, First, Outcome, Race, Who, join_all, mdt_of};
 use crate::executor::oneshot;
 use crate::ops::attr::ask_inode;
 use crate::ops::inode_of;
@@ -183,12 +183,7 @@ pub(crate) async fn getstripe(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     }
 }
 
-pub(crate) async fn setstripe(
-    ctx: &Ctx,
-    who: &crate::ctx::Who,
-    node: u64,
-    layout: LayoutHint,
-) -> Outcome<Answer> {
+pub(crate) async fn setstripe(ctx: &Ctx, who: &Who, node: u64, layout: LayoutHint) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let make = |creds| MdtRequest::SetLayout { fid, layout: layout.clone(), creds };
     let MdtReply::Entry(entry) = ctx.mdt_as(who, fid, Kind::Modifying, make).await? else {
@@ -198,7 +193,14 @@ pub(crate) async fn setstripe(
     Ok(Answer::Done)
 }
 
-pub(crate) async fn fid_to_path(ctx: &Ctx, fid: Fid) -> Outcome<Answer> {
+/// Paths lead through directories that the caller may not look into.
+///
+/// # Errors
+/// `NotPermitted` for all but the superuser.
+pub(crate) async fn fid_to_path(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome<Answer> {
+    if who.caller.uid != 0 {
+        return Err(Status::NotPermitted);
+    }
     let mut paths = paths_of(ctx, fid).await?;
     for path in &mut paths {
         complete(ctx, path).await;

@@ -7,6 +7,7 @@ use client::{Answer, Call, Event, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 use wire::{ComponentHint, LayoutHint};
 
+const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
 const EACCES: i32 = 13;
@@ -33,6 +34,18 @@ fn a_file_is_made_written_read_and_removed() {
     assert_eq!(world.call(0, Call::Unlink { parent: TOP, name: b"f".into() }), Ok(Answer::Done));
     assert_eq!(world.lookup(0, TOP, "f"), Err(ENOENT));
     assert_eq!(world.names(0, TOP), Vec::<String>::new());
+}
+
+/// Lustre asks for CAP_DAC_READ_SEARCH: the paths lead through directories that the caller may not look into.
+#[test]
+fn only_root_is_told_the_paths_of_an_inode() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let (node, _) = world.create(0, dir, "f");
+    let Ok(Answer::Fid(fid)) = world.call_as(0, USER, Call::NodeFid { node }) else { panic!("a FID") };
+    let ask = Call::FidToPath { fid };
+    assert_eq!(world.call_as(0, USER, ask.clone()), Err(EPERM));
+    assert_eq!(world.call_as(0, ROOT, ask), Ok(Answer::Paths(vec![b"d/f".to_vec()])));
 }
 
 #[test]

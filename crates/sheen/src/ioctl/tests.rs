@@ -33,9 +33,27 @@ fn names_are_checked_and_other_ioctls_are_not_ours() {
 
 #[test]
 fn paths_that_do_not_fit_are_left_out() {
-    let want = Want { out_bytes: 10_000, has_states: false };
+    let want = Want { out_bytes: 10_000, has_states: false, skip_count: 0 };
     let bytes = encode(&want, Answer::Paths(vec![vec![b'a'; 4000]; 9]));
     assert_eq!(unpack::<Tell>(&bytes), Some(Tell::Paths(vec![vec![b'a'; 4000]; 2])));
+}
+
+#[test]
+fn paths_that_do_not_fit_are_told_when_asked_for_again() {
+    let paths: Vec<Vec<u8>> = (0..9).map(|n| vec![b'a' + n; 4000]).collect();
+    let mut told = Vec::new();
+    loop {
+        let ask = Ask::FidToPathFrom { fid: Fid::ROOT, skip_count: told.len() as u32 };
+        let (call, want) = decode(1, &ioctl(pack(&ask))).unwrap();
+        assert_eq!(call, Call::FidToPath { fid: Fid::ROOT });
+        let bytes = encode(&want, Answer::Paths(paths.clone()));
+        let Some(Tell::Paths(more)) = unpack::<Tell>(&bytes) else { panic!("paths") };
+        if more.is_empty() {
+            break;
+        }
+        told.extend(more);
+    }
+    assert_eq!(told, paths);
 }
 
 /// An older `lfs` asks as before.

@@ -4,7 +4,7 @@
 //! already is passed over: who was interrupted begins again.
 
 use super::directories::is_drained;
-use super::{ask, has_errno, open, parent_of, targets_of, unexpected};
+use super::{ask, check_writable, has_errno, open, parent_of, targets_of, unexpected};
 use crate::ioctl::{Ask, Tell};
 use crate::progress::{Goal, Progress};
 use anyhow::{Context, Result, anyhow, bail};
@@ -139,6 +139,7 @@ fn check_argument(path: &Path, mdt_index: u16) -> Result<()> {
         bail!("{} is no directory: name the one that it is in", path.display());
     }
     let file = open(path)?;
+    check_writable(&file, path)?;
     match ask(&file, path, &Ask::NodeFid)? {
         Tell::Fid(Fid::ROOT) => bail!(
             "{} is the root of the file system, which stays on MDT0000: name directories in it",

@@ -315,11 +315,52 @@ pub fn remount_read_only(context: &Context) -> Result<()> {
         )?;
         expect(said.is_success(), &format!("mount -o {options}: {}", said.all()))
     };
+    fs::create_dir(context.a.join("dir"))?;
     remount("remount,ro")?;
     let refused = fs::write(context.b.join("no"), b"");
     let readable = read(&context.b.join("before"));
+    let lfs = lfs_on_read_only(context);
     remount("remount,rw")?;
     expect_errno(refused, libc::EROFS, "a write to a read-only mount")?;
     expect_bytes(&readable?, b"1", "a read from a read-only mount")?;
+    lfs?;
+    expect_eq(names(&context.a)?, vec!["before", "dir"], "what lfs has made")?;
     write(&context.b.join("after"), b"2")
+}
+
+/// What only looks works; what changes something is refused in one line.
+fn lfs_on_read_only(context: &Context) -> Result<()> {
+    let path = |name: &str| context.b.join(name).to_string_lossy().into_owned();
+    let (mount, file, dir, new) = (path(""), path("before"), path("dir"), path("new"));
+    let fid = context.lfs(&["path2fid", &file])?;
+    for words in [
+        &["df", &mount][..],
+        &["getstripe", &file],
+        &["getstripe", &dir],
+        &["getdirstripe", &dir],
+        &["getdirstripe", "-D", &dir],
+        &["fid2path", &mount, fid.trim()],
+    ] {
+        context.lfs(words)?;
+    }
+    for words in [
+        &["setstripe", "-c", "1", &new][..],
+        &["setstripe", "-c", "1", &dir],
+        &["mkdir", "-i", "1", &new],
+        &["mkdir", "-c", "2", &new],
+        &["setdirstripe", "-D", "-c", "2", &dir],
+        &["setdirstripe", "-d", &dir],
+        &["migrate", "-m", "1", &dir],
+    ] {
+        let said = bounded::say(
+            Command::new(&context.options.sheen).arg("lfs").args(words),
+            "SHEEN_LFS=1",
+            Duration::from_secs(60),
+        )?;
+        let what = format!("lfs {}: {}", words.join(" "), said.all());
+        expect(!said.is_success(), &what)?;
+        expect(said.all().contains("Read-only file system"), &what)?;
+        expect_eq(said.all().lines().count(), 1, &what)?;
+    }
+    Ok(())
 }

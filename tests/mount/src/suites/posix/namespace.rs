@@ -255,6 +255,44 @@ pub fn cross_mdt(context: &Context) -> Result<()> {
     expect_eq(names(&context.a)?, Vec::<String>::new(), "nothing is left")
 }
 
+/// `lfs fid2path` tells all names of a file, those in directories on other MDTs too, and tells them to root only.
+pub fn paths_of_fids(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let mount = context.a.to_string_lossy().into_owned();
+    let dir = context.a.join("first");
+    context.mkdir_on(0, &dir)?;
+    context.mkdir_on(1, &dir.join("remote"))?;
+    context.mkdir_on(0, &dir.join("remote/back"))?;
+    write(&dir.join("file"), b"")?;
+    let mut expected = vec!["first/file".to_owned()];
+    // More than fit into one answer of the mount.
+    let long = "l".repeat(240);
+    for index in 0..65 {
+        let parent = ["first", "first/remote", "first/remote/back"][index % 3];
+        let name = format!("{parent}/{long}{index}");
+        fs::hard_link(dir.join("file"), context.a.join(&name))?;
+        expected.push(name);
+    }
+    expected.sort();
+    let file = dir.join("file");
+    let fid = context.lfs(&["path2fid", &file.to_string_lossy()])?;
+    let told = context.lfs(&["fid2path", &mount, fid.trim()])?;
+    let above = context.a.file_name().map(|name| format!("{}/", name.to_string_lossy())).unwrap_or_default();
+    let mut found: Vec<String> = told
+        .lines()
+        .map(|path| path.split_once(&above).map_or(path, |(_, below)| below).to_owned())
+        .collect();
+    found.sort();
+    expect_eq(found, expected, "names of the file")?;
+    let mut command = std::process::Command::new(&context.options.sheen);
+    command.args(["lfs", "fid2path", &mount, fid.trim()]);
+    let output = sys::as_user(65534, 65534, &[], || command.output())??;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    expect(!output.status.success() && output.stdout.is_empty(), "fid2path of somebody else than root")?;
+    expect(said.contains("only root"), &format!("why: {said}"))?;
+    expect_eq(said.lines().count(), 1, "lines that say why")
+}
+
 /// FIFOs and sockets work between processes of one mount.
 pub fn fifo_and_socket(context: &Context) -> Result<()> {
     let (fifo, fifo_b) = context.both("fifo");
