@@ -3,7 +3,7 @@
 use crate::world::{O_RDWR, TOP, USER, World, write_call};
 use base::{Duration, TargetId, TargetKind};
 use client::{Answer, Call, DirEntryAnswer, Input, Notify, SetattrCall, Signals};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const ENOENT: i32 = 2;
 const EINTR: i32 = 4;
@@ -543,6 +543,35 @@ fn what_follows_in_a_listing_is_asked_for_ahead() {
     let dir = opened(&mut world, 1, node);
     read_some(&mut world, 1, dir, at / 2);
     assert_eq!(asked(&world), before + 3);
+}
+
+/// telldir(3) and seekdir(3), in a directory of more entries than one request brings.
+#[test]
+fn a_position_leads_back_to_its_place_after_the_directory_has_changed() {
+    let mut world = World::new(1, 1, 2);
+    world.directory_of(1500);
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let (_, fh) = opened(&mut world, 1, node);
+    let all = world.listed(1, node, fh, 0);
+    assert_eq!(all.len(), 1502);
+    for number in (0..1500).step_by(7) {
+        let unlink = Call::Unlink { parent: node, name: format!("f{number}").into() };
+        assert_eq!(world.call(number % 2, unlink), Ok(Answer::Done));
+        let made = world.create((number + 1) % 2, node, &format!("g{number}"));
+        world.release((number + 1) % 2, made);
+    }
+    let stays = |name: &String| match name.strip_prefix('f').map(str::parse::<usize>) {
+        Some(Ok(number)) => number % 7 != 0,
+        _ => name == "." || name == "..",
+    };
+    for from in [1501, 1000, 511, 512, 513, 3, 1, 0, 700] {
+        let again = world.listed(1, node, fh, all[from].1);
+        let names: BTreeSet<&String> = again.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), again.len(), "from {from}: each once");
+        let stayed: Vec<_> = again.iter().filter(|(name, _)| stays(name)).collect();
+        let expected: Vec<_> = all[from + 1..].iter().filter(|(name, _)| stays(name)).collect();
+        assert_eq!(stayed, expected, "from {from}");
+    }
 }
 
 /// Of what came before it was needed nothing is believed that has changed since, whoever changed it.

@@ -25,7 +25,7 @@ impl World {
     }
 
     /// Names in the order in which they are listed, and their offsets.
-    fn listed(&mut self, mount: usize, node: u64, fh: u64, mut offset: u64) -> Vec<(String, u64)> {
+    pub fn listed(&mut self, mount: usize, node: u64, fh: u64, mut offset: u64) -> Vec<(String, u64)> {
         let mut listed = Vec::new();
         loop {
             let call = Call::Readdir { node, fh, offset, byte_count: 1000, is_plus: false };
