@@ -85,12 +85,17 @@ pub fn check_sticky(directory: &Attr, entry: &Attr, creds: &Credentials) -> Resu
     Ok(())
 }
 
-/// Mode bits after a write or a change of owner by somebody: set-id goes, for a group only where it is no mandatory
-/// lock mark.
-pub fn without_set_id(permissions: u32) -> u32 {
-    let mut left = permissions & !SET_UID;
-    if permissions & GROUP_EXECUTE != 0 {
-        left &= !SET_GID;
+/// Mode bits after a write or a change of owner by somebody: set-id goes, for a group unless nobody may execute the file as that, and the
+/// caller is in it.
+///
+/// # Errors
+/// `NotPermitted` when that depends on groups that are not known.
+pub fn without_set_id(attr: &Attr, creds: &Credentials) -> Result<u32, Status> {
+    let left = attr.permissions & !SET_UID;
+    if left & SET_GID == 0 {
+        return Ok(left);
     }
-    left
+    let stays = left & GROUP_EXECUTE == 0
+        && (is_superuser(creds) || is_member(creds, attr.gid).ok_or(Status::NotPermitted)?);
+    Ok(if stays { left } else { left & !SET_GID })
 }

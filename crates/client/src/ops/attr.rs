@@ -630,12 +630,12 @@ pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: Open
 }
 
 /// Clears set-id bits for a write by somebody unprivileged.
-pub(crate) async fn truncate_privileges(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
+pub(crate) async fn truncate_privileges(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     let has_some = ctx.with(|state| {
         let attr = state.nodes.by_fid(fid).and_then(|node| node.attr.as_ref());
         attr.is_none_or(may_have_privileges)
     });
-    if has_some { send_kill(ctx, fid, fh).await } else { Ok(()) }
+    if has_some { send_kill(ctx, who, fid, fh).await } else { Ok(()) }
 }
 
 /// The same for fallocate(2) and copy_file_range(2), which the kernel leaves to the client without a flag that says so. They are rare
@@ -646,20 +646,19 @@ pub(crate) async fn truncate_privileges_for(ctx: &Ctx, who: &Who, fid: Fid, fh: 
         let attr = node.and_then(|node| node.attr.as_ref());
         attr.is_some_and(|attr| !may_have_privileges(attr)) && state.is_covered(fid, ATTR_BITS)
     });
-    if who.caller.uid == 0 || has_none { Ok(()) } else { send_kill(ctx, fid, fh).await }
+    if who.caller.uid == 0 || has_none { Ok(()) } else { send_kill(ctx, who, fid, fh).await }
 }
 
 fn may_have_privileges(attr: &Attr) -> bool {
     attr.permissions & 0o6000 != 0 || attr.has_xattrs
 }
 
-async fn send_kill(ctx: &Ctx, fid: Fid, fh: u64) -> Outcome<()> {
+/// The write has been permitted. Whether set-group-id goes depends on who writes.
+async fn send_kill(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     let handle = ctx.with(|state| state.handles.get(&fh).map(|handle| handle.number()));
     let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
-    // The write has been permitted; clearing the bits is the system's own act.
-    let root = Who { id: 0, caller: crate::Caller::default() };
     super::xattr::forget(ctx, fid);
-    let result = send_setattr(ctx, &root, fid, set, handle, None).await;
+    let result = send_setattr(ctx, who, fid, set, handle, None).await;
     super::xattr::forget(ctx, fid);
     result
 }

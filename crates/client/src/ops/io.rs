@@ -521,7 +521,7 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
     let file = writable_file(ctx, call.node).await?;
     super::open::revive(ctx, call.fh).await?;
     if must_kill_privileges(ctx, who, &call) {
-        truncate_privileges(ctx, file.fid, call.fh).await?;
+        truncate_privileges(ctx, who, file.fid, call.fh).await?;
     }
     let is_append = call.flags & O_APPEND != 0 && !call.is_writeback;
     let written = if is_append {

@@ -26,9 +26,9 @@ pub fn run(cx: &mut Cx, fid: Fid, args: Args, want: LockWant) -> Result<MdtReply
     if let Some(size_bytes) = args.set.size_bytes {
         set_size(cx, &mut inode, args, size_bytes)?;
     }
-    set_owner(cx, &mut inode, args)?;
-    if args.set.kill_privileges {
-        kill_privileges(cx, &mut inode)?;
+    let has_new_owner = set_owner(cx, &mut inode, args)?;
+    if args.set.kill_privileges && !has_new_owner {
+        kill_privileges(cx, &mut inode, args.creds)?;
     }
     set_permissions(cx, &mut inode, args)?;
     set_times(cx, &mut inode, args)?;
@@ -83,10 +83,11 @@ fn set_size(cx: &mut Cx, inode: &mut Inode, args: Args, size_bytes: u64) -> Resu
     Ok(())
 }
 
-fn set_owner(cx: &mut Cx, inode: &mut Inode, args: Args) -> Result<(), Status> {
+/// -> Whether there was somebody to own it.
+fn set_owner(cx: &mut Cx, inode: &mut Inode, args: Args) -> Result<bool, Status> {
     let SetAttr { uid, gid, .. } = args.set;
     if uid.is_none() && gid.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     if !access::is_superuser(args.creds) {
         let is_owner = args.creds.uid == inode.attr.uid;
@@ -97,17 +98,17 @@ fn set_owner(cx: &mut Cx, inode: &mut Inode, args: Args) -> Result<(), Status> {
             return Err(Status::NotPermitted);
         }
     }
+    if inode.attr.file_type != FileType::Directory {
+        kill_privileges(cx, inode, args.creds)?;
+    }
     inode.attr.uid = uid.unwrap_or(inode.attr.uid);
     inode.attr.gid = gid.unwrap_or(inode.attr.gid);
-    if inode.attr.file_type != FileType::Directory {
-        kill_privileges(cx, inode)?;
-    }
-    Ok(())
+    Ok(true)
 }
 
 /// Set-id bits and file capabilities do not survive a new owner or somebody else's write.
-pub fn kill_privileges(cx: &mut Cx, inode: &mut Inode) -> Result<(), Status> {
-    inode.attr.permissions = access::without_set_id(inode.attr.permissions);
+fn kill_privileges(cx: &mut Cx, inode: &mut Inode, creds: &Credentials) -> Result<(), Status> {
+    inode.attr.permissions = access::without_set_id(&inode.attr, creds)?;
     super::xattr::delete(cx, inode, b"security.capability")?;
     Ok(())
 }

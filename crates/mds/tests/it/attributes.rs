@@ -73,6 +73,28 @@ fn a_new_owner_takes_set_id_bits_away() {
     assert_eq!(attr_of(&world.ask(0, 0, setattr(file, chgrp, member)).unwrap()).gid, 40);
 }
 
+/// Linux since 6.2: who is not in the group leaves no set-group-id, whether it makes a program of the file or not.
+#[test]
+fn set_group_id_without_execution_stays_with_members_of_the_group() {
+    let mut world = World::new(1, 1);
+    let file = owned_by(&mut world, "f", 5, 0o2644);
+    let member = Credentials { uid: 5, gid: 9, groups: Some(vec![5]) };
+    let unknown = Credentials { uid: 5, gid: 9, groups: None };
+    let chown = SetAttr { uid: Some(5), ..SetAttr::default() };
+    let kill = SetAttr { kill_privileges: true, ..SetAttr::default() };
+    let cut = SetAttr { kill_privileges: true, size_bytes: Some(0), ..SetAttr::default() };
+    for set in [chown, kill, cut] {
+        let mut ask = |creds| world.ask(0, 0, setattr(file, set.clone(), creds));
+        assert_eq!(ask(unknown.clone()), Err(Status::NotPermitted), "{set:?}");
+        assert_eq!(attr_of(&ask(member.clone()).unwrap()).permissions, 0o2644, "{set:?}");
+        assert_eq!(attr_of(&ask(ROOT).unwrap()).permissions, 0o2644, "{set:?}");
+        let stranger = Credentials { groups: Some(vec![7]), ..unknown.clone() };
+        assert_eq!(attr_of(&ask(stranger).unwrap()).permissions, 0o644, "{set:?}");
+        let restored = SetAttr { permissions: Some(0o2644), ..SetAttr::default() };
+        world.ask(0, 0, setattr(file, restored, ROOT)).unwrap();
+    }
+}
+
 #[test]
 fn times_are_set_by_owners_and_to_now_by_writers() {
     let mut world = World::new(1, 1);

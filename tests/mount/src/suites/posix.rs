@@ -3,6 +3,7 @@
 use crate::case::{Bed, Case, Suite};
 
 mod attributes;
+mod callers;
 mod data;
 mod limits;
 mod locks;
@@ -71,6 +72,7 @@ static CASES: &[Case] = &[
     Case { name: "setgid_directory", seconds: 30, run: attributes::setgid_directory },
     Case { name: "supplementary_groups", seconds: 30, run: attributes::supplementary_groups },
     Case { name: "permission_checks", seconds: 30, run: attributes::permissions },
+    Case { name: "callers_as_on_tmpfs", seconds: 60, run: callers::as_on_tmpfs },
     Case { name: "birth_time", seconds: 30, run: attributes::birth_time },
     Case { name: "blocks_and_block_size", seconds: 60, run: attributes::blocks },
     Case { name: "statfs", seconds: 30, run: attributes::statfs },
