@@ -107,6 +107,13 @@ impl State {
         }
     }
 
+    /// The kernel is told that it has written up to there.
+    pub(crate) fn note_kernel_wrote(&mut self, node: u64, end: u64) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.kernel_size.on_written(end);
+        }
+    }
+
     /// The kernel may have just counted the version of the inode's attributes up.
     fn note_version(&mut self, node: u64) {
         let now = self.now.time;

@@ -7,12 +7,16 @@
 //!
 //! So its size is sure when it asked a second after anything of that, was told one size since, and has had a second to
 //! take that in. A size that was told again and again stays sure; another one has to become so anew.
+//!
+//! What it may take for the size, sure or not, is one of a few: that told last, or one of those before, if it has not believed the later ones.
 
 use base::{Duration, Time};
 
 /// What a call takes from the kernel's noting the version to us, or from us to where the kernel takes the answer in: long against what a thread
 /// may have to wait for a processor.
 const SETTLES: Duration = Duration::from_secs(1);
+/// Sizes told last of which it may have believed none but the first.
+const POSSIBLE_COUNT_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sure {
@@ -33,6 +37,8 @@ pub(crate) struct KernelSize {
     /// What was asked before may not be believed.
     disturbed_at: Time,
     sure: Sure,
+    /// What it may take for the size, the latest last.
+    possible: Vec<u64>,
 }
 
 impl KernelSize {
@@ -44,7 +50,28 @@ impl KernelSize {
             told_at: Time::ZERO,
             disturbed_at: Time::ZERO,
             sure: Sure::No,
+            possible: Vec::new(),
         }
+    }
+
+    fn note_possible(&mut self, size_bytes: u64) {
+        self.possible.retain(|known| *known != size_bytes);
+        if self.possible.len() >= POSSIBLE_COUNT_MAX {
+            self.possible.remove(0);
+        }
+        self.possible.push(size_bytes);
+    }
+
+    /// It has written up to there: its file is no shorter.
+    pub(crate) fn on_written(&mut self, end: u64) {
+        for known in std::mem::take(&mut self.possible) {
+            self.note_possible(end.max(known));
+        }
+    }
+
+    /// The sizes of which it takes one for the file's; none when nothing is known.
+    pub(crate) fn possible(&self) -> &[u64] {
+        &self.possible
     }
 
     /// It is told a size, in the answer to what came at `came`. `is_disturbed`: a notification about the inode is on its way.
@@ -61,6 +88,7 @@ impl KernelSize {
             self.sure = Sure::Since(now);
         }
         (self.told_bytes, self.told_at) = (Some(size_bytes), now);
+        self.note_possible(size_bytes);
     }
 
     /// The attributes that it has become another version: answers on their way are not believed.
@@ -82,6 +110,7 @@ impl KernelSize {
 
     /// A READ of it ended there.
     pub(crate) fn on_short_read(&mut self, end: u64, now: Time) {
+        self.note_possible(end);
         match self.told_bytes {
             Some(told) if told <= end => self.on_version(now),
             _ => self.on_own(now),

@@ -369,6 +369,7 @@ impl Machine for Client {
             state.check_pages();
             state.check_pushes();
             state.dirty.check();
+            state.appends.check();
             state.ahead.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =
@@ -383,6 +384,7 @@ impl Machine for Client {
                 assert!(state.has_sent_cancels());
                 assert!(state.enqueues.is_empty());
                 assert!(state.root.is_at_rest());
+                assert!(state.appends.is_at_rest());
                 assert_eq!(state.traffic.call_count(), 0);
             }
         });

@@ -1,9 +1,11 @@
 //! Operations: one `async fn` for each call of a mount.
 
 pub(crate) mod advise;
+pub(crate) mod append;
 pub(crate) mod attr;
 pub(crate) mod change;
 pub(crate) mod copy;
+pub(crate) mod cut;
 pub(crate) mod dir;
 pub(crate) mod flock;
 pub(crate) mod io;

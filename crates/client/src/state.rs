@@ -17,6 +17,8 @@ use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
 use crate::operator::{Bulk, History, IdleLockBounds};
+use crate::ops::append::Appends;
+use crate::ops::cut::PassingWrites;
 use crate::ops::root::Root;
 use crate::pages::{PageCallId, PageTraffic};
 use crate::push::Pushes;
@@ -152,6 +154,10 @@ pub(crate) struct State {
     pub(crate) dirty: Dirty,
     /// Who moves data of a file just now.
     pub(crate) passages: Passages,
+    /// Who writes at the end of a file just now.
+    pub(crate) appends: Appends,
+    /// Writes past the page cache, by node, and those of them that have failed.
+    pub(crate) passing_writes: PassingWrites,
     /// What was fetched for more than one read.
     pub(crate) ahead: Ahead,
     /// What of it the kernel is being given.
@@ -230,6 +236,8 @@ impl State {
             to_revoke: Vec::new(),
             dirty: Dirty::default(),
             passages: Passages::default(),
+            appends: Appends::default(),
+            passing_writes: PassingWrites::default(),
             ahead: Ahead::default(),
             pushes: Pushes::default(),
             traffic: PageTraffic::default(),

@@ -6,6 +6,7 @@ use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{give_back_if_unwritten, write_out_file};
 use crate::nodes::{AtRest, Measured};
 use crate::ops::change::truncate;
+use crate::ops::cut::cut_back;
 use crate::ops::io::{File, check_end};
 use crate::ops::{fid_of, home_of, inode_of, root};
 use crate::state::State;
@@ -487,6 +488,9 @@ const S_ISGID: u32 = 0o2000;
 
 pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
+    if let Some(cut) = ctx.with(|state| state.take_cut_after_failure(node, &call)) {
+        return cut_back(ctx, fid, cut).await;
+    }
     let handle = ctx.with(|state| {
         let handle = state.handles.get(&call.fh?)?;
         (handle.args.write && !handle.is_directory).then(|| handle.number())

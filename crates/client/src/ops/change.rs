@@ -4,7 +4,7 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who, join_all};
 use crate::dirty::write_out_pieces;
 use crate::locks::{LockUse, Pin};
-use crate::ops::attr::truncate_privileges_for;
+use crate::ops::attr::{object_size, truncate_privileges_for};
 use crate::ops::io::{
     File, check_end, is_worth_another_try, lock_hulls, note_answer, note_results, unpin_all, writable_file,
 };
@@ -20,26 +20,32 @@ use wire::{LockMode, OstRequest};
 async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome<()> {
     let pieces = file.layout.pieces(extent);
     let changes = pieces.iter().map(|piece| (piece.stripe, piece.object_extent)).collect();
-    change_objects(ctx, file, changes, op, LockUse::NoPages).await
+    change_objects(ctx, file, (changes, op), LockUse::NoPages, None).await
 }
 
 /// The file ends at `size_bytes` from now on, on every object.
 pub(crate) async fn truncate(ctx: &Ctx, file: &File, size_bytes: u64) -> Outcome<()> {
-    let changes = file
-        .layout
-        .stripes()
-        .map(|stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF)))
-        .collect();
     // The kernel holds back what was stored into pages until a truncate(2) is answered.
-    change_objects(ctx, file, changes, ExtentOp::Truncate, LockUse::WriteBack).await
+    change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, None).await
 }
 
+/// The same of a file that ends at `end_bytes`; one that ends elsewhere stays as it is.
+pub(crate) async fn cut_end(ctx: &Ctx, file: &File, size_bytes: u64, end_bytes: u64) -> Outcome<()> {
+    change_objects(ctx, file, cuts(file, size_bytes), LockUse::WriteBack, Some(end_bytes)).await
+}
+
+fn cuts(file: &File, size_bytes: u64) -> (Vec<(u32, Extent)>, ExtentOp) {
+    let cut = |stripe| (stripe, Extent::new(file.layout.object_size(stripe, size_bytes), Extent::EOF));
+    (file.layout.stripes().map(cut).collect(), ExtentOp::Truncate)
+}
+
+/// With an `end_bytes` only where the file ends there.
 async fn change_objects(
     ctx: &Ctx,
     file: &File,
-    changes: Vec<(u32, Extent)>,
-    op: ExtentOp,
+    (changes, op): (Vec<(u32, Extent)>, ExtentOp),
     lock_use: LockUse,
+    end_bytes: Option<u64>,
 ) -> Outcome<()> {
     let mut hulls: BTreeMap<u32, Extent> = BTreeMap::new();
     for (stripe, extent) in &changes {
@@ -58,7 +64,10 @@ async fn change_objects(
             }
             Ok(pins) => {
                 write_out_pieces(ctx, file, hulls.clone()).await;
-                let result = send_changes(ctx, file, &changes, op, &pins).await;
+                let result = match is_end_there(ctx, file, end_bytes).await {
+                    Ok(true) => send_changes(ctx, file, &changes, op, &pins).await,
+                    result => result.map(drop),
+                };
                 (pins, result)
             }
             Err(status) => (BTreeMap::new(), Err(status)),
@@ -70,6 +79,14 @@ async fn change_objects(
             return result;
         }
         tries += 1;
+    }
+}
+
+/// The whole file is locked, if there is an end to look for.
+async fn is_end_there(ctx: &Ctx, file: &File, end_bytes: Option<u64>) -> Outcome<bool> {
+    match end_bytes {
+        Some(end_bytes) => Ok(object_size(ctx, file).await?.size_bytes == end_bytes),
+        None => Ok(true),
     }
 }
 
@@ -125,5 +142,8 @@ pub(crate) async fn fallocate(
     check_end(&file.layout, end)?;
     truncate_privileges_for(ctx, who, file.fid, fh).await?;
     change(ctx, &file, Extent::new(offset_bytes, end), op).await?;
+    if !keep_size {
+        ctx.with(|state| state.note_kernel_wrote(node, end));
+    }
     Ok(Answer::Done)
 }

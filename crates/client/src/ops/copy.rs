@@ -57,5 +57,6 @@ pub(crate) async fn copy_range(
             break;
         }
     }
+    ctx.with(|state| state.note_kernel_wrote(to.node, to.offset_bytes.saturating_add(copied)));
     Ok(Answer::Written(copied))
 }

@@ -6,7 +6,8 @@ use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
 use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead, drop_doubted};
 use crate::locks::{Early, LockUse, Pin, lock_and_read, lock_extent};
-use crate::ops::attr::{FileSize, Written, data_layout, file_layout, object_size, truncate_privileges};
+use crate::ops::append::append;
+use crate::ops::attr::{Written, data_layout, file_layout, object_size, truncate_privileges};
 use crate::ops::open::be_writer;
 use crate::pages::{PAGE_BYTES, PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::push::Pushed;
@@ -58,7 +59,7 @@ pub(crate) async fn writable_file(ctx: &Ctx, node: u64) -> Outcome<File> {
 
 /// # Errors
 /// `NoData` (ENODATA) behind the last component, where Lustre says the same; `Io` while the file has no objects.
-fn check_room(file: &File, extent: Extent) -> Outcome<()> {
+pub(crate) fn check_room(file: &File, extent: Extent) -> Outcome<()> {
     match file.layout.end_bytes() {
         0 => Err(Status::Io),
         end if extent.end > end => Err(Status::NoData),
@@ -379,7 +380,7 @@ fn extents_of(pieces: &[Piece]) -> impl Iterator<Item = (u32, Extent)> + '_ {
 }
 
 /// The operation has its locks.
-fn moves(ctx: &Ctx, lock_use: LockUse) {
+pub(crate) fn moves(ctx: &Ctx, lock_use: LockUse) {
     if let LockUse::Pages(call) = lock_use {
         ctx.with(|state| state.page_call_moves(call));
     }
@@ -507,9 +508,32 @@ pub(crate) struct WriteCall {
 }
 
 pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answer> {
+    let (node, fh, byte_count) = (call.node, call.fh, call.data.len() as u64);
+    let extent = Extent::at(call.offset_bytes, byte_count);
+    let is_writeback = call.is_writeback;
+    let is_direct = ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.is_direct));
+    let is_past_pages = !is_writeback && (is_direct || call.flags & O_DIRECT != 0);
+    if is_past_pages {
+        ctx.with(|state| state.begin_passing_write(node));
+    }
+    let written = write_call(ctx, who, call, is_direct).await;
+    ctx.with(|state| {
+        if is_past_pages {
+            state.end_passing_write((node, fh), extent, written);
+        }
+        let written = written?;
+        state.stats.write_bytes.add(written.byte_count());
+        if !is_writeback {
+            state.note_kernel_wrote(node, extent.start + written.byte_count());
+        }
+        Ok(Answer::Written(written.byte_count()))
+    })
+}
+
+/// Where it was written, fewer bytes where a target has no room for what comes next.
+async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> Outcome<Extent> {
     let byte_count = call.data.len() as u64;
     let extent = Extent::at(call.offset_bytes, byte_count);
-    let is_direct = ctx.with(|state| state.handles.get(&call.fh).is_some_and(|handle| handle.is_direct));
     let lock_use = match (call.is_writeback, is_direct) {
         (true, _) => LockUse::WriteBack,
         (false, true) => LockUse::NoPages,
@@ -525,7 +549,7 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
     }
     let is_append = call.flags & O_APPEND != 0 && !call.is_writeback;
     let written = if is_append {
-        append(ctx, &file, call.data, lock_use).await?
+        append(ctx, &file, (call.offset_bytes, call.data), lock_use).await?
     } else {
         let may_wait = matches!(lock_use, LockUse::Pages(_)) && call.flags & O_DSYNC == 0;
         let written_bytes =
@@ -551,8 +575,7 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
         }
         LockUse::WriteBack => {}
     }
-    ctx.with(|state| state.stats.write_bytes.add(written.byte_count()));
-    Ok(Answer::Written(written.byte_count()))
+    Ok(written)
 }
 
 /// A write by somebody unprivileged clears set-id bits: the kernel says so when it can; otherwise the first write of
@@ -722,7 +745,7 @@ fn note_written(ctx: &Ctx, file: &File, written: Option<&Option<Written>>) {
 }
 
 /// The same as `be_writer`; the call's pages are not in the way of others while it waits.
-async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<()> {
+pub(crate) async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<()> {
     if let LockUse::Pages(call) = lock_use {
         ctx.with(|state| {
             if state.obstacle_to_write(file.fid).is_some() {
@@ -734,7 +757,7 @@ async fn be_writer_of(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<()> 
 }
 
 /// How many bytes a write tells that may have ended early: an error for want of room is told only where nothing was written.
-fn short_or(written_bytes: u64, result: Outcome<()>) -> Outcome<u64> {
+pub(crate) fn short_or(written_bytes: u64, result: Outcome<()>) -> Outcome<u64> {
     match result {
         Err(Status::NoSpace | Status::TooBig) if written_bytes > 0 => Ok(written_bytes),
         result => result.map(|()| written_bytes),
@@ -744,7 +767,7 @@ fn short_or(written_bytes: u64, result: Outcome<()>) -> Outcome<u64> {
 /// Sends what no other call of this client must see in parts.
 ///
 /// Returns how many bytes were written, up to the first piece that was refused, and what a single piece's answer told.
-async fn write_pieces(
+pub(crate) async fn write_pieces(
     ctx: &Ctx,
     file: &File,
     extent: Extent,
@@ -822,66 +845,4 @@ pub(crate) fn note_answer(ctx: &Ctx, fid: Fid, target: TargetId, result: &Outcom
 pub(crate) fn note_results(ctx: &Ctx, fid: Fid, results: Vec<(TargetId, Outcome<OstAnswer>)>) -> Outcome<()> {
     ctx.with(|state| state.note_data_change(fid));
     results.into_iter().try_for_each(|(_, result)| result.map(drop))
-}
-
-/// Writes at the end, wherever that is: the whole file is locked, the kernel's offset ignored (hazard 3.6).
-/// Returns what was written, short as `write_file`.
-async fn append(ctx: &Ctx, file: &File, data: Bytes, lock_use: LockUse) -> Outcome<Extent> {
-    if !file.layout.has_objects() {
-        return Err(Status::Io);
-    }
-    let (mut tries, mut tried_at) = (0, None);
-    loop {
-        be_writer_of(ctx, file, lock_use).await?;
-        let hulls = file.layout.stripes().map(|stripe| (stripe, Extent::WHOLE)).collect();
-        let locked = lock_hulls(ctx, file, LockMode::Pw, hulls, lock_use).await;
-        let (pins, result) = match locked {
-            Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
-                unpin_all(ctx, pins);
-                continue;
-            }
-            Ok(pins) => {
-                moves(ctx, lock_use);
-                let result = append_locked(ctx, file, &data, &pins, &mut tried_at).await;
-                (pins, result)
-            }
-            Err(status) => (BTreeMap::new(), Err(status)),
-        };
-        let is_again =
-            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
-        unpin_all(ctx, pins);
-        if is_again {
-            tries += 1;
-            continue;
-        }
-        return result;
-    }
-}
-
-/// What was written. `tried_at` is where an earlier try may have put them, in part or whole: they must not be there
-/// twice. Where the file still ends there, nothing is there of it, or not any more.
-async fn append_locked(
-    ctx: &Ctx,
-    file: &File,
-    data: &Bytes,
-    pins: &BTreeMap<u32, Pin>,
-    tried_at: &mut Option<u64>,
-) -> Outcome<Extent> {
-    let FileSize { size_bytes, .. } = object_size(ctx, file).await?;
-    if tried_at.is_some_and(|tried_at| tried_at != size_bytes) {
-        return Err(Status::Io);
-    }
-    let extent = Extent::at(size_bytes, data.len() as u64);
-    if extent.byte_count() != data.len() as u64 {
-        return Err(Status::TooBig);
-    }
-    check_room(file, extent)?;
-    let pieces = file.layout.pieces(extent);
-    let (written_bytes, result) = write_pieces(ctx, file, extent, &pieces, data, pins).await;
-    let result = short_or(written_bytes, result.map(drop));
-    // Refused for its lock, a single piece was not executed.
-    if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {
-        *tried_at = Some(size_bytes);
-    }
-    result.map(|written_bytes| Extent::at(size_bytes, written_bytes))
 }

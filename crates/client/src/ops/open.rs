@@ -348,6 +348,7 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
     let handle = ctx.with(|state| state.handles.remove(&fh));
     let Some(handle) = handle else { return Ok(Answer::Done) };
     let node_id = handle.fid.inode_number();
+    ctx.with(|state| state.forget_passing_writes(node_id, fh));
     if handle.is_access {
         ctx.with(|state| state.note_access(handle.fid, false));
     }

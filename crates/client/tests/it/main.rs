@@ -2,6 +2,7 @@
 
 mod accesses;
 mod advisory;
+mod appends;
 mod clocks;
 mod closes;
 mod coherence;

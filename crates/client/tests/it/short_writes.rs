@@ -6,10 +6,10 @@ use client::{Answer, Call};
 use wire::{ComponentHint, LayoutHint};
 
 const ENOSPC: i32 = 28;
-const UNIT: u64 = 64 << 10;
+pub const UNIT: u64 = 64 << 10;
 
 /// Units of 64 KiB on this OST and those after it, until that many of them.
-fn part(end_units: Option<u64>, first_ost: u16, stripe_count: u16) -> ComponentHint {
+pub fn part(end_units: Option<u64>, first_ost: u16, stripe_count: u16) -> ComponentHint {
     ComponentHint {
         end_bytes: end_units.map(|units| units * UNIT),
         stripe_size_bytes: Some(UNIT as u32),
@@ -19,7 +19,7 @@ fn part(end_units: Option<u64>, first_ost: u16, stripe_count: u16) -> ComponentH
     }
 }
 
-fn create(world: &mut World, name: &str, components: Vec<ComponentHint>) -> (u64, u64) {
+pub fn create(world: &mut World, name: &str, components: Vec<ComponentHint>) -> (u64, u64) {
     let layout = LayoutHint { components };
     let call = Call::CreateStriped { parent: TOP, name: name.into(), mode: 0o644, umask: 0, layout };
     assert_eq!(world.call(0, call), Ok(Answer::Done));
