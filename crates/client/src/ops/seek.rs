@@ -4,13 +4,26 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome};
 use crate::ops::attr::{current_attr, object_size};
 use crate::ops::io::file;
-use base::Status;
+use crate::pages::{drop_pages, pages_of};
+use base::{Extent, Status};
 use bytes::Bytes;
 use rpc::Kind;
 use wire::{OstReply, OstRequest};
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+
+/// What was stored into a mapping the kernel alone has, and says nothing of it; it writes it back when it is told to drop it. Other mounts' mappings
+/// give theirs up for the lock that an OST claims for the question.
+async fn write_back_stored(ctx: &Ctx, node: u64, offset_bytes: u64) {
+    let stored = ctx.with(|state| {
+        let has_writer = state.nodes.get(node).is_some_and(|node| node.cached_writer_count > 0);
+        has_writer.then(|| state.pages_within(node, pages_of(Extent::new(offset_bytes, Extent::EOF))))
+    });
+    if let Some(stored) = stored {
+        drop_pages(ctx, node, stored).await;
+    }
+}
 
 /// SEEK_DATA and SEEK_HOLE: each object says where its next one is; the nearest in the file counts.
 pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -> Outcome<Answer> {
@@ -20,6 +33,7 @@ pub(crate) async fn seek(ctx: &Ctx, node: u64, offset_bytes: u64, whence: u32) -
         _ => return Err(Status::Invalid),
     };
     let file = file(ctx, node).await?;
+    write_back_stored(ctx, node, offset_bytes).await;
     let size_bytes = object_size(ctx, &file).await?.size_bytes;
     let known = current_attr(ctx, file.fid).await?.size_bytes;
     let size_bytes = size_bytes.max(known);

@@ -25,6 +25,7 @@ mod read_with_lock;
 mod recovery;
 mod root;
 mod short_writes;
+mod seeks;
 mod sizes;
 mod skew;
 mod small_files;
