@@ -27,6 +27,8 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 const AGE_MAX: Duration = Duration::from_millis(1000);
 /// Bytes for one OST that are here or on their way at most, unless an operator says otherwise (`osc.*.max_dirty_mb`).
 pub(crate) const DIRTY_BYTES_MAX: u64 = 32 << 20;
+/// What a device gives room for: a piece takes all blocks that it touches.
+const BLOCK_BYTES: u64 = 4096;
 /// Pieces of one object here at most: random writes make many small ones.
 const PIECE_COUNT_MAX: usize = 256;
 /// After the write-back lock of a file has gone it is asked for again, by writers, this often.
@@ -95,6 +97,23 @@ impl Kept {
     fn byte_count(&self) -> u64 {
         self.bytes.as_slice().len() as u64
     }
+}
+
+/// The room that a piece takes on its OST, of which grants are.
+fn room_of(piece: Extent) -> u64 {
+    let end = piece.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES);
+    end - piece.start / BLOCK_BYTES * BLOCK_BYTES
+}
+
+/// The same of pieces of one write, by target.
+fn room_by_target(file: &File, pieces: &[Piece]) -> BTreeMap<TargetId, u64> {
+    let mut rooms = BTreeMap::new();
+    for piece in pieces {
+        if let Ok(target) = file.target(piece.stripe) {
+            *rooms.entry(target).or_default() += room_of(piece.object_extent);
+        }
+    }
+    rooms
 }
 
 /// One piece of those that a new one touches, ascending, with the new one over them.
@@ -185,7 +204,7 @@ impl DirtyObject {
 #[derive(Default)]
 pub(crate) struct Dirty {
     objects: BTreeMap<ObjectId, DirtyObject>,
-    /// Here and on the way.
+    /// Room for what is here and on the way.
     byte_counts: BTreeMap<TargetId, u64>,
     /// Number of the youngest piece.
     last_number: u64,
@@ -230,7 +249,7 @@ impl Dirty {
             for (start, kept) in &object.kept {
                 assert!(*start >= end && kept.byte_count() > 0, "pieces are apart");
                 end = start + kept.byte_count();
-                *byte_counts.entry(kept.pin.target).or_default() += kept.byte_count();
+                *byte_counts.entry(kept.pin.target).or_default() += room_of(Extent::new(*start, end));
             }
         }
         for (target, byte_count) in byte_counts {
@@ -423,7 +442,9 @@ impl State {
                 })
             })
         };
-        if !self.may_keep_back(file.fid) || !pieces.iter().all(is_fit) {
+        // What had room when the locks were asked for may have none any more: others have come since, or the OST allows less.
+        let has_room = self.full_target(file, pieces).is_none();
+        if !has_room || !self.may_keep_back(file.fid) || !pieces.iter().all(is_fit) {
             return None;
         }
         self.note_data_change(file.fid);
@@ -465,7 +486,8 @@ impl State {
         let own: Vec<u64> = own.collect();
         let former: Vec<(u64, Kept)> =
             own.into_iter().filter_map(|start| Some((start, known.kept.remove(&start)?))).collect();
-        let former_bytes: u64 = former.iter().map(|(_, kept)| kept.byte_count()).sum();
+        let former_bytes: u64 =
+            former.iter().map(|(start, kept)| room_of(Extent::at(*start, kept.byte_count()))).sum();
         let former_count = former.len();
         let new = Kept {
             bytes: Body::Whole(bytes),
@@ -476,7 +498,7 @@ impl State {
         };
         let (first, merged) = merge(former, (part.start, new));
         let count = self.dirty.byte_counts.entry(pin.target).or_default();
-        *count = *count + merged.byte_count() - former_bytes;
+        *count = *count + room_of(Extent::at(first, merged.byte_count())) - former_bytes;
         known.kept.insert(first, merged);
         // Each piece pins once.
         match former_count {
@@ -536,7 +558,7 @@ impl State {
                 self.dirty.objects.remove(&sent.object);
             }
         }
-        self.give_room(sent.pin.target, sent.extent.byte_count());
+        self.give_room(sent.pin.target, room_of(sent.extent));
         self.unpin(sent.pin);
         if let Err(status) = outcome {
             if status == Status::LockLost {
@@ -565,8 +587,9 @@ impl State {
         let mut lost = Vec::new();
         for (object, known) in &mut self.dirty.objects {
             let is_there = |kept: &Kept| kept.pin.target == target;
+            let there = known.kept.iter().filter(|(_, kept)| is_there(kept));
             let byte_count: u64 =
-                known.kept.values().filter(|kept| is_there(kept)).map(Kept::byte_count).sum();
+                there.map(|(start, kept)| room_of(Extent::at(*start, kept.byte_count()))).sum();
             if byte_count > 0 {
                 known.kept.retain(|_, kept| !is_there(kept));
                 known.waiters.clear();
@@ -580,31 +603,26 @@ impl State {
         }
     }
 
-    fn has_room(&self, target: TargetId, object: ObjectId, byte_count: u64) -> bool {
-        let count_max = self.connections.get(&target).map_or(0, Connection::keepable_bytes);
-        let count = self.dirty.byte_count(target);
-        let is_piece_count_fit = self
-            .dirty
-            .objects
-            .get(&object)
-            .is_none_or(|known| known.kept.len() + known.sent.len() < PIECE_COUNT_MAX);
-        count + byte_count <= count_max && is_piece_count_fit
-    }
-
-    /// Where a piece goes that has no room now.
+    /// Where pieces of one write go that have no room now, with all that goes there.
     fn full_target(&self, file: &File, pieces: &[Piece]) -> Option<TargetId> {
-        pieces.iter().find_map(|piece| {
-            let target = file.target(piece.stripe).ok()?;
-            let object = file.layout.object(piece.stripe);
-            (!self.has_room(target, object, piece.object_extent.byte_count())).then_some(target)
-        })
+        let rooms = room_by_target(file, pieces);
+        let is_full = |(target, room): &(&TargetId, &u64)| {
+            let room_max = self.connections.get(target).map_or(0, Connection::keepable_bytes);
+            self.dirty.byte_count(**target) + **room > room_max
+        };
+        let has_many = |piece: &Piece| {
+            let known = self.dirty.objects.get(&file.layout.object(piece.stripe));
+            let is_one = known.is_some_and(|known| known.kept.len() + known.sent.len() >= PIECE_COUNT_MAX);
+            is_one.then(|| file.target(piece.stripe).ok()).flatten()
+        };
+        let full = rooms.iter().find(is_full).map(|(target, _)| *target);
+        full.or_else(|| pieces.iter().find_map(has_many))
     }
 
     /// One of the OSTs, or an operator, does not allow as much as this at all.
     fn is_too_much(&self, file: &File, pieces: &[Piece]) -> bool {
-        pieces.iter().any(|piece| {
-            let known = file.target(piece.stripe).ok().and_then(|target| self.connections.get(&target));
-            known.is_none_or(|known| known.keepable_bytes() < piece.object_extent.byte_count())
+        room_by_target(file, pieces).into_iter().any(|(target, room)| {
+            self.connections.get(&target).is_none_or(|known| known.keepable_bytes() < room)
         })
     }
 }

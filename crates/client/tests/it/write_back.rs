@@ -391,3 +391,97 @@ fn the_lock_goes_back_after_the_last_close() {
     world.write(0, (files[0].0, fh), 0, &[3; 10]).expect("kept back");
     assert_eq!(writes(&world, 0), before);
 }
+
+/// Units of 64 KiB until that many of them, all on one OST.
+fn on_ost(end_units: Option<u64>, ost: u16) -> ComponentHint {
+    ComponentHint {
+        end_bytes: end_units.map(|units| units * UNIT),
+        stripe_size_bytes: Some(UNIT as u32),
+        stripe_count: Some(1),
+        first_ost: Some(ost),
+        ..ComponentHint::default()
+    }
+}
+
+const UNIT: u64 = 64 << 10;
+
+/// A file whose writer may keep writes back.
+fn laid_out(world: &mut World, name: &str, components: Vec<ComponentHint>) -> (u64, u64) {
+    let layout = LayoutHint { components };
+    let call = Call::CreateStriped { parent: TOP, name: name.into(), mode: 0o644, umask: 0, layout };
+    assert_eq!(world.call(0, call), Ok(Answer::Done));
+    let node = world.lookup(0, TOP, name).expect("it was made").node;
+    let file = (node, world.open(0, node, O_RDWR).0);
+    for _ in 0..2 {
+        assert_eq!(world.write(0, file, 0, &[1; 10]), Ok(10));
+        assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    }
+    file
+}
+
+/// What is kept for an OST, and how much may be.
+fn kept(world: &World, ost: u16) -> (u64, u64) {
+    let status = world.mounts[0].machine.target_status(TargetId::ost(ost)).expect("it is known");
+    (status.dirty_bytes, status.dirty_bytes_max.min(status.grant_bytes))
+}
+
+fn set_dirty(world: &mut World, ost: u16, byte_count: u64) {
+    let setting = TargetSetting::DirtyBytes(byte_count);
+    world.input(0, client::Input::Set(Setting::Target(TargetId::ost(ost), setting)));
+}
+
+/// Each of them would find room alone.
+#[test]
+fn pieces_of_one_write_find_room_together_or_are_not_kept_back() {
+    let mut world = World::new(1, 1, 1);
+    let file = laid_out(&mut world, "f", vec![on_ost(Some(16), 0), on_ost(None, 0)]);
+    set_dirty(&mut world, 0, 1 << 20);
+    let before = writes(&world, 0);
+    assert_eq!(world.write(0, file, 6 * UNIT, &[2; 9 * UNIT as usize]), Ok(9 * UNIT));
+    assert_eq!((writes(&world, 0), kept(&world, 0).0), (before, 9 * UNIT), "one that has room is");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    let before = writes(&world, 0);
+    assert_eq!(world.write(0, file, 6 * UNIT, &[3; 20 * UNIT as usize]), Ok(20 * UNIT));
+    let (kept, most) = kept(&world, 0);
+    assert!(kept <= most, "{kept} of {most}");
+    assert_eq!(writes(&world, 0), before + 2);
+}
+
+/// The lock on the second OST comes late, and another file's writer has been there meanwhile.
+#[test]
+fn room_that_was_found_before_a_lock_is_looked_for_again_under_it() {
+    let mut world = World::new(1, 2, 1);
+    let file = laid_out(&mut world, "f", vec![on_ost(Some(1), 0), on_ost(None, 1)]);
+    let other = laid_out(&mut world, "g", vec![on_ost(None, 1)]);
+    set_dirty(&mut world, 1, 1 << 20);
+    world.mounts[0].is_late = Some(TargetId::ost(1));
+    let first = world.begin(0, write_call(file, UNIT, &[2; 10 * UNIT as usize]));
+    assert!(!world.is_answered(0, first), "it waits for its lock");
+    assert_eq!(world.write(0, other, 0, &[3; 10 * UNIT as usize]), Ok(10 * UNIT));
+    assert_eq!(kept(&world, 1).0, 10 * UNIT);
+    let late = world.take_late(0);
+    for frame in late {
+        world.input(0, client::Input::Frame(frame));
+        let (kept, most) = kept(&world, 1);
+        assert!(kept <= most, "{kept} of {most}");
+    }
+    assert_eq!(world.finish(0, first), Ok(Answer::Written(10 * UNIT)));
+    let (kept, most) = kept(&world, 1);
+    assert!(kept <= most, "{kept} of {most}");
+}
+
+/// A byte takes a block of the device.
+#[test]
+fn grants_are_of_blocks() {
+    let mut world = World::new(1, 1, 1);
+    let file = written_twice(&mut world, 0, "f");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    for number in 1..=10 {
+        assert_eq!(world.write(0, file, number * 10_000, &[3]), Ok(1));
+    }
+    assert_eq!(kept(&world, 0).0, 10 * 4096);
+    assert_eq!(world.write(0, file, 10_001, &[4; 100]), Ok(100));
+    assert_eq!(kept(&world, 0).0, 10 * 4096, "in a block that one of them takes already");
+    assert_eq!(world.call(0, fsync(file)), Ok(Answer::Done));
+    assert_eq!(kept(&world, 0).0, 0);
+}
