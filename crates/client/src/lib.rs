@@ -40,7 +40,7 @@ mod state;
 mod whole;
 
 pub use accesses::{AccessRule, AccessTimes};
-pub use ahead::{ReadAheadBounds, ReadAheadStats};
+pub use ahead::{ReadAheadBound, ReadAheadBounds, ReadAheadStats};
 pub use call::{
     Answer, AttrAnswer, Call, Caller, DirEntryAnswer, EntryAnswer, OpenMode, ProbeStep, ROOT_NODE,
     SetattrCall, TargetProbe, TargetSpace,

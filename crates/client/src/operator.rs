@@ -1,6 +1,6 @@
 //! What operators see and change of a mount while it runs.
 
-use crate::ahead::{ReadAheadBounds, ReadAheadStats};
+use crate::ahead::{ReadAheadBound, ReadAheadBounds, ReadAheadStats};
 use crate::machine::Client;
 use crate::state::{Connection, State};
 use crate::stats::{Stats, TargetStats};
@@ -42,6 +42,7 @@ pub enum Setting {
     /// When reading changes access times, from now on.
     AccessTimes(crate::AccessTimes),
     ReadAhead(ReadAheadBounds),
+    ReadAheadBound(ReadAheadBound),
     ClearReadAheadStats,
     /// When answers of targets are late.
     Timeouts(TimeoutBounds),
@@ -226,6 +227,7 @@ impl State {
             Setting::BulkXattrs(is_on) => self.bulk.has_xattrs = is_on,
             Setting::ClearListingStats => self.stats.listings = Default::default(),
             Setting::ReadAhead(bounds) => self.ahead.bounds = bounds,
+            Setting::ReadAheadBound(bound) => self.ahead.bounds.set(bound),
             Setting::ClearReadAheadStats => self.ahead.stats = Default::default(),
             Setting::Timeouts(bounds) => {
                 self.timeouts = bounds;

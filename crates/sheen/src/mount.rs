@@ -224,8 +224,8 @@ impl Mount {
 
     fn note_kernel_window(&self) {
         let kernel_window_bytes = read_ahead::kib(&self.path).unwrap_or(0) * 1024;
-        let bounds = self.with_client(|client| client.read_ahead_bounds());
-        self.set(client::Setting::ReadAhead(client::ReadAheadBounds { kernel_window_bytes, ..bounds }));
+        let bound = client::ReadAheadBound::KernelWindowBytes(kernel_window_bytes);
+        self.set(client::Setting::ReadAheadBound(bound));
     }
 
     /// The configuration has changed.

@@ -2,7 +2,9 @@
 
 use crate::world::{O_RDONLY, O_RDWR, ROOT, TOP, World};
 use base::{Duration, TargetKind};
-use client::{Answer, Call, Caller, Event, Input, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting};
+use client::{
+    Answer, Call, Caller, Event, Input, ReadAheadBound, ReadAheadBounds, ReadAheadStats, SetattrCall, Setting,
+};
 
 pub const MIB: u64 = 1 << 20;
 pub const WINDOW: u64 = 64 << 10;
@@ -249,4 +251,34 @@ fn without_bounds_reads_ask_for_what_they_need() {
     shared.world.input(0, Input::Set(Setting::ReadAhead(bounds)));
     (0..32).for_each(|number| shared.check(number * WINDOW, WINDOW));
     assert_eq!(shared.reads(), 32);
+}
+
+/// Of all files, of one, and of one that is fetched as a whole: none has more than the one before.
+#[test]
+fn bounds_of_reading_ahead_hold_whichever_is_set_first() {
+    let all = [
+        ReadAheadBound::Bytes(16 * MIB),
+        ReadAheadBound::FileBytes(512 * MIB),
+        ReadAheadBound::WholeBytes(32 * MIB),
+    ];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut world = World::new(1, 1, 1);
+        let in_force = |world: &World| {
+            let bounds = world.mounts[0].machine.read_ahead_bounds();
+            [bounds.byte_count, bounds.file_bytes_in_force(), bounds.whole_bytes_in_force()]
+                .map(|it| it / MIB)
+        };
+        for bound in order {
+            world.input(0, Input::Set(Setting::ReadAheadBound(all[bound])));
+        }
+        assert_eq!(in_force(&world), [16, 16, 16], "{order:?}");
+        world.input(0, Input::Set(Setting::ReadAheadBound(ReadAheadBound::Bytes(64 * MIB))));
+        assert_eq!(
+            in_force(&world),
+            [64, 64, 32],
+            "what was asked for is in force when there is room for it"
+        );
+        world.input(0, Input::Set(Setting::ReadAheadBound(ReadAheadBound::FileBytes(8 * MIB))));
+        assert_eq!(in_force(&world), [64, 8, 8]);
+    }
 }

@@ -46,17 +46,24 @@ impl Settings {
     /// None of them has such a parameter, or one refuses.
     pub fn apply(&self, daemons: &Daemons) -> Result<Applied> {
         let mut applied = Applied { before: Vec::new() };
-        for (pattern, value) in &self.each {
+        // All are read before any is set: what one of them shows may depend on another.
+        let mut before = Vec::new();
+        for (pattern, _) in &self.each {
             let mut is_found = false;
             for pid in daemons.pids() {
                 let get = Ask::GetParam { pattern: pattern.clone() };
-                let before = control::ask_if_alive(pid, &get)?.unwrap_or_default().params;
-                is_found |= !before.is_empty();
-                applied.before.extend(before.into_iter().map(|(name, value)| (pid, name, value)));
-                set(pid, pattern, value)?;
+                let params = control::ask_if_alive(pid, &get)?.unwrap_or_default().params;
+                is_found |= !params.is_empty();
+                before.extend(params.into_iter().map(|(name, value)| (pid, name, value)));
             }
             if !is_found {
                 bail!("the mount that is measured has no '{pattern}'");
+            }
+        }
+        applied.before = before;
+        for (pattern, value) in &self.each {
+            for pid in daemons.pids() {
+                set(pid, pattern, value)?;
             }
         }
         Ok(applied)

@@ -6,7 +6,7 @@ use crate::mount::{Mount, options, read_ahead};
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
 use base::limits::READDIR_ENTRIES_MAX;
-use client::{ReadAheadBounds, Setting};
+use client::{ReadAheadBound, ReadAheadBounds, Setting};
 use std::sync::Arc;
 
 /// More would be memory that pages of the kernel need.
@@ -85,23 +85,23 @@ pub static CLASS: Class<Of> = Class {
             doc: "MiB that may be fetched ahead for all files of the mount; 0: none, reads ask for what they need.",
             read: |mount| Some((bounds(mount).byte_count >> 20).to_string()),
             write: Some(Write::Number(0..=READ_AHEAD_MB_MAX, |mount, mib| {
-                set_bounds(mount, |bounds| bounds.byte_count = mib << 20);
+                mount.set(Setting::ReadAheadBound(ReadAheadBound::Bytes(mib << 20)));
             })),
         },
         Param {
             name: "max_read_ahead_per_file_mb",
-            doc: "The same for one file. All files that are read share alike what the mount may have.",
-            read: |mount| Some((bounds(mount).file_byte_count >> 20).to_string()),
+            doc: "The same for one file, and never more than that. All files that are read share alike what the mount may have.",
+            read: |mount| Some((bounds(mount).file_bytes_in_force() >> 20).to_string()),
             write: Some(Write::Number(0..=READ_AHEAD_MB_MAX, |mount, mib| {
-                set_bounds(mount, |bounds| bounds.file_byte_count = mib << 20);
+                mount.set(Setting::ReadAheadBound(ReadAheadBound::FileBytes(mib << 20)));
             })),
         },
         Param {
             name: "max_read_ahead_whole_mb",
-            doc: "Files up to this size, MiB, are fetched as a whole with their first read.",
-            read: |mount| Some((bounds(mount).whole_byte_count >> 20).to_string()),
+            doc: "Files up to this size, MiB, are fetched as a whole with their first read; never more than one file may have.",
+            read: |mount| Some((bounds(mount).whole_bytes_in_force() >> 20).to_string()),
             write: Some(Write::Number(0..=READ_AHEAD_MB_MAX, |mount, mib| {
-                set_bounds(mount, |bounds| bounds.whole_byte_count = mib << 20);
+                mount.set(Setting::ReadAheadBound(ReadAheadBound::WholeBytes(mib << 20)));
             })),
         },
         Param {
@@ -120,7 +120,7 @@ pub static CLASS: Class<Of> = Class {
             doc: "Whether what several threads will read in a stream is put into the kernel's page cache before they ask for it (1).",
             read: |mount| Some(u8::from(bounds(mount).is_pushing).to_string()),
             write: Some(Write::Switch(|mount, is_on| {
-                set_bounds(mount, |bounds| bounds.is_pushing = is_on);
+                mount.set(Setting::ReadAheadBound(ReadAheadBound::Pushing(is_on)));
             })),
         },
         Param {
@@ -202,12 +202,6 @@ fn read_ahead_stats(mount: &Mount) -> String {
 
 fn bounds(mount: &Mount) -> ReadAheadBounds {
     mount.with_client(|client| client.read_ahead_bounds())
-}
-
-fn set_bounds(mount: &Mount, change: impl FnOnce(&mut ReadAheadBounds)) {
-    let mut bounds = bounds(mount);
-    change(&mut bounds);
-    mount.set(Setting::ReadAhead(bounds));
 }
 
 fn check_reread(value: &str) -> Result<()> {
