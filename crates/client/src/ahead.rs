@@ -20,7 +20,7 @@ use crate::push::Candidate;
 use crate::state::State;
 use base::fault::{Fault, planted};
 use base::layout::{Component, Piece};
-use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, limits};
+use base::{Duration, Extent, Fid, Layout, LockId, ObjectId, Status, TargetId, Time, WallTime, limits};
 use bytes::{Bytes, BytesMut};
 pub(crate) use pattern::sign_behind;
 use pattern::{Pattern, Scope, Verdict};
@@ -168,6 +168,7 @@ struct FileWindows {
 pub(crate) struct Ahead {
     pub(crate) bounds: ReadAheadBounds,
     pub(crate) stats: ReadAheadStats,
+    pub(crate) stats_since: WallTime,
     files: BTreeMap<Fid, FileWindows>,
     /// Files that have windows.
     holder_count: u64,
@@ -225,6 +226,15 @@ impl Plan {
 }
 
 impl Ahead {
+    pub(crate) fn new(now: WallTime) -> Ahead {
+        Ahead { stats_since: now, ..Ahead::default() }
+    }
+
+    /// Starts to count anew.
+    pub(crate) fn clear_stats(&mut self, now: WallTime) {
+        (self.stats, self.stats_since) = (ReadAheadStats::default(), now);
+    }
+
     /// No window had it.
     pub(crate) fn note_missed(&mut self, extent: Extent) {
         self.stats.miss_page_count += extent.byte_count().div_ceil(PAGE_BYTES);

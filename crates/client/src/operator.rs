@@ -65,6 +65,7 @@ impl Default for Bulk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetSetting {
     ClearStats,
+    ClearRpcStats,
     /// Calls that need an inactive target fail with EIO at once; locks still go back to it.
     Active(bool),
     /// Nothing new is to be placed there. The MDTs see to it; here it is only told.
@@ -183,14 +184,23 @@ impl Client {
         self.with_state(|state| state.ahead.stats)
     }
 
+    /// When that was last cleared.
+    pub fn read_ahead_stats_since(&self) -> WallTime {
+        self.with_state(|state| state.ahead.stats_since)
+    }
+
     pub fn is_caching_xattrs(&self) -> bool {
         self.with_state(|state| state.is_caching_xattrs)
     }
 }
 
 fn status_of(connection: &Connection, now: Time, nids: Vec<String>, dirty_bytes: u64) -> TargetStatus {
+    let (bounds, mut stats) = (connection.import.bounds(), connection.stats.clone());
+    // The others wait here for their turn.
+    stats.read_rpcs_now = stats.read_rpcs_now.min(bounds.plain as u64);
+    stats.write_rpcs_now = stats.write_rpcs_now.min(bounds.modifying as u64);
     TargetStatus {
-        stats: connection.stats.clone(),
+        stats,
         state: state_word(connection.import.state()),
         history: connection.history.0.iter().copied().collect(),
         is_active: connection.is_serving(),
@@ -228,7 +238,7 @@ impl State {
             Setting::ClearListingStats => self.stats.listings = Default::default(),
             Setting::ReadAhead(bounds) => self.ahead.bounds = bounds,
             Setting::ReadAheadBound(bound) => self.ahead.bounds.set(bound),
-            Setting::ClearReadAheadStats => self.ahead.stats = Default::default(),
+            Setting::ClearReadAheadStats => self.ahead.clear_stats(self.now.wall),
             Setting::Timeouts(bounds) => {
                 self.timeouts = bounds;
                 self.connections.values_mut().for_each(|it| it.import.set_timeouts(bounds));
@@ -244,6 +254,7 @@ impl State {
         let mut idle = Vec::new();
         match setting {
             TargetSetting::ClearStats => connection.stats.clear(now.wall),
+            TargetSetting::ClearRpcStats => connection.stats.clear_rpcs(now.wall),
             TargetSetting::Active(is_active) => connection.is_switched_off = !is_active,
             TargetSetting::Drained(is_drained) => connection.is_drained = is_drained,
             TargetSetting::PlainInFlight(plain) => {

@@ -30,7 +30,7 @@ use base::{
 };
 use bytes::Bytes;
 use ldlm::LockCache;
-use rpc::{Import, ImportOptions, ImportOutput, ImportState, Kind, Ticket, TimeoutBounds};
+use rpc::{Import, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket, TimeoutBounds};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -238,7 +238,7 @@ impl State {
             passages: Passages::default(),
             appends: Appends::default(),
             passing_writes: PassingWrites::default(),
-            ahead: Ahead::default(),
+            ahead: Ahead::new(now.wall),
             pushes: Pushes::default(),
             traffic: PageTraffic::default(),
             to_doubt: Vec::new(),
@@ -293,7 +293,7 @@ impl State {
                 trimmed_at: Time::ZERO,
                 known_space: None,
                 is_space_late: false,
-                stats: TargetStats { since: self.now.wall, ..TargetStats::default() },
+                stats: TargetStats::new(self.now.wall),
             });
             connection.is_active = target.is_active;
             connection.import.set_timeouts(self.timeouts);
@@ -319,7 +319,8 @@ impl State {
             return Err(Status::Io);
         }
         let name = request.name();
-        connection.stats.on_sent(&request, data.len());
+        let bounds = connection.import.bounds();
+        connection.stats.on_sent(&request, data.len(), bounds);
         let mut outputs = Vec::new();
         let ticket = connection.import.submit(now, request, data, kind, trace, &mut outputs);
         if kind.is_modifying() {
@@ -427,17 +428,17 @@ fn is_settling(request: &Request) -> bool {
 }
 
 impl TargetStats {
-    fn on_sent(&mut self, request: &Request, byte_count: usize) {
+    fn on_sent(&mut self, request: &Request, byte_count: usize, bounds: InFlightBounds) {
         match request {
             Request::Ost(OstRequest::Read { extent, .. } | OstRequest::LockAndRead { extent, .. }) => {
                 self.read_rpcs_now += 1;
-                self.read_rpcs_in_flight.add_linear(self.read_rpcs_now);
+                self.read_rpcs_in_flight.add_linear(self.read_rpcs_now.min(bounds.plain as u64));
                 self.read_page_offsets.add_place(extent.start / 4096);
                 self.read_pages_per_rpc.add(extent.byte_count().div_ceil(4096));
             }
             Request::Ost(OstRequest::Write { offset_bytes, .. }) => {
                 self.write_rpcs_now += 1;
-                self.write_rpcs_in_flight.add_linear(self.write_rpcs_now);
+                self.write_rpcs_in_flight.add_linear(self.write_rpcs_now.min(bounds.modifying as u64));
                 self.write_page_offsets.add_place(offset_bytes / 4096);
                 self.write_pages_per_rpc.add((byte_count as u64).div_ceil(4096));
                 self.write_bytes.add(byte_count as u64);

@@ -25,13 +25,15 @@ impl Counter {
     }
 }
 
-/// Requests to one target.
+/// Requests to one target, and beside them the data requests in histograms. Each is cleared by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetStats {
     /// Microseconds from sending to the answer, by kind of request.
     pub requests: BTreeMap<&'static str, Counter>,
     pub read_bytes: Counter,
     pub write_bytes: Counter,
+    /// Those above are counted since then.
+    pub since: WallTime,
     /// Pages of 4 KiB in each data request.
     pub read_pages_per_rpc: Histogram,
     pub write_pages_per_rpc: Histogram,
@@ -41,33 +43,47 @@ pub struct TargetStats {
     /// Microseconds from sending a data request to its answer.
     pub read_micros: Histogram,
     pub write_micros: Histogram,
-    /// Data requests that were in flight when one was sent, itself included.
+    /// Data requests that were in flight when one was handed in, itself included; no more than may be at a time.
     pub read_rpcs_in_flight: Histogram,
     pub write_rpcs_in_flight: Histogram,
+    /// Data requests that were not answered, in flight or in front of that.
     pub read_rpcs_now: u64,
     pub write_rpcs_now: u64,
     /// Reply slots in use when a request that changes something was handed in, its own included.
     pub modify_rpcs_in_flight: Histogram,
-    /// Counted since then.
-    pub since: WallTime,
+    /// The histograms are counted since then.
+    pub rpcs_since: WallTime,
 }
 
 impl TargetStats {
-    /// Starts to count anew; what is in flight stays so.
-    pub fn clear(&mut self, now: WallTime) {
+    pub(crate) fn new(now: WallTime) -> TargetStats {
+        TargetStats { since: now, rpcs_since: now, ..TargetStats::default() }
+    }
+
+    /// Starts to count requests and bytes anew.
+    pub(crate) fn clear(&mut self, now: WallTime) {
+        (self.requests, self.since) = (BTreeMap::new(), now);
+        (self.read_bytes, self.write_bytes) = (Counter::default(), Counter::default());
+    }
+
+    /// Starts the histograms anew; what is in flight stays so.
+    pub(crate) fn clear_rpcs(&mut self, now: WallTime) {
         *self = TargetStats {
-            since: now,
+            requests: std::mem::take(&mut self.requests),
+            read_bytes: self.read_bytes,
+            write_bytes: self.write_bytes,
+            since: self.since,
             read_rpcs_now: self.read_rpcs_now,
             write_rpcs_now: self.write_rpcs_now,
-            ..TargetStats::default()
+            ..TargetStats::new(now)
         };
     }
 }
 
 impl Stats {
-    /// Starts to count calls and bytes anew.
+    /// Starts to count calls and bytes anew; what listings have brought is cleared by itself.
     pub fn clear(&mut self, now: WallTime) {
-        *self = Stats { since: now, ..Stats::default() };
+        *self = Stats { since: now, listings: self.listings, ..Stats::default() };
     }
 }
 

@@ -66,7 +66,7 @@ pub fn stats(since: WallTime, rows: &[(&str, &str, Stat)]) -> String {
 
 /// `osc.*.rpc_stats`: reads and writes side by side. A read is sent at once, so that none is ever pending.
 pub fn rpc_stats(counts: &TargetStats, dirty_bytes: u64) -> String {
-    let mut out = times(counts.since);
+    let mut out = times(counts.rpcs_since);
     let _ = writeln!(out, "read RPCs in flight:  {}", counts.read_rpcs_now);
     let _ = writeln!(out, "write RPCs in flight: {}", counts.write_rpcs_now);
     let _ = writeln!(out, "pending write pages:  {}", dirty_bytes.div_ceil(4096));
@@ -86,7 +86,7 @@ pub fn rpc_stats(counts: &TargetStats, dirty_bytes: u64) -> String {
 /// `mdc.*.rpc_stats`: requests that change something.
 pub fn modify_rpc_stats(status: &TargetStatus) -> String {
     let counts = &status.stats;
-    let mut out = times(counts.since);
+    let mut out = times(counts.rpcs_since);
     let _ = writeln!(out, "modify_RPCs_in_flight:  {}", status.modifying_in_flight);
     let _ = writeln!(out, "\n\t\t\tmodify");
     let _ = writeln!(out, "{:<21} rpcs   % cum %", "rpcs in flight");

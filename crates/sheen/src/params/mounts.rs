@@ -197,7 +197,7 @@ fn read_ahead_stats(mount: &Mount) -> String {
         // Not in Lustre.
         ("pushed", "pages", count(counts.pushed_page_count)),
     ];
-    stats(mount.stats().since, &rows)
+    stats(mount.with_client(|client| client.read_ahead_stats_since()), &rows)
 }
 
 fn bounds(mount: &Mount) -> ReadAheadBounds {

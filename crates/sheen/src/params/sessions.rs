@@ -108,7 +108,7 @@ pub static OSC: Class<Session> = Class {
                 let status = session.status()?;
                 Some(format::rpc_stats(&status.stats, status.dirty_bytes))
             },
-            write: Some(Write::Clear(|session| session.set(TargetSetting::ClearStats))),
+            write: Some(Write::Clear(|session| session.set(TargetSetting::ClearRpcStats))),
         },
         Param {
             name: "max_dirty_mb",
@@ -153,7 +153,7 @@ pub static MDC: Class<Session> = Class {
             name: "rpc_stats",
             doc: "Requests of a mount to one MDT that change something: how many at a time.",
             read: |session: &Session| Some(format::modify_rpc_stats(&session.status()?)),
-            write: Some(Write::Clear(|session| session.set(TargetSetting::ClearStats))),
+            write: Some(Write::Clear(|session| session.set(TargetSetting::ClearRpcStats))),
         },
         read_only("mds_conn_uuid", "NIDs of the MDT.", |session| Some(format::nids(&session.status()?.nids))),
     ],
