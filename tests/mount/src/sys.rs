@@ -1,6 +1,6 @@
 //! System calls that the standard library does not offer, as safe functions that answer `io::Result`.
 //!
-//! This is the only module of the suites with `unsafe`. Every pointer that goes to the kernel here comes from a value that lives
+//! This is the only module of the suites with `unsafe`, with what is below it. Every pointer that goes to the kernel here comes from a value that lives
 //! until the call returns (a `CString`, a slice, a local), and every length is that value's own.
 
 use std::ffi::{CString, OsStr};
@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+pub mod aio;
 
 /// `RENAME_NOREPLACE` of renameat2(2).
 pub const RENAME_NOREPLACE: u32 = libc::RENAME_NOREPLACE;

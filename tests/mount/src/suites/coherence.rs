@@ -63,6 +63,8 @@ static CASES: &[Case] = &[
     Case { name: "append_race", seconds: 240, run: races::append },
     Case { name: "disjoint_writes_race", seconds: 240, run: races::disjoint_writes },
     Case { name: "direct_writes_side_by_side", seconds: 120, run: direct::side_by_side },
+    Case { name: "asynchronous_appends_race", seconds: 240, run: direct::asynchronous_appends },
+    Case { name: "asynchronous_append_that_fails", seconds: 120, run: direct::failed_append },
     Case { name: "reads_and_writes_across_stripes", seconds: 240, run: races::across_stripes },
     Case { name: "counter_under_flock", seconds: 240, run: races::counter_flock },
     Case { name: "counter_under_posix_lock", seconds: 240, run: races::counter_posix },

@@ -214,6 +214,15 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(value(&cluster, name)?, "64", "what a new mount has")?;
     set(&cluster, &format!("{name}=2"))?;
     expect_eq(value(&cluster, name)?, "2", "what was set")?;
+    // All files together have no less than one of them, and that no less than what is fetched as a whole; whichever is set first.
+    set(&cluster, "llite.*.max_read_ahead_mb=1")?;
+    for name in [name, "llite.*.max_read_ahead_whole_mb"] {
+        expect_eq(value(&cluster, name)?, "1", name)?;
+    }
+    set(&cluster, "llite.*.max_read_ahead_mb=256")?;
+    for name in [name, "llite.*.max_read_ahead_whole_mb"] {
+        expect_eq(value(&cluster, name)?, "2", name)?;
+    }
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
     set(&cluster, "llite.*.read_ahead_range_kb=256")?;
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;

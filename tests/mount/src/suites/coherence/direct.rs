@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
 
-use crate::case::{Context, expect, expect_bytes, read, write};
+use super::races::at_once;
+use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, read, write};
 use crate::random::Random;
+use crate::sys::aio;
 
 const BLOCK: usize = 4096;
 const BLOCK_COUNT: u64 = 256;
@@ -83,4 +85,83 @@ fn write_blocks(context: &Context, writer: u64) -> Result<Vec<u8>> {
         part[at as usize * BLOCK..][..BLOCK].copy_from_slice(block);
     }
     Ok(part)
+}
+
+/// Longer than the kernel sends at a time, so that each append comes in pieces.
+const RECORD_BYTES: usize = (2 << 20) + 3 * BLOCK;
+
+fn open_for_appends(path: &Path) -> Result<File> {
+    let flags = libc::O_APPEND | libc::O_DIRECT;
+    OpenOptions::new().write(true).custom_flags(flags).open(path).context("open for appends")
+}
+
+/// A buffer at a multiple of the block, whose bytes are all `byte`.
+struct Aligned {
+    space: Vec<u8>,
+    skip: usize,
+}
+
+impl Aligned {
+    fn new(byte: u8, byte_count: usize) -> Aligned {
+        let space = vec![byte; byte_count + BLOCK];
+        let skip = space.as_ptr().align_offset(BLOCK).min(BLOCK);
+        Aligned { space, skip }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.space[self.skip..self.space.len() - BLOCK + self.skip]
+    }
+}
+
+/// Appends of both sides that go past the cache and are not waited for by the kernel are all there, each in one piece.
+pub fn asynchronous_appends(context: &Context) -> Result<()> {
+    let (a, _) = context.both("log");
+    context.set_stripes(&a, 2, "64K")?;
+    let round_count = context.rounds(15).min(120);
+    at_once(context, |who, directory| {
+        let file = open_for_appends(&directory.join("log"))?;
+        for number in 0..round_count {
+            let record = Aligned::new((who as u8) << 7 | number as u8, RECORD_BYTES);
+            let written = aio::write_at(&file, record.bytes(), 0).context("an asynchronous append")?;
+            expect_eq(written, RECORD_BYTES, "bytes of an append")?;
+        }
+        Ok(())
+    })?;
+    let file = File::open(&a)?;
+    expect_eq(file.metadata()?.len(), 2 * round_count * RECORD_BYTES as u64, "the length of all records")?;
+    let mut next = [0u64; 2];
+    let mut record = vec![0; RECORD_BYTES];
+    for place in 0..2 * round_count {
+        file.read_exact_at(&mut record, place * RECORD_BYTES as u64)?;
+        let first = record[0];
+        expect(record.iter().all(|byte| *byte == first), &format!("record {place} is a mixture"))?;
+        let own = &mut next[usize::from(first >> 7)];
+        expect_eq(u64::from(first & 127), *own, "the order of one writer's records")?;
+        *own += 1;
+    }
+    expect_eq(next, [round_count; 2], "records of both")
+}
+
+/// The kernel cuts a file back to what it takes for its size when such an append has failed; what the other side has appended stays.
+pub fn failed_append(context: &Context) -> Result<()> {
+    context.skip_if_local()?;
+    let (a, b) = context.both("ended");
+    // Behind its last component nothing can be written.
+    let path = a.to_string_lossy();
+    context.lfs(&["setstripe", "-E", "1M", "-c", "1", "-S", "64K", &path])?;
+    let (here, there) = (open_for_appends(&a)?, open_for_appends(&b)?);
+    let mut expected = Vec::new();
+    for number in 1..=context.rounds(20).min(60) {
+        let record = Aligned::new(number as u8, BLOCK);
+        let written = aio::write_at(&there, record.bytes(), 0).context("an append that fits")?;
+        expect_eq(written, BLOCK, "bytes of an append")?;
+        expected.extend_from_slice(record.bytes());
+        let failed = aio::write_at(&here, Aligned::new(b'x', 2 << 20).bytes(), 0).map(drop);
+        expect_errno(failed, libc::ENODATA, "an append that does not fit")?;
+        expect_eq(here.metadata()?.len(), expected.len() as u64, "the size after a failed append")?;
+    }
+    for path in [&a, &b] {
+        expect_bytes(&read(path)?, &expected, "what was appended")?;
+    }
+    Ok(())
 }

@@ -227,6 +227,14 @@ pub fn seek_hole_data(context: &Context) -> Result<()> {
         expect_errno(sys::seek(seen, data_end as i64, libc::SEEK_DATA), libc::ENXIO, "data after the last")?;
         expect_errno(sys::seek(seen, 6 * MIB as i64, libc::SEEK_HOLE), libc::ENXIO, "hole at the end")?;
     }
+    // What was stored into a mapping is in the kernel of that mount, and nowhere else.
+    let mapping = Mapping::new(&file, MapKind::SharedWrite, 6 * MIB)?;
+    for (at, seen) in [(5 * MIB, &file), (4 * MIB, &other)] {
+        mapping.write(at, b"stored");
+        let found = sys::seek(seen, 3 * MIB as i64, libc::SEEK_DATA).context("data in a mapping")?;
+        expect(found <= at as u64, &format!("data in a mapping at {at} are found at {found}"))?;
+    }
+    drop(mapping);
     write(&a, b"full")?;
     expect_eq(sys::seek(&other, 0, libc::SEEK_HOLE)?, 4, "the virtual hole at the end")
 }
