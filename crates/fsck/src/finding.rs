@@ -38,6 +38,8 @@ kinds! {
     SpaceCounterWrong = "space-counter-wrong",
     /// The checksum fits, and nothing that a server understands is there; or the checksum of a row does not fit.
     RowDamaged = "row-damaged",
+    /// Others know more of a target than it does itself: it was restored from an older copy.
+    TargetOutdated = "target-outdated",
     EpochBehind = "epoch-behind",
     SlotWithoutClient = "slot-without-client",
     ConfigUuidWrong = "config-uuid-wrong",
@@ -125,6 +127,13 @@ impl Repair {
     pub fn is_safe(&self) -> bool {
         matches!(self, Repair::Safe(_))
     }
+
+    /// Not now, although it would lose nothing by itself.
+    pub(crate) fn wait(&mut self, why: &'static str) {
+        if self.is_safe() {
+            *self = Repair::Not(why);
+        }
+    }
 }
 
 impl Finding {
@@ -166,6 +175,10 @@ impl Findings {
         } else {
             self.left_out += 1;
         }
+    }
+
+    pub fn has(&self, kind: Kind) -> bool {
+        self.kept.iter().any(|finding| finding.kind == kind)
     }
 
     pub fn into_parts(self) -> (Vec<Finding>, u64) {

@@ -6,6 +6,7 @@ use mds::rows::{Dentry, Inode, KnownTargets};
 use oss::rows::Born;
 use std::collections::{BTreeMap, BTreeSet};
 use store::ObjectStat;
+use wire::peer::OperationId;
 
 /// Where a dentry is: its directory, its position there, its name.
 pub(crate) type Place = (Fid, u64, Vec<u8>);
@@ -42,6 +43,10 @@ pub(crate) struct Mdt {
     /// Bytes of each chunk.
     pub chunks: BTreeMap<ObjectId, BTreeMap<u64, u64>>,
     pub known: KnownTargets,
+    /// How far the streams of other MDTs were executed here.
+    pub executed: BTreeMap<u16, OperationId>,
+    /// By participant: the operation before the first of its stream that this MDT keeps, which the participant has told to be durable.
+    pub streamed_after: BTreeMap<u16, OperationId>,
     /// Files of incarnations before this one are still to be compared with their objects.
     pub strays_before: Option<Epoch>,
     pub sessions: Sessions,
@@ -75,7 +80,8 @@ pub(crate) struct Sessions {
     pub applied: Transno,
     pub mark: Transno,
     pub last_marks: BTreeMap<Epoch, Transno>,
-    pub clients: BTreeSet<ClientId>,
+    /// Who has a session, and with which incarnation.
+    pub clients: BTreeMap<ClientId, u64>,
     /// Keys of slots, by client.
     pub slots: BTreeMap<ClientId, Vec<Vec<u8>>>,
 }
@@ -83,7 +89,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Whether a mount may come back and say again what was not durable.
     pub fn awaits_mounts(&self) -> bool {
-        self.clients.iter().any(|client| matches!(client.endpoint(), Endpoint::Client(_)))
+        self.clients.keys().any(|client| matches!(client.endpoint(), Endpoint::Client(_)))
     }
 
     /// Of an OST: whether it is known of a transaction that it was durable, as the next incarnation would know it.

@@ -16,6 +16,7 @@ mod inodes;
 mod load;
 mod names;
 mod objects;
+mod outdated;
 mod repair;
 mod sessions;
 mod stripes;
@@ -30,6 +31,7 @@ use base::TargetId;
 use finding::Findings;
 use image::Image;
 use index::Index;
+use std::collections::BTreeSet;
 use store::{MetaStore, ObjectStore};
 use watch::Ticker;
 
@@ -68,6 +70,8 @@ pub struct Report {
     pub pending_count: u64,
     /// Targets that mounts may come back to.
     pub awaiting: Vec<TargetId>,
+    /// Targets that rows speak of, and that were not given: what is theirs looks like nobody's.
+    pub missing: BTreeSet<TargetId>,
 }
 
 impl Report {
@@ -81,6 +85,8 @@ pub fn check(targets: &[Target<'_>], options: &Options, watch: Watch<'_>) -> Rep
     let mut out = Findings::default();
     let image = Image::load(targets, &options.fsname, &mut out, watch);
     let index = Index::new(&image);
+    outdated::check(&image, &mut out);
+    let is_outdated = out.has(Kind::TargetOutdated);
     let name_count: usize = image.mdts.values().map(|mdt| mdt.dentries.len()).sum();
     let inode_count: usize = image.mdts.values().map(|mdt| mdt.inodes.len()).sum();
     let object_count: usize = image.osts.values().map(|ost| ost.objects.len()).sum();
@@ -101,7 +107,10 @@ pub fn check(targets: &[Target<'_>], options: &Options, watch: Watch<'_>) -> Rep
         true => data::check(targets, &image, &index, &mut out, watch),
         false => 0,
     };
-    let (findings, left_out) = out.into_parts();
+    let (mut findings, left_out) = out.into_parts();
+    if is_outdated {
+        findings.iter_mut().for_each(|finding| finding.repair.wait(outdated::WAITS));
+    }
     let awaits = |sessions: &image::Sessions| sessions.awaits_mounts();
     let mdts = image.mdts.iter().filter(|(_, mdt)| awaits(&mdt.sessions)).map(|(at, _)| TargetId::mdt(*at));
     let osts = image.osts.iter().filter(|(_, ost)| awaits(&ost.sessions)).map(|(at, _)| TargetId::ost(*at));
@@ -114,5 +123,6 @@ pub fn check(targets: &[Target<'_>], options: &Options, watch: Watch<'_>) -> Rep
         read_bytes,
         pending_count: image.pending_count,
         awaiting: mdts.chain(osts).collect(),
+        missing: outdated::unknown_mdts(&image),
     }
 }

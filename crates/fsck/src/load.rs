@@ -289,9 +289,11 @@ impl Loader<'_, '_> {
         });
         let streamed = self.table(mdt_rows::STREAMED, "streamed part", |key, value| {
             let read = mdt_rows::split_streamed_key(key).ok_or(Status::Corrupt);
-            let read = read.and_then(|_| decoded(value, mdt_rows::decode::<Streamed>));
+            let read = read.and_then(|at| Ok((at, decoded(value, mdt_rows::decode::<Streamed>)?)));
             match &read {
-                Ok(Some(streamed)) => {
+                Ok(((participant, _), Some(streamed))) => {
+                    // In the order of the stream: the first one counts.
+                    mdt.streamed_after.entry(*participant).or_insert(streamed.previous);
                     image.pending_count += 1;
                     image.moving.extend(streamed.parts.iter().flat_map(fids_of));
                 }
@@ -316,7 +318,9 @@ impl Loader<'_, '_> {
                     }
                 },
                 key if key.starts_with(mdt_rows::EXECUTED_PREFIX) => {
-                    let _: Option<OperationId> = decoded(value, mdt_rows::decode::<OperationId>)?;
+                    if let Some(id) = decoded(value, mdt_rows::decode::<OperationId>)? {
+                        mdt.executed.insert(id.mdt_index, id);
+                    }
                 }
                 key if mdt_rows::split_evicted_key(key).is_some() => {
                     let _: Option<mdt_rows::Evicted> = decoded(value, mdt_rows::decode_evicted)?;
@@ -441,7 +445,9 @@ impl Loader<'_, '_> {
                     return Err(Status::Corrupt);
                 };
                 match row {
-                    SessionRow::Client(client) => drop(sessions.clients.insert(client)),
+                    SessionRow::Client { client, incarnation } => {
+                        sessions.clients.insert(client, incarnation);
+                    }
                     SessionRow::Slot(client) => {
                         sessions.slots.entry(client).or_default().push(key.to_vec());
                     }

@@ -35,7 +35,7 @@ fn check_target(target: TargetId, sessions: &Sessions, used: Option<Epoch>, out:
         };
         out.add(Finding::new(Kind::EpochBehind, target, "epoch", what, repair));
     }
-    for (client, keys) in sessions.slots.iter().filter(|(client, _)| !sessions.clients.contains(client)) {
+    for (client, keys) in sessions.slots.iter().filter(|(client, _)| !sessions.clients.contains_key(client)) {
         let table = inspect::SLOT_TABLE;
         let delete = |key: &Vec<u8>| Step::Delete { target, table, key: key.clone() };
         let repair = Repair::fix("remove them", keys.iter().map(delete).collect());

@@ -95,6 +95,9 @@ pub struct Fsck {
     /// Read all objects against their checksums too
     #[arg(long)]
     pub data: bool,
+    /// A target of the file system that is lost or away (MDT0001, OST0003): check without it; nothing that could be its is removed
+    #[arg(long, value_name = "TARGET")]
+    pub without: Vec<String>,
     /// For programs
     #[arg(long)]
     pub json: bool,

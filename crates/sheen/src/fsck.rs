@@ -54,16 +54,20 @@ fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcom
     let system = lock(&cluster::target_dirs(&arguments.dirs)?)?;
     let options = fsck::Options { fsname: system.fsname.clone(), reads_data: arguments.data };
     let mut watcher = Watcher::new(arguments.json);
-    let found = check(&system, &options, &mut watcher)?;
+    let without = without(&arguments.without, &system)?;
+    let found = check(&system, &without, &options, &mut watcher)?;
     let mut outcome = Outcome { found, repaired_count: 0, after: None };
     if !arguments.json {
         say(&outcome.found_text(&system.targets))?;
     }
+    if arguments.repair {
+        check_up_to_date(&outcome.found)?;
+    }
     if arguments.repair && outcome.found.findings.iter().any(|finding| finding.repair.is_safe()) {
         check_may_repair(&system, &outcome.found)?;
-        outcome.repaired_count = repair(&system, &options, &outcome.found, &mut watcher)?;
+        outcome.repaired_count = repair(&system, &without, &options, &outcome.found, &mut watcher)?;
         // What counts is what is on the disk now.
-        outcome.after = Some(check(&system, &options, &mut watcher)?);
+        outcome.after = Some(check(&system, &without, &options, &mut watcher)?);
     }
     if arguments.json {
         say(&outcome.json(&system.targets)?)?;
@@ -120,28 +124,72 @@ fn damaged_superblock(path: &Path, reason: &str) -> Finding {
     Finding::new(Kind::SuperblockDamaged, id, subject, crate::one_line(reason), repair)
 }
 
+/// Targets that an operator does without.
+fn without(names: &[String], system: &System) -> Result<BTreeSet<TargetId>> {
+    let parse = |name: &String| -> Result<TargetId> {
+        let id = name.strip_prefix(&format!("{}-", system.fsname)).unwrap_or(name).parse().ok();
+        let id = id.filter(|id: &TargetId| id.kind != TargetKind::Mgt);
+        let Some(id) = id else { bail!("--without names an MDT or an OST (MDT0001, OST0003), not '{name}'") };
+        if let Some(given) = system.targets.iter().find(|dir| dir.id == id) {
+            bail!("{id} is in {}: leave out either that or --without {name}", given.path.display());
+        }
+        Ok(id)
+    };
+    names.iter().map(parse).collect()
+}
+
+/// A target of which nothing is known, so that nothing is concluded from what others have.
+fn unknown<'a>(id: TargetId) -> fsck::Target<'a> {
+    fsck::Target { id, uuid: None, meta: None, objects: None }
+}
+
 /// Reads everything; nothing is changed.
-fn check(system: &System, options: &fsck::Options, watcher: &mut Watcher) -> Result<Report> {
+fn check(
+    system: &System,
+    without: &BTreeSet<TargetId>,
+    options: &fsck::Options,
+    watcher: &mut Watcher,
+) -> Result<Report> {
     let stores = Stores::open_to_read(&system.targets)?;
     let mut targets = stores.targets();
     let known: BTreeSet<TargetId> = system.targets.iter().map(|dir| dir.id).collect();
-    let missing: BTreeSet<TargetId> =
+    let mut missing: BTreeSet<TargetId> =
         fsck::expected(&targets, &options.fsname).difference(&known).copied().collect();
-    if system.nameless.is_empty()
-        && let Some(first) = missing.first()
-    {
-        bail!(
-            "{first} belongs to '{}' and is not given; name the directories of all its targets",
-            options.fsname
-        );
-    }
-    // One of them is the one whose name cannot be read.
-    targets.extend(missing.into_iter().map(|id| fsck::Target { id, uuid: None, meta: None, objects: None }));
+    check_none_missing(system, &missing, without)?;
+    // Without a name that can be read, it is one of them.
+    missing.extend(without);
+    targets.extend(missing.into_iter().map(unknown));
     let mut report = fsck::check(&targets, options, &mut |doing| watcher.note(doing));
     watcher.end();
+    // Of some only what others have of theirs tells.
+    check_none_missing(system, &report.missing, without)?;
     report.findings.extend(system.nameless.iter().cloned());
     report.findings.extend(stores.findings()?);
     Ok(report)
+}
+
+fn check_none_missing(
+    system: &System,
+    missing: &BTreeSet<TargetId>,
+    without: &BTreeSet<TargetId>,
+) -> Result<()> {
+    match missing.difference(without).next() {
+        Some(first) if system.nameless.is_empty() => bail!(
+            "{first} belongs to '{}' and is not given; name the directories of all its targets, or add --without {first} if it is lost",
+            system.fsname
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// What a target does not know any more would be taken for nobody's.
+fn check_up_to_date(found: &Report) -> Result<()> {
+    match found.findings.iter().find(|finding| finding.kind == Kind::TargetOutdated) {
+        Some(Finding { target, what, .. }) => bail!(
+            "nothing is repaired: {target} is older than what other targets know of it ({what}); restore its newest copy"
+        ),
+        None => Ok(()),
+    }
 }
 
 fn check_may_repair(system: &System, found: &Report) -> Result<()> {
@@ -171,7 +219,13 @@ fn check_may_repair(system: &System, found: &Report) -> Result<()> {
     Ok(())
 }
 
-fn repair(system: &System, options: &fsck::Options, found: &Report, watcher: &mut Watcher) -> Result<u64> {
+fn repair(
+    system: &System,
+    without: &BTreeSet<TargetId>,
+    options: &fsck::Options,
+    found: &Report,
+    watcher: &mut Watcher,
+) -> Result<u64> {
     let stores = Stores::open_to_repair(&system.targets)?;
     let is_counter = |finding: &&Finding| finding.kind == Kind::SpaceCounterWrong;
     let mut repaired_count = 0;
@@ -183,7 +237,10 @@ fn repair(system: &System, options: &fsck::Options, found: &Report, watcher: &mu
     let mut watch = |doing| watcher.note(doing);
     // Data are not read again in between.
     let options = fsck::Options { reads_data: false, ..options.clone() };
-    let repaired = fsck::repair_all(&stores.targets(), &options, found, now, &mut watch);
+    let mut targets = stores.targets();
+    targets.extend(without.iter().copied().map(unknown));
+    let repaired = fsck::repair_all(&targets, &options, found, now, &mut watch);
+    drop(targets);
     stores.close();
     watcher.end();
     Ok(repaired_count + repaired?)

@@ -7,11 +7,12 @@ use crate::world::{
 use base::{Extent, Fid, FileType, ObjectId, TargetId, Version, WallTime};
 use fsck::{Kind, LOST_AND_FOUND, Repair};
 use mds::data::{self, Head};
-use mds::rows::{self, Dentry, Destroy, Inode};
+use mds::rows::{self, Dentry, Destroy, Inode, Streamed};
 use oss::rows::{self as ost_rows, TombstoneRow};
 use std::collections::BTreeSet;
 use store::{MetaStore, ObjectStore};
 use target::core::inspect;
+use wire::peer::OperationId;
 
 /// What becomes of planted damage.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +71,21 @@ const PLANTED: &[Planted] = &[
     }),
     planted(Kind::RowDamaged, Left, |world| {
         put(&*world.mgt, mgs::CONFIGS, crate::world::FSNAME.as_bytes(), b"\x01nonsense");
+    }),
+    planted(Kind::TargetOutdated, Left, |world| {
+        // Destroyed by an MDT that has no such epoch.
+        let later = Fid { seq: Fid::sequence(0, 2 << 14), oid: 1, ver: 0 };
+        tombstone(world, 1, ObjectId { fid: later, component: 1, stripe: 0 });
+    }),
+    planted(Kind::TargetOutdated, Left, |world| {
+        let done = OperationId { mdt_index: 1, epoch: 2, number: 1 };
+        put(mdt0(world), rows::STATE, &rows::executed_key(1), &rows::encode(&done));
+    }),
+    planted(Kind::TargetOutdated, Left, |world| {
+        let of = |number| OperationId { mdt_index: 0, epoch: 1, number };
+        let row = Streamed { previous: of(7), parts: Vec::new() };
+        put(mdt0(world), rows::STREAMED, &rows::streamed_key(1, of(8)), &rows::encode(&row));
+        put(&*world.mdts[1], rows::STATE, &rows::executed_key(0), &rows::encode(&of(6)));
     }),
     planted(Kind::EpochBehind, Repaired, |world| {
         let (table, key) = inspect::state_key();
@@ -324,6 +340,54 @@ fn each_kind_is_found_as_what_it_is_and_repaired_where_that_is_safe() {
             }
         }
     }
+}
+
+/// Restored from a copy of before its epoch 2: what it does not know looks like nobody's, and is not to be removed.
+#[test]
+fn nothing_is_repaired_while_an_mdt_is_older_than_others_know() {
+    let world = world();
+    let later = Fid { seq: Fid::sequence(0, 2 << 14), oid: 1, ver: 0 };
+    world.put_object(1, ObjectId { fid: later, component: 1, stripe: 0 }, 100);
+    // This one would be put right at any other time.
+    world.edit(fid(0, FILE), |inode| inode.attr.link_count = 1);
+    let before = store_contents(&world);
+    let report = world.check();
+    let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+    let all = [Kind::TargetOutdated, Kind::LinkCountWrong, Kind::ObjectWithoutInode];
+    assert_eq!(kinds, all, "{}", lines(&report));
+    assert!(report.findings.iter().all(|finding| !finding.repair.is_safe()), "{}", lines(&report));
+    assert_eq!(world.repair(&report), 0);
+    assert!(before == store_contents(&world));
+    assert_eq!(
+        world.osts[1].1.stat(&ObjectId { fid: later, component: 1, stripe: 0 }).unwrap().unwrap().size_bytes,
+        100
+    );
+}
+
+/// An MDT that crashed before its epoch was durable begins that epoch anew: its sessions with others tell of it already.
+#[test]
+fn a_session_of_the_epoch_that_an_mdt_is_about_to_begin_is_no_damage() {
+    let client = base::Endpoint::Target(TargetId::mdt(1)).client_id();
+    for (incarnation, is_outdated) in [(1, false), (2, false), (3, true)] {
+        let world = world();
+        let row = [&[1][..], &u64::to_le_bytes(incarnation), &[0; 8], &[0; 4]].concat();
+        put(&*world.osts[0].0, inspect::TABLES[1], &client.0.to_be_bytes(), &row);
+        let report = world.check();
+        let is_found = report.findings.iter().any(|finding| finding.kind == Kind::TargetOutdated);
+        assert_eq!(is_found, is_outdated, "{incarnation}: {}", lines(&report));
+        assert_eq!(report.findings.len(), usize::from(is_outdated), "{}", lines(&report));
+    }
+}
+
+/// Whoever leaves a target out is told of it by what others have of it.
+#[test]
+fn targets_that_rows_speak_of_and_that_are_not_there_are_missing() {
+    let world = world();
+    assert!(world.check().missing.is_empty());
+    let mut targets = world.targets();
+    targets.retain(|target| target.id != TargetId::mdt(1));
+    let report = fsck::check(&targets, &crate::world::options(), &mut |_| {});
+    assert_eq!(report.missing, BTreeSet::from([TargetId::mdt(1)]));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use base::limits::RECOVERY_WINDOW;
-use base::{Attr, Fid, FileType, Version};
+use base::{Attr, Fid, FileType, ObjectId, Version};
 use mds::rows::{self, Dentry, Inode};
 use mds::{Mds, MdsOptions};
 use oss::{Oss, OssOptions};
@@ -82,7 +82,7 @@ impl Little {
 
     fn run_with(&self, change: impl FnOnce(&mut cli::Fsck)) -> Result<Outcome> {
         let dirs = [TargetId::mdt(0), TargetId::ost(0)].map(|id| self.path(id)).to_vec();
-        let mut arguments = cli::Fsck { dirs, repair: false, data: true, json: true };
+        let mut arguments = cli::Fsck { dirs, repair: false, data: true, without: Vec::new(), json: true };
         change(&mut arguments);
         super::run(&arguments, &|_| Ok(()))
     }
@@ -382,6 +382,107 @@ fn what_is_not_one_whole_file_system_is_refused_in_one_line() {
     assert!(error.contains("MDT0001 belongs to 'little' and is not given"), "{error}");
 }
 
+/// The FID of a file that an incarnation of an MDT has made.
+fn fid_of(mdt: u16, epoch: u64) -> Fid {
+    Fid { seq: Fid::sequence(mdt, epoch << 14), oid: 1, ver: 0 }
+}
+
+impl Little {
+    /// An object on the OST, as it is after it was durable.
+    fn add_object(&self, fid: Fid) -> ObjectId {
+        let object = ObjectId { fid, component: 1, stripe: 0 };
+        let path = self.path(TargetId::ost(0));
+        let options = ObjectOptions { no_sync: true, ..ObjectOptions::default() };
+        let objects = ObjectDisk::open(&path.join("objects"), &options, Arc::new(|| ())).unwrap();
+        objects.write(&object, 0, b"good data").unwrap();
+        objects.close();
+        let options = Options { no_sync: true, ..Options::default() };
+        let disk = MetaDisk::open(&path.join("meta"), &options, Arc::new(|| ())).unwrap();
+        let mut batch = Batch::new();
+        oss::rows::put_born(&mut batch, &object, base::Transno(1));
+        disk.apply(disk.applied().next(), &batch).unwrap();
+        disk.close();
+        object
+    }
+
+    fn has_object(&self, object: &ObjectId) -> bool {
+        let objects = ObjectDisk::open_to_read(&self.path(TargetId::ost(0)).join("objects")).unwrap();
+        objects.stat(object).unwrap().is_some()
+    }
+
+    /// A name in the root of MDT0000 that leads to nothing.
+    fn lose_an_inode(&self) {
+        let options = Options { no_sync: true, ..Options::default() };
+        let disk =
+            MetaDisk::open(&self.path(TargetId::mdt(0)).join("meta"), &options, Arc::new(|| ())).unwrap();
+        let mut batch = Batch::new();
+        batch.delete(rows::INODES, &number_fid(3).key());
+        disk.apply(disk.applied().next(), &batch).unwrap();
+        disk.close();
+    }
+
+    fn repair_with(&self, without: &[&str]) -> Result<Outcome> {
+        self.run_with(|arguments| {
+            arguments.repair = true;
+            arguments.without = without.iter().map(|name| (*name).to_owned()).collect();
+        })
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// What an older copy of the MDT does not know would be removed as nobody's.
+#[test]
+fn nothing_is_repaired_with_an_older_copy_of_a_target() {
+    let little = Little::new();
+    let (mdt, kept) = (little.path(TargetId::mdt(0)), little.dir.path().join("backup"));
+    copy(&mdt, &kept);
+    // Another incarnation, in which a file is made.
+    little.serve();
+    let object = little.add_object(fid_of(0, 2));
+    fs::remove_dir_all(&mdt).unwrap();
+    copy(&kept, &mdt);
+    fs::remove_dir_all(&kept).unwrap();
+    assert_eq!(little.kinds(), [Kind::TargetOutdated, Kind::ObjectWithoutInode]);
+    assert_eq!(status(&little.run().unwrap()), UNCORRECTED);
+    let before = little.contents();
+    let error = format!("{:#}", little.repair_with(&[]).err().expect("it is refused"));
+    assert!(error.contains("MDT0000 is older than what other targets know of it"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(little.has_object(&object) && little.contents() == before);
+}
+
+/// Names and objects of a target that was left out look like nobody's.
+#[test]
+fn what_may_belong_to_a_target_that_is_not_there_is_not_removed() {
+    let little = Little::new();
+    let object = little.add_object(fid_of(1, 1));
+    little.lose_an_inode();
+    let error = format!("{:#}", little.repair_with(&[]).err().expect("it is refused"));
+    assert!(error.contains("MDT0001 belongs to 'little' and is not given"), "{error}");
+    assert!(error.contains("--without MDT0001"), "{error}");
+    assert!(little.has_object(&object));
+    for wrong in ["MDT0000", "OST", "MGS", "little-OST0000"] {
+        assert!(little.repair_with(&["MDT0001", wrong]).is_err(), "{wrong}");
+    }
+    for name in ["MDT0001", "little-MDT0001"] {
+        let outcome = little.repair_with(&[name]).unwrap();
+        assert!(outcome.left().is_clean() && little.has_object(&object), "{:?}", outcome.left().findings);
+        assert_eq!(outcome.repaired_count, if name == "MDT0001" { 2 } else { 0 });
+    }
+    assert!(little.run().is_err(), "it is still missed");
+}
+
 /// Of a format that this program does not know nothing is looked at.
 #[test]
 fn another_format_is_refused() {
@@ -405,7 +506,7 @@ fn targets_that_were_never_served_are_clean() {
     for (id, path) in ids.iter().zip(&dirs) {
         target_dir::make(path, *id, FSNAME, &["127.0.0.1:7988".to_owned()]).unwrap();
     }
-    let arguments = cli::Fsck { dirs, repair: true, data: true, json: true };
+    let arguments = cli::Fsck { dirs, repair: true, data: true, without: Vec::new(), json: true };
     let outcome = run(&arguments, &|_| Ok(())).unwrap();
     assert!(outcome.found.is_clean(), "{:?}", outcome.found.findings);
 }

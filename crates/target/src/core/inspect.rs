@@ -14,7 +14,10 @@ pub const SLOT_TABLE: Table = SLOTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionRow {
     /// Somebody who has a session. A mount may come back and say again what it has no answer to.
-    Client(ClientId),
+    Client {
+        client: ClientId,
+        incarnation: u64,
+    },
     Slot(ClientId),
     /// The last incarnation of the target.
     State {
@@ -37,8 +40,8 @@ pub fn read(table: Table, key: &[u8], value: &[u8]) -> Result<SessionRow, StoreE
     let damaged = || StoreError::CorruptRow { table, key: key.to_vec() };
     match table {
         CLIENTS => {
-            rows::decode::<rows::ClientRow>(table, key, value)?;
-            Ok(SessionRow::Client(rows::client_of(table, key)?))
+            let row: rows::ClientRow = rows::decode(table, key, value)?;
+            Ok(SessionRow::Client { client: rows::client_of(table, key)?, incarnation: row.incarnation })
         }
         SLOTS if key.len() == rows::SLOT_KEY_BYTES => {
             rows::decode::<rows::SlotRow>(table, key, value)?;
