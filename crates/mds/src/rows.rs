@@ -2,6 +2,8 @@
 //!
 //! Keys begin with FIDs in big-endian order, so that what belongs to one inode or directory is contiguous.
 
+pub(crate) mod known;
+
 use base::{Attr, ClientId, Fid, FileType, Layout, Status};
 use borsh::{BorshDeserialize, BorshSerialize};
 use store::Table;

@@ -135,6 +135,7 @@ impl<M: MetaStore> Mgs<M> {
     /// # Errors
     /// If the store fails or a row is damaged (`CorruptRow`).
     pub fn open(store: Arc<M>, options: MgsOptions) -> Result<Mgs<M>, StoreError> {
+        target::known::check(&*store, &row::KINDS)?;
         let configs = read_configs(&*store)?;
         let grace = if options.active_until.is_some() { FOUND_WITHIN } else { LEASE };
         let owners = Owners::read(&*store, options.now.time, grace)?;

@@ -4,6 +4,7 @@ use base::fault::{Fault, planted};
 use base::{ObjectId, Status, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 use store::{Batch, MetaStore, StoreError, Table};
+use target::known::{Kind, Look, is_version};
 
 /// Object key -> `ObjectRow`.
 pub const OBJECTS: Table = 1;
@@ -17,6 +18,21 @@ const VERSION: u8 = 1;
 const BORN_VERSION: u8 = 2;
 /// Of tombstones of objects that have another name now.
 const ADOPTED_VERSION: u8 = 2;
+
+/// All of them, as far as a start looks at them: they are as many as there are objects.
+pub(crate) const KINDS: [Kind; 3] = [
+    Kind { table: OBJECTS, name: "object", look: Look::First(|_, value| is_version(value, VERSION)) },
+    Kind {
+        table: TOMBSTONES,
+        name: "tombstone",
+        look: Look::First(|_, value| is_version(value, VERSION) || is_version(value, ADOPTED_VERSION)),
+    },
+    Kind {
+        table: BORN,
+        name: "birth",
+        look: Look::First(|_, value| is_version(value, VERSION) || is_version(value, BORN_VERSION)),
+    },
+];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ObjectRow {

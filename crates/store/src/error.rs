@@ -23,10 +23,10 @@ pub enum StoreError {
     CorruptRow { table: Table, key: Vec<u8> },
     /// Sound, and not to be taken for something else.
     #[error(
-        "row {key:02x?} of table {table} has version {version}, which this version does not know: \
-         start this target with the version that wrote it"
+        "a {kind} row ({key:02x?} of table {table}, version {version}) is sound and of a kind or version that this program does not \
+         know, so a newer one wrote it: nothing was changed; start this target with the newer program"
     )]
-    UnknownRow { table: Table, key: Vec<u8>, version: u8 },
+    UnknownRow { kind: &'static str, table: Table, key: Vec<u8>, version: u8 },
     #[error("object {id} is damaged on disk at byte {offset_bytes}; restore the file that owns it")]
     CorruptObject { id: ObjectId, offset_bytes: u64 },
     #[error("the index of this target is damaged ({what}); run a check of this target")]

@@ -8,6 +8,7 @@
 pub mod cancels;
 pub mod core;
 pub mod grants;
+pub mod known;
 pub mod noted;
 
 pub use crate::cancels::CancelQueue;

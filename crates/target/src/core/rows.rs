@@ -55,11 +55,25 @@ pub(super) fn encode<T: BorshSerialize>(row: &T) -> Vec<u8> {
     bytes
 }
 
+fn kind_of(table: Table) -> &'static str {
+    match table {
+        CLIENTS => "client",
+        SLOTS => "answer",
+        LAST_MARKS => "mark",
+        _ => "state",
+    }
+}
+
 pub(super) fn decode<T: BorshDeserialize>(table: Table, key: &[u8], value: &[u8]) -> Result<T, StoreError> {
     let damaged = || StoreError::CorruptRow { table, key: key.to_vec() };
     let (version, rest) = value.split_first().ok_or_else(damaged)?;
     if *version != VERSION {
-        return Err(StoreError::UnknownRow { table, key: key.to_vec(), version: *version });
+        return Err(StoreError::UnknownRow {
+            kind: kind_of(table),
+            table,
+            key: key.to_vec(),
+            version: *version,
+        });
     }
     T::try_from_slice(rest).map_err(|_| damaged())
 }

@@ -20,10 +20,11 @@ fn a_row_of_a_newer_version_is_refused_by_name_and_not_called_damaged() {
     let mut bytes = encode(&Transno(7));
     bytes[0] = VERSION + 1;
     let error = decode::<Transno>(STATE, MARK_KEY, &bytes).unwrap_err();
-    let wanted = StoreError::UnknownRow { table: STATE, key: MARK_KEY.to_vec(), version: VERSION + 1 };
+    let wanted =
+        StoreError::UnknownRow { kind: "state", table: STATE, key: MARK_KEY.to_vec(), version: VERSION + 1 };
     assert_eq!(error, wanted);
     assert!(
-        error.to_string().contains("of table 255 has version 2, which this version does not know"),
+        error.to_string().contains("of table 255, version 2) is sound and of a kind or version"),
         "{error}"
     );
     let cut = decode::<Transno>(STATE, MARK_KEY, &encode(&Transno(7))[..5]);
