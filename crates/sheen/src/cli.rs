@@ -316,8 +316,11 @@ pub struct Failover {
     /// `sheen-OST0003`, as in `sheen status`
     pub target: String,
     /// The old owner cannot write to the storage any more: it is dead, or its machine is off or cut off from the storage
-    #[arg(long)]
+    #[arg(long, requires = "epoch")]
     pub fenced: bool,
+    /// The ownership that this is said of, as the alert of `sheen status` shows it: a later owner is not meant
+    #[arg(long, value_name = "N")]
+    pub epoch: Option<u64>,
 }
 
 /// How a process runs that `sheen` itself has started.

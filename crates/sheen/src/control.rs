@@ -88,6 +88,8 @@ pub enum Ask {
     /// An operator says that the owner of this target can no longer write: whoever stands by for it takes it over.
     Failover {
         target: String,
+        /// Of the ownership that is meant.
+        epoch: u64,
     },
     ListPools,
     ChangePool {

@@ -140,8 +140,19 @@ impl Failover {
     /// For one target that nobody owns, without threads of its own.
     #[cfg(test)]
     pub fn of_one(node: &Arc<Node>, label: Label, keeper: Box<dyn Keeper>) -> Arc<Failover> {
-        let me = TargetOwner { server: 1, nid: "here:1".to_owned(), host: "here".to_owned(), pid: 1 };
         let seen = Ownership { target: label.id, epoch: Epoch(0), owner: None, has_lapsed: false };
+        Failover::of_one_seen(node, label, keeper, seen)
+    }
+
+    /// The same for one of which that is known. Anybody is fenced at once.
+    #[cfg(test)]
+    pub fn of_one_seen(
+        node: &Arc<Node>,
+        label: Label,
+        keeper: Box<dyn Keeper>,
+        seen: Ownership,
+    ) -> Arc<Failover> {
+        let me = TargetOwner { server: 1, nid: "here:1".to_owned(), host: "here".to_owned(), pid: 1 };
         let view = Mutex::new(View { seen: Some(seen), ..View::default() });
         Arc::new(Failover {
             node: Arc::downgrade(node),
@@ -292,7 +303,7 @@ impl Failover {
             if lock(&seat.view).again_at.is_some_and(|at| Instant::now() < at) {
                 continue;
             }
-            let taken = self.try_take(seat, index, &lock(&seat.work), false);
+            let taken = self.try_take(seat, index, &lock(&seat.work), None);
             match taken {
                 Ok(true) => return,
                 Ok(false) => {}
@@ -310,13 +321,13 @@ impl Failover {
         }
     }
 
-    /// True when this process serves the target. `is_fenced`: an operator says that its owner cannot write any more.
+    /// True when this process serves the target. `fenced`: an operator says that who owned it with this epoch cannot write any more.
     fn try_take(
         &self,
         seat: &Seat,
         index: usize,
         _working: &MutexGuard<'_, ()>,
-        is_fenced: bool,
+        fenced: Option<Epoch>,
     ) -> Result<bool> {
         let (seen, is_owned) = {
             let view = lock(&seat.view);
@@ -326,20 +337,29 @@ impl Failover {
             return Ok(true);
         }
         let Some(seen) = seen else {
-            if is_fenced {
+            if fenced.is_some() {
                 bail!("{} has not said yet who owns it; try again", self.keeper.name());
             }
             return Ok(false);
         };
+        if let Some(fenced) = fenced.filter(|fenced| *fenced != seen.epoch) {
+            bail!(
+                "it is owned with epoch {} and not with {} any more: who owns it now may be able to write; see `sheen status`",
+                seen.epoch.0,
+                fenced.0
+            );
+        }
         if let Some(owner) = seen.owner.as_ref().filter(|owner| owner.server != self.me.server) {
             if !seen.has_lapsed {
-                if is_fenced {
+                if fenced.is_some() {
                     bail!("{} owns it and renews its lease; end that process first", describe(owner));
                 }
                 lock(&seat.view).alert = None;
                 return Ok(false);
             }
-            self.make_sure(seat, owner, seen.epoch, is_fenced)?;
+            // Before anybody is fenced for it.
+            self.check_storage(seat, seen.epoch)?;
+            self.make_sure(seat, owner, seen.epoch, fenced.is_some())?;
         }
         self.take(seat, index, seen.epoch)?;
         Ok(true)
@@ -359,8 +379,8 @@ impl Failover {
         }
         let confirm = || {
             format!(
-                "{who} does not renew its lease; when it cannot write any more: sheen failover {}-{target} --fenced",
-                seat.label.fsname
+                "{who} does not renew its lease; when it cannot write any more: sheen failover {}-{target} --fenced --epoch {}",
+                seat.label.fsname, epoch.0
             )
         };
         let Some(command) = &self.fence_command else {
@@ -373,13 +393,26 @@ impl Failover {
         Ok(())
     }
 
+    /// That the storage is the one that the last owner wrote to. A management server has only a directory of its own, and its rows elsewhere.
+    fn check_storage(&self, seat: &Seat, known: Epoch) -> Result<()> {
+        if seat.label.id == TargetId::MGT {
+            return Ok(());
+        }
+        target_dir::check_owned(&seat.label.path, known, self.keeper.name())
+    }
+
     /// The lock first: whoever holds it still is not fenced, and keeps the ownership.
     fn take(&self, seat: &Seat, index: usize, over: Epoch) -> Result<()> {
         let Some(node) = self.node.upgrade() else { return Ok(()) };
+        self.check_storage(seat, over)?;
         let dir = target_dir::open(&seat.label.path).context(
             "its owner should be unable to write, but no takeover while this directory cannot be locked",
         )?;
         dir.keep_coordinator(&self.keeper.identity()?)?;
+        if seat.label.id != TargetId::MGT {
+            // Before it is asked for: whatever epoch a keeper has given out, the storage that was written with it knows.
+            dir.keep_owned(Epoch(over.0.saturating_add(1)))?;
+        }
         let _under_way = self.takeovers.begin().context(ENDING)?;
         let asked_at = now();
         lock(&seat.view).may_be_owned = true;
@@ -445,11 +478,11 @@ impl Failover {
         }
     }
 
-    /// An operator says that the owner of a target is fenced. `None`: this process does not stand by for it.
+    /// An operator says that who owned a target with this epoch is fenced. `None`: this process does not stand by for it.
     ///
     /// # Errors
     /// It is not taken over.
-    pub fn confirm(&self, name: &str) -> Option<Result<String>> {
+    pub fn confirm(&self, name: &str, epoch: Epoch) -> Option<Result<String>> {
         let is_meant = |seat: &Seat| {
             let id = seat.label.id.to_string();
             (id == name || format!("{}-{id}", seat.label.fsname) == name) && lock(&seat.view).owned.is_none()
@@ -467,7 +500,7 @@ impl Failover {
                 )));
             }
         };
-        Some(self.try_take(seat, index, &working, true).map(|_| name))
+        Some(self.try_take(seat, index, &working, Some(epoch)).map(|_| name))
     }
 
     /// Whether of each target is known who serves it.

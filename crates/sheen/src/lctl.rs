@@ -174,12 +174,13 @@ pub fn reread_access_times() -> Result<()> {
 /// Nobody stands by for the target here, or it is not taken over.
 pub fn failover(arguments: &cli::Failover) -> Result<()> {
     let target = &arguments.target;
-    if !arguments.fenced {
+    let Some(epoch) = arguments.epoch.filter(|_| arguments.fenced) else {
         bail!(
-            "two servers that write to {target} destroy it; make sure that its old owner cannot write any more, then say so: sheen failover {target} --fenced"
+            "two servers that write to {target} destroy it; make sure that its old owner cannot write any more, then say so with the \
+             command that `sheen status` shows: sheen failover {target} --fenced --epoch N"
         );
-    }
-    let found = ask_all(&Ask::Failover { target: target.clone() })?;
+    };
+    let found = ask_all(&Ask::Failover { target: target.clone(), epoch })?;
     if found.is_empty() {
         bail!("no server of this machine stands by for '{target}'; see `sheen status`");
     }

@@ -257,8 +257,9 @@ impl Node {
                     .and_then(|()| self.set_permanent(&pattern, Some(value))),
             },
             Ask::AbortRecovery { target } => Ok(self.abort_recovery(&target)),
-            Ask::Failover { target } => {
-                let confirmed = self.failover.get().and_then(|failover| failover.confirm(&target));
+            Ask::Failover { target, epoch } => {
+                let confirm = |failover: &Arc<Failover>| failover.confirm(&target, Epoch(epoch));
+                let confirmed = self.failover.get().and_then(confirm);
                 confirmed.transpose().map(|done| done.into_iter().map(|name| (name, String::new())).collect())
             }
             Ask::ListPools => return Tell { pools: pools::of(self), ..Tell::default() },

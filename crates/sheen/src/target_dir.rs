@@ -1,9 +1,10 @@
 //! The directory of a target as the binary needs it: what `store_disk` keeps there, where its management server is (`mgsnode`, one
-//! address a line), and who says which server owns it (`coordinator`, there since it was first served with failover).
+//! address a line), who says which server owns it (`coordinator`, there since it was first served with failover), and with which epoch it was
+//! owned last (`owned`, of the same time).
 
 use crate::sys;
 use anyhow::{Context, Result, bail};
-use base::{TargetId, TargetKind};
+use base::{Epoch, TargetId, TargetKind};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +14,9 @@ use store_disk::{DirectoryError, MetaDisk, ObjectDisk, Superblock, TargetDirecto
 
 const MGSNODE: &str = "mgsnode";
 const COORDINATOR: &str = "coordinator";
+const OWNED: &str = "owned";
+/// A number in decimal digits.
+const OWNED_BYTES_MAX: u64 = 32;
 /// An identity of a keeper is a word and a number.
 const COORDINATOR_BYTES_MAX: u64 = 256;
 const MGSNODE_BYTES_MAX: u64 = 64 << 10;
@@ -89,12 +93,29 @@ impl TargetDir {
             ),
             None => {}
         }
+        self.write_line(COORDINATOR, identity)
+    }
+
+    /// Written before its coordinator is asked for that epoch, so that the storage to which an owner writes knows of it. Durable on return.
+    ///
+    /// # Errors
+    /// It cannot be written, or what is there is damaged.
+    pub fn keep_owned(&self, epoch: Epoch) -> Result<()> {
+        // Of another coordinator, whose epochs were others.
+        let before = self.coordinator.as_ref().and(read_owned(&self.path)?);
+        if before.is_some_and(|before| before >= epoch) {
+            return Ok(());
+        }
+        self.write_line(OWNED, &epoch.0.to_string())
+    }
+
+    fn write_line(&self, name: &str, line: &str) -> Result<()> {
         let write = || -> io::Result<()> {
-            let new = self.path.join("coordinator.new");
+            let new = self.path.join(format!("{name}.new"));
             let mut file = fs::File::create(&new)?;
-            file.write_all(format!("{identity}\n").as_bytes())?;
+            file.write_all(format!("{line}\n").as_bytes())?;
             file.sync_all()?;
-            fs::rename(&new, self.path.join(COORDINATOR))?;
+            fs::rename(&new, self.path.join(name))?;
             fs::File::open(&self.path)?.sync_all()
         };
         write().with_context(|| format!("cannot write to {}", self.path.display()))
@@ -302,6 +323,43 @@ fn read_coordinator(path: &Path) -> Result<Option<String>> {
         None => {
             let file = file.display();
             bail!(Damaged(format!("{file} is damaged; when no server serves this target, remove it")))
+        }
+    }
+}
+
+/// Refuses storage to which the last owner that `keeper` knows of, with this epoch, has not written: an older copy, or the other half of a
+/// mirror that was detached since. Writes nothing.
+///
+/// # Errors
+/// It is not that storage, or what says so cannot be read.
+pub fn check_owned(path: &Path, known: Epoch, keeper: &str) -> Result<()> {
+    // Without it its epochs were of another coordinator.
+    if read_coordinator(path)?.is_none() {
+        return Ok(());
+    }
+    match read_owned(path)? {
+        Some(owned) if owned < known => bail!(
+            "{} was owned last with epoch {}, and {keeper} knows of an owner with epoch {}, which has not written to this storage: it is \
+             older; give this server the storage of that owner, or, if it is that one, remove {}",
+            path.display(),
+            owned.0,
+            known.0,
+            path.join(OWNED).display()
+        ),
+        // Programs of before it was written have left none.
+        _ => Ok(()),
+    }
+}
+
+fn read_owned(path: &Path) -> Result<Option<Epoch>> {
+    let file = path.join(OWNED);
+    let Ok(metadata) = fs::metadata(&file) else { return Ok(None) };
+    let text = if metadata.len() <= OWNED_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
+    match text.and_then(|text| text.trim().parse().ok()) {
+        Some(epoch) => Ok(Some(Epoch(epoch))),
+        None => {
+            let file = file.display();
+            bail!(Damaged(format!("{file} is damaged; when the last owner wrote to this storage, remove it")))
         }
     }
 }

@@ -100,7 +100,7 @@ fn a_stop_during_a_takeover_leaves_nothing_owned() {
     assert!(node.failover.set(Arc::clone(&failover)).is_ok());
     let taking = {
         let failover = Arc::clone(&failover);
-        std::thread::spawn(move || failover.confirm(&label.id.to_string()).unwrap())
+        std::thread::spawn(move || failover.confirm(&label.id.to_string(), Epoch(0)).unwrap())
     };
     asked.recv().unwrap();
     let stopping = {
@@ -210,4 +210,98 @@ fn a_forced_end_does_not_wait_for_a_target_of_this_process_that_has_failed() {
         assert_eq!(node.patience_at_end(leave), wanted);
         assert_eq!(node.patience_at_end(Leave::Stop), unsaved::STOPPING, "nothing is to be lost");
     }
+}
+
+/// What is asked, and how often a target was asked for.
+struct Gives {
+    asked: Arc<Mutex<Vec<Epoch>>>,
+}
+
+impl Keeper for Gives {
+    fn keep(&self, _: &[TargetId], _: &[TargetId]) -> Result<Vec<Ownership>, KeeperError> {
+        Ok(Vec::new())
+    }
+
+    fn take(&self, target: TargetId, over: Epoch) -> Result<Epoch, KeeperError> {
+        lock(&self.asked).push(over);
+        Err(KeeperError::Denied { target, over })
+    }
+
+    fn leave(&self, _: &[TargetId]) -> Result<(), KeeperError> {
+        Ok(())
+    }
+
+    fn give_back(&self, _: TargetId) -> Result<(), KeeperError> {
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<String, KeeperError> {
+        Ok("gives".to_owned())
+    }
+
+    fn silence(&self) -> WhenSilent {
+        WhenSilent::ServesOn
+    }
+
+    fn name(&self) -> &str {
+        "the keeper"
+    }
+}
+
+/// An OST that this process has owned, as another one owned it last; `stored`: what its storage says. -> What an operator's word for the
+/// epoch `said` leads to, and for which epochs the keeper was asked.
+fn confirmed(stored: Option<&str>, known: u64, said: u64) -> (String, Vec<Epoch>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ost");
+    target_dir::make(&path, TargetId::ost(0), "fs", &["127.0.0.1:7988".to_owned()]).unwrap();
+    std::fs::write(path.join("coordinator"), "gives\n").unwrap();
+    if let Some(stored) = stored {
+        std::fs::write(path.join("owned"), stored).unwrap();
+    }
+    let label = target_dir::peek(&path).unwrap();
+    let owner = wire::TargetOwner { server: 2, nid: "there:1".to_owned(), host: "there".to_owned(), pid: 2 };
+    let seen = Ownership { target: label.id, epoch: Epoch(known), owner: Some(owner), has_lapsed: true };
+    let (node, asked) = (node(1), Arc::default());
+    let failover = Failover::of_one_seen(&node, label, Box::new(Gives { asked: Arc::clone(&asked) }), seen);
+    let before = names_and_bytes(&path);
+    let error = failover.confirm("fs-OST0000", Epoch(said)).unwrap().unwrap_err();
+    let asked = lock(&asked).clone();
+    assert!(!asked.is_empty() || before == names_and_bytes(&path), "something was written");
+    if !asked.is_empty() {
+        let owned = std::fs::read_to_string(path.join("owned")).unwrap();
+        assert_eq!(
+            owned.trim(),
+            (known + 1).to_string(),
+            "it is known to the storage before it is asked for"
+        );
+    }
+    (format!("{error:#}"), asked)
+}
+
+fn names_and_bytes(path: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    let mut found: Vec<_> =
+        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap_or_default())).collect();
+    found.sort();
+    found
+}
+
+/// What was said of an earlier owner is not said of the one after it, which may be alive.
+#[test]
+fn an_operators_word_is_for_the_owner_that_it_was_said_of() {
+    let (error, asked) = confirmed(Some("4"), 4, 3);
+    assert!(error.contains("owned with epoch 4 and not with 3"), "{error}");
+    assert_eq!(asked, []);
+    assert_eq!(confirmed(Some("4"), 4, 4).1, [Epoch(4)]);
+}
+
+/// The owner of epoch 4 has written elsewhere: this is an older copy, or one half of a mirror.
+#[test]
+fn storage_that_the_last_owner_did_not_write_to_is_not_served() {
+    let (error, asked) = confirmed(Some("3\n"), 4, 4);
+    assert!(error.contains("was owned last with epoch 3") && error.contains("epoch 4"), "{error}");
+    assert_eq!(asked, []);
+    assert_eq!(confirmed(Some("what"), 4, 4).1, [], "damaged");
+    // Of before there was such a file.
+    assert_eq!(confirmed(None, 4, 4).1, [Epoch(4)]);
 }

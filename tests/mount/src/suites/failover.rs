@@ -403,7 +403,7 @@ fn fence_fails(context: &Context) -> Result<()> {
     let pair = Pair::start(context, "exit 3")?;
     pair.undisturbed(context, || {
         let before = pair.generations()?;
-        let said = pair.failover("MDT0000", &["--fenced"])?;
+        let said = pair.failover("MDT0000", &["--fenced", "--epoch", "1"])?;
         expect(
             !said.is_success() && said.all().contains("renews its lease"),
             &format!("too early: {}", said.all()),
@@ -412,14 +412,20 @@ fn fence_fails(context: &Context) -> Result<()> {
         pair.wait_alert(&["the fence command has failed", "sheen failover suite-", " --fenced"])?;
         pair.expect_standby(&before, SEVERAL_ATTEMPTS)?;
         let text = ask(&pair.cluster, &pair.second.run, &["status"])?.output;
-        let command = "sheen failover suite-OST0000 --fenced";
+        let command = "sheen failover suite-OST0000 --fenced --epoch 1";
         expect(
             text.lines().any(|line| line.starts_with("alert: suite-OST0000: ") && line.contains(command)),
             &format!("status shows it: {text}"),
         )?;
         expect(!pair.failover("suite-MDT0000", &[])?.is_success(), "nothing is confirmed without saying so")?;
+        expect(!pair.failover("suite-MDT0000", &["--fenced"])?.is_success(), "nor without saying of whom")?;
+        let said = pair.failover("suite-MDT0000", &["--fenced", "--epoch", "7"])?;
+        expect(
+            !said.is_success() && said.all().contains("epoch 1 and not with 7"),
+            &format!("of another owner: {}", said.all()),
+        )?;
         for target in TARGETS {
-            let said = pair.failover(&format!("suite-{target}"), &["--fenced"])?;
+            let said = pair.failover(&format!("suite-{target}"), &["--fenced", "--epoch", "1"])?;
             expect(said.is_success(), &format!("an operator confirms: {}", said.all()))?;
         }
         pair.wait_second_serves()
@@ -434,7 +440,7 @@ fn fence_lies(context: &Context) -> Result<()> {
         pair.first.signal(libc::SIGSTOP)?;
         pair.wait_alert(&["in use", &pair.first.pid().to_string()])?;
         pair.expect_standby(&before, SEVERAL_ATTEMPTS)?;
-        let said = pair.failover("suite-OST0000", &["--fenced"])?;
+        let said = pair.failover("suite-OST0000", &["--fenced", "--epoch", "1"])?;
         expect(!said.is_success() && said.all().contains("in use"), &format!("nor by hand: {}", said.all()))?;
         pair.first.signal(libc::SIGCONT)?;
         wait_served(&pair.cluster, &pair.first)?;
