@@ -7,6 +7,7 @@
 mod copy;
 mod detach;
 mod follow;
+mod left;
 mod place;
 
 use crate::say;
@@ -39,6 +40,8 @@ enum What {
     List(List),
     /// Remove an image, or one of its older versions, that no node holds
     Remove(Remove),
+    /// Remove what commands have left behind that were broken off; nothing that a node holds
+    Clean(Clean),
     /// On a node: keep the version that it runs from in use, and have overlays over it follow updates, until this process is ended
     Hold(Mounted),
     /// On a node that goes off: detach the image from everywhere but here, as a forced unmount of one place would end them all
@@ -99,6 +102,13 @@ struct Remove {
 }
 
 #[derive(Debug, Args)]
+struct Clean {
+    /// The directory of the images: MOUNT/images
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
 struct Mounted {
     /// The root of a version, as the node has mounted it
     #[arg(value_name = "DIR")]
@@ -115,6 +125,7 @@ pub fn run(options: &Options) -> Result<()> {
         What::Update(arguments) => update(arguments),
         What::List(arguments) => list(arguments),
         What::Remove(arguments) => remove(arguments),
+        What::Clean(arguments) => left::clean(&arguments.dir),
         What::Hold(arguments) => hold(arguments),
         What::Detach(arguments) => detach::detach(&arguments.root),
     }
@@ -260,17 +271,22 @@ fn check_source(source: &Path, image: &Image) -> Result<PathBuf> {
 }
 
 fn list(arguments: &List) -> Result<()> {
-    let found = place::all(&arguments.dir)?;
+    let (found, left) = (place::all(&arguments.dir)?, left::all(&arguments.dir)?);
     if arguments.json {
+        let found = found.iter().map(serde_json::to_value).chain(left.iter().map(serde_json::to_value));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
         return say::outcome(&(serde_json::to_string(&found)? + "\n"));
     }
     let mut text = String::new();
-    if found.is_empty() {
+    if found.is_empty() && left.is_empty() {
         text = format!("no images in {}\n", arguments.dir.display());
     }
     for stored in &found {
         // Writing to memory cannot fail.
         let _ = writeln!(text, "{}", line_of(stored));
+    }
+    for left in &left {
+        let _ = writeln!(text, "{left}");
     }
     say::outcome(&text)
 }

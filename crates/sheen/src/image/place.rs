@@ -94,6 +94,35 @@ impl Image {
         self.hidden(&version.to_string())
     }
 
+    /// The images in a directory of which a command has left something, or is at it.
+    ///
+    /// # Errors
+    /// It cannot be read, or is on no mount of ours.
+    pub fn unfinished(dir: &Path) -> Result<Vec<Image>> {
+        let dir = dir.canonicalize().with_context(|| format!("cannot read {}", dir.display()))?;
+        check_ours(&dir)?;
+        Image::unfinished_in(&dir)
+    }
+
+    fn unfinished_in(dir: &Path) -> Result<Vec<Image>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+            let file_name = entry.with_context(|| format!("cannot read {}", dir.display()))?.file_name();
+            let name = file_name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".new"));
+            if let Some(name) = name.filter(|name| is_name(name)) {
+                found.push(Image { parent: dir.to_owned(), name: name.to_owned() });
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Whether a command changes the image at this moment.
+    pub fn is_at_work(&self) -> bool {
+        let file = File::open(self.hidden("lock"));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     fn hidden(&self, end: &str) -> PathBuf {
         self.parent.join(format!(".{}.{end}", self.name))
     }
@@ -112,7 +141,16 @@ impl Image {
         let path = self.hidden("lock");
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.with_context(|| format!("cannot make {}", path.display()))?;
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        // Who lists images only looks whether somebody has it.
+        for _ in 0..PROBE_COUNT {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            thread::sleep(PROBE_PAUSE);
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => {
                 bail!("another command changes the image {} at this moment; wait for it", self.name)
@@ -126,8 +164,12 @@ impl Image {
     /// Ends what a command left behind that was killed. Only under the lock.
     ///
     /// # Errors
-    /// It cannot be ended.
+    /// It cannot be ended, or a node holds it.
     pub fn clean(&self) -> Result<()> {
+        self.clean_within(DEAD_NODE_TIMEOUT)
+    }
+
+    fn clean_within(&self, patience: Duration) -> Result<()> {
         let left = self.building();
         if left.symlink_metadata().is_err() {
             return Ok(());
@@ -139,7 +181,13 @@ impl Image {
             let to = self.old(old.version);
             return fs::rename(&left, &to).with_context(|| format!("cannot make {}", to.display()));
         }
-        fs::remove_dir_all(&left).with_context(|| format!("cannot remove {}", left.display()))
+        // The version before a switch may be in use, also where nobody can say any more that it is one.
+        let Use::Nobody(held) = wait_unused(&left, patience)? else {
+            bail!("{} is in use: a node holds it; end the node first", left.display());
+        };
+        let removed = fs::remove_dir_all(&left).with_context(|| format!("cannot remove {}", left.display()));
+        drop(held);
+        removed
     }
 
     /// All versions, the current one first.
@@ -155,7 +203,7 @@ impl Image {
     /// # Errors
     /// A node holds the version.
     pub fn claim(&self, stored: &Stored) -> Result<Option<File>> {
-        match wait_unused(&stored.path)? {
+        match wait_unused(&stored.path, DEAD_NODE_TIMEOUT)? {
             Use::Nobody(file) => Ok(file),
             Use::Somebody => bail!(
                 "version {} of {} is in use: a node holds it; end the node, or let it boot another version",
@@ -264,8 +312,8 @@ fn probe(version: &Path) -> Result<Use> {
     Ok(Use::Somebody)
 }
 
-/// As `probe`, and waits for so long that a node that died is not in the way.
-fn wait_unused(version: &Path) -> Result<Use> {
+/// As `probe`, and waits for `patience`: `DEAD_NODE_TIMEOUT` for so long that a node that died is not in the way.
+fn wait_unused(version: &Path, patience: Duration) -> Result<Use> {
     let found = probe(version)?;
     if matches!(found, Use::Nobody(_)) {
         return Ok(found);
@@ -279,7 +327,7 @@ fn wait_unused(version: &Path) -> Result<Use> {
         // Nobody may be waiting any more.
         let _ = sender.send(locked);
     });
-    match receiver.recv_timeout(DEAD_NODE_TIMEOUT) {
+    match receiver.recv_timeout(patience) {
         Ok(locked) => {
             let file = locked.with_context(|| format!("cannot lock {}", path.display()))?;
             Ok(Use::Nobody(Some(file)))

@@ -81,3 +81,38 @@ fn a_version_that_is_held_is_in_use() {
     drop(two);
     assert!(matches!(probe(&path), Ok(Use::Nobody(Some(_)))));
 }
+
+/// The switch was broken off, and the current version is not readable: what was the version before may be what nodes run from.
+#[test]
+fn what_a_node_holds_is_not_cleaned_away() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    version(&image.building(), 2);
+    let held = hold(&image.building()).expect("held");
+    let error = image.clean_within(Duration::from_millis(1)).expect_err("it is in use").to_string();
+    assert!(error.contains("is in use"), "{error}");
+    assert_eq!(read_mark(&image.building()).expect("it is there").version, 2);
+    drop(held);
+    image.clean_within(Duration::from_millis(1)).expect("nobody holds it");
+    assert!(!image.building().exists());
+}
+
+#[test]
+fn what_a_command_has_left_is_found_and_whether_one_is_at_it() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    version(&image.current(), 3);
+    version(&image.old(2), 2);
+    for other in [".new", ".-.new", "other.new"] {
+        fs::create_dir(home.path().join(other)).expect("a directory");
+    }
+    let lock = image.lock().expect("locked");
+    assert!(Image::unfinished_in(home.path()).expect("read").is_empty());
+    fs::create_dir(image.building()).expect("a directory");
+    let found = Image::unfinished_in(home.path()).expect("read");
+    assert_eq!(found.iter().map(|image| &image.name[..]).collect::<Vec<_>>(), ["node"]);
+    assert!(found[0].is_at_work());
+    drop(lock);
+    assert!(!found[0].is_at_work());
+    assert!(image.lock().is_ok(), "who only looks is not in the way");
+}
