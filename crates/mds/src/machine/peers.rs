@@ -1,6 +1,6 @@
 //! Calls of this MDT to other targets: destroys to OSTs, parts to MDTs.
 
-use super::{Mds, MdsEvent, MdsOptions, Output};
+use super::{Mds, MdsEvent, MdsOptions, Output, placing};
 use crate::rows::{self, Destroy, KnownTargets};
 use base::fault::{Fault, planted};
 use base::{
@@ -238,9 +238,7 @@ impl<M: MetaStore> Mds<M> {
     /// Keeps what operations depend on, for the time after a restart in which no configuration has come.
     fn note_targets(&mut self, config: &ClusterConfig, out: &mut Vec<Output>) {
         let osts = config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active).map(|ost| ost.id.index);
-        let mdt_count = config.of_kind(TargetKind::Mdt).count().max(1);
-        let known =
-            KnownTargets { osts: osts.collect(), mdt_count: u16::try_from(mdt_count).unwrap_or(u16::MAX) };
+        let known = KnownTargets { osts: osts.collect(), mdt_count: placing::mdt_count(&config) };
         if known == self.known_targets {
             return;
         }

@@ -2,10 +2,18 @@
 
 use super::peers::Call;
 use super::{Mds, Output};
-use base::{Now, Status, TargetId, TargetKind};
+use base::{ClusterConfig, Now, Status, TargetId, TargetKind};
 use rpc::Answer;
 use store::MetaStore;
 use wire::{MdtReply, MdtRequest, Reply, Request};
+
+/// MDTs that take part: those from the first one on without a gap. One behind a gap is as good as not there until the others are.
+pub(super) fn mdt_count(config: &ClusterConfig) -> u16 {
+    // In order of their indexes.
+    let following =
+        config.of_kind(TargetKind::Mdt).zip(0..).take_while(|(mdt, index)| mdt.id.index == *index);
+    u16::try_from(following.count()).unwrap_or(u16::MAX).max(1)
+}
 
 impl<M: MetaStore> Mds<M> {
     pub(super) fn place_directory(&mut self, now: Now, out: &mut Vec<Output>) -> u16 {
@@ -26,6 +34,25 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn on_space(&mut self, mdt: u16, result: Result<Answer, Status>) {
         if let Ok(Answer { reply: Reply::Mdt(MdtReply::Statfs(space)), .. }) = result {
             self.by_space.note(mdt, space);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::TargetConfig;
+
+    /// `mkfs --mdt --index 5` beside MDT0000 makes no six MDTs, and no two: MDT0001 is not there, and nothing is to be sent to it.
+    #[test]
+    fn mdts_behind_a_gap_take_no_part() {
+        for (indexes, wanted) in
+            [(&[][..], 1), (&[0], 1), (&[0, 5], 1), (&[0, 1, 3], 2), (&[5], 1), (&[0, 1, 2], 3)]
+        {
+            let of = |id| TargetConfig { id, uuid: 1, nids: Vec::new(), is_active: true };
+            let ids = indexes.iter().map(|index| TargetId::mdt(*index)).chain([TargetId::ost(1)]);
+            let config = ClusterConfig { targets: ids.map(of).collect(), ..ClusterConfig::default() };
+            assert_eq!(mdt_count(&config), wanted, "{indexes:?}");
         }
     }
 }
