@@ -189,9 +189,9 @@ impl Rows {
         })?;
         shared.is_open.store(true, Ordering::Release);
         let mut rows = found.rows;
-        found.long.iter().for_each(|batch| write_rows(&mut rows, batch));
+        let row_bytes = rows.iter().map(|(key, value)| bytes_of(key, value)).sum();
+        let row_bytes = found.long.iter().fold(row_bytes, |bytes, batch| write_rows(&mut rows, batch, bytes));
         let transno = Transno(head.transno);
-        let row_bytes = rows.iter().map(|((_, key), value)| (key.len() + value.len()) as u64).sum();
         *lock(&shared.state) = State {
             rows,
             row_bytes,
@@ -462,13 +462,22 @@ fn coalesce<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> BTreeMap<RowKey
     changes
 }
 
-fn write_rows(rows: &mut BTreeMap<RowKey, Vec<u8>>, batch: &Batch) {
+/// Bytes of one row, as `row_bytes` counts them.
+fn bytes_of((_, key): &RowKey, value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
+/// -> The bytes of all rows, which were so many before.
+fn write_rows(rows: &mut BTreeMap<RowKey, Vec<u8>>, batch: &Batch, mut row_bytes: u64) -> u64 {
     for (key, value) in coalesce([batch]) {
-        match value {
-            Some(value) => rows.insert(key, value),
+        row_bytes += value.as_ref().map_or(0, |value| bytes_of(&key, value));
+        let before = match value {
+            Some(value) => rows.insert(key.clone(), value),
             None => rows.remove(&key),
         };
+        row_bytes -= before.map_or(0, |before| bytes_of(&key, &before));
     }
+    row_bytes
 }
 
 /// The first key behind all that begin so.
@@ -501,8 +510,7 @@ impl MetaStore for Rows {
             return Err(StoreError::NoSpace);
         }
         assert!(t > state.applied, "transnos rise: {t} after {}", state.applied);
-        write_rows(&mut state.rows, batch);
-        state.row_bytes = state.row_bytes.saturating_add(byte_count);
+        state.row_bytes = write_rows(&mut state.rows, batch, state.row_bytes);
         state.unsynced_bytes += byte_count;
         state.pending.push_back((t, batch.clone()));
         state.applied = t;
@@ -618,6 +626,27 @@ mod tests {
         assert_eq!(Head::decode(&[2; 33]), None, "another version");
         assert_eq!(Head::decode(&Head { count: 0, ..head }.encode()), None, "never written");
         assert_eq!(Head::decode(&[value, vec![0]].concat()), None, "something behind it");
+    }
+
+    /// They once only grew: after enough renewals etcd seemed to be full.
+    #[test]
+    fn rows_that_are_written_again_or_removed_are_counted_once_or_not() {
+        let (mut rows, mut row_bytes) = (BTreeMap::new(), 0);
+        let mut write = |key: &[u8], value: Option<&[u8]>| {
+            let mut batch = Batch::new();
+            match value {
+                Some(value) => batch.put(1, key, value),
+                None => batch.delete(1, key),
+            }
+            row_bytes = write_rows(&mut rows, &batch, row_bytes);
+            row_bytes
+        };
+        assert_eq!(write(b"a", Some(b"123")), 4);
+        assert_eq!(write(b"a", Some(b"12345")), 6);
+        assert_eq!(write(b"bc", Some(b"1")), 9);
+        assert_eq!(write(b"a", Some(b"")), 4);
+        assert_eq!(write(b"a", None), 3);
+        assert_eq!(write(b"never", None), 3);
     }
 
     #[test]
