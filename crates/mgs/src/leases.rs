@@ -194,6 +194,8 @@ impl Leases {
             Some(lease) if lease.incarnation == life.incarnation => {
                 lease.has_ended || is_sure && lease.until <= now
             }
+            // A later incarnation has a lease, or had one: it ends the sessions of this one wherever it comes.
+            Some(lease) if lease.incarnation > life.incarnation => true,
             Some(_) | None => is_sure,
         };
         clients.into_iter().filter(is_gone).collect()

@@ -62,6 +62,18 @@ fn another_incarnation_is_another_life() {
     assert_eq!(leases.lapsed(at(4500), vec![life(1, 1), life(1, 2)]), vec![life(1, 1)]);
 }
 
+/// A mount is made again under its identity, and the management server is restarted in between: a target that was down when the former one
+/// said goodbye waits for that no longer. One of which nothing has come yet may be about to say that it lives.
+#[test]
+fn a_later_incarnation_says_of_the_one_before_that_it_is_gone_and_not_of_one_to_come() {
+    let mut leases = Leases::new(at(0));
+    run(&mut leases, 0, 0, &[life(1, 2)]);
+    let asked = vec![life(1, 1), life(1, 2), life(1, 3), life(2, 1)];
+    assert_eq!(leases.lapsed(at(10), asked.clone()), vec![life(1, 1)]);
+    run(&mut leases, 1000, 3000, &[life(1, 3)]);
+    assert_eq!(leases.lapsed(at(3000), asked), vec![life(1, 1), life(1, 2), life(2, 1)]);
+}
+
 #[test]
 fn old_leases_are_forgotten_and_nothing_ticks_for_nobody() {
     let mut leases = Leases::new(at(0));
