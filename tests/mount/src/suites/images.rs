@@ -628,6 +628,15 @@ fn killed(context: &Context) -> Result<()> {
     let half = bench.images.join(".node.new");
     fs::create_dir(&half)?;
     write(&half.join("rest"), b"of a create")?;
+    let images = text(&bench.images);
+    let said = bench.cluster.sheen(&["image", "list", &images])?;
+    expect(said.contains("node") && said.contains("incomplete: a command was broken off"), &said)?;
+    let left = bench.list()?;
+    expect(left.len() == 1 && left.iter().all(|left| left["is_incomplete"] == true), &format!("{left:?}"))?;
+    bench.cluster.sheen(&["image", "clean", &images])?;
+    expect(!half.exists() && bench.list()?.is_empty(), "nothing is left")?;
+    fs::create_dir(&half)?;
+    write(&half.join("rest"), b"of a create")?;
     bench.image("create", &["--from", &text(&bench.source)])?;
     expect_eq(names(&bench.images)?, [".node.lock", "node"], "after a create")?;
     // Killed while rsync runs: nodes that boot get the old version.
