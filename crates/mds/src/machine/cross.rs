@@ -18,7 +18,7 @@ use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, migrate, part, stripe
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
 use base::fault::{Fault, planted};
-use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno};
+use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno, limits};
 use ldlm::{Claimed, Need, OpId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -34,6 +34,11 @@ use wire::{LockMode, LockPolicy, MdtRequest, PeerReply, PeerRequest, Reply, Requ
 const ASK_AFTER: Duration = Duration::from_millis(1000);
 /// A decision that another MDT could not take is told again after this.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Who holds the rename lock of MDT0000 and has not heard of it for so long may have been given up there, for his silence or after a
+/// restart, and somebody else may have the lock. MDT0000 is asked each `PING_INTERVAL` at least, so this is reached only when it is away.
+const RENAME_LOCK_TRUST: Duration = limits::KERNEL_CACHE_LIFE;
+const _: () = assert!(RENAME_LOCK_TRUST.as_millis() * 2 < limits::RECOVERY_WINDOW.as_millis());
+const _: () = assert!(RENAME_LOCK_TRUST.as_millis() < limits::SILENT_CLIENT_MAX.as_millis());
 /// Rename locks given back that are remembered, so that a late copy of the request does not take them again.
 const RELEASED_MAX: usize = 1024;
 
@@ -738,6 +743,13 @@ impl<M: MetaStore> Mds<M> {
         for flow in self.flows.values_mut() {
             flow.has_lost_rename |= matches!(flow.rename, Some(RenameHold::Remote { .. }));
         }
+    }
+
+    /// Whether MDT0000 may have given the rename lock of a flow to somebody else by now, and this MDT has not heard so.
+    pub(super) fn is_rename_lock_doubtful(&self, now: Now, flow: &Flow) -> bool {
+        let is_held = matches!(flow.rename, Some(RenameHold::Remote { is_held: true, .. }));
+        let heard_at = || self.peers.last_contact(TargetId::mdt(0));
+        is_held && heard_at().is_none_or(|at| now.time.since(at) >= RENAME_LOCK_TRUST)
     }
 
     /// A claim of the rename lock has become good.

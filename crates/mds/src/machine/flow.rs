@@ -210,7 +210,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     fn step(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
-        if flow.has_lost_rename {
+        if flow.has_lost_rename || self.is_rename_lock_doubtful(now, flow) {
             return self.back_off(now, op, flow, out);
         }
         match Self::refusal(flow) {

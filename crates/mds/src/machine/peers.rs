@@ -172,6 +172,11 @@ impl Peers {
         self.imports.iter().filter(move |(_, import)| import.is_heard(now)).map(|(target, _)| *target)
     }
 
+    /// When something left that a target has answered since, the latest of that; `None`: nothing yet.
+    pub fn last_contact(&self, target: TargetId) -> Option<Time> {
+        self.imports.get(&target).and_then(Import::last_contact)
+    }
+
     /// What a target can do, as far as is known.
     pub fn features_of(&self, target: TargetId) -> u64 {
         self.imports.get(&target).map_or(0, Import::features)

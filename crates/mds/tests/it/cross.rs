@@ -749,6 +749,40 @@ fn a_rename_lock_that_nobody_waits_for_any_more_goes_back() {
     assert!(world.servers.iter().all(|server| server.mds.under_way().is_empty()), "{}", world.under_way());
 }
 
+/// MDT0000 gives up an MDT that it cannot hear for minutes, and the rename lock with it. That one had heard nothing of this, went on with
+/// its move when it could, and two directories were below each other. (Found by the model `rename-locks`.)
+#[test]
+fn who_has_not_heard_of_mdt0_for_long_relies_on_no_rename_lock() {
+    let mut world = World::new(5, 2);
+    let (p, s) = (mkdir_on(&mut world, Fid::ROOT, "p", 3), mkdir_on(&mut world, Fid::ROOT, "s", 4));
+    let (a, b) = (mkdir_on(&mut world, p, "a", 3), mkdir_on(&mut world, s, "b", 4));
+    let (q, r) = (mkdir_on(&mut world, b, "q", 1), mkdir_on(&mut world, a, "r", 2));
+    world.pass_seconds(3);
+    // It waits for this lock when it has walked up, and has prepared nothing.
+    let want = world.want(1);
+    world.ask(1, 1, MdtRequest::Getattr { fid: q, want }).unwrap();
+    world.clients[1].is_polite = false;
+    let first = world.start(0, 1, rename((p, "a"), (q, "a"), 0));
+    assert_eq!(asked_about_rename_lock(&mut world), (1, 0));
+    let is_prepare = |request: &Request| matches!(request, Request::Peer(PeerRequest::Prepare { .. }));
+    assert!(!world.take_asked(1, 3).iter().any(is_prepare));
+    for other in [0, 3] {
+        world.cut.extend([link(1, other), link(other, 1)]);
+    }
+    world.pass_seconds(330);
+    assert_eq!(world.result(0, first), None);
+    let second = world.start(0, 2, rename((s, "b"), (r, "b"), 0));
+    world.pass_seconds(20);
+    assert!(world.result(0, second).expect("the lock was free").is_ok());
+    world.cut.retain(|between| *between == link(1, 0) || *between == link(0, 1));
+    world.pass_seconds(40);
+    world.cut.clear();
+    world.pass_seconds(20);
+    assert_eq!(world.result(0, first), Some(Err(Status::Invalid)), "it would be below itself");
+    assert!(world.servers.iter().all(|server| server.mds.under_way().is_empty()), "{}", world.under_way());
+    world.check_consistent();
+}
+
 /// The groups of the caller go along with the parts, and a client can name so many that no frame carries both.
 #[test]
 fn an_operation_whose_parts_are_too_long_for_a_frame_is_refused() {
