@@ -195,6 +195,8 @@ pub enum Scenario {
     RenameDeadlock,
     /// Every state of a model of operations over several MDTs, and what each of its rules is good for
     DneModel,
+    /// The same of the locks of two renames over three MDTs
+    RenameLocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

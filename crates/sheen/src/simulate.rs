@@ -8,6 +8,7 @@ use sim::command::{self, Command};
 use sim::crash_table::{self, Down, Filter, Request, STORIES, Story, Syncs};
 use sim::dne_model::{self, Bounds, Rule};
 use sim::rename_deadlock::{self, CONTESTS, Contest};
+use sim::rename_locks;
 
 /// Who acts at random takes each of a few clients through everything; more would only meet less often.
 const CLIENT_COUNT_MAX: u16 = 16;
@@ -25,6 +26,7 @@ pub fn run(arguments: &Sim) -> anyhow::Result<()> {
         Some(Scenario::CrashTable) => run_crash_table(arguments, thread_count),
         Some(Scenario::RenameDeadlock) => run_rename_deadlock(arguments, from, thread_count),
         Some(Scenario::DneModel) => run_dne_model(arguments, thread_count),
+        Some(Scenario::RenameLocks) => run_rename_locks(arguments, thread_count),
         None => run_seeds(arguments, (from, to), thread_count),
     }
 }
@@ -118,6 +120,32 @@ fn run_dne_model(arguments: &Sim, thread_count: usize) -> anyhow::Result<()> {
     let bounds =
         Bounds { crashes, deaths, checkpoints, weak: Bounds::ALL_MDTS, state_count_max: states as usize };
     if !dne_model::print(&dne_model::Request { story, bounds, without, thread_count }) {
+        bail!("a state of the model must not be, or a rule is not missed");
+    }
+    Ok(())
+}
+
+fn run_rename_locks(arguments: &Sim, thread_count: usize) -> anyhow::Result<()> {
+    let story = match &arguments.table.op {
+        None => None,
+        Some(name) => {
+            let names =
+                || rename_locks::STORIES.iter().map(|story| story.name).collect::<Vec<_>>().join(", ");
+            let story = rename_locks::Story::named(name);
+            Some(story.with_context(|| format!("there are no renames {name:?}; there are {}", names()))?)
+        }
+    };
+    let rules = rename_locks::Rule::ALL;
+    let without = match &arguments.model.without {
+        None => None,
+        Some(name) => {
+            let names = || rules.iter().map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(", ");
+            let rule = rename_locks::Rule::named(name);
+            Some(rule.with_context(|| format!("there is no rule {name:?}; there are {}", names()))?)
+        }
+    };
+    let bounds = rename_locks::Bounds::each_alone(arguments.model.states as usize).to_vec();
+    if !rename_locks::print(&rename_locks::Request { story, bounds, without, thread_count }) {
         bail!("a state of the model must not be, or a rule is not missed");
     }
     Ok(())

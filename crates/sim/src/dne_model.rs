@@ -16,7 +16,7 @@ mod stories;
 mod streams;
 mod work;
 
-pub use explore::{Bounds, Exploration, Failure, explore};
+pub use explore::{Bounds, explore};
 pub use print::{Request, print};
 pub use rules::{Rule, Rules};
 pub use stories::{SHOWN_BY, STORIES, Story};

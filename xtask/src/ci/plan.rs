@@ -88,6 +88,8 @@ const CRASH_TABLE_3: &[&str] =
 const RENAME_DEADLOCK: &[&str] = &["sim", "--scenario", "rename-deadlock", "--orders", "1000"];
 /// Every state of the model of operations over several MDTs, and what each of its rules is good for.
 const DNE_MODEL: &[&str] = &["sim", "--scenario", "dne-model", "--crashes", "1", "--states", "300000"];
+/// No more states of each than take a minute on a busy machine.
+const RENAME_LOCKS: &[&str] = &["sim", "--scenario", "rename-locks", "--states", "200000"];
 /// What a lint of all targets ends with.
 const LINTS: &[&str] = &["--all-targets", "--", "-D", "warnings"];
 /// The virtual machine may have to emulate its processor.
@@ -236,6 +238,7 @@ fn steps() -> Vec<Step> {
         Step { needs: &["build"], ..step("crash-table-3", 480, Kind::Sheen(CRASH_TABLE_3)) },
         Step { needs: &["build"], ..step("rename-deadlock", 480, Kind::Sheen(RENAME_DEADLOCK)) },
         Step { needs: &["build"], ..step("dne-model", 480, Kind::Sheen(DNE_MODEL)) },
+        Step { needs: &["build"], ..step("rename-locks", 480, Kind::Sheen(RENAME_LOCKS)) },
         Step { needs: &["build"], ..step("package", 300, Kind::Package) },
         Step { needs: &["build"], ..step("suites-local", 300, Kind::Local) },
     ];

@@ -1,9 +1,9 @@
 //! What `sheen sim --scenario dne-model` prints.
 
-use super::explore::{Bounds, Exploration, Failure, explore};
+use super::explore::{Bounds, explore};
 use super::rules::{Rule, Rules};
 use super::stories::{SHOWN_BY, STORIES, Story};
-use std::sync::Mutex;
+use crate::state_space::{Exploration, in_parallel, tell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the command line asks for.
@@ -60,11 +60,6 @@ fn row(story: &Story, rules: Rules, seen: &Exploration) -> String {
     text
 }
 
-fn tell(failure: &Failure) -> String {
-    let lines = failure.events.iter().enumerate().map(|(at, line)| format!("  {:>3} {line}\n", at + 1));
-    lines.chain([format!("      {}\n", failure.what)]).collect()
-}
-
 /// Leaves out rules one by one. True when each was missed.
 fn print_without(rules: &[Rule], request: &Request) -> bool {
     println!("{:<24} {:<30} {:>10} {:>6}  what is found", "left out", "program", "states", "events");
@@ -86,26 +81,4 @@ fn print_without(rules: &[Rule], request: &Request) -> bool {
         }
         (seen.failure.is_some(), text)
     })
-}
-
-/// True when all were well. Lines come in the order of the jobs.
-fn in_parallel<J: Sync>(jobs: &[J], thread_count: usize, run: impl Fn(&J) -> (bool, String) + Sync) -> bool {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..thread_count {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(at) else { break };
-                    let (is_well, text) = run(job);
-                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    done.push((at, is_well, text));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_unstable_by_key(|(at, ..)| *at);
-    done.iter().for_each(|(_, _, text)| print!("{text}"));
-    done.iter().all(|(_, is_well, _)| *is_well)
 }

@@ -5,6 +5,7 @@ use sim::command;
 use sim::crash_table::{Death, Filter, STORIES, Story, Syncs, plan, run_story};
 use sim::dne_model::{self, Bounds, Rule, Rules, SHOWN_BY};
 use sim::rename_deadlock::{CONTESTS, Contest, explore, explore_overtaking, repeat};
+use sim::rename_locks;
 use sim::{Options, Weather, sweep};
 
 #[test]
@@ -146,6 +147,38 @@ fn every_rule_that_is_left_out_is_missed_in_the_model() {
         let seen = dne_model::explore(story, Rules::without(*rule), *bounds);
         let failure = seen.failure.unwrap_or_else(|| panic!("nothing shows that {rule:?} is left out"));
         assert!(failure.events.len() > 3, "{rule:?}: {failure:?}");
+    }
+}
+
+/// Renames of the model of locks, and in how many states they can be with one of each evil alone: nothing, a restart of an MDT, a session
+/// given up, a client gone, a message twice, a lock more.
+const LOCK_STATES: &[(&str, [usize; 6])] = &[
+    ("swap-files", [1140, 43_684, 4560, 7390, 1140, 3516]),
+    ("swap", [1024, 245_154, 27_406, 9596, 11_824, 5588]),
+];
+
+#[test]
+fn every_state_of_the_locks_of_two_renames_is_well_while_all_rules_are_kept() {
+    for (name, state_counts) in LOCK_STATES {
+        let story = rename_locks::Story::named(name).expect("is a story");
+        for (bounds, state_count) in rename_locks::Bounds::each_alone(300_000).into_iter().zip(state_counts) {
+            let seen = rename_locks::explore(story, rename_locks::Rules::all(), bounds);
+            assert_eq!(seen.failure, None, "{name}: {bounds:?}");
+            assert!(seen.is_complete && seen.rest_count > 0, "{name}: {seen:?}");
+            assert_eq!(seen.state_count, *state_count, "{name}: {bounds:?}");
+        }
+    }
+}
+
+/// The canaries of that model.
+#[test]
+fn every_rule_of_the_locks_that_is_left_out_is_missed() {
+    let shown: Vec<rename_locks::Rule> = rename_locks::SHOWN_BY.iter().map(|(rule, ..)| *rule).collect();
+    assert_eq!(shown, rename_locks::Rule::ALL);
+    for (rule, name, bounds) in rename_locks::SHOWN_BY {
+        let story = rename_locks::Story::named(name).expect("is a story");
+        let seen = rename_locks::explore(story, rename_locks::Rules::without(*rule), *bounds);
+        assert!(seen.failure.is_some(), "nothing shows that {rule:?} is left out: {seen:?}");
     }
 }
 
