@@ -454,6 +454,30 @@ fn a_close_that_was_executed_before_a_restart_is_answered_in_the_recovery() {
     }
 }
 
+/// `lock_repay_clients` was 0 whatever happened.
+#[test]
+fn who_says_what_it_has_open_is_counted_as_such_in_a_recovery() {
+    let mut world = World::new(1, 2);
+    let mdt = TargetId::mdt(0);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let open = world.open(1, file, true);
+    world.pass_seconds(3);
+    world.clients[1].reopens.insert(mdt, vec![Request::Mdt(MdtRequest::Reopen { fid: file, open })]);
+    let counts = |world: &World| {
+        let report = world.servers[0].mds.core().recovery_report(world.now.time);
+        (report.awaited_count, report.returned_count, report.locking_count, report.completed_count)
+    };
+    world.set_cut(0, 0, true);
+    world.crash(0, 0);
+    world.pass_seconds(5);
+    assert_eq!(counts(&world), (2, 1, 1, 0), "it waits for the replays of who is not back");
+    world.set_cut(0, 0, false);
+    world.pass_seconds(5);
+    assert_eq!(counts(&world), (2, 2, 0, 2));
+    world.close(1, file, open);
+    world.check_consistent();
+}
+
 #[test]
 fn destroys_survive_a_crash_and_wait_for_durability() {
     let mut world = World::new(1, 1);

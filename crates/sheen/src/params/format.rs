@@ -278,14 +278,15 @@ fn bucket_name(bucket: usize) -> String {
 /// `mdt.*.recovery_status`, with Lustre's spelling of `lock_repay_clients`.
 pub fn recovery_status<M: MetaStore>(core: &Core<M>) -> String {
     let report = core.recovery_report(net::clock::now().time);
-    let RecoveryReport { awaited_count, returned_count, completed_count, .. } = report;
+    let RecoveryReport { awaited_count, returned_count, locking_count, completed_count, .. } = report;
     if report.ended.is_none() && awaited_count > 0 {
         let mut out = String::from("status: RECOVERING\n");
         let _ = writeln!(out, "recovery_start: {}", report.started.seconds());
         let _ = writeln!(out, "time_remaining: {}", report.time_left.as_secs());
         let _ = writeln!(out, "connected_clients: {returned_count}/{awaited_count}");
-        let _ = writeln!(out, "req_replay_clients: {}", returned_count.saturating_sub(completed_count));
-        let _ = writeln!(out, "lock_repay_clients: 0");
+        let replaying_count = returned_count.saturating_sub(locking_count + completed_count);
+        let _ = writeln!(out, "req_replay_clients: {replaying_count}");
+        let _ = writeln!(out, "lock_repay_clients: {locking_count}");
         let _ = writeln!(out, "completed_clients: {completed_count}");
         let _ = writeln!(out, "evicted_clients: {}", report.evicted_count);
         let _ = writeln!(out, "replayed_requests: {}", report.replayed_count);

@@ -60,7 +60,9 @@ pub struct RecoveryReport {
     pub awaited_count: usize,
     /// Of those, connected or back so far.
     pub returned_count: usize,
-    /// Of those, all their replays done.
+    /// Of those, all their replays have come, and they say now what they have open and locked.
+    pub locking_count: usize,
+    /// Of those that are back, all of that is done too.
     pub completed_count: usize,
     pub evicted_count: usize,
     /// Requests that were executed again.
@@ -149,6 +151,11 @@ impl Awaited {
     /// It has said that it is done, and nothing of what it has said waits.
     pub fn has_returned(&self) -> bool {
         self.done.is_some() && self.held.is_empty()
+    }
+
+    /// It says what it has open and locked.
+    pub fn is_locking(&self) -> bool {
+        self.is_replayed && !self.is_done()
     }
 
     /// Nothing more comes of it.
@@ -278,6 +285,7 @@ impl<M: MetaStore> Core<M> {
         let awaited = || self.exports.values().filter_map(|export| export.awaited.as_ref());
         RecoveryReport {
             returned_count: recovery.served + awaited().filter(|awaited| awaited.is_known()).count(),
+            locking_count: awaited().filter(|awaited| awaited.is_locking()).count(),
             completed_count: recovery.served + awaited().filter(|awaited| awaited.is_done()).count(),
             evicted_count: recovery.evicted,
             listed_object_count: recovery.order.object_count(),
