@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::load::Stop;
 use crate::random::Random;
 use crate::{renames, sweep, sys};
-use journal::Journal;
+use journal::{Counts, Journal, Kind};
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "dne", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -53,21 +53,35 @@ fn make_homes(context: &Context, root: &Path, mdt_count: u16) -> Result<Vec<Stri
     Ok(homes)
 }
 
-/// Every set of {client, MDT0000, MDT0001} dies at once; the empty one is the control.
+/// Every set of {client, MDT0000, MDT0001} dies at once; the empty one is the control, which ends when each kind of call was answered.
+/// After each the checker looks at all targets.
 fn subsets(context: &Context) -> Result<()> {
     let cluster = start(context, 2)?;
     make_homes(context, &cluster.mount, 2)?;
     let mut random = context.random();
-    let mut operation_count = 0;
+    let mut counts = Counts::new();
     for round in 0..8 * context.rounds(1) {
         let has = |bit: u64| round >> bit & 1 == 1;
         let down = Down { client: has(0), mdts: [has(1), has(2)] };
-        operation_count += subset(&cluster, round, &down, &mut random)
-            .with_context(|| format!("round {round}, in which {down:?} die"))?;
+        let checked = |cluster: &Cluster, random: &mut Random| -> Result<Counts> {
+            let done = subset(context, cluster, round, &down, random)?;
+            cluster.down()?;
+            fsck(cluster, &[], 0)?;
+            Ok(done)
+        };
+        let done = checked(&cluster, &mut random);
+        for (kind, count) in done.with_context(|| format!("round {round}, in which {down:?} die"))? {
+            *counts.entry(kind).or_default() += count;
+        }
+        if round + 1 < 8 * context.rounds(1) {
+            cluster.up()?;
+        }
     }
-    println!("{operation_count} operations");
-    cluster.down()?;
-    fsck(&cluster, &[], 0).map(drop)
+    let missing: Vec<&Kind> = Kind::ALL.iter().filter(|kind| !counts.contains_key(kind)).collect();
+    expect(missing.is_empty(), &format!("never done: {missing:?}"))?;
+    let words: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind:?}")).collect();
+    note(&words.join(", "));
+    Ok(())
 }
 
 #[derive(Debug)]
@@ -76,8 +90,14 @@ struct Down {
     mdts: [bool; 2],
 }
 
-/// One round with a mount of its own; -> how many operations were acknowledged.
-fn subset(cluster: &Cluster, round: u64, down: &Down, random: &mut Random) -> Result<u64> {
+/// One round with a mount of its own; -> the operations that were acknowledged.
+fn subset(
+    context: &Context,
+    cluster: &Cluster,
+    round: u64,
+    down: &Down,
+    random: &mut Random,
+) -> Result<Counts> {
     let point = cluster.mount_again(&format!("client{round}"))?;
     let mounts = cluster.mounts()?;
     let client = mounts.iter().find(|(path, _)| *path == point.to_string_lossy()).map(|(_, pid)| *pid);
@@ -89,11 +109,12 @@ fn subset(cluster: &Cluster, round: u64, down: &Down, random: &mut Random) -> Re
         victims.push(("the client".to_owned(), client));
     }
     // Of the names of one round nothing is left for the next.
-    let mut journal = Journal::new(point.clone(), round);
+    let mut journal = Journal::new(point.clone(), round, context.options.sheen.clone());
+    let is_control = victims.is_empty();
     let stop = Stop::default();
     let seed = random.number();
     std::thread::scope(|scope| -> Result<()> {
-        let worker = scope.spawn(|| journal.work(&stop, &mut Random::new(seed)));
+        let worker = scope.spawn(|| journal.work(&stop, &mut Random::new(seed), is_control));
         std::thread::sleep(WORK + Duration::from_millis(random.below(300)));
         let killed = kill_and_restart(cluster, &victims, down.client.then_some(&point));
         // Who lives goes on.
@@ -117,8 +138,8 @@ fn subset(cluster: &Cluster, round: u64, down: &Down, random: &mut Random) -> Re
     journal.check(&looking)?;
     journal.check(&cluster.mount)?;
     cluster.unmount(&looking)?;
-    expect(journal.done() > 0, "nothing was done")?;
-    Ok(journal.done())
+    expect(!journal.done().is_empty(), "nothing was done")?;
+    Ok(journal.done().clone())
 }
 
 /// `client`: where the mount is that dies with the servers.

@@ -3,21 +3,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::bounded;
 use crate::load::Stop;
 use crate::random::Random;
 
 /// Names of each kind in each home.
 const NAME_COUNT: u64 = 4;
+/// Draws for one call of a kind, of which some are not possible with the names that are there.
+const DRAW_COUNT_MAX: usize = 50;
+/// Of one command, which may wait for a server that is started again.
+const COMMAND_LIMIT: Duration = Duration::from_secs(90);
+/// Of directories that are changed; none that a umask leaves.
+const MODES: [u32; 3] = [0o700, 0o701, 0o750];
 
 /// One call. Names are below the root.
 #[derive(Clone, Debug)]
 enum Step {
     Mkdir(String),
+    /// `lfs mkdir -i`
+    MkdirOn(String, u64),
+    /// `lfs mkdir -c 2 -i 0,1`: both are named, since only those that answer are chosen from.
+    MkdirStriped(String),
+    /// `lfs setdirstripe -D -i`
+    SetDefault(String, u64),
+    /// `lfs migrate -m`
+    Migrate(String, u64),
+    Chmod(String, u32),
     Rmdir(String),
     Create(String),
     Unlink(String),
@@ -25,17 +43,77 @@ enum Step {
     Rename(String, String),
 }
 
-/// What a name leads to: a directory, or a file, told from others by a number.
+/// What is done, as far as it is one kind to those who look at what has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Mkdir,
+    MkdirOn,
+    MkdirStriped,
+    SetDefault,
+    Migrate,
+    ChmodStriped,
+    Rmdir,
+    RmdirStriped,
+    Create,
+    Unlink,
+    Link,
+    RenameFile,
+    RenameFileOver,
+    RenameDirectory,
+    RenameDirectoryOver,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 15] = [
+        Kind::Mkdir,
+        Kind::MkdirOn,
+        Kind::MkdirStriped,
+        Kind::SetDefault,
+        Kind::Migrate,
+        Kind::ChmodStriped,
+        Kind::Rmdir,
+        Kind::RmdirStriped,
+        Kind::Create,
+        Kind::Unlink,
+        Kind::Link,
+        Kind::RenameFile,
+        Kind::RenameFileOver,
+        Kind::RenameDirectory,
+        Kind::RenameDirectoryOver,
+    ];
+}
+
+/// How often each kind was answered.
+pub type Counts = BTreeMap<Kind, u64>;
+
+/// What a name leads to: a directory, with its mode where that was changed, or a file, told from others by a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
-    Directory,
+    Directory { is_striped: bool, mode: Option<u32> },
     File(u64),
+}
+
+impl Node {
+    const PLAIN: Node = Node::Directory { is_striped: false, mode: None };
+
+    fn is_directory(self) -> bool {
+        matches!(self, Node::Directory { .. })
+    }
 }
 
 type Names = BTreeMap<String, Node>;
 
-/// By name: the inode, whether it is a directory, and its links.
-type Found = BTreeMap<String, (u64, bool, u64)>;
+/// By name.
+type Found = BTreeMap<String, Seen>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    ino: u64,
+    is_directory: bool,
+    link_count: u64,
+    /// Its permissions.
+    mode: u32,
+}
 
 /// One operation can be on its way, so the third walk finds what the second has found.
 const WALK_COUNT_MAX: usize = 3;
@@ -43,61 +121,120 @@ const WALK_COUNT_MAX: usize = 3;
 /// The names of one round, and the call on its way.
 pub struct Journal {
     root: PathBuf,
+    sheen: PathBuf,
     round: u64,
     names: Names,
     unanswered: Option<Step>,
     made: u64,
-    done: u64,
+    done: Counts,
+    /// Kinds that come before any of them comes again.
+    due: Vec<Kind>,
 }
 
 impl Journal {
-    /// For names that no other round uses.
-    pub fn new(root: PathBuf, round: u64) -> Journal {
-        Journal { root, round, names: Names::new(), unanswered: None, made: 0, done: 0 }
+    /// For names that no other round uses; `sheen` is the program that `lfs` is a part of.
+    pub fn new(root: PathBuf, round: u64, sheen: PathBuf) -> Journal {
+        let (done, due) = (Counts::new(), Vec::new());
+        Journal { root, sheen, round, names: Names::new(), unanswered: None, made: 0, done, due }
     }
 
     /// Calls that were answered.
-    pub fn done(&self) -> u64 {
-        self.done
+    pub fn done(&self) -> &Counts {
+        &self.done
     }
 
-    /// One call after the other until told to stop.
+    /// One call after the other until told to stop; with `is_each_done`, not before each kind was answered.
     ///
     /// # Errors
     /// The first call that fails; it may have been executed or not.
-    pub fn work(&mut self, stop: &Stop, random: &mut Random) -> Result<()> {
-        while !stop.is_over() {
-            let step = self.draw(random);
+    pub fn work(&mut self, stop: &Stop, random: &mut Random, is_each_done: bool) -> Result<()> {
+        let is_missing = |done: &Counts| is_each_done && done.len() < Kind::ALL.len();
+        while !stop.is_over() || is_missing(&self.done) {
+            let Some((kind, step)) = self.draw(random) else { continue };
             let Some(after) = self.after(&step) else { continue };
             self.unanswered = Some(step.clone());
-            self.execute(&step).with_context(|| format!("{step:?}"))?;
+            let is_done = self.execute(&step).with_context(|| format!("{step:?}"))?;
             (self.names, self.unanswered) = (after, None);
             self.made += u64::from(matches!(step, Step::Create(_)));
-            self.done += 1;
+            if is_done {
+                *self.done.entry(kind).or_default() += 1;
+            }
         }
         Ok(())
     }
 
-    fn draw(&self, random: &mut Random) -> Step {
+    /// A call that is possible, of a kind that was not drawn lately.
+    fn draw(&mut self, random: &mut Random) -> Option<(Kind, Step)> {
+        if self.due.is_empty() {
+            self.due.extend(Kind::ALL);
+        }
+        let kind = self.due.swap_remove(random.size(self.due.len()));
+        let steps = (0..DRAW_COUNT_MAX).map(|_| self.draw_of(kind, random));
+        let mut possible = steps.filter(|step| self.kind_of(step) == kind && self.after(step).is_some());
+        Some((kind, possible.next()?))
+    }
+
+    fn draw_of(&self, kind: Kind, random: &mut Random) -> Step {
         let name = |kind: char, random: &mut Random| {
             let (home, number) = (random.below(2), random.below(NAME_COUNT));
             format!("m{home}/{kind}{number}.{}", self.round)
         };
+        let directory = |random: &mut Random| {
+            let above = name('d', random);
+            match self.names.contains_key(&above) && random.one_in(4) {
+                true => format!("{above}/d{}", random.below(NAME_COUNT)),
+                false => above,
+            }
+        };
         let file = |random: &mut Random| {
-            let directory = name('d', random);
-            match self.names.contains_key(&directory) && random.one_in(2) {
-                true => format!("{directory}/f{}", random.below(NAME_COUNT)),
+            let above = name('d', random);
+            match self.names.contains_key(&above) && random.one_in(2) {
+                true => format!("{above}/f{}", random.below(NAME_COUNT)),
                 false => name('f', random),
             }
         };
-        match random.below(12) {
-            0 | 1 => Step::Mkdir(name('d', random)),
-            2 => Step::Rmdir(name('d', random)),
-            3 | 4 => Step::Create(file(random)),
-            5 => Step::Unlink(file(random)),
-            6 | 7 => Step::Link(file(random), file(random)),
-            8 | 9 => Step::Rename(name('d', random), name('d', random)),
-            _ => Step::Rename(file(random), file(random)),
+        match kind {
+            Kind::Mkdir => Step::Mkdir(directory(random)),
+            Kind::MkdirOn => Step::MkdirOn(directory(random), random.below(2)),
+            Kind::MkdirStriped => Step::MkdirStriped(directory(random)),
+            Kind::SetDefault => Step::SetDefault(directory(random), random.below(2)),
+            Kind::Migrate => Step::Migrate(directory(random), random.below(2)),
+            Kind::ChmodStriped => Step::Chmod(directory(random), MODES[random.size(MODES.len())]),
+            Kind::Rmdir | Kind::RmdirStriped => Step::Rmdir(directory(random)),
+            Kind::Create => Step::Create(file(random)),
+            Kind::Unlink => Step::Unlink(file(random)),
+            Kind::Link => Step::Link(file(random), file(random)),
+            Kind::RenameFile | Kind::RenameFileOver => Step::Rename(file(random), file(random)),
+            Kind::RenameDirectory | Kind::RenameDirectoryOver => {
+                Step::Rename(directory(random), directory(random))
+            }
+        }
+    }
+
+    fn kind_of(&self, step: &Step) -> Kind {
+        let is_striped =
+            |path: &String| matches!(self.names.get(path), Some(Node::Directory { is_striped: true, .. }));
+        match step {
+            Step::Mkdir(_) => Kind::Mkdir,
+            Step::MkdirOn(..) => Kind::MkdirOn,
+            Step::MkdirStriped(_) => Kind::MkdirStriped,
+            Step::SetDefault(..) => Kind::SetDefault,
+            Step::Migrate(..) => Kind::Migrate,
+            Step::Chmod(..) => Kind::ChmodStriped,
+            Step::Rmdir(path) if is_striped(path) => Kind::RmdirStriped,
+            Step::Rmdir(_) => Kind::Rmdir,
+            Step::Create(_) => Kind::Create,
+            Step::Unlink(_) => Kind::Unlink,
+            Step::Link(..) => Kind::Link,
+            Step::Rename(from, to) => {
+                let is_directory = self.names.get(from).is_some_and(|node| node.is_directory());
+                match (is_directory, self.names.contains_key(to)) {
+                    (true, true) => Kind::RenameDirectoryOver,
+                    (true, false) => Kind::RenameDirectory,
+                    (false, true) => Kind::RenameFileOver,
+                    (false, false) => Kind::RenameFile,
+                }
+            }
         }
     }
 
@@ -110,11 +247,31 @@ impl Journal {
         };
         let is_free = |path: &String| !self.names.contains_key(path);
         match step {
-            Step::Mkdir(path) | Step::Create(path) if !is_free(path) => return None,
-            Step::Rmdir(path) if !below(&names, path).is_empty() => return None,
-            Step::Mkdir(path) => {
-                names.insert(path.clone(), Node::Directory);
+            Step::Mkdir(path) | Step::MkdirOn(path, _) | Step::MkdirStriped(path) | Step::Create(path)
+                if !is_free(path) =>
+            {
+                return None;
             }
+            Step::Rmdir(path) if !below(&names, path).is_empty() => return None,
+            Step::Mkdir(path) | Step::MkdirOn(path, _) => {
+                names.insert(path.clone(), Node::PLAIN);
+            }
+            Step::MkdirStriped(path) => {
+                names.insert(path.clone(), Node::Directory { is_striped: true, mode: None });
+            }
+            // What it says is for directories that are made later, and is seen by where these are.
+            Step::SetDefault(path, _) => {
+                names.get(path).filter(|node| node.is_directory())?;
+            }
+            // Files of several names would stay, and those that were open just before.
+            Step::Migrate(path, _) => {
+                let is_plain = |name: &String| names.get(name) == Some(&Node::PLAIN);
+                (is_plain(path) && below(&names, path).iter().all(is_plain)).then_some(())?;
+            }
+            Step::Chmod(path, mode) => match names.get_mut(path)? {
+                Node::Directory { is_striped: true, mode: before } => *before = Some(*mode),
+                _ => return None,
+            },
             Step::Create(path) => {
                 names.insert(path.clone(), Node::File(self.made));
             }
@@ -129,8 +286,10 @@ impl Journal {
                 let node = names
                     .get(from)
                     .copied()
-                    .filter(|node| names.get(to) != Some(node) || *node == Node::Directory)?;
-                if from == to || !below(&names, to).is_empty() {
+                    .filter(|node| names.get(to) != Some(node) || node.is_directory())?;
+                let is_alike = names.get(to).is_none_or(|over| over.is_directory() == node.is_directory());
+                let is_below = to.starts_with(&format!("{from}/"));
+                if from == to || is_below || !is_alike || !below(&names, to).is_empty() {
                     return None;
                 }
                 for name in below(&names, from) {
@@ -144,16 +303,38 @@ impl Journal {
         Some(names)
     }
 
-    fn execute(&self, step: &Step) -> std::io::Result<()> {
+    /// False: it was refused, and has changed no name.
+    fn execute(&self, step: &Step) -> Result<bool> {
         let at = |name: &String| self.root.join(name);
         match step {
-            Step::Mkdir(path) => fs::create_dir(at(path)),
-            Step::Rmdir(path) => fs::remove_dir(at(path)),
-            Step::Create(path) => fs::File::create_new(at(path)).map(drop),
-            Step::Unlink(path) => fs::remove_file(at(path)),
-            Step::Link(from, to) => fs::hard_link(at(from), at(to)),
-            Step::Rename(from, to) => fs::rename(at(from), at(to)),
+            Step::Mkdir(path) => fs::create_dir(at(path))?,
+            Step::MkdirOn(path, mdt) => self.lfs(&["mkdir", "-i", &mdt.to_string()], path)?,
+            Step::MkdirStriped(path) => self.lfs(&["mkdir", "-c", "2", "-i", "0,1"], path)?,
+            Step::SetDefault(path, mdt) => {
+                self.lfs(&["setdirstripe", "-D", "-i", &mdt.to_string()], path)?;
+            }
+            // What moves an inode is not done again by the mount when its MDT has died.
+            Step::Migrate(path, mdt) => {
+                return Ok(self.lfs(&["migrate", "-m", &mdt.to_string()], path).is_ok());
+            }
+            Step::Chmod(path, mode) => fs::set_permissions(at(path), fs::Permissions::from_mode(*mode))?,
+            Step::Rmdir(path) => fs::remove_dir(at(path))?,
+            Step::Create(path) => fs::File::create_new(at(path)).map(drop)?,
+            Step::Unlink(path) => fs::remove_file(at(path))?,
+            Step::Link(from, to) => fs::hard_link(at(from), at(to))?,
+            Step::Rename(from, to) => fs::rename(at(from), at(to))?,
         }
+        Ok(true)
+    }
+
+    fn lfs(&self, words: &[&str], path: &str) -> Result<()> {
+        let mut command = Command::new(&self.sheen);
+        command.arg("lfs").args(words).arg(self.root.join(path));
+        let said = bounded::say(&mut command, "SHEEN_JOURNAL=1", COMMAND_LIMIT)?;
+        if !said.is_success() {
+            bail!("lfs {}: {}: {}", words.join(" "), said.end.describe(), said.all().trim_end());
+        }
+        Ok(())
     }
 
     /// Through this mount there is what was answered, and what was not answered wholly or not at all.
@@ -183,7 +364,7 @@ impl Journal {
         bail!("names change under {} although nobody changes them", root.display())
     }
 
-    /// By name: the inode, and whether it is a directory; with as many links as a file says that it has.
+    /// All that is there of the round.
     fn found(&self, root: &Path) -> Result<Found> {
         let mut found = Found::new();
         let mut todo = vec!["m0".to_owned(), "m1".to_owned()];
@@ -208,7 +389,8 @@ impl Journal {
                 if stat.is_dir() {
                     todo.push(name.clone());
                 }
-                found.insert(name, (stat.ino(), stat.is_dir(), stat.nlink()));
+                let (is_directory, mode) = (stat.is_dir(), stat.mode() & 0o7777);
+                found.insert(name, Seen { ino: stat.ino(), is_directory, link_count: stat.nlink(), mode });
             }
         }
         Ok(found)
@@ -236,21 +418,28 @@ fn difference(found: &Found, expected: &Names) -> Option<String> {
         ));
     }
     for (name, node) in expected {
-        let (ino, is_directory, link_count) = found.get(name)?;
-        let names_of = expected.values().filter(|other| *other == node).count() as u64;
+        let seen = found.get(name)?;
+        let is_below = |other: &str| {
+            let rest = other.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('/'));
+            rest.is_some_and(|rest| !rest.contains('/'))
+        };
+        let has_links = match node {
+            // Its own name, its own dot, and one of each directory in it.
+            Node::Directory { .. } => {
+                2 + expected.iter().filter(|(other, its)| its.is_directory() && is_below(other)).count()
+            }
+            Node::File(_) => expected.values().filter(|other| *other == node).count(),
+        };
         let is_one = expected.iter().all(|(other, its)| {
-            let is_same_inode = found.get(other).is_some_and(|(other, ..)| other == ino);
-            is_same_inode == (other == name || (its == node && *node != Node::Directory))
+            let is_same_inode = found.get(other).is_some_and(|other| other.ino == seen.ino);
+            is_same_inode == (other == name || (its == node && !node.is_directory()))
         });
         let is_right = match node {
-            Node::Directory => *is_directory,
-            Node::File(_) => !is_directory && *link_count == names_of,
+            Node::Directory { mode, .. } => seen.is_directory && mode.is_none_or(|mode| mode == seen.mode),
+            Node::File(_) => !seen.is_directory,
         };
-        if !is_one || !is_right {
-            return Some(format!(
-                "{name} should be {node:?} with {names_of} names, and is {:?}",
-                found.get(name)
-            ));
+        if !is_one || !is_right || seen.link_count != has_links as u64 {
+            return Some(format!("{name} should be {node:?} with {has_links} links, and is {seen:?}"));
         }
     }
     None
