@@ -58,17 +58,16 @@ pub fn check(store: &dyn MetaStore, kinds: &[Kind]) -> Result<(), StoreError> {
         };
         let mut unknown = None;
         let end = [0xff; KEY_BYTES_MAX];
-        let read = store.scan(table, &[], &end, limit, &mut |key, value| {
+        // What is damaged, or cannot be read, is found by whoever needs it.
+        let _ = store.scan(table, &[], &end, limit, &mut |key, value| {
             if !is_known(key, value) {
                 let version = value.first().copied().unwrap_or(0);
                 unknown = Some(StoreError::UnknownRow { kind: name, table, key: key.to_vec(), version });
             }
             unknown.is_none()
         });
-        match (unknown, read) {
-            (Some(unknown), _) => return Err(unknown),
-            // Damaged, or not readable: whoever needs it says so.
-            (None, Ok(()) | Err(_)) => {}
+        if let Some(unknown) = unknown {
+            return Err(unknown);
         }
     }
     Ok(())

@@ -489,7 +489,7 @@ const S_ISGID: u32 = 0o2000;
 pub(crate) async fn setattr(ctx: &Ctx, who: &Who, node: u64, call: SetattrCall) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     if let Some(cut) = ctx.with(|state| state.take_cut_after_failure(node, &call)) {
-        return cut_back(ctx, fid, cut).await;
+        return cut_back(ctx, who, fid, cut).await;
     }
     let handle = ctx.with(|state| {
         let handle = state.handles.get(&call.fh?)?;

@@ -10,7 +10,7 @@
 //! same.
 
 use crate::call::{Answer, SetattrCall};
-use crate::ctx::{Ctx, Outcome};
+use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::attr::{current_attr, file_layout, truncate_privileges};
 use crate::ops::change::cut_end;
 use crate::ops::io::File;
@@ -163,9 +163,9 @@ pub(crate) struct Cut {
 }
 
 /// Takes back what a failed write has left at the end of a file, if it is still there.
-pub(crate) async fn cut_back(ctx: &Ctx, fid: Fid, cut: Cut) -> Outcome<Answer> {
+pub(crate) async fn cut_back(ctx: &Ctx, who: &Who, fid: Fid, cut: Cut) -> Outcome<Answer> {
     if cut.kills_privileges {
-        truncate_privileges(ctx, fid, cut.fh).await?;
+        truncate_privileges(ctx, who, fid, cut.fh).await?;
     }
     if let Some(own) = cut.own {
         let layout = file_layout(ctx, fid).await?;

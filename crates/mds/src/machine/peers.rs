@@ -243,7 +243,7 @@ impl<M: MetaStore> Mds<M> {
     /// Keeps what operations depend on, for the time after a restart in which no configuration has come.
     fn note_targets(&mut self, config: &ClusterConfig, out: &mut Vec<Output>) {
         let osts = config.of_kind(TargetKind::Ost).filter(|ost| ost.is_active).map(|ost| ost.id.index);
-        let known = KnownTargets { osts: osts.collect(), mdt_count: placing::mdt_count(&config) };
+        let known = KnownTargets { osts: osts.collect(), mdt_count: placing::mdt_count(config) };
         if known == self.known_targets {
             return;
         }
