@@ -409,16 +409,18 @@ impl Failover {
             "its owner should be unable to write, but no takeover while this directory cannot be locked",
         )?;
         dir.keep_coordinator(&self.keeper.identity()?)?;
-        if seat.label.id != TargetId::MGT {
-            // Before it is asked for: whatever epoch a keeper has given out, the storage that was written with it knows.
-            dir.keep_owned(Epoch(over.0.saturating_add(1)))?;
-        }
+        // Before it is asked for: whatever epoch a keeper has given out, the storage that was written with it knows.
+        let is_kept = seat.label.id != TargetId::MGT;
+        let before = if is_kept { dir.keep_owned(Epoch(over.0.saturating_add(1)))? } else { None };
         let _under_way = self.takeovers.begin().context(ENDING)?;
         let asked_at = now();
         lock(&seat.view).may_be_owned = true;
         let epoch = match self.keeper.take(seat.label.id, over) {
             Err(denied @ KeeperError::Denied { .. }) => {
                 lock(&seat.view).may_be_owned = false;
+                if is_kept {
+                    dir.put_owned_back(before)?;
+                }
                 return Err(denied.into());
             }
             taken => taken?,

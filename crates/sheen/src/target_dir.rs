@@ -97,16 +97,29 @@ impl TargetDir {
     }
 
     /// Written before its coordinator is asked for that epoch, so that the storage to which an owner writes knows of it. Durable on return.
+    /// -> the epoch that was there, if one was.
     ///
     /// # Errors
     /// It cannot be written, or what is there is damaged.
-    pub fn keep_owned(&self, epoch: Epoch) -> Result<()> {
+    pub fn keep_owned(&self, epoch: Epoch) -> Result<Option<Epoch>> {
         // Of another coordinator, whose epochs were others.
         let before = self.coordinator.as_ref().and(read_owned(&self.path)?);
-        if before.is_some_and(|before| before >= epoch) {
-            return Ok(());
+        if before.is_none_or(|before| before < epoch) {
+            self.write_line(OWNED, &epoch.0.to_string())?;
         }
-        self.write_line(OWNED, &epoch.0.to_string())
+        Ok(before)
+    }
+
+    /// Undoes `keep_owned`, when somebody else was given that epoch: he may write to another half of a mirror.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn put_owned_back(&self, before: Option<Epoch>) -> Result<()> {
+        match before {
+            Some(before) => self.write_line(OWNED, &before.0.to_string()),
+            None => fs::remove_file(self.path.join(OWNED))
+                .with_context(|| format!("cannot remove {}", self.path.join(OWNED).display())),
+        }
     }
 
     fn write_line(&self, name: &str, line: &str) -> Result<()> {
@@ -316,7 +329,11 @@ fn read_mgs(path: &Path) -> Result<Vec<String>> {
 
 fn read_coordinator(path: &Path) -> Result<Option<String>> {
     let file = path.join(COORDINATOR);
-    let Ok(metadata) = fs::metadata(&file) else { return Ok(None) };
+    let metadata = match fs::metadata(&file) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", file.display())),
+    };
     let text = if metadata.len() <= COORDINATOR_BYTES_MAX { fs::read_to_string(&file).ok() } else { None };
     match text.as_deref().map(str::trim).filter(|identity| !identity.is_empty()) {
         Some(identity) => Ok(Some(identity.to_owned())),
@@ -346,7 +363,7 @@ pub fn check_owned(path: &Path, known: Epoch, keeper: &str) -> Result<()> {
             known.0,
             path.join(OWNED).display()
         ),
-        // Programs of before it was written have left none.
+        // Programs of before it was written have left none, or one that they did not write anew: that one is refused above.
         _ => Ok(()),
     }
 }

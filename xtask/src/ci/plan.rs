@@ -71,7 +71,7 @@ const SUITES: &[(&str, u64, u64, bool)] = &[
     ("two-mounts", 600, 480, false),
     ("fsx", 900, 0, true),
     ("kill9", 600, 600, false),
-    ("dne", 400, 400, false),
+    ("dne", 600, 600, false),
     ("powercut", 600, 600, true),
     ("enospc", 300, 300, true),
     ("realinput", 900, 0, true),

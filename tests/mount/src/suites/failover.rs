@@ -192,9 +192,18 @@ impl Pair {
         )
     }
 
+    /// Again while the server itself is at it.
     fn failover(&self, target: &str, words: &[&str]) -> Result<bounded::Said> {
         let arguments = [&["failover", target][..], words].concat();
-        ask(&self.cluster, &self.second.run, &arguments)
+        let mut said = ask(&self.cluster, &self.second.run, &arguments)?;
+        wait_until(PATIENCE, "the server's own attempt is over", || {
+            let is_over = said.is_success() || !said.all().contains("is under way, which waits");
+            if !is_over {
+                said = ask(&self.cluster, &self.second.run, &arguments)?;
+            }
+            Ok(is_over)
+        })?;
+        Ok(said)
     }
 
     /// Everything ends in order, and nothing is wrong with what is on the disks.

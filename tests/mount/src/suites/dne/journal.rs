@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::bounded;
 use crate::load::Stop;
@@ -20,6 +20,8 @@ const NAME_COUNT: u64 = 4;
 const DRAW_COUNT_MAX: usize = 50;
 /// Of one command, which may wait for a server that is started again.
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
+/// Who does each kind of call has that long.
+const EACH_DONE_PATIENCE: Duration = Duration::from_secs(120);
 /// Of directories that are changed; none that a umask leaves.
 const MODES: [u32; 3] = [0o700, 0o701, 0o750];
 
@@ -149,15 +151,22 @@ impl Journal {
     /// The first call that fails; it may have been executed or not.
     pub fn work(&mut self, stop: &Stop, random: &mut Random, is_each_done: bool) -> Result<()> {
         let is_missing = |done: &Counts| is_each_done && done.len() < Kind::ALL.len();
+        let (began, mut refusal) = (Instant::now(), String::new());
         while !stop.is_over() || is_missing(&self.done) {
             let Some((kind, step)) = self.draw(random) else { continue };
             let Some(after) = self.after(&step) else { continue };
             self.unanswered = Some(step.clone());
-            let is_done = self.execute(&step).with_context(|| format!("{step:?}"))?;
+            let refused = self.execute(&step).with_context(|| format!("{step:?}"))?;
             (self.names, self.unanswered) = (after, None);
             self.made += u64::from(matches!(step, Step::Create(_)));
-            if is_done {
-                *self.done.entry(kind).or_default() += 1;
+            match refused {
+                None => *self.done.entry(kind).or_default() += 1,
+                Some(why) => refusal = why,
+            }
+            if is_missing(&self.done) && began.elapsed() > EACH_DONE_PATIENCE {
+                let missing: Vec<&Kind> =
+                    Kind::ALL.iter().filter(|kind| !self.done.contains_key(kind)).collect();
+                bail!("never done: {missing:?}; what was refused last: {refusal}");
             }
         }
         Ok(())
@@ -303,8 +312,8 @@ impl Journal {
         Some(names)
     }
 
-    /// False: it was refused, and has changed no name.
-    fn execute(&self, step: &Step) -> Result<bool> {
+    /// Why it was refused, and has changed no name.
+    fn execute(&self, step: &Step) -> Result<Option<String>> {
         let at = |name: &String| self.root.join(name);
         match step {
             Step::Mkdir(path) => fs::create_dir(at(path))?,
@@ -315,7 +324,7 @@ impl Journal {
             }
             // What moves an inode is not done again by the mount when its MDT has died.
             Step::Migrate(path, mdt) => {
-                return Ok(self.lfs(&["migrate", "-m", &mdt.to_string()], path).is_ok());
+                return self.lfs_or_refusal(&["migrate", "-m", &mdt.to_string()], path);
             }
             Step::Chmod(path, mode) => fs::set_permissions(at(path), fs::Permissions::from_mode(*mode))?,
             Step::Rmdir(path) => fs::remove_dir(at(path))?,
@@ -324,17 +333,25 @@ impl Journal {
             Step::Link(from, to) => fs::hard_link(at(from), at(to))?,
             Step::Rename(from, to) => fs::rename(at(from), at(to))?,
         }
-        Ok(true)
+        Ok(None)
     }
 
     fn lfs(&self, words: &[&str], path: &str) -> Result<()> {
+        self.lfs_or_refusal(words, path)?.map_or(Ok(()), |refusal| Err(anyhow!(refusal)))
+    }
+
+    /// What the command says when it fails; one that does not end is an error.
+    fn lfs_or_refusal(&self, words: &[&str], path: &str) -> Result<Option<String>> {
         let mut command = Command::new(&self.sheen);
         command.arg("lfs").args(words).arg(self.root.join(path));
         let said = bounded::say(&mut command, "SHEEN_JOURNAL=1", COMMAND_LIMIT)?;
-        if !said.is_success() {
-            bail!("lfs {}: {}: {}", words.join(" "), said.end.describe(), said.all().trim_end());
+        let refusal =
+            || format!("lfs {}: {}: {}", words.join(" "), said.end.describe(), said.all().trim_end());
+        match said.end {
+            bounded::End::TimedOut { .. } => bail!(refusal()),
+            bounded::End::Exited(status) if status.success() => Ok(None),
+            bounded::End::Exited(_) => Ok(Some(refusal())),
         }
-        Ok(())
     }
 
     /// Through this mount there is what was answered, and what was not answered wholly or not at all.
