@@ -5,6 +5,7 @@
 //! file that are unanswered at one time are of one write, and their offsets tell their order, if not their places. So
 //!
 //! - they are written one after the other, in that order, each at the end of the file. Nothing is written behind a piece that has failed;
+//! - one that comes after a later one was written, for nothing told that it was missing, fails;
 //! - the locks stay pinned until none is unanswered, and, where more may come, a moment longer.
 //!
 //! Which of them is the first follows from what the kernel takes for the size (`kernel_size`): that is where the write begins.
@@ -54,6 +55,10 @@ struct Append {
     is_writing: bool,
     /// Of what was written of it, as the kernel counts.
     written: Option<Extent>,
+    /// When.
+    written_at: Time,
+    /// It began where nothing but patience told that nothing is missing in front of it (`is_guess_fresh`).
+    is_guess: bool,
     /// Why nothing more is written of it, and where that began.
     failed: Option<(Status, u64)>,
     /// The locks on the whole file, for the next piece.
@@ -71,6 +76,13 @@ struct Append {
 pub(crate) struct Appends {
     by_file: BTreeMap<Fid, Append>,
     last_number: u64,
+}
+
+impl Append {
+    /// What belongs in front of what was written may still be on its way, though the kernel was answered.
+    fn is_guess_fresh(&self, now: Time) -> bool {
+        self.is_guess && self.written_at.after(NEXT_PATIENCE) > now
+    }
 }
 
 /// What a piece has to do.
@@ -109,14 +121,18 @@ impl State {
     fn begin_append(&mut self, fid: Fid, extent: Extent) -> u64 {
         self.appends.last_number += 1;
         let number = self.appends.last_number;
+        let now = self.now.time;
         let is_first = self.may_begin_at(fid, extent.start);
         let append = self.appends.by_file.entry(fid).or_default();
         if append.waiting.is_empty() {
             let is_next = append.written.is_some_and(|written| written.end == extent.start);
             // The kernel had sent it before it heard that one in front of it has failed.
             let is_rest = append.failed.is_some_and(|(_, from)| from < extent.start && !is_first);
-            if !is_next {
+            let is_late = append.is_guess_fresh(now)
+                && append.written.is_some_and(|written| extent.end <= written.start);
+            if !is_next && !is_late {
                 append.written = None;
+                append.is_guess = false;
             }
             if !is_rest {
                 append.failed = None;
@@ -149,13 +165,14 @@ impl State {
         let is_lowest = append.waiting.iter().all(|waiting| place(own) <= place(waiting));
         let is_due = match append.written {
             // It belongs in front of what was taken for the first.
-            Some(written) if extent.end == written.start => return Turn::Fail(Status::Io),
+            Some(written) if extent.end <= written.start => return Turn::Fail(Status::Io),
             Some(written) => written.end == extent.start,
             None => is_first,
         };
         let is_free = is_lowest && !append.is_writing;
         if is_free && (is_due || own.is_patient) {
             append.is_writing = true;
+            append.is_guess |= !is_due;
             return Turn::Write;
         }
         let patience = if append.written.is_some() { NEXT_PATIENCE } else { FIRST_PATIENCE };
@@ -200,6 +217,7 @@ impl State {
         if outcome.is_ok_and(|written| written.byte_count() == extent.byte_count()) {
             let before = append.written.filter(|written| written.end == extent.start).unwrap_or(extent);
             append.written = Some(Extent::new(before.start, extent.end));
+            append.written_at = now;
         } else {
             let status = outcome.err().unwrap_or(Status::NoSpace);
             append.failed.get_or_insert((status, extent.start));
@@ -213,6 +231,9 @@ impl State {
         }
         let may_go_on = extent.byte_count() >= MORE_BYTES_MIN && append.since.after(TURN_TIME_MAX) > now;
         if !is_left && !may_go_on {
+            if append.is_guess {
+                return (pins, Some((NEXT_PATIENCE, append.last)));
+            }
             self.appends.by_file.remove(&fid);
             return (pins, None);
         }
@@ -220,15 +241,30 @@ impl State {
         (BTreeMap::new(), (!is_left).then_some((MORE_PATIENCE, append.last)))
     }
 
-    /// If no other piece has come since the one of this number, the write is over. -> Locks to let go of.
-    fn forget_append(&mut self, fid: Fid, last: u64) -> BTreeMap<u32, Pin> {
-        let is_over = self
-            .appends
-            .by_file
-            .get(&fid)
-            .is_some_and(|append| append.last == last && append.waiting.is_empty());
-        let over = if is_over { self.appends.by_file.remove(&fid) } else { None };
-        over.and_then(|append| append.pins).unwrap_or_default()
+    /// If no other piece has come since the one of this number, the write is over. -> Locks to let go of; and when to look again, if what
+    /// was written is still remembered for what may come late.
+    fn forget_append(&mut self, fid: Fid, last: u64) -> (BTreeMap<u32, Pin>, Option<Duration>) {
+        let now = self.now.time;
+        let Some(append) = self.appends.by_file.get_mut(&fid) else { return (BTreeMap::new(), None) };
+        if append.last != last || !append.waiting.is_empty() {
+            return (BTreeMap::new(), None);
+        }
+        let pins = append.pins.take().unwrap_or_default();
+        if append.is_guess_fresh(now) {
+            return (pins, Some(NEXT_PATIENCE));
+        }
+        self.appends.by_file.remove(&fid);
+        (pins, None)
+    }
+
+    /// The kernel has had the inode locked for something else: no piece of an earlier write is on its way.
+    pub(crate) fn note_no_append_is_late(&mut self, fid: Fid) {
+        if let Some(append) = self.appends.by_file.get_mut(&fid) {
+            append.is_guess = false;
+            if append.waiting.is_empty() {
+                append.failed = None;
+            }
+        }
     }
 }
 
@@ -260,9 +296,13 @@ pub(crate) async fn append(
     if let Some((wait, last)) = later {
         let later = ctx.clone();
         ctx.spawn(async move {
-            later.sleep(wait).await;
-            let pins = later.with(|state| state.forget_append(fid, last));
-            unpin_all(&later, pins);
+            let mut wait = Some(wait);
+            while let Some(patience) = wait {
+                later.sleep(patience).await;
+                let (pins, again) = later.with(|state| state.forget_append(fid, last));
+                unpin_all(&later, pins);
+                wait = again;
+            }
         });
     }
     outcome
@@ -329,6 +369,12 @@ async fn append_in_turn(
 
 /// The whole file, as its writer.
 async fn locked(ctx: &Ctx, file: &File, lock_use: LockUse) -> Outcome<BTreeMap<u32, Pin>> {
+    // Nobody else waits for locks while this waits for the MDT.
+    let parked = ctx.with(|state| {
+        state.obstacle_to_write(file.fid)?;
+        state.take_append_locks(file.fid)
+    });
+    unpin_all(ctx, parked.unwrap_or_default());
     be_writer_of(ctx, file, lock_use).await?;
     if let Some(pins) = ctx.with(|state| state.take_append_locks(file.fid)) {
         return Ok(pins);

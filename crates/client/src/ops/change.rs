@@ -138,6 +138,7 @@ pub(crate) async fn fallocate(
     if byte_count == 0 {
         return Err(Status::Invalid);
     }
+    ctx.with(|state| state.note_passing_is_over(node));
     let file = writable_file(ctx, node).await?;
     check_end(&file.layout, end)?;
     truncate_privileges_for(ctx, who, file.fid, fh).await?;

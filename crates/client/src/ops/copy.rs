@@ -27,6 +27,7 @@ pub(crate) async fn copy_range(
     to: CopyEnd,
     byte_count: u64,
 ) -> Outcome<Answer> {
+    ctx.with(|state| state.note_passing_is_over(to.node));
     let source = file(ctx, from.node).await?;
     let sink = writable_file(ctx, to.node).await?;
     let mut copied = 0;

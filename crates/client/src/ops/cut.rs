@@ -6,7 +6,7 @@
 //! and nothing else.
 //!
 //! Nothing tells it from an ftruncate(2) through the same handle, but this: it comes before anything else for which the kernel locks the
-//! inode, and to the size that the kernel took the file for when the write began. An ftruncate(2) to just that size, right after a failed write, does the
+//! inode, and to the size that the kernel took the file for when the write began, if that was to make the file longer. An ftruncate(2) to just that size, right after a failed write, does the
 //! same.
 
 use crate::call::{Answer, SetattrCall};
@@ -36,8 +36,12 @@ struct Passing {
     written: VecDeque<Piece>,
     /// What the kernel may have taken for the size when the first of them came.
     sizes: Vec<u64>,
-    /// Handle, and the end of what was to be written, as the kernel counts.
-    failed: Option<(u64, u64)>,
+    /// Where the last of what was to be written ends, as the kernel counts.
+    end: u64,
+    /// They begin at the kernel's size.
+    is_append: bool,
+    /// The handle.
+    failed: Option<u64>,
 }
 
 impl Passing {
@@ -76,9 +80,15 @@ impl Passing {
 }
 
 impl Passing {
-    /// The cut that this is, if it is the kernel's own after a write through the handle `failed` to `end`; `possible` is what the kernel may take for
+    /// Whether the kernel's size was less than what it wrote up to, whichever of `sizes` that was. If it sends no cut, an ftruncate(2) must not
+    /// be taken for one.
+    fn made_longer(&self) -> bool {
+        self.is_append || self.sizes.iter().all(|size_bytes| *size_bytes < self.end)
+    }
+
+    /// The cut that this is, if it is the kernel's own after a write through the handle `failed`; `possible` is what the kernel may take for
     /// the size now.
-    fn cut_after_failure(&self, failed: u64, end: u64, call: &SetattrCall, possible: &[u64]) -> Option<Cut> {
+    fn cut_after_failure(&self, failed: u64, call: &SetattrCall, possible: &[u64]) -> Option<Cut> {
         let (fh, size_bytes) = (call.fh?, call.size_bytes?);
         let kills_privileges = call.kill_privileges;
         let bare = SetattrCall {
@@ -87,9 +97,8 @@ impl Passing {
             kill_privileges: kills_privileges,
             ..SetattrCall::default()
         };
-        let is_known = !self.sizes.is_empty() || !possible.is_empty();
-        let is_size = self.sizes.contains(&size_bytes) || possible.contains(&size_bytes) || !is_known;
-        let is_own = *call == bare && fh == failed && size_bytes < end && is_size;
+        let is_size = self.sizes.contains(&size_bytes) || possible.contains(&size_bytes);
+        let is_own = *call == bare && fh == failed && size_bytes < self.end && is_size && self.made_longer();
         is_own.then(|| Cut { fh, own: self.behind(size_bytes), kills_privileges })
     }
 }
@@ -100,12 +109,14 @@ pub(crate) struct PassingWrites(BTreeMap<u64, Passing>);
 
 impl State {
     /// A write past the page cache has come.
-    pub(crate) fn begin_passing_write(&mut self, node: u64) {
+    pub(crate) fn begin_passing_write(&mut self, node: u64, extent: Extent, is_append: bool) {
         let sizes = self.nodes.get(node).map(|known| known.kernel_size.possible().to_vec());
         let passing = self.passing_writes.0.entry(node).or_default();
         if passing.unanswered_count == 0 {
-            *passing = Passing { sizes: sizes.unwrap_or_default(), ..Passing::default() };
+            *passing = Passing { sizes: sizes.unwrap_or_default(), is_append, ..Passing::default() };
         }
+        passing.end = passing.end.max(extent.end);
+        passing.is_append &= is_append;
         passing.unanswered_count += 1;
     }
 
@@ -123,7 +134,7 @@ impl State {
             passing.note_written(Piece { kernel: Extent::at(extent.start, written_bytes), file });
         }
         if written_bytes < extent.byte_count() {
-            passing.failed = Some((fh, extent.end));
+            passing.failed = Some(fh);
         }
         if passing.unanswered_count == 0 && passing.failed.is_none() {
             self.passing_writes.0.remove(&node);
@@ -133,23 +144,33 @@ impl State {
     /// A handle goes, and with it what it has failed to do.
     pub(crate) fn forget_passing_writes(&mut self, node: u64, fh: u64) {
         let passing = self.passing_writes.0.get(&node);
-        if passing.is_some_and(|passing| {
-            passing.unanswered_count == 0 && passing.failed.is_some_and(|(failed, _)| failed == fh)
-        }) {
+        if passing.is_some_and(|passing| passing.unanswered_count == 0 && passing.failed == Some(fh)) {
             self.passing_writes.0.remove(&node);
+        }
+    }
+
+    /// Something else has come for which the kernel locks the inode: a cut of its own would have come before, as would all pieces of an append.
+    pub(crate) fn note_passing_is_over(&mut self, node: u64) {
+        if let Some(passing) = self.passing_writes.0.get_mut(&node) {
+            passing.failed = None;
+            if passing.unanswered_count == 0 {
+                self.passing_writes.0.remove(&node);
+            }
+        }
+        if let Some(fid) = self.nodes.get(node).map(|known| known.fid) {
+            self.note_no_append_is_late(fid);
         }
     }
 
     /// A SETATTR has come: what it takes away at most, if it is the kernel's own after a failed write.
     pub(crate) fn take_cut_after_failure(&mut self, node: u64, call: &SetattrCall) -> Option<Cut> {
         let possible = self.nodes.get(node).map(|known| known.kernel_size.possible().to_vec());
-        let passing = self.passing_writes.0.get_mut(&node)?;
+        let passing = self.passing_writes.0.get(&node);
+        let cut = passing.and_then(|passing| {
+            passing.cut_after_failure(passing.failed?, call, &possible.unwrap_or_default())
+        });
         // Whatever it is, the kernel's would have come before.
-        let (failed, end) = passing.failed.take()?;
-        let cut = passing.cut_after_failure(failed, end, call, &possible.unwrap_or_default());
-        if passing.unanswered_count == 0 {
-            self.passing_writes.0.remove(&node);
-        }
+        self.note_passing_is_over(node);
         cut
     }
 }

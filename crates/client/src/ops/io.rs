@@ -512,10 +512,14 @@ pub(crate) async fn write(ctx: &Ctx, who: &Who, call: WriteCall) -> Outcome<Answ
     let extent = Extent::at(call.offset_bytes, byte_count);
     let is_writeback = call.is_writeback;
     let is_direct = ctx.with(|state| state.handles.get(&fh).is_some_and(|handle| handle.is_direct));
-    let is_past_pages = !is_writeback && (is_direct || call.flags & O_DIRECT != 0);
-    if is_past_pages {
-        ctx.with(|state| state.begin_passing_write(node));
-    }
+    // Of others the kernel sends one piece at a time, and never cuts the file after them (`fuse_direct_write_iter`).
+    let is_past_pages = !is_writeback && call.flags & O_DIRECT != 0;
+    let is_append = call.flags & O_APPEND != 0;
+    ctx.with(|state| match (is_past_pages, is_writeback) {
+        (true, _) => state.begin_passing_write(node, extent, is_append),
+        (false, true) => {}
+        (false, false) => state.note_passing_is_over(node),
+    });
     let written = write_call(ctx, who, call, is_direct).await;
     ctx.with(|state| {
         if is_past_pages {

@@ -3,8 +3,10 @@
 
 use crate::short_writes::{UNIT, create, part};
 use crate::world::{O_APPEND, O_RDWR, O_WRONLY, TOP, World, write_call};
+use base::{Duration, TargetId};
 use client::{Answer, Call, SetattrCall};
 
+const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const O_DIRECT: u32 = 0o40000;
 /// As long as the kernel makes them.
@@ -211,4 +213,122 @@ fn who_cuts_a_file_after_a_failed_append_cuts_it() {
         "what comes after another write is no cut of the kernel's"
     );
     assert_eq!(size_told(world.call(0, cut(file, 0))), 0);
+}
+
+/// It was taken for the first, for the one in front of it had not come in time, and the kernel was answered.
+#[test]
+fn a_piece_that_comes_after_the_one_behind_it_was_answered_is_not_written_behind_that() {
+    let mut world = World::new(1, 1, 2);
+    let (file, _) = shared(&mut world);
+    for byte_count in [PIECE, 100] {
+        let second = world.prepare(0, piece(file, 10 + PIECE, b'b', byte_count));
+        assert_eq!(world.finish(0, second), Ok(Answer::Written(byte_count as u64)));
+        world.pass(Duration::from_millis(100));
+        assert_eq!(world.call(0, piece(file, 10, b'a', PIECE)), Err(EIO), "they would be swapped");
+        assert_eq!(size_told(world.call(0, cut(file, 10))), 10);
+    }
+    // A write that comes after a cut is another one.
+    assert_eq!(world.call(0, piece(file, 10, b'c', PIECE)), Ok(Answer::Written(PIECE as u64)));
+    assert_eq!(runs(&mut world, 1, "f"), [(b'x', 10), (b'c', PIECE)]);
+}
+
+#[test]
+fn a_piece_that_comes_after_a_later_one_has_waited_for_it_in_vain_fails() {
+    let mut world = World::new(1, 1, 2);
+    let (file, _) = shared(&mut world);
+    assert_eq!(world.call(0, piece(file, 10, b'a', PIECE)), Ok(Answer::Written(PIECE as u64)));
+    let third = world.prepare(0, piece(file, 10 + 2 * PIECE, b'c', PIECE));
+    assert_eq!(world.finish(0, third), Ok(Answer::Written(PIECE as u64)));
+    assert_eq!(world.call(0, piece(file, 10 + PIECE, b'b', PIECE)), Err(EIO));
+    // Long after that it is a write of its own.
+    world.pass(Duration::from_millis(10_000));
+    assert_eq!(world.call(0, piece(file, 10 + PIECE, b'd', 10)), Ok(Answer::Written(10)));
+}
+
+/// Appends pieces, one each step, until one is held up by an MDT that was not heard for long. -> How long that took.
+fn append_until_held_up(world: &mut World, file: (u64, u64), wait: Duration, step: Duration) -> u64 {
+    let byte_count = 128 << 10;
+    world.mounts[0].unreachable = Some(TargetId::mdt(0));
+    world.pass(wait);
+    for number in 0..1000 {
+        let call = world.begin(0, piece(file, 10 + number * byte_count, b'a', byte_count));
+        if !world.is_answered(0, call) {
+            return number as u64;
+        }
+        world.pass(step);
+    }
+    panic!("the MDT is never missed");
+}
+
+#[test]
+fn nobody_waits_for_the_locks_of_an_append_that_waits_for_the_mdt() {
+    let step = Duration::from_millis(100);
+    let mut world = World::new(1, 1, 2);
+    let (file, _) = shared(&mut world);
+    let steps = append_until_held_up(&mut world, file, Duration::ZERO, step);
+    // Once more, with the pieces so close to each other that the locks are kept in between.
+    let mut world = World::new(1, 1, 2);
+    let (file, other) = shared(&mut world);
+    let wait = Duration::from_millis(100 * (steps - 1) - 5);
+    let answered_count = append_until_held_up(&mut world, file, wait, Duration::from_millis(10));
+    assert!(answered_count > 0, "the one before was answered a moment ago");
+    let (node, fh) = other;
+    let read = world.begin(1, Call::Read { node, fh, offset_bytes: 0, byte_count: 10, is_direct: true });
+    assert!(world.is_answered(1, read), "the MDT may be silent for long");
+}
+
+/// It made nothing longer, so the kernel sends no cut of its own.
+#[test]
+fn who_cuts_a_file_after_an_overwrite_that_failed_cuts_it() {
+    let mut world = World::new(1, 2, 2);
+    let file = striped(&mut world);
+    let other = open(&mut world, 1, "f");
+    assert_eq!(world.call(1, piece(other, 0, b'o', PIECE)), Ok(Answer::Written(PIECE as u64)));
+    assert_eq!(world.attr(0, file.0).size_bytes, PIECE as u64);
+    world.set_exhausted(0);
+    let mut call = write_call(file, 0, &[b'a'; 4096]);
+    if let Call::Write { flags, .. } = &mut call {
+        *flags = O_WRONLY | O_DIRECT;
+    }
+    assert_eq!(world.call(0, call), Err(ENOSPC));
+    assert_eq!(size_told(world.call(0, cut(file, 0))), 0);
+}
+
+/// Each of them has the kernel lock the inode, as it does from a write to the cut that follows.
+#[test]
+fn what_comes_after_anything_else_is_no_cut_of_the_kernels() {
+    for number in 0..3 {
+        let mut world = World::new(1, 2, 2);
+        let file = striped(&mut world);
+        let (node, fh) = file;
+        let other = open(&mut world, 1, "f");
+        assert_eq!(world.call(1, piece(other, 0, b'o', 100)), Ok(Answer::Written(100)));
+        world.set_low(0, true);
+        world.set_low(1, true);
+        assert_eq!(world.call(0, piece(file, 0, b'a', 2 * UNIT as usize)), Err(ENOSPC));
+        world.set_low(0, false);
+        world.set_low(1, false);
+        let (result, expected) = match number {
+            0 => (world.call(0, write_call(file, 0, b"bb")), Ok(Answer::Written(2))),
+            1 => {
+                let call = Call::Fallocate { node, fh, offset_bytes: 0, byte_count: 2, mode: 1 };
+                (world.call(0, call), Ok(Answer::Done))
+            }
+            _ => {
+                let call = Call::CopyFileRange {
+                    node,
+                    fh,
+                    offset_bytes: 50,
+                    to_node: node,
+                    to_fh: fh,
+                    to_offset_bytes: 0,
+                    byte_count: 2,
+                };
+                (world.call(0, call), Ok(Answer::Written(2)))
+            }
+        };
+        assert_eq!(result, expected);
+        let size_bytes = if number == 1 { 0 } else { 2 };
+        assert_eq!(size_told(world.call(0, cut(file, size_bytes))), size_bytes as u64);
+    }
 }

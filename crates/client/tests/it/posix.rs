@@ -337,6 +337,20 @@ fn xattrs_are_kept_and_a_file_without_any_is_not_asked_about() {
     assert_eq!(world.call(0, get("user.a")), Err(ENODATA));
 }
 
+/// What goes through the page cache ends a capability by the kernel's own removal, in the name of who writes; others are refused.
+#[test]
+fn a_kernel_removes_a_capability_in_the_name_of_anybody() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    for name in ["security.capability", "security.other"] {
+        let set = Call::Setxattr { node: file.0, name: name.into(), value: b"v".into(), flags: 0 };
+        assert_eq!(world.call_as(0, ROOT, set), Ok(Answer::Done));
+    }
+    let remove = |name: &str| Call::Removexattr { node: file.0, name: name.into() };
+    assert_eq!(world.call_as(0, USER, remove("security.capability")), Ok(Answer::Done));
+    assert_eq!(world.call_as(0, USER, remove("security.other")), Err(EPERM));
+}
+
 #[test]
 fn space_is_counted_once_per_device() {
     let mut world = World::new(1, 3, 1);
