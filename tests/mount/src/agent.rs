@@ -4,19 +4,21 @@
 //! or `{"errno": N}`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use crate::renames;
 use crate::sys::{self, LockKind, LockMode};
+use crate::{bounded, renames};
 
 /// How long an answer that must come at once may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(100);
@@ -88,6 +90,29 @@ impl Agent {
     pub fn call(&mut self, request: &Value) -> Result<Result<Value, i32>> {
         self.start(request)?;
         self.answer(ANSWER_WAIT)?.with_context(|| format!("no answer in {ANSWER_WAIT:?} to {request}"))
+    }
+
+    /// Runs a short command as `bounded::say` does, as a child of the agent. A child of a process that has files of a mount open for writing
+    /// closes its copies within exec(2), and waits there for servers that are stopped.
+    pub fn say(&mut self, command: &Command, tag: &str, limit: Duration) -> Result<bounded::Said> {
+        let text = |word: &OsStr| word.to_string_lossy().into_owned();
+        let words: Vec<String> =
+            [command.get_program()].into_iter().chain(command.get_args()).map(text).collect();
+        let environment: Vec<[Option<String>; 2]> =
+            command.get_envs().map(|(name, value)| [Some(text(name)), value.map(text)]).collect();
+        let request = json!({
+            "op": "say", "words": words, "environment": environment, "tag": tag, "limit_ms": limit.as_millis() as u64,
+        });
+        self.start(&request)?;
+        let answer = self.answer(limit + ANSWER_WAIT)?.context("the agent does not answer")?;
+        let said = answer.map_err(|errno| anyhow::anyhow!("{words:?} does not start: errno {errno}"))?;
+        let part = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let status = said.get("wait_status").and_then(Value::as_i64);
+        let end = match status {
+            Some(status) => bounded::End::Exited(ExitStatus::from_raw(status as i32)),
+            None => bounded::End::TimedOut { is_stuck: said.get("is_stuck") == Some(&Value::Bool(true)) },
+        };
+        Ok(bounded::Said { end, output: part("output"), errors: part("errors") })
     }
 
     /// Opens `path` under the name `key`.
@@ -182,6 +207,31 @@ pub fn serve() -> Result<()> {
     Ok(())
 }
 
+fn say(request: &Value) -> io::Result<Value> {
+    let read = |name: &str| request.get(name).cloned().unwrap_or_default();
+    let words: Vec<String> = serde_json::from_value(read("words"))?;
+    let environment: Vec<[Option<String>; 2]> = serde_json::from_value(read("environment"))?;
+    let [program, arguments @ ..] = words.as_slice() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    for [name, value] in &environment {
+        match (name, value) {
+            (Some(name), Some(value)) => drop(command.env(name, value)),
+            (Some(name), None) => drop(command.env_remove(name)),
+            (None, _) => {}
+        }
+    }
+    let limit = Duration::from_millis(read("limit_ms").as_u64().unwrap_or_default());
+    let said = bounded::say(&mut command, read("tag").as_str().unwrap_or_default(), limit)?;
+    let (wait_status, is_stuck) = match said.end {
+        bounded::End::Exited(status) => (Some(status.into_raw()), false),
+        bounded::End::TimedOut { is_stuck } => (None, is_stuck),
+    };
+    Ok(
+        json!({"wait_status": wait_status, "is_stuck": is_stuck, "output": said.output, "errors": said.errors}),
+    )
+}
+
 fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Value> {
     let text = |name: &str| request.get(name).and_then(Value::as_str).unwrap_or_default();
     let number = |name: &str| request.get(name).and_then(Value::as_i64).unwrap_or_default();
@@ -194,6 +244,7 @@ fn perform(files: &mut BTreeMap<String, File>, request: &Value) -> io::Result<Va
         return move_about(request);
     }
     match text("op") {
+        "say" => return say(request),
         "stat" => return fs::metadata(text("path")).map(|_| Value::Null),
         "statfs" => return sys::statfs(Path::new(text("path"))).map(|_| Value::Null),
         "timed" => return under_a_timer(request),

@@ -8,11 +8,13 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::agent::Agent;
 use crate::bounded;
 use crate::case::{Bed, Case, Context, Suite, expect, expect_bytes, note, read, wait_until};
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
@@ -276,10 +278,18 @@ impl Waiting {
     }
 }
 
+/// Starts the commands of this process: made with the first of them, before there is a mount.
+static STARTER: Mutex<Option<Agent>> = Mutex::new(None);
+
 fn ask(cluster: &Cluster, run: &Path, arguments: &[&str]) -> Result<bounded::Said> {
     let mut command = cluster.command();
     command.env("SHEEN_RUN", run).args(arguments);
-    bounded::say(&mut command, "SHEEN_ASK=1", COMMAND_LIMIT).with_context(|| format!("sheen {arguments:?}"))
+    let mut starter = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let agent = match &mut *starter {
+        Some(agent) => agent,
+        none => none.insert(Agent::new()?),
+    };
+    agent.say(&command, "SHEEN_ASK=1", COMMAND_LIMIT).with_context(|| format!("sheen {arguments:?}"))
 }
 
 /// What a server says about its targets; none while it does not answer yet.
