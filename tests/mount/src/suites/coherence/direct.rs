@@ -91,8 +91,9 @@ fn write_blocks(context: &Context, writer: u64) -> Result<Vec<u8>> {
 const RECORD_BYTES: usize = (2 << 20) + 3 * BLOCK;
 
 fn open_for_appends(path: &Path) -> Result<File> {
-    let flags = libc::O_APPEND | libc::O_DIRECT;
-    OpenOptions::new().write(true).custom_flags(flags).open(path).context("open for appends")
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).custom_flags(libc::O_DIRECT);
+    options.open(path).context("open for appends")
 }
 
 /// A buffer at a multiple of the block, whose bytes are all `byte`.
