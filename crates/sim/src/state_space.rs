@@ -224,8 +224,36 @@ fn trace<M: Model>(model: &M, graph: &Graph, to: u32) -> Vec<String> {
     lines
 }
 
+impl Exploration {
+    /// Heads of the columns of `to_row`.
+    pub fn heads() -> String {
+        format!("{:>10} {:>10} {:>8} {:>6} {:>9}", "states", "events", "at rest", "depth", "complete")
+    }
+
+    /// A line that begins with `what`, and how a state that must not be came about.
+    pub fn to_row(&self, what: &str) -> String {
+        let Exploration { state_count, event_count, rest_count, depth, .. } = self;
+        let complete = if self.is_complete { "yes" } else { "no" };
+        let told = self.failure.as_ref().map(tell).unwrap_or_default();
+        format!("{what} {state_count:>10} {event_count:>10} {rest_count:>8} {depth:>6} {complete:>9}\n{told}")
+    }
+
+    /// Heads of the columns of `to_row_without`.
+    pub fn heads_without() -> String {
+        format!("{:>10} {:>6}  what is found", "states", "events")
+    }
+
+    /// The same where a rule was left out, which is to lead to such a state; how it came about only if `is_told`.
+    pub fn to_row_without(&self, what: &str, is_told: bool) -> String {
+        let (found, event_count) =
+            self.failure.as_ref().map_or(("NOTHING", 0), |failure| (failure.what, failure.events.len()));
+        let told = self.failure.as_ref().filter(|_| is_told).map(tell).unwrap_or_default();
+        format!("{what} {:>10} {event_count:>6}  {found}\n{told}", self.state_count)
+    }
+}
+
 /// For people, line by line.
-pub fn tell(failure: &Failure) -> String {
+fn tell(failure: &Failure) -> String {
     let lines = failure.events.iter().enumerate().map(|(at, line)| format!("  {:>3} {line}\n", at + 1));
     lines.chain([format!("      {}\n", failure.what)]).collect()
 }

@@ -3,7 +3,7 @@
 use super::explore::{Bounds, explore};
 use super::rules::{Rule, Rules};
 use super::stories::{SHOWN_BY, STORIES, Story};
-use crate::state_space::{Exploration, in_parallel, tell};
+use crate::state_space::{Exploration, in_parallel};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the command line asks for.
@@ -22,10 +22,7 @@ pub fn print(request: &Request) -> bool {
     if let Some(rule) = request.without {
         return print_without(&[rule], request);
     }
-    println!(
-        "{:<30} {:>7} {:>10} {:>10} {:>8} {:>6} {:>9}",
-        "program", "witness", "states", "events", "at rest", "depth", "complete"
-    );
+    println!("{:<30} {:>7} {}", "program", "witness", Exploration::heads());
     let stories = STORIES.iter().filter(|story| request.story.is_none_or(|only| only.name == story.name));
     let jobs: Vec<(&Story, Rules)> =
         stories.flat_map(|story| [(story, Rules::all()), (story, Rules::without_witness())]).collect();
@@ -33,7 +30,10 @@ pub fn print(request: &Request) -> bool {
     let is_well = in_parallel(&jobs, request.thread_count, |(story, rules)| {
         let seen = explore(story, *rules, request.bounds);
         states.fetch_add(seen.state_count, Ordering::Relaxed);
-        (seen.failure.is_none(), row(story, *rules, &seen))
+        (
+            seen.failure.is_none(),
+            seen.to_row(&format!("{:<30} {:>7}", story.name, if rules.has_witness { "yes" } else { "no" })),
+        )
     });
     let Bounds { crashes, deaths, checkpoints, .. } = request.bounds;
     println!(
@@ -43,42 +43,17 @@ pub fn print(request: &Request) -> bool {
     if request.story.is_some() { is_well } else { print_without(&Rule::ALL, request) && is_well }
 }
 
-fn row(story: &Story, rules: Rules, seen: &Exploration) -> String {
-    let mut text = format!(
-        "{:<30} {:>7} {:>10} {:>10} {:>8} {:>6} {:>9}\n",
-        story.name,
-        if rules.has_witness { "yes" } else { "no" },
-        seen.state_count,
-        seen.event_count,
-        seen.rest_count,
-        seen.depth,
-        if seen.is_complete { "yes" } else { "no" },
-    );
-    if let Some(failure) = &seen.failure {
-        text += &tell(failure);
-    }
-    text
-}
-
 /// Leaves out rules one by one. True when each was missed.
 fn print_without(rules: &[Rule], request: &Request) -> bool {
-    println!("{:<24} {:<30} {:>10} {:>6}  what is found", "left out", "program", "states", "events");
+    println!("{:<24} {:<30} {}", "left out", "program", Exploration::heads_without());
     let jobs: Vec<_> = SHOWN_BY.iter().filter(|(rule, ..)| rules.contains(rule)).collect();
     let is_alone = request.without.is_some();
-    in_parallel(&jobs, request.thread_count, |(rule, name, bounds)| {
+    let is_well = in_parallel(&jobs, request.thread_count, |(rule, name, bounds)| {
         let Some(story) = request.story.or_else(|| Story::named(name)) else { return (false, String::new()) };
         let bounds = if request.story.is_some() { request.bounds } else { *bounds };
         let seen = explore(story, Rules::without(*rule), bounds);
-        let rule = format!("{rule:?}");
-        let (what, event_count) = match &seen.failure {
-            Some(failure) => (failure.what, failure.events.len()),
-            None => ("NOTHING", 0),
-        };
-        let mut text =
-            format!("{rule:<24} {:<30} {:>10} {event_count:>6}  {what}\n", story.name, seen.state_count);
-        if let Some(failure) = seen.failure.as_ref().filter(|_| is_alone) {
-            text += &tell(failure);
-        }
-        (seen.failure.is_some(), text)
-    })
+        let what = format!("{:<24} {:<30}", format!("{rule:?}"), story.name);
+        (seen.failure.is_some(), seen.to_row_without(&what, is_alone))
+    });
+    is_well && rules.iter().all(|rule| jobs.iter().any(|(shown, ..)| shown == rule))
 }
