@@ -114,7 +114,8 @@ pub mod fopen {
     pub const CACHE_DIR: u32 = 1 << 3;
     /// Like a pipe: no file position.
     pub const STREAM: u32 = 1 << 4;
-    /// Send no FLUSH at close.
+    /// Send no FLUSH at close. Over io_uring the handler then has to keep programs from closing a file while asynchronous direct
+    /// I/O on it is out: see `uring::closing`.
     pub const NOFLUSH: u32 = 1 << 5;
     /// Several direct writes of one file at a time.
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;

@@ -7,6 +7,7 @@
 //!
 //! FORGET and INTERRUPT do not travel through rings; [`control`] reads them from `/dev/fuse`.
 
+mod closing;
 mod control;
 mod entry;
 mod kick;
@@ -28,6 +29,7 @@ use crate::mount::MountOptions;
 use crate::reply::{Destination, Reply};
 use crate::session::Shared;
 use crate::sys;
+use closing::Closing;
 use entry::Entry;
 use kick::Kickers;
 
@@ -123,6 +125,7 @@ pub(crate) struct Rings {
     entries: Mutex<Vec<Arc<Entry>>>,
     mailboxes: Vec<Arc<Mailbox>>,
     kickers: Arc<Kickers>,
+    closing: Closing,
     path: std::path::PathBuf,
 }
 
@@ -174,6 +177,7 @@ pub(crate) fn start(
         entries: Mutex::new(Vec::new()),
         mailboxes,
         kickers: Arc::default(),
+        closing: Closing::new(cpus.len()),
         path: place.path.into(),
     });
     // What the kernel demands of a payload buffer.
@@ -248,8 +252,32 @@ struct Slot {
     queue: usize,
     /// What the kernel wants back with the answer.
     commit_id: u64,
-    /// A worker of the kernel commits the answer: see [`may_end_a_file`].
+    /// What the request that is out says of files; see [`closing`].
+    role: Role,
+    /// A worker of the kernel commits the answer.
     is_aside: bool,
+}
+
+/// What a request means to whoever commits its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Direct I/O of a handle, the answer to which may let go of its file.
+    Direct(u64),
+    /// Writes pages of a mapping back: if it fails, the next close of the file is not told of.
+    WriteBack,
+    Other,
+}
+
+impl Role {
+    /// In direct I/O, and only there, the kernel names the owner of locks.
+    fn of(op: &Op) -> Self {
+        match op {
+            Op::Read(read) if read.lock_owner.is_some() => Self::Direct(read.fh),
+            Op::Write(write) if write.lock_owner.is_some() => Self::Direct(write.fh),
+            Op::Write(write) if write.from_cache => Self::WriteBack,
+            _ => Self::Other,
+        }
+    }
 }
 
 struct RingThread {
@@ -319,12 +347,22 @@ impl RingThread {
                 return;
             }
             // Full: hand over what is there.
+            self.submit_all();
+            if self.has_ended {
+                return;
+            }
+        }
+    }
+
+    /// Hands over what was pushed, without a wait.
+    fn submit_all(&mut self) {
+        while !self.has_ended && !self.ring.submission().is_empty() {
             match self.ring.submit().map_err(|error| (error.raw_os_error(), error)) {
-                Ok(_) | Err((Some(libc::EINTR | libc::EBUSY), _)) => {}
+                Ok(_) => {}
+                Err((Some(libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => std::thread::yield_now(),
                 Err((_, error)) => {
                     tracing::error!(%error, "a ring does not take submissions");
                     self.has_ended = true;
-                    return;
                 }
             }
         }
@@ -352,7 +390,7 @@ impl RingThread {
             let id = self.queues[queue].id;
             let sqe =
                 command(self.device, abi::URING_CMD_REGISTER, id, 0, TAG_ENTRIES + index, entry.iovecs());
-            self.slots.push(Slot { entry, queue, commit_id: 0, is_aside: false });
+            self.slots.push(Slot { entry, queue, commit_id: 0, role: Role::Other, is_aside: false });
             self.queues[queue].total += 1;
             self.push(sqe);
         }
@@ -386,22 +424,41 @@ impl RingThread {
     }
 
     /// Gives the answer in an entry's buffers to the kernel, and the entry back.
-    fn commit(&mut self, index: usize) {
-        let Some(slot) = self.slots.get(index) else { return };
+    fn commit(&mut self, index: usize, is_aside: bool) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        slot.is_aside = is_aside;
         let id = self.queues[slot.queue].id;
         let tag = TAG_ENTRIES + index as u64;
         let no_iovecs = std::ptr::null();
         let sqe = command(self.device, abi::URING_CMD_COMMIT_AND_FETCH, id, slot.commit_id, tag, no_iovecs);
-        let flags = if slot.is_aside { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        let flags = if is_aside { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
         self.push(sqe.flags(flags));
     }
 
     fn commit_answers(&mut self) {
         let answered = std::mem::take(&mut *self.mailbox.lock());
+        let roles =
+            || answered.iter().filter_map(|&index| self.slots.get(index as usize)).map(|slot| slot.role);
+        let has_direct = roles().any(|role| matches!(role, Role::Direct(_)));
+        if has_direct {
+            self.rings.closing.begin_turn(self.index);
+        }
         for &index in &answered {
             let Some(slot) = self.slots.get(index as usize) else { continue };
             self.queues[slot.queue].out -= 1;
-            self.commit(index as usize);
+            let is_aside = match slot.role {
+                Role::Direct(handle) => self.rings.closing.may_end(handle),
+                Role::WriteBack if slot.entry.has_failed() => {
+                    self.rings.closing.is_told_no_more();
+                    false
+                }
+                Role::WriteBack | Role::Other => false,
+            };
+            self.commit(index as usize, is_aside);
+        }
+        if has_direct {
+            self.submit_all();
+            self.rings.closing.end_turn(self.index);
         }
         // Give the allocation back, so that the usual round allocates nothing.
         let mut inbox = self.mailbox.lock();
@@ -451,8 +508,7 @@ impl RingThread {
         match errno {
             // There is no worker and none could be started: the answer is still here.
             libc::ECANCELED if self.slots.get(index).is_some_and(|slot| slot.is_aside) => {
-                self.slots[index].is_aside = false;
-                self.commit(index);
+                self.commit(index, false);
             }
             libc::ENOTCONN | libc::ENODEV | libc::ECONNABORTED | libc::ECANCELED => self.has_ended = true,
             _ => {
@@ -478,8 +534,13 @@ impl RingThread {
             (frame.header, commit_id, decode(&frame, self.shared.dialect, self.index))
         };
         slot.commit_id = commit_id;
-        slot.is_aside = decoded.as_ref().is_ok_and(|request| may_end_a_file(&request.op));
+        slot.role = decoded.as_ref().map_or(Role::Other, |request| Role::of(&request.op));
         let entry = slot.entry.clone();
+        match decoded.as_ref().map(|request| &request.op) {
+            Ok(Op::Flush { fh, .. }) => self.rings.closing.closes(*fh),
+            Ok(Op::Release { fh, .. }) => self.rings.closing.released(*fh),
+            _ => {}
+        }
         entry.set_taken(header.unique, header.pid, now_ms);
         let ticket = Ticket { mailbox: self.mailbox.clone(), entry: entry.clone(), index: index as u32 };
         let destination = Destination::Ring(ticket);
@@ -522,24 +583,6 @@ impl Drop for RingThread {
     /// the session the connection.
     fn drop(&mut self) {
         self.rings.end_all();
-    }
-}
-
-/// Whether the answer may be what lets go of a file, and with the last one of a detached mount of the file system.
-///
-/// Asynchronous direct I/O (io_submit(2)) keeps a file that was closed until it is answered. Who commits the answer then ends
-/// the file and, if nothing else holds the mount any more, the file system: in `fuse_wait_aborted` the kernel waits for all
-/// entries, without end and without regard to SIGKILL or an abort, while it holds what sync(2) of the whole machine needs. One
-/// entry has the RELEASE of that very file by then, and only the ring thread takes it out. So it must not be the one that
-/// waits, and such answers are committed by a worker thread of the ring (IOSQE_ASYNC). Task work that is not deferred
-/// (COOP_TASKRUN) would not help: the end of the file system comes before it, too. (Read in, and seen on, Linux 6.18.)
-///
-/// In direct I/O, and only there, the kernel names the owner of locks.
-fn may_end_a_file(op: &Op) -> bool {
-    match op {
-        Op::Read(read) => read.lock_owner.is_some(),
-        Op::Write(write) => write.lock_owner.is_some(),
-        _ => false,
     }
 }
 

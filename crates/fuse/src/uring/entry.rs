@@ -28,6 +28,8 @@ pub(super) struct Entry {
     taken_ms: AtomicU64,
     /// Thread id of the caller, or 0 when its pending signals need no look (any more).
     unchecked_pid: AtomicU32,
+    /// Whether the answer is an error.
+    has_failed: AtomicBool,
 }
 
 // SAFETY: the raw pointers are to a mapping that the entry owns; the access rules above keep it exclusive.
@@ -66,6 +68,7 @@ impl Entry {
             is_handed_over: AtomicBool::new(false),
             taken_ms: AtomicU64::new(0),
             unchecked_pid: AtomicU32::new(0),
+            has_failed: AtomicBool::new(false),
         })
     }
 
@@ -127,6 +130,11 @@ impl Entry {
         Some(self.unchecked_pid.swap(0, Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
 
+    /// Whether the answer that was written last is an error.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
     /// Writes the answer for the commit. Only the holder of the ticket calls this, once.
     pub fn write_answer(&self, unique: u64, mut error: i32, mut parts: &[&[u8]]) {
         self.taken_ms.store(0, Ordering::Relaxed);
@@ -140,6 +148,7 @@ impl Entry {
             );
             (error, parts, len) = (-libc::EIO, &[], 0);
         }
+        self.has_failed.store(error != 0, Ordering::SeqCst);
         let header = abi::OutHeader { len: (16 + len) as u32, error, unique };
         let sizes = [(len as u32).to_ne_bytes()];
         // Offset of `payload_sz` in the per-entry structure.
