@@ -24,7 +24,10 @@ use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
 /// its MDT has evicted and that does not know it yet.
 pub const TOMBSTONE_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// From the end of one look at all tombstones to the beginning of the next one.
 const TOMBSTONE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Between the parts of one look: 10,000 tombstones a second, more than come.
+const TOMBSTONE_PART_INTERVAL: Duration = Duration::from_millis(100);
 const TOMBSTONES_PER_CHECK: usize = 1000;
 
 #[derive(Clone, Debug)]
@@ -448,8 +451,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.meta.kick();
         }
         if self.tombstone_check_at <= now.time {
-            self.tombstone_check_at = now.time.after(TOMBSTONE_CHECK_INTERVAL);
-            self.forget_old_tombstones(now);
+            let is_end = self.forget_old_tombstones(now);
+            let pause = if is_end { TOMBSTONE_CHECK_INTERVAL } else { TOMBSTONE_PART_INTERVAL };
+            self.tombstone_check_at = now.time.after(pause);
         }
         self.locks.on_tick(now.time, &mut effects.locks);
         self.core.on_tick(now, &mut effects.core);
@@ -462,8 +466,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         WallTime(started.wall.0.saturating_add(passed_ns))
     }
 
-    /// Looks at some tombstones, from where it stopped the last time. Damaged ones stay.
-    fn forget_old_tombstones(&mut self, now: Now) {
+    /// Looks at some tombstones, from where it stopped the last time; whether these were the last ones. Damaged ones stay.
+    fn forget_old_tombstones(&mut self, now: Now) -> bool {
         let mut batch = Batch::new();
         let mut seen_count = 0;
         let from = std::mem::take(&mut self.tombstone_cursor);
@@ -480,7 +484,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             true
         };
         let scanned = self.meta.scan(rows::TOMBSTONES, &from, &[0xff; 32], TOMBSTONES_PER_CHECK, &mut visit);
-        self.tombstone_cursor = if seen_count < TOMBSTONES_PER_CHECK { Vec::new() } else { cursor };
+        let is_end = seen_count < TOMBSTONES_PER_CHECK;
+        self.tombstone_cursor = if is_end { Vec::new() } else { cursor };
         // What cannot be forgotten now, for want of space say, is forgotten later.
         if scanned.is_ok()
             && !batch.is_empty()
@@ -488,6 +493,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         {
             self.on_applied(transno);
         }
+        is_end
     }
 
     fn on_evicted(&mut self, now: Now, client: ClientId, effects: &mut Effects) {

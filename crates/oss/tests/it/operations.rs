@@ -233,6 +233,21 @@ fn tombstones_are_forgotten_after_their_life() {
 }
 
 #[test]
+fn tombstones_go_faster_than_they_come() {
+    let mut world = World::new();
+    let mdt = world.client(2);
+    for number in 0..5000 {
+        world.call(mdt, destroy(number), &[], Kind::Modifying).expect("never written");
+    }
+    let count =
+        |world: &World| world.meta.rows().keys().filter(|(table, _)| *table == oss::rows::TOMBSTONES).count();
+    assert_eq!(count(&world), 5000);
+    world.skip(oss::machine::TOMBSTONE_LIFE);
+    world.pass(base::Duration::from_secs(120));
+    assert_eq!(count(&world), 0);
+}
+
+#[test]
 fn seek_finds_data_and_holes() {
     let mut world = World::new();
     let client = world.client(1);
