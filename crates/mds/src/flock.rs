@@ -13,7 +13,7 @@ use wire::mdt::{FileLock, FlockKind};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
 
 /// Locks of one client on this MDT, granted and waiting.
-const LOCKS_PER_CLIENT_MAX: usize = 65_536;
+const LOCKS_PER_CLIENT_MAX: usize = if cfg!(test) { 2048 } else { 65_536 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Held {
@@ -89,10 +89,11 @@ impl<T> Flocks<T> {
             return Locked::Refused(token, Status::Invalid);
         }
         let wanted = Held { client, lock };
+        let is_full = self.counts.get(&client).copied().unwrap_or(0) >= LOCKS_PER_CLIENT_MAX;
+        if is_full && (lock.kind != FlockKind::Unlock || self.is_split_by(fid, &wanted)) {
+            return Locked::Refused(token, Status::NoLocks);
+        }
         if lock.kind != FlockKind::Unlock {
-            if self.counts.get(&client).copied().unwrap_or(0) >= LOCKS_PER_CLIENT_MAX {
-                return Locked::Refused(token, Status::NoLocks);
-            }
             if self.conflict(fid, &wanted).is_some() {
                 if !can_wait {
                     return Locked::Refused(token, Status::WouldBlock);
@@ -128,6 +129,17 @@ impl<T> Flocks<T> {
 
     fn conflict(&self, fid: Fid, wanted: &Held) -> Option<&Held> {
         self.files.get(&fid)?.held.iter().find(|held| held.conflicts(wanted))
+    }
+
+    /// Whether an unlock would leave its owner two ranges of one.
+    fn is_split_by(&self, fid: Fid, unlock: &Held) -> bool {
+        let Held { client, lock } = *unlock;
+        let is_around = |held: &Held| {
+            held.is_of(client, lock.owner, lock.is_flock)
+                && held.lock.extent.start < lock.extent.start
+                && lock.extent.end < held.lock.extent.end
+        };
+        self.files.get(&fid).is_some_and(|file| file.held.iter().any(is_around))
     }
 
     /// Locks that a client had before a restart; refused if somebody else has one in the way.

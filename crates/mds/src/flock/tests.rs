@@ -1,4 +1,4 @@
-use super::{Flocks, Locked};
+use super::{Flocks, LOCKS_PER_CLIENT_MAX, Locked};
 use base::{ClientId, Extent, Fid, Rng, Status, WallTime};
 use std::collections::BTreeSet;
 use wire::mdt::{FileLock, FlockKind};
@@ -43,6 +43,27 @@ fn an_unlock_in_the_middle_splits_a_range_and_a_lock_merges_it_again() {
     let whole = locks.test(FID, B, posix(FlockKind::Read, 50, 51)).map(|lock| lock.extent);
     assert_eq!(whole, Some(Extent::new(0, 100)));
     take(&mut locks, FID, A, posix(FlockKind::Unlock, 0, u64::MAX), 4);
+    assert_eq!(locks.file_count(), 0);
+}
+
+/// Unlocking is the only other way to more ranges, and has the same bound; what does not split is never refused.
+#[test]
+fn an_unlock_splits_no_range_when_a_client_has_as_many_as_it_may() {
+    let mut locks = Flocks::new(0);
+    take(&mut locks, FID, A, posix(FlockKind::Write, 0, 1 << 40), 0);
+    let mut hole = 0;
+    while locks.counts[&A] < LOCKS_PER_CLIENT_MAX {
+        hole += 2;
+        let (locked, _) = take(&mut locks, FID, A, posix(FlockKind::Unlock, hole, hole + 1), hole as u32);
+        assert_eq!(locked, Locked::Now(hole as u32));
+    }
+    let splits = posix(FlockKind::Unlock, hole + 2, hole + 3);
+    assert_eq!(take(&mut locks, FID, A, splits, 1).0, Locked::Refused(1, Status::NoLocks));
+    assert!(locks.test(FID, B, posix(FlockKind::Read, hole + 2, hole + 3)).is_some(), "nothing has changed");
+    // Of the last range the end, then all.
+    let cuts = posix(FlockKind::Unlock, hole + 1000, 1 << 40);
+    assert_eq!(take(&mut locks, FID, A, cuts, 2).0, Locked::Now(2));
+    assert_eq!(take(&mut locks, FID, A, posix(FlockKind::Unlock, 0, u64::MAX), 3).0, Locked::Now(3));
     assert_eq!(locks.file_count(), 0);
 }
 
