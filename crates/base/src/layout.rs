@@ -180,6 +180,17 @@ impl Layout {
         pieces
     }
 
+    /// What a file extent covers of each stripe's object: one extent each, where it covers any of it.
+    pub fn parts(&self, extent: Extent) -> Vec<(u32, Extent)> {
+        let part = |index| {
+            let stripe = self.stripe(index)?;
+            let covered = extent.intersection(stripe.file_extent);
+            let (start, end) = (stripe.object_offset_at(covered.start), stripe.object_offset_at(covered.end));
+            (!covered.is_empty() && start < end).then(|| (index, Extent::new(start, end)))
+        };
+        self.stripes().filter_map(part).collect()
+    }
+
     /// Size of the object of a stripe when the file has `file_size_bytes` bytes and no holes at its end.
     pub fn object_size(&self, stripe: u32, file_size_bytes: u64) -> u64 {
         self.stripe(stripe).map_or(0, |stripe| stripe.object_size(file_size_bytes))

@@ -56,6 +56,22 @@ fn pieces_cover_the_extent_once_and_in_order() {
 }
 
 #[test]
+fn parts_are_what_pieces_cover_of_each_object() {
+    for layout in all() {
+        for (start, end) in [(50_000, 520_001), (0, 1), (65_535, 65_537), (131_072, 262_144), (7, 7)] {
+            let extent = Extent::new(start, end);
+            let mut of_pieces = std::collections::BTreeMap::new();
+            for piece in layout.pieces(extent) {
+                let part: &mut Extent = of_pieces.entry(piece.stripe).or_insert(piece.object_extent);
+                assert!(piece.object_extent.start <= part.end, "they have no gap: {layout:?}");
+                part.end = part.end.max(piece.object_extent.end);
+            }
+            assert_eq!(layout.parts(extent), Vec::from_iter(of_pieces), "{extent:?} of {layout:?}");
+        }
+    }
+}
+
+#[test]
 fn one_stripe_is_one_piece() {
     assert_eq!(layout(1).pieces(Extent::new(10, 10_000_000)).len(), 1);
 }

@@ -18,9 +18,7 @@ use wire::{LockMode, OstRequest};
 
 /// Changes an extent of a file (fallocate) under write locks.
 async fn change(ctx: &Ctx, file: &File, extent: Extent, op: ExtentOp) -> Outcome<()> {
-    let pieces = file.layout.pieces(extent);
-    let changes = pieces.iter().map(|piece| (piece.stripe, piece.object_extent)).collect();
-    change_objects(ctx, file, (changes, op), LockUse::NoPages, None).await
+    change_objects(ctx, file, (file.layout.parts(extent), op), LockUse::NoPages, None).await
 }
 
 /// The file ends at `size_bytes` from now on, on every object.
