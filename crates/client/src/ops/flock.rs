@@ -50,7 +50,14 @@ pub(crate) async fn set(
     // Who waits must not keep others out, least of all the unlock that ends the waiting.
     let is_reserved = is_wait || lock.kind == FlockKind::Unlock;
     let kind = if is_reserved { Kind::Reserved } else { Kind::Plain };
-    let result = change(ctx, fid, lock, is_wait, kind).await;
+    let result = loop {
+        let result = change(ctx, fid, lock, is_wait, kind).await;
+        // The MDT ends all waits of an owner for the sake of one; the others wait again.
+        let is_own = || ctx.with(|state| state.calls.get(&who.id).is_none_or(|call| call.is_interrupted));
+        if !is_wait || result != Err(Status::Interrupted) || is_own() {
+            break result;
+        }
+    };
     ctx.with(|state| {
         if let Some(call) = state.calls.get_mut(&who.id) {
             call.waits_for_flock = None;

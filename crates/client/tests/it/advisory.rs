@@ -102,3 +102,30 @@ fn what_was_given_up_without_an_answer_is_not_in_the_way_of_its_next_holder() {
         }
     }
 }
+
+/// Threads of a process wait for different ranges: a signal to one of them is nothing to the other.
+#[test]
+fn an_interrupt_ends_one_wait_of_an_owner_with_several() {
+    let (mut world, files) = shared_file();
+    let (node, fh) = files[1];
+    let range = |kind, start, end| {
+        let lock = FileLock { owner: 9, pid: 9, is_flock: false, kind, extent: Extent::new(start, end) };
+        Call::Setlk { node, fh, lock, can_wait: kind != FlockKind::Unlock }
+    };
+    assert_eq!(world.call(0, set_range(files[0], FlockKind::Write, 0, 20)), Ok(Answer::Done));
+    let first = world.begin(1, range(FlockKind::Write, 0, 10));
+    let second = world.begin(1, range(FlockKind::Write, 10, 20));
+    world.input(1, Input::Interrupt(first));
+    assert_eq!(world.finish(1, first), Err(EINTR));
+    assert!(!world.is_answered(1, second));
+    assert_eq!(world.call(0, set_range(files[0], FlockKind::Unlock, 0, 20)), Ok(Answer::Done));
+    assert_eq!(world.finish(1, second), Ok(Answer::Done));
+    let others = set_range(files[2], FlockKind::Write, 10, 11);
+    assert_eq!(world.call(2, others), Err(EAGAIN), "it has what it waited for");
+    assert_eq!(world.call(2, set_range(files[2], FlockKind::Write, 0, 10)), Ok(Answer::Done));
+}
+
+fn set_range((node, fh): (u64, u64), kind: FlockKind, start: u64, end: u64) -> Call {
+    let lock = FileLock { owner: 1, pid: 1, is_flock: false, kind, extent: Extent::new(start, end) };
+    Call::Setlk { node, fh, lock, can_wait: false }
+}
