@@ -340,6 +340,12 @@ impl Nodes {
         self.by_fid(directory).and_then(|node| node.master).unwrap_or(directory)
     }
 
+    /// The directory that another one is in, as the kernel was told last; itself where it was not.
+    pub(crate) fn parent_of(&self, directory: Fid) -> Fid {
+        let name = self.by_fid(directory).and_then(|node| node.names.last());
+        name.map_or(directory, |(parent, _)| self.whole_of(*parent))
+    }
+
     /// What is known of an inode is true as long as this lock is held.
     pub(crate) fn note_listed(&mut self, fid: Fid, lock: ChildrenLock) {
         let Some(old) = self.by_fid_mut(fid).map(|node| node.listed_under.replace(lock)) else { return };

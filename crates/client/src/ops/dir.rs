@@ -126,10 +126,10 @@ pub(crate) async fn readdir(
             if !take_room(&mut room, name, is_plus) {
                 return Ok(Answer::Entries(answer));
             }
-            // `..` of a directory that is no root is answered by the kernel from its own tree.
+            let dir = if own == DOT { fid } else { ctx.with(|state| state.nodes.parent_of(fid)) };
             answer.push(DirEntryAnswer {
                 name: name.to_vec(),
-                node: fid.inode_number(),
+                node: dir.inode_number(),
                 file_type: FileType::Directory,
                 offset: own,
                 entry: None,

@@ -705,3 +705,22 @@ fn what_a_listing_looks_up_and_does_not_tell_is_not_kept() {
     }
     assert_eq!(counts.first(), counts.last(), "nodes after each round: {counts:?}");
 }
+
+#[test]
+fn a_listing_names_the_inode_of_the_parent() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let inner = world.mkdir(0, dir, "e");
+    let mut dots = |node| {
+        let Ok(Answer::Opened { fh, .. }) = world.call(0, Call::Opendir { node, flags: 0 }) else {
+            panic!("a directory opens")
+        };
+        let call = Call::Readdir { node, fh, offset: 0, byte_count: 4096, is_plus: false };
+        let Ok(Answer::Entries(entries)) = world.call(0, call) else { panic!("it has entries") };
+        let of = |name: &[u8]| entries.iter().find(|entry| entry.name == name).map(|entry| entry.node);
+        (of(b"."), of(b".."))
+    };
+    assert_eq!(dots(inner), (Some(inner), Some(dir)));
+    assert_eq!(dots(dir), (Some(dir), Some(TOP)));
+    assert_eq!(dots(TOP), (Some(TOP), Some(TOP)));
+}
