@@ -4,6 +4,7 @@ use crate::call::{Answer, Call, Caller};
 use crate::ctx::Outcome;
 use crate::ops::xattr::names_for;
 use crate::state::State;
+use base::names::check_xattr_name;
 use base::{Fid, Status};
 
 impl State {
@@ -20,6 +21,8 @@ impl State {
                 Some(Ok(Answer::Attr(self.attr_answer(attr))))
             }
             Call::Getxattr { node, name } => {
+                // Whoever asks for a name that cannot be is told so by whoever executes the call.
+                check_xattr_name(name).ok()?;
                 let fid = self.nodes.get(*node)?.fid;
                 match self.cached_xattrs(fid)?.get(name) {
                     None => Some(Err(Status::NoData)),

@@ -2,7 +2,7 @@
 
 use crate::world::{O_APPEND, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY, ROOT, TOP, USER, World, append_call};
 use base::limits::FLOCK_WAITS_MAX;
-use base::{Duration, FileType, SetTime, WallTime};
+use base::{Duration, FileType, SetTime, TargetKind, WallTime};
 use client::{Answer, Call, Event, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 use wire::{ComponentHint, LayoutHint};
@@ -13,7 +13,9 @@ const EINTR: i32 = 4;
 const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const EAGAIN: i32 = 11;
+const EINVAL: i32 = 22;
 const ENODATA: i32 = 61;
+const EOPNOTSUPP: i32 = 95;
 const ENOLCK: i32 = 37;
 const ENOTEMPTY: i32 = 39;
 const ENXIO: i32 = 6;
@@ -152,6 +154,32 @@ fn stripes_hold_what_was_written_with_holes_between() {
 }
 
 const UNIT: u64 = 64 << 10;
+
+/// However long it is, and however small their units are.
+#[test]
+fn a_range_costs_one_request_for_each_object() {
+    let mut world = World::new(1, 3, 1);
+    let (node, fh) = create_striped(&mut world, "f", vec![until(Some(4), 1), until(None, 3)]);
+    let data: Vec<u8> = (0..(10 * UNIT + 5) as u32).map(|n| (n % 251) as u8).collect();
+    assert_eq!(world.write(0, (node, fh), 0, &data), Ok(data.len() as u64));
+    let changes = |world: &World| {
+        let kinds = world.requests(0, TargetKind::Ost);
+        kinds.into_iter().filter(|(kind, _)| *kind == "ost_punch").map(|(_, count)| count).sum::<u64>()
+    };
+    let change =
+        |offset_bytes, byte_count, mode| Call::Fallocate { node, fh, offset_bytes, byte_count, mode };
+    let before = changes(&world);
+    assert_eq!(world.call(0, change(UNIT + 100, 7 * UNIT, 3)), Ok(Answer::Done));
+    assert_eq!(changes(&world) - before, 4, "{:?}", world.requests(0, TargetKind::Ost));
+    let mut expected = data.clone();
+    expected[(UNIT + 100) as usize..(8 * UNIT + 100) as usize].fill(0);
+    assert_eq!(world.read(0, (node, fh), 0, 1 << 20), expected);
+    // Punched far beyond the end, with its size kept.
+    assert_eq!(world.call(0, change(9 * UNIT, 1 << 40, 3)), Ok(Answer::Done));
+    assert_eq!(changes(&world) - before, 7);
+    expected[(9 * UNIT) as usize..].fill(0);
+    assert_eq!(world.read(0, (node, fh), 0, 1 << 20), expected);
+}
 
 /// A component of units of 64 KiB, until that many of them.
 fn until(end_units: Option<u64>, stripe_count: u16) -> ComponentHint {
@@ -328,6 +356,9 @@ fn xattrs_are_kept_and_a_file_without_any_is_not_asked_about() {
     world.attr(0, file.0);
     let before = world.mounts[0].sent_count;
     assert_eq!(world.call(0, get("security.capability")), Err(ENODATA));
+    // As if nothing were known of it.
+    assert_eq!(world.call(0, get("user.")), Err(EINVAL));
+    assert_eq!(world.call(0, get("foo.bar")), Err(EOPNOTSUPP));
     assert_eq!(world.mounts[0].sent_count, before, "no request for a file without xattrs");
     let set = Call::Setxattr { node: file.0, name: b"user.a".into(), value: b"v".into(), flags: 0 };
     assert_eq!(world.call(0, set), Ok(Answer::Done));
