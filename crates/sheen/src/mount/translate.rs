@@ -317,7 +317,8 @@ fn fuse_statfs(statfs: &wire::mdt::Statfs) -> fuse::Statfs {
         bavail: blocks(statfs.bytes_available),
         files: statfs.inodes_total,
         ffree: statfs.inodes_free,
-        bsize: 1 << 20,
+        // Programs multiply the counts by this one, too.
+        bsize: STATFS_BLOCK_BYTES,
         namelen: base::limits::NAME_BYTES_MAX as u32,
         frsize: STATFS_BLOCK_BYTES,
     }

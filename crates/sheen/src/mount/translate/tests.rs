@@ -13,6 +13,15 @@ fn lock_ranges_end_exclusive_and_come_back_inclusive() {
     assert_eq!(fuse_lock(None).kind, LockKind::Unlock);
 }
 
+/// As df(1) computes it, and as many other programs do.
+#[test]
+fn space_is_the_same_by_either_size_of_a_block() {
+    let statfs = wire::mdt::Statfs { bytes_total: 1 << 40, bytes_free: 1 << 39, ..Default::default() };
+    let told = fuse_statfs(&statfs);
+    assert_eq!(told.blocks * u64::from(told.bsize), 1 << 40);
+    assert_eq!(told.bfree * u64::from(told.frsize), 1 << 39);
+}
+
 #[test]
 fn an_unknown_operation_is_not_implemented() {
     assert_eq!(call(1, 1, Op::Unknown { opcode: 999 }).unwrap_err(), libc::ENOSYS);
