@@ -552,7 +552,7 @@ impl<M: MetaStore> Mds<M> {
                 self.on_flow_answer(now, op, &call, result, out);
             }
             Call::TakeBack { mdt, is_whole } => self.on_taken_back(now, (mdt, is_whole), result, out),
-            Call::Hold { mdt } => self.on_held(now, mdt, result),
+            Call::Hold { mdt } => self.on_held(now, mdt, result, out),
             Call::Release { mdt, up_to } => self.on_released(now, mdt, up_to, result, out),
             Call::NewFids { mdt } => self.on_fids_given(now, mdt, result, out),
             Call::IsComing { op, fid } => self.on_coming(now, op, fid, result, out),

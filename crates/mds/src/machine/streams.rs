@@ -51,6 +51,8 @@ const FORGOTTEN_MAX: usize = 4096;
 const _: () = assert!(RELEASES_MAX <= WANTED_RELEASES_MAX);
 /// What a participant could not take is sent again after this.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// What it does not understand: each time it says so in its log.
+const SEND_REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// FIDs that are asked for at a time, and how few of them are left when more are.
 const FIDS_WANTED: u32 = 256;
 const FIDS_LOW: usize = 64;
@@ -85,6 +87,8 @@ struct Outgoing {
     releases: usize,
     /// Not before this.
     send_at: Option<Time>,
+    /// The participant does not understand them, which was said.
+    is_refused: bool,
 }
 
 impl Outgoing {
@@ -100,6 +104,7 @@ impl Outgoing {
             released_to: None,
             releases: 0,
             send_at: None,
+            is_refused: false,
         }
     }
 
@@ -378,7 +383,8 @@ impl<M: MetaStore> Mds<M> {
             outgoing.start_over();
             outgoing.is_sending = false;
             outgoing.hold_at = None;
-            outgoing.send_at = Some(now.time.after(SEND_AGAIN_AFTER));
+            let wait = if outgoing.is_refused { SEND_REFUSED_AGAIN_AFTER } else { SEND_AGAIN_AFTER };
+            outgoing.send_at = Some(now.time.after(wait));
         }
     }
 
@@ -386,18 +392,46 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn on_participant_restarted(&mut self, mdt: u16) {
         if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
             outgoing.start_over();
+            // It may be another version now.
+            if std::mem::take(&mut outgoing.is_refused) {
+                outgoing.send_at = None;
+            }
         }
     }
 
-    pub(super) fn on_held(&mut self, now: Now, mdt: u16, result: Result<Reply, Status>) {
+    pub(super) fn on_held(
+        &mut self,
+        now: Now,
+        mdt: u16,
+        result: Result<Reply, Status>,
+        out: &mut Vec<Output>,
+    ) {
         match result {
             Ok(Reply::Done) => {
                 if let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) {
                     outgoing.is_sending = false;
+                    outgoing.is_refused = false;
                 }
             }
-            _ => self.stream_again(now, mdt),
+            Err(status @ (Status::NotSupported | Status::ProtocolError)) => {
+                self.on_not_understood(now, mdt, status, out);
+            }
+            Ok(_) | Err(_) => self.stream_again(now, mdt),
         }
+    }
+
+    /// A participant that cannot read the parts, as one that was put back to an older version, gets them when it can. Until then they are
+    /// sent in vain now and then, of which an operator hears once.
+    fn on_not_understood(&mut self, now: Now, mdt: u16, status: Status, out: &mut Vec<Output>) {
+        let Some(outgoing) = self.streams.outgoing.get_mut(&mdt) else { return };
+        let was_said = std::mem::replace(&mut outgoing.is_refused, true);
+        let fid = outgoing.made.keys().next().copied().unwrap_or_default();
+        self.stream_again(now, mdt);
+        if was_said {
+            return;
+        }
+        let what = "an MDT does not understand parts of an operation, which are kept and sent again: run a newer version there";
+        out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
     }
 
     pub(super) fn on_released(

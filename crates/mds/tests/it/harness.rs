@@ -78,9 +78,38 @@ pub struct World {
     kept: VecDeque<Frame>,
     /// A restarted server gets its configuration by `configure` only.
     pub is_config_late: bool,
+    /// An MDT that answers in another way than those of today.
+    pub other_version: Option<OtherVersion>,
+    /// The bytes that the next request has instead of its own.
+    pub body_instead: Option<Bytes>,
     /// Requests that have arrived at MDTs, by who asks whom.
     requests: BTreeMap<(Endpoint, Endpoint), Vec<Request>>,
     ost: FakeOst,
+}
+
+/// Requests to an MDT that it does not execute, and its answer to them.
+#[derive(Clone)]
+pub struct OtherVersion {
+    pub mdt: u16,
+    pub is_it: fn(&Request) -> bool,
+    pub status: Status,
+    pub body: Bytes,
+}
+
+impl OtherVersion {
+    fn answer(&self, frame: &Frame) -> Option<Frame> {
+        let is_it = || Request::from_bytes(&frame.body).is_ok_and(|request| (self.is_it)(&request));
+        if frame.dst != Endpoint::Target(TargetId::mdt(self.mdt))
+            || frame.kind != FrameKind::Request
+            || !is_it()
+        {
+            return None;
+        }
+        let mut reply = Frame::new(FrameKind::Reply, frame.dst, frame.src);
+        (reply.session, reply.xid) = (frame.session, frame.xid);
+        (reply.status, reply.body) = (self.status, self.body.clone());
+        Some(reply)
+    }
 }
 
 /// Answers sessions and destroys.
@@ -150,6 +179,8 @@ impl World {
             held: None,
             is_config_late: false,
             kept: VecDeque::new(),
+            other_version: None,
+            body_instead: None,
             requests: BTreeMap::new(),
             ost,
         };
@@ -336,7 +367,12 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, frame: Frame) {
+    fn deliver(&mut self, mut frame: Frame) {
+        if frame.kind == FrameKind::Request
+            && let Some(body) = self.body_instead.take()
+        {
+            frame.body = body;
+        }
         if self.cut.contains(&(frame.src, frame.dst)) {
             return;
         }
@@ -358,9 +394,13 @@ impl World {
             Endpoint::Target(target)
                 if target.kind == base::TargetKind::Mdt && usize::from(target.index) < self.servers.len() =>
             {
-                if frame.kind == FrameKind::Request {
-                    let request = Request::from_bytes(&frame.body).unwrap();
+                if frame.kind == FrameKind::Request
+                    && let Ok(request) = Request::from_bytes(&frame.body)
+                {
                     self.requests.entry((frame.src, frame.dst)).or_default().push(request);
+                }
+                if let Some(answer) = self.other_version.as_ref().and_then(|other| other.answer(&frame)) {
+                    return self.frames.push_back(answer);
                 }
                 self.give(target.index, Input::Frame(frame));
             }
@@ -485,11 +525,15 @@ impl World {
 
     /// What an MDT that a test plays asks of another.
     pub fn ask_as_peer(&mut self, peer: usize, mdt: u16, request: PeerRequest) -> Reply {
+        self.try_as_peer(peer, mdt, request).expect("it is no failure")
+    }
+
+    pub fn try_as_peer(&mut self, peer: usize, mdt: u16, request: PeerRequest) -> Result<Reply, Status> {
         let target = TargetId::mdt(mdt);
         let ticket = self.submit(peer, target, Request::Peer(request), Kind::Plain);
         self.run();
         let answer = self.clients[peer].done.remove(&(target, ticket));
-        answer.expect("nothing is waited for").expect("it is no failure").reply
+        answer.expect("nothing is waited for").map(|answer| answer.reply)
     }
 
     pub fn ask(&mut self, client: usize, mdt: u16, request: MdtRequest) -> Result<MdtReply, Status> {

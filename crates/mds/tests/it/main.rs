@@ -18,3 +18,4 @@ mod restart;
 mod sizes;
 mod streams;
 mod striped;
+mod versions;

@@ -153,7 +153,7 @@ fn an_mdt_opens_with_what_was_prepared_for_a_directory_that_is_there_and_keeps_t
 }
 
 /// Two MDTs, of which the first has FIDs of the second and has nothing left to do.
-fn settled() -> World {
+pub fn settled() -> World {
     let mut world = World::new(2, 2);
     mkdir_on(&mut world, Fid::ROOT, "first", 1);
     for client in [0, 1] {
@@ -263,7 +263,7 @@ fn an_mdt_is_told_of_its_directories_though_nobody_looks_for_them() {
     assert_eq!(held_counts(&mut world), [1]);
 }
 
-fn all_are_quiet(world: &World) -> bool {
+pub fn all_are_quiet(world: &World) -> bool {
     world.servers.iter().all(|server| server.mds.is_quiet())
 }
 

@@ -84,7 +84,13 @@ impl<M: MetaStore> Mds<M> {
                 self.call(now, TargetId::mdt(mdt), request, Call::TakeBack { mdt, is_whole: true }, out);
                 return;
             }
-            Ok(_) | Err(_) => (Vec::new(), None),
+            Ok(_) | Err(Status::ProtocolError) => {
+                let what = "what another MDT holds of this one's operations cannot be read: a newer version has executed them";
+                let (fid, status) = (Fid::default(), Status::ProtocolError);
+                out.push(Output::Event(MdsEvent::Failed { what, fid, status }));
+                (Vec::new(), None)
+            }
+            Err(_) => (Vec::new(), None),
         };
         let kept = witnesses.into_iter().map(|witness| {
             let Witness { client, slot, xid, transno, request } = witness;
