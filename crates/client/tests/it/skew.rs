@@ -2,15 +2,20 @@
 //! version that does not exist yet against both.
 //!
 //! `fixtures/VERSION/SESSION.frames` were recorded by the programs of that version, and stay as they are. For a version that is
-//! to be released: `cargo test --release -p client --test it -- --ignored record_the_sessions_of_this_version`.
+//! to be released: `cargo test --release -p client --test it -- --ignored record_the`. What servers say to each other is in
+//! `servers`.
 
+mod alone;
 pub mod management;
 mod meaning;
 mod newer;
+mod newer_servers;
 mod played;
+mod server_sessions;
+mod servers;
 mod sessions;
 pub mod tap;
-mod tape;
+pub mod tape;
 
 use crate::world::World;
 use base::Time;
@@ -19,7 +24,7 @@ use meaning::Meaning;
 use played::{MDT_COUNT, OST_COUNT, Servers, play_clients};
 use sessions::{SESSIONS, Session};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tap::Tap;
 use tape::{Tape, What};
 use wire::{Callback, Frame, FrameKind, Reply, Request};
@@ -31,6 +36,12 @@ fn world(session: &Session, tap: Tap) -> World {
     let mut world = World::new(MDT_COUNT, OST_COUNT, 0);
     world.management = Some(Management::new(world.now));
     world.tap = tap;
+    add_mounts(&mut world, session);
+    world.run();
+    world
+}
+
+fn add_mounts(world: &mut World, session: &Session) {
     for number in 0..session.mount_count {
         world.add_mount(number as u128 + 1);
         // Clients of the first version told of none.
@@ -38,8 +49,6 @@ fn world(session: &Session, tap: Tap) -> World {
             client::AccessTimes { files: client::AccessRule::Never, directories: client::AccessRule::Never };
         world.input(number, client::Input::Set(client::Setting::AccessTimes(never)));
     }
-    world.run();
-    world
 }
 
 fn record(session: &Session) -> Tape {
@@ -66,20 +75,29 @@ fn fixtures() -> PathBuf {
 }
 
 /// All recordings of all versions, and their bytes.
-#[expect(clippy::disallowed_methods, reason = "recordings are files of the repository")]
 fn recorded() -> Vec<(Tape, Vec<u8>)> {
+    read_tapes("")
+}
+
+/// Those in this folder of each version.
+#[expect(clippy::disallowed_methods, reason = "recordings are files of the repository")]
+fn read_tapes(folder: &str) -> Vec<(Tape, Vec<u8>)> {
     let list = |dir: PathBuf| {
         let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
         paths.sort();
         paths
     };
-    let versions = list(fixtures()).into_iter().filter(|path| path.is_dir());
-    let paths = versions.flat_map(list).filter(|path| path.extension().is_some_and(|it| it == "frames"));
+    let folders = list(fixtures()).into_iter().map(|version| version.join(folder));
+    let paths = folders
+        .filter(|path| path.is_dir())
+        .flat_map(list)
+        .filter(|path| path.extension().is_some_and(|it| it == "frames"));
     let read = |path: PathBuf| {
         let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let tape = Tape::from_bytes(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert!(path.ends_with(format!("{}/{}.frames", tape.version, tape.session)), "{}", path.display());
+        let place = fixtures().join(&tape.version).join(folder).join(format!("{}.frames", tape.session));
+        assert_eq!(path, place, "it is what it is called");
         (tape, bytes)
     };
     paths.map(read).collect()
@@ -88,16 +106,22 @@ fn recorded() -> Vec<(Tape, Vec<u8>)> {
 #[test]
 #[ignore = "writes fixtures; for a version that is to be released"]
 fn record_the_sessions_of_this_version() {
-    use std::io::Write;
-    let dir = fixtures().join(VERSION);
-    std::fs::create_dir_all(&dir).expect("a directory for recordings");
-    let path = |session: &Session| dir.join(format!("{}.frames", session.name));
-    for session in SESSIONS.iter().filter(|session| !path(session).exists()) {
-        let path = path(session);
-        let made = std::fs::File::options().write(true).create_new(true).open(&path);
-        let mut file = made.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        file.write_all(&record(session).to_bytes()).expect("a recording is written");
+    for session in SESSIONS {
+        write_tape(&fixtures().join(VERSION), session, record);
     }
+}
+
+/// Leaves alone what is there.
+fn write_tape(dir: &Path, session: &Session, record: impl FnOnce(&Session) -> Tape) {
+    use std::io::Write;
+    let path = dir.join(format!("{}.frames", session.name));
+    if path.exists() {
+        return;
+    }
+    std::fs::create_dir_all(dir).expect("a directory for recordings");
+    let made = std::fs::File::options().write(true).create_new(true).open(&path);
+    let mut file = made.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(&record(session).to_bytes()).expect("a recording is written");
 }
 
 #[test]

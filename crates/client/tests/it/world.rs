@@ -3,6 +3,7 @@
 
 use crate::skew::management::Management;
 use crate::skew::tap::Tap;
+use crate::skew::tape::What;
 use base::{
     Attr, ClientId, ClusterConfig, Duration, Endpoint, Machine, Now, Status, TargetConfig, TargetId, Time,
     WallTime, Xid,
@@ -17,7 +18,7 @@ use oss::{Oss, OssOptions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{MemoryMeta, MemoryObjects, ObjectStore};
-use wire::{Frame, FrameKind, MgsReply, MgsRequest, OstRequest, Request};
+use wire::{Frame, FrameKind, MgsReply, MgsRequest, OstRequest, Reply, Request};
 
 mod calls;
 
@@ -147,6 +148,18 @@ impl World {
 
     /// `is_mmap_relaxed`: several mounts write one file through their caches.
     pub fn with_mounts(mdt_count: u16, ost_count: u16, mount_count: usize, is_mmap_relaxed: bool) -> World {
+        let mut world = World::with_servers(mdt_count, ost_count, is_mmap_relaxed, Tap::Open);
+        for number in 0..mount_count {
+            world.add_mount(number as u128 + 1);
+        }
+        world.run();
+        world
+    }
+
+    /// Without mounts; nothing has left yet. In a recording of which one target is played, the others are not there.
+    pub fn with_servers(mdt_count: u16, ost_count: u16, is_mmap_relaxed: bool, tap: Tap) -> World {
+        let alone = if let Tap::Alone(target, _) = &tap { Some(*target) } else { None };
+        let is_there = |target: TargetId| alone.is_none_or(|only| only == target);
         let now = Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) };
         let ids = (0..mdt_count).map(TargetId::mdt).chain((0..ost_count).map(TargetId::ost));
         let targets = ids
@@ -165,7 +178,7 @@ impl World {
             osts: vec![],
             mounts: vec![],
             management: None,
-            tap: Tap::Open,
+            tap,
             frames: VecDeque::new(),
             config,
             is_syncing: true,
@@ -177,7 +190,9 @@ impl World {
         };
         for index in 0..mdt_count {
             world.mdts.push(MdtNode { store: Arc::new(MemoryMeta::new()), machine: None });
-            world.start(TargetId::mdt(index));
+            if is_there(TargetId::mdt(index)) {
+                world.start(TargetId::mdt(index));
+            }
         }
         for index in 0..ost_count {
             let node = OstNode {
@@ -186,12 +201,10 @@ impl World {
                 machine: None,
             };
             world.osts.push(node);
-            world.start(TargetId::ost(index));
+            if is_there(TargetId::ost(index)) {
+                world.start(TargetId::ost(index));
+            }
         }
-        for number in 0..mount_count {
-            world.add_mount(number as u128 + 1);
-        }
-        world.run();
         world
     }
 
@@ -321,15 +334,43 @@ impl World {
 
     /// The process of an MDT is killed and started again: it has everything that it had written.
     pub fn restart_mdt(&mut self, index: u16) {
-        self.tap.note_restart(self.now.time, TargetId::mdt(index));
-        let node = &mut self.mdts[usize::from(index)];
-        node.machine = None;
-        node.store.crash(node.store.unsynced_count());
-        self.start(TargetId::mdt(index));
+        self.restart(TargetId::mdt(index));
+    }
+
+    /// The same of any target.
+    pub fn restart(&mut self, target: TargetId) {
+        self.tap.note(self.now.time, What::Restart(target));
+        let index = usize::from(target.index);
+        if target.kind == base::TargetKind::Mdt {
+            let node = &mut self.mdts[index];
+            node.machine = None;
+            node.store.crash(node.store.unsynced_count());
+        } else {
+            let node = &mut self.osts[index];
+            node.machine = None;
+            node.meta.crash(node.meta.unsynced_count());
+            node.objects.crash(|_| store::memory::Kept::Whole);
+        }
+        self.start(target);
+    }
+
+    /// The power of one target fails, and it is started again.
+    pub fn lose_power(&mut self, target: TargetId) {
+        self.tap.note(self.now.time, What::PowerLoss(target));
+        self.crash(target);
+        self.start(target);
     }
 
     /// Asks the MGS.
     pub fn ask_mgs(&mut self, request: MgsRequest) -> Result<MgsReply, Status> {
+        self.tell_mgs(request).map(|reply| match reply {
+            Reply::Mgs(reply) => reply,
+            other => panic!("{other:?} of an MGS"),
+        })
+    }
+
+    /// What may be answered with nothing but that it was heard.
+    pub fn tell_mgs(&mut self, request: MgsRequest) -> Result<Reply, Status> {
         let now = self.now;
         let management = self.management.as_mut().expect("there is an MGS");
         let (ticket, sent) = management.ask(now, request);
@@ -606,33 +647,41 @@ impl World {
         }
         for index in 0..self.mdts.len() {
             if self.mdts[index].store.take_kick() {
-                self.mdts[index].store.sync();
-                self.mdt_input(index, mds::Input::Durable);
+                self.sync_target(TargetId::mdt(index as u16));
                 has_synced = true;
             }
         }
         for index in 0..self.osts.len() {
             let kicked = [self.osts[index].meta.take_kick(), self.osts[index].objects.take_kick()];
             if kicked.contains(&true) {
-                self.osts[index].objects.sync();
-                self.osts[index].meta.sync();
-                self.ost_input(index, oss::Input::Durable);
+                self.sync_target(TargetId::ost(index as u16));
                 has_synced = true;
             }
         }
         has_synced
     }
 
-    /// Everything becomes durable.
-    pub fn sync(&mut self) {
-        for index in 0..self.mdts.len() {
+    /// What a target has written becomes durable, and it hears so.
+    pub fn sync_target(&mut self, target: TargetId) {
+        self.tap.note(self.now.time, What::Sync(target));
+        let index = usize::from(target.index);
+        if target.kind == base::TargetKind::Mdt {
             self.mdts[index].store.sync();
             self.mdt_input(index, mds::Input::Durable);
-        }
-        for index in 0..self.osts.len() {
+        } else {
             self.osts[index].objects.sync();
             self.osts[index].meta.sync();
             self.ost_input(index, oss::Input::Durable);
+        }
+    }
+
+    /// Everything becomes durable.
+    pub fn sync(&mut self) {
+        for index in 0..self.mdts.len() {
+            self.sync_target(TargetId::mdt(index as u16));
+        }
+        for index in 0..self.osts.len() {
+            self.sync_target(TargetId::ost(index as u16));
         }
         self.run();
     }

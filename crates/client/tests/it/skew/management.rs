@@ -7,7 +7,7 @@ use rpc::{Import, ImportOptions, ImportOutput, Kind, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::MemoryMeta;
-use wire::{Frame, MgsReply, MgsRequest, Reply, Request};
+use wire::{Frame, MgsRequest, Reply, Request};
 
 const UUID: u128 = 99;
 /// Mounts are numbered from 1.
@@ -17,7 +17,7 @@ pub struct Management {
     store: Arc<MemoryMeta>,
     machine: Mgs<MemoryMeta>,
     caller: Option<Import>,
-    answers: BTreeMap<Ticket, Result<MgsReply, Status>>,
+    answers: BTreeMap<Ticket, Result<Reply, Status>>,
 }
 
 impl Management {
@@ -79,13 +79,20 @@ impl Management {
     pub fn ask(&mut self, now: Now, request: MgsRequest) -> (Ticket, Vec<Frame>) {
         let mut out = Vec::new();
         let caller = self.caller.as_mut().expect("somebody asks");
-        let is_plain = matches!(request, MgsRequest::GetConfig { .. } | MgsRequest::ListFilesystems);
+        let is_plain = matches!(
+            request,
+            MgsRequest::GetConfig { .. }
+                | MgsRequest::ListFilesystems
+                | MgsRequest::Started { .. }
+                | MgsRequest::Renew { .. }
+                | MgsRequest::AskLapsed { .. }
+        );
         let kind = if is_plain { Kind::Plain } else { Kind::Modifying };
         let ticket = caller.submit(now, Request::Mgs(request), Bytes::new(), kind, 0, &mut out);
         (ticket, self.on_caller(out))
     }
 
-    pub fn take_answer(&mut self, ticket: Ticket) -> Option<Result<MgsReply, Status>> {
+    pub fn take_answer(&mut self, ticket: Ticket) -> Option<Result<Reply, Status>> {
         self.answers.remove(&ticket)
     }
 
@@ -106,11 +113,7 @@ impl Management {
             match output {
                 ImportOutput::Send(frame) => sent.push(frame),
                 ImportOutput::Completed { ticket, result } => {
-                    let answer = result.map(|answer| match answer.reply {
-                        Reply::Mgs(reply) => reply,
-                        other => panic!("{other:?} of an MGS"),
-                    });
-                    self.answers.insert(ticket, answer);
+                    self.answers.insert(ticket, result.map(|answer| answer.reply));
                 }
                 ImportOutput::Evicted | ImportOutput::ReplayFailed { .. } => panic!("nothing is lost here"),
                 _ => {}

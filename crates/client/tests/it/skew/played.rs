@@ -8,7 +8,7 @@ use crate::world::World;
 use base::{Endpoint, Fid, TargetKind, Time, Xid};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use wire::{Frame, FrameKind, LockRequest, MdtReply, Reply, Request};
+use wire::{Frame, FrameKind, LockRequest, MdtReply, PeerReply, Reply, Request};
 
 pub const MDT_COUNT: u16 = 2;
 pub const OST_COUNT: u16 = 2;
@@ -34,11 +34,11 @@ pub fn play_clients(tape: &Tape) -> Vec<String> {
             What::Frame(frame) if matches!(frame.dst, Endpoint::Target(_)) => {
                 world.hand_in(numbers.of_today(frame));
             }
-            What::Frame(_) => {}
+            What::Frame(_) | What::PowerLoss(_) | What::Sync(_) => {}
         }
         if let Tap::Clients(answers) = &mut world.tap {
             for answer in answers.drain(..) {
-                numbers.learn(tape, &answer);
+                numbers.learn(tape.frames(), &answer);
                 heard.push(answer);
             }
         }
@@ -49,20 +49,21 @@ pub fn play_clients(tape: &Tape) -> Vec<String> {
 
 /// Numbers of sessions, and FIDs, that the servers of today have given instead of those of then.
 #[derive(Default)]
-struct Numbers {
+pub struct Numbers {
     sessions: BTreeMap<(Endpoint, Endpoint, u64), u64>,
     fids: BTreeMap<Fid, Fid>,
 }
 
 impl Numbers {
-    fn learn(&mut self, tape: &Tape, answer: &Frame) {
+    /// `said`: where the answer of then is to be found, as the first one like it.
+    pub fn learn<'a>(&mut self, mut said: impl Iterator<Item = &'a Frame>, answer: &Frame) {
         let reply_of =
             |frame: &Frame| Reply::from_bytes(&frame.body).ok().filter(|_| frame.kind == FrameKind::Reply);
         let is_same = |then: &&Frame| {
             then.kind == FrameKind::Reply
                 && (then.src, then.dst, then.xid) == (answer.src, answer.dst, answer.xid)
         };
-        let then = tape.frames().find(is_same).and_then(reply_of);
+        let then = said.find(is_same).and_then(reply_of);
         match then.zip(reply_of(answer)) {
             Some((Reply::Connected(then), Reply::Connected(now))) => {
                 self.sessions.insert((answer.dst, answer.src, then.session), now.session);
@@ -72,7 +73,11 @@ impl Numbers {
         }
     }
 
-    fn of_today(&self, frame: &Frame) -> Frame {
+    pub fn of_today(&self, frame: &Frame) -> Frame {
+        if frame.kind != FrameKind::Request {
+            // Its session was given by who sends it, as then.
+            return Frame { body: with_other_fids(&frame.body, &self.fids), ..frame.clone() };
+        }
         let session = |then: u64| *self.sessions.get(&(frame.src, frame.dst, then)).unwrap_or(&then);
         let mut frame = Frame { session: session(frame.session), ..frame.clone() };
         if let Ok(Request::Connect(mut connect)) = Request::from_bytes(&frame.body) {
@@ -83,7 +88,7 @@ impl Numbers {
         frame
     }
 
-    fn of_then(&self, answer: &Frame) -> Frame {
+    pub fn of_then(&self, answer: &Frame) -> Frame {
         let fids = self.fids.iter().map(|(then, now)| (*now, *then)).collect();
         Frame { body: with_other_fids(&answer.body, &fids), ..answer.clone() }
     }
@@ -94,6 +99,10 @@ fn fids_of(reply: &Reply) -> Vec<Fid> {
     match reply {
         Reply::Mdt(MdtReply::Entry(entry) | MdtReply::WithData { entry, .. }) => vec![entry.fid],
         Reply::Mdt(MdtReply::Striped { stripes, .. }) => stripes.clone(),
+        Reply::Peer(PeerReply::NewFid { fid } | PeerReply::Prepared { fid: Some(fid), .. }) => vec![*fid],
+        Reply::Peer(PeerReply::NewFids { first, count }) => {
+            (first.oid..first.oid.saturating_add(*count)).map(|oid| Fid { oid, ..*first }).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -121,7 +130,7 @@ fn with_other_fids(bytes: &Bytes, fids: &BTreeMap<Fid, Fid>) -> Bytes {
 }
 
 /// What each end says otherwise than then, whatever the order.
-fn differences<'a>(
+pub fn differences<'a>(
     then: impl Iterator<Item = &'a Frame>,
     now: impl Iterator<Item = &'a Frame>,
 ) -> Vec<String> {
@@ -142,7 +151,7 @@ fn differences<'a>(
     gone.chain(new).collect()
 }
 
-fn done(request: &Frame) -> Frame {
+pub fn done(request: &Frame) -> Frame {
     let mut reply = Frame::new(FrameKind::Reply, request.dst, request.src);
     (reply.session, reply.xid) = (request.session, request.xid);
     reply.body = Reply::Done.to_bytes();
@@ -179,7 +188,7 @@ impl Servers {
                     && self.is_asked.get(*number) == Some(&false)
                     && Meaning::of(then) == meaning
             }
-            What::Restart(_) => false,
+            What::Restart(_) | What::PowerLoss(_) | What::Sync(_) => false,
         };
         let whats = self.tape.moments.iter().map(|moment| &moment.what).enumerate();
         let Some((number, What::Frame(then))) = whats.skip(self.next).find(is_it) else {
@@ -200,7 +209,7 @@ impl Servers {
         let mut said = Vec::new();
         while let Some(moment) = self.tape.moments.get(self.next).filter(|moment| moment.time <= now) {
             match &moment.what {
-                What::Restart(_) => {}
+                What::Restart(_) | What::PowerLoss(_) | What::Sync(_) => {}
                 What::Frame(frame) if frame.kind == FrameKind::Request => {
                     if !self.is_asked[self.next] {
                         break;

@@ -2,10 +2,12 @@
 
 use super::management::target;
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, append_call};
-use base::{Duration, Extent, Status, TargetId};
+use base::{ClientId, Duration, Epoch, Extent, Status, TargetId};
 use client::{Answer, Call, Input, SetattrCall};
 use wire::mdt::{DirStriping, FileLock, FlockKind};
-use wire::{ComponentHint, LayoutHint, MgsReply, MgsRequest, PoolChange};
+use wire::{
+    ComponentHint, LayoutHint, Life, MgsReply, MgsRequest, Ownership, PoolChange, Reply, TargetOwner,
+};
 
 pub struct Session {
     pub name: &'static str,
@@ -20,13 +22,14 @@ pub static SESSIONS: &[Session] = &[
     Session { name: "two-mounts", mount_count: 2, run: two_mounts },
     Session { name: "restart", mount_count: 1, run: restart },
     Session { name: "configuration", mount_count: 0, run: configuration },
+    Session { name: "processes", mount_count: 0, run: processes },
 ];
 
 const ENOENT: i32 = 2;
 const EAGAIN: i32 = 11;
 const ENOTEMPTY: i32 = 39;
 
-fn done(world: &mut World, mount: usize, call: Call) {
+pub fn done(world: &mut World, mount: usize, call: Call) {
     assert_eq!(world.call(mount, call), Ok(Answer::Done));
 }
 
@@ -200,4 +203,38 @@ fn configuration(world: &mut World) {
     let unchanged = world.ask_mgs(get(config.version));
     assert_eq!(unchanged, Ok(MgsReply::Config(config)));
     assert_eq!(world.ask_mgs(MgsRequest::ListFilesystems), Ok(MgsReply::Filesystems(vec![fsname()])));
+}
+
+/// Processes with targets and mounts tell the MGS what has started, who lives, and who serves what several could.
+fn processes(world: &mut World) {
+    world.management.as_mut().expect("an MGS").add_caller();
+    let fsname = || "test".to_owned();
+    let (mdt, ost) = (TargetId::mdt(0), TargetId::ost(0));
+    for id in [mdt, ost] {
+        let answer = world.ask_mgs(MgsRequest::Register { fsname: fsname(), target: target(id) });
+        assert!(matches!(answer, Ok(MgsReply::Config(_))), "{answer:?}");
+    }
+    let started = |target| MgsRequest::Started { fsname: fsname(), target, epoch: Epoch(3) };
+    assert_eq!(world.tell_mgs(started(mdt)), Ok(Reply::Done));
+    assert_eq!(world.tell_mgs(started(TargetId::mdt(7))), Err(Status::NotFound));
+    let [lives, gone] = [1, 2].map(|number| Life { client: ClientId(number), incarnation: 1 });
+    assert_eq!(world.tell_mgs(MgsRequest::Renew { clients: vec![lives, gone] }), Ok(Reply::Done));
+    for _ in 0..5 {
+        world.pass(Duration::from_secs(1));
+        assert_eq!(world.tell_mgs(MgsRequest::Renew { clients: vec![lives] }), Ok(Reply::Done));
+    }
+    let lapsed = world.ask_mgs(MgsRequest::AskLapsed { clients: vec![lives, gone] });
+    assert_eq!(lapsed, Ok(MgsReply::Lapsed(vec![gone])));
+    let by =
+        |server| TargetOwner { server, nid: "127.0.0.1:7988".to_owned(), host: "host".to_owned(), pid: 7 };
+    let take = |over, server| MgsRequest::TakeOwned { fsname: fsname(), target: mdt, over, by: by(server) };
+    let owned = |target, epoch, owner| Ownership { target, epoch, owner, has_lapsed: false };
+    let taken = world.ask_mgs(take(Epoch::ZERO, 1));
+    assert_eq!(taken, Ok(MgsReply::Ownerships(vec![owned(mdt, Epoch(1), Some(by(1)))])));
+    assert!(world.ask_mgs(take(Epoch(1), 2)).is_err(), "it is owned");
+    let keep = MgsRequest::KeepOwned { fsname: fsname(), server: 1, keeps: vec![mdt], asks: vec![ost] };
+    let both = vec![owned(mdt, Epoch(1), Some(by(1))), owned(ost, Epoch::ZERO, None)];
+    assert_eq!(world.ask_mgs(keep), Ok(MgsReply::Ownerships(both)));
+    let left = world.ask_mgs(MgsRequest::LeaveOwned { fsname: fsname(), server: 1, targets: vec![mdt] });
+    assert_eq!(left, Ok(MgsReply::Ownerships(vec![owned(mdt, Epoch(1), None)])));
 }

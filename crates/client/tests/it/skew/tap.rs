@@ -1,6 +1,7 @@
 //! What looks at the frames between clients and targets on their way: a recorder, one end of a recording, or a newer version.
 
 use super::newer;
+use super::newer_servers::NewerServers;
 use super::played::Servers;
 use super::tape::{Moment, What};
 use base::{Endpoint, TargetId, Time};
@@ -16,8 +17,14 @@ pub enum Tap {
     Servers(Box<Servers>),
     /// The clients are those of a recording: what is for them is kept.
     Clients(Vec<Frame>),
+    /// What servers say to each other is written down too, and what became durable when.
+    RecordingServers(Vec<Moment>),
+    /// Of all targets only this one is there: what it says is kept.
+    Alone(TargetId, Vec<Frame>),
     /// Each end finds that the other one is of the next version.
     Newer,
+    /// The same of servers among each other, who also ask for what they do not know.
+    NewerServers(Box<NewerServers>),
     /// Clients find that targets know nothing of these features.
     Without(u64),
 }
@@ -25,6 +32,21 @@ pub enum Tap {
 impl Tap {
     /// A frame on its way, as it goes on; what else goes on its way because of it.
     pub fn pass(&mut self, now: Time, frame: Frame, under_way: &mut VecDeque<Frame>) -> Option<Frame> {
+        match self {
+            Tap::RecordingServers(moments) => {
+                moments.push(Moment { time: now, what: What::Frame(frame.clone()) });
+                return Some(frame);
+            }
+            Tap::Alone(target, said) => {
+                if frame.src != Endpoint::Target(*target) {
+                    return Some(frame);
+                }
+                said.push(frame);
+                return None;
+            }
+            Tap::NewerServers(newer) => return newer.pass(frame, under_way),
+            _ => {}
+        }
         let is_for_client = matches!(frame.dst, Endpoint::Client(_));
         if !is_for_client && matches!(frame.src, Endpoint::Target(_)) {
             return Some(frame);
@@ -49,7 +71,7 @@ impl Tap {
                 Some(newer::seen_from_today(&frame))
             }
             Tap::Without(features) => Some(newer::without(*features, frame)),
-            Tap::Open | Tap::Servers(_) | Tap::Clients(_) => Some(frame),
+            _ => Some(frame),
         }
     }
 
@@ -60,9 +82,14 @@ impl Tap {
         }
     }
 
-    pub fn note_restart(&mut self, now: Time, target: TargetId) {
-        if let Tap::Recording(moments) = self {
-            moments.push(Moment { time: now, what: What::Restart(target) });
+    /// Something happens to a target.
+    pub fn note(&mut self, time: Time, what: What) {
+        match self {
+            Tap::Recording(moments) if matches!(what, What::Restart(_)) => {
+                moments.push(Moment { time, what });
+            }
+            Tap::RecordingServers(moments) => moments.push(Moment { time, what }),
+            _ => {}
         }
     }
 }

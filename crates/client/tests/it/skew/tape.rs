@@ -8,6 +8,10 @@
 //! |---|---|
 //! | 1 | a frame as it goes over TCP; its header names the session, who sent it and to whom |
 //! | 2 | name of a target: it was killed and started again at this moment |
+//! | 3 | name of a target: the power failed, and it was started again with what was durable |
+//! | 4 | name of a target: what it had written became durable, and it heard so |
+//!
+//! Kinds 3 and 4 are in recordings of servers among each other only, which have all frames of all servers, those to clients too.
 //!
 //! All numbers are little-endian.
 
@@ -18,11 +22,15 @@ use wire::Frame;
 const MAGIC: &str = "sheen frames 1";
 const FRAME: u8 = 1;
 const RESTART: u8 = 2;
+const POWER_LOSS: u8 = 3;
+const SYNC: u8 = 4;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     Frame(Frame),
     Restart(TargetId),
+    PowerLoss(TargetId),
+    Sync(TargetId),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +57,8 @@ impl Tape {
             let (kind, body) = match what {
                 What::Frame(frame) => (FRAME, frame.to_bytes()),
                 What::Restart(target) => (RESTART, target.to_string().into_bytes()),
+                What::PowerLoss(target) => (POWER_LOSS, target.to_string().into_bytes()),
+                What::Sync(target) => (SYNC, target.to_string().into_bytes()),
             };
             bytes.extend_from_slice(&time.0.to_le_bytes());
             bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -80,7 +90,7 @@ impl Tape {
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.moments.iter().filter_map(|moment| match &moment.what {
             What::Frame(frame) => Some(frame),
-            What::Restart(_) => None,
+            What::Restart(_) | What::PowerLoss(_) | What::Sync(_) => None,
         })
     }
 }
@@ -102,11 +112,15 @@ fn moments(mut rest: &[u8]) -> Result<Vec<Moment>, String> {
             FRAME => Frame::from_bytes(Bytes::copy_from_slice(body))
                 .map(What::Frame)
                 .map_err(|error| format!("moment {number}: {error}"))?,
-            RESTART => std::str::from_utf8(body)
-                .ok()
-                .and_then(|name| name.parse().ok())
-                .map(What::Restart)
-                .ok_or_else(|| format!("moment {number} is the restart of nobody"))?,
+            RESTART | POWER_LOSS | SYNC => {
+                let name = std::str::from_utf8(body).ok().and_then(|name| name.parse().ok());
+                let target = name.ok_or_else(|| format!("moment {number} names no target"))?;
+                match kind {
+                    RESTART => What::Restart(target),
+                    POWER_LOSS => What::PowerLoss(target),
+                    _ => What::Sync(target),
+                }
+            }
             other => return Err(format!("moment {number} is of the unknown kind {other}")),
         };
         moments.push(Moment { time, what });
