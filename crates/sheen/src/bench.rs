@@ -274,6 +274,7 @@ impl Plan {
             is_mixed: false,
             is_shared: false,
             patterns: Vec::new(),
+            ops: Vec::new(),
         }
     }
 }

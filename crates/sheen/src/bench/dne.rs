@@ -1,13 +1,16 @@
-//! `sheen bench dne`: directories that are made on their parent's MDT and on another one (`lfs mkdir -i`), without and with a sync
-//! of the device for each.
+//! `sheen bench dne`: directories that are made on their parent's MDT and on another one (`lfs mkdir -i`), and other changes of names whose
+//! inodes are there (`--ops`), without and with the wait for all devices that `mdt.*.enable_dne_remote_sync` is.
 //!
 //! What servers put off is part of the price: a phase is counted until its MDTs have nothing more to do, and begins when they have
 //! nothing to do. Nobody asks them to hurry, so that each device sync in that time is either one of those that come by
 //! themselves, once a second while something was changed, or one that somebody waited for (`osd-local.*.sync_stats`).
 
+pub mod ground;
+
+use super::cost::Cost;
 use super::figures::{Report, Summary};
 use super::place::Place;
-use super::plan::{Act, Home, Kind, Plan, Step};
+use super::plan::{Act, DneOp, Home, Kind, Plan, Step};
 use super::rounds::{self, Sample, Samples};
 use super::settings::{Applied, Settings};
 use crate::lfs::DirectoryMaker;
@@ -36,7 +39,10 @@ pub struct Dne {
     /// Processes at a time, each in a directory of its own
     #[arg(long, value_delimiter = ',', default_value = "1,16", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub procs: Vec<u32>,
-    /// Directories of each kind that a process makes in a round
+    /// What is measured, each with what is on its directory's MDT, on another one, and there with `mdt.*.enable_dne_remote_sync=1`
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "mkdir")]
+    pub ops: Vec<DneOp>,
+    /// Operations of each kind by each process in a round
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub files: u32,
     /// Rounds; in each the kinds take turns
@@ -57,6 +63,7 @@ pub fn run(options: &Dne) -> Result<()> {
     let plan = Plan {
         procs: options.procs.clone(),
         file_count: options.files,
+        ops: options.ops.clone(),
         ..Plan::of(Kind::Dne, options.rounds)
     };
     let mut report = Report::new("dne", &plan, &place, None);
@@ -93,8 +100,8 @@ fn check(place: &Place) -> Result<()> {
 /// No MDT takes it.
 pub fn apply_settings(act: Act, place: &Place) -> Result<Applied> {
     let value = match act {
-        Act::Step(Step::MkdirOn(Home::RemoteSync)) => 1,
-        Act::Step(Step::MkdirOn(Home::Local | Home::Remote)) => 0,
+        Act::Step(Step::Dne(_, Home::RemoteSync)) => 1,
+        Act::Step(Step::Dne(_, Home::Local | Home::Remote)) => 0,
         Act::Step(_) | Act::Tool { .. } => return Ok(Applied::default()),
     };
     let daemons = place.daemons().context("the mount is gone")?;
@@ -135,7 +142,7 @@ struct WithCompared<'a> {
     compared: &'a [Compared],
 }
 
-/// One kind of directory, against those on their parent's MDT in the same round.
+/// One kind of operation, against the same with everything on one MDT in the same round.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Compared {
     operation: &'static str,
@@ -151,9 +158,15 @@ struct Compared {
     /// For how long was counted, all rounds together.
     counted_seconds: f64,
     operation_count: u64,
+    /// Requests of the mount for one, and what targets have begun, which they ask each other included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    served_requests: Option<Summary>,
     /// Device syncs of MDTs, all rounds together, and those of them that somebody waited for.
     sync_count: u64,
     awaited_sync_count: u64,
+    awaited_syncs_per_operation: f64,
 }
 
 fn cpu_us(sample: &Sample) -> Option<f64> {
@@ -163,25 +176,30 @@ fn cpu_us(sample: &Sample) -> Option<f64> {
 
 impl Compared {
     fn of_all(samples: &[Samples]) -> Vec<Compared> {
-        let local_of = |procs: u32| {
-            let is_local = |samples: &&Samples| {
-                samples.procs == procs && samples.phase.act == Act::Step(Step::MkdirOn(Home::Local))
-            };
-            samples.iter().find(is_local).map(|samples| &samples.of_place[..])
+        let local_of = |of: &Samples| {
+            let local = Act::Step(Step::Dne(op_of(of.phase.act)?, Home::Local));
+            samples.iter().find(|samples| samples.procs == of.procs && samples.phase.act == local)
         };
-        samples.iter().filter_map(|samples| Compared::of(samples, local_of(samples.procs)?)).collect()
+        samples.iter().filter_map(|samples| Compared::of(samples, &local_of(samples)?.of_place)).collect()
     }
 
     /// `None` without samples, or when nobody could be asked.
     fn of(samples: &Samples, local: &[Sample]) -> Option<Compared> {
         let all = &samples.of_place;
-        let is_local = samples.phase.act == Act::Step(Step::MkdirOn(Home::Local));
+        let is_local = matches!(samples.phase.act, Act::Step(Step::Dne(_, Home::Local)));
         let ratios = |of: &dyn Fn(&Sample) -> Option<f64>| {
             let pairs = all.iter().zip(local).filter(|_| !is_local);
             let ratios = pairs.map(|(sample, local)| Some(of(sample)? / of(local)?.max(1e-9)));
             Summary::of(&ratios.collect::<Option<Vec<f64>>>()?)
         };
         let counts = || all.iter().filter_map(|sample| sample.cost.as_ref()?.counts.as_ref());
+        let costs = |of: &dyn Fn(&Cost) -> Option<f64>| {
+            let costs = all.iter().map(|sample| of(sample.cost.as_ref()?));
+            Summary::of(&costs.collect::<Option<Vec<f64>>>()?)
+        };
+        let operation_count =
+            all.iter().filter_map(|sample| Some(sample.cost.as_ref()?.operation_count)).sum();
+        let awaited_sync_count = counts().map(|counts| counts.mdt_awaited_sync_count).sum();
         Some(Compared {
             operation: samples.phase.name,
             processes: samples.procs,
@@ -189,13 +207,22 @@ impl Compared {
             cpu_us: Summary::of(&all.iter().map(cpu_us).collect::<Option<Vec<f64>>>()?)?,
             cpu_of_local: ratios(&cpu_us),
             counted_seconds: all.iter().map(|sample| sample.counted.as_secs_f64()).sum(),
-            operation_count: all
-                .iter()
-                .filter_map(|sample| Some(sample.cost.as_ref()?.operation_count))
-                .sum(),
+            operation_count,
+            requests: costs(&Cost::rpcs_per_unit),
+            served_requests: costs(&Cost::served_per_unit),
             sync_count: counts().map(|counts| counts.mdt_sync_count).sum(),
-            awaited_sync_count: counts().map(|counts| counts.mdt_awaited_sync_count).sum(),
+            awaited_sync_count,
+            awaited_syncs_per_operation: awaited_sync_count as f64 / (operation_count as f64).max(1.0),
         })
+    }
+}
+
+/// mkdir(2) is another call for the same.
+fn op_of(act: Act) -> Option<DneOp> {
+    match act {
+        Act::Step(Step::Dne(op, _)) => Some(op),
+        Act::Step(Step::Mkdir) => Some(DneOp::Mkdir),
+        Act::Step(_) | Act::Tool { .. } => None,
     }
 }
 
@@ -204,28 +231,42 @@ fn to_text(compared: &[Compared]) -> String {
     // Writing to memory cannot fail.
     let _ = writeln!(
         text,
-        "{:<16} {:>5} {:>14} {:>16} {:>14} {:>8} {:>8} {:>8}",
-        "operation", "procs", "of local", "CPU us", "of local", "seconds", "syncs", "awaited"
+        "{:<27} {:>5} {:>14} {:>16} {:>14} {:>8} {:>7} {:>8} {:>8} {:>10}",
+        "operation",
+        "procs",
+        "of local",
+        "CPU us",
+        "of local",
+        "RPCs/op",
+        "served",
+        "syncs",
+        "awaited",
+        "awaited/op"
     );
     for each in compared {
         let ratio = |ratio: &Option<Summary>| {
             let word = |ratio: &Summary| format!("{:.2} ({:.0} %)", ratio.median, ratio.spread_percent);
             ratio.as_ref().map_or_else(|| "-".to_owned(), word)
         };
+        let count = |count: &Option<Summary>| {
+            count.as_ref().map_or_else(|| "-".to_owned(), |count| format!("{:.2}", count.median))
+        };
         let cpu = format!("{:.1} ({:.0} %)", each.cpu_us.median, each.cpu_us.spread_percent);
         let _ = writeln!(
             text,
-            "{:<16} {:>5} {:>14} {cpu:>16} {:>14} {:>8.1} {:>8} {:>8}",
+            "{:<27} {:>5} {:>14} {cpu:>16} {:>14} {:>8} {:>7} {:>8} {:>8} {:>10.3}",
             each.operation,
             each.processes,
             ratio(&each.of_local),
             ratio(&each.cpu_of_local),
-            each.counted_seconds,
+            count(&each.requests),
+            count(&each.served_requests),
             each.sync_count,
             each.awaited_sync_count,
+            each.awaited_syncs_per_operation,
         );
     }
-    text + "syncs: of MDTs' devices, one a second for each that has something to keep; awaited: somebody waited for it\n"
+    text + "served: requests to all targets, of MDTs to each other too; syncs: of MDTs' devices, one a second for each that has something to keep; awaited: somebody waited for it\n"
 }
 
 #[cfg(test)]

@@ -356,8 +356,9 @@ impl Report {
         if costs().any(|cost| cost.client_serves_targets) {
             line("CPU of client and server: one process has both, the figure is of both".to_owned());
         }
+        let width = self.figures.iter().map(|figure| figure.operation.len()).max().unwrap_or(0).max(16);
         let mut heads =
-            format!("{:<16} {:>5} {:>11} {:>7} {:<6}", "operation", "procs", "median", "spread", "unit");
+            format!("{:<width$} {:>5} {:>11} {:>7} {:<6}", "operation", "procs", "median", "spread", "unit");
         heads.push_str(if self.other.is_some() { "    against  spread   ratio" } else { "" });
         let cost_heads = |of: &dyn Fn(&Figure) -> &Option<CostSummary>| {
             let cost = self.figures.iter().find_map(|figure| of(figure).as_ref());
@@ -367,7 +368,7 @@ impl Report {
         heads.push_str(&cost_heads(&|figure| &figure.other_cost));
         line(heads);
         for figure in &self.figures {
-            line(figure.to_text());
+            line(figure.to_text(width));
         }
         let shares = |figure: &Figure| {
             let (place, other) = (figure.shares.clone(), figure.other_shares.clone());
@@ -430,10 +431,11 @@ impl Figure {
         })
     }
 
-    fn to_text(&self) -> String {
+    /// `width`: of the operation's name.
+    fn to_text(&self, width: usize) -> String {
         let Summary { median, spread_percent, .. } = self.directory;
         let mut text = format!(
-            "{:<16} {:>5} {median:>11.1} {spread_percent:>6.0}% {:<6}",
+            "{:<width$} {:>5} {median:>11.1} {spread_percent:>6.0}% {:<6}",
             self.operation, self.processes, self.unit
         );
         if let Some(other) = &self.other {

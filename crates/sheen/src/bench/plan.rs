@@ -25,6 +25,8 @@ pub struct Plan {
     /// All processes work in one directory.
     pub is_shared: bool,
     pub patterns: Vec<Pattern>,
+    /// Of `Kind::Dne`; empty for the others.
+    pub ops: Vec<DneOp>,
 }
 
 /// What is measured.
@@ -90,8 +92,8 @@ pub enum Step {
     Rmdir,
     /// Create, close, unlink, and then the next one.
     CreateUnlink,
-    /// `lfs mkdir -i`.
-    MkdirOn(Home),
+    /// Of `sheen bench dne`.
+    Dne(DneOp, Home),
     Write {
         block_bytes: u64,
         is_random: bool,
@@ -124,10 +126,49 @@ pub enum Step {
     },
 }
 
-/// On which MDT a directory is made.
+/// What is done to names of which the inode is on their directory's MDT, or on another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DneOp {
+    /// `lfs mkdir -i`, and mkdir(2) beside it
+    Mkdir,
+    Rmdir,
+    /// A file to its new directory, from one on the MDT in question
+    Rename,
+    /// The same in the place of another file
+    RenameOver,
+    /// The same of a directory
+    RenameDir,
+    /// Within one directory, striped over all MDTs
+    RenameStriped,
+    /// A second name for a file of that MDT
+    Link,
+    /// The only name of a file of that MDT
+    Unlink,
+    /// chmod(2) of directories striped over all MDTs
+    Setattr,
+}
+
+impl DneOp {
+    /// As it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            DneOp::Mkdir => "mkdir",
+            DneOp::Rmdir => "rmdir",
+            DneOp::Rename => "rename",
+            DneOp::RenameOver => "rename-over",
+            DneOp::RenameDir => "rename-dir",
+            DneOp::RenameStriped => "rename-striped",
+            DneOp::Link => "link",
+            DneOp::Unlink => "unlink",
+            DneOp::Setattr => "setattr",
+        }
+    }
+}
+
+/// On which MDT is what an operation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// That of its parent.
+    /// That of its parent, of which nothing is striped.
     Local,
     /// Another one.
     Remote,
@@ -136,10 +177,8 @@ pub enum Home {
 }
 
 impl Home {
-    pub const ALL: [Home; 3] = [Home::Local, Home::Remote, Home::RemoteSync];
-
-    /// Where a worker makes such directories.
-    pub fn parent(self) -> &'static str {
+    /// Part of the name of a worker's directory.
+    pub fn word(self) -> &'static str {
         match self {
             Home::Local => "local",
             Home::Remote => "remote",
@@ -251,9 +290,33 @@ const MOVES: &[Phase] = &[
 
 const DNE: &[Phase] = &[
     names("mkdir(2)", Step::Mkdir),
-    names("local", Step::MkdirOn(Home::Local)),
-    names("remote", Step::MkdirOn(Home::Remote)),
-    names("remote, sync", Step::MkdirOn(Home::RemoteSync)),
+    names("local", Step::Dne(DneOp::Mkdir, Home::Local)),
+    names("remote", Step::Dne(DneOp::Mkdir, Home::Remote)),
+    names("remote, sync", Step::Dne(DneOp::Mkdir, Home::RemoteSync)),
+    names("rmdir local", Step::Dne(DneOp::Rmdir, Home::Local)),
+    names("rmdir remote", Step::Dne(DneOp::Rmdir, Home::Remote)),
+    names("rmdir remote, sync", Step::Dne(DneOp::Rmdir, Home::RemoteSync)),
+    names("rename local", Step::Dne(DneOp::Rename, Home::Local)),
+    names("rename remote", Step::Dne(DneOp::Rename, Home::Remote)),
+    names("rename remote, sync", Step::Dne(DneOp::Rename, Home::RemoteSync)),
+    names("rename-over local", Step::Dne(DneOp::RenameOver, Home::Local)),
+    names("rename-over remote", Step::Dne(DneOp::RenameOver, Home::Remote)),
+    names("rename-over remote, sync", Step::Dne(DneOp::RenameOver, Home::RemoteSync)),
+    names("rename-dir local", Step::Dne(DneOp::RenameDir, Home::Local)),
+    names("rename-dir remote", Step::Dne(DneOp::RenameDir, Home::Remote)),
+    names("rename-dir remote, sync", Step::Dne(DneOp::RenameDir, Home::RemoteSync)),
+    names("rename-striped local", Step::Dne(DneOp::RenameStriped, Home::Local)),
+    names("rename-striped remote", Step::Dne(DneOp::RenameStriped, Home::Remote)),
+    names("rename-striped remote, sync", Step::Dne(DneOp::RenameStriped, Home::RemoteSync)),
+    names("link local", Step::Dne(DneOp::Link, Home::Local)),
+    names("link remote", Step::Dne(DneOp::Link, Home::Remote)),
+    names("link remote, sync", Step::Dne(DneOp::Link, Home::RemoteSync)),
+    names("unlink local", Step::Dne(DneOp::Unlink, Home::Local)),
+    names("unlink remote", Step::Dne(DneOp::Unlink, Home::Remote)),
+    names("unlink remote, sync", Step::Dne(DneOp::Unlink, Home::RemoteSync)),
+    names("setattr local", Step::Dne(DneOp::Setattr, Home::Local)),
+    names("setattr remote", Step::Dne(DneOp::Setattr, Home::Remote)),
+    names("setattr remote, sync", Step::Dne(DneOp::Setattr, Home::RemoteSync)),
 ];
 
 impl Kind {
@@ -298,21 +361,33 @@ impl Kind {
     }
 }
 
-/// What a worker does of a kind.
-pub fn steps(kind: Kind, patterns: &[Pattern], is_cold: bool) -> Vec<(Phase, Step)> {
-    let wanted = |phase: &Phase| match phase.act {
-        Act::Step(step) if is_wanted(step, patterns, is_cold) => Some((*phase, step)),
-        Act::Step(_) | Act::Tool { .. } => None,
-    };
-    kind.phases().iter().filter_map(wanted).collect()
+/// Which phases of a kind are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub patterns: &'a [Pattern],
+    pub ops: &'a [DneOp],
+    pub is_cold: bool,
 }
 
-fn is_wanted(step: Step, patterns: &[Pattern], is_cold: bool) -> bool {
-    match step {
-        Step::Map(pattern) => patterns.contains(&pattern),
-        // What makes caches cold needs root, or a command.
-        Step::StatUncached => is_cold,
-        _ => true,
+impl Wanted<'_> {
+    /// What a worker does of a kind.
+    pub fn steps(&self, kind: Kind) -> Vec<(Phase, Step)> {
+        let wanted = |phase: &Phase| match phase.act {
+            Act::Step(step) if self.has(kind, step) => Some((*phase, step)),
+            Act::Step(_) | Act::Tool { .. } => None,
+        };
+        kind.phases().iter().filter_map(wanted).collect()
+    }
+
+    fn has(&self, kind: Kind, step: Step) -> bool {
+        match step {
+            Step::Map(pattern) => self.patterns.contains(&pattern),
+            Step::Dne(op, _) => self.ops.contains(&op),
+            Step::Mkdir if kind == Kind::Dne => self.ops.contains(&DneOp::Mkdir),
+            // What makes caches cold needs root, or a command.
+            Step::StatUncached => self.is_cold,
+            _ => true,
+        }
     }
 }
 
@@ -320,10 +395,14 @@ impl Plan {
     /// The phases of its rounds. Tools that are not here are left out.
     pub fn phases(&self) -> Vec<Phase> {
         let is_here = |phase: &&Phase| match phase.act {
-            Act::Step(step) => is_wanted(step, &self.patterns, self.is_cold),
+            Act::Step(step) => self.wanted().has(self.kind, step),
             Act::Tool { tool, .. } => tool.is_here(),
         };
         self.kind.phases().iter().filter(is_here).copied().collect()
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { patterns: &self.patterns, ops: &self.ops, is_cold: self.is_cold }
     }
 
     /// Whether caches are made cold just before this phase.
@@ -367,7 +446,7 @@ impl Plan {
                 format!("{} files of each process in one directory", self.file_count)
             }
             Kind::Md | Kind::Ls | Kind::Small => format!("{} files", self.file_count),
-            Kind::Dne => format!("{} directories of each process", self.file_count),
+            Kind::Dne => format!("{} of each operation by each process", self.file_count),
             Kind::Walk | Kind::Move => self.tree(),
             Kind::Beside => {
                 let tree = self.tree();

@@ -101,6 +101,9 @@ fn round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) -> Result<
         (0..procs).map(|index| Worker::start(plan, place, index)).collect::<Result<Vec<Worker>>>()?;
     let mut samples = Vec::new();
     for phase in plan.phases() {
+        if plan.kind == Kind::Dne {
+            workers.iter_mut().try_for_each(Worker::prepare)?;
+        }
         for worker in &mut workers {
             worker.expect_ready()?;
         }
@@ -196,9 +199,18 @@ impl Worker {
         if !patterns.is_empty() {
             words.extend(["--patterns".into(), patterns.join(",").into()]);
         }
+        let ops: Vec<&str> = plan.ops.iter().map(|op| op.word()).collect();
+        if !ops.is_empty() {
+            words.extend(["--ops".into(), ops.join(",").into()]);
+        }
         let switches = [("--shared", plan.is_shared), ("--cold", plan.is_cold)];
         words.extend(switches.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option.into()));
         Ok(Worker(Partner::start("worker", words)?))
+    }
+
+    /// Nothing is counted now.
+    fn prepare(&mut self) -> Result<()> {
+        self.0.tell("prepare")
     }
 
     fn expect_ready(&mut self) -> Result<()> {

@@ -1,7 +1,7 @@
 use super::figures::Summary;
 use super::pattern::Pattern;
 use super::place::Place;
-use super::plan::{Kind, Plan, Step, Unit, steps};
+use super::plan::{Kind, Plan, Step, Unit, Wanted};
 use super::rounds::{self, rate};
 use super::worker::{Task, Worker};
 use super::{Bench, Common, What};
@@ -74,6 +74,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             files: 20,
             mib: 2,
             patterns,
+            ops: Vec::new(),
             shared: false,
             cold: true,
         };
@@ -82,7 +83,8 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
             worker.prepare(step).expect("prepared");
             worker.perform(step).expect("performed")
         };
-        let steps = steps(kind, &task.patterns, task.cold).into_iter();
+        let wanted = Wanted { patterns: &task.patterns, ops: &[], is_cold: task.cold };
+        let steps = wanted.steps(kind).into_iter();
         assert_eq!(steps.map(|(_, step)| perform(step)).collect::<Vec<u64>>(), amounts, "{kind:?}");
         if kind == Kind::Md {
             let left = std::fs::read_dir(place.work.join("p0")).expect("it is there").count();
@@ -125,8 +127,17 @@ fn workers_that_share_a_directory_have_names_of_their_own() {
     let dir = tempfile::tempdir().expect("a directory");
     for index in 0..2 {
         let (kind, dir) = (Kind::Md, dir.path().to_owned());
-        let task =
-            Task { kind, dir, index, files: 3, mib: 0, patterns: Vec::new(), shared: true, cold: false };
+        let task = Task {
+            kind,
+            dir,
+            index,
+            files: 3,
+            mib: 0,
+            patterns: Vec::new(),
+            ops: Vec::new(),
+            shared: true,
+            cold: false,
+        };
         let mut worker = Worker::new(&task).expect("a worker");
         worker.perform(Step::Create).expect("nobody else has these names");
     }

@@ -1,10 +1,10 @@
 //! One worker process: phases in the order of `Kind::phases`, each begun by a line on standard input and ended by a
 //! line on standard output.
 
+use super::dne::ground::{Ground, mkdir_beside};
 use super::pattern::{PAGE_BYTES, Pattern};
 use super::place::{Place, mapped_block};
-use super::plan::{BLOCK, Home, Kind, Step, steps};
-use crate::lfs::DirectoryMaker;
+use super::plan::{BLOCK, DneOp, Kind, Step, Wanted};
 use crate::sys;
 use anyhow::{Context, Result, ensure};
 use base::Rng;
@@ -33,6 +33,8 @@ pub struct Task {
     pub mib: u32,
     #[arg(long, value_enum, value_delimiter = ',')]
     pub patterns: Vec<Pattern>,
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub ops: Vec<DneOp>,
     /// All workers in one directory
     #[arg(long)]
     pub shared: bool,
@@ -48,7 +50,12 @@ pub struct Task {
 pub fn run(task: &Task) -> Result<()> {
     let mut worker = Worker::new(task)?;
     let mut lines = std::io::stdin().lock().lines();
-    for (phase, step) in steps(task.kind, &task.patterns, task.cold) {
+    let wanted = Wanted { patterns: &task.patterns, ops: &task.ops, is_cold: task.cold };
+    for (phase, step) in wanted.steps(task.kind) {
+        // The phase before is counted until its MDTs are at rest, which nothing of this one may disturb.
+        if task.kind == Kind::Dne && lines.next().is_none() {
+            return Ok(());
+        }
         worker.prepare(step)?;
         say("ready")?;
         // The parent is gone, or gives up.
@@ -82,9 +89,8 @@ pub struct Worker {
     size_bytes: u64,
     rng: Rng,
     block: Vec<u8>,
-    /// Where directories on named MDTs are made. They are there before the first phase: a phase is counted until its MDTs are at
-    /// rest, while this process prepares the next one already.
-    makers: Vec<(Home, DirectoryMaker)>,
+    /// Of the phase of `Kind::Dne` that was prepared last.
+    ground: Option<Ground>,
 }
 
 impl Worker {
@@ -102,17 +108,10 @@ impl Worker {
             made.with_context(|| format!("cannot make {}", dir.display()))?;
             dir
         };
-        let homes: &[Home] = if task.kind == Kind::Dne { &Home::ALL } else { &[] };
-        let make = |home: &Home| {
-            let parent = dir.join(home.parent());
-            mkdir_beside(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
-            Ok((*home, DirectoryMaker::new(&parent)?))
-        };
-        let makers = homes.iter().map(make).collect::<Result<_>>()?;
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block, makers })
+        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block, ground: None })
     }
 
     /// What must not be measured.
@@ -125,6 +124,9 @@ impl Worker {
             }
             Step::StatUncached => {
                 self.for_each("u", |path| File::create_new(path).map(drop))?;
+            }
+            Step::Dne(op, home) => {
+                self.ground = Some(Ground::prepare(&self.dir, (op, home), self.file_count)?);
             }
             Step::Mkdir
             | Step::Create
@@ -140,7 +142,6 @@ impl Worker {
             | Step::Direct { .. }
             | Step::List
             | Step::Map(_)
-            | Step::MkdirOn(_)
             | Step::WriteFile
             | Step::ReadFile { .. } => {}
         }
@@ -160,7 +161,7 @@ impl Worker {
             Step::Rmdir => self.for_each("d", |path| fs::remove_dir(path)),
             Step::CreateUnlink => self
                 .for_each("c", |path| File::create_new(path).map(drop).and_then(|()| fs::remove_file(path))),
-            Step::MkdirOn(home) => self.mkdir_on(home),
+            Step::Dne(..) => self.ground.as_ref().context("it was prepared")?.perform(),
             Step::Write { block_bytes, is_random } => self.write(block_bytes, is_random),
             Step::Read { block_bytes, is_random } => self.read(block_bytes, is_random),
             Step::StreamOut { is_direct } => self.stream_out(is_direct),
@@ -177,18 +178,6 @@ impl Worker {
     /// All workers remove their directories side by side, since each that is on another MDT waits for a disk.
     fn finish(&self) -> Result<()> {
         fs::remove_dir_all(&self.dir).with_context(|| format!("cannot remove {}", self.dir.display()))
-    }
-
-    /// As many directories as there are to be files, as `lfs mkdir -i` makes them.
-    fn mkdir_on(&self, home: Home) -> Result<u64> {
-        let parent = self.makers.iter().find(|(known, _)| *known == home).map(|(_, maker)| maker);
-        let parent = parent.context("it was made at the beginning")?;
-        let mdt_index = match home {
-            Home::Local => parent.other_mdt_index(0),
-            Home::Remote | Home::RemoteSync => parent.other_mdt_index(1),
-        };
-        (0..self.file_count).try_for_each(|number| parent.mkdir(&format!("d{number}"), mdt_index))?;
-        Ok(u64::from(self.file_count))
     }
 
     fn for_each(&self, prefix: &str, operation: impl Fn(&Path) -> std::io::Result<()>) -> Result<u64> {
@@ -308,14 +297,6 @@ impl Worker {
         }
         Ok(offsets.len() as u64 * block_bytes)
     }
-}
-
-/// A directory on its parent's MDT.
-fn mkdir_beside(path: &Path) -> Result<()> {
-    let (parent, name) =
-        (path.parent().context("it has a parent")?, path.file_name().context("it has a name")?);
-    let maker = DirectoryMaker::new(parent)?;
-    maker.mkdir(&name.to_string_lossy(), maker.other_mdt_index(0))
 }
 
 fn drop_cached(path: &Path) -> Result<()> {

@@ -168,6 +168,17 @@ impl DirectoryMaker {
         self.mdt_count
     }
 
+    /// One that is striped over all MDTs, the directory's own first.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be made.
+    pub fn mkdir_striped(&self, name: &str) -> Result<()> {
+        let mdts = (0..self.mdt_count).map(|distance| self.other_mdt_index(distance)).collect();
+        let striping = DirStriping { stripe_count: 0, mdts };
+        let request = Ask::MkdirStriped { name: name.into(), mode: 0o755, umask: 0, striping };
+        ask(&self.parent, &self.path.join(name), &request).map(drop)
+    }
+
     /// # Errors
     /// It is there already, or cannot be made.
     pub fn mkdir(&self, name: &str, mdt_index: u16) -> Result<()> {

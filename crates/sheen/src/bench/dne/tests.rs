@@ -1,6 +1,8 @@
 use super::*;
 use crate::bench::beside::Shares;
 use crate::bench::cost::{Cost, Counts};
+use crate::bench::plan::Wanted;
+use clap::ValueEnum;
 
 fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
     let counts =
@@ -19,8 +21,8 @@ fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
     Sample { rate, cost: Some(cost), shares, counted: Duration::from_secs(3) }
 }
 
-fn samples(home: Home, of_place: Vec<Sample>) -> Samples {
-    let act = Act::Step(Step::MkdirOn(home));
+fn samples(op: DneOp, home: Home, of_place: Vec<Sample>) -> Samples {
+    let act = Act::Step(Step::Dne(op, home));
     let phase = *Kind::Dne.phases().iter().find(|phase| phase.act == act).expect("a phase");
     Samples { phase, procs: 4, needed_bytes: None, of_place, of_other: Vec::new() }
 }
@@ -28,9 +30,21 @@ fn samples(home: Home, of_place: Vec<Sample>) -> Samples {
 #[test]
 fn rates_and_costs_are_those_of_local_ones_of_the_same_round() {
     let all = [
-        samples(Home::Local, vec![sample(100.0, 50, 0), sample(200.0, 40, 0), sample(400.0, 10, 0)]),
-        samples(Home::Remote, vec![sample(90.0, 60, 0), sample(100.0, 60, 0), sample(400.0, 20, 0)]),
-        samples(Home::RemoteSync, vec![sample(10.0, 100, 7), sample(10.0, 100, 8), sample(10.0, 100, 9)]),
+        samples(
+            DneOp::Mkdir,
+            Home::Local,
+            vec![sample(100.0, 50, 0), sample(200.0, 40, 0), sample(400.0, 10, 0)],
+        ),
+        samples(
+            DneOp::Mkdir,
+            Home::Remote,
+            vec![sample(90.0, 60, 0), sample(100.0, 60, 0), sample(400.0, 20, 0)],
+        ),
+        samples(
+            DneOp::Mkdir,
+            Home::RemoteSync,
+            vec![sample(10.0, 100, 7), sample(10.0, 100, 8), sample(10.0, 100, 9)],
+        ),
     ];
     let compared = Compared::of_all(&all);
     let median = |ratio: &Option<Summary>| ratio.as_ref().map(|ratio| (ratio.median * 1000.0).round());
@@ -43,4 +57,40 @@ fn rates_and_costs_are_those_of_local_ones_of_the_same_round() {
     );
     assert_eq!(compared.iter().map(|each| each.operation_count).collect::<Vec<_>>(), [30, 30, 30]);
     assert!(to_text(&compared).contains("0.90 (56 %)"), "{}", to_text(&compared));
+}
+
+#[test]
+fn each_operation_is_compared_with_itself_where_everything_is_on_one_mdt() {
+    let all = [
+        samples(DneOp::Mkdir, Home::Local, vec![sample(1000.0, 10, 0)]),
+        samples(DneOp::Rmdir, Home::Local, vec![sample(100.0, 10, 0)]),
+        samples(DneOp::Rmdir, Home::Remote, vec![sample(50.0, 10, 10)]),
+        // Without anything to compare with nothing is said.
+        samples(DneOp::Link, Home::Remote, vec![sample(50.0, 10, 10)]),
+    ];
+    let row = |each: &Compared| {
+        (each.operation, each.of_local.as_ref().map(|ratio| ratio.median), each.awaited_syncs_per_operation)
+    };
+    assert_eq!(
+        Compared::of_all(&all).iter().map(row).collect::<Vec<_>>(),
+        [("local", None, 0.0), ("rmdir local", None, 0.0), ("rmdir remote", Some(0.5), 1.0)]
+    );
+}
+
+#[test]
+fn an_operation_has_a_phase_for_each_home_and_a_worker_does_the_same() {
+    for op in DneOp::value_variants() {
+        let plan = Plan { ops: vec![*op], ..Plan::of(Kind::Dne, 1) };
+        let acts: Vec<Act> = plan.phases().iter().map(|phase| phase.act).collect();
+        let homes = [Home::Local, Home::Remote, Home::RemoteSync];
+        let mut expected: Vec<Act> = homes.map(|home| Act::Step(Step::Dne(*op, home))).to_vec();
+        if *op == DneOp::Mkdir {
+            expected.insert(0, Act::Step(Step::Mkdir));
+        }
+        assert_eq!(acts, expected);
+        let wanted = Wanted { patterns: &[], ops: &[*op], is_cold: false };
+        let done: Vec<Act> = wanted.steps(Kind::Dne).iter().map(|(_, step)| Act::Step(*step)).collect();
+        assert_eq!(done, expected);
+        assert_eq!(op.to_possible_value().map(|value| value.get_name() == op.word()), Some(true));
+    }
 }
