@@ -160,6 +160,14 @@ impl State {
         }
     }
 
+    /// The same of an inode of which nothing else is told.
+    pub(crate) fn see_reported(&mut self, attr: &Attr) {
+        if self.nodes.by_fid(attr.fid).is_none() {
+            self.unseen_count += 1;
+        }
+        self.see_attr(attr);
+    }
+
     pub(crate) fn see_attr(&mut self, attr: &Attr) {
         let Some(node) = self.nodes.by_fid_mut(attr.fid) else { return };
         node.see_attr(attr);

@@ -36,6 +36,7 @@ mod pages;
 mod push;
 mod quick;
 mod recovery;
+mod reports;
 mod state;
 mod whole;
 

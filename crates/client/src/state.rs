@@ -22,6 +22,7 @@ use crate::ops::cut::PassingWrites;
 use crate::ops::root::Root;
 use crate::pages::{PageCallId, PageTraffic};
 use crate::push::Pushes;
+use crate::reports;
 use crate::stats::{Stats, TargetStats};
 use crate::whole::Passages;
 use base::{
@@ -174,6 +175,8 @@ pub(crate) struct State {
     pub(crate) gone_names: VecDeque<(Fid, u64)>,
     /// Handles that were only read through, by MDT.
     pub(crate) closes: BTreeMap<TargetId, Closes>,
+    /// Sizes that go to their MDTs as soon as all have had their turn that can go on now.
+    pub(crate) reports: BTreeMap<TargetId, Vec<reports::Waiting>>,
     /// What was read, and is to be told with whatever goes there next.
     pub(crate) accesses: BTreeMap<TargetId, Waiting>,
     /// Cancels that nobody waits for go together.
@@ -246,6 +249,7 @@ impl State {
             is_giving_back: false,
             gone_names: VecDeque::new(),
             closes: BTreeMap::new(),
+            reports: BTreeMap::new(),
             accesses: BTreeMap::new(),
             cancels: BTreeMap::new(),
             to_revive: Vec::new(),

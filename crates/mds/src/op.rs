@@ -31,7 +31,7 @@ use base::{ClientId, Extent, Fid, FileType, Layout, OpenHandle, Status, Version,
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::{LockWant, bits};
-use wire::mdt::{Entry, Met, OpenArgs};
+use wire::mdt::{Entry, Met, OpenArgs, SizeReport};
 use wire::peer::{Part, Whole, WholeFile};
 use wire::{LayoutHint, LockMode, LockPolicy, MdtReply, MdtRequest, Resource};
 
@@ -545,15 +545,17 @@ pub fn run(cx: &mut Cx, request: &MdtRequest) -> Result<MdtReply, Stop> {
             open::close(cx, *fid, closing)
         }
         MdtRequest::ReportSize { fid, write_epoch, size_bytes, block_count, mtime, stamp } => {
-            let reported = open::Reported {
+            let report = SizeReport {
+                fid: *fid,
                 write_epoch: *write_epoch,
                 size_bytes: *size_bytes,
                 block_count: *block_count,
                 mtime: *mtime,
                 stamp: *stamp,
             };
-            open::report_size(cx, *fid, reported)
+            open::report_size(cx, &report)
         }
+        MdtRequest::ReportSizes { reports } => open::report_sizes(cx, reports),
         MdtRequest::Reopen { fid, open } => open::reopen(cx, *fid, *open),
         MdtRequest::Readdir {
             fid,

@@ -61,7 +61,8 @@ pub fn name_of(request: &MdtRequest) -> &'static str {
         MdtRequest::Setattr { .. }
         | MdtRequest::SetDefaultStriping { .. }
         | MdtRequest::SetLayout { .. }
-        | MdtRequest::ReportSize { .. } => "setattr",
+        | MdtRequest::ReportSize { .. }
+        | MdtRequest::ReportSizes { .. } => "setattr",
         MdtRequest::Create(create) => match create.node {
             NewNode::Directory => "mkdir",
             NewNode::Regular if create.open.is_some() => "open",

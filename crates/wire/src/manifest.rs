@@ -97,6 +97,7 @@ fn by_mdt_request(request: &MdtRequest, is_whole: bool) -> Touched {
         MdtRequest::Open { fid, closes, .. } => {
             Touched::of([*fid].into_iter().chain(closes.iter().map(|(fid, _)| *fid)).collect())
         }
+        MdtRequest::ReportSizes { reports } => Touched::of(reports.iter().map(|report| report.fid).collect()),
         MdtRequest::Create(create) => of_create(create, &[]),
         MdtRequest::MakeStriped { create, stripes, .. } => of_create(create, stripes),
         MdtRequest::Link { fid, parent, .. } => Touched::of(vec![*fid, *parent]),

@@ -126,6 +126,31 @@ pub struct ClosingData {
 /// Handles in one `MdtRequest::Closes`, or with an open.
 pub const CLOSES_MAX: usize = 256;
 
+/// Files in one `MdtRequest::ReportSizes`.
+pub const REPORTS_MAX: usize = 32;
+
+/// A replay of more would keep its place among all others.
+const _: () = assert!(REPORTS_MAX <= crate::manifest::TOUCHED_MAX);
+
+/// The size of a file that nobody writes any more, as its objects have it; dropped unless `write_epoch` is still the file's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct SizeReport {
+    pub fid: Fid,
+    pub write_epoch: u64,
+    pub size_bytes: u64,
+    pub block_count: u64,
+    pub mtime: WallTime,
+    pub stamp: WallTime,
+}
+
+impl SizeReport {
+    /// In a request of its own.
+    pub fn alone(self) -> MdtRequest {
+        let SizeReport { fid, write_epoch, size_bytes, block_count, mtime, stamp } = self;
+        MdtRequest::ReportSize { fid, write_epoch, size_bytes, block_count, mtime, stamp }
+    }
+}
+
 /// What an advisory lock is asked to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 #[borsh(use_discriminant = true)]
@@ -292,6 +317,9 @@ pub enum MdtRequest {
     /// To the MDT that is to have it: the inode `fid`, to which the name leads, gets a FID there. Answered when that is durable, so
     /// nobody replays it. What is there already stays as it is. -> Entry
     Migrate { parent: Fid, name: Vec<u8>, fid: Fid, creds: Credentials } = 34,
+    /// As `ReportSize`, for several files at once, `REPORTS_MAX` at most (`features::REPORTS`). Waits for nobody: `Busy`, with nothing
+    /// changed, if others hold locks against one of these changes. -> Sizes
+    ReportSizes { reports: Vec<SizeReport> } = 35,
 }
 
 /// What the names that an operation takes away had led to. A FID is never given a second time, so it is the version of a name: who
@@ -455,6 +483,8 @@ pub enum MdtReply {
         replaced: Option<Box<Entry>>,
         met: Met,
     } = 15,
+    /// For each report what its file is now; nothing where the size is still not known, or the file is not there.
+    Sizes(Vec<Option<Attr>>) = 16,
 }
 
 impl MdtReply {

@@ -44,7 +44,7 @@ impl Request {
                 MdtRequest::Migrate { .. } => "mds_migrate",
                 MdtRequest::Open { .. } => "mds_open",
                 MdtRequest::Close { .. } | MdtRequest::Closes { .. } => "mds_close",
-                MdtRequest::ReportSize { .. } => "mds_report_size",
+                MdtRequest::ReportSize { .. } | MdtRequest::ReportSizes { .. } => "mds_report_size",
                 MdtRequest::Readdir { .. } => "mds_readpage",
                 MdtRequest::Readlink { .. } => "mds_readlink",
                 MdtRequest::Listxattr { .. } => "mds_listxattr",

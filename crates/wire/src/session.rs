@@ -22,9 +22,18 @@ pub mod features {
     pub const READ_WITH_LOCK: u64 = 64;
     /// `mdt::Entry::may_be_written` counts everybody. (Before: other clients that have the file open for writing.)
     pub const WRITERS: u64 = 128;
+    /// Sizes of several files may be reported in one request (`MdtRequest::ReportSizes`).
+    pub const REPORTS: u64 = 256;
     /// Everything that this build knows.
-    pub const ALL: u64 =
-        UNCHECKED_DATA | STREAMS | MET | MIGRATION | MANIFESTS | FILE_MIGRATION | READ_WITH_LOCK | WRITERS;
+    pub const ALL: u64 = UNCHECKED_DATA
+        | STREAMS
+        | MET
+        | MIGRATION
+        | MANIFESTS
+        | FILE_MIGRATION
+        | READ_WITH_LOCK
+        | WRITERS
+        | REPORTS;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

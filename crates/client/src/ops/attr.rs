@@ -9,6 +9,7 @@ use crate::ops::change::truncate;
 use crate::ops::cut::cut_back;
 use crate::ops::io::{File, check_end};
 use crate::ops::{fid_of, home_of, inode_of, root};
+use crate::reports::report_with_others;
 use crate::state::State;
 use base::{
     Attr, Duration, Epoch, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno,
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use rpc::Kind;
 use std::collections::BTreeMap;
 use wire::lock::LockWant;
-use wire::mdt::{Credentials, Entry, LayoutHint};
+use wire::mdt::{Credentials, Entry, LayoutHint, SizeReport};
 use wire::ost::ObjectAttr;
 use wire::session::features;
 use wire::{LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, OstReply, OstRequest, Resource};
@@ -723,18 +724,19 @@ impl State {
         let session = (connection.import.target_epoch(), connection.eviction_count);
         Some(ToldEpoch { fid, write_epoch, session })
     }
+
+    /// By the same incarnation of the MDT, in the same session.
+    pub(crate) fn is_still_told(&self, told: &ToldEpoch) -> bool {
+        self.told_epoch(told.fid, told.write_epoch).is_some_and(|now| now.session == told.session)
+    }
 }
 
 /// The last writer of a file has gone: the MDT gets the size that the objects have. Not one that has died since it told the epoch: the
 /// next may have lost an open for writing, and tell the same epoch of what was written then.
 pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> Outcome<()> {
-    let ToldEpoch { fid, write_epoch, session } = told;
+    let ToldEpoch { fid, write_epoch, .. } = told;
     let size = durable_size(ctx, &File { fid, layout }).await?;
-    let is_same = |now: ToldEpoch| now.session == session;
-    if !ctx.with(|state| state.told_epoch(fid, write_epoch)).is_some_and(is_same) {
-        return Err(Status::Stale);
-    }
-    let request = MdtRequest::ReportSize {
+    let report = SizeReport {
         fid,
         write_epoch,
         size_bytes: size.size_bytes,
@@ -742,14 +744,17 @@ pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> O
         mtime: size.stamp,
         stamp: size.stamp,
     };
-    let entry = ctx.mdt_entry(fid, request, Kind::Modifying).await?;
+    let attr = match report_with_others(ctx, told, report).await {
+        Some(reported) => reported?,
+        None => report_alone(ctx, told, report).await?,
+    };
     let is_told_otherwise = ctx.with(|state| {
         let now = state.now.time;
         let is_told_otherwise = state.nodes.by_fid(fid).is_some_and(|node| {
             let size_before = node.attr.as_ref().map(|attr| attr.size_bytes);
             node.kernel_attr_until > now && size_before != Some(size.size_bytes)
         });
-        state.see_entry(&entry);
+        state.see_reported(&attr);
         is_told_otherwise
     });
     if is_told_otherwise {
@@ -761,6 +766,15 @@ pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> O
         }));
     }
     Ok(())
+}
+
+/// -> What the file is then, whether this was believed or not.
+async fn report_alone(ctx: &Ctx, told: ToldEpoch, report: SizeReport) -> Outcome<Attr> {
+    if !ctx.with(|state| state.is_still_told(&told)) {
+        return Err(Status::Stale);
+    }
+    let entry = ctx.mdt_entry(report.fid, report.alone(), Kind::Modifying).await?;
+    entry.attr.ok_or(Status::ProtocolError)
 }
 
 /// Nobody writes a file whose size its MDT does not know, and has not for a while: the last writer is gone without a report, or that was not

@@ -24,6 +24,7 @@ mod pushes;
 mod read_ahead;
 mod read_with_lock;
 mod recovery;
+mod reports;
 mod root;
 mod seeks;
 mod short_writes;

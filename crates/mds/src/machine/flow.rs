@@ -378,6 +378,9 @@ impl<M: MetaStore> Mds<M> {
             // Whoever waits here may be waited for there.
             return self.fail(now, op, flow, part::GIVE_WAY, out);
         }
+        if is_of_many(&flow.request) {
+            return self.fail(now, op, flow, Status::Busy, out);
+        }
         if flow.is_claimed {
             // Nothing is held while waiting.
             self.release_claims(now, op, flow);
@@ -410,6 +413,10 @@ impl<M: MetaStore> Mds<M> {
                 self.release_claims(now, op, flow);
                 flow.goes_at_once = true;
                 return self.step(now, op, flow, out);
+            }
+        } else if !is_replay && is_of_many(&flow.request) {
+            if !self.claim(now, op, flow, &run.needs) {
+                return self.fail(now, op, flow, Status::Busy, out);
             }
         } else if !is_replay && !self.claim_or_wait(now, op, flow, &run.needs) {
             return Step::Waits;
@@ -806,6 +813,11 @@ fn is_migration(request: &Request) -> bool {
 
 pub(super) fn is_prepare(request: &Request) -> bool {
     matches!(request, Request::Peer(PeerRequest::Prepare { .. }))
+}
+
+/// It is about files that have nothing to do with each other: who waits for one of them is not to wait for another.
+fn is_of_many(request: &Request) -> bool {
+    matches!(request, Request::Mdt(MdtRequest::ReportSizes { .. }))
 }
 
 fn carries_data(request: &Request) -> bool {

@@ -1,4 +1,4 @@
-//! OPEN, CLOSE, REPORTSIZE and REOPEN: who has a file open, and when its size is known (hazards 4.1 to 4.5).
+//! OPEN, CLOSE, REPORTSIZE, REPORTSIZES and REOPEN: who has a file open, and when its size is known (hazards 4.1 to 4.5).
 
 use super::{Cx, Effect, Stop, entry_reply};
 use crate::access::{self, EXECUTE, READ, WRITE};
@@ -8,7 +8,7 @@ use base::fault::{Fault, planted};
 use base::{Duration, Extent, Fid, FileType, Layout, OpenHandle, Status, Transno, WallTime};
 use wire::MdtReply;
 use wire::lock::LockWant;
-use wire::mdt::{ClosingData, Credentials, Entry, OpenArgs};
+use wire::mdt::{ClosingData, Credentials, Entry, OpenArgs, REPORTS_MAX, SizeReport};
 
 /// # Errors
 /// As open(2) of something that exists.
@@ -207,37 +207,51 @@ fn take_stamp(now: WallTime, inode: &mut Inode, mtime: WallTime, stamp: WallTime
     inode.attr.ctime = inode.attr.ctime.max(believed(stamp));
 }
 
-/// What the objects of a file say.
-#[derive(Clone, Copy, Debug)]
-pub struct Reported {
-    pub write_epoch: u64,
-    pub size_bytes: u64,
-    pub block_count: u64,
-    pub mtime: WallTime,
-    pub stamp: WallTime,
-}
-
 /// Takes the size unless somebody has opened the file for writing or cut it since.
 ///
 /// # Errors
 /// `Stale` when the file is gone.
-pub fn report_size(cx: &mut Cx, fid: Fid, reported: Reported) -> Result<MdtReply, Stop> {
-    let mut inode = cx.inode(fid)?;
+pub fn report_size(cx: &mut Cx, report: &SizeReport) -> Result<MdtReply, Stop> {
+    let mut inode = cx.inode(report.fid)?;
+    take_report(cx, &mut inode, report);
+    Ok(entry_reply(cx.entry(&inode)))
+}
+
+/// The same for several files. One that is gone keeps no other from its size.
+///
+/// # Errors
+/// `ProtocolError` for too many; those of the store.
+pub fn report_sizes(cx: &mut Cx, reports: &[SizeReport]) -> Result<MdtReply, Stop> {
+    if reports.len() > REPORTS_MAX {
+        return Err(Stop::Status(Status::ProtocolError));
+    }
+    let mut sizes = Vec::new();
+    for report in reports {
+        let mut inode = cx.tx.inode(report.fid)?;
+        if let Some(inode) = &mut inode {
+            take_report(cx, inode, report);
+        }
+        // Of a file without a known size nobody is told before its data have left who keeps them back: that one is asked for by itself.
+        sizes.push(inode.map(|inode| inode.attr).filter(|attr| attr.is_size_known));
+    }
+    Ok(MdtReply::Sizes(sizes))
+}
+
+fn take_report(cx: &mut Cx, inode: &mut Inode, report: &SizeReport) {
     let is_stale_taken = planted(Fault::StaleSizeTaken) && !inode.attr.is_size_known;
     let is_current = is_stale_taken
-        || reported.write_epoch == inode.attr.write_epoch
+        || report.write_epoch == inode.attr.write_epoch
             && !inode.attr.is_size_known
-            && !cx.opens.is_written(fid)
+            && !cx.opens.is_written(report.fid)
             && cx.are_opens_known;
     if is_current {
-        inode.attr.size_bytes = reported.size_bytes;
-        inode.attr.block_count = reported.block_count;
+        inode.attr.size_bytes = report.size_bytes;
+        inode.attr.block_count = report.block_count;
         inode.attr.is_size_known = true;
-        take_stamp(cx.now, &mut inode, reported.mtime, reported.stamp);
+        take_stamp(cx.now, inode, report.mtime, report.stamp);
         inode.attr.version = cx.version;
-        cx.tx.put_inode(&inode);
+        cx.tx.put_inode(inode);
     }
-    Ok(entry_reply(cx.entry(&inode)))
 }
 
 /// Removes the inodes without a name that nobody has open.

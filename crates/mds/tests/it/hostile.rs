@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mds::rows;
 use store::{Batch, MetaStore};
 use wire::lock::LockWant;
-use wire::mdt::{ClosingData, FileLock, FlockKind, LayoutHint, NewNode, OpenArgs};
+use wire::mdt::{ClosingData, FileLock, FlockKind, LayoutHint, NewNode, OpenArgs, REPORTS_MAX, SizeReport};
 use wire::peer::{FlockOwner, FlockWaitId, OperationId, Part};
 use wire::{LockMode, LockPolicy, LockRequest, MdtRequest, PeerRequest, Request, Resource};
 
@@ -47,6 +47,14 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
         xattrs: vec![(b"system.posix_acl_default".to_vec(), vec![2, 0, 0, 0])],
         default_layout: None,
     };
+    let report = SizeReport {
+        fid: file,
+        write_epoch: 1,
+        size_bytes: u64::MAX,
+        block_count: u64::MAX,
+        mtime: WallTime(i64::MAX),
+        stamp: WallTime(i64::MAX),
+    };
     let name = || b"f".to_vec();
     let mdt = vec![
         MdtRequest::Lookup { parent: dir, name: name(), want },
@@ -73,14 +81,9 @@ fn samples(attr: &Attr, fids: &[Fid]) -> Vec<Request> {
             cancels: vec![LockId(1), LockId(77)],
             accesses: Vec::new(),
         },
-        MdtRequest::ReportSize {
-            fid: file,
-            write_epoch: 1,
-            size_bytes: u64::MAX,
-            block_count: u64::MAX,
-            mtime: WallTime(i64::MAX),
-            stamp: WallTime(i64::MAX),
-        },
+        report.alone(),
+        MdtRequest::ReportSizes { reports: vec![report; REPORTS_MAX] },
+        MdtRequest::ReportSizes { reports: vec![report; REPORTS_MAX + 1] },
         MdtRequest::Readdir {
             fid: dir,
             after: 0,

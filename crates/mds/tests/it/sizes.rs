@@ -3,12 +3,16 @@
 use crate::harness::{ROOT, World, attr_of};
 use base::{Fid, OpenHandle, SetAttr, Status, WallTime};
 use wire::lock::LockWant;
-use wire::mdt::OpenArgs;
+use wire::mdt::{OpenArgs, REPORTS_MAX, SizeReport};
 use wire::{MdtReply, MdtRequest};
 
-fn report(fid: Fid, write_epoch: u64, size_bytes: u64, stamp: i64) -> MdtRequest {
+fn size_report(fid: Fid, write_epoch: u64, size_bytes: u64, stamp: i64) -> SizeReport {
     let (mtime, stamp) = (WallTime(stamp), WallTime(stamp));
-    MdtRequest::ReportSize { fid, write_epoch, size_bytes, block_count: 8, mtime, stamp }
+    SizeReport { fid, write_epoch, size_bytes, block_count: 8, mtime, stamp }
+}
+
+fn report(fid: Fid, write_epoch: u64, size_bytes: u64, stamp: i64) -> MdtRequest {
+    size_report(fid, write_epoch, size_bytes, stamp).alone()
 }
 
 #[test]
@@ -34,6 +38,47 @@ fn a_size_of_an_older_epoch_is_dropped() {
     assert!(!attr_of(&world.ask(0, 0, report(file, epoch, 100, 1)).unwrap()).is_size_known);
     world.close(1, file, b);
     assert!(!attr_of(&world.ask(0, 0, report(file, epoch, 100, 1)).unwrap()).is_size_known);
+}
+
+#[test]
+fn of_sizes_that_come_together_each_counts_by_itself() {
+    let mut world = World::new(1, 2);
+    let mut closed = |name: &str| {
+        let file = world.mkfile(Fid::ROOT, name);
+        let open = world.open(0, file, true);
+        let MdtReply::Closed { wants_size: Some(epoch), .. } = world.close(0, file, open) else { panic!() };
+        (file, epoch)
+    };
+    let (good, known, old, open) = (closed("a"), closed("b"), closed("c"), closed("d"));
+    let absent = (Fid { oid: 999, ..good.0 }, 1);
+    world.ask(1, 0, report(known.0, known.1, 50, 1)).unwrap();
+    world.open(1, open.0, true);
+    let sent = [good, known, (old.0, old.1 + 1), open, absent];
+    let reports = sent.map(|(file, epoch)| size_report(file, epoch, 200, 1)).to_vec();
+    let MdtReply::Sizes(sizes) = world.ask(0, 0, MdtRequest::ReportSizes { reports }).unwrap() else {
+        panic!()
+    };
+    let told: Vec<_> =
+        sizes.iter().map(|attr| attr.as_ref().map(|attr| (attr.fid, attr.size_bytes))).collect();
+    assert_eq!(told, [Some((good.0, 200)), Some((known.0, 50)), None, None, None]);
+    for (file, size) in [(good.0, Some(200)), (known.0, Some(50)), (old.0, None), (open.0, None)] {
+        let attr = world.getattr(1, file).unwrap();
+        assert_eq!(attr.is_size_known.then_some(attr.size_bytes), size, "{file}");
+    }
+}
+
+/// All of a request, or nothing.
+#[test]
+fn more_sizes_than_a_request_may_bring_are_refused() {
+    let mut world = World::new(1, 1);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let open = world.open(0, file, true);
+    let MdtReply::Closed { wants_size: Some(epoch), .. } = world.close(0, file, open) else { panic!() };
+    let many = |count| MdtRequest::ReportSizes { reports: vec![size_report(file, epoch, 200, 1); count] };
+    assert_eq!(world.ask(0, 0, many(REPORTS_MAX + 1)), Err(Status::ProtocolError));
+    assert!(!world.getattr(0, file).unwrap().is_size_known);
+    world.ask(0, 0, many(REPORTS_MAX)).unwrap();
+    assert_eq!(world.getattr(0, file).unwrap().size_bytes, 200);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use super::{Import, ImportOutput, ImportState, InFlightReplay, Kind, Purpose, Re
 use base::fault::{Fault, planted};
 use base::{Duration, Now, Status, StatusClass, Transno, Xid, limits};
 use bytes::Bytes;
+use std::borrow::Cow;
 use wire::manifest::{self, Replayed, Touched};
 use wire::session::features;
-use wire::{Frame, Manifest, Request, flags};
+use wire::{Frame, Manifest, MdtRequest, Request, flags};
 
 impl Import {
     pub(super) fn start_replay(&mut self, now: Now, out: &mut Vec<ImportOutput>) {
@@ -140,15 +141,24 @@ impl Import {
         // The replay before this one, so that the target notices when one is missing.
         frame.last_committed = replay.previous;
         frame.trace = retained.trace;
-        frame.body = match &retained.request {
-            // An older incarnation of the program may have taken over.
-            Request::Mdt(request) if self.features & features::MET == 0 => {
-                Request::Mdt(request.clone().split_met().0).to_bytes()
-            }
-            request => request.to_bytes(),
-        };
+        frame.body = self.as_understood(&retained.request).to_bytes();
         frame.data = retained.data.clone();
         out.push(ImportOutput::Send(frame));
+    }
+
+    /// An older incarnation of the program may have taken over.
+    fn as_understood<'a>(&self, request: &'a Request) -> Cow<'a, Request> {
+        match request {
+            // Of the others the sizes are not known any more, and whoever asks for them reports them.
+            Request::Mdt(MdtRequest::ReportSizes { reports }) if self.features & features::REPORTS == 0 => {
+                let first = reports.first().map(|report| Request::Mdt(report.alone()));
+                first.map_or(Cow::Borrowed(request), Cow::Owned)
+            }
+            Request::Mdt(request) if self.features & features::MET == 0 => {
+                Cow::Owned(Request::Mdt(request.clone().split_met().0))
+            }
+            request => Cow::Borrowed(request),
+        }
     }
 
     pub(super) fn resend_replays(&mut self, now: Now, out: &mut Vec<ImportOutput>) {

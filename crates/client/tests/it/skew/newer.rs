@@ -47,9 +47,12 @@ pub fn without(features: u64, frame: Frame) -> Frame {
         reply.features &= !features;
         return Frame { body: Reply::Connected(reply).to_bytes(), ..frame };
     }
-    let request = Request::from_bytes(&frame.body);
-    let is_lock_and_read = matches!(request, Ok(Request::Ost(wire::OstRequest::LockAndRead { .. })));
-    if frame.kind == FrameKind::Request && is_lock_and_read && features & features::READ_WITH_LOCK != 0 {
+    let needed = match Request::from_bytes(&frame.body) {
+        Ok(Request::Ost(wire::OstRequest::LockAndRead { .. })) => features::READ_WITH_LOCK,
+        Ok(Request::Mdt(wire::MdtRequest::ReportSizes { .. })) => features::REPORTS,
+        _ => 0,
+    };
+    if frame.kind == FrameKind::Request && needed & features != 0 {
         let body = frame.body.iter().enumerate().map(|(at, byte)| if at == 1 { 250 } else { *byte });
         return Frame { body: body.collect(), ..frame };
     }
