@@ -85,6 +85,8 @@ pub(crate) struct Shared {
     is_in_doubt: bool,
     incarnation: u64,
     handles: Handles,
+    /// The object of which was told last that it is not there. It may be there by now.
+    absent: Mutex<Option<ObjectId>>,
     changes: Changes,
     durable: AtomicU64,
     poison: OnceLock<StoreError>,
@@ -240,6 +242,7 @@ impl Shared {
             is_read_only,
             incarnation: new_incarnation(),
             handles: Handles::new(options.handle_count_max),
+            absent: Mutex::default(),
             changes: Changes::new(options.sync_interval, options.settle_after),
             durable: AtomicU64::new(0),
             poison: OnceLock::new(),
@@ -307,12 +310,14 @@ impl Shared {
         error
     }
 
+    /// -> The file of an object; none if it is not there, or is there when it is to be made.
     fn open_file(&self, id: &ObjectId, create: bool) -> Result<Option<File>, StoreError> {
         let mut options = OpenOptions::new();
         options.read(true).write(!self.is_read_only).create_new(create).mode(0o600);
         match options.custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(self.path(id)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && create => Ok(None),
             Err(error) => match device::errno(&error) {
                 libc::ENOSPC | libc::EDQUOT => Err(StoreError::NoSpace),
                 errno if create && device::is_lost(errno) => {
@@ -332,18 +337,42 @@ impl Shared {
 
     /// The object, if there is one.
     fn handle(&self, id: &ObjectId) -> Result<Option<handles::Handle>, StoreError> {
-        let opened = self.handles.get_or_open(id, || {
-            let Some(file) = self.open_file(id, false)? else { return Ok(None) };
-            let object = self.object(id, file)?;
-            if object.is_to_be_synced() {
-                self.changes.note_unsettled(id);
-            }
-            if object.is_to_be_read_on() {
-                self.changes.note_believed(id);
-            }
-            Ok(Some(object))
-        });
+        let opened = self.handles.get_or_open(id, || self.find(id));
         opened.map_err(|error| self.fence(error))
+    }
+
+    /// The object as it was left, if there is one.
+    fn find(&self, id: &ObjectId) -> Result<Option<file::ObjectFile>, StoreError> {
+        let Some(file) = self.open_file(id, false)? else { return Ok(None) };
+        let object = self.object(id, file)?;
+        if object.is_to_be_synced() {
+            self.changes.note_unsettled(id);
+        }
+        if object.is_to_be_read_on() {
+            self.changes.note_believed(id);
+        }
+        Ok(Some(object))
+    }
+
+    /// The object, which is made if there is none, and whether it was. Who changes one has mostly asked before whether it is there: if it
+    /// was not, it is made without another look.
+    fn handle_or_new(&self, id: &ObjectId) -> Result<(handles::Handle, bool), StoreError> {
+        let was_absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner).take() == Some(*id);
+        let mut is_new = false;
+        let opened = self.handles.get_or_open(id, || {
+            if !was_absent && let Some(found) = self.find(id)? {
+                return Ok(Some(found));
+            }
+            match self.open_file(id, true)? {
+                Some(file) => {
+                    is_new = true;
+                    self.object(id, file).map(Some)
+                }
+                None => self.find(id),
+            }
+        });
+        let opened = opened.map_err(|error| self.fence(error))?;
+        Ok((opened.ok_or(StoreError::NoObject { id: *id })?, is_new))
     }
 
     fn existing(&self, id: &ObjectId) -> Result<handles::Handle, StoreError> {
@@ -358,17 +387,7 @@ impl Shared {
     ) -> Result<(), StoreError> {
         self.check_sound()?;
         self.mark_in_use();
-        let (handle, is_new) = match self.handle(id)? {
-            Some(handle) => (handle, false),
-            None => {
-                let opened = self.handles.get_or_open(id, || {
-                    let file = self.open_file(id, true)?;
-                    file.map(|file| self.object(id, file)).transpose()
-                });
-                let opened = opened.map_err(|error| self.fence(error));
-                (opened?.ok_or(StoreError::NoObject { id: *id })?, true)
-            }
-        };
+        let (handle, is_new) = self.handle_or_new(id)?;
         let changed = change(&handle).map_err(|error| self.fence(error));
         if changed.is_err() && is_new {
             self.handles.forget(id);
@@ -460,7 +479,10 @@ impl ObjectStore for ObjectDisk {
             return Ok(stat);
         }
         // Not kept open: who asks for the sizes of all objects is not to close those that are in use.
-        let Some(file) = self.shared.open_file(id, false)? else { return Ok(None) };
+        let Some(file) = self.shared.open_file(id, false)? else {
+            *self.shared.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(*id);
+            return Ok(None);
+        };
         file::stat_of(&file).map(Some).map_err(device::failed("stat an object"))
     }
 

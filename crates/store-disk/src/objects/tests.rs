@@ -26,6 +26,30 @@ fn names_map_there_and_back() {
     }
 }
 
+/// What was told last of an object says only where to look first.
+#[test]
+fn an_object_that_has_come_since_it_was_asked_for_is_not_made_again() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |path: &Path| ObjectDisk::open(path, &ObjectOptions::default(), Arc::new(|| ())).unwrap();
+    let (store, other) = (open(dir.path()), open(elsewhere.path()));
+    other.write(&object(1), 0, b"was here").unwrap();
+    other.close();
+    assert_eq!(store.stat(&object(1)), Ok(None));
+    std::fs::copy(other.shared.path(&object(1)), store.shared.path(&object(1))).unwrap();
+    store.write(&object(1), 0, b"is").unwrap();
+    assert_eq!(store.read(&object(1), 0, 8).unwrap(), b"iss here"[..]);
+    // And the other way round: it has been made since, and removed.
+    for _ in 0..2 {
+        assert_eq!(store.stat(&object(2)), Ok(None));
+        store.write(&object(2), 0, b"new").unwrap();
+        store.write(&object(2), 3, b"er").unwrap();
+        assert_eq!(store.read(&object(2), 0, 8).unwrap(), b"newer"[..]);
+        assert_eq!(store.destroy(&object(2)), Ok(true));
+        store.write(&object(2), 0, b"again").unwrap();
+        assert_eq!(store.destroy(&object(2)), Ok(true));
+    }
+}
+
 #[test]
 fn a_failed_sync_fences_for_good() {
     let dir = tempfile::tempdir().unwrap();
