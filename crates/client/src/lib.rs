@@ -28,6 +28,7 @@ mod kernel_size;
 mod leases;
 mod listed;
 mod locks;
+mod long_xattrs;
 mod names;
 mod nodes;
 mod opened;

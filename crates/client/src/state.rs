@@ -13,6 +13,7 @@ use crate::interrupts::{GivesUp, Signals};
 use crate::leases::Lease;
 use crate::listed::Listed;
 use crate::locks::Revocation;
+use crate::long_xattrs::LongXattrs;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
 use crate::names::Names;
 use crate::nodes::Nodes;
@@ -118,6 +119,7 @@ pub(crate) struct State {
     pub(crate) unseen_count: u64,
     /// Nodes that were listed and that nothing refers to yet, the oldest first.
     pub(crate) listed: Listed,
+    pub(crate) long_xattrs: LongXattrs,
     pub(crate) handles: BTreeMap<u64, Handle>,
     pub(crate) last_handle: u64,
     /// Handles that were released and whose close has not been answered, by node.
@@ -214,6 +216,7 @@ impl State {
             data_change_count: 0,
             unseen_count: 0,
             listed: Listed::default(),
+            long_xattrs: LongXattrs::default(),
             handles: BTreeMap::new(),
             last_handle: 0,
             closing: BTreeMap::new(),

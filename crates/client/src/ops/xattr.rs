@@ -29,6 +29,12 @@ impl State {
         let is_bare = !node.is_attr_stale && node.attr.as_ref().is_some_and(|attr| !attr.has_xattrs);
         if is_bare { Some(&NO_XATTRS) } else { node.xattrs.as_ref() }
     }
+
+    /// `Node::xattr_change_count`, if xattrs may be kept: what was asked for is true as long as this stays the same.
+    fn covered_xattr_changes(&self, fid: Fid) -> Option<u64> {
+        let node = self.nodes.by_fid(fid)?;
+        (self.is_caching_xattrs && self.is_covered(fid, bits::XATTR)).then_some(node.xattr_change_count)
+    }
 }
 
 async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
@@ -76,12 +82,23 @@ pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> 
     match xattrs(ctx, fid).await?.remove(&name) {
         None => Err(Status::NoData),
         Some(Some(value)) => Ok(Answer::Bytes(value.into())),
-        // It did not fit into the list.
-        Some(None) => match ctx.mdt(fid, MdtRequest::Getxattr { fid, name }, Kind::Plain).await? {
-            MdtReply::Bytes(value) => Ok(Answer::Bytes(value.into())),
-            _ => Err(Status::ProtocolError),
-        },
+        Some(None) => Ok(Answer::Bytes(long_value(ctx, fid, name).await?.into())),
     }
+}
+
+/// A value that did not fit into the list, which is kept with it if a lock says so all the time.
+async fn long_value(ctx: &Ctx, fid: Fid, name: Vec<u8>) -> Outcome<Vec<u8>> {
+    let before = ctx.with(|state| state.covered_xattr_changes(fid));
+    let request = MdtRequest::Getxattr { fid, name: name.clone() };
+    let MdtReply::Bytes(value) = ctx.mdt(fid, request, Kind::Plain).await? else {
+        return Err(Status::ProtocolError);
+    };
+    ctx.with(|state| {
+        if before.is_some() && state.covered_xattr_changes(fid) == before {
+            state.long_xattrs.keep(&mut state.nodes, fid, &name, &value);
+        }
+    });
+    Ok(value)
 }
 
 pub(crate) async fn list(ctx: &Ctx, who: &Who, node: u64) -> Outcome<Answer> {

@@ -724,3 +724,113 @@ fn a_listing_names_the_inode_of_the_parent() {
     assert_eq!(dots(dir), (Some(dir), Some(TOP)));
     assert_eq!(dots(TOP), (Some(TOP), Some(TOP)));
 }
+
+/// A mount that has listed a directory has asked once for what is longer than a listing or a list brings, and not again before somebody
+/// changes it.
+#[test]
+fn a_long_xattr_is_asked_for_once() {
+    // Too long for a listing, which brings 512 bytes with each inode; and for a list, which has values up to 4,096.
+    const LENGTHS: [usize; 3] = [513, 4_096, 4_097];
+    const LONGEST: usize = 65_536;
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(LENGTHS.len() + 1);
+    let set = |world: &mut World, number: usize, byte_count: usize, byte: u8| {
+        let node = world.lookup(0, dir, &format!("f{number}")).expect("it was made").node;
+        let (name, value) = (b"user.long".to_vec(), vec![byte; byte_count]);
+        world.call(0, Call::Setxattr { node, name, value, flags: 0 }).expect("set");
+    };
+    let byte_counts: Vec<usize> = LENGTHS.into_iter().chain([LONGEST]).collect();
+    for (number, byte_count) in byte_counts.iter().enumerate() {
+        set(&mut world, number, *byte_count, b'a');
+    }
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let entries = world.list(1, node);
+    for (number, byte_count) in byte_counts.iter().enumerate() {
+        let file = entries[&format!("f{number}")].node;
+        // The list, and the value itself if it is not in that.
+        let expected = if *byte_count > 4_096 { 2 } else { 1 };
+        let before = world.mdt_requests(1);
+        for _ in 0..3 {
+            assert_eq!(world.xattr(1, file, "user.long"), Ok(vec![b'a'; *byte_count]), "{byte_count} bytes");
+            assert_eq!(world.xattr(1, file, "user.none"), Err(ENODATA), "{byte_count} bytes");
+        }
+        assert_eq!(world.mdt_requests(1) - before, expected, "{byte_count} bytes");
+    }
+    let file = entries["f3"].node;
+    set(&mut world, 3, LONGEST, b'b');
+    assert_eq!(
+        world.xattr(1, file, "user.long"),
+        Ok(vec![b'b'; LONGEST]),
+        "what was kept is not believed any more"
+    );
+    // Its own change, too.
+    let (name, value) = (b"user.long".to_vec(), vec![b'c'; LONGEST]);
+    world.call(1, Call::Setxattr { node: file, name, value, flags: 0 }).expect("set");
+    assert_eq!(world.xattr(1, file, "user.long"), Ok(vec![b'c'; LONGEST]));
+}
+
+/// Of values that are too long for lists a mount keeps 4 MiB: those that it had first are asked for again, and are what they were.
+#[test]
+fn long_xattrs_are_kept_up_to_a_bound() {
+    const LONGEST: usize = 65_536;
+    const FILE_COUNT: usize = 70;
+    let mut world = World::new(1, 1, 2);
+    let dir = world.directory_of(FILE_COUNT);
+    for number in 0..FILE_COUNT {
+        let node = world.lookup(0, dir, &format!("f{number}")).expect("it was made").node;
+        let (name, value) = (b"user.long".to_vec(), vec![number as u8; LONGEST]);
+        world.call(0, Call::Setxattr { node, name, value, flags: 0 }).expect("set");
+    }
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let entries = world.list(1, node);
+    let mut spent = |number: usize| {
+        let before = world.mdt_requests(1);
+        let file = entries[&format!("f{number}")].node;
+        assert_eq!(world.xattr(1, file, "user.long"), Ok(vec![number as u8; LONGEST]));
+        world.mdt_requests(1) - before
+    };
+    let first: u64 = (0..FILE_COUNT).map(&mut spent).sum();
+    assert_eq!(first, 2 * FILE_COUNT as u64, "a list and a value of each");
+    assert_eq!((FILE_COUNT - 60..FILE_COUNT).map(&mut spent).sum::<u64>(), 0, "the last ones are kept");
+    assert_eq!(spent(0), 1, "the first one had no more room, and its list is there");
+}
+
+/// Directories on another MDT than their parent: their own MDT is asked once for their attributes and once for what is in them.
+#[test]
+fn a_listing_of_a_directory_on_another_mdt_costs_one_request() {
+    const DIRECTORY_COUNT: u64 = 20;
+    const FILE_COUNT: usize = 5;
+    let mut world = World::new(2, 1, 2);
+    let parent = world.mkdir(0, TOP, "d");
+    for number in 0..DIRECTORY_COUNT {
+        let name = format!("on1.{number}").into_bytes();
+        let make = Call::MkdirOn { parent, name, mode: 0o755, umask: 0, mdt_index: 1 };
+        assert_eq!(world.call(0, make), Ok(Answer::Done));
+        let node = world.lookup(0, parent, &format!("on1.{number}")).expect("it was made").node;
+        let Ok(Answer::Fid(fid)) = world.call(0, Call::NodeFid { node }) else { panic!("a FID") };
+        assert_eq!(fid.mdt_index(), Some(1));
+        for file in 0..FILE_COUNT {
+            let file = world.create(0, node, &format!("f{file}"));
+            world.release(0, file);
+        }
+    }
+    let node = world.lookup(1, TOP, "d").expect("it was made").node;
+    let before = world.mdt_requests(1);
+    let directories = world.list(1, node);
+    assert_eq!(directories.len() as u64, DIRECTORY_COUNT);
+    assert_eq!(world.mdt_requests(1) - before, 1, "the parent's names");
+    for name in directories.keys() {
+        let before = world.mdt_requests(1);
+        let directory = world.lookup(1, node, name).expect("listed").node;
+        world.attr(1, directory);
+        assert_eq!(world.mdt_requests(1) - before, 1, "its attributes");
+        let files = world.list(1, directory);
+        assert_eq!(files.len(), FILE_COUNT);
+        for (name, file) in &files {
+            assert!(file.entry.is_some(), "{name} came with attributes");
+            world.attr(1, file.node);
+            assert_eq!(world.xattr(1, file.node, "system.posix_acl_access"), Err(ENODATA));
+        }
+        assert_eq!(world.mdt_requests(1) - before, 2, "its names with all that ls asks of them");
+    }
+}
