@@ -4,6 +4,7 @@
 //! and the request comes again after that: a lock that the MDT had already given to somebody else, because this request gave it up,
 //! would be in the way of that one's replay, and one of the two be lost.
 
+use crate::seldom::Bare;
 use base::{Extent, Status};
 use std::collections::BTreeSet;
 use wire::mdt::{FileLock, FlockKind};
@@ -34,6 +35,11 @@ pub(crate) struct Advisory {
     doubtful: BTreeSet<(u64, bool)>,
     on_their_way: Vec<OnItsWay>,
     last_asked: u64,
+}
+
+impl Bare for Advisory {
+    const BARE: &'static Advisory =
+        &Advisory { held: Vec::new(), doubtful: BTreeSet::new(), on_their_way: Vec::new(), last_asked: 0 };
 }
 
 impl Advisory {

@@ -38,6 +38,7 @@ mod push;
 mod quick;
 mod recovery;
 mod reports;
+mod seldom;
 mod state;
 mod whole;
 

@@ -68,6 +68,8 @@ impl Names {
             }
             None => {
                 let is_in_doubt = false;
+                // Vec makes room for four at once; two names hardly ever have one hash.
+                slot.reserve_exact(1);
                 slot.push(Name { name: name.to_vec(), fid, kernel_until, listed_under, is_in_doubt });
             }
         }

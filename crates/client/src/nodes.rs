@@ -7,6 +7,7 @@ use crate::kernel_size::KernelSize;
 use crate::opened::OpenedData;
 use crate::ops::attr::FileSize;
 use crate::pages::Pages;
+use crate::seldom::Seldom;
 use base::names::stripe_of;
 use base::{Attr, Epoch, Fid, Layout, LockId, TargetId, Time, Transno, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,11 +74,11 @@ pub(crate) struct Node {
     pub(crate) unchanged_since: Option<u64>,
     /// The same, while all that this client has changed since is kept back here (`dirty`).
     pub(crate) kept_since: Option<u64>,
-    pub(crate) opened_data: Option<OpenedData>,
+    pub(crate) opened_data: Option<Box<OpenedData>>,
     /// `State::data_change_count` as of this client's last change of data or of pages: when it had the locks, and at its end.
     pub(crate) data_changed_at: u64,
     /// What the objects said last, if it can be believed again.
-    pub(crate) measured: Option<Measured>,
+    pub(crate) measured: Option<Box<Measured>>,
     /// Its size is being measured for its MDT, which does not know it although nobody writes.
     pub(crate) is_settling: bool,
     /// The write epoch in which its MDT did not know its size although nobody could write it any more, and since when.
@@ -98,7 +99,7 @@ pub(crate) struct Node {
     /// All handles for writing.
     pub(crate) writer_count: u32,
     /// What the kernel may have in its page cache.
-    pub(crate) pages: Pages,
+    pub(crate) pages: Seldom<Pages>,
     /// The kernel may answer from cached attributes until then.
     pub(crate) kernel_attr_until: Time,
     /// When the kernel, which had a name of it, was last told that it may answer from that.
@@ -111,13 +112,13 @@ pub(crate) struct Node {
     pub(crate) durable_version: Option<(Epoch, Version)>,
     /// This client has changed the inode: what a listing says of it may be older, though no lock went back.
     pub(crate) is_changed_here: bool,
-    pub(crate) advisory: Advisory,
+    pub(crate) advisory: Seldom<Advisory>,
     /// Rises with each change of a name in this directory by this client, at its start and at its end.
     pub(crate) change_count: u64,
     /// Changes of names in this directory by this client that have begun and not ended.
     pub(crate) changes_under_way: u32,
     /// Of a directory.
-    pub(crate) whole: Option<Whole>,
+    pub(crate) whole: Option<Box<Whole>>,
     /// A directory is not asked for as a whole before.
     pub(crate) is_listed_whole_from: Time,
     /// Of a striped directory: the directories that hold its names, itself the first. They never change.
@@ -162,14 +163,14 @@ impl Node {
             write_back_asked_at: Time::ZERO,
             cached_writer_count: 0,
             writer_count: 0,
-            pages: Pages::default(),
+            pages: Seldom::none(),
             kernel_attr_until: Time::ZERO,
             named_at: Time::ZERO,
             expired_at: Time::ZERO,
             changes: BTreeMap::new(),
             durable_version: None,
             is_changed_here: false,
-            advisory: Advisory::default(),
+            advisory: Seldom::none(),
             change_count: 0,
             changes_under_way: 0,
             whole: None,
@@ -216,6 +217,8 @@ impl Node {
         if self.names.len() == NAMES_MAX {
             self.names.remove(0);
         }
+        // Vec makes room for four at once; there is hardly ever a second one.
+        self.names.reserve_exact(1);
         self.names.push((parent, name.to_vec()));
     }
 
@@ -408,5 +411,19 @@ impl Nodes {
 
     pub(crate) fn count(&self) -> usize {
         self.nodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel may know millions of inodes: what few of them have is not in all of them.
+    #[test]
+    fn an_inode_of_which_only_names_and_attributes_are_known_is_small() {
+        assert!(size_of::<Node>() <= 736, "{} bytes", size_of::<Node>());
+        let mut node = Node::new(Fid::ROOT);
+        node.note_name(Fid::ROOT, b"name");
+        assert_eq!(node.names.capacity(), 1, "hardly any inode has two names");
     }
 }

@@ -42,7 +42,8 @@ impl State {
         }
         if let Some(node) = self.nodes.by_fid_mut(fid) {
             let data_changed_at = node.data_changed_at;
-            node.opened_data = Some(OpenedData { lock, data_changed_at, bytes, served_bytes: 0 });
+            let served_bytes = 0;
+            node.opened_data = Some(Box::new(OpenedData { lock, data_changed_at, bytes, served_bytes }));
         }
     }
 

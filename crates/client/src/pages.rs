@@ -21,6 +21,7 @@ use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyId};
 use crate::nodes::Node;
 use crate::push::pushes_end;
+use crate::seldom::Bare;
 use crate::state::State;
 use base::{Duration, Extent};
 use std::collections::BTreeMap;
@@ -157,6 +158,11 @@ pub(crate) struct Pages {
     /// What was dropped since the last answer to a WRITE through the cache. Such WRITEs come one at a time: whatever one
     /// of them has put into pages was put there after that.
     dropped: PageSet,
+}
+
+impl Bare for Pages {
+    const BARE: &'static Pages =
+        &Pages { filled: PageSet(BTreeMap::new()), dropped: PageSet(BTreeMap::new()) };
 }
 
 /// A call that has pages, by its number among the calls.

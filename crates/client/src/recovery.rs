@@ -140,7 +140,9 @@ impl State {
         let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
         self.forget_facts(target);
         for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
-            node.advisory.clear();
+            if let Some(advisory) = node.advisory.known_mut() {
+                advisory.clear();
+            }
         }
         for handle in self.handles.values_mut().filter(|handle| is_here(handle.fid) && !handle.is_directory) {
             handle.is_lost = true;

@@ -64,7 +64,7 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
     ctx.with(|state| {
         let at_rest = before.filter(|before| state.at_rest(file).as_ref() == Some(before));
         if let Some(node) = state.nodes.by_fid_mut(file.fid) {
-            node.measured = at_rest.map(|at_rest| Measured { at_rest, size, written: None });
+            node.measured = at_rest.map(|at_rest| Box::new(Measured { at_rest, size, written: None }));
         }
     });
     Ok(size)
@@ -130,7 +130,8 @@ impl State {
             stamp: attr.stamp,
         };
         if let Some(node) = self.nodes.by_fid_mut(file.fid) {
-            node.measured = Some(Measured { at_rest, size, written: Some((target, transno)) });
+            let written = Some((target, transno));
+            node.measured = Some(Box::new(Measured { at_rest, size, written }));
         }
     }
 

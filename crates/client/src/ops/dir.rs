@@ -214,7 +214,7 @@ impl State {
         let Some(trust) = trust.filter(|trust| self.is_unchanged_since(parent, *trust)) else { return };
         let hashes = entries.iter().map(|entry| name_hash(&entry.name)).collect();
         if let Some(node) = self.nodes.by_fid_mut(parent) {
-            node.whole = Some(Whole { lock: trust.lock, hashes });
+            node.whole = Some(Box::new(Whole { lock: trust.lock, hashes }));
         }
     }
 
