@@ -2,7 +2,7 @@
 //!
 //! In every directory a name `f` and a decimal number leads to a file of 1 GiB of zeros without having been made. Other
 //! files and directories can be made and removed; writes change only the size. Nothing is cached by the kernel (all
-//! lifetimes are 0), so every operation is at least one request.
+//! lifetimes are 0), so every operation is at least one request; pages are where `Contents::cached` says so.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +20,45 @@ const SYNTHETIC: u64 = 1 << 62;
 /// Bit of the node ids of directories.
 const DIRECTORY: u64 = 1 << 61;
 const SYNTHETIC_SIZE_BYTES: u64 = 1 << 30;
-const OPEN_FLAGS: u32 = fopen::DIRECT_IO | fopen::NOFLUSH | fopen::PARALLEL_DIRECT_WRITES;
+const DIRECT_FLAGS: u32 = fopen::DIRECT_IO | fopen::NOFLUSH | fopen::PARALLEL_DIRECT_WRITES;
+const CACHED_FLAGS: u32 = fopen::KEEP_CACHE | fopen::NOFLUSH;
+/// Of contents that repeat.
+const BLOCK_BYTES: usize = 1 << 20;
+/// More than any READ asks for, and a block.
+const CONTENTS_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
     mode: u32,
     size: u64,
+}
+
+/// What all files consist of, and how they are opened.
+#[derive(Debug, Clone)]
+pub struct Contents {
+    bytes: Bytes,
+    open_flags: u32,
+}
+
+impl Contents {
+    /// Zeros, which the kernel does not cache.
+    pub fn zeros() -> Contents {
+        Contents { bytes: Bytes::from(vec![0; CONTENTS_BYTES]), open_flags: DIRECT_FLAGS }
+    }
+
+    /// A MiB that repeats, in the kernel's page cache, so that files can be mapped. What is missing of the MiB is zeros.
+    pub fn cached(block: &[u8]) -> Contents {
+        let mut block = block.to_vec();
+        block.resize(BLOCK_BYTES, 0);
+        Contents { bytes: block.repeat(CONTENTS_BYTES / BLOCK_BYTES).into(), open_flags: CACHED_FLAGS }
+    }
+
+    /// Fewer than wanted where a READ asks for more than there ever is.
+    fn read(&self, offset: u64, byte_count: u64) -> &[u8] {
+        let start = (offset % BLOCK_BYTES as u64) as usize;
+        let end = (start as u64).saturating_add(byte_count).min(self.bytes.len() as u64) as usize;
+        self.bytes.get(start..end).unwrap_or_default()
+    }
 }
 
 /// Names by directory and name.
@@ -38,7 +71,7 @@ pub struct NullFs {
     nodes: Vec<Mutex<BTreeMap<u64, Node>>>,
     next_node: AtomicU64,
     listed_count: u64,
-    zeros: Bytes,
+    contents: Contents,
 }
 
 impl NullFs {
@@ -49,8 +82,13 @@ impl NullFs {
             nodes: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             next_node: AtomicU64::new(2),
             listed_count,
-            zeros: Bytes::from(vec![0u8; 16 << 20]),
+            contents: Contents::zeros(),
         }
+    }
+
+    /// An empty one with other contents.
+    pub fn with(contents: Contents) -> Self {
+        Self { contents, ..Self::new(0) }
     }
 
     fn names(&self, parent: u64) -> MutexGuard<'_, Names> {
@@ -201,7 +239,7 @@ impl Handler for NullFs {
             Op::Mknod { name, mode, .. } => entry(self.make(node, name, mode), reply),
             Op::Mkdir { name, mode, .. } => entry(self.make(node, name, mode | libc::S_IFDIR), reply),
             Op::Create { name, mode, .. } => match self.make(node, name, mode | libc::S_IFREG) {
-                Ok(entry) => reply.created(&entry, 0, OPEN_FLAGS),
+                Ok(entry) => reply.created(&entry, 0, self.contents.open_flags),
                 Err(errno) => reply.error(errno),
             },
             Op::Unlink { name } => done(self.remove(node, &name, false), reply),
@@ -209,12 +247,11 @@ impl Handler for NullFs {
             Op::Rename { new_parent, flags, old_name, new_name } => {
                 done(self.rename((node, &old_name), (new_parent, &new_name), flags), reply);
             }
-            Op::Open { .. } => reply.opened(0, OPEN_FLAGS),
+            Op::Open { .. } => reply.opened(0, self.contents.open_flags),
             Op::Opendir { .. } => reply.opened(0, 0),
             Op::Read(read) => {
                 let left = self.node(node).size.saturating_sub(read.offset);
-                let len = u64::from(read.size).min(left).min(self.zeros.len() as u64);
-                reply.data(&self.zeros[..len as usize]);
+                reply.data(self.contents.read(read.offset, u64::from(read.size).min(left)));
             }
             Op::Write(write) => {
                 let end = write.offset.saturating_add(write.data.len() as u64);
@@ -243,4 +280,24 @@ impl Handler for NullFs {
     fn interrupt(&self, _unique: u64) {}
 
     fn destroyed(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_repeat_wherever_a_read_begins() {
+        let block: Vec<u8> = (0..BLOCK_BYTES).map(|at| (at % 251) as u8).collect();
+        let contents = Contents::cached(&block);
+        for (offset, byte_count) in
+            [(0, 4096), (BLOCK_BYTES - 10, 20), (5 * BLOCK_BYTES + 7, 3 * BLOCK_BYTES)]
+        {
+            let read = contents.read(offset as u64, byte_count as u64);
+            let expected = (offset..offset + byte_count).map(|at| block.get(at % BLOCK_BYTES).copied());
+            assert!(read.iter().copied().map(Some).eq(expected), "{byte_count} bytes at {offset}");
+        }
+        assert_eq!(Contents::cached(b"ab").read(1, 2), b"b\0", "what is missing is zeros");
+        assert_eq!(contents.read(u64::MAX, u64::MAX).first(), block.last());
+    }
 }
