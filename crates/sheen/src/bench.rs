@@ -14,6 +14,7 @@ mod fill;
 mod floor;
 mod image;
 mod interrupt;
+mod listing;
 mod machine;
 mod partner;
 mod pattern;
@@ -32,7 +33,7 @@ use clap::{Args, Subcommand};
 use dne::Dne;
 use figures::Report;
 use fill::Fill;
-use floor::{Floor, NullMount};
+use floor::{Floor, NullMount, Stored};
 use image::Image;
 use pattern::Pattern;
 use place::Place;
@@ -121,9 +122,15 @@ pub struct Options {
     /// MiB per process that `io` and `stream` write and read; `direct` touches a sixteenth of its file
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub mib: u32,
+    /// `stream`: of all processes together, instead of MiB for each: 512MiB, 2GiB
+    #[arg(long, value_name = "SIZE", conflicts_with = "mib", value_parser = parse_size)]
+    pub size: Option<u32>,
     /// `md`: all processes in one directory, instead of one for each
     #[arg(long)]
     pub shared: bool,
+    /// `ls`: only names, as `ls -f`, and nothing of what they lead to
+    #[arg(long)]
+    pub names: bool,
     /// Of ten entries that `ls` lists one is a symlink, one a fifo, one a directory
     #[arg(long)]
     pub mixed: bool,
@@ -133,6 +140,17 @@ pub struct Options {
     /// Compare with a null file system: what this machine allows
     #[arg(long, value_enum, conflicts_with_all = ["compare", "params"])]
     pub floor: Option<Floor>,
+}
+
+/// `512MiB`, `2GiB`, also as `512M`, `2G`. -> MiB
+fn parse_size(text: &str) -> Result<u32, String> {
+    let (digits, mib_count) = match text.trim_end_matches("iB") {
+        text if text.ends_with('M') => (text.trim_end_matches('M'), 1),
+        text if text.ends_with('G') => (text.trim_end_matches('G'), 1024),
+        _ => return Err("write a number with MiB or GiB".to_owned()),
+    };
+    let mib = digits.parse::<u32>().ok().and_then(|count| count.checked_mul(mib_count));
+    mib.filter(|mib| (1..=1_000_000).contains(mib)).ok_or_else(|| "1MiB to 976GiB".to_owned())
 }
 
 #[derive(Clone, Debug, Args)]
@@ -148,6 +166,9 @@ pub struct Mmap {
     /// What each process touches, one byte of a page [default: all three]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub pattern: Vec<Pattern>,
+    /// Compare with a null file system that fills the page cache: what this machine allows
+    #[arg(long, value_enum, conflicts_with_all = ["compare", "params"])]
+    pub floor: Option<Floor>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -179,6 +200,10 @@ pub struct Tree {
     /// Processes that write and read small files [default: 1,2,4]
     #[arg(long, value_delimiter = ',', requires = "small", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub procs: Vec<u32>,
+    /// Compare walks with a null file system: what this machine allows. It keeps no bytes and no xattrs, which --small reads back, and
+    /// serves nothing beside streams
+    #[arg(long, value_enum, conflicts_with_all = ["compare", "params", "small", "beside_mib"])]
+    pub floor: Option<Floor>,
 }
 
 /// The command.
@@ -191,7 +216,7 @@ pub fn run(arguments: &Bench) -> Result<()> {
         What::Io(options) => simple(Kind::Io, options, &[1, 2, 4]),
         What::Stream(options) => simple(Kind::Stream, options, &[1, 4]),
         What::Direct(options) => simple(Kind::Direct, options, &[1]),
-        What::Ls(options) => simple(Kind::Ls, options, &[1]),
+        What::Ls(options) => simple(if options.names { Kind::Names } else { Kind::Ls }, options, &[1]),
         What::Mmap(options) => mmap(options),
         What::Tree(options) => tree(options),
         What::Fill(options) => fill::run(options),
@@ -208,17 +233,22 @@ pub fn run(arguments: &Bench) -> Result<()> {
 }
 
 fn simple(kind: Kind, options: &Options, usual_procs: &[u32]) -> Result<()> {
+    if options.size.is_some() && kind != Kind::Stream {
+        bail!("--size is of `bench stream`; give --mib, of each process");
+    }
     let plan = Plan {
         procs: or_usual(&options.procs, usual_procs),
         file_count: options.files,
-        mib: options.mib,
+        mib: options.size.unwrap_or(options.mib),
+        is_mib_of_all: options.size.is_some(),
         is_cold: options.cold,
         is_mixed: options.mixed,
         is_shared: options.shared && kind == Kind::Md,
         ..Plan::new(kind, &options.common)
     };
-    let floor = options.floor.map(NullMount::new).transpose()?;
-    measure(kind.word(), &options.common, floor.as_ref(), &[plan])
+    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    let name = if kind == Kind::Names { "ls" } else { kind.word() };
+    measure(name, &options.common, floor.as_ref(), &[plan])
 }
 
 fn mmap(options: &Mmap) -> Result<()> {
@@ -228,7 +258,8 @@ fn mmap(options: &Mmap) -> Result<()> {
         patterns: or_usual(&options.pattern, &Pattern::ALL),
         ..Plan::new(Kind::Mmap, &options.common)
     };
-    measure("mmap", &options.common, None, &[plan])
+    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Mapped)).transpose()?;
+    measure("mmap", &options.common, floor.as_ref(), &[plan])
 }
 
 fn tree(options: &Tree) -> Result<()> {
@@ -247,7 +278,8 @@ fn tree(options: &Tree) -> Result<()> {
     } else {
         vec![of_tree(Kind::Walk)]
     };
-    measure_beside("tree", &options.common, None, options.beside_dir.as_ref(), &plans)
+    let floor = options.floor.map(|floor| NullMount::new(floor, Stored::Zeros)).transpose()?;
+    measure_beside("tree", &options.common, floor.as_ref(), options.beside_dir.as_ref(), &plans)
 }
 
 fn or_usual<T: Clone>(given: &[T], usual: &[T]) -> Vec<T> {
@@ -268,6 +300,7 @@ impl Plan {
             directory_count: 0,
             file_bytes: 0,
             mib: 0,
+            is_mib_of_all: false,
             beside_proc_count: 0,
             remount: None,
             is_cold: false,

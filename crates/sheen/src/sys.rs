@@ -253,6 +253,13 @@ pub fn io_count(pid: u32, name: &str) -> Option<u64> {
     text.lines().find_map(row)
 }
 
+/// Bytes of private memory (RssAnon) that a process has. `None` when it is not there.
+pub fn anon_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
 pub fn uid() -> u32 {
     // SAFETY: cannot fail.
     unsafe { libc::geteuid() }

@@ -11,6 +11,7 @@ pub mod side;
 
 use super::figures::Summary;
 use super::machine::Machine;
+use super::pattern::Pattern;
 use super::place::Place;
 use super::plan::{Kind, Phase, Plan};
 use super::rounds::Sample;
@@ -202,13 +203,16 @@ fn check_writable(path: &Path) -> Result<()> {
 }
 
 fn plan(options: &Ab) -> Plan {
+    // Of a large file each pattern takes its time: those that nobody asks for are left out.
+    let is_named = |pattern: &Pattern| options.only.contains(&format!("mmap {}", pattern.word()));
+    let patterns: Vec<Pattern> = Pattern::ALL.into_iter().filter(is_named).collect();
     Plan {
         procs: vec![options.mounts * options.procs],
         file_count: options.files,
         mib: options.mib,
         // Phases that make caches cold need root.
         is_cold: sys::uid() == 0,
-        patterns: or_usual(&[], &super::pattern::Pattern::ALL),
+        patterns: or_usual(&patterns, &Pattern::ALL),
         ..Plan::of(options.workload.kind(), options.rounds)
     }
 }

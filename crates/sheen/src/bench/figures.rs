@@ -2,6 +2,7 @@
 
 use super::beside::Used;
 use super::cost::{Cost, Counts, Requests, Sizes};
+use super::listing::{self, ListingSummary};
 use super::machine::Machine;
 use super::pattern::PAGE_BYTES;
 use super::place::Place;
@@ -30,6 +31,9 @@ pub struct Report {
     tree_file_bytes: Option<u32>,
     /// Of each process; of the file that all map.
     mib: u32,
+    /// Then it is of all processes together.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_mib_of_all: bool,
     #[serde(skip)]
     amount: String,
     figures: Vec<Figure>,
@@ -65,6 +69,11 @@ struct Figure {
     shares: Option<ShareSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other_shares: Option<ShareSummary>,
+    /// Of phases that list a directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listing: Option<ListingSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_listing: Option<ListingSummary>,
 }
 
 /// Who used the processors while it was measured, 100 for one of them, and what metadata and streams moved.
@@ -311,6 +320,7 @@ impl Report {
             tree_directories: is_tree.then_some(plan.directory_count),
             tree_file_bytes: is_tree.then_some(plan.file_bytes),
             mib: plan.mib,
+            is_mib_of_all: plan.is_mib_of_all,
             amount: plan.amount(),
             figures: Vec::new(),
         }
@@ -382,6 +392,16 @@ impl Report {
         for (name, shares) in shares {
             line(format!("{name:<23} {}", shares.to_text()));
         }
+        let listings = self.figures.iter().flat_map(|figure| {
+            let other = figure.other_listing.iter().map(|of| (format!("{}, other", figure.operation), of));
+            figure.listing.iter().map(|of| (figure.operation.to_owned(), of)).chain(other)
+        });
+        for (number, (name, listing)) in listings.enumerate() {
+            if number == 0 {
+                line(format!("\n{:<23} {}", "first entry; MiB of the mount's process", listing::HEADS));
+            }
+            line(format!("{name:<23} {}", listing.to_text()));
+        }
         text
     }
 }
@@ -428,6 +448,8 @@ impl Figure {
             other_cost,
             shares,
             other_shares,
+            listing: ListingSummary::of(&samples.of_place),
+            other_listing: ListingSummary::of(&samples.of_other),
         })
     }
 

@@ -5,6 +5,7 @@ use super::place::Place;
 use super::shell;
 use crate::control::TargetStatus;
 use crate::progress::{Goal, Progress};
+use crate::sys;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use serde::Serialize;
@@ -232,7 +233,7 @@ fn metadata(place: &Place) -> Vec<Metadata> {
                 pid: target.pid,
                 is_shared: is_client || targets().any(is_other),
                 disk_bytes: 0,
-                rss_anon_bytes: rss_anon_bytes(target.pid),
+                rss_anon_bytes: sys::anon_bytes(target.pid).unwrap_or(0),
             });
         }
         if let Some(known) = found.get_mut(at) {
@@ -258,13 +259,6 @@ fn disk_bytes(dir: &Path) -> u64 {
         }
     }
     sum
-}
-
-fn rss_anon_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 impl Report {

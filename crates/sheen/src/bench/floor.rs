@@ -5,9 +5,10 @@
 
 mod null_rpc;
 
+use super::place::mapped_block;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fuse::null::NullFs;
+use fuse::null::{Contents, NullFs};
 use fuse::{Handler, MountOptions, Session};
 use null_rpc::NullRpc;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -35,12 +36,23 @@ impl Floor {
     }
 }
 
+/// What is read of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Stored {
+    /// Zeros, past the page cache
+    Zeros,
+    /// What `bench mmap` has written, through the page cache
+    Mapped,
+}
+
 /// How the process that serves is started; only by ourselves.
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
     #[arg(value_enum)]
     floor: Floor,
     dir: PathBuf,
+    #[arg(long, value_enum, default_value = "zeros")]
+    stored: Stored,
 }
 
 /// Body of that process: mounts, says so, and serves until its standard input ends.
@@ -48,7 +60,10 @@ pub struct Serve {
 /// # Errors
 /// It cannot be mounted.
 pub fn serve(task: &Serve) -> Result<()> {
-    let null_fs = NullFs::new(0);
+    let null_fs = match task.stored {
+        Stored::Zeros => NullFs::new(0),
+        Stored::Mapped => NullFs::with(Contents::cached(&mapped_block())),
+    };
     let handler: Arc<dyn Handler> = match task.floor {
         Floor::Fuse => Arc::new(null_fs),
         Floor::Rpc => NullRpc::new(null_fs, false).context("cannot start a null server")?,
@@ -72,13 +87,16 @@ pub struct NullMount {
 impl NullMount {
     /// # Errors
     /// It cannot be mounted.
-    pub fn new(floor: Floor) -> Result<NullMount> {
+    pub fn new(floor: Floor, stored: Stored) -> Result<NullMount> {
         let dir = std::env::temp_dir().join(format!("sheen-null-{}", std::process::id()));
         std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let mut null = NullMount { dir, server: None };
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.args(["bench", "null-mount", floor.word()]).arg(&null.dir);
+        if stored == Stored::Mapped {
+            command.args(["--stored", "mapped"]);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let server = null.server.insert(command.spawn().context("cannot start a null file system")?);
         let output = server.stdout.take().context("the output of the null file system is a pipe")?;

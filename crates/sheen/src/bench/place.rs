@@ -152,7 +152,7 @@ impl Place {
     /// Makes what all rounds of a plan find there, and has it durable, so that dropping caches finds nothing dirty.
     pub fn fill(&self, plan: &Plan) -> Result<()> {
         match plan.kind {
-            Kind::Ls => self.fill_directory(plan)?,
+            Kind::Ls | Kind::Names => self.fill_directory(plan)?,
             Kind::Mmap => self.fill_mapped(plan)?,
             Kind::Walk | Kind::Move => self.fill_tree(plan)?,
             Kind::Beside => {

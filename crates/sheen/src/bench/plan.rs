@@ -16,6 +16,8 @@ pub struct Plan {
     /// Of each file of a tree.
     pub file_bytes: u32,
     pub mib: u32,
+    /// `mib` is of all processes together, not of each.
+    pub is_mib_of_all: bool,
     /// Processes that stream beside walks, of `mib` together.
     pub beside_proc_count: u32,
     pub remount: Option<String>,
@@ -38,6 +40,8 @@ pub enum Kind {
     /// Small blocks past the page cache.
     Direct,
     Ls,
+    /// The names of a directory, and nothing of what they lead to.
+    Names,
     Mmap,
     /// Small files, by processes of ours.
     Small,
@@ -116,7 +120,10 @@ pub enum Step {
         is_write: bool,
         depth: u32,
     },
+    /// What `ls -l` does.
     List,
+    /// What `ls -f` does.
+    ListNames,
     Map(Pattern),
     /// Create, write 4 KiB, close.
     WriteFile,
@@ -237,6 +244,8 @@ const DIRECT: &[Phase] = &[
 
 const LS: &[Phase] = &[names("ls -l cold", Step::List), names("ls -l warm", Step::List)];
 
+const NAMES: &[Phase] = &[names("ls -f cold", Step::ListNames), names("ls -f warm", Step::ListNames)];
+
 const MMAP: &[Phase] = &[
     data("mmap seq", Step::Map(Pattern::Seq)),
     data("mmap stride", Step::Map(Pattern::Stride)),
@@ -327,6 +336,7 @@ impl Kind {
             Kind::Stream => "stream",
             Kind::Direct => "direct",
             Kind::Ls => "ls",
+            Kind::Names => "names",
             Kind::Mmap => "mmap",
             Kind::Small => "small",
             Kind::Walk => "walk",
@@ -343,6 +353,7 @@ impl Kind {
             Kind::Stream => STREAM,
             Kind::Direct => DIRECT,
             Kind::Ls => LS,
+            Kind::Names => NAMES,
             Kind::Mmap => MMAP,
             Kind::Small => SMALL,
             Kind::Walk => WALKS,
@@ -355,7 +366,7 @@ impl Kind {
     /// Whether what was made before the first round serves all of them.
     pub fn has_fixture(self) -> bool {
         match self {
-            Kind::Ls | Kind::Mmap | Kind::Walk | Kind::Beside | Kind::Move => true,
+            Kind::Ls | Kind::Names | Kind::Mmap | Kind::Walk | Kind::Beside | Kind::Move => true,
             Kind::Md | Kind::Io | Kind::Stream | Kind::Direct | Kind::Small | Kind::Dne => false,
         }
     }
@@ -392,6 +403,12 @@ impl Wanted<'_> {
 }
 
 impl Plan {
+    /// The same for so many processes: each has its part.
+    pub fn of_each(&self, procs: u32) -> Plan {
+        let mib = if self.is_mib_of_all { (self.mib / procs.max(1)).max(1) } else { self.mib };
+        Plan { mib, is_mib_of_all: false, ..self.clone() }
+    }
+
     /// The phases of its rounds. Tools that are not here are left out.
     pub fn phases(&self) -> Vec<Phase> {
         let is_here = |phase: &&Phase| match phase.act {
@@ -440,12 +457,13 @@ impl Plan {
 
     pub fn amount(&self) -> String {
         match self.kind {
+            Kind::Stream if self.is_mib_of_all => format!("{} MiB of all processes together", self.mib),
             Kind::Io | Kind::Stream | Kind::Direct => format!("{} MiB per process", self.mib),
             Kind::Mmap => format!("a file of {} MiB", self.mib),
             Kind::Md if self.is_shared => {
                 format!("{} files of each process in one directory", self.file_count)
             }
-            Kind::Md | Kind::Ls | Kind::Small => format!("{} files", self.file_count),
+            Kind::Md | Kind::Ls | Kind::Names | Kind::Small => format!("{} files", self.file_count),
             Kind::Dne => format!("{} of each operation by each process", self.file_count),
             Kind::Walk | Kind::Move => self.tree(),
             Kind::Beside => {
@@ -457,6 +475,11 @@ impl Plan {
 }
 
 impl Phase {
+    /// Whether it has a first entry.
+    pub fn lists(&self) -> bool {
+        matches!(self.act, Act::Step(Step::List | Step::ListNames))
+    }
+
     /// How many operations so much was: names, blocks of bytes, MiB that were touched.
     pub fn operation_count(&self, amount: u64) -> u64 {
         match (self.act, self.unit) {

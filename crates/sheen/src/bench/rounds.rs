@@ -4,6 +4,7 @@ use super::beside::{Readers, ShareMeter, Shares};
 use super::cost::{Cost, Meter};
 use super::dne;
 use super::interrupt;
+use super::listing::{Memory, MemoryMeter};
 use super::make_cold;
 use super::partner::Partner;
 use super::place::Place;
@@ -33,6 +34,24 @@ pub struct Sample {
     pub shares: Shares,
     /// How long `cost` was counted: longer than the phase where what servers put off belongs to it.
     pub counted: Duration,
+    /// Of a listing: when its first entry came, to the last of the workers; and what the process of the mount had in memory.
+    pub first_entry: Option<Duration>,
+    pub memory: Option<Memory>,
+}
+
+/// What was done in a phase.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Names, or bytes.
+    amount: u64,
+    first_entry: Option<Duration>,
+}
+
+impl Done {
+    fn add(&mut self, other: Done) {
+        self.amount += other.amount;
+        self.first_entry = self.first_entry.max(other.first_entry);
+    }
 }
 
 /// Does all rounds, one place after the other in each, so that what the machine does besides hits both.
@@ -45,6 +64,7 @@ pub fn run(plan: &Plan, place: &Place, other: Option<&Place>) -> Result<Vec<Samp
     let phase_count = plan.procs.len() * place_count * plan.rounds as usize * plan.phases().len();
     let progress = Progress::begin(plan.kind.word(), "phases", Goal::items(phase_count as u64));
     for &procs in &plan.procs {
+        let plan = &plan.of_each(procs);
         let samples = |phase: &Phase| Samples {
             phase: *phase,
             procs,
@@ -86,6 +106,7 @@ pub fn any_round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) ->
         | Kind::Stream
         | Kind::Direct
         | Kind::Ls
+        | Kind::Names
         | Kind::Mmap
         | Kind::Small
         | Kind::Dne => round(plan, procs, place, progress),
@@ -94,7 +115,7 @@ pub fn any_round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) ->
 
 /// One round; a sample per phase.
 fn round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) -> Result<Vec<Sample>> {
-    if plan.kind == Kind::Ls {
+    if matches!(plan.kind, Kind::Ls | Kind::Names) {
         make_cold(plan.remount.as_deref())?;
     }
     let mut workers =
@@ -109,7 +130,9 @@ fn round(plan: &Plan, procs: u32, place: &Place, progress: &Progress) -> Result<
         }
         samples.push(measure((plan, progress), place, &phase, None, || {
             workers.iter_mut().try_for_each(Worker::begin)?;
-            workers.iter_mut().map(Worker::expect_done).sum()
+            let mut done = Done::default();
+            workers.iter_mut().try_for_each(|worker| worker.expect_done().map(|its| done.add(its)))?;
+            Ok(done)
         })?);
     }
     // First all of them, for what they still do they do side by side.
@@ -131,7 +154,8 @@ fn tool_round(plan: &Plan, place: &Place, progress: &Progress) -> Result<Vec<Sam
         let Act::Tool { tool, is_beside, .. } = phase.act else { continue };
         tool.prepare(&paths)?;
         let readers = is_beside.then(|| Readers::start(plan, place)).transpose()?;
-        let perform = || tool::run(&mut tool.command(&paths)).map(|()| u64::from(plan.file_count));
+        let amount = u64::from(plan.file_count);
+        let perform = || tool::run(&mut tool.command(&paths)).map(|()| Done { amount, first_entry: None });
         samples.push(measure((plan, progress), place, &phase, readers.as_ref(), perform)?);
     }
     Ok(samples)
@@ -143,7 +167,7 @@ fn measure(
     place: &Place,
     phase: &Phase,
     readers: Option<&Readers>,
-    perform: impl FnOnce() -> Result<u64>,
+    perform: impl FnOnce() -> Result<Done>,
 ) -> Result<Sample> {
     progress.at(phase.name);
     interrupt::check()?;
@@ -161,10 +185,13 @@ fn measure(
     if is_settled {
         dne::settle(place, progress)?;
     }
+    let listing_pid = phase.lists().then(|| place.daemons().map(|daemons| daemons.client_pid())).flatten();
+    let memory = listing_pid.and_then(MemoryMeter::start);
     let meter = Meter::start(place.metered());
     let (started, shares) = (Instant::now(), ShareMeter::start(readers)?);
-    let amount = perform()?;
+    let Done { amount, first_entry } = perform()?;
     let shares = shares.stop()?;
+    let memory = memory.and_then(MemoryMeter::stop);
     if is_settled {
         dne::settle(place, progress)?;
     }
@@ -173,7 +200,8 @@ fn measure(
     let cost = meter.and_then(|meter| meter.stop(operation_count, plan.rpc_unit_count(operation_count)));
     drop(settings);
     progress.add(1, if phase.unit == Unit::MibPerSecond { amount } else { 0 });
-    Ok(Sample { rate: rate(phase.unit, amount, shares.elapsed), cost, shares, counted })
+    let rate = rate(phase.unit, amount, shares.elapsed);
+    Ok(Sample { rate, cost, shares, counted, first_entry, memory })
 }
 
 pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
@@ -182,6 +210,15 @@ pub fn rate(unit: Unit, amount: u64, elapsed: Duration) -> f64 {
         Unit::OperationsPerSecond => per_second,
         Unit::MibPerSecond => per_second / f64::from(1 << 20),
     }
+}
+
+/// `done AMOUNT NANOS [NANOS]`: the last number is when the first entry of a listing came.
+fn done(line: &str) -> Option<Done> {
+    let mut numbers =
+        line.strip_prefix("done ")?.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+    let amount = numbers.next()??;
+    let first_entry = numbers.nth(1).flatten().map(Duration::from_nanos);
+    Some(Done { amount, first_entry })
 }
 
 /// One worker process, from outside.
@@ -221,11 +258,9 @@ impl Worker {
         self.0.tell("go")
     }
 
-    /// How much it did.
-    fn expect_done(&mut self) -> Result<u64> {
+    fn expect_done(&mut self) -> Result<Done> {
         let line = self.0.line()?;
-        let amount = line.strip_prefix("done ").and_then(|rest| rest.split(' ').next());
-        amount.and_then(|amount| amount.parse().ok()).with_context(|| format!("a worker said {line:?}"))
+        done(&line).with_context(|| format!("a worker said {line:?}"))
     }
 
     /// It has nothing more to wait for.
@@ -235,5 +270,20 @@ impl Worker {
 
     fn end(self) -> Result<()> {
         self.0.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_says_when_its_first_entry_came_and_the_last_one_counts() {
+        let mut sum = Done::default();
+        for line in ["done 5 100 20\n", "done 7 100 30\n", "done 1 100\n"] {
+            sum.add(done(line).expect("a line of a worker"));
+        }
+        assert_eq!((sum.amount, sum.first_entry), (13, Some(Duration::from_nanos(30))));
+        assert!(["ready\n", "done\n", "done x 1\n", ""].iter().all(|line| done(line).is_none()));
     }
 }

@@ -60,6 +60,7 @@ fn every_phase_of_every_kind_does_its_amount_and_names_are_gone_at_the_end() {
         (Kind::Stream, vec![2 << 20; 5]),
         (Kind::Direct, vec![(2 << 20) / 4096 / 16; 6]),
         (Kind::Ls, vec![20; 2]),
+        (Kind::Names, vec![20; 2]),
         (Kind::Mmap, vec![2 << 20, 1 << 19, 2 << 12]),
         (Kind::Small, vec![20; 3]),
     ] {
@@ -179,4 +180,24 @@ fn the_median_of_an_even_number_lies_between_the_middle_two() {
 fn rates_are_per_second() {
     assert!((rate(Unit::OperationsPerSecond, 100, Duration::from_millis(500)) - 200.0).abs() < 1e-6);
     assert!((rate(Unit::MibPerSecond, 4 << 20, Duration::from_secs(2)) - 2.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_size_of_all_processes_is_shared_among_them() {
+    let plan = Plan { mib: 2048, is_mib_of_all: true, ..Plan::of(Kind::Stream, 5) };
+    assert_eq!([1, 4, 3].map(|procs| plan.of_each(procs).mib), [2048, 512, 682]);
+    assert_eq!(plan.amount(), "2048 MiB of all processes together");
+    let plan = Plan { is_mib_of_all: false, ..plan };
+    assert_eq!([1, 4].map(|procs| plan.of_each(procs).mib), [2048, 2048]);
+    let size = |word: &str| {
+        let line = Line::try_parse_from(["bench", "stream", "/", "--size", word]).ok()?;
+        let What::Stream(options) = line.bench.what else { panic!("another command") };
+        options.size
+    };
+    assert_eq!(["2GiB", "2G", "512MiB", "7M"].map(size), [2048, 2048, 512, 7].map(Some));
+    assert_eq!(["0M", "2", "GiB", "-1G", "9999999G", "2KiB", ""].map(size), [None; 7]);
+    assert!(
+        Line::try_parse_from(["bench", "stream", "/", "--size", "1G", "--mib", "5"]).is_err(),
+        "one of them"
+    );
 }

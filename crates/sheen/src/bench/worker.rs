@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -62,7 +62,10 @@ pub fn run(task: &Task) -> Result<()> {
         let Some(Ok(_)) = lines.next() else { return Ok(()) };
         let started = Instant::now();
         let amount = worker.perform(step).with_context(|| format!("{} failed", phase.name))?;
-        say(&format!("done {amount} {}", started.elapsed().as_nanos()))?;
+        let elapsed = started.elapsed().as_nanos();
+        let first =
+            worker.first_entry.take().map(|first| format!(" {}", first.as_nanos())).unwrap_or_default();
+        say(&format!("done {amount} {elapsed}{first}"))?;
     }
     // What it removes is not to be counted with the last phase, which may be counted for longer than it lasts.
     if task.kind == Kind::Dne && lines.next().is_none() {
@@ -91,6 +94,8 @@ pub struct Worker {
     block: Vec<u8>,
     /// Of the phase of `Kind::Dne` that was prepared last.
     ground: Option<Ground>,
+    /// Of the last listing: how long the first entry took.
+    first_entry: Option<Duration>,
 }
 
 impl Worker {
@@ -111,7 +116,8 @@ impl Worker {
         let mut rng = Rng::new(u64::from(task.index));
         let block = (0..MIB / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let size_bytes = u64::from(task.mib) * MIB;
-        Ok(Worker { dir, index: task.index, file_count: task.files, size_bytes, rng, block, ground: None })
+        let (index, file_count, ground, first_entry) = (task.index, task.files, None, None);
+        Ok(Worker { dir, index, file_count, size_bytes, rng, block, ground, first_entry })
     }
 
     /// What must not be measured.
@@ -141,6 +147,7 @@ impl Worker {
             | Step::StreamAgain
             | Step::Direct { .. }
             | Step::List
+            | Step::ListNames
             | Step::Map(_)
             | Step::WriteFile
             | Step::ReadFile { .. } => {}
@@ -168,7 +175,8 @@ impl Worker {
             Step::StreamIn { is_direct } => self.stream_in(is_direct),
             Step::StreamAgain => self.stream_in(false),
             Step::Direct { is_write, depth } => self.direct(is_write, depth),
-            Step::List => list(&self.dir),
+            Step::List => self.list(look_at_entry),
+            Step::ListNames => self.list(|_, _| Ok(())),
             Step::Map(pattern) => self.map(pattern),
             Step::WriteFile => self.for_each("s", |path| self.write_file(path)),
             Step::ReadFile { .. } => self.for_each("s", |path| self.read_file(path)),
@@ -288,6 +296,21 @@ impl Worker {
         Ok(offsets.len() as u64)
     }
 
+    /// Reads the names of the directory and looks at each. Returns how many there were.
+    fn list(&mut self, look: impl Fn(&Path, &mut Has) -> Result<()>) -> Result<u64> {
+        let (mut count, mut has, started) = (0, Has([true, true]), Instant::now());
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            if count == 0 {
+                self.first_entry = Some(started.elapsed());
+            }
+            look(&entry.path(), &mut has)?;
+            count += 1;
+        }
+        ensure!(count > 0, "{} is empty", self.dir.display());
+        Ok(count)
+    }
+
     fn read(&mut self, block_bytes: u64, is_random: bool) -> Result<u64> {
         let offsets = self.offsets(block_bytes, is_random);
         let file = File::open(self.data_path())?;
@@ -337,28 +360,22 @@ fn renamed(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The calls of GNU `ls -l`: read the names, and for each stat, the security context, and the ACL or what a symbolic link
-/// leads to. Of an xattr that the file system does not have at all nothing more is asked. Returns how many names there
-/// were.
-fn list(dir: &Path) -> Result<u64> {
-    let mut count = 0;
-    let mut has = [true, true];
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        let is_link = sys::mode(&path)? & libc::S_IFMT == libc::S_IFLNK;
-        let xattrs = [(c"security.selinux", true), (c"system.posix_acl_access", !is_link)];
-        for (has, (name, is_asked)) in has.iter_mut().zip(xattrs) {
-            if *has && is_asked {
-                // Most files have neither; only the time counts.
-                let asked = sys::xattr_bytes(&path, name);
-                *has = asked.map_err(|error| error.raw_os_error()) != Err(Some(libc::EOPNOTSUPP));
-            }
+/// Which xattrs the file system may have: of one that it does not have at all nothing more is asked.
+struct Has([bool; 2]);
+
+/// The calls of GNU `ls -l` for each name: stat, the security context, and the ACL or what a symbolic link leads to.
+fn look_at_entry(path: &Path, has: &mut Has) -> Result<()> {
+    let is_link = sys::mode(path)? & libc::S_IFMT == libc::S_IFLNK;
+    let xattrs = [(c"security.selinux", true), (c"system.posix_acl_access", !is_link)];
+    for (has, (name, is_asked)) in has.0.iter_mut().zip(xattrs) {
+        if *has && is_asked {
+            // Most files have neither; only the time counts.
+            let asked = sys::xattr_bytes(path, name);
+            *has = asked.map_err(|error| error.raw_os_error()) != Err(Some(libc::EOPNOTSUPP));
         }
-        if is_link {
-            fs::read_link(&path)?;
-        }
-        count += 1;
     }
-    ensure!(count > 0, "{} is empty", dir.display());
-    Ok(count)
+    if is_link {
+        fs::read_link(path)?;
+    }
+    Ok(())
 }

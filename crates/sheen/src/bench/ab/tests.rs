@@ -111,6 +111,8 @@ fn report_of(a: &[f64], b: &[f64], options: &Ab) -> Report {
         cost: Some(cost(*rate)),
         shares: Shares::default(),
         counted: Duration::ZERO,
+        first_entry: None,
+        memory: None,
     };
     let samples = |rates: &[f64]| Samples(vec![("mkdir", rates.iter().map(sample).collect())]);
     report(options, &phases, &samples(a), &samples(b), None).expect("a report")
@@ -166,4 +168,20 @@ fn each_side_has_its_processor_time_and_its_requests() {
     // Half a second of the mount and half a second of servers, over a hundred operations.
     assert_eq!(words, ["mkdir", "1.000", "10000.0", "2.500", "0.750", "7500.0", "2.500"], "{text}");
     assert!(text.contains("CPU of mounts and servers"), "{text}");
+}
+
+#[test]
+fn only_the_patterns_that_are_named_are_touched() {
+    let of = |only: &[&str]| {
+        let words = ["ab", "127.0.0.1@tcp:/fs", "--workload", "mmap", "--a", "", "--b", ""];
+        let ab = Line::try_parse_from([&words, only].concat()).expect("a command").ab;
+        let plan = plan(&ab);
+        chosen(&plan, &ab.only).map(|phases| (phases.len(), plan.patterns))
+    };
+    assert_eq!(of(&["--only", "mmap seq"]).expect("one"), (1, vec![Pattern::Seq]));
+    assert_eq!(of(&[]).expect("all"), (3, Pattern::ALL.to_vec()));
+    assert!(
+        error_of(of(&["--only", "mmap sequential"]))
+            .contains("there are: mmap seq, mmap stride, mmap random")
+    );
 }

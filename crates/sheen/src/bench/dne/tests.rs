@@ -18,7 +18,8 @@ fn sample(rate: f64, cpu_us: u64, awaited_sync_count: u64) -> Sample {
         counts: Some(counts),
     };
     let shares = Shares { elapsed: Duration::from_secs(1), tool_cpu: Duration::ZERO, streams: None };
-    Sample { rate, cost: Some(cost), shares, counted: Duration::from_secs(3) }
+    let counted = Duration::from_secs(3);
+    Sample { rate, cost: Some(cost), shares, counted, first_entry: None, memory: None }
 }
 
 fn samples(op: DneOp, home: Home, of_place: Vec<Sample>) -> Samples {

@@ -1,4 +1,5 @@
-use super::{PER_DIRECTORY, directory, disk_bytes, make, rss_anon_bytes};
+use super::{PER_DIRECTORY, directory, disk_bytes, make};
+use crate::sys;
 use std::fs;
 
 #[test]
@@ -27,5 +28,5 @@ fn what_is_on_disk_and_in_memory_is_found() {
     fs::write(dir.path().join("below/file"), vec![1; 100_000]).expect("a file");
     fs::File::open(dir.path().join("below/file")).and_then(|file| file.sync_all()).expect("on disk");
     assert!(disk_bytes(dir.path()) >= before + 100_000);
-    assert!(rss_anon_bytes(std::process::id()) > 0);
+    assert!(sys::anon_bytes(std::process::id()).is_some_and(|bytes| bytes > 0));
 }
