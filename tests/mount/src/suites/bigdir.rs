@@ -15,6 +15,8 @@ use crate::case::{Bed, Case, Context, Rounds, Suite, expect, expect_eq, note};
 use crate::cluster::{Cluster, Shape};
 use crate::sys::{self, RawEntry};
 
+mod again;
+
 /// The suite.
 pub static SUITE: Suite = Suite { name: "bigdir", bed: Bed::Own, cases: CASES, rounds: ROUNDS, canary: None };
 
@@ -22,6 +24,7 @@ static CASES: &[Case] = &[
     Case { name: "stable_under_change", seconds: 400, run: stable_under_change },
     Case { name: "few_requests", seconds: 200, run: few_requests },
     Case { name: "few_requests_in_a_tree", seconds: 200, run: few_requests_in_a_tree },
+    Case { name: "a_second_listing_asks_for_no_entry", seconds: 200, run: again::asks_for_no_entry },
 ];
 
 /// One round is one entry; in a tree, one directory.
@@ -29,6 +32,7 @@ static ROUNDS: &[Rounds] = &[
     Rounds { case: "stable_under_change", usual: 20_000, thorough: 1_000_000, round_millis_max: 25 },
     Rounds { case: "few_requests", usual: 3_000, thorough: 100_000, round_millis_max: 25 },
     Rounds { case: "few_requests_in_a_tree", usual: 300, thorough: 2_000, round_millis_max: 250 },
+    Rounds { case: "a_second_listing_asks_for_no_entry", usual: 400, thorough: 4_000, round_millis_max: 25 },
 ];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
@@ -38,6 +42,8 @@ const MAKER_COUNT: u64 = 2;
 const BUFFER_BYTES: usize = 32 << 10;
 /// Positions that are gone back to.
 const SAMPLE_COUNT: usize = 100;
+/// Inodes that a mount keeps of listings: 16,384 (`client/src/listed.rs`), and those that the kernel got with the first names.
+const KEPT_MAX: u64 = 17_000;
 /// In each directory of a tree.
 const FILES_PER_DIRECTORY: u64 = 10;
 /// Directories among the entries: they count in the link count.
@@ -312,14 +318,40 @@ impl Big {
         self.phase_ends("made", entry_count)
     }
 
+    /// KiB of private memory (RssAnon) of the process of the second mount.
+    fn second_anon_kib(&self) -> Result<u64> {
+        let mounts = self.cluster.mounts()?;
+        let is_second = |(path, _): &&(String, i32)| self.b.starts_with(path);
+        let (_, pid) = mounts.iter().find(is_second).context("the second mount")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("RssAnon")?;
+        Ok(line.split_whitespace().next().context("a number")?.parse()?)
+    }
+
+    /// The kernel asks for names alone where nobody looks at what they lead to. Of these a mount keeps a certain number, however many there are.
+    fn expect_few_kept(&self, before_kib: u64) -> Result<()> {
+        let points = self.cluster.sheen(&["lctl", "get_param", "llite.*.mount_point"])?;
+        let is_second = |point: &str| !point.is_empty() && self.b.starts_with(point);
+        let number = points.lines().find_map(|line| {
+            let (name, point) = line.split_once(".mount_point=")?;
+            is_second(point.trim()).then_some(name)
+        });
+        let parameter = format!("{}.inode_count", number.with_context(|| points.clone())?);
+        let count: u64 = self.cluster.sheen(&["lctl", "get_param", "-n", &parameter])?.trim().parse()?;
+        let added = self.second_anon_kib()?.saturating_sub(before_kib);
+        note(&format!("after names only: {count} inodes kept, {added} KiB more in memory"));
+        expect(count <= KEPT_MAX, &format!("{count} inodes are kept after {} names", self.entry_count))
+    }
+
     /// Everything exactly once, with inode numbers of its own, as the other mount sees it. Returns the order.
     fn list_at_rest(&mut self) -> Result<Vec<RawEntry>> {
-        let mut order = Vec::new();
+        let (mut order, before) = (Vec::new(), self.second_anon_kib()?);
         let mut chunks = Chunks::of(&self.b)?;
         while let Some(chunk) = chunks.next()? {
             order.extend(chunk);
         }
         expect_listed(&order, &self.names)?;
+        self.expect_few_kept(before)?;
         let named = order.iter().filter(|entry| !is_dot(&entry.name));
         let inodes: HashSet<u64> = named.map(|entry| entry.inode).collect();
         expect_eq(inodes.len(), self.names.len(), "inode numbers that differ")?;
