@@ -93,15 +93,13 @@ impl<T> Flocks<T> {
         if is_full && (lock.kind != FlockKind::Unlock || self.is_split_by(fid, &wanted)) {
             return Locked::Refused(token, Status::NoLocks);
         }
-        if lock.kind != FlockKind::Unlock {
-            if self.conflict(fid, &wanted).is_some() {
-                if !can_wait {
-                    return Locked::Refused(token, Status::WouldBlock);
-                }
-                let id = FlockWaitId { since: now, mdt_index: self.mdt_index, number: self.next_wait };
-                self.next_wait += 1;
-                return self.wait(fid, Waiting { id, wanted, token }, granted);
+        if lock.kind != FlockKind::Unlock && self.conflict(fid, &wanted).is_some() {
+            if !can_wait {
+                return Locked::Refused(token, Status::WouldBlock);
             }
+            let id = FlockWaitId { since: now, mdt_index: self.mdt_index, number: self.next_wait };
+            self.next_wait += 1;
+            return self.wait(fid, Waiting { id, wanted, token }, granted);
         }
         self.set(fid, wanted);
         self.serve(fid, granted);

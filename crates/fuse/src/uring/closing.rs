@@ -140,7 +140,7 @@ mod tests {
             std::hint::spin_loop();
             let is_over = is_closed.load(Ordering::SeqCst);
             closing.end_turn(0);
-            closer.join().unwrap();
+            closer.join().expect("it only closes");
             assert!(was_seen || !is_over, "closed within a turn that went by what was known before");
             assert!(closing.may_end(7));
         }
