@@ -60,8 +60,7 @@ fn is_allowed(tx: &Tx, inode: &Inode, creds: &Credentials, wanted: u32) -> Resul
         && let Some(value) = tx.get(rows::XATTRS, &rows::xattr_key(attr.fid, acl::ACCESS))?
     {
         let acl = Acl::from_xattr(&value).map_err(|_| Status::Corrupt)?;
-        let is_in = |gid| is_member(creds, gid).unwrap_or(false);
-        return Ok(acl.allows(false, creds.uid, attr.gid, is_in, wanted));
+        return Ok(acl.allows(false, creds.uid, attr.gid, |gid| is_member(creds, gid), wanted));
     }
     Ok(match is_member(creds, attr.gid) {
         Some(true) => has(mode >> 3),

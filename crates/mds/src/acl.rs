@@ -133,31 +133,33 @@ impl Acl {
         (acl, allowed)
     }
 
-    /// Whether somebody who is not the superuser gets all of `wanted` (rwx). `is_in` tells group membership.
+    /// Whether somebody who is not the superuser gets all of `wanted` (rwx). `is_in` tells group membership, `None` where that is not
+    /// known: then only if he gets it whether he is in those groups or not.
     pub fn allows(
         &self,
         is_owner: bool,
         uid: u32,
         owning_gid: u32,
-        is_in: impl Fn(u32) -> bool,
+        is_in: impl Fn(u32) -> Option<bool>,
         wanted: u32,
     ) -> bool {
         let has = |permissions: u32| permissions & wanted == wanted;
-        let mut is_in_some_group = false;
+        let mut is_refused_by_group = false;
         for entry in &self.entries {
             match entry.tag {
                 Tag::UserObj if is_owner => return has(entry.permissions),
                 Tag::User(named) if named == uid => return has(entry.permissions & self.mask()),
                 Tag::GroupObj | Tag::Group(_) => {
                     let gid = if let Tag::Group(gid) = entry.tag { gid } else { owning_gid };
-                    if is_in(gid) {
-                        is_in_some_group = true;
-                        if has(entry.permissions & self.mask()) {
-                            return true;
-                        }
+                    let has_it = has(entry.permissions & self.mask());
+                    match is_in(gid) {
+                        Some(true) if has_it => return true,
+                        Some(true) => is_refused_by_group = true,
+                        None => is_refused_by_group |= !has_it,
+                        Some(false) => {}
                     }
                 }
-                Tag::Other => return !is_in_some_group && has(entry.permissions),
+                Tag::Other => return !is_refused_by_group && has(entry.permissions),
                 Tag::UserObj | Tag::User(_) | Tag::Mask => {}
             }
         }

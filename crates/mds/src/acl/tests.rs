@@ -46,12 +46,39 @@ fn lists_that_are_incomplete_or_out_of_order_are_refused() {
 #[test]
 fn the_mask_limits_named_users_and_all_groups() {
     let acl = Acl::from_xattr(&extended()).unwrap();
-    assert!(acl.allows(true, 1, 10, |_| false, 7));
-    assert!(acl.allows(false, 7, 10, |_| false, 5));
-    assert!(!acl.allows(false, 7, 10, |_| false, 2));
-    assert!(acl.allows(false, 8, 10, |gid| gid == 20, 5));
-    assert!(!acl.allows(false, 8, 10, |gid| gid == 20, 2));
-    assert!(!acl.allows(false, 8, 10, |_| false, 4));
+    assert!(acl.allows(true, 1, 10, |_| Some(false), 7));
+    assert!(acl.allows(false, 7, 10, |_| Some(false), 5));
+    assert!(!acl.allows(false, 7, 10, |_| Some(false), 2));
+    assert!(acl.allows(false, 8, 10, |gid| Some(gid == 20), 5));
+    assert!(!acl.allows(false, 8, 10, |gid| Some(gid == 20), 2));
+    assert!(!acl.allows(false, 8, 10, |_| Some(false), 4));
+}
+
+/// owner rwx, group r-x, group 20 ---, mask rwx, other r-x
+#[test]
+fn a_group_that_forbids_what_others_may_counts_before_it_is_known() {
+    let none = u32::MAX;
+    let entries = [(1, 7, none), (4, 5, none), (8, 0, 20), (16, 7, none), (32, 5, none)];
+    let acl = Acl::from_xattr(&acl(&entries)).unwrap();
+    assert!(!acl.allows(false, 8, 10, |_| None, 5), "it may be in group 20");
+    assert!(!acl.allows(false, 8, 10, |gid| Some(gid == 20), 5), "it is");
+    assert!(acl.allows(false, 8, 10, |_| Some(false), 5), "it is not");
+    assert!(acl.allows(false, 8, 10, |gid| (gid == 10).then_some(true), 5), "its own group allows it");
+    assert!(!acl.allows(false, 8, 10, |gid| (gid == 20).then_some(true), 5), "its own group forbids it");
+}
+
+#[test]
+fn what_every_group_and_others_may_needs_no_groups() {
+    let none = u32::MAX;
+    let listed = |mask| {
+        let entries = [(1, 7, none), (2, 7, 7), (4, 5, none), (8, 7, 20), (16, mask, none), (32, 5, none)];
+        Acl::from_xattr(&acl(&entries)).unwrap()
+    };
+    assert!(listed(7).allows(false, 8, 10, |_| None, 5));
+    assert!(!listed(7).allows(false, 8, 10, |_| None, 7), "others may not");
+    assert!(!listed(4).allows(false, 8, 10, |_| None, 5), "the mask takes it from all groups");
+    assert!(listed(7).allows(false, 7, 10, |_| None, 7), "a named user");
+    assert!(!listed(4).allows(false, 7, 10, |_| None, 5), "whom the mask limits");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod participant;
 use super::flow::{Flow, Run, Stage, Step};
 use super::peers::Call;
 use super::{Mds, MdsEvent, Output};
+use crate::access;
 use crate::op::path::{self, WayUp};
 use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, migrate, part, stripes};
 use crate::rows::{self, Asker, Decision, Prepare};
@@ -260,9 +261,9 @@ fn run_parts(
     Ok((made, attrs))
 }
 
-/// Who asks, for parts on other MDTs.
-fn asker_of(request: &Request) -> Asker {
-    let creds = match request {
+/// In whose name, where that matters on other MDTs.
+fn creds_of(request: &Request) -> Option<&Credentials> {
+    match request {
         Request::Mdt(MdtRequest::Create(create) | MdtRequest::MakeStriped { create, .. }) => {
             Some(&create.creds)
         }
@@ -274,8 +275,18 @@ fn asker_of(request: &Request) -> Asker {
             | MdtRequest::Link { creds, .. },
         ) => Some(creds),
         _ => None,
-    };
-    let creds = creds.cloned().unwrap_or_default();
+    }
+}
+
+/// Whether groups could decide about parts, and are not known: a prepare says all of them.
+fn lacks_groups(request: &Request, parts: &[(u16, Part)]) -> bool {
+    let is_unknown = |creds: &Credentials| creds.groups.is_none() && !access::is_superuser(creds);
+    creds_of(request).is_some_and(is_unknown) && parts.iter().any(|(_, part)| part::checks_access(part))
+}
+
+/// Who asks, for parts on other MDTs.
+fn asker_of(request: &Request) -> Asker {
+    let creds = creds_of(request).cloned().unwrap_or_default();
     Asker { uid: creds.uid, gid: creds.gid, groups: creds.groups.unwrap_or_default() }
 }
 
@@ -427,6 +438,10 @@ impl<M: MetaStore> Mds<M> {
         parts: Vec<(u16, Part)>,
         out: &mut Vec<Output>,
     ) -> Step {
+        // What is replayed was allowed when it was executed first.
+        if flow.token.replay.is_none() && lacks_groups(&flow.request, &parts) {
+            return self.fail(now, op, flow, Status::AccessDenied, out);
+        }
         let mdts: BTreeSet<u16> = parts.iter().map(|(mdt, _)| *mdt).collect();
         if flow.settling.is_some() || mdts.iter().any(|mdt| self.is_behind(*mdt)) {
             return self.back_off(now, op, flow, out);

@@ -88,6 +88,25 @@ pub fn owner_of(part: &Part) -> Option<Fid> {
     }
 }
 
+/// Whether `run` asks what the caller may do with a directory, which groups can decide.
+pub fn checks_access(part: &Part) -> bool {
+    match part {
+        Part::RemoveName { .. } | Part::PutName { .. } => true,
+        Part::SetParent { old_parent, parent, .. } => old_parent != parent,
+        Part::MakeDirectory { .. }
+        | Part::MakeStripe { .. }
+        | Part::Follow { .. }
+        | Part::RemoveDirectory { .. }
+        | Part::DropLink { .. }
+        | Part::AddLink { .. }
+        | Part::SetStripe { .. }
+        | Part::GiveAway { .. }
+        | Part::GiveFile { .. }
+        | Part::Redirect { .. }
+        | Part::MoveLinks { .. } => false,
+    }
+}
+
 /// Whether two runs of an operation say the same; times and versions differ from run to run.
 pub fn is_same(a: &Part, b: &Part) -> bool {
     match (a, b) {

@@ -203,6 +203,26 @@ fn acls_grant_and_follow_the_mode() {
     assert_eq!(world.create(request), Err(Status::AccessDenied), "the mask limits the named user");
 }
 
+/// A group can take away what others may: who has not said its groups is to say them.
+#[test]
+fn an_acl_with_a_group_that_may_nothing_asks_for_groups() {
+    let mut world = World::new(1, 1);
+    let dir = world.mkdir(Fid::ROOT, "d");
+    let list = acl(7, (9, 7), 0, 7, 7);
+    world.ask(0, 0, setxattr(dir, "system.posix_acl_access", &list, 0, ROOT)).unwrap();
+    let chgrp = SetAttr { gid: Some(50), ..SetAttr::default() };
+    world.ask(0, 0, setattr(dir, chgrp, ROOT)).unwrap();
+    let mut create = |name: &str, uid, groups| {
+        let mut request = new(dir, name, NewNode::Regular);
+        request.creds = Credentials { uid, gid: uid, groups };
+        world.create(request).map(drop)
+    };
+    assert_eq!(create("unknown", 8, None), Err(Status::AccessDenied));
+    assert_eq!(create("member", 8, Some(vec![50])), Err(Status::AccessDenied));
+    assert_eq!(create("other", 8, Some(vec![51])), Ok(()));
+    assert_eq!(create("named", 9, None), Ok(()), "whatever its groups");
+}
+
 #[test]
 fn a_default_acl_is_inherited_in_place_of_the_umask() {
     let mut world = World::new(1, 1);

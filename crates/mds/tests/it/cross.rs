@@ -3,9 +3,9 @@
 use crate::cross_random::{Started, await_result};
 use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
 use crate::streams::{GATHERED, prepare_count};
-use base::{Duration, Endpoint, Fid, FileType, Status, TargetId};
+use base::{Duration, Endpoint, Fid, FileType, SetAttr, Status, TargetId};
 use store::{Batch, MetaStore};
-use wire::mdt::NewNode;
+use wire::mdt::{Credentials, NewNode};
 use wire::{MdtReply, MdtRequest, PeerRequest, Request};
 
 pub fn mkdir_on(world: &mut World, parent: Fid, name: &str, mdt: u16) -> Fid {
@@ -111,6 +111,40 @@ fn files_and_directories_move_between_mdts() {
     let other = world.mkfile(dir, "other");
     world.rename((Fid::ROOT, "back"), (dir, "other"), 2).unwrap();
     assert_eq!((world.lookup(0, Fid::ROOT, "back"), world.lookup(0, dir, "other")), (Some(other), Some(a)));
+    world.check_consistent();
+}
+
+/// What an MDT checks for another one is checked as there: who may be in the group that may do less than others says its groups.
+#[test]
+fn groups_that_forbid_are_asked_for_where_the_directory_is_on_another_mdt() {
+    let mut world = World::new(2, 1);
+    let set = |world: &mut World, fid: Fid, permissions, gid| {
+        let set = SetAttr { permissions: Some(permissions), gid: Some(gid), ..SetAttr::default() };
+        let request = MdtRequest::Setattr { fid, set, creds: ROOT, handle: None, want: Default::default() };
+        world.ask(0, fid.mdt_index().unwrap(), request).unwrap();
+    };
+    let (here, there) = (world.mkdir(Fid::ROOT, "here"), mkdir_on(&mut world, Fid::ROOT, "there", 1));
+    let moved = mkdir_on(&mut world, here, "moved", 1);
+    world.mkfile(there, "f");
+    set(&mut world, Fid::ROOT, 0o777, 0);
+    set(&mut world, here, 0o777, 0);
+    set(&mut world, there, 0o707, 10);
+    set(&mut world, moved, 0o707, 10);
+    // The name of a file is in a directory of the other MDT; a directory of the other MDT gets another parent.
+    for (from, to) in [((there, "f"), (here, "f")), ((here, "moved"), (Fid::ROOT, "moved"))] {
+        let mut ask = |groups| {
+            let mut request = rename(from, to, 0);
+            if let MdtRequest::Rename { creds, .. } = &mut request {
+                *creds = Credentials { uid: 7, gid: 7, groups };
+            }
+            world.ask(0, 0, request).map(drop)
+        };
+        assert_eq!(ask(None), Err(Status::AccessDenied), "{from:?}");
+        assert_eq!(ask(Some(vec![10])), Err(Status::AccessDenied), "{from:?}");
+        assert_eq!(ask(Some(vec![11])), Ok(()), "{from:?}");
+    }
+    // Whom nothing is forbidden is not asked.
+    world.rename((here, "f"), (there, "f"), 0).unwrap();
     world.check_consistent();
 }
 
