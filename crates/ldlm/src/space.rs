@@ -9,7 +9,7 @@
 //! that it asked for itself (`exempt`).
 //!
 //! What this does not do: it keeps no list of what was written under a lock. A server that must keep a lock until data
-//! are durable calls `begin_cancel` first and `cancel` when they are.
+//! are durable calls `begin_cancel` first and `cancel` when they are, or, when its holder is gone, `retire` and `release`.
 
 mod queue;
 
@@ -235,6 +235,26 @@ impl LockSpace {
             given_up.push(entry.grant(*lock, *resource));
         }
         given_up
+    }
+
+    /// The holder is gone, and what these locks protect has to stay protected: what was granted of them is claimed by an operation of
+    /// the owner, until `release`. They are nobody's locks any more. So they are in everybody's way, also in that of the holder's next
+    /// incarnation, which gives its own locks the same numbers. What was claimed with the holder as `exempt` has been released before.
+    pub fn retire(&mut self, holder: ClientId, locks: &[LockId], op: OpId) {
+        assert!(!self.claims.contains_key(&op), "an operation claims once");
+        let mut claim = Claim { resources: Vec::with_capacity(locks.len()), missing_count: 0 };
+        for lock in locks {
+            if self.entry_of(holder, *lock).is_none() {
+                continue;
+            }
+            let Some(resource) = self.remove_lock(holder, *lock) else { continue };
+            let queue = self.queues.get_mut(&resource);
+            let entry = queue.and_then(|queue| queue.granted_mut(Owner::Client(holder, *lock)));
+            let entry = entry.expect("it was just looked at");
+            *entry = Entry::operation(op, None, entry.mode, entry.policy);
+            claim.resources.push(resource);
+        }
+        self.claims.insert(op, claim);
     }
 
     /// Everything of a client goes: it was evicted or has left.

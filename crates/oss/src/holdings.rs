@@ -6,7 +6,8 @@
 //! whose connection is down for a while.
 //!
 //! What else was in memory is found again without a note. Who waited for a lock, for a sync, or for another client (a destroy) asks
-//! again. A lock that was given up and had to wait for its data ends at once, since those are durable. Grants begin anew with the next
+//! again. A lock that was given up and had to wait for its data ends at once, since those are durable. (One whose client is
+//! gone is not noted for the same reason.) Grants begin anew with the next
 //! write of each client, as after any restart.
 
 use crate::machine::{Effects, Oss};

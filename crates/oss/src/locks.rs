@@ -124,10 +124,15 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         Some(up_to)
     }
 
-    /// The client is gone; what it wrote stays protected until it is durable.
+    /// The client is gone; what it wrote stays protected until it is durable, from its next incarnation too: that has its session as soon
+    /// as rows are durable, and data may take longer.
     pub(crate) fn retire_locks(&mut self, now: Now, client: ClientId, effects: &mut Effects) {
-        let locks = self.locks.locks_of(client);
-        self.give_up(now, client, &locks, effects);
+        let (op, durable) = (self.new_op(), self.core.durable());
+        let (locks, out) = (&mut self.locks, &mut effects.locks);
+        if self.cancels.retire(now.time, durable, client, op, locks, out) {
+            self.kick_objects();
+            self.meta.kick();
+        }
     }
 
     fn on_replay(&mut self, now: Now, token: Token, locks: &[LockGrant], effects: &mut Effects) {

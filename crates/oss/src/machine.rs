@@ -328,8 +328,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         if needs.is_empty() {
             return self.execute(now, work, effects);
         }
-        self.last_op = OpId(self.last_op.0 + 1);
-        let op = self.last_op;
+        let op = self.new_op();
         match self.locks.claim(now.time, op, Some(work.token.client), needs, &mut effects.locks) {
             Claimed::Ready => {
                 self.execute(now, work, effects);
@@ -337,6 +336,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             }
             Claimed::Waiting => drop(self.waiting_work.insert(op, work)),
         }
+    }
+
+    pub(crate) fn new_op(&mut self) -> OpId {
+        self.last_op = OpId(self.last_op.0 + 1);
+        self.last_op
     }
 
     fn execute(&mut self, now: Now, work: Work, effects: &mut Effects) {
@@ -430,9 +434,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.core.fail_held(now, &mut effects.core);
         }
         self.durability.forget_changes(self.core.durable());
-        for ended in self.cancels.take_durable(self.core.durable()) {
-            self.locks.cancel(now.time, ended.client, &ended.locks, &mut effects.locks);
-        }
+        self.cancels.end_durable(now.time, self.core.durable(), &mut self.locks, &mut effects.locks);
     }
 
     /// Data may stay undurable for `SYNC_INTERVAL` at most. The core sees to the rows.

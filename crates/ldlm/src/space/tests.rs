@@ -233,6 +233,41 @@ fn a_lock_that_is_being_cancelled_allows_nothing_and_still_protects() {
 }
 
 #[test]
+fn a_lock_whose_holder_is_gone_is_in_the_way_of_its_next_incarnation() {
+    let (mut space, mut out) = (LockSpace::new(), vec![]);
+    space.note_changes();
+    space.enqueue(at(0), write(A, 1, 0, 10), &mut out);
+    space.enqueue(at(0), write(A, 2, 0, 10), &mut out);
+    space.enqueue(at(0), write(B, 1, 0, 10), &mut out);
+    space.enqueue(at(0), write(A, 3, 0, 10), &mut out);
+    assert_eq!(out, [callback(A, 1, object()), callback(A, 2, object())]);
+    space.take_changed();
+    // The first was given up; the third waits, and nothing was done under it.
+    space.begin_cancel(at(0), A, &[LockId(1)]);
+    space.retire(A, &[LockId(1), LockId(2), LockId(3), LockId(9)], OpId(1));
+    space.check();
+    assert_eq!(space.locks_of(A), [LockId(3)]);
+    assert_eq!(space.take_changed(), BTreeSet::from([(A, LockId(1)), (A, LockId(2))]));
+    assert!(space.grants().next().is_none(), "they are nobody's");
+    out.clear();
+    space.drop_holder(at(0), A, &mut out);
+    space.on_tick(at(60), &mut out);
+    assert!(out.is_empty(), "nobody is asked for them, or evicted: {out:?}");
+    let elsewhere = request(A, 1, name(1), LockMode::Pr, LockPolicy::Plain);
+    assert!(matches!(space.enqueue(at(60), elsewhere, &mut out), Enqueued::Granted(_)));
+    let read = vec![need(object(), LockMode::Pr, extent(5, 6))];
+    assert_eq!(space.claim(at(60), OpId(2), Some(A), read, &mut out), Claimed::Waiting);
+    space.cancel(at(60), B, &[LockId(1)], &mut out);
+    let again = EnqueueRequest { can_wait: false, ..write(A, 2, 0, 10) };
+    assert_eq!(space.enqueue(at(60), again, &mut out), Enqueued::Denied(Status::WouldBlock));
+    assert!(out.is_empty());
+    space.release(at(60), OpId(1), &mut out);
+    assert_eq!(out, [LockOutput::Ready(OpId(2))]);
+    assert_eq!(space.locks_of(A), [LockId(1)], "of the next incarnation");
+    space.check();
+}
+
+#[test]
 fn the_same_request_again_is_the_same_lock() {
     let mut space = LockSpace::new();
     let mut out = vec![];

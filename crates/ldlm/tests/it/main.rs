@@ -58,6 +58,7 @@ struct Model {
     next_id: u64,
     grant_count: usize,
     wait_count: usize,
+    retired_count: usize,
 }
 
 impl Model {
@@ -94,7 +95,13 @@ impl Model {
             6 => self.finish_one(rng, &mut out),
             7 => self.give_back_called(rng, &mut out),
             8 => self.give_back_any(rng, &mut out),
-            _ if rng.below(20) == 0 => self.drop_holder(ClientId(u128::from(rng.below(4))), &mut out),
+            _ if rng.below(20) == 0 => {
+                let holder = ClientId(u128::from(rng.below(4)));
+                if rng.below(2) == 0 {
+                    self.retire(rng, holder);
+                }
+                self.drop_holder(holder, &mut out);
+            }
             _ => self.space.on_tick(self.now, &mut out),
         }
         self.settle(out);
@@ -176,6 +183,40 @@ impl Model {
         self.waiting.remove(&Party::Client(holder, lock));
         self.called_back.remove(&(holder, lock));
         self.space.cancel(self.now, holder, &[lock], out);
+    }
+
+    /// Some of what a holder that is gone has had is not durable. Operations of its own have gone with it.
+    fn retire(&mut self, rng: &mut Rng, holder: ClientId) {
+        let mut out = Vec::new();
+        let all = self.granted.iter().chain(&self.waiting);
+        let is_its = |held: &Held| held.exempt == Some(holder);
+        let its: Vec<Party> =
+            all.filter(|(_, held)| held.iter().any(is_its)).map(|(party, _)| *party).collect();
+        for party in its {
+            let Party::Op(op) = party else { continue };
+            self.granted.remove(&party);
+            self.waiting.remove(&party);
+            self.space.release(self.now, op, &mut out);
+        }
+        self.settle(out);
+        let op = OpId(self.id());
+        let parties: Vec<Party> = self.granted.keys().chain(self.waiting.keys()).copied().collect();
+        let mut locks = Vec::new();
+        let mut retired = Vec::new();
+        for party in parties {
+            if let Party::Client(owner, lock) = party
+                && owner == holder
+                && rng.below(3) > 0
+            {
+                locks.push(lock);
+                // Who only waits has protected nothing.
+                retired.extend(self.granted.remove(&party).into_iter().flatten());
+                self.called_back.remove(&(owner, lock));
+            }
+        }
+        self.retired_count += retired.len();
+        self.granted.insert(Party::Op(op), retired);
+        self.space.retire(holder, &locks, op);
     }
 
     fn drop_holder(&mut self, holder: ClientId, out: &mut Vec<LockOutput>) {
@@ -272,7 +313,7 @@ fn is_clash(a: (&Party, &Held), b: (&Party, &Held)) -> bool {
 
 #[test]
 fn random_requests_never_break_the_rules_and_everybody_is_served() {
-    let (mut grant_count, mut wait_count) = (0, 0);
+    let (mut grant_count, mut wait_count, mut retired_count) = (0, 0, 0);
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
         let mut model = Model::default();
@@ -282,7 +323,9 @@ fn random_requests_never_break_the_rules_and_everybody_is_served() {
         model.drain();
         grant_count += model.grant_count;
         wait_count += model.wait_count;
+        retired_count += model.retired_count;
     }
+    assert!(retired_count > 100, "{retired_count} locks have outlived their holders: too tame");
     assert!(grant_count > 1000 && wait_count > 1000, "{grant_count} grants, {wait_count} waits: too tame");
 }
 

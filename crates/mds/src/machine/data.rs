@@ -405,15 +405,13 @@ impl<M: MetaStore> Mds<M> {
 
     /// The client is gone; what it wrote stays protected until it is durable.
     pub(super) fn drop_locks_of(&mut self, now: Now, client: base::ClientId) {
-        let locks = self.locks.locks_of(client);
-        if self.give_up(now, client, &locks).is_none() {
-            self.locks.drop_holder(now.time, client, &mut self.lock_out);
+        let (op, durable) = (self.new_op(), self.core.durable());
+        if self.cancels.retire(now.time, durable, client, op, &mut self.locks, &mut self.lock_out) {
+            self.core.store().kick();
         }
     }
 
     pub(super) fn end_durable_cancels(&mut self, now: Now) {
-        for ended in self.cancels.take_durable(self.core.durable()) {
-            self.locks.cancel(now.time, ended.client, &ended.locks, &mut self.lock_out);
-        }
+        self.cancels.end_durable(now.time, self.core.durable(), &mut self.locks, &mut self.lock_out);
     }
 }

@@ -499,9 +499,20 @@ impl World {
     }
 
     pub fn submit(&mut self, client: usize, target: TargetId, request: Request, kind: Kind) -> Ticket {
+        self.submit_data(client, target, request, Bytes::new(), kind)
+    }
+
+    pub fn submit_data(
+        &mut self,
+        client: usize,
+        target: TargetId,
+        request: Request,
+        data: Bytes,
+        kind: Kind,
+    ) -> Ticket {
         let mut out = Vec::new();
         let import = self.clients[client].imports.get_mut(&target).unwrap();
-        let ticket = import.submit(self.now, request, Bytes::new(), kind, 0, &mut out);
+        let ticket = import.submit(self.now, request, data, kind, 0, &mut out);
         self.on_import(client, target, out);
         ticket
     }

@@ -1,10 +1,12 @@
 //! Locks that come along with replies, and who loses them when.
 
 use crate::harness::{ROOT, World, entry_of, new};
-use base::{Duration, Fid, Status};
+use crate::migrate::known_file;
+use base::{Duration, Extent, Fid, LockId, ObjectId, Status, TargetId};
+use rpc::Kind;
 use wire::lock::bits;
 use wire::mdt::NewNode;
-use wire::{LockPolicy, MdtReply, MdtRequest, Resource};
+use wire::{LockMode, LockPolicy, LockRequest, MdtReply, MdtRequest, OstRequest, Request, Resource};
 
 #[test]
 fn absence_is_covered_by_a_lock_that_a_creation_takes_back() {
@@ -140,6 +142,47 @@ fn a_write_back_lock_is_held_by_the_only_one_who_has_the_file_open() {
     let getattr = MdtRequest::Getattr { fid: file, want: want(&mut world, 1) };
     assert!(!is_granted(&world.ask(1, 0, getattr).unwrap()));
     world.close(1, file, writer);
+}
+
+/// Rows are one log: when the next mount of a client has a session, what the former one has written to a file here is durable, and
+/// its locks have ended.
+#[test]
+fn a_new_incarnation_of_a_client_meets_no_lock_on_data_of_the_former() {
+    let mut world = World::new(1, 1);
+    let mdt = TargetId::mdt(0);
+    let resources = ["f", "g"].map(|name| {
+        let fid = known_file(&mut world, Fid::ROOT, name);
+        Resource::Object(ObjectId { fid, component: 1, stripe: 0 })
+    });
+    let enqueue = |resource| {
+        let (mode, policy) = (LockMode::Pw, LockPolicy::Extent(Extent::at(0, 10)));
+        let lock = LockId(500);
+        Request::Lock(LockRequest::Enqueue { lock, resource, mode, policy, can_wait: true })
+    };
+    let write = |world: &mut World, resource| {
+        let Resource::Object(object) = resource else { panic!("{resource:?}") };
+        let (lock, stamp) = (LockId(500), world.now.wall);
+        let write =
+            OstRequest::Write { object, offset_bytes: 0, lock, stamp, is_answered: false, asked: None };
+        let ticket =
+            world.submit_data(0, mdt, Request::Ost(write), b"some".as_slice().into(), Kind::Modifying);
+        world.run();
+        world.clients[0].done.remove(&(mdt, ticket)).map(|result| result.map(drop))
+    };
+    world.submit(0, mdt, enqueue(resources[0]), Kind::Plain);
+    world.run();
+    world.servers[0].is_synced = false;
+    assert_eq!(write(&mut world, resources[0]), Some(Ok(())));
+    world.remount(0, 2);
+    let locking = world.submit(0, mdt, enqueue(resources[1]), Kind::Plain);
+    world.run();
+    assert!(!world.clients[0].done.contains_key(&(mdt, locking)), "its session is not durable");
+    world.servers[0].is_synced = true;
+    world.run();
+    assert!(world.clients[0].done[&(mdt, locking)].is_ok());
+    assert_eq!(write(&mut world, resources[1]), Some(Ok(())));
+    let locks = world.servers[0].mds.locks();
+    assert_eq!(resources.map(|resource| locks.grants_on(resource).len()), [0, 1]);
 }
 
 /// Its open would wait for another one that waits for the lock.

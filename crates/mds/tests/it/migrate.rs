@@ -152,7 +152,7 @@ fn symlinks_and_devices_move_and_fifos_and_what_has_several_names_stay() {
 }
 
 /// A file with a size, an xattr and times; -> its FID.
-fn known_file(world: &mut World, parent: Fid, name: &str) -> Fid {
+pub fn known_file(world: &mut World, parent: Fid, name: &str) -> Fid {
     let mut create = new(parent, name, NewNode::Regular);
     let on_mdt = ComponentHint {
         end_bytes: Some(65_536),

@@ -110,11 +110,21 @@ impl World {
 
     pub fn client(&mut self, number: u128) -> ClientId {
         let id = ClientId(number);
+        self.mount(id, 1);
+        id
+    }
+
+    /// The next mount of a client whose process was killed.
+    pub fn remount(&mut self, client: ClientId) {
+        self.mount(client, 2);
+    }
+
+    fn mount(&mut self, id: ClientId, incarnation: u64) {
         let import = Import::new(ImportOptions {
             client: id,
-            incarnation: 1,
+            incarnation,
             fsname: "test".to_string(),
-            nid: format!("client{number}"),
+            nid: format!("client{}", id.0),
             target: TargetId::ost(0),
             target_uuid: 77,
         });
@@ -129,7 +139,14 @@ impl World {
             is_deaf: false,
         };
         self.clients.insert(id, client);
-        id
+    }
+
+    /// Its connection breaks and comes back.
+    pub fn reconnect(&mut self, client: ClientId) {
+        let (now, mut out) = (self.now, vec![]);
+        self.client_mut(client).import.on_connection_lost(now, &mut out);
+        self.on_client_outputs(client, out);
+        self.run();
     }
 
     pub fn cut_off(&mut self, client: ClientId, is_cut_off: bool) {

@@ -3,9 +3,11 @@
 use crate::harness::{World, object};
 use base::limits::BULK_BYTES_MAX;
 use base::{Duration, Extent, LockId, Status};
-use oss::OssEvent;
-use rpc::import::Kind;
-use wire::{LockMode, LockPolicy, OstReply, OstRequest, Reply, Request};
+use bytes::Bytes;
+use oss::{Input, OssEvent};
+use rpc::import::{Answer, Kind};
+use std::collections::BTreeSet;
+use wire::{LockMode, LockPolicy, LockRequest, OstReply, OstRequest, Reply, Request, Resource};
 
 const WHOLE: Extent = Extent::WHOLE;
 
@@ -52,6 +54,102 @@ fn the_cancel_of_a_written_lock_takes_effect_when_its_data_are_durable() {
     assert!(matches!(world.result(a, cancel), Some(Ok(_))));
     assert!(matches!(world.result(b, ticket), Some(Ok(_))));
     assert_eq!(world.oss().stats().cancel_sync_count, 1);
+}
+
+/// The next mount of a client, that was killed, begins to number its locks anew. What the former one had locked and written is not durable
+/// yet, whether that had given the locks back or not: it is in the way of the new one as of everybody.
+#[test]
+fn a_new_incarnation_of_a_client_meets_the_locks_of_the_former_as_those_of_another() {
+    for is_given_back in [false, true] {
+        let mut world = World::new();
+        let a = world.client(1);
+        world.attr(a, object(9));
+        world.is_syncing = false;
+        let locks = [1, 2].map(|number| world.lock_and_write(a, object(number), 0, b"former"));
+        if is_given_back {
+            for lock in locks {
+                world.cancel(a, lock);
+            }
+        }
+        world.remount(a);
+        let [first, second] = locks;
+        let (resource, policy) = (Resource::Object(object(3)), LockPolicy::Extent(WHOLE));
+        let request =
+            LockRequest::Enqueue { lock: first, resource, mode: LockMode::Pw, policy, can_wait: true };
+        let locking = world.submit(a, Request::Lock(request), Bytes::new(), Kind::Plain);
+        world.run();
+        assert_eq!(world.result(a, locking), None, "its session is no row yet");
+        world.meta.sync();
+        world.nudge();
+        let granted = |result| matches!(result, Some(Ok(Answer { reply: Reply::Locked(_), .. })));
+        assert!(granted(world.result(a, locking)), "{:?}", world.result(a, locking));
+        let asked = Some(Extent::at(0, 5));
+        let (lock, stamp) = (second, world.now.wall);
+        let write =
+            OstRequest::Write { object: object(4), offset_bytes: 0, lock, stamp, is_answered: false, asked };
+        let (reply, _) =
+            world.call(a, Request::Ost(write), b"later", Kind::Modifying).expect("nobody has it");
+        assert!(matches!(reply, Reply::Ost(OstReply::Written { lock: Some(_), .. })), "{reply:?}");
+        // A power failure would take back what was written, and nobody would replay it.
+        let with_lock = lock_and_read(900, LockMode::Pr, Extent::at(0, 6), WHOLE);
+        let without = OstRequest::Read { object: object(2), extent: Extent::at(0, 6), lock: None };
+        let reads = [with_lock, without].map(|read| world.submit_ost(a, read, Kind::Plain));
+        let again = world.submit_lock(a, object(2), LockMode::Pw, WHOLE);
+        assert_eq!(reads.map(|ticket| world.result(a, ticket)), [None, None]);
+        assert_eq!(world.result(a, again), None);
+        assert!(world.client_mut(a).callbacks.is_empty(), "it has nothing to give back");
+        assert!(world.holdings.is_exactly(world.oss().held()));
+        let noted: BTreeSet<u64> = world.holdings.held().keys().map(|key| key.number).collect();
+        assert_eq!(noted, BTreeSet::from([first.0, second.0]), "what is nobody's is not noted");
+        world.is_syncing = true;
+        world.sync();
+        for ticket in reads {
+            let answer = world.result(a, ticket).expect("it is durable").expect("it is there");
+            assert_eq!(&answer.data[..], b"former");
+        }
+        assert!(granted(world.result(a, again)));
+        // What ended were the locks of the former one.
+        world.write(a, object(3), 0, b"later", first).expect("it is held");
+        world.write(a, object(4), 0, b"later", second).expect("it is held");
+        assert_eq!(world.oss().locks().lock_count(), 4);
+    }
+}
+
+/// Nor does it matter what ended the session.
+#[test]
+fn who_was_evicted_reads_what_it_had_written_when_that_is_durable() {
+    let mut world = World::new();
+    let a = world.client(1);
+    world.attr(a, object(9));
+    world.is_syncing = false;
+    world.lock_and_write(a, object(1), 0, b"former");
+    world.control(Input::Evict(a));
+    world.meta.sync();
+    world.nudge();
+    assert_eq!(world.client_mut(a).evicted_count, 1, "it is back");
+    let read = OstRequest::Read { object: object(1), extent: Extent::at(0, 6), lock: None };
+    let ticket = world.submit_ost(a, read, Kind::Plain);
+    assert_eq!(world.result(a, ticket), None);
+    assert_eq!(world.oss().locks().lock_count(), 0, "what is in its way is no lock any more");
+    world.is_syncing = true;
+    world.sync();
+    let answer = world.result(a, ticket).expect("it is durable").expect("it is there");
+    assert_eq!(&answer.data[..], b"former");
+    assert_eq!(world.oss().locks().resource_count(), 0);
+}
+
+/// Its connection was down, no more.
+#[test]
+fn who_comes_back_in_its_session_has_its_locks() {
+    let mut world = World::new();
+    let a = world.client(1);
+    world.attr(a, object(9));
+    world.is_syncing = false;
+    let lock = world.lock_and_write(a, object(1), 0, b"first");
+    world.reconnect(a);
+    world.write(a, object(1), 0, b"again", lock).expect("it is held");
+    assert_eq!(world.read(a, object(1), Extent::at(0, 5)), Ok(b"again".to_vec()));
+    assert_eq!(world.client_mut(a).evicted_count, 0);
 }
 
 #[test]
