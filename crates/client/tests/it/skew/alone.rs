@@ -58,10 +58,10 @@ impl<'a> Player<'a> {
         for (number, moment) in tape.moments.iter().enumerate() {
             match &moment.what {
                 What::Restart(of) | What::PowerLoss(of) if *of == target => incarnation += 1,
-                What::Frame(frame) if is_request_of(frame, target) => {
-                    if seen.insert((incarnation, frame.dst, frame.xid)) {
-                        asked_then.insert(number, Meaning::of(frame));
-                    }
+                What::Frame(frame)
+                    if is_request_of(frame, target) && seen.insert((incarnation, frame.dst, frame.xid)) =>
+                {
+                    asked_then.insert(number, Meaning::of(frame));
                 }
                 _ => {}
             }
