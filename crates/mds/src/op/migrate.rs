@@ -356,6 +356,8 @@ pub fn give_away(cx: &mut Cx, fid: Fid, to: Fid, attr: &Attr) -> Result<(), Stat
     Ok(())
 }
 
+/// The directory stays as it is, but for its version: an MDT that was told all of it, to take it over, has been told what is not so any more.
+///
 /// # Errors
 /// `GIVE_WAY` when the name does not lead to `old`; `NotFound`, `NotDirectory`.
 pub fn redirect(
@@ -365,11 +367,13 @@ pub fn redirect(
     (old, new): (Fid, Fid),
     file_type: FileType,
 ) -> Result<(), Status> {
-    cx.directory_of(parent, name)?;
+    let mut directory = cx.directory_of(parent, name)?;
     if cx.tx.dentry(parent, name)? != Some(Dentry { fid: old, file_type }) {
         return Err(part::GIVE_WAY);
     }
     cx.tx.put_dentry(parent, name, Dentry { fid: new, file_type });
+    directory.attr.version = cx.version;
+    cx.tx.put_inode(&directory);
     Ok(())
 }
 

@@ -74,7 +74,8 @@ fn a_directory_moves_with_all_that_it_has() {
         world.pass_seconds(1);
         let new_fid = moved(&mut world, to, (parent, "d"), dir);
         assert_eq!(lasting(world.getattr(0, new_fid).unwrap()), lasting(before.0));
-        assert_eq!(world.getattr(0, parent).unwrap(), before.1, "its parent is as it was");
+        let parent_attr = world.getattr(0, parent).unwrap();
+        assert_eq!(lasting(parent_attr), lasting(before.1), "its parent is as it was");
         for (name, fid) in &inside {
             assert_eq!(world.lookup(0, new_fid, name), Some(*fid));
         }
@@ -472,6 +473,34 @@ fn what_changes_meanwhile_moves_too() {
     assert_eq!(world.names(to), ["new"]);
     assert_eq!(world.lookup(0, Fid::ROOT, "out"), Some(old));
     world.check_consistent();
+}
+
+/// All of a directory was told, before or while its child moves elsewhere: where the child has gone is known to the directory's new MDT.
+#[test]
+fn a_child_that_moves_meanwhile_is_not_lost() {
+    for is_told_while_prepared in [true, false] {
+        let mut world = World::new(3, 2);
+        let parent = mkdir_on(&mut world, Fid::ROOT, "parent", 1);
+        let dir = mkdir_on(&mut world, parent, "d", 0);
+        let child = symlink(&mut world, dir, "s");
+        world.pass_seconds(3);
+        let move_child = |world: &mut World| world.start(1, 2, migrate((dir, "s"), child));
+        // What MDT0000 prepares is answered when it is durable, what it is asked at once.
+        world.servers[0].is_synced = !is_told_while_prepared;
+        let child_moved = is_told_while_prepared.then(|| move_child(&mut world));
+        world.held = Some((0, 1));
+        let of = world.start(0, 1, migrate((parent, "d"), dir));
+        let child_moved = child_moved.unwrap_or_else(|| move_child(&mut world));
+        assert_eq!(world.result(1, child_moved).is_none(), is_told_while_prepared);
+        world.servers[0].is_synced = true;
+        world.run();
+        let child_to = fid_of(&world.result(1, child_moved).unwrap().unwrap());
+        assert_eq!(world.let_go(), 1);
+        let to = fid_of(&await_reply(&mut world, of));
+        assert_eq!(world.lookup(0, to, "s"), Some(child_to), "told while prepared: {is_told_while_prepared}");
+        assert!(world.getattr(0, child_to).is_ok());
+        world.check_consistent();
+    }
 }
 
 /// Nothing is answered before it is durable on the new MDT: nobody could replay it.
