@@ -85,6 +85,7 @@ struct Prepared {
     /// Holds the claims, if it was prepared by this incarnation.
     op: OpId,
     transno: Transno,
+    /// What changes, and inodes whose names get another directory.
     frozen: Resources,
     /// Regular files that go to the other MDT.
     leaving: BTreeSet<Fid>,
@@ -110,8 +111,8 @@ pub(super) struct Cross {
     /// Claims of the rename lock by flows of this MDT.
     rename_flows: BTreeMap<OpId, OpId>,
     released: VecDeque<OperationId>,
-    /// What was found prepared at the start although it is there.
-    void_at_load: Vec<Fid>,
+    /// What was found prepared at the start, and was void: why, and what it is about.
+    void_at_load: Vec<(&'static str, Fid)>,
     /// Rename locks on MDT0000 to be given back.
     to_unlock: Vec<OperationId>,
     /// The last transaction that has given a directory another parent.

@@ -13,7 +13,7 @@ use super::{Cx, Stop, create, entry_reply, part, stripes, stripes_on_osts};
 use crate::access;
 use crate::data::{self, CHUNK_BYTES, Head};
 use crate::rows::{self, Adopt, Dentry, Inode};
-use crate::tx::Row;
+use crate::tx::{Row, Tx};
 use base::names::check_name;
 use base::{Attr, Fid, FileType, Layout, ObjectId, Status, Transno};
 use std::collections::BTreeMap;
@@ -382,12 +382,20 @@ pub fn redirect(
 /// # Errors
 /// `GIVE_WAY` when the inode does not know that it has the name: it has just got it, or lost it.
 pub fn move_link(cx: &mut Cx, fid: Fid, (from, to): (Fid, Fid), name: &[u8]) -> Result<(), Status> {
-    // What another operation holds shows in the inode.
-    let is_there = cx.tx.inode(fid)?.is_some();
-    if !is_there || cx.tx.get(rows::LINKS, &rows::link_key(fid, from, name))?.is_none() {
+    if !has_link(&cx.tx, fid, from, name)? {
         return Err(part::GIVE_WAY);
     }
     cx.delete_link(fid, from, name);
     cx.put_link(fid, to, name);
     Ok(())
+}
+
+/// Whether an inode of this MDT is there and knows that it has a name.
+///
+/// # Errors
+/// Those of the store.
+pub fn has_link(tx: &Tx, fid: Fid, parent: Fid, name: &[u8]) -> Result<bool, Status> {
+    // What another operation holds shows in the inode.
+    let is_there = tx.inode(fid)?.is_some();
+    Ok(is_there && tx.get(rows::LINKS, &rows::link_key(fid, parent, name))?.is_some())
 }

@@ -9,6 +9,7 @@ use store::MetaStore;
 use wire::lock::LockWant;
 use wire::mdt::{DirStriping, NewNode};
 use wire::ost::ListedObject;
+use wire::peer::{OperationId, Part};
 use wire::{ComponentHint, LayoutHint, MdtReply, MdtRequest};
 
 /// Asks for it on the MDT that is to have it.
@@ -499,6 +500,93 @@ fn a_child_that_moves_meanwhile_is_not_lost() {
         let to = fid_of(&await_reply(&mut world, of));
         assert_eq!(world.lookup(0, to, "s"), Some(child_to), "told while prepared: {is_told_while_prepared}");
         assert!(world.getattr(0, child_to).is_ok());
+        world.check_consistent();
+    }
+}
+
+/// A third MDT has prepared what it has to know of a name in a directory that moves, and the directory's old MDT has not: nobody takes the
+/// name from the inode meanwhile, and the third MDT starts again.
+#[test]
+fn a_name_that_is_prepared_to_move_is_held() {
+    for is_rename in [false, true] {
+        let mut world = World::new(3, 2);
+        let parent = mkdir_on(&mut world, Fid::ROOT, "parent", 1);
+        let dir = mkdir_on(&mut world, parent, "d", 0);
+        let far = mkdir_on(&mut world, Fid::ROOT, "far", 2);
+        let file = world.mkfile(far, "f");
+        world.rename((far, "f"), (dir, "f"), 0).unwrap();
+        world.pass_seconds(3);
+        world.held = Some((0, 1));
+        let of = world.start(0, 1, migrate((parent, "d"), dir));
+        let link = [1, 0].map(|index| base::Endpoint::Target(base::TargetId::mdt(index)));
+        world.cut.insert((link[0], link[1]));
+        assert_eq!(world.let_go(), 1);
+        assert_eq!(prepare_counts(&world), [0, 0, 1]);
+        let request = match is_rename {
+            true => rename((dir, "f"), (dir, "g"), 0),
+            false => MdtRequest::Unlink { parent: dir, name: "f".into(), creds: ROOT },
+        };
+        let changed = world.start(1, 0, request);
+        world.kill(2);
+        assert_eq!(prepare_counts(&world), [0, 0, 1]);
+        assert_eq!(world.result(1, changed), None, "its inode is held");
+        world.cut.clear();
+        let to = fid_of(&await_reply(&mut world, of));
+        world.pass_seconds(3);
+        // It was there before the directory has moved, or is told to look again.
+        let names = match world.result(1, changed).unwrap().map(drop) {
+            Ok(()) if is_rename => vec!["g"],
+            Ok(()) => vec![],
+            Err(status) => {
+                assert_eq!(status, Status::Moved);
+                vec!["f"]
+            }
+        };
+        assert_eq!(world.names(to), names);
+        assert_eq!(world.getattr(0, file).is_ok(), !names.is_empty());
+        world.check_consistent();
+    }
+}
+
+fn prepare_counts(world: &World) -> Vec<usize> {
+    let count =
+        |store: &store::MemoryMeta| store.rows().keys().filter(|(table, _)| *table == rows::PREPARES).count();
+    world.servers.iter().map(|server| count(&server.store)).collect()
+}
+
+/// What an MDT has left that let others take such a name.
+#[test]
+fn an_mdt_opens_with_a_name_that_was_prepared_to_move_and_is_gone() {
+    for is_inode_gone in [true, false] {
+        let mut world = World::new(3, 1);
+        let dir = mkdir_on(&mut world, Fid::ROOT, "d", 0);
+        let kept = mkdir_on(&mut world, dir, "kept", 2);
+        let gone = mkdir_on(&mut world, dir, "gone", 2);
+        match is_inode_gone {
+            true => world.rmdir(dir, "gone").map(drop).unwrap(),
+            false => world.rename((dir, "gone"), (Fid::ROOT, "out"), 0).map(drop).unwrap(),
+        }
+        world.pass_seconds(3);
+        let links = vec![(kept, b"kept".to_vec()), (gone, b"gone".to_vec())];
+        let parent = Fid { oid: 77, ..mkdir_on(&mut world, Fid::ROOT, "other", 1) };
+        let parts = vec![Part::MoveLinks { old_parent: dir, parent, links }];
+        let row = rows::encode(&rows::Prepare { parts, asker: rows::Asker::default() });
+        let id = OperationId { mdt_index: 1, epoch: 1, number: 1000 };
+        let is_started = world.tamper(2, |store| {
+            let mut batch = store::Batch::new();
+            batch.put(rows::PREPARES, &rows::operation_key(id), &row);
+            store.apply(store.applied().next(), &batch).unwrap();
+        });
+        assert!(is_started);
+        assert_eq!(prepare_counts(&world), [0, 0, 0]);
+        world.pass_seconds(3);
+        let told = mds::MdsEvent::Failed {
+            what: "a name that is gone was to move with its directory, and that was forgotten",
+            fid: gone,
+            status: Status::VersionConflict,
+        };
+        assert_eq!(world.events.iter().filter(|event| **event == told).count(), 1);
+        moved(&mut world, 1, (Fid::ROOT, "d"), dir);
         world.check_consistent();
     }
 }

@@ -102,9 +102,9 @@ impl<M: MetaStore> Mds<M> {
                 attr.fid = made.unwrap_or(attr.fid);
             }
         }
-        let leaving = leaving(&parts);
+        let row = Prepare { parts, asker };
         let mut batch = Batch::new();
-        batch.put(rows::PREPARES, &rows::operation_key(id), &rows::encode(&Prepare { parts, asker }));
+        batch.put(rows::PREPARES, &rows::operation_key(id), &rows::encode(&row));
         // In one transaction: whatever is left of it after a crash, nobody gets in between.
         let void = self.cross.void_among(id, &run.touched);
         for old in &void {
@@ -115,7 +115,7 @@ impl<M: MetaStore> Mds<M> {
             Err(error) => return self.fail(now, op, flow, error.status(), out),
         };
         void.into_iter().for_each(|old| self.thaw(now, old, out));
-        self.freeze(now.time.after(ASK_AFTER), id, (op, transno), (run.changed, leaving));
+        self.freeze(now.time.after(ASK_AFTER), id, (op, transno), run.changed, &row.parts);
         if let Ok(reply) = run.result {
             self.core.reply_when_durable(now, flow.token, transno, reply, &mut self.core_out);
         }
@@ -130,8 +130,11 @@ impl<M: MetaStore> Mds<M> {
         ask_at: Time,
         id: OperationId,
         (op, transno): (OpId, Transno),
-        (frozen, leaving): (Resources, BTreeSet<Fid>),
+        changed: Resources,
+        parts: &[Part],
     ) {
+        let (mut frozen, leaving) = (changed, leaving(parts));
+        frozen.extend(linked(parts));
         for resource in &frozen {
             self.cross.frozen.insert(*resource, id);
         }
@@ -290,11 +293,11 @@ impl<M: MetaStore> Mds<M> {
         }
         for (id, value) in prepares {
             let mut row: Prepare = rows::decode(&value)?;
-            if let Some(fid) = self.made_since(&row)? {
+            if let Some(void) = self.void_since(&row)? {
                 let mut batch = Batch::new();
                 batch.delete(rows::PREPARES, &rows::operation_key(id));
                 self.core.apply_internal(batch).map_err(|error| error.status())?;
-                self.cross.void_at_load.push(fid);
+                self.cross.void_at_load.push(void);
                 continue;
             }
             let remote = Remote::default();
@@ -305,9 +308,34 @@ impl<M: MetaStore> Mds<M> {
             // Without claims: if the decision had been executed and was lost, clients hold locks on what it made, and
             // say so again. Nobody else gets past what is frozen.
             let op = self.new_op();
-            self.freeze(now.time, id, (op, transno), (changed, leaving(&row.parts)));
+            self.freeze(now.time, id, (op, transno), changed, &row.parts);
         }
         Ok(())
+    }
+
+    /// Why what was prepared can never be executed, and what shows it.
+    fn void_since(&self, row: &Prepare) -> Result<Option<(&'static str, Fid)>, Status> {
+        if let Some(fid) = self.made_since(row)? {
+            let what = "a directory that is there had been prepared too, and that was forgotten";
+            return Ok(Some((what, fid)));
+        }
+        let what = "a name that is gone was to move with its directory, and that was forgotten";
+        Ok(self.unlinked_since(row)?.map(|fid| (what, fid)))
+    }
+
+    /// An inode whose name was to move with its directory, and that does not have it. What takes a name away changes its directory, and the
+    /// old MDT of that then refuses to give it away; so this was decided against. (Such inodes were not frozen in earlier versions.)
+    fn unlinked_since(&self, row: &Prepare) -> Result<Option<Fid>, Status> {
+        let tx = crate::tx::Tx::new(&**self.core.store());
+        for part in &row.parts {
+            let Part::MoveLinks { old_parent, links, .. } = part else { continue };
+            for (fid, name) in links {
+                if !migrate::has_link(&tx, *fid, *old_parent, name)? {
+                    return Ok(Some(*fid));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// A directory that was to be made, and is there. A FID is given for one directory, and to execute a decision takes the row away with it. So
@@ -336,8 +364,7 @@ impl<M: MetaStore> Mds<M> {
 
     /// Asks the coordinators of what has been undecided for a while.
     pub(in crate::machine) fn ask_about_prepared(&mut self, now: Now, out: &mut Vec<Output>) {
-        for fid in std::mem::take(&mut self.cross.void_at_load) {
-            let what = "a directory that is there had been prepared too, and that was forgotten";
+        for (what, fid) in std::mem::take(&mut self.cross.void_at_load) {
             out.push(Output::Event(MdsEvent::Failed { what, fid, status: Status::VersionConflict }));
         }
         let due = |prepared: &Prepared| !prepared.is_asked && prepared.ask_at <= now.time;
@@ -447,4 +474,14 @@ fn leaving(parts: &[Part]) -> BTreeSet<Fid> {
         _ => None,
     };
     parts.iter().filter_map(file_of).collect()
+}
+
+/// Inodes of which a directory that moves has names. None of their attributes changes, so nobody gives anything back for that; but nobody may
+/// take such a name away before it is decided.
+fn linked(parts: &[Part]) -> impl Iterator<Item = Resource> {
+    let links = parts.iter().flat_map(|part| match part {
+        Part::MoveLinks { links, .. } => &links[..],
+        _ => &[],
+    });
+    links.map(|(fid, _)| Resource::Inode(*fid))
 }
