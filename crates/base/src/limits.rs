@@ -87,6 +87,9 @@ pub const COMMIT_PING_INTERVAL: Duration = Duration::from_secs(1);
 pub const COMMIT_PING_INTERVAL_BLOCKED: Duration = Duration::from_millis(50);
 /// Requests that modify nothing in flight per import; below what an export takes, so that none is refused.
 pub const PLAIN_IN_FLIGHT_MAX: usize = 512;
+/// The same of those that have places of their own, so that no request for a lock keeps the data of another lock from their way: two clients
+/// would wait for each other. At an OST these are the requests that may wait for other clients, at an MDT those about data that do not.
+pub const PLAIN_ASIDE_MAX: usize = 448;
 /// Replays of one client in flight.
 pub const REPLAYS_IN_FLIGHT_MAX: usize = 32;
 /// Bytes of replays of one client that a target keeps until they are executed. Those that a client has on their way have room twice.
@@ -98,8 +101,9 @@ pub const REPLAY_SIGN_INTERVAL: Duration = Duration::from_secs(1);
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
 
 const _: () = assert!(KERNEL_CACHE_LIFE.as_millis() * 10 <= SESSION_LEASE.as_millis() * 8);
-const _: () =
-    assert!(PLAIN_IN_FLIGHT_MAX + FLOCK_WAITS_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX);
+const _: () = assert!(
+    PLAIN_IN_FLIGHT_MAX + PLAIN_ASIDE_MAX + FLOCK_WAITS_MAX + (SLOT_COUNT as usize) < REQUESTS_PER_EXPORT_MAX
+);
 const _: () = assert!(SILENT_CLIENT_MAX.as_millis() > SESSION_LEASE.as_millis() * 2);
 const _: () = assert!(LEASE_TRUST.as_millis() * 10 <= LEASE.as_millis() * 8);
 const _: () = assert!(REPLAY_SIGN_INTERVAL.as_millis() * 3 <= LEASE.as_millis());

@@ -33,7 +33,10 @@ pub(crate) const SHARE_BYTES_MAX: usize = 1 << 20;
 const TURN_INTERVAL: Duration = Duration::from_millis(100);
 
 const _: () = assert!(
-    limits::PLAIN_IN_FLIGHT_MAX + limits::SLOT_COUNT as usize + limits::DATA_SLOT_COUNT as usize
+    limits::PLAIN_IN_FLIGHT_MAX
+        + limits::PLAIN_ASIDE_MAX
+        + limits::SLOT_COUNT as usize
+        + limits::DATA_SLOT_COUNT as usize
         <= SHARE_FRAMES_MAX
 );
 

@@ -2,6 +2,7 @@
 
 mod answers;
 mod connect;
+mod lanes;
 mod refill;
 mod replay;
 mod send;
@@ -10,6 +11,7 @@ mod terms;
 pub use refill::fill_for_replay;
 pub use terms::{Answer, ImportOptions, ImportOutput, ImportState, InFlightBounds, Kind, Ticket};
 
+use self::lanes::Lanes;
 use crate::estimate::{Estimate, TimeoutBounds, TimeoutReport};
 use base::{Duration, Endpoint, Epoch, Now, Status, Time, Transno, WallTime, Xid, limits};
 use bytes::Bytes;
@@ -130,8 +132,7 @@ pub struct Import {
     /// Changes of data on an MDT, which have slots of their own.
     data_queue: VecDeque<Ticket>,
     reserved_queue: VecDeque<Ticket>,
-    plain_queue: VecDeque<Ticket>,
-    plain_in_flight: usize,
+    lanes: Lanes,
     bounds: InFlightBounds,
     /// What both ends named when the session was made (`wire::session::features`).
     features: u64,
@@ -176,8 +177,7 @@ impl Import {
             modifying_queue: VecDeque::new(),
             data_queue: VecDeque::new(),
             reserved_queue: VecDeque::new(),
-            plain_queue: VecDeque::new(),
-            plain_in_flight: 0,
+            lanes: Lanes::default(),
             bounds: InFlightBounds::default(),
             features: 0,
             has_checked_data: true,
@@ -507,6 +507,8 @@ impl Import {
                 assert!(self.timers.contains(&(deadline, *ticket)));
             }
         }
+        let sent = self.pending.values().filter(|pending| pending.xid.is_some());
+        assert_eq!(self.lanes.in_flight(), sent.filter(|pending| pending.kind.is_plain()).count());
         assert!(self.retained.keys().next().is_none_or(|first| *first > self.last_committed));
         let bytes: usize = self.retained.values().map(|retained| retained.data.len()).sum();
         assert_eq!(bytes, self.retained_bytes);

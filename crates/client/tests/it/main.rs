@@ -18,6 +18,7 @@ mod losses;
 mod mgc;
 mod on_mdt;
 mod pages;
+mod places;
 mod posix;
 mod probes;
 mod pushes;

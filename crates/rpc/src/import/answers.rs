@@ -153,13 +153,13 @@ impl Import {
             self.by_xid.remove(&xid);
             self.replay.asked.remove(&xid);
             if pending.kind.is_plain() {
-                self.plain_in_flight -= 1;
+                self.lanes.leave(&pending.request);
             }
         } else {
             self.modifying_queue.retain(|queued| *queued != ticket);
             self.data_queue.retain(|queued| *queued != ticket);
             self.reserved_queue.retain(|queued| *queued != ticket);
-            self.plain_queue.retain(|queued| *queued != ticket);
+            self.lanes.forget(ticket);
         }
         if let Some(deadline) = pending.deadline {
             self.timers.remove(&(deadline, ticket));

@@ -1,6 +1,8 @@
 //! What is sent when, in which slot, and when again.
 
-use super::{DATA_SLOTS, Import, ImportOutput, ImportState, Kind, Pending, Purpose, Ticket, writes_for};
+use super::{
+    DATA_SLOTS, Import, ImportOutput, ImportState, Kind, Pending, Purpose, Ticket, lanes, writes_for,
+};
 use base::{Duration, Endpoint, Now, Status, TargetKind, Time, Xid, limits};
 use bytes::Bytes;
 use std::ops::Range;
@@ -24,7 +26,7 @@ impl Import {
                 let is_data = self.is_data(&request);
                 if is_data { &mut self.data_queue } else { &mut self.modifying_queue }.push_back(ticket);
             }
-            (Purpose::Caller, Kind::Plain | Kind::Ahead) => self.plain_queue.push_back(ticket),
+            (Purpose::Caller, Kind::Plain | Kind::Ahead) => self.lanes.queue(&request, ticket),
             (Purpose::Caller, Kind::Reserved) => self.reserved_queue.push_back(ticket),
             _ => {}
         }
@@ -56,9 +58,8 @@ impl Import {
         if self.state != ImportState::Active {
             return;
         }
-        while self.plain_in_flight < self.bounds.plain
-            && let Some(ticket) = self.plain_queue.pop_front()
-        {
+        let bounds = lanes::bounds(self.options.target.kind, self.bounds.plain);
+        while let Some(ticket) = self.lanes.next(bounds) {
             self.send_anew(now, ticket, 0, out);
         }
         while !self.is_retaining_too_much()
@@ -158,7 +159,7 @@ impl Import {
                 pending.first_sent = now.time;
                 self.by_xid.insert(xid, ticket);
                 if pending.kind.is_plain() {
-                    self.plain_in_flight += 1;
+                    self.lanes.enter(&pending.request);
                 }
                 xid
             }

@@ -3,7 +3,7 @@
 use super::*;
 use base::{ClientId, TargetId};
 use wire::session::{SessionState, features};
-use wire::{ConnectReply, OstRequest, Reply};
+use wire::{ConnectReply, LockRequest, OstRequest, Reply};
 
 const TARGET: TargetId = TargetId::ost(0);
 
@@ -178,4 +178,64 @@ fn a_request_that_no_frame_carries_ends_and_keeps_no_slot() {
         assert!(out.len() == 1 && is_end(&out[0]), "{out:?}");
     }
     assert_eq!(caller.submit(Kind::Modifying).slot, 0);
+}
+
+fn lock_request(number: u64) -> Request {
+    Request::Lock(LockRequest::Enqueue {
+        lock: base::LockId(number),
+        resource: wire::Resource::Rename,
+        mode: wire::LockMode::Pr,
+        policy: wire::LockPolicy::Plain,
+        can_wait: true,
+    })
+}
+
+impl Caller {
+    fn put(&mut self, request: Request) -> Ticket {
+        self.act(|import, now, out| import.submit(now, request, Bytes::new(), Kind::Plain, 0, out))
+    }
+
+    fn bound(&mut self, plain: usize) {
+        let bounds = InFlightBounds { plain, ..InFlightBounds::default() };
+        self.act(|import, now, out| import.set_bounds(now, bounds, out));
+    }
+}
+
+/// Who has the lock waits for what is behind it.
+#[test]
+fn a_request_for_a_lock_takes_no_place_of_a_read() {
+    let mut caller = Caller::new();
+    caller.bound(1);
+    caller.put(lock_request(1));
+    assert_eq!(caller.sent.len(), 1);
+    for _ in 0..2 {
+        caller.put(Request::Ost(OstRequest::Statfs));
+    }
+    assert_eq!(caller.sent.len(), 2, "one of the two");
+    let first = caller.sent.pop().expect("it is sent");
+    caller.reply(&first, &Reply::Done);
+    assert_eq!(caller.sent.len(), 2, "and then the other");
+}
+
+#[test]
+fn requests_for_locks_have_so_many_places_and_leave_them_however_they_end() {
+    let mut caller = Caller::new();
+    let tickets: Vec<Ticket> =
+        (0..limits::PLAIN_ASIDE_MAX as u64 + 4).map(|number| caller.put(lock_request(number))).collect();
+    assert_eq!(caller.sent.len(), limits::PLAIN_ASIDE_MAX);
+    // One that was not sent is given up, and then one that was.
+    let last = *tickets.last().expect("there are some");
+    caller.act(|import, now, out| import.abandon(now, last, out));
+    assert_eq!(caller.sent.len(), limits::PLAIN_ASIDE_MAX);
+    caller.act(|import, now, out| import.abandon(now, tickets[0], out));
+    assert_eq!(caller.sent.len(), limits::PLAIN_ASIDE_MAX + 1);
+    let (granted, refused) = (caller.sent[1].clone(), caller.sent[2].clone());
+    caller.reply(&granted, &Reply::Done);
+    caller.refuse(&refused, Status::Stale);
+    assert_eq!(caller.sent.len(), limits::PLAIN_ASIDE_MAX + 3, "all of them");
+    caller.act(|import, now, out| import.disconnect(now, out));
+    let goodbye = caller.sent.pop().expect("it says goodbye");
+    caller.reply(&goodbye, &Reply::Done);
+    assert_eq!(caller.import.outstanding(), 0);
+    assert_eq!(caller.import.lanes.in_flight(), 0);
 }
