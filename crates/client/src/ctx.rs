@@ -155,8 +155,12 @@ impl Ctx {
             let fid = entry.fid;
             self.with(|state| state.reopening.insert(open.handle, (fid, open)));
             let request = Request::Mdt(MdtRequest::Reopen { fid, open });
-            // A file that is gone meanwhile shows at its next use.
-            let _ = self.request(target, request, Bytes::new(), Kind::Modifying).await;
+            // An eviction in between takes it away again, and finds no handle yet that it could mark as lost. A file that is gone meanwhile
+            // shows at its next use.
+            while matches!(
+                self.request(target, request.clone(), Bytes::new(), Kind::Modifying).await,
+                Err(Status::Evicted)
+            ) {}
             self.with(|state| state.reopening.remove(&open.handle));
         }
     }

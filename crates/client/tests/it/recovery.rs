@@ -5,6 +5,7 @@ use base::{Duration, TargetId};
 use client::{Answer, Call, Event, Notify, NotifyId, NotifyResult, SetattrCall};
 use wire::mdt::{FileLock, FlockKind};
 
+const O_DIRECT: u32 = 0o40000;
 const EINTR: i32 = 4;
 const EIO: i32 = 5;
 
@@ -191,6 +192,45 @@ fn an_open_whose_answer_was_lost_is_known_after_a_restart_of_the_mdt() {
     assert!(matches!(world.finish(0, opening), Ok(Answer::Opened { .. })));
     let (_, mode) = world.open(1, node, O_RDWR);
     assert!(mode.is_direct, "somebody else has it open");
+}
+
+/// The MDT answers the open from what it has kept, and gives up its client before it has heard once more what that has open. Others measure the
+/// file meanwhile, as nobody has it open.
+#[test]
+fn an_open_whose_answer_was_lost_is_known_when_its_client_was_evicted_meanwhile() {
+    let mut world = World::new(1, 1, 3);
+    let mdt = TargetId::mdt(0);
+    let file = world.create(0, TOP, "f");
+    world.release(0, file);
+    let node = world.lookup(1, TOP, "f").expect("it was made").node;
+    world.lookup(2, TOP, "f").expect("it was made");
+    world.pass(Duration::from_secs(3));
+    world.mounts[0].is_deaf = true;
+    let opening = world.begin(0, Call::Open { node: file.0, flags: O_RDWR | O_DIRECT });
+    world.sync();
+    world.crash(mdt);
+    // The recovery waits for it.
+    world.mounts[2].is_cut_off = true;
+    world.start(mdt);
+    world.mounts[0].is_deaf = false;
+    world.pass(Duration::from_secs(20));
+    assert!(world.is_recovering(0) && !world.is_answered(0, opening));
+    world.evict(0, 0);
+    world.mounts[2].is_cut_off = false;
+    world.pass(Duration::from_secs(20));
+    assert!(!world.is_recovering(0));
+    assert!(world.mounts[0].events.contains(&Event::Evicted(mdt)));
+    let Ok(Answer::Opened { fh, .. }) = world.finish(0, opening) else { panic!("it is open") };
+    for _ in 0..3 {
+        assert_eq!(world.attr(1, node).size_bytes, 0);
+        world.pass(Duration::from_secs(10));
+    }
+    let open_count = world.open_count(0);
+    assert_eq!(world.write(0, (file.0, fh), 0, &[7; 100]), Ok(100));
+    world.release(0, (file.0, fh));
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.attr(1, node).size_bytes, 100);
+    assert_eq!(open_count, 1, "the MDT knew of it");
 }
 
 /// The answer to a create is lost with the MDT. When it has recovered another mount removes the file at once.
