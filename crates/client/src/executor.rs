@@ -85,6 +85,11 @@ impl<T> Sender<T> {
     pub(crate) fn send(self, value: T) {
         locked(&self.0).value = Some(value);
     }
+
+    /// Whether nobody waits for the value any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
 }
 
 impl<T> Drop for Sender<T> {

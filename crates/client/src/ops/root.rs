@@ -67,11 +67,14 @@ impl State {
 
     /// The end of the question that is on its way without its caller.
     fn join_root_question(&mut self) -> Option<Receiver<()>> {
+        if self.root.question_count == 0 {
+            return None;
+        }
+        // Who has been answered from memory waits no more.
+        self.root.waiters.retain(|waiter| !waiter.is_abandoned());
         let (sender, receiver) = oneshot();
-        (self.root.question_count > 0).then(|| {
-            self.root.waiters.push(sender);
-            receiver
-        })
+        self.root.waiters.push(sender);
+        Some(receiver)
     }
 
     fn end_root_question(&mut self) {
@@ -125,3 +128,6 @@ async fn or_memory<F: Future + Unpin>(ctx: &Ctx, future: &mut F) -> Result<F::Ou
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,7 @@ enum Silent {
     Wait,
     /// What it said last is taken: at once when its connection is down or it owes an answer to such a question already, else after `SHORT_PATIENCE`.
     Remember,
-    /// It is shown as missing, after `PATIENCE`.
+    /// It is shown as missing: at once when it owes an answer already, else after `PATIENCE`.
     LeaveOut,
 }
 
@@ -66,16 +66,17 @@ async fn space(ctx: &Ctx, target: TargetId, silent: Silent) -> Outcome<Option<St
             First::Right(_) => Err(Status::Io),
         };
     }
-    let known = ctx.with(|state| {
-        let connection = state.connections.get(&target)?;
-        let is_silent = connection.import.state() != ImportState::Active || connection.is_space_late;
-        connection.known_space.map(|space| (space, is_silent))
+    let (known, is_down, is_late) = ctx.with(|state| {
+        let connection = state.connections.get(&target);
+        let known = connection.and_then(|connection| connection.known_space);
+        let is_down = connection.is_some_and(|connection| connection.import.state() != ImportState::Active);
+        (known, is_down, connection.is_some_and(|connection| connection.is_space_late))
     });
     let known = known.filter(|_| silent == Silent::Remember);
-    if let Some((space, true)) = known {
-        return Ok(Some(space));
+    // Who owes an answer is not asked for another one: that would wait here too, for as long as the target is away.
+    if is_late || known.is_some() && is_down {
+        return Ok(known);
     }
-    let known = known.map(|(space, _)| space);
     // It goes on when nobody waits for it any more, so that a target which answers again is asked again.
     let (sender, answer) = oneshot();
     let asking = ctx.clone();

@@ -3,7 +3,7 @@ use crate::machine::ClientOptions;
 use base::{ClientId, Now, WallTime, limits};
 use wire::mdt::{FileLock, FlockKind};
 
-fn state() -> State {
+pub(crate) fn state() -> State {
     let now = Now { time: Time(1), wall: WallTime(1) };
     let options = ClientOptions {
         client: ClientId(1),

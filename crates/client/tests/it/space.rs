@@ -49,6 +49,38 @@ fn a_silent_target_is_waited_for_once_and_not_by_each_call() {
     assert_eq!(question_count(&world), answered_count + 2);
 }
 
+/// Nobody has ever asked it here.
+#[test]
+fn a_target_that_has_never_said_anything_has_one_question_however_often_somebody_asks() {
+    for is_df in [false, true] {
+        let mut world = World::new(1, 1, 1);
+        world.mounts[0].unreachable = Some(OST);
+        let ask = |world: &mut World| match is_df {
+            true => world.begin(0, Call::DfTargets),
+            false => ask(world),
+        };
+        let first = ask(&mut world);
+        assert!(!world.is_answered(0, first), "it may be slow only");
+        assert!(world.finish(0, first).is_ok(), "without it");
+        for _ in 0..5 {
+            let id = ask(&mut world);
+            assert!(world.is_answered(0, id), "at once");
+            assert!(world.finish(0, id).is_ok());
+        }
+        assert_eq!(question_count(&world), 0, "none is answered");
+        world.mounts[0].unreachable = None;
+        world.pass(Duration::from_secs(20));
+        assert_eq!(question_count(&world), 1, "one question, however many asked");
+        let id = ask(&mut world);
+        match world.finish(0, id) {
+            Ok(Answer::Statfs(space)) => assert!(space.bytes_total > 0),
+            Ok(Answer::Targets(spaces)) => assert!(spaces.iter().all(|target| target.space.is_some())),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(question_count(&world), 2);
+    }
+}
+
 #[test]
 fn who_waits_for_a_target_does_so_for_three_minutes_at_most() {
     let mut world = World::new(1, 1, 1);
