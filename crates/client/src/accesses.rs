@@ -5,6 +5,7 @@
 //! goodbye, and never by itself; until then, and while it has not changed the inode, this mount shows what it knows. Both judge by one rule (`Attr::is_outdone_by`), so neither waits for the other.
 
 use crate::Notify;
+use crate::cache::may_kernel_believe;
 use crate::ctx::mdt_of;
 use crate::nodes::Node;
 use crate::state::State;
@@ -81,7 +82,7 @@ impl State {
             node.add_access(&mut attr);
             node.attr = Some(attr);
         }
-        if node.kernel_attr_until > now {
+        if may_kernel_believe(node.kernel_attr_until, now) {
             self.send_notify(Notify::InvalInode {
                 node: fid.inode_number(),
                 offset_bytes: -1,

@@ -4,10 +4,19 @@ use crate::call::{AttrAnswer, EntryAnswer};
 use crate::kernel_size::KernelSize;
 use crate::nodes::ChildrenLock;
 use crate::state::State;
-use base::{Attr, Duration, Fid, FileType, Layout, LockId, TargetId, names::name_hash};
+use base::{Attr, Duration, Fid, FileType, Layout, LockId, TargetId, Time, names::name_hash};
 use wire::lock::bits;
 use wire::mdt::Entry;
 use wire::{LockGrant, LockMode, LockPolicy, Resource};
+
+/// So long an answer may be on its way to a process.
+pub(crate) const ANSWER_LIFE: Duration = Duration::from_secs(1);
+
+/// Whether the kernel may answer by itself from what it was told to believe until then. It counts from when it takes the answer in, and to
+/// the end of a tick.
+pub(crate) fn may_kernel_believe(until: Time, now: Time) -> bool {
+    until != Time::ZERO && until.after(ANSWER_LIFE) > now
+}
 
 /// Attributes are complete and strict under these bits.
 pub(crate) const ATTR_BITS: u32 = bits::LOOKUP | bits::UPDATE | bits::PERM;

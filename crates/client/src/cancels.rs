@@ -2,6 +2,7 @@
 //! because they are many or old go together, so that a client with all the locks it may have does not send one for each
 //! that it gets.
 
+use crate::cache::may_kernel_believe;
 use crate::ctx::Ctx;
 use crate::executor::oneshot;
 use crate::state::State;
@@ -112,7 +113,8 @@ impl State {
     fn is_useless(&self, resource: Resource) -> bool {
         let Resource::Name { parent, hash } = resource else { return true };
         let now = self.now.time;
-        self.names.slot(parent, hash).iter().all(|known| known.fid.is_none() && known.kernel_until <= now)
+        let mut names = self.names.slot(parent, hash).iter();
+        names.all(|known| known.fid.is_none() && !may_kernel_believe(known.kernel_until, now))
     }
 
     fn give_back_later(&mut self, target: TargetId, resource: Resource) {

@@ -3,6 +3,7 @@
 //! A lock goes back only when the kernel does not answer from it any more (hazards 3.1 to 3.4). Every revocation is a
 //! task of its own; nothing that serves a call waits for one, but an open for writing that has read locks given back.
 
+use crate::cache::{ANSWER_LIFE, may_kernel_believe};
 use crate::closes::close_waiting;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::dirty::{write_out_file, write_out_unasked};
@@ -28,11 +29,7 @@ use wire::{LockGrant, LockMode, LockPolicy, LockRequest, OstReply, OstRequest, R
 const OWN_UNIT_COUNT_MAX: u64 = 256;
 /// A directory that the kernel keeps locked for so long is not waited for: all names are dropped at once.
 const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
-/// The kernel keeps the name of a directory, and looks it up before it believes it again, if what told it to believe it is so old: an answer
-/// on its way to a process that looks it up again holds nothing, and would have the name believed once more. Such a name it drops, and
-/// with it what is mounted there.
-const ANSWER_LIFE: Duration = Duration::from_secs(1);
-/// After that it is told to believe the name only when so long no lock on it has gone back: so it has to be dropped seldom. What others do
+/// The kernel is told to believe the name of a directory only when so long no lock on it has gone back: so it has to be dropped seldom. What others do
 /// regularly has other periods, most likely.
 const NAME_QUIET: Duration = Duration::from_secs(37);
 /// Children of a directory that the kernel is told to forget side by side.
@@ -455,7 +452,7 @@ impl State {
     /// believe the name of a directory for a while.
     fn expire_name(&mut self, name: &Name, is_asked: bool) -> Option<bool> {
         let now = self.now.time;
-        let is_told = name.kernel_until > now;
+        let is_told = may_kernel_believe(name.kernel_until, now);
         let node = name.fid.and_then(|fid| self.nodes.by_fid_mut(fid));
         let is_directory =
             |node: &&mut Node| node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
@@ -463,6 +460,9 @@ impl State {
         if is_asked && (is_told || node.expired_at != Time::ZERO) {
             node.expired_at = now;
         }
+        // The kernel keeps it, and looks it up before it believes it again, if what told it to believe it is so old: an answer on its way to a
+        // process that looks it up again holds nothing, and would have the name believed once more. Such a name it drops, and with it
+        // what is mounted there.
         is_told.then_some(node.named_at.after(ANSWER_LIFE) <= now)
     }
 
@@ -513,7 +513,7 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         let now = state.now.time;
         let node = state.nodes.by_fid_mut(fid)?;
         node.forget_xattrs();
-        let is_told = node.kernel_attr_until > now;
+        let is_told = may_kernel_believe(node.kernel_attr_until, now);
         node.kernel_attr_until = base::Time::ZERO;
         let is_directory = node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
         is_told.then(|| (node.names.clone(), is_directory))

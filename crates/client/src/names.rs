@@ -1,5 +1,6 @@
 //! Names and what they lead to, present and absent, as cached here and as told to the kernel.
 
+use crate::cache::may_kernel_believe;
 use base::{Fid, LockId, Time, names::name_hash};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -97,7 +98,7 @@ impl Names {
             let listed = self
                 .get(parent, &name)
                 .filter(|known| known.fid.is_none() && known.listed_under.is_some() && !known.is_in_doubt);
-            match listed.map(|known| known.kernel_until > now) {
+            match listed.map(|known| may_kernel_believe(known.kernel_until, now)) {
                 Some(true) => self.absent.push_back((parent, name)),
                 Some(false) => self.remove(parent, &name),
                 None => {}

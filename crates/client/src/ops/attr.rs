@@ -1,6 +1,6 @@
 //! Attributes: lookup, getattr, setattr, link targets, and the size that the objects have.
 
-use crate::cache::{ATTR_BITS, is_strict, whole_attr};
+use crate::cache::{ATTR_BITS, is_strict, may_kernel_believe, whole_attr};
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all, mdt_of};
 use crate::dirty::{give_back_if_unwritten, write_out_file};
@@ -753,7 +753,7 @@ pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> O
         let now = state.now.time;
         let is_told_otherwise = state.nodes.by_fid(fid).is_some_and(|node| {
             let size_before = node.attr.as_ref().map(|attr| attr.size_bytes);
-            node.kernel_attr_until > now && size_before != Some(size.size_bytes)
+            may_kernel_believe(node.kernel_attr_until, now) && size_before != Some(size.size_bytes)
         });
         state.see_reported(&attr);
         is_told_otherwise

@@ -1,5 +1,6 @@
 //! Changes of names: create, unlink, rename, link.
 
+use crate::cache::may_kernel_believe;
 use crate::call::Answer;
 use crate::cancels::give_back_of_gone;
 use crate::closes::hurry_closes;
@@ -254,7 +255,8 @@ pub(crate) async fn make_unreferenced(
     base::names::check_name(&name)?;
     let (entry, _) = create(ctx, who, parent, &name, creation).await?;
     let told = ctx.with(|state| {
-        let is_told = state.names.get(parent, &name).is_some_and(|known| known.kernel_until > state.now.time);
+        let known = state.names.get(parent, &name);
+        let is_told = known.is_some_and(|known| may_kernel_believe(known.kernel_until, state.now.time));
         state.names.remove(parent, &name);
         state.nodes.drop_unused(entry.fid.inode_number());
         is_told
@@ -360,7 +362,7 @@ impl State {
             // With its only name it goes itself.
             let is_only = node.attr.as_ref().is_some_and(|attr| attr.link_count == 1) && node.open_count == 0;
             let is_last = is_only && fate == Fate::Goes;
-            let is_told = node.kernel_attr_until > self.now.time && !is_last;
+            let is_told = may_kernel_believe(node.kernel_attr_until, self.now.time) && !is_last;
             self.nodes.unlist(fid);
             if is_told && !self.has_bits(fid, bits::SELF) {
                 if let Some(node) = self.nodes.by_fid_mut(fid) {
@@ -493,7 +495,7 @@ pub(crate) async fn rename(
 /// the new name behind its back. Either a lock covers it from now on, or the kernel forgets all names. So it does when
 /// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says.
 async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_parent: Fid, new_name: &[u8]) {
-    let told = old.filter(|old| ctx.with(|state| old.kernel_until > state.now.time));
+    let told = old.filter(|old| may_kernel_believe(old.kernel_until, ctx.now().time));
     let Some(Name { fid: Some(fid), kernel_until, .. }) = told else { return };
     // Its own lock counts, or the children's lock under which it was just noted.
     let is_covered = ctx.with(|state| {

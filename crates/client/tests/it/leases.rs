@@ -3,7 +3,7 @@
 use crate::world::{TOP, World, write_call};
 use base::limits::{KERNEL_CACHE_LIFE, LEASE, LEASE_RENEWAL};
 use base::{Duration, TargetId};
-use client::{Answer, Call, Event, Input, Notify};
+use client::{Answer, Call, Event, Input, Notify, SetattrCall};
 
 const MDT: TargetId = TargetId::mdt(0);
 const OST: TargetId = TargetId::ost(0);
@@ -241,4 +241,49 @@ fn who_was_heard_after_the_question_is_not_given_up() {
     let events = &world.mounts[1].events;
     assert!(!events.contains(&Event::Evicted(MDT)), "{events:?}");
     assert_eq!(world.write(1, file, 0, b"goes on"), Ok(7));
+}
+
+/// A kernel counts from when it takes an answer in, and to the end of a tick: it may go on for a moment when here its time is over.
+#[test]
+fn what_the_kernel_may_still_believe_is_forgotten_when_others_change_it() {
+    let change = |world: &mut World, node: u64| {
+        let set = SetattrCall { mode: Some(0o600), ..SetattrCall::default() };
+        assert!(world.call(1, Call::Setattr { node, set }).is_ok());
+        let unlink = Call::Unlink { parent: TOP, name: b"f".into() };
+        assert_eq!(world.call(1, unlink), Ok(Answer::Done));
+    };
+    for (late, is_told) in
+        [(Duration::ZERO, true), (Duration::from_millis(500), true), (Duration::from_secs(2), false)]
+    {
+        let mut world = World::new(1, 1, 2);
+        let file = world.create(1, TOP, "f");
+        world.release(1, file);
+        world.pass(Duration::from_secs(3));
+        let entry = world.lookup(0, TOP, "f").expect("it was made");
+        assert!(!entry.entry_valid.is_zero());
+        assert!(entry.attr_valid <= entry.entry_valid);
+        world.pass(entry.entry_valid + late);
+        world.mounts[0].notified.clear();
+        change(&mut world, file.0);
+        let notified = &world.mounts[0].notified;
+        let is_inode =
+            |notify: &Notify| matches!(notify, Notify::InvalInode { node, .. } if *node == entry.node);
+        let name = Notify::InvalEntry { parent: TOP, name: b"f".into() };
+        let told = (notified.iter().any(is_inode), notified.contains(&name));
+        assert_eq!(told, (is_told, is_told), "{late:?} later: {notified:?}");
+    }
+}
+
+#[test]
+fn an_absent_name_that_the_kernel_may_still_believe_in_is_forgotten_when_it_is_made() {
+    let mut world = World::new(1, 1, 1);
+    let dir = world.mkdir(0, TOP, "d");
+    let absent = world.call(0, Call::Lookup { parent: dir, name: b"x".into() });
+    let Ok(Answer::Entry(entry)) = absent else { panic!("{absent:?}") };
+    assert!(entry.node == 0 && !entry.entry_valid.is_zero());
+    world.pass(entry.entry_valid);
+    assert!(!has_forgotten(&world));
+    let unreferenced = Call::MkdirOn { parent: dir, name: b"x".into(), mode: 0o755, umask: 0, mdt_index: 0 };
+    assert_eq!(world.call(0, unreferenced), Ok(Answer::Done));
+    assert!(has_forgotten(&world));
 }
