@@ -34,7 +34,8 @@ pub use session::{Session, SessionError, enable_uring};
 
 /// The file system behind a mount.
 ///
-/// All methods run on transport threads and must not block: while one does, the requests of its CPU wait.
+/// All methods run on transport threads and must not block: while one does, the requests of its CPU wait. No two files that are open
+/// at a time may have the same handle number, if they take asynchronous direct I/O.
 pub trait Handler: Send + Sync + 'static {
     /// A request was taken. The answer may be given at once or later, from any thread.
     fn request(&self, request: Request, reply: Reply);

@@ -263,8 +263,10 @@ struct Slot {
 enum Role {
     /// Direct I/O of a handle, the answer to which may let go of its file.
     Direct(u64),
-    /// Writes pages of a mapping back: if it fails, the next close of the file is not told of.
+    /// Writes pages of a mapping back.
     WriteBack,
+    /// Tells of a close.
+    Flush,
     Other,
 }
 
@@ -275,7 +277,18 @@ impl Role {
             Op::Read(read) if read.lock_owner.is_some() => Self::Direct(read.fh),
             Op::Write(write) if write.lock_owner.is_some() => Self::Direct(write.fh),
             Op::Write(write) if write.from_cache => Self::WriteBack,
+            Op::Flush { .. } => Self::Flush,
             _ => Self::Other,
+        }
+    }
+
+    /// Whether some close is not told of after this answer: the next one of a file whose pages could not be written back, and
+    /// all after the first that nobody wanted to hear of.
+    fn silences_closes(self, error: i32) -> bool {
+        match self {
+            Self::WriteBack => error != 0,
+            Self::Flush => error == -libc::ENOSYS,
+            Self::Direct(_) | Self::Other => false,
         }
     }
 }
@@ -437,28 +450,31 @@ impl RingThread {
 
     fn commit_answers(&mut self) {
         let answered = std::mem::take(&mut *self.mailbox.lock());
-        let roles =
-            || answered.iter().filter_map(|&index| self.slots.get(index as usize)).map(|slot| slot.role);
-        let has_direct = roles().any(|role| matches!(role, Role::Direct(_)));
-        if has_direct {
-            self.rings.closing.begin_turn(self.index);
-        }
-        for &index in &answered {
-            let Some(slot) = self.slots.get(index as usize) else { continue };
+        let mut direct_count = 0;
+        let mut is_silencing = false;
+        for slot in answered.iter().filter_map(|&index| self.slots.get(index as usize)) {
             self.queues[slot.queue].out -= 1;
-            let is_aside = match slot.role {
-                Role::Direct(handle) => self.rings.closing.may_end(handle),
-                Role::WriteBack if slot.entry.has_failed() => {
-                    self.rings.closing.is_told_no_more();
-                    false
-                }
-                Role::WriteBack | Role::Other => false,
-            };
-            self.commit(index as usize, is_aside);
+            direct_count += usize::from(matches!(slot.role, Role::Direct(_)));
+            is_silencing |= slot.role.silences_closes(slot.entry.error());
         }
-        if has_direct {
+        if is_silencing {
+            self.rings.closing.is_told_no_more();
+        }
+        if direct_count > 0 {
+            self.rings.closing.begin_turn(self.index);
+            for &index in &answered {
+                if let Some(Role::Direct(handle)) = self.slots.get(index as usize).map(|slot| slot.role) {
+                    let is_aside = self.rings.closing.may_end(handle);
+                    self.commit(index as usize, is_aside);
+                }
+            }
             self.submit_all();
             self.rings.closing.end_turn(self.index);
+        }
+        for &index in answered.iter().filter(|_| direct_count < answered.len()) {
+            if !matches!(self.slots.get(index as usize).map(|slot| slot.role), Some(Role::Direct(_)) | None) {
+                self.commit(index as usize, false);
+            }
         }
         // Give the allocation back, so that the usual round allocates nothing.
         let mut inbox = self.mailbox.lock();
@@ -582,6 +598,7 @@ impl Drop for RingThread {
     /// However the thread ends (a panicking handler too): one CPU without service hangs its callers, so all end, and with
     /// the session the connection.
     fn drop(&mut self) {
+        self.rings.closing.leave(self.index);
         self.rings.end_all();
     }
 }

@@ -9,13 +9,15 @@
 //!
 //! A worker costs each answer 20 µs of CPU time, so it is asked only where a file may be closed. The kernel tells of each
 //! descriptor that is closed (FLUSH) and waits for the answer before it lets the descriptor's file go, so a handle of which
-//! nothing was told is open in a descriptor, and its answers end nothing. Two ways to close say nothing: a handle that was
-//! opened with [`NOFLUSH`](crate::abi::fopen::NOFLUSH), which the handler must know of, and one of a file whose
-//! mapped pages could not be written back. After the first such failure every answer may be the last one of its file.
+//! nothing was told is open in a descriptor, and its answers end nothing. Three ways to close say nothing: a handle that was
+//! opened with [`NOFLUSH`](crate::abi::fopen::NOFLUSH), which the handler must know of; any, once a FLUSH was answered with
+//! ENOSYS; and one of a file whose mapped pages could not be written back. After either of the latter every answer may be the
+//! last one of its file. Handles are known by their numbers, so no two open files of a handler may have the same one.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 /// What the threads of a session's rings know of handles that may be closed.
 #[derive(Debug)]
@@ -52,6 +54,15 @@ impl Closing {
         self.turns[index].fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Thread `index` is gone, perhaps within a turn: nobody shall wait for it.
+    pub fn leave(&self, index: usize) {
+        if let Some(turn) = self.turns.get(index)
+            && turn.load(Ordering::SeqCst) % 2 == 1
+        {
+            turn.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     /// Whether the answer to direct I/O of a handle may be what lets go of its file.
     pub fn may_end(&self, handle: u64) -> bool {
         self.is_uncertain.load(Ordering::SeqCst)
@@ -66,11 +77,22 @@ impl Closing {
             handles.insert(handle);
             self.handle_count.store(handles.len(), Ordering::SeqCst);
         }
+        self.wait_for_turns();
+    }
+
+    /// Until no thread goes by what was known before the call.
+    fn wait_for_turns(&self) {
         for turn in &self.turns {
             let seen = turn.load(Ordering::SeqCst);
-            // A turn is a submission that does not wait, but its thread may have lost its CPU to this one.
+            let mut looks = 0;
             while seen % 2 == 1 && turn.load(Ordering::SeqCst) == seen {
-                std::thread::yield_now();
+                looks += 1;
+                // A turn is a submission that does not wait; if it lasts, its thread has lost its CPU.
+                if looks < 100 {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
             }
         }
     }
@@ -84,10 +106,11 @@ impl Closing {
         }
     }
 
-    /// Pages of a file could not be written back, which its next close finds and says nothing. To be called before the kernel
-    /// hears of the failure.
+    /// Some close will not be told of. To be called before the kernel hears of what makes it so, and not within a turn of one's
+    /// own; returns when no thread goes by what was known before.
     pub fn is_told_no_more(&self) {
         self.is_uncertain.store(true, Ordering::SeqCst);
+        self.wait_for_turns();
     }
 }
 
@@ -119,6 +142,16 @@ mod tests {
         closing.closes(7);
         closing.released(7);
         assert!(closing.may_end(7));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_is_gone() {
+        let closing = Closing::new(2);
+        closing.begin_turn(1);
+        closing.leave(1);
+        closing.leave(0);
+        closing.closes(7);
+        closing.is_told_no_more();
     }
 
     /// A thread hands an answer over only by what it has read in the same turn, so whoever closes has been seen, or waits.

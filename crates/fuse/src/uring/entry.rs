@@ -1,7 +1,7 @@
 //! The buffers of one ring entry.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -28,8 +28,8 @@ pub(super) struct Entry {
     taken_ms: AtomicU64,
     /// Thread id of the caller, or 0 when its pending signals need no look (any more).
     unchecked_pid: AtomicU32,
-    /// Whether the answer is an error.
-    has_failed: AtomicBool,
+    /// Of the answer: 0 or a negative errno.
+    error: AtomicI32,
 }
 
 // SAFETY: the raw pointers are to a mapping that the entry owns; the access rules above keep it exclusive.
@@ -68,7 +68,7 @@ impl Entry {
             is_handed_over: AtomicBool::new(false),
             taken_ms: AtomicU64::new(0),
             unchecked_pid: AtomicU32::new(0),
-            has_failed: AtomicBool::new(false),
+            error: AtomicI32::new(0),
         })
     }
 
@@ -130,9 +130,9 @@ impl Entry {
         Some(self.unchecked_pid.swap(0, Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
 
-    /// Whether the answer that was written last is an error.
-    pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::SeqCst)
+    /// What the answer that was written last says: 0 or a negative errno.
+    pub fn error(&self) -> i32 {
+        self.error.load(Ordering::SeqCst)
     }
 
     /// Writes the answer for the commit. Only the holder of the ticket calls this, once.
@@ -148,7 +148,7 @@ impl Entry {
             );
             (error, parts, len) = (-libc::EIO, &[], 0);
         }
-        self.has_failed.store(error != 0, Ordering::SeqCst);
+        self.error.store(error, Ordering::SeqCst);
         let header = abi::OutHeader { len: (16 + len) as u32, error, unique };
         let sizes = [(len as u32).to_ne_bytes()];
         // Offset of `payload_sz` in the per-entry structure.
