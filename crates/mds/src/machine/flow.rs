@@ -378,7 +378,8 @@ impl<M: MetaStore> Mds<M> {
             // Whoever waits here may be waited for there.
             return self.fail(now, op, flow, part::GIVE_WAY, out);
         }
-        if is_of_many(&flow.request) {
+        // What is replayed has been executed, so nothing will be in its way.
+        if is_of_many(&flow.request) && flow.token.replay.is_none() {
             return self.fail(now, op, flow, Status::Busy, out);
         }
         if flow.is_claimed {
@@ -420,6 +421,9 @@ impl<M: MetaStore> Mds<M> {
             }
         } else if !is_replay && !self.claim_or_wait(now, op, flow, &run.needs) {
             return Step::Waits;
+        }
+        if is_of_many(&flow.request) && self.unheard_below(flow, &run).is_some() {
+            return self.fail(now, op, flow, Status::Busy, out);
         }
         if self.waits_until_heard(op, flow, &run) {
             return Step::Waits;
@@ -474,18 +478,22 @@ impl<M: MetaStore> Mds<M> {
     /// Whether the operation looked at a change whose caller may not have heard of it (`unheard`); if so, it waits until this
     /// is durable at the latest. It keeps its claims: those of them who wait for each other wait for the store alone.
     fn waits_until_heard(&mut self, op: OpId, flow: &mut Flow, run: &Run) -> bool {
-        if flow.token.replay.is_some() || !self.core.is_serving() {
-            return false;
-        }
-        let removed = unheard::removed(&run.changed, &run.needs);
-        let is_heard = |token: &Token| self.core.is_heard(token);
-        let Some(below) = self.unheard.first_below(&run.touched, &removed, is_heard) else { return false };
+        let Some(below) = self.unheard_below(flow, run) else { return false };
         self.core.store().kick();
         self.stats.waited_for_hearing += 1;
         flow.has_waited_until_heard = true;
         flow.stage = Stage::Unheard;
         self.unheard_waiters.insert(op, below);
         true
+    }
+
+    fn unheard_below(&self, flow: &Flow, run: &Run) -> Option<(Transno, Token)> {
+        if flow.token.replay.is_some() || !self.core.is_serving() {
+            return None;
+        }
+        let removed = unheard::removed(&run.changed, &run.needs);
+        let is_heard = |token: &Token| self.core.is_heard(token);
+        self.unheard.first_below(&run.touched, &removed, is_heard)
     }
 
     pub(super) fn wake_unheard_waiters(&mut self) {
