@@ -29,6 +29,12 @@ impl LongXattrs {
             return;
         };
         *slot = Some(value.to_vec());
+        // A value that is gone since counts until its place is used again.
+        if let Some(before) = self.kept.iter().position(|kept| kept.fid == fid && kept.name == name)
+            && let Some(before) = self.kept.remove(before)
+        {
+            self.byte_count -= before.byte_count;
+        }
         let byte_count = value.len() + name.len();
         self.byte_count += byte_count;
         self.kept.push_back(Kept { fid, name: name.to_vec(), byte_count });

@@ -795,6 +795,23 @@ fn long_xattrs_are_kept_up_to_a_bound() {
     assert_eq!(spent(0), 1, "the first one had no more room, and its list is there");
 }
 
+/// What is gone of a value that changes all the time does not push the next one out.
+#[test]
+fn a_long_xattr_that_changes_often_is_still_asked_for_once() {
+    const ROUNDS: u8 = 100;
+    let mut world = World::new(1, 1, 1);
+    let (node, _) = world.create(0, TOP, "f");
+    for round in 0..ROUNDS {
+        let value = vec![round; 65_536];
+        let set = Call::Setxattr { node, name: b"user.long".to_vec(), value: value.clone(), flags: 0 };
+        world.call(0, set).expect("set");
+        assert_eq!(world.xattr(0, node, "user.long"), Ok(value.clone()));
+        let before = world.mdt_requests(0);
+        assert_eq!(world.xattr(0, node, "user.long"), Ok(value));
+        assert_eq!(world.mdt_requests(0) - before, 0, "round {round}");
+    }
+}
+
 /// Directories on another MDT than their parent: their own MDT is asked once for their attributes and once for what is in them.
 #[test]
 fn a_listing_of_a_directory_on_another_mdt_costs_one_request() {
