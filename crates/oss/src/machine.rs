@@ -24,9 +24,9 @@ use wire::{Callback, Frame, Life, LockGrant, OstReply, Reply, Request};
 /// A destroyed object is remembered for so long: nobody keeps a file open over its destruction except a client that
 /// its MDT has evicted and that does not know it yet.
 pub const TOMBSTONE_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// From the end of one look at all tombstones to the beginning of the next one.
+/// Between two parts of a look at all tombstones, where nothing is to be forgotten.
 const TOMBSTONE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Between the parts of one look: 10,000 tombstones a second, more than come.
+/// And where something is: 10,000 tombstones a second, more than come.
 const TOMBSTONE_PART_INTERVAL: Duration = Duration::from_millis(100);
 const TOMBSTONES_PER_CHECK: usize = 1000;
 
@@ -453,8 +453,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.meta.kick();
         }
         if self.tombstone_check_at <= now.time {
-            let is_end = self.forget_old_tombstones(now);
-            let pause = if is_end { TOMBSTONE_CHECK_INTERVAL } else { TOMBSTONE_PART_INTERVAL };
+            let is_going_on = self.forget_old_tombstones(now);
+            let pause = if is_going_on { TOMBSTONE_PART_INTERVAL } else { TOMBSTONE_CHECK_INTERVAL };
             self.tombstone_check_at = now.time.after(pause);
         }
         self.locks.on_tick(now.time, &mut effects.locks);
@@ -468,7 +468,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         WallTime(started.wall.0.saturating_add(passed_ns))
     }
 
-    /// Looks at some tombstones, from where it stopped the last time; whether these were the last ones. Damaged ones stay.
+    /// Looks at some tombstones, from where it stopped the last time; whether some of them have gone and more are left. Damaged ones
+    /// stay.
     fn forget_old_tombstones(&mut self, now: Now) -> bool {
         let mut batch = Batch::new();
         let mut seen_count = 0;
@@ -489,13 +490,14 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         let is_end = seen_count < TOMBSTONES_PER_CHECK;
         self.tombstone_cursor = if is_end { Vec::new() } else { cursor };
         // What cannot be forgotten now, for want of space say, is forgotten later.
+        let is_going_on = !is_end && !batch.is_empty();
         if scanned.is_ok()
             && !batch.is_empty()
             && let Ok(transno) = self.core.apply_internal(batch)
         {
             self.on_applied(transno);
         }
-        is_end
+        is_going_on
     }
 
     fn on_evicted(&mut self, now: Now, client: ClientId, effects: &mut Effects) {
