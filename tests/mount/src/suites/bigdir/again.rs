@@ -54,7 +54,9 @@ pub fn asks_for_no_entry(context: &Context) -> Result<()> {
 fn is_of_directory_only(calls: &Calls) -> bool {
     const FEW: u64 = 8;
     calls.iter().all(|(kind, count)| match kind.as_str() {
-        "opendir" | "closedir" => *count == 2,
+        "opendir" => *count == 2,
+        // Nobody waits for it: the last one of before may be counted here, and the last one here later.
+        "closedir" => (1..=3).contains(count),
         "readdir" => true,
         "getattr" => *count <= 2,
         "getxattr" => *count <= FEW,
