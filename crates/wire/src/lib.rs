@@ -60,7 +60,7 @@ pub enum Request {
     } = 3,
     /// All replays, open files and locks have been sent again; the reply comes when recovery has ended.
     ReplayDone = 4,
-    /// Before the replays, to a target that orders them by what they touch (`session::features::MANIFESTS`). -> Done
+    /// Before the replays, to a target that orders them by what they touch (`session::features::has_manifests`). -> Done
     Manifest(Manifest) = 5,
     Lock(LockRequest) = 10,
     Mdt(MdtRequest) = 20,

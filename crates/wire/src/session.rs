@@ -13,7 +13,7 @@ pub mod features {
     pub const MET: u64 = 4;
     /// Inodes move between MDTs (`MdtRequest::Migrate` and the parts of it).
     pub const MIGRATION: u64 = 8;
-    /// Who replays says first what (`manifest`), and lets the target hear from it each second meanwhile.
+    /// Who replays to an MDT says first what (`manifest`), and lets the target hear from it each second meanwhile.
     pub const MANIFESTS: u64 = 16;
     /// Regular files move between MDTs too: of an MDT that it gives them, of an OST that it adopts their objects
     /// (`OstRequest::Adopt`).
@@ -24,6 +24,8 @@ pub mod features {
     pub const WRITERS: u64 = 128;
     /// Sizes of several files may be reported in one request (`MdtRequest::ReportSizes`).
     pub const REPORTS: u64 = 256;
+    /// The same as `MANIFESTS` to an OST.
+    pub const OBJECT_MANIFESTS: u64 = 512;
     /// Everything that this build knows.
     pub const ALL: u64 = UNCHECKED_DATA
         | STREAMS
@@ -33,7 +35,13 @@ pub mod features {
         | FILE_MIGRATION
         | READ_WITH_LOCK
         | WRITERS
-        | REPORTS;
+        | REPORTS
+        | OBJECT_MANIFESTS;
+
+    /// Whether what both ends know has replays listed. A target offers one of the two, by its kind.
+    pub fn has_manifests(features: u64) -> bool {
+        features & (MANIFESTS | OBJECT_MANIFESTS) != 0
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]

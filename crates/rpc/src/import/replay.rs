@@ -20,7 +20,7 @@ impl Import {
         };
         let asked = self.by_xid.iter().filter(|(_, ticket)| is_asked(ticket));
         let asked: Vec<(Xid, Ticket)> = asked.map(|(xid, ticket)| (*xid, *ticket)).collect();
-        let is_heard_of = self.features & features::MANIFESTS != 0;
+        let is_heard_of = features::has_manifests(self.features);
         self.replay = Replay {
             asked: asked.iter().map(|(xid, _)| *xid).collect(),
             sign_at: is_heard_of.then(|| now.time.after(limits::REPLAY_SIGN_INTERVAL)),
@@ -45,7 +45,7 @@ impl Import {
         if planted(Fault::ReplaySkipped) {
             self.replay.todo.pop_front();
         }
-        if self.features & features::MANIFESTS != 0 {
+        if features::has_manifests(self.features) {
             self.replay.unlisted = self.replay.todo.clone();
             self.send_manifest(now, out);
         }

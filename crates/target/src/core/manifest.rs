@@ -41,9 +41,11 @@ fn is_as_listed(order: &Order, place: Place, replay: &Queued) -> bool {
 }
 
 impl<M: MetaStore> Core<M> {
-    /// What this target offers. (Objects on OSTs are recovered in one order.)
+    /// What this target offers.
     pub(super) fn features(&self) -> u64 {
-        if self.options.has_external_data { features::ALL & !features::MANIFESTS } else { features::ALL }
+        let of_others =
+            if self.options.has_external_data { features::MANIFESTS } else { features::OBJECT_MANIFESTS };
+        features::ALL & !of_others
     }
 
     pub(super) fn on_manifest(&mut self, frame: &Frame, manifest: Manifest, out: &mut Vec<CoreOutput>) {

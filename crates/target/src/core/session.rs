@@ -146,7 +146,7 @@ impl<M: MetaStore> Core<M> {
         export.last_contact = self.now.time;
         export.features = offered & request.features;
         if let Some(awaited) = &mut export.awaited {
-            awaited.lists = export.features & features::MANIFESTS != 0;
+            awaited.lists = features::has_manifests(export.features);
         }
         if export.is_connect_held {
             return;

@@ -10,6 +10,8 @@ use rpc::ImportState;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use store::MemoryMeta;
 use target::CoreOutput;
 use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
 use wire::{Frame, FrameKind, Manifest, MdtRequest, Reply, Request, flags};
@@ -32,8 +34,19 @@ fn is_of(frame: &Frame, caller: usize) -> bool {
 
 /// Callers have changed one inode each, in this order, and nothing of it is durable.
 fn changed(callers: &[(usize, u32)], plain: &[usize]) -> Cluster {
+    changed_on(false, callers, plain)
+}
+
+/// The same on a target like an OST, whose data are outside of its store.
+fn changed_on(has_external_data: bool, callers: &[(usize, u32)], plain: &[usize]) -> Cluster {
     let caller_count = callers.iter().map(|(caller, _)| caller + 1).max().unwrap();
     let mut cluster = Cluster::new(1, caller_count);
+    if has_external_data {
+        cluster.has_external_data = true;
+        cluster.core = None;
+        cluster.store = Arc::new(MemoryMeta::new());
+        cluster.start();
+    }
     cluster.plain_callers.extend(plain);
     for caller in 0..caller_count {
         cluster.submit_on(caller, fid(99));
@@ -76,25 +89,49 @@ fn all_recovered(cluster: &mut Cluster) {
 
 #[test]
 fn a_replay_does_not_wait_for_a_slow_client_that_touched_something_else() {
-    let mut cluster = changed(&[(0, 1), (1, 2), (0, 3)], &[]);
-    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
-    restart(&mut cluster);
-    cluster.run_for(Duration::from_secs(5));
-    assert_eq!(replayed(&cluster), [1]);
-    assert!(cluster.core.as_ref().unwrap().is_recovering());
-    all_recovered(&mut cluster);
-    assert_eq!(replayed(&cluster), [1, 0, 0]);
+    for has_external_data in [false, true] {
+        let mut cluster = changed_on(has_external_data, &[(0, 1), (1, 2), (0, 3)], &[]);
+        cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+        restart(&mut cluster);
+        cluster.run_for(Duration::from_secs(5));
+        assert_eq!(replayed(&cluster), [1]);
+        assert!(cluster.core.as_ref().unwrap().is_recovering());
+        all_recovered(&mut cluster);
+        assert_eq!(replayed(&cluster), [1, 0, 0]);
+    }
 }
 
 #[test]
 fn a_replay_waits_for_an_earlier_one_of_the_same_inode() {
-    let mut cluster = changed(&[(0, 1), (1, 1)], &[]);
+    for has_external_data in [false, true] {
+        let mut cluster = changed_on(has_external_data, &[(0, 1), (1, 1)], &[]);
+        cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
+        restart(&mut cluster);
+        cluster.run_for(Duration::from_secs(5));
+        assert_eq!(replayed(&cluster), [] as [usize; 0]);
+        all_recovered(&mut cluster);
+        assert_eq!(replayed(&cluster), [0, 1]);
+    }
+}
+
+/// A second crash, in the middle: what is outside of the store may be lost although the rows are not, so all is done again.
+#[test]
+fn external_data_are_replayed_again_in_the_same_order_after_a_second_crash() {
+    let mut cluster = changed_on(true, &[(0, 1), (1, 1), (2, 2), (2, 1)], &[]);
     cluster.is_lost = Box::new(|frame| is_of(frame, 0) && is_replay(frame));
     restart(&mut cluster);
-    cluster.run_for(Duration::from_secs(5));
-    assert_eq!(replayed(&cluster), [] as [usize; 0]);
+    cluster.run_for(Duration::from_secs(3));
+    assert_eq!(replayed(&cluster), [2]);
+    cluster.sync(true);
+    restart(&mut cluster);
     all_recovered(&mut cluster);
-    assert_eq!(replayed(&cluster), [0, 1]);
+    let of_first: Vec<usize> = cluster
+        .replayed
+        .iter()
+        .filter(|(_, transno)| *transno != cluster.callers[2].done[&6])
+        .map(|(caller, _)| *caller)
+        .collect();
+    assert_eq!((cluster.replayed.len(), of_first), (4, vec![0, 1, 2]));
 }
 
 #[test]

@@ -30,8 +30,8 @@ fn body(frame: &Frame) -> Vec<u8> {
     if let (FrameKind::Reply, Ok(Reply::Connected(mut reply))) = (frame.kind, Reply::from_bytes(&body)) {
         assert_eq!(reply.version, wire::VERSION, "the lower one is spoken");
         let is_ost = matches!(frame.src, Endpoint::Target(target) if target.kind == TargetKind::Ost);
-        let offered = if is_ost { features::ALL & !features::MANIFESTS } else { features::ALL };
-        assert_eq!(reply.features, offered, "what only one end knows is not in force");
+        let of_others = if is_ost { features::MANIFESTS } else { features::OBJECT_MANIFESTS };
+        assert_eq!(reply.features, features::ALL & !of_others, "what only one end knows is not in force");
         reply.features |= FEATURE;
         body = Reply::Connected(reply).to_bytes().to_vec();
     }
