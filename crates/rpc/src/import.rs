@@ -409,6 +409,7 @@ impl Import {
         for ticket in freed {
             self.send_anew(now, ticket, 0, out);
         }
+        self.dispatch(now, out);
     }
 
     /// This MDT counts the caller as a writer no more: its changes of data that are not answered are given up. They may
@@ -423,6 +424,7 @@ impl Import {
             self.complete(ticket, Err(Status::Evicted), out);
         }
         self.try_begin_replays(now, out);
+        self.dispatch(now, out);
     }
 
     pub fn options(&self) -> &ImportOptions {

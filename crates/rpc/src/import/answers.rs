@@ -62,6 +62,7 @@ impl Import {
         self.last_contact = self.last_contact.max(Some(pending.first_sent));
         if frame.status.class() == StatusClass::Retry && self.replay.asked.remove(&frame.xid) {
             // It was not executed; it is sent when the target has recovered.
+            self.put_back_held(ticket);
             return self.try_begin_replays(now, out);
         }
         if frame.status.class() == StatusClass::Retry {

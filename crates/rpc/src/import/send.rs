@@ -5,6 +5,7 @@ use super::{
 };
 use base::{Duration, Endpoint, Now, Status, TargetKind, Time, Xid, limits};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::ops::Range;
 use wire::session::features;
 use wire::{Frame, FrameKind, LockRequest, MdtRequest, MgsRequest, OstRequest, Request, flags};
@@ -63,19 +64,52 @@ impl Import {
             self.send_anew(now, ticket, 0, out);
         }
         while !self.is_retaining_too_much()
-            && let Some(ticket) = self.modifying_queue.front().copied()
             && let Some(slot) = self.free_slot(0..self.bounds.modifying)
+            && let Some(at) = self.first_not_held(&self.modifying_queue)
+            && let Some(ticket) = self.modifying_queue.remove(at)
         {
-            self.modifying_queue.pop_front();
             self.send_in_slot(now, ticket, slot, out);
         }
         while !self.is_retaining_too_much()
-            && let Some(ticket) = self.data_queue.front().copied()
             && let Some(slot) = self.free_slot(DATA_SLOTS)
+            && let Some(at) = self.first_not_held(&self.data_queue)
+            && let Some(ticket) = self.data_queue.remove(at)
         {
-            self.data_queue.pop_front();
             self.send_in_slot(now, ticket, slot, out);
         }
+    }
+
+    /// Where in a queue the first one is that may be sent: what is held for a silent MDT takes no slot from files of others.
+    fn first_not_held(&self, queue: &VecDeque<Ticket>) -> Option<usize> {
+        queue.iter().position(|ticket| !self.is_held(*ticket))
+    }
+
+    fn is_held(&self, ticket: Ticket) -> bool {
+        let mdt = self.pending.get(&ticket).and_then(|pending| writes_for(&pending.request));
+        mdt.is_some_and(|mdt| self.held.contains(&mdt))
+    }
+
+    /// It was not executed, and what is left of it on its way belongs to a session that is over. While it is held, its slot is for others.
+    pub(super) fn put_back_held(&mut self, ticket: Ticket) {
+        if !self.is_held(ticket) {
+            return;
+        }
+        let Some(pending) = self.pending.get_mut(&ticket) else { return };
+        if pending.purpose != Purpose::Caller || !pending.kind.is_modifying() {
+            return;
+        }
+        let slot = std::mem::replace(&mut pending.slot, Frame::NO_SLOT);
+        if let Some(owner) = self.slots.get_mut(usize::from(slot)) {
+            *owner = None;
+        }
+        if let Some(xid) = pending.xid.take() {
+            self.by_xid.remove(&xid);
+        }
+        if let Some(deadline) = pending.deadline.take() {
+            self.timers.remove(&(deadline, ticket));
+        }
+        let is_data = DATA_SLOTS.contains(&usize::from(slot));
+        if is_data { &mut self.data_queue } else { &mut self.modifying_queue }.push_front(ticket);
     }
 
     /// Other targets replay nothing. What they have to say may decide whether replays of clients can go on.

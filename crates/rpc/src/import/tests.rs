@@ -3,7 +3,7 @@
 use super::*;
 use base::{ClientId, TargetId};
 use wire::session::{SessionState, features};
-use wire::{ConnectReply, LockRequest, OstRequest, Reply};
+use wire::{ConnectReply, LockRequest, OstRequest, Reply, flags};
 
 const TARGET: TargetId = TargetId::ost(0);
 
@@ -44,11 +44,21 @@ impl Caller {
 
     /// The target answers the last connect as this incarnation.
     fn connected(&mut self, epoch: u64) {
+        let is_first = self.import.session == 0;
+        self.connected_as(epoch, if is_first { SessionState::New } else { SessionState::Resumed });
+    }
+
+    /// The same; it waits for what is replayed.
+    fn connected_to_replay(&mut self, epoch: u64) {
+        self.connected_as(epoch, SessionState::Replay);
+    }
+
+    fn connected_as(&mut self, epoch: u64, state: SessionState) {
         let reply = Reply::Connected(ConnectReply {
             version: wire::VERSION,
             features: features::ALL,
             session: epoch << 8 | 1,
-            state: if self.import.session == 0 { SessionState::New } else { SessionState::Resumed },
+            state,
             target_epoch: Epoch(epoch),
             target_uuid: 0,
             slot_count: limits::SLOT_COUNT,
@@ -238,4 +248,81 @@ fn requests_for_locks_have_so_many_places_and_leave_them_however_they_end() {
     caller.reply(&goodbye, &Reply::Done);
     assert_eq!(caller.import.outstanding(), 0);
     assert_eq!(caller.import.lanes.in_flight(), 0);
+}
+
+fn write_to(mdt: u16, number: u32) -> Request {
+    let fid = base::Fid { seq: base::Fid::sequence(mdt, 0), oid: number, ver: 0 };
+    Request::Ost(OstRequest::Write {
+        object: base::ObjectId { fid, component: 0, stripe: 0 },
+        offset_bytes: 0,
+        lock: base::LockId(1),
+        stamp: WallTime(0),
+        is_answered: true,
+        asked: None,
+    })
+}
+
+impl Caller {
+    fn write(&mut self, mdt: u16, number: u32) {
+        let data = Bytes::from_static(b"x");
+        self.act(|import, now, out| {
+            import.submit(now, write_to(mdt, number), data, Kind::Modifying, 0, out);
+        });
+    }
+
+    fn hold(&mut self, mdts: &[u16]) {
+        let mdts = mdts.iter().copied().collect();
+        self.act(|import, now, out| import.hold_writes(now, mdts, out));
+    }
+
+    /// Of which MDT's files the writes are that were sent since.
+    fn written(&mut self) -> Vec<u16> {
+        let mdt_of = |frame: Frame| match Request::from_bytes(&frame.body) {
+            Ok(Request::Ost(request)) => request.written_file()?.mdt_index(),
+            _ => None,
+        };
+        std::mem::take(&mut self.sent).into_iter().filter_map(mdt_of).collect()
+    }
+}
+
+/// More of them are waiting than there are slots.
+#[test]
+fn writes_that_are_held_for_a_silent_mdt_leave_the_slots_to_others() {
+    let mut caller = Caller::new();
+    let slot_count = u32::from(limits::SLOT_COUNT);
+    (0..2 * slot_count).for_each(|number| caller.write(0, number));
+    caller.write(1, 0);
+    let on_their_way = caller.sent.clone();
+    assert_eq!(caller.written(), [0; limits::SLOT_COUNT as usize]);
+    caller.hold(&[0]);
+    for frame in &on_their_way {
+        caller.reply(frame, &Reply::Done);
+    }
+    assert_eq!(caller.written(), [1], "the others wait");
+    caller.hold(&[]);
+    assert_eq!(caller.written(), [0; limits::SLOT_COUNT as usize - 1]);
+}
+
+/// The OST was restarted, and has executed none of them.
+#[test]
+fn held_writes_that_were_not_executed_give_their_slots_back() {
+    let mut caller = Caller::new();
+    (0..u32::from(limits::SLOT_COUNT)).for_each(|number| caller.write(0, number));
+    caller.write(1, 0);
+    caller.sent.clear();
+    caller.hold(&[0]);
+    caller.act(|import, now, out| import.on_connection_lost(now, out));
+    caller.connected_to_replay(2);
+    let questions = std::mem::take(&mut caller.sent);
+    assert_eq!(questions.len(), usize::from(limits::SLOT_COUNT));
+    for question in &questions {
+        assert_ne!(question.flags & flags::ASK, 0);
+        caller.refuse(question, Status::Again);
+    }
+    caller.act(|import, now, out| import.replay_now(now, Vec::new(), out));
+    let done = caller.sent.pop().expect("it is done with its replays");
+    caller.reply(&done, &Reply::Done);
+    assert_eq!(caller.written(), [1]);
+    caller.hold(&[]);
+    assert_eq!(caller.written(), [0; limits::SLOT_COUNT as usize - 1], "one slot is taken");
 }
