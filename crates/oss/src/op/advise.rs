@@ -16,7 +16,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         (extent, advice): (Extent, Advice),
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        if extent.byte_count() > limits::ADVICE_BYTES_MAX {
+        if extent.byte_count() > limits::ADVICE_BYTES_MAX || extent.end > limits::OBJECT_BYTES_MAX {
             return Err(Status::Invalid);
         }
         // Of a hole there is nothing to fetch.

@@ -2,7 +2,7 @@
 
 use crate::harness::{World, object};
 use base::limits::{BULK_BYTES_MAX, OBJECT_BYTES_MAX, REPLAY_REQUESTS_MAX};
-use base::{Extent, LockId, Status};
+use base::{Advice, Extent, LockId, Status};
 use rpc::import::Kind;
 use store::{ObjectStore, Reserve};
 use wire::mdt::Statfs;
@@ -263,6 +263,24 @@ fn seek_finds_data_and_holes() {
     assert_eq!(seek(0, true), Some(0));
     assert_eq!(seek(1 << 20, true), Some((1 << 20) + 4096));
     assert_eq!(seek(2 << 20, false), None);
+}
+
+#[test]
+fn advice_behind_the_end_of_any_object_is_refused() {
+    let mut world = World::new();
+    let client = world.client(1);
+    world.lock_and_write(client, object(1), 0, &[1; 4096]);
+    let mut advise = |extent| {
+        let request = OstRequest::Advise { object: object(1), extent, advice: Advice::WillRead };
+        world.call(client, Request::Ost(request), &[], Kind::Plain).map(|(reply, _)| reply)
+    };
+    assert_eq!(advise(Extent::at(0, 4096)), Ok(Reply::Done));
+    assert_eq!(advise(Extent::new(OBJECT_BYTES_MAX - 1, OBJECT_BYTES_MAX)), Ok(Reply::Done));
+    for extent in
+        [Extent::new(OBJECT_BYTES_MAX, OBJECT_BYTES_MAX + 1), Extent::new(u64::MAX - 4096, u64::MAX)]
+    {
+        assert_eq!(advise(extent), Err(Status::Invalid), "{extent:?}");
+    }
 }
 
 #[test]
