@@ -257,6 +257,8 @@ impl ObjectFile {
         if self.is_read_only {
             return Ok(());
         }
+        // It may end among checksums, of blocks that are not there.
+        self.set_length(inner, inner.size_bytes)?;
         let extent = Extent::new(inner.lenient_from, inner.size_bytes);
         if extent.byte_count() > READ_THROUGH_BYTES_MAX {
             // Its length can be settled all the same.
@@ -537,7 +539,8 @@ impl ObjectFile {
         if written.is_err() {
             // Nothing that was not there before stays there; what was overwritten in part gets fitting checksums.
             let _ = self.set_length(&mut inner, size_bytes);
-            let _ = self.checksum_anew(&mut inner, Extent::new(extent.start, extent.end.min(size_bytes)));
+            let _ = self
+                .checksum_anew(&mut inner, Extent::new(extent.start, block_ceil(extent.end).min(size_bytes)));
             let _ = self.clear_checksums_behind(&mut inner);
         } else {
             inner.size_bytes = size_bytes.max(extent.end);

@@ -97,7 +97,7 @@ impl ObjectFile {
         self.set_checksums(inner, first_block, &vec![*ZERO_CHECKSUM; block_count as usize])
     }
 
-    /// Gives the blocks of an extent the checksums of what they hold now.
+    /// Gives the blocks of an extent the checksums of what they hold now. It ends with a block, or with the object.
     pub(super) fn checksum_anew(&self, inner: &mut Inner, extent: Extent) -> Result<(), StoreError> {
         let mut start = block_floor(extent.start);
         while start < extent.end {

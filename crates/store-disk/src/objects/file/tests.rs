@@ -386,6 +386,39 @@ fn a_crash_that_left_a_file_ending_among_checksums_leaves_no_damage() {
     }
 }
 
+/// Of what is not there any more.
+#[test]
+fn checksums_that_a_crash_left_at_the_end_of_a_file_are_not_those_of_later_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    for end in [100, BLOCK_BYTES, stored_length(GROUP_BYTES) + 100, stored_length(GROUP_BYTES) + BLOCK_BYTES]
+    {
+        let _ = std::fs::remove_file(&path);
+        let object = open(&path, 1);
+        object.write(0, &vec![7; 2 * GROUP_BYTES as usize], false).unwrap();
+        object.sync().unwrap();
+        drop(object);
+        device::open(&path, false).unwrap().set_len(end).unwrap();
+        let object = open(&path, 2);
+        let size = object.stat().unwrap().unwrap().size_bytes;
+        object.truncate(size + 3 * BLOCK_BYTES).unwrap();
+        let hole = object.read(size, 3 * BLOCK_BYTES as usize).unwrap();
+        assert_eq!(hole, vec![0; 3 * BLOCK_BYTES as usize], "a file of {end} bytes");
+    }
+}
+
+#[test]
+fn a_write_that_fails_leaves_what_is_behind_it_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("object");
+    let object = open(&path, 1);
+    object.write(0, &[1; 2 * BLOCK_BYTES as usize], false).unwrap();
+    device::faults::fail_writes_below(dir.path());
+    assert!(object.write(0, &[9; BLOCK_BYTES as usize + 904], false).is_err());
+    device::faults::mend(dir.path());
+    assert_eq!(object.read(0, 2 * BLOCK_BYTES as usize).unwrap(), vec![1; 2 * BLOCK_BYTES as usize]);
+}
+
 /// A file without a header has lost everything, so whatever makes an object leaves one.
 #[test]
 fn whatever_makes_an_object_writes_its_header() {
