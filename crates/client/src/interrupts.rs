@@ -92,6 +92,10 @@ impl State {
         Some((call.gives_up, self.is_everything_connected()))
     }
 
+    pub(crate) fn is_unanswered(&self, id: u64) -> bool {
+        self.unanswered(id).is_some()
+    }
+
     /// The call itself goes on, for whatever it has begun.
     fn give_up(&mut self, id: u64) {
         if self.unanswered(id).is_some() {

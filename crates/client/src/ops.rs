@@ -86,7 +86,7 @@ pub(crate) async fn execute(ctx: &Ctx, who: &Who, call: Call) -> Outcome<Answer>
         }
         Call::Flush { node, fh, lock_owner } => open::flush(ctx, node, fh, lock_owner).await,
         Call::Release { node: _, fh, flock_owner } => open::release(ctx, fh, flock_owner).await,
-        Call::Fsync { node, fh, data_only: _ } => sync::fsync(ctx, node, fh).await,
+        Call::Fsync { node, fh, data_only: _ } => sync::fsync(ctx, who, node, fh).await,
         Call::Opendir { node, flags } => dir::opendir(ctx, node, flags).await,
         Call::Readdir { node, fh, offset, byte_count, is_plus } => {
             dir::readdir(ctx, node, fh, offset, byte_count, is_plus).await
@@ -184,11 +184,11 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Write { .. } => ("write", vec![], false),
         Call::Flush { .. } => ("flush", vec![], false),
         Call::Release { .. } => ("close", vec![], false),
-        Call::Fsync { .. } => ("fsync", vec![], false),
+        Call::Fsync { .. } => ("fsync", vec![], true),
         Call::Opendir { .. } => ("opendir", vec![], true),
         Call::Readdir { node, .. } => ("readdir", vec![*node], true),
         Call::Releasedir { .. } => ("closedir", vec![], false),
-        Call::Fsyncdir { node, .. } => ("fsyncdir", vec![*node], false),
+        Call::Fsyncdir { node, .. } => ("fsyncdir", vec![*node], true),
         Call::Statfs { .. } => ("statfs", vec![], true),
         Call::Setxattr { node, .. } => ("setxattr", vec![*node], false),
         Call::Getxattr { .. } => ("getxattr", vec![], true),
@@ -200,7 +200,7 @@ pub(crate) fn describe(call: &Call) -> (&'static str, Vec<u64>, bool) {
         Call::Lseek { .. } => ("seek", vec![], true),
         Call::CopyFileRange { .. } => ("copy_file_range", vec![], false),
         Call::Access { .. } => ("access", vec![], true),
-        Call::SyncAll => ("sync", vec![], false),
+        Call::SyncAll => ("sync", vec![], true),
         Call::Advise { .. } => ("ladvise", vec![], true),
         Call::Getstripe { .. } => ("getstripe", vec![], true),
         Call::Setstripe { .. } => ("setstripe", vec![], false),

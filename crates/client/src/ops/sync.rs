@@ -3,7 +3,7 @@
 use crate::accesses;
 use crate::call::Answer;
 use crate::closes::close_all;
-use crate::ctx::{Ctx, First, Outcome, Race, join_all, mdt_of};
+use crate::ctx::{Ctx, First, Outcome, Race, Who, join_all, mdt_of};
 use crate::dirty::{write_out_all, write_out_file};
 use crate::executor::oneshot;
 use crate::ops::io::File;
@@ -96,7 +96,7 @@ async fn sync_inode(ctx: &Ctx, fid: Fid, is_own_asked: bool) -> Outcome<()> {
     Ok(())
 }
 
-pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
+pub(crate) async fn fsync(ctx: &Ctx, who: &Who, node: u64, fh: u64) -> Outcome<Answer> {
     let fid = super::inode_of(ctx, node)?;
     write_out_file(ctx, fid).await;
     let parts: Vec<Pin<Box<dyn Future<Output = Outcome<()>> + Send>>> =
@@ -104,7 +104,10 @@ pub(crate) async fn fsync(ctx: &Ctx, node: u64, fh: u64) -> Outcome<Answer> {
     let synced: Outcome<()> = join_all(parts).await.into_iter().collect();
     // By now it is known if the MDT has evicted this client.
     let there = check_still_there(ctx, fh).await;
-    take_error(ctx, fh)?;
+    // Who was killed while he waited hears of no error; another process may have the descriptor.
+    if ctx.with(|state| state.is_unanswered(who.id)) {
+        take_error(ctx, fh)?;
+    }
     there?;
     synced.map(|()| Answer::Done)
 }

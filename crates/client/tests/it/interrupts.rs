@@ -113,6 +113,24 @@ fn a_caller_of_a_target_that_stands_still_is_let_go_soon() {
     assert_eq!(world.finish(0, waiting), Err(EINTR));
 }
 
+/// What waits only for others' disks, and has changed nothing itself.
+#[test]
+fn a_caller_who_is_killed_while_something_is_made_durable_is_let_go() {
+    let mut world = World::new(1, 1, 1);
+    let file = world.create(0, TOP, "f");
+    world.sync();
+    world.mounts[0].unreachable = Some(MDT);
+    world.mounts[0].signals = Signals::Fatal;
+    let (node, fh) = file;
+    let fsyncdir = Call::Fsyncdir { node: TOP, fh: 0, data_only: false };
+    for call in [Call::SyncAll, Call::Fsync { node, fh, data_only: false }, fsyncdir] {
+        let waiting = world.begin_as(0, USER, call.clone());
+        world.input(0, Input::Interrupt(waiting));
+        world.pass(Duration::from_secs(2));
+        assert_eq!(world.finish(0, waiting), Err(EINTR), "{call:?}");
+    }
+}
+
 /// The kernel has to hear what has become of a change.
 #[test]
 fn a_change_goes_on_to_its_end_though_its_caller_is_killed() {
