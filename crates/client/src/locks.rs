@@ -506,7 +506,7 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
 /// brings a new one.
 ///
 /// The names of a directory go only when the kernel does not know the inode: processes whose working directory it is
-/// would lose their path.
+/// would lose their path. Otherwise they are looked up before they are believed again.
 pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
     let fid = ctx.with(|state| state.nodes.whole_of(fid));
     let known = ctx.with(|state| {
@@ -516,17 +516,40 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         let is_told = may_kernel_believe(node.kernel_attr_until, now);
         node.kernel_attr_until = base::Time::ZERO;
         let is_directory = node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
-        is_told.then(|| (node.names.clone(), is_directory))
+        let names = node.names.clone();
+        // It knows an owner by each of them, also where it was told to ask for the attributes.
+        let is_believed = |(parent, name): &&(Fid, Vec<u8>)| {
+            let known = state.names.get(*parent, name);
+            known.is_some_and(|known| may_kernel_believe(known.kernel_until, now))
+        };
+        let believed: Vec<_> = names.iter().filter(is_believed).cloned().collect();
+        (is_told || !believed.is_empty()).then_some((names, believed, is_directory))
     });
-    let Some((names, is_directory)) = known else { return };
+    let Some((names, believed, is_directory)) = known else { return };
     let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
     if is_directory && ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
+        for (parent, name) in believed {
+            invalidate_name(ctx, parent, name, true).await;
+        }
         return;
     }
     for (parent, name) in names {
         invalidate_name(ctx, parent, name, false).await;
     }
     ctx.notify(forget_attr()).await;
+}
+
+/// The kernel has no part in what a call has changed of an inode: it asks for the attributes again.
+pub(crate) async fn forget_kernel_attr(ctx: &Ctx, fid: Fid) {
+    let told = ctx.with(|state| {
+        let (fid, now) = (state.nodes.whole_of(fid), state.now.time);
+        let node = state.nodes.by_fid_mut(fid)?;
+        let until = std::mem::replace(&mut node.kernel_attr_until, base::Time::ZERO);
+        may_kernel_believe(until, now).then(|| fid.inode_number())
+    });
+    if let Some(node) = told {
+        ctx.notify(Notify::InvalInode { node, offset_bytes: -1, byte_count: 0 }).await;
+    }
 }
 
 /// Operations that still use the lock end by themselves.

@@ -77,6 +77,7 @@ pub(crate) async fn setdirstripe(
         return Err(Status::ProtocolError);
     };
     ctx.with(|state| state.see_entry(&entry));
+    crate::locks::forget_kernel_attr(ctx, fid).await;
     Ok(Answer::Done)
 }
 

@@ -265,6 +265,7 @@ pub(crate) async fn make_unreferenced(
         // The kernel believes that the name is absent. Inside a call no notification is waited for that needs a directory's lock.
         ctx.notify(crate::Notify::IncEpoch).await;
     }
+    crate::locks::forget_kernel_attr(ctx, parent).await;
     Ok(Answer::Done)
 }
 

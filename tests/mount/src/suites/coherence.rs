@@ -31,6 +31,7 @@ static CASES: &[Case] = &[
     Case { name: "symlink_replaced", seconds: 120, run: names::symlink_replaced },
     Case { name: "hard_link_count_seen", seconds: 120, run: names::link_count },
     Case { name: "mode_and_owner_seen", seconds: 120, run: names::mode_and_owner },
+    Case { name: "owner_judged", seconds: 120, run: names::owner_judged },
     Case { name: "permission_change_enforced", seconds: 120, run: names::permission_enforced },
     Case { name: "times_seen", seconds: 120, run: names::times },
     Case { name: "times_of_a_late_close", seconds: 120, run: names::times_before_close },

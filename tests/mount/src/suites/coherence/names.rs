@@ -1,11 +1,11 @@
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::case::{Context, expect, expect_bytes, expect_eq, expect_errno, names, read, write};
 use crate::sys::{self, Time};
@@ -228,6 +228,30 @@ pub fn mode_and_owner(context: &Context) -> Result<()> {
         fs::set_permissions(doer.join("file"), PermissionsExt::from_mode(mode))?;
         let meta = fs::metadata(watcher.join("file"))?;
         expect_eq((meta.mode() & 0o777, meta.uid(), meta.gid()), (mode, uid, uid + 1), "mode, owner, group")
+    })
+}
+
+/// Who owns something may change its mode at once, wherever he was made its owner; and nobody else. The kernel judges that by what it knows.
+pub fn owner_judged(context: &Context) -> Result<()> {
+    for name in ["file", "written"] {
+        write(&context.a.join(name), b"x")?;
+    }
+    fs::create_dir(context.a.join("dir"))?;
+    alternate(context, ROUNDS, |_, doer, watcher| {
+        let mut written = File::options().append(true).open(doer.join("written"))?;
+        for name in ["file", "written", "dir"] {
+            let set = |mode| {
+                let path = watcher.join(name);
+                sys::as_user(1000, 1000, &[], || fs::set_permissions(path, PermissionsExt::from_mode(mode)))
+            };
+            written.write_all(b"more")?;
+            fs::metadata(watcher.join(name))?;
+            chown(doer.join(name), Some(1000), Some(1000))?;
+            set(0o700)?.with_context(|| format!("{name} by its new owner"))?;
+            chown(doer.join(name), Some(0), Some(0))?;
+            expect_errno(set(0o755)?, libc::EPERM, &format!("{name} by its former owner"))?;
+        }
+        Ok(())
     })
 }
 
