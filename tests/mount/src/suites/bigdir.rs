@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Shape};
 use crate::sys::{self, RawEntry};
 
 mod again;
+mod imports;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "bigdir", bed: Bed::Own, cases: CASES, rounds: ROUNDS, canary: None };
@@ -25,14 +26,16 @@ static CASES: &[Case] = &[
     Case { name: "few_requests", seconds: 200, run: few_requests },
     Case { name: "few_requests_in_a_tree", seconds: 200, run: few_requests_in_a_tree },
     Case { name: "a_second_listing_asks_for_no_entry", seconds: 200, run: again::asks_for_no_entry },
+    Case { name: "imports_ask_for_each_file_once", seconds: 200, run: imports::ask_for_each_file_once },
 ];
 
-/// One round is one entry; in a tree, one directory.
+/// One round is one entry; in a tree, one directory; of imports, one package.
 static ROUNDS: &[Rounds] = &[
     Rounds { case: "stable_under_change", usual: 20_000, thorough: 1_000_000, round_millis_max: 25 },
     Rounds { case: "few_requests", usual: 3_000, thorough: 100_000, round_millis_max: 25 },
     Rounds { case: "few_requests_in_a_tree", usual: 300, thorough: 2_000, round_millis_max: 250 },
     Rounds { case: "a_second_listing_asks_for_no_entry", usual: 400, thorough: 4_000, round_millis_max: 25 },
+    Rounds { case: "imports_ask_for_each_file_once", usual: 12, thorough: 200, round_millis_max: 250 },
 ];
 
 const SHAPE: Shape = Shape { mdt_count: 2, ost_count: 2, is_split: true };
@@ -268,13 +271,21 @@ fn clear_requests(cluster: &Cluster) -> Result<()> {
 /// What the servers were asked for since, of all kinds: names, listings, xattrs, data, locks and their cancels, and what targets ask each
 /// other.
 fn requests(cluster: &Cluster) -> Result<u64> {
+    Ok(counts(cluster)?.values().sum())
+}
+
+/// The same by kind.
+fn counts(cluster: &Cluster) -> Result<BTreeMap<String, u64>> {
     let said = cluster.sheen(&["lctl", "get_param", "-n", "mds.MDS.mdt.stats", "ost.OSS.ost.stats"])?;
-    let count = |line: &str| {
-        let mut words = line.split_whitespace().skip(1);
-        let count = words.next()?.parse::<u64>().ok()?;
-        (words.next() == Some("samples")).then_some(count)
-    };
-    Ok(said.lines().filter_map(count).sum())
+    let mut counts = BTreeMap::new();
+    for line in said.lines() {
+        let mut words = line.split_whitespace();
+        if let (Some(kind), Some(count), Some("samples")) = (words.next(), words.next(), words.next()) {
+            *counts.entry(kind.to_owned()).or_insert(0) +=
+                count.parse::<u64>().with_context(|| line.to_owned())?;
+        }
+    }
+    Ok(counts)
 }
 
 impl Big {
