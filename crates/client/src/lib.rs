@@ -23,6 +23,7 @@ mod dirty;
 mod ends;
 mod executor;
 mod handles;
+mod in_hand;
 mod interrupts;
 mod kernel_size;
 mod leases;

@@ -268,6 +268,20 @@ impl State {
         }
     }
 
+    /// The call has all of its locks, and waits for so long for something else that nobody is to wait for it.
+    pub(crate) fn page_call_stalls(&mut self, id: PageCallId) {
+        if self.traffic.calls.get(&id).is_some_and(|call| !call.is_waiting) {
+            self.page_call_waits(id);
+        }
+    }
+
+    /// What it has waited for is there.
+    pub(crate) fn page_call_goes_on(&mut self, id: PageCallId) {
+        if self.traffic.calls.get(&id).is_some_and(|call| call.is_waiting) {
+            self.page_call_moves(id);
+        }
+    }
+
     /// The call has all of its locks and begins to move data; it ends by itself.
     pub(crate) fn page_call_moves(&mut self, id: PageCallId) {
         let Some(call) = self.traffic.calls.get_mut(&id) else { return };

@@ -9,6 +9,7 @@ use crate::ctx::Outcome;
 use crate::dirty::{DIRTY_BYTES_MAX, Dirty};
 use crate::executor::Sender;
 use crate::handles::{ClosingHandle, Handle};
+use crate::in_hand::Hands;
 use crate::interrupts::{GivesUp, Signals};
 use crate::leases::Lease;
 use crate::listed::Listed;
@@ -157,6 +158,8 @@ pub(crate) struct State {
     pub(crate) dirty: Dirty,
     /// Who moves data of a file just now.
     pub(crate) passages: Passages,
+    /// Who waits with locks in hand.
+    pub(crate) hands: Hands,
     /// Who writes at the end of a file just now.
     pub(crate) appends: Appends,
     /// Writes past the page cache, by node, and those of them that have failed.
@@ -242,6 +245,7 @@ impl State {
             to_revoke: Vec::new(),
             dirty: Dirty::default(),
             passages: Passages::default(),
+            hands: Hands::default(),
             appends: Appends::default(),
             passing_writes: PassingWrites::default(),
             ahead: Ahead::new(now.wall),

@@ -6,6 +6,8 @@
 
 use crate::ctx::Ctx;
 use crate::executor::{Receiver, Sender, oneshot};
+use crate::in_hand::{Hold, holding};
+use crate::locks::Pin;
 use base::{Extent, Fid};
 use std::collections::BTreeMap;
 
@@ -86,12 +88,40 @@ pub(crate) struct Movement {
 pub(crate) async fn pass<T>(ctx: &Ctx, movement: Movement, moving: impl Future<Output = T>) -> T {
     let fid = movement.fid;
     let number = ctx.with(|state| state.passages.enter(movement, false));
-    while let Some(ahead) = ctx.with(|state| state.passages.obstacle(fid, number)) {
-        ahead.await;
-    }
+    wait_for_those_before(ctx, fid, number).await;
     let result = moving.await;
     ctx.with(|state| state.passages.leave(fid, number));
     result
+}
+
+/// Somebody who moves data, from when nobody is in his way.
+pub(crate) struct Begun {
+    fid: Fid,
+    number: u64,
+}
+
+/// Returns when nobody is in the way; locks that others want for long are let go meanwhile, and are not among the `pins` any more. To be
+/// ended by `end_passage`.
+pub(crate) async fn begin_passage(
+    ctx: &Ctx,
+    movement: Movement,
+    hold: Hold,
+    pins: &mut BTreeMap<u32, Pin>,
+) -> Begun {
+    let fid = movement.fid;
+    let number = ctx.with(|state| state.passages.enter(movement, false));
+    holding(ctx, hold, pins, wait_for_those_before(ctx, fid, number)).await;
+    Begun { fid, number }
+}
+
+pub(crate) fn end_passage(ctx: &Ctx, Begun { fid, number }: Begun) {
+    ctx.with(|state| state.passages.leave(fid, number));
+}
+
+async fn wait_for_those_before(ctx: &Ctx, fid: Fid, number: u64) {
+    while let Some(ahead) = ctx.with(|state| state.passages.obstacle(fid, number)) {
+        ahead.await;
+    }
 }
 
 /// Moves data that wait for nobody in here, and for whom nobody waits.

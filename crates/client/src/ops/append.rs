@@ -12,11 +12,11 @@
 
 use crate::ctx::{Ctx, First, Outcome, Race};
 use crate::executor::{Receiver, Sender, oneshot};
+use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{FileSize, object_size};
 use crate::ops::io::{
-    File, be_writer_of, check_room, is_worth_another_try, lock_hulls, moves, short_or, unpin_all,
-    write_pieces,
+    File, be_writer_of, check_room, is_worth_another_try, lock_hulls, moves, short_or, write_pieces,
 };
 use crate::state::State;
 use base::{Duration, Extent, Fid, Status, Time};
@@ -99,6 +99,7 @@ struct Ended {
     outcome: Outcome<Extent>,
     /// It had its turn.
     has_written: bool,
+    /// All or none.
     pins: BTreeMap<u32, Pin>,
 }
 
@@ -237,7 +238,7 @@ impl State {
             self.appends.by_file.remove(&fid);
             return (pins, None);
         }
-        append.pins = Some(pins);
+        append.pins = Some(pins).filter(|pins| !pins.is_empty());
         (BTreeMap::new(), (!is_left).then_some((MORE_PATIENCE, append.last)))
     }
 
@@ -336,7 +337,7 @@ async fn wait_for_turn(
     }
 }
 
-/// The locks that are pinned afterwards come with it.
+/// The locks that are pinned afterwards come with it: those of the whole file, or none.
 async fn append_in_turn(
     ctx: &Ctx,
     file: &File,
@@ -345,25 +346,32 @@ async fn append_in_turn(
 ) -> (Outcome<Extent>, BTreeMap<u32, Pin>) {
     let (mut tries, mut tried_at) = (0, None);
     loop {
-        let (pins, result) = match locked(ctx, file, lock_use).await {
+        let (mut pins, lock_count, result) = match locked(ctx, file, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 unpin_all(ctx, pins);
                 continue;
             }
-            Ok(pins) => {
+            Ok(mut pins) => {
                 moves(ctx, lock_use);
-                let result = append_locked(ctx, file, data, &pins, &mut tried_at).await;
-                (pins, result)
+                let lock_count = pins.len();
+                let result = append_locked(ctx, file, data, &mut pins, &mut tried_at, lock_use).await;
+                (pins, lock_count, result)
             }
-            Err(status) => (BTreeMap::new(), Err(status)),
+            Err(status) => (BTreeMap::new(), 0, Err(status)),
         };
-        let is_again =
-            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        let has_let_go = pins.len() < lock_count;
+        let is_again = match &result {
+            Err(Status::LockLost) if has_let_go => true,
+            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
+            Ok(_) => false,
+        };
+        if is_again || has_let_go {
+            unpin_all(ctx, std::mem::take(&mut pins));
+        }
         if !is_again {
             return (result, pins);
         }
-        unpin_all(ctx, pins);
-        tries += 1;
+        tries += u32::from(!has_let_go);
     }
 }
 
@@ -391,10 +399,16 @@ async fn append_locked(
     ctx: &Ctx,
     file: &File,
     data: &Bytes,
-    pins: &BTreeMap<u32, Pin>,
+    pins: &mut BTreeMap<u32, Pin>,
     tried_at: &mut Option<u64>,
+    lock_use: LockUse,
 ) -> Outcome<Extent> {
-    let FileSize { size_bytes, .. } = object_size(ctx, file).await?;
+    let lock_count = pins.len();
+    let asking = object_size(ctx, file);
+    let FileSize { size_bytes, .. } = holding(ctx, Hold::of_nothing_sent(lock_use), pins, asking).await?;
+    if pins.len() < lock_count {
+        return Err(Status::LockLost);
+    }
     if tried_at.is_some_and(|tried_at| tried_at != size_bytes) {
         return Err(Status::Io);
     }
@@ -404,7 +418,7 @@ async fn append_locked(
     }
     check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
-    let (written_bytes, result) = write_pieces(ctx, file, extent, &pieces, data, pins).await;
+    let (written_bytes, result) = write_pieces(ctx, file, extent, &pieces, data, pins, lock_use).await;
     let result = short_or(written_bytes, result.map(drop));
     // Refused for its lock, a single piece was not executed.
     if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {

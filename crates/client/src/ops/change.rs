@@ -3,10 +3,11 @@
 use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, Who, join_all};
 use crate::dirty::write_out_pieces;
+use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{object_size, truncate_privileges_for};
 use crate::ops::io::{
-    File, check_end, is_worth_another_try, lock_hulls, note_answer, note_results, unpin_all, writable_file,
+    File, check_end, is_worth_another_try, lock_hulls, note_answer, note_results, writable_file,
 };
 use crate::ops::open::be_writer;
 use base::{Extent, Status};
@@ -55,28 +56,42 @@ async fn change_objects(
     loop {
         be_writer(ctx, file.fid).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
-        let (pins, result) = match locked {
+        let (pins, lock_count, result) = match locked {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 unpin_all(ctx, pins);
                 continue;
             }
-            Ok(pins) => {
-                write_out_pieces(ctx, file, hulls.clone()).await;
-                let result = match is_end_there(ctx, file, end_bytes).await {
-                    Ok(true) => send_changes(ctx, file, &changes, op, &pins).await,
+            Ok(mut pins) => {
+                let lock_count = pins.len();
+                let hold = Hold::of_nothing_sent(lock_use);
+                let asking = async {
+                    write_out_pieces(ctx, file, hulls.clone()).await;
+                    is_end_there(ctx, file, end_bytes).await
+                };
+                let asked = holding(ctx, hold, &mut pins, asking).await;
+                let result = match asked {
+                    _ if pins.len() < lock_count => Err(Status::LockLost),
+                    Ok(true) => {
+                        let sending = send_changes(ctx, file, &changes, op, pins.clone());
+                        holding(ctx, Hold::of_change(lock_use), &mut pins, sending).await
+                    }
                     result => result.map(drop),
                 };
-                (pins, result)
+                (pins, lock_count, result)
             }
-            Err(status) => (BTreeMap::new(), Err(status)),
+            Err(status) => (BTreeMap::new(), 0, Err(status)),
         };
-        let is_again =
-            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        let has_let_go = pins.len() < lock_count;
+        let is_again = match &result {
+            Err(Status::LockLost) if has_let_go => true,
+            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
+            Ok(()) => false,
+        };
         unpin_all(ctx, pins);
         if !is_again {
             return result;
         }
-        tries += 1;
+        tries += u32::from(!has_let_go);
     }
 }
 
@@ -93,7 +108,7 @@ async fn send_changes(
     file: &File,
     changes: &[(u32, Extent)],
     op: ExtentOp,
-    pins: &BTreeMap<u32, Pin>,
+    pins: BTreeMap<u32, Pin>,
 ) -> Outcome<()> {
     let stamp = ctx.with(|state| state.stamp());
     let mut requests = Vec::with_capacity(changes.len());

@@ -2,9 +2,10 @@
 
 use crate::ahead::{Plan, REFUSAL, begin_ahead, begin_now, read_windowed};
 use crate::call::Answer;
-use crate::ctx::{Ctx, First, OstAnswer, Outcome, Race, Who, join_all};
+use crate::ctx::{Ctx, OstAnswer, Outcome, Who, join_all};
 use crate::dirty::{keep_back, make_room, write_out_pieces};
 use crate::ends::{End, LATER, LATER_COUNT_MAX, ShortRead, drop_doubted};
+use crate::in_hand::{Hold, holding, unpin_all, with_others_in_hand};
 use crate::locks::{Early, LockUse, Pin, lock_and_read, lock_extent};
 use crate::ops::append::append;
 use crate::ops::attr::{Written, data_layout, file_layout, object_size, truncate_privileges};
@@ -12,9 +13,9 @@ use crate::ops::open::be_writer;
 use crate::pages::{PAGE_BYTES, PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::push::Pushed;
 use crate::state::State;
-use crate::whole::{Movement, pass, pass_asking};
+use crate::whole::{Movement, begin_passage, end_passage, pass, pass_asking};
 use base::layout::Piece;
-use base::{Duration, Extent, Fid, Layout, Status, TargetId};
+use base::{Extent, Fid, Layout, Status, TargetId};
 use bytes::{Bytes, BytesMut};
 use rpc::Kind;
 use std::collections::BTreeMap;
@@ -26,10 +27,6 @@ const O_DSYNC: u32 = 0o10000;
 pub(crate) const O_DIRECT: u32 = 0o40000;
 /// How often an operation starts again after its lock or its session was lost under it.
 const TRY_COUNT_MAX: u32 = 8;
-/// How long a call that waits for a lock keeps others that are called back. Long against what calls wait for each other,
-/// short against the patience of servers.
-const HOLD_PATIENCE: Duration = Duration::from_millis(3000);
-
 /// What a read or write is about.
 #[derive(Clone)]
 pub(crate) struct File {
@@ -170,50 +167,6 @@ async fn lock_in_order(
     Ok(())
 }
 
-/// Waits for a lock, and lets go of what is called back meanwhile if that takes long.
-async fn with_others_in_hand(
-    ctx: &Ctx,
-    asking: impl Future<Output = Outcome<Pin>>,
-    pins: &mut BTreeMap<u32, Pin>,
-) -> Outcome<Pin> {
-    let mut asking = std::pin::pin!(asking);
-    // Most locks are here already, and need no timer.
-    if let First::Left(pin) = Race(asking.as_mut(), std::future::ready(())).await {
-        return pin;
-    }
-    while !pins.is_empty() {
-        match Race(asking.as_mut(), ctx.sleep(HOLD_PATIENCE)).await {
-            First::Left(pin) => return pin,
-            First::Right(_) => let_go_of_called_back(ctx, pins),
-        }
-    }
-    asking.await
-}
-
-pub(crate) fn unpin_all(ctx: &Ctx, pins: BTreeMap<u32, Pin>) {
-    ctx.with(|state| {
-        for pin in pins.into_values() {
-            state.unpin(pin);
-        }
-    });
-}
-
-/// Unpins those that others want.
-fn let_go_of_called_back(ctx: &Ctx, pins: &mut BTreeMap<u32, Pin>) {
-    let kept = ctx.with(|state| {
-        let is_called_back = |pin: &Pin| {
-            state.connections.get(&pin.target).is_some_and(|connection| connection.locks.is_dying(pin.lock))
-        };
-        let (wanted, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(pins).into_iter().partition(|(_, pin)| is_called_back(pin));
-        for pin in wanted.into_values() {
-            state.unpin(pin);
-        }
-        kept
-    });
-    *pins = kept;
-}
-
 /// Whether to begin again: a lock or a session was lost while the operation ran. Locks that the target does not know
 /// any more are dropped here too.
 pub(crate) fn is_worth_another_try(ctx: &Ctx, status: Status, pins: &BTreeMap<u32, Pin>, tries: u32) -> bool {
@@ -313,7 +266,7 @@ pub(crate) async fn read_file(
         LockUse::Pages(_) => ctx.with(|state| state.read_mode(file.fid)),
         LockUse::NoPages | LockUse::WriteBack => LockMode::Pr,
     };
-    let mut tries = 0;
+    let (mut tries, mut let_go_count) = (0, 0);
     loop {
         let mode = mode_now();
         let (pins, early) = match lock_for_read(ctx, file, mode, &pieces, lock_use, plan).await {
@@ -334,37 +287,59 @@ pub(crate) async fn read_file(
             unpin_all(ctx, pins);
             return Ok(bytes);
         }
-        let end_here = match early {
-            Some(_) => 0,
-            None => {
-                // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
-                let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
-                write_out_pieces(ctx, file, extents_of(&pieces)).await;
-                end_here
-            }
+        let reading = read_locked(ctx, file, extent, plan, (&pieces, &pins), early);
+        let mut kept = pins.clone();
+        let result = match file.layout.stripe_count() {
+            // Whom it waits for is who its lock is of.
+            0 | 1 => reading.await,
+            _ => holding(ctx, Hold::of_read(lock_use, let_go_count), &mut kept, reading).await,
         };
-        let is_windowed = matches!(plan, Plan::Windowed { .. });
-        let reading = async {
-            if let Plan::Windowed { now, ahead, is_for_push } = plan
-                && early.is_none()
-            {
-                begin_now(ctx, file, *now, &pins);
-                begin_ahead(ctx, file, *now, ahead, *is_for_push);
-            }
-            read_pieces(ctx, file, extent, (&pieces, &pins), early, (end_here, is_windowed)).await
-        };
-        let is_long = pieces.len() > 1;
-        let result = pass(ctx, Movement { fid: file.fid, extent, is_write: false, is_long }, reading).await;
+        let has_let_go = kept.len() < pins.len();
         let is_again = match &result {
-            Ok(read) => read.is_overtaken && tries < TRY_COUNT_MAX,
-            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
+            Ok(read) => has_let_go || read.is_overtaken && tries < TRY_COUNT_MAX,
+            Err(Status::LockLost) if has_let_go => true,
+            Err(status) => is_worth_another_try(ctx, *status, &kept, tries),
         };
-        unpin_all(ctx, pins);
+        unpin_all(ctx, kept);
         if !is_again {
             return result.map(|read| read.bytes);
         }
-        tries += 1;
+        match has_let_go {
+            true => let_go_count += 1,
+            false => tries += 1,
+        }
     }
+}
+
+async fn read_locked(
+    ctx: &Ctx,
+    file: &File,
+    extent: Extent,
+    plan: &Plan,
+    (pieces, pins): (&[Piece], &BTreeMap<u32, Pin>),
+    early: Option<Early>,
+) -> Outcome<Assembled> {
+    let end_here = match early {
+        Some(_) => 0,
+        None => {
+            // Of what is here now the part that is read is written first. Where the rest ends no answer may tell in time.
+            let end_here = ctx.with(|state| state.dirty.end_of(&file.layout));
+            write_out_pieces(ctx, file, extents_of(pieces)).await;
+            end_here
+        }
+    };
+    let is_windowed = matches!(plan, Plan::Windowed { .. });
+    let reading = async {
+        if let Plan::Windowed { now, ahead, is_for_push } = plan
+            && early.is_none()
+        {
+            begin_now(ctx, file, *now, pins);
+            begin_ahead(ctx, file, *now, ahead, *is_for_push);
+        }
+        read_pieces(ctx, file, extent, (pieces, pins), early, (end_here, is_windowed)).await
+    };
+    let is_long = pieces.len() > 1;
+    pass(ctx, Movement { fid: file.fid, extent, is_write: false, is_long }, reading).await
 }
 
 /// What a read has come to.
@@ -631,7 +606,7 @@ pub(crate) async fn write_file(
             }
             continue;
         }
-        let pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, lock_use).await {
+        let mut pins = match lock_pieces(ctx, file, LockMode::Pw, &pieces, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
                 // Nobody else waits for locks while this waits for the MDT.
                 unpin_all(ctx, pins);
@@ -649,18 +624,27 @@ pub(crate) async fn write_file(
             unpin_all(ctx, pins);
             return Ok(extent.byte_count());
         }
-        write_out_pieces(ctx, file, extents_of(&pieces)).await;
-        let (sent_bytes, result) = write_pieces(ctx, file, extent, &pieces, &data, &pins).await;
+        let lock_count = pins.len();
+        let writing_out = write_out_pieces(ctx, file, extents_of(&pieces));
+        holding(ctx, Hold::of_nothing_sent(lock_use), &mut pins, writing_out).await;
+        let (sent_bytes, result) = match pins.len() == lock_count {
+            true => write_pieces(ctx, file, extent, &pieces, &data, &mut pins, lock_use).await,
+            false => (0, Err(Status::LockLost)),
+        };
         // What a try before this one has written is there too.
         tried_bytes = sent_bytes.max(tried_bytes);
-        let is_again =
-            result.as_ref().err().is_some_and(|status| is_worth_another_try(ctx, *status, &pins, tries));
+        let has_let_go = pins.len() < lock_count;
+        let is_again = match &result {
+            Err(Status::LockLost) if has_let_go => true,
+            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
+            Ok(_) => false,
+        };
         unpin_all(ctx, pins);
         if !is_again {
             note_written(ctx, file, result.as_ref().ok());
             return short_or(tried_bytes, result.map(drop));
         }
-        tries += 1;
+        tries += u32::from(!has_let_go);
     }
 }
 
@@ -770,18 +754,24 @@ pub(crate) fn short_or(written_bytes: u64, result: Outcome<()>) -> Outcome<u64> 
 
 /// Sends what no other call of this client must see in parts.
 ///
-/// Returns how many bytes were written, up to the first piece that was refused, and what a single piece's answer told.
+/// Returns how many bytes were written, up to the first piece that was refused, and what a single piece's answer told. Locks that others want
+/// for too long are not among the `pins` any more. `LockLost` if one of a piece that was not sent is among these.
 pub(crate) async fn write_pieces(
     ctx: &Ctx,
     file: &File,
     extent: Extent,
     pieces: &[Piece],
     data: &Bytes,
-    pins: &BTreeMap<u32, Pin>,
+    pins: &mut BTreeMap<u32, Pin>,
+    lock_use: LockUse,
 ) -> (u64, Outcome<Option<Written>>) {
     let is_long = pieces.len() > 1;
     let movement = Movement { fid: file.fid, extent, is_write: true, is_long };
-    pass(ctx, movement, send_pieces(ctx, file, extent, pieces, data, pins)).await
+    let hold = Hold::of_change(lock_use);
+    let passage = begin_passage(ctx, movement, hold, pins).await;
+    let sent = send_pieces(ctx, file, extent, pieces, data, pins, hold).await;
+    end_passage(ctx, passage);
+    sent
 }
 
 /// Piece after piece: who is told that a part was written relies on that being the first part, and on the file not ending
@@ -792,13 +782,18 @@ async fn send_pieces(
     extent: Extent,
     pieces: &[Piece],
     data: &Bytes,
-    pins: &BTreeMap<u32, Pin>,
+    pins: &mut BTreeMap<u32, Pin>,
+    hold: Hold,
 ) -> (u64, Outcome<Option<Written>>) {
     let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
     let mut results = Vec::with_capacity(pieces.len());
     let mut written_bytes = 0;
     for piece in pieces {
-        let Some(pin) = pins.get(&piece.stripe) else { return (written_bytes, Err(Status::Io)) };
+        // Its own OST sees what goes on. The locks of others may have been let go.
+        let Some(pin) = pins.remove(&piece.stripe) else {
+            let outcome = note_write(ctx, file.fid, before, results);
+            return (written_bytes, outcome.and(Err(Status::LockLost)));
+        };
         let at = (piece.file_offset_bytes - extent.start) as usize;
         let part = data.slice(at..at + piece.object_extent.byte_count() as usize);
         let request = OstRequest::Write {
@@ -809,7 +804,9 @@ async fn send_pieces(
             is_answered: false,
             asked: None,
         };
-        let result = ctx.ost(pin.target, request, part, Kind::Modifying).await;
+        let sending = ctx.ost(pin.target, request, part, Kind::Modifying);
+        let result = holding(ctx, hold, pins, sending).await;
+        pins.insert(piece.stripe, pin);
         note_answer(ctx, file.fid, pin.target, &result);
         let is_written = result.is_ok();
         results.push((pin.target, result));

@@ -33,6 +33,7 @@ mod sizes;
 mod skew;
 mod small_files;
 mod space;
+mod stalled;
 mod striped;
 mod world;
 mod write_back;

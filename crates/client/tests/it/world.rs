@@ -62,6 +62,8 @@ pub struct Mount {
     /// Notifications are kept instead of being done.
     pub is_kernel_stuck: bool,
     pub stuck: Vec<(NotifyId, Notify)>,
+    /// A node and an offset: notifications over this page are kept until `World::unlock_page`, as its kernel has locked it for a call.
+    pub locked_page: Option<(u64, u64)>,
     /// Handles that pass by its page cache.
     direct: BTreeSet<u64>,
     /// No thread has begun yet with what its kernel is to be given.
@@ -111,6 +113,17 @@ impl Mount {
             self.write_xids.insert(frame.xid);
         }
         is_write && loses == Loss::Writes
+    }
+
+    /// Whether the kernel does this only when it has unlocked a page.
+    fn has_locked(&self, notify: &Notify) -> bool {
+        let (Some((locked, at)), Notify::InvalInode { node, offset_bytes, byte_count }) =
+            (self.locked_page, notify)
+        else {
+            return false;
+        };
+        let Ok(start) = u64::try_from(*offset_bytes) else { return false };
+        locked == *node && start <= at && at - start < byte_count.cast_unsigned()
     }
 
     fn is_cut_from(&self, other: Endpoint) -> bool {
@@ -264,6 +277,7 @@ impl World {
             events: vec![],
             is_kernel_stuck: false,
             stuck: vec![],
+            locked_page: None,
             direct: BTreeSet::new(),
             are_stores_waiting: false,
             is_cut_off: false,
@@ -493,7 +507,7 @@ impl World {
                 }
                 Output::Notify(id, notify) => {
                     known.notified.push(notify.clone());
-                    if known.is_kernel_stuck && notify != Notify::IncEpoch {
+                    if known.is_kernel_stuck && notify != Notify::IncEpoch || known.has_locked(&notify) {
                         known.stuck.push((id, notify));
                     } else {
                         answers.push(Input::Notified(id, NotifyResult::Ok));
@@ -520,6 +534,15 @@ impl World {
         for answer in answers {
             self.input(mount, answer);
         }
+    }
+
+    /// The call is answered that the kernel had locked a page for.
+    pub fn unlock_page(&mut self, mount: usize) {
+        self.mounts[mount].locked_page = None;
+        for (id, _) in std::mem::take(&mut self.mounts[mount].stuck) {
+            self.input(mount, Input::Notified(id, NotifyResult::Ok));
+        }
+        self.run();
     }
 
     /// Carries one of the frames that may be next: those between two parties stay in order.
