@@ -56,6 +56,8 @@ pub(crate) struct Part {
     pub(crate) stripe: Fid,
     /// Entries that were not given to the kernel, the next one last.
     pub(crate) ahead: Vec<DirEntry>,
+    /// Of what `ahead` was when it came.
+    byte_count: usize,
     pub(crate) is_end: bool,
     /// What the entries may be believed under.
     pub(crate) trust: Option<Trust>,
@@ -90,21 +92,47 @@ pub(crate) struct Entries {
 impl Part {
     /// Of which nothing is known but which stripe it is.
     fn unknown(stripe: Fid) -> Part {
-        Part { stripe, ahead: Vec::new(), is_end: false, trust: None, last: 0, coming: None }
+        Part { stripe, ahead: Vec::new(), byte_count: 0, is_end: false, trust: None, last: 0, coming: None }
     }
 
     pub(crate) fn new(stripe: Fid, told: Entries) -> Part {
         let Entries { entries: mut ahead, is_end, trust } = told;
         let last = ahead.last().map_or(0, |entry| entry.position);
+        let byte_count = ahead.iter().map(entry_bytes).sum();
         ahead.reverse();
-        Part { stripe, ahead, is_end, trust, last, coming: None }
+        Part { stripe, ahead, byte_count, is_end, trust, last, coming: None }
     }
+
+    /// What it keeps; of what is coming as much again.
+    fn kept_bytes(&self) -> usize {
+        match (self.ahead.is_empty(), &self.coming) {
+            (true, None) => 0,
+            (_, None) => self.byte_count,
+            (_, Some(_)) => self.byte_count * 2,
+        }
+    }
+}
+
+/// What an entry takes in memory.
+fn entry_bytes(entry: &DirEntry) -> usize {
+    let xattrs = entry
+        .xattrs
+        .iter()
+        .flatten()
+        .map(|(name, value)| name.len() + value.len() + size_of::<[Vec<u8>; 2]>());
+    let target = entry.symlink_target.as_ref().map_or(0, Vec::len);
+    size_of::<DirEntry>() + entry.name.len() + target + xattrs.sum::<usize>()
 }
 
 impl Listing {
     /// Begins with nothing known behind an offset.
     pub(crate) fn begin(&mut self, stripes: Vec<Fid>) {
         self.parts = stripes.into_iter().map(Part::unknown).collect();
+    }
+
+    /// What is kept until the kernel asks for it.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.parts.iter().map(Part::kept_bytes).sum()
     }
 
     /// Stripes that have to say more before anybody knows what comes next.

@@ -371,6 +371,7 @@ impl Machine for Client {
             state.dirty.check();
             state.appends.check();
             state.ahead.check();
+            state.listings.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();

@@ -83,6 +83,7 @@ pub(crate) async fn setdirstripe(
 
 pub(crate) fn releasedir(ctx: &Ctx, fh: u64) -> Outcome<Answer> {
     ctx.with(|state| {
+        state.listings.forget(fh);
         if let Some(handle) = state.handles.remove(&fh) {
             let node_id = handle.fid.inode_number();
             if let Some(node) = state.nodes.get_mut(node_id) {
@@ -161,11 +162,12 @@ pub(crate) async fn readdir(
             name: entry.name,
         });
     }
-    if answer.is_empty() && room < DIRENT_BYTES {
-        return Err(Status::Invalid);
-    }
     if is_going_on {
         ask_ahead(ctx, fh);
+    }
+    ctx.with(|state| state.note_listing(fh));
+    if answer.is_empty() && room < DIRENT_BYTES {
+        return Err(Status::Invalid);
     }
     if is_plus {
         add_attributes(ctx, fid, unknown, &mut answer).await;

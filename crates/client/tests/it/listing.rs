@@ -574,6 +574,45 @@ fn a_position_leads_back_to_its_place_after_the_directory_has_changed() {
     }
 }
 
+/// A process opens a directory many times, and reads the beginning each time: of 500 entries, most are left.
+#[test]
+fn what_open_directories_keep_is_bounded_for_all_of_them() {
+    const FILES: usize = 500;
+    const HANDLES: usize = 500;
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    let mut expected = BTreeSet::new();
+    for number in 0..FILES {
+        let name = format!("{number:0>250}");
+        let file = world.create(0, dir, &name);
+        world.release(0, file);
+        expected.insert(name);
+    }
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    world.list(1, there);
+    let mut handles = Vec::new();
+    for _ in 0..HANDLES {
+        let Ok(Answer::Opened { fh, .. }) = world.call(1, Call::Opendir { node: there, flags: 0 }) else {
+            panic!("a directory opens")
+        };
+        let call = Call::Readdir { node: there, fh, offset: 0, byte_count: 4096, is_plus: false };
+        let Ok(Answer::Entries(entries)) = world.call(1, call) else { panic!("it is listed") };
+        let names: Vec<_> = entries.iter().skip(2).map(|entry| entry.name.clone()).collect();
+        handles.push((fh, names, entries.last().expect("some have room").offset));
+    }
+    let (latest, oldest) = (&handles[HANDLES - 1], &handles[0]);
+    let mut asked = world.mdt_requests(1);
+    for ((fh, begun, offset), request_count) in [(latest, 0), (oldest, 1)] {
+        let rest = world.listed(1, there, *fh, *offset);
+        assert_eq!(world.mdt_requests(1) - asked, request_count);
+        asked = world.mdt_requests(1);
+        let begun = begun.iter().map(|name| String::from_utf8(name.clone()).expect("text"));
+        let names: Vec<_> = begun.chain(rest.into_iter().map(|(name, _)| name)).collect();
+        assert_eq!(names.len(), FILES, "none twice");
+        assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+}
+
 /// Of what came before it was needed nothing is believed that has changed since, whoever changed it.
 #[test]
 fn what_was_listed_ahead_is_not_believed_after_a_change() {
