@@ -21,7 +21,7 @@ use client::{
 };
 use fuse::{Handler, Notifier, Op, Reply, Request, Session};
 use net::{Owner, OwnerOptions, Router, Timer};
-use notices::{Notices, start_inode_thread, start_notifying, told};
+use notices::{Missing, Notices, start_inode_thread, start_notifying, start_watcher, told};
 use options::{Choices, LockScope};
 use std::collections::HashMap;
 use std::io;
@@ -438,9 +438,11 @@ impl Shared {
     }
 
     fn tell(self: &Arc<Shared>, notices: &Arc<Notices>, id: NotifyId, notice: Notify) {
-        if notices.push(id, notice) {
+        match notices.push(id, notice) {
+            Missing::Nothing => {}
             // Without one more it waits for those that there are.
-            let _ = start_inode_thread(self, notices);
+            Missing::Thread => drop(start_inode_thread(self, notices)),
+            Missing::Watcher => start_watcher(self, notices),
         }
     }
 

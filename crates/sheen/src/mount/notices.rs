@@ -4,14 +4,19 @@ use super::{Shared, lock};
 use anyhow::Result;
 use client::{Input, Notify, NotifyId, NotifyResult};
 use fuse::Notified;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Threads that hand notices about inodes to the kernel, at most. Each but one waits there for a call that waits for locks.
+/// Threads that hand notices about inodes to the kernel, at most, but for those that stand there.
 const NOTICE_THREAD_COUNT_MAX: usize = 64;
+/// A thread that has been in the kernel with one notice for so long waits there for a call that waits for locks, most likely.
+const STANDS_AFTER: Duration = Duration::from_millis(100);
+/// Threads that stand, at most: each for a call of its own, mostly, and one that only waits costs little. With more, what is to be told waits until
+/// calls are answered.
+const STANDING_THREAD_COUNT_MAX: usize = 4096;
 /// All but one of these threads end when they have had nothing to do for so long.
 const NOTICE_THREAD_IDLE: Duration = Duration::from_secs(5);
 
@@ -33,7 +38,8 @@ pub(super) fn start_notifying(
 }
 
 /// Notices about inodes, and the threads that hand them to the kernel. One of them may wait there for a page of a call
-/// that is answered only when another one is done, so there are as many threads as notices, within bounds.
+/// that is answered only when another one is done, so there are as many threads as notices, within bounds. What nobody waits for any more
+/// may stand there as long as that call is unanswered, and must not keep the rest: the client would give no lock back, and be evicted.
 pub(super) struct Notices {
     thread_name: &'static str,
     thread_count_max: usize,
@@ -44,8 +50,20 @@ pub(super) struct Notices {
 #[derive(Default)]
 struct NoticeQueue {
     notices: VecDeque<(NotifyId, Notify)>,
+    /// Those that threads have, and since when.
+    under_way: BTreeMap<NotifyId, Instant>,
     thread_count: usize,
     idle_count: usize,
+    /// A thread looks after the queue while all that hand out notices are at work.
+    is_watched: bool,
+}
+
+/// What there should be besides the threads that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Nothing,
+    Thread,
+    Watcher,
 }
 
 impl Notices {
@@ -71,20 +89,48 @@ impl Notices {
         found.and_then(|index| queue.notices.remove(index)).is_some()
     }
 
-    /// True when there should be one more thread.
-    pub(super) fn push(&self, id: NotifyId, notice: Notify) -> bool {
+    pub(super) fn push(&self, id: NotifyId, notice: Notify) -> Missing {
         let mut queue = lock(&self.queue);
         queue.notices.push_back((id, notice));
         self.is_filled.notify_one();
-        queue.notices.len() > queue.idle_count && queue.thread_count < self.thread_count_max
+        if queue.notices.len() <= queue.idle_count {
+            return Missing::Nothing;
+        }
+        if queue.thread_count < self.thread_count_max {
+            return Missing::Thread;
+        }
+        match std::mem::replace(&mut queue.is_watched, true) {
+            true => Missing::Nothing,
+            false => Missing::Watcher,
+        }
+    }
+
+    /// What the watcher finds at `now`; `Nothing` is its end.
+    fn look(&self, now: Instant) -> Missing {
+        let mut queue = lock(&self.queue);
+        if queue.notices.is_empty() {
+            queue.is_watched = false;
+            return Missing::Nothing;
+        }
+        let stands = |since: &&Instant| now.saturating_duration_since(**since) >= STANDS_AFTER;
+        let standing = queue.under_way.values().filter(stands).count().min(STANDING_THREAD_COUNT_MAX);
+        let is_short =
+            queue.notices.len() > queue.idle_count && queue.thread_count < self.thread_count_max + standing;
+        if is_short { Missing::Thread } else { Missing::Watcher }
+    }
+
+    /// A thread is done with this one.
+    fn end(&self, id: NotifyId) {
+        lock(&self.queue).under_way.remove(&id);
     }
 
     /// The next notice for a thread; `None` when there are threads enough without it, or nobody needs them any more.
     fn next(&self, is_needed: impl Fn() -> bool) -> Option<(NotifyId, Notify)> {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(notice) = queue.notices.pop_front() {
-                return Some(notice);
+            if let Some((id, notice)) = queue.notices.pop_front() {
+                queue.under_way.insert(id, Instant::now());
+                return Some((id, notice));
             }
             queue.idle_count += 1;
             let waited = self.is_filled.wait_timeout(queue, NOTICE_THREAD_IDLE);
@@ -109,6 +155,7 @@ pub(super) fn start_inode_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -
         while let Some((id, notice)) = serving.next(|| weak.strong_count() > 0) {
             let Some(shared) = weak.upgrade() else { return };
             let result = shared.notify(notice);
+            serving.end(id);
             shared.owner().submit(Input::Notified(id, result));
         }
     });
@@ -116,6 +163,26 @@ pub(super) fn start_inode_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -
         lock(&notices.queue).thread_count -= 1;
     }
     started.map(|_| ()).map_err(Into::into)
+}
+
+/// A thread that sees to it that those which stand in the kernel keep nothing that waits behind them.
+pub(super) fn start_watcher(shared: &Arc<Shared>, notices: &Arc<Notices>) {
+    let weak = Arc::downgrade(shared);
+    let watched = Arc::clone(notices);
+    let started = std::thread::Builder::new().name("watch-notices".into()).spawn(move || {
+        loop {
+            std::thread::sleep(STANDS_AFTER);
+            let missing = watched.look(Instant::now());
+            let Some(shared) = weak.upgrade().filter(|_| missing != Missing::Nothing) else { return };
+            if missing == Missing::Thread {
+                // Without one more it waits for those that there are.
+                let _ = start_inode_thread(&shared, &watched);
+            }
+        }
+    });
+    if started.is_err() {
+        lock(&notices.queue).is_watched = false;
+    }
 }
 
 pub(super) fn told(result: io::Result<Notified>) -> NotifyResult {
@@ -126,5 +193,51 @@ pub(super) fn told(result: io::Result<Notified>) -> NotifyResult {
             tracing::debug!(%error, "the kernel refused a notification");
             NotifyResult::Failed
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTICE: Notify = Notify::InvalInode { node: 2, offset_bytes: 0, byte_count: 4096 };
+
+    /// A thread that has taken what is next, and is in the kernel with it.
+    fn start(notices: &Notices) -> Option<u64> {
+        lock(&notices.queue).thread_count += 1;
+        take(notices)
+    }
+
+    fn take(notices: &Notices) -> Option<u64> {
+        notices.next(|| true).map(|(id, _)| id.0)
+    }
+
+    fn push(notices: &Notices, number: u64) -> Missing {
+        notices.push(NotifyId(number), NOTICE)
+    }
+
+    #[test]
+    fn threads_that_stand_in_the_kernel_keep_nothing_behind_them() {
+        let notices = Notices::of_inodes();
+        let count = NOTICE_THREAD_COUNT_MAX as u64;
+        for id in 0..count {
+            assert_eq!(push(&notices, id), Missing::Thread);
+            assert_eq!(start(&notices), Some(id));
+        }
+        assert_eq!(push(&notices, count), Missing::Watcher, "all threads are at work");
+        assert_eq!(push(&notices, count + 1), Missing::Nothing, "one watcher is enough");
+        let later = Instant::now() + STANDS_AFTER;
+        assert_eq!(notices.look(later - STANDS_AFTER * 2), Missing::Watcher, "they have only just begun");
+        assert_eq!(notices.look(later), Missing::Thread);
+        assert_eq!(start(&notices), Some(count));
+        assert_eq!(notices.look(later), Missing::Thread, "the others still stand");
+        assert_eq!(start(&notices), Some(count + 1));
+        assert_eq!(notices.look(later), Missing::Nothing);
+        // Most come back: there are threads enough for a while.
+        (0..count).for_each(|id| notices.end(NotifyId(id)));
+        assert_eq!(push(&notices, count + 2), Missing::Watcher);
+        assert_eq!(notices.look(Instant::now()), Missing::Watcher);
+        assert_eq!(take(&notices), Some(count + 2));
+        assert_eq!(notices.look(later), Missing::Nothing);
     }
 }
