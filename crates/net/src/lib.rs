@@ -19,6 +19,6 @@ pub mod run;
 pub mod timer;
 
 pub use helpers::Helpers;
-pub use owner::{Owner, OwnerOptions};
+pub use owner::{Lateness, Owner, OwnerOptions};
 pub use router::{Port, Router, Unreached};
 pub use timer::Timer;

@@ -28,6 +28,24 @@ pub struct OwnerOptions<M: Machine> {
     /// the machine is free for others.
     pub perform: Box<dyn Fn(M::Output) + Send + Sync>,
     pub timer: Arc<Timer>,
+    /// Of a machine that judges others by how long it has not heard them.
+    pub lateness: Option<Lateness>,
+}
+
+/// A tick that is late by much finds a machine that has stood still: its process was stopped, or it hung in one input. What has come meanwhile says
+/// that its senders live, and is not read yet: it goes before the tick.
+#[derive(Clone, Copy, Debug)]
+pub struct Lateness {
+    /// How late a tick is then.
+    pub late_after: Duration,
+    /// How long frames that wait in connections have to come.
+    pub frames_first: Duration,
+}
+
+impl Lateness {
+    /// Of servers, who give up clients that they have not heard for 30 s. These send something every 5 s.
+    pub const OF_SERVERS: Lateness =
+        Lateness { late_after: Duration::from_secs(5), frames_first: Duration::from_secs(1) };
 }
 
 /// A machine and its two queues.
@@ -41,6 +59,8 @@ pub struct Owner<M: Machine> {
     performing: Mutex<()>,
     /// Nanoseconds of `Time`.
     deadline: AtomicU64,
+    /// No tick begins before, in the same.
+    ticks_from: AtomicU64,
     options: OwnerOptions<M>,
     me: Weak<Owner<M>>,
 }
@@ -50,11 +70,19 @@ struct Inputs<I> {
     queue: VecDeque<(I, Option<Held>)>,
     held_count: usize,
     held_bytes: usize,
+    tick: Option<QueuedTick>,
+}
+
+/// A tick that waits: it comes when so many inputs have gone that were here before it.
+#[derive(Clone, Copy)]
+struct QueuedTick {
+    ahead_count: usize,
+    since: Time,
 }
 
 impl<I> Default for Inputs<I> {
     fn default() -> Inputs<I> {
-        Inputs { queue: VecDeque::new(), held_count: 0, held_bytes: 0 }
+        Inputs { queue: VecDeque::new(), held_count: 0, held_bytes: 0, tick: None }
     }
 }
 
@@ -67,7 +95,25 @@ impl<I> Inputs<I> {
         self.queue.push_back((input, held));
     }
 
-    fn pop(&mut self) -> Option<(I, Option<Held>)> {
+    /// One waits already, or waits now behind all that is here.
+    fn push_tick(&mut self, now: Time) {
+        self.tick.get_or_insert(QueuedTick { ahead_count: self.queue.len(), since: now });
+    }
+
+    /// The next one; `tick` is what a tick is. If one has waited for so long that it is late, what came since goes before it.
+    fn pop(&mut self, now: Time, late_after: Duration, tick: fn() -> I) -> Option<(I, Option<Held>)> {
+        match &mut self.tick {
+            Some(QueuedTick { ahead_count: 0, since }) => {
+                if now.since(*since) < late_after || self.queue.is_empty() {
+                    self.tick = None;
+                    return Some((tick(), None));
+                }
+                // Once: what is here now, and no more.
+                self.tick = Some(QueuedTick { ahead_count: self.queue.len() - 1, since: Time::MAX });
+            }
+            Some(tick) => tick.ahead_count -= 1,
+            None => {}
+        }
         let (input, held) = self.queue.pop_front()?;
         if let Some(held) = &held {
             self.held_count -= 1;
@@ -77,7 +123,7 @@ impl<I> Inputs<I> {
     }
 
     fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.tick.is_none()
     }
 
     fn is_full(&self) -> bool {
@@ -94,6 +140,7 @@ where
     pub fn new(machine: M, options: OwnerOptions<M>) -> Arc<Owner<M>> {
         let owner = Arc::new_cyclic(|me| Owner {
             deadline: AtomicU64::new(machine.next_deadline().unwrap_or(Time::MAX).0),
+            ticks_from: AtomicU64::new(0),
             machine: Mutex::new(machine),
             inputs: Mutex::default(),
             outputs: Mutex::default(),
@@ -159,10 +206,12 @@ where
             Err(TryLockError::Poisoned(_)) => panic!("a machine panicked: the process must not go on"),
         };
         let mut out = Vec::new();
+        let late_after = self.options.lateness.map_or(Duration::MAX, |lateness| lateness.late_after);
         let mut now = clock::now();
         let until = now.time.after(TURN);
         while out.is_empty() || now.time < until {
-            let Some((input, held)) = lock(&self.inputs).pop() else { break };
+            let next = lock(&self.inputs).pop(now.time, late_after, self.options.tick);
+            let Some((input, held)) = next else { break };
             machine.handle(now, input, &mut out);
             drop(held);
             now = clock::now();
@@ -219,11 +268,21 @@ where
     M::Output: Send + 'static,
 {
     fn deadline(&self) -> Time {
-        Time(self.deadline.load(Ordering::Relaxed))
+        Time(self.deadline.load(Ordering::Relaxed).max(self.ticks_from.load(Ordering::Relaxed)))
     }
 
     fn on_deadline(self: Arc<Self>) {
-        self.submit((self.options.tick)());
+        let now = clock::now().time;
+        if let Some(Lateness { late_after, frames_first }) = self.options.lateness
+            && now.since(self.deadline()) >= late_after
+        {
+            // By then it is not late any more.
+            self.ticks_from.store(now.after(frames_first).0, Ordering::Relaxed);
+            return;
+        }
+        lock(&self.inputs).push_tick(now);
+        run::schedule(self);
+        run::run_all();
     }
 }
 

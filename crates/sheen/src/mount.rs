@@ -163,6 +163,7 @@ impl Mount {
                 frame: Input::Frame,
                 perform: Box::new(move |output| performing.perform(output)),
                 timer: Arc::clone(&with.timer),
+                lateness: None,
             },
         );
         assert!(shared.owner.set(Arc::clone(&owner)).is_ok(), "the owner is set once");

@@ -14,7 +14,7 @@ use base::{ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, TargetId
 use mds::{Mds, MdsEvent, MdsOptions};
 use mgs::{Mgs, MgsEvent, MgsOptions};
 pub use mgs_rows::{InEtcd, MgsRows, Trouble};
-use net::{Owner, OwnerOptions, Router, Timer};
+use net::{Lateness, Owner, OwnerOptions, Router, Timer};
 use oss::{Oss, OssEvent, OssOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -334,7 +334,13 @@ where
             sending.send(frame);
         }
     };
-    let options = OwnerOptions { tick, frame, perform: Box::new(perform), timer: Arc::clone(shared.timer) };
+    let options = OwnerOptions {
+        tick,
+        frame,
+        perform: Box::new(perform),
+        timer: Arc::clone(shared.timer),
+        lateness: Some(Lateness::OF_SERVERS),
+    };
     let owner = Owner::new(machine, options);
     shared.router.add_local(Endpoint::Target(id), owner.clone());
     owner

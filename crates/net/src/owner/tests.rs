@@ -35,10 +35,14 @@ impl Machine for Counter {
 type Seen = (u64, Option<u64>);
 
 fn counter() -> (Arc<Owner<Counter>>, mpsc::Receiver<Seen>) {
+    counter_that(None)
+}
+
+fn counter_that(lateness: Option<Lateness>) -> (Arc<Owner<Counter>>, mpsc::Receiver<Seen>) {
     let (sender, receiver) = mpsc::channel();
     let sender = Mutex::new(sender);
     let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
-    let options = OwnerOptions { tick: || None, frame: |_| None, perform, timer: Timer::start() };
+    let options = OwnerOptions { tick: || None, frame: |_| None, perform, timer: Timer::start(), lateness };
     (Owner::new(Counter::default(), options), receiver)
 }
 
@@ -73,7 +77,8 @@ fn an_input_runs_on_the_thread_that_brings_it() {
     let (sender, outputs) = mpsc::channel();
     let sender = Mutex::new(sender);
     let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
-    let options = OwnerOptions { tick: || false, frame: |_| false, perform, timer: Timer::start() };
+    let options =
+        OwnerOptions { tick: || false, frame: |_| false, perform, timer: Timer::start(), lateness: None };
     let owner = Owner::new(Gate { entered: entered_sender, go_on: go_on_receiver }, options);
     let here = std::thread::current().id();
     owner.submit(false);
@@ -100,7 +105,8 @@ fn who_looks_at_a_machine_runs_nothing() {
         let _wanted = wanted.lock().unwrap();
         sender.lock().unwrap().send(std::thread::current().id()).unwrap();
     });
-    let options = OwnerOptions { tick: || false, frame: |_| false, perform, timer: Timer::start() };
+    let options =
+        OwnerOptions { tick: || false, frame: |_| false, perform, timer: Timer::start(), lateness: None };
     let gate = Gate { entered: mpsc::channel().0, go_on: mpsc::channel().1 };
     let owner = Owner::new(gate, options);
     let guard = held.lock().unwrap();
@@ -141,6 +147,70 @@ fn a_deadline_brings_a_tick() {
     assert_eq!(outputs.recv_timeout(Duration::from_secs(60)).unwrap(), (1, Some(0)));
     assert_eq!(outputs.recv_timeout(Duration::from_secs(60)).unwrap(), (2, None));
     assert_eq!(owner.with(|counter| counter.tick_at), None);
+}
+
+/// A machine hangs in one input, with its tick behind it: what has come until it goes on is not judged as if it were not there.
+#[test]
+fn what_came_while_a_machine_stood_still_goes_before_its_tick() {
+    let late_after = Duration::from_millis(50);
+    for (lateness, first) in
+        [(None, None), (Some(Lateness { late_after, frames_first: late_after }), Some(7))]
+    {
+        let (owner, outputs) = counter_that(lateness);
+        owner.submit(Some(0));
+        assert_eq!(outputs.recv().unwrap(), (1, Some(0)));
+        owner.with(|_| {
+            while lock(&owner.inputs).tick.is_none() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(late_after);
+            lock(&owner.inputs).push(Some(7), None);
+        });
+        let seen: Vec<_> = (0..2).map(|_| outputs.recv().unwrap().1).collect();
+        assert_eq!(seen.first(), Some(&first));
+        assert!(seen.contains(&None) && seen.contains(&Some(7)));
+    }
+}
+
+/// What comes all the time goes before a late tick only once.
+#[test]
+fn a_late_tick_comes_in_the_end() {
+    let mut inputs = Inputs::default();
+    let (second, tick) = (Duration::from_secs(1), || None);
+    let at = |seconds| Time::ZERO.after(Duration::from_secs(seconds));
+    let next = |inputs: &mut Inputs<Option<u64>>, now| inputs.pop(now, second, tick).map(|(input, _)| input);
+    inputs.push(Some(1), None);
+    inputs.push_tick(at(0));
+    inputs.push(Some(2), None);
+    inputs.push(Some(3), None);
+    assert_eq!(next(&mut inputs, at(0)), Some(Some(1)));
+    for number in [2, 3] {
+        assert_eq!(next(&mut inputs, at(9)), Some(Some(number)));
+        inputs.push(Some(number + 2), None);
+        inputs.push_tick(at(9));
+    }
+    assert_eq!(next(&mut inputs, at(99)), Some(None), "what came since waits for it");
+    assert_eq!(next(&mut inputs, at(99)), Some(Some(4)));
+    assert_eq!(next(&mut inputs, at(99)), Some(Some(5)));
+    assert_eq!(next(&mut inputs, at(99)), None, "there was one tick");
+}
+
+/// A process was stopped: its timer goes on before those who read its connections.
+#[test]
+fn a_deadline_that_is_long_past_leaves_time_for_what_is_unread() {
+    let (late_after, frames_first) = (Duration::from_secs(1), Duration::from_secs(3600));
+    let (owner, outputs) = counter_that(Some(Lateness { late_after, frames_first }));
+    owner.with(|counter| counter.tick_at = Some(Time::ZERO));
+    let begun = clock::now().time;
+    owner.deadline.store(0, Ordering::Relaxed);
+    if owner.deadline() == Time::ZERO {
+        Arc::clone(&owner).on_deadline();
+    }
+    assert!(owner.deadline() >= begun.after(frames_first));
+    assert!(outputs.try_recv().is_err(), "it has not come");
+    owner.ticks_from.store(clock::now().time.0, Ordering::Relaxed);
+    Arc::clone(&owner).on_deadline();
+    assert_eq!(outputs.recv_timeout(Duration::from_secs(60)).unwrap(), (1, None), "it is not late any more");
 }
 
 #[test]
@@ -187,11 +257,19 @@ impl Machine for Listener {
 fn an_answer_does_not_wait_for_what_is_asked_besides() {
     let said = Arc::new(Mutex::new(Vec::new()));
     let timer = Timer::start();
-    let options =
-        OwnerOptions { tick: || 0, frame: |_| 0, perform: Box::new(|()| ()), timer: Arc::clone(&timer) };
+    let options = OwnerOptions {
+        tick: || 0,
+        frame: |_| 0,
+        perform: Box::new(|()| ()),
+        timer: Arc::clone(&timer),
+        lateness: None,
+    };
     let listener = Owner::new(Listener(Arc::clone(&said)), options);
     let perform = Box::new(move |number| listener.queue(number));
-    let slow = Owner::new(Slow(Arc::clone(&said)), OwnerOptions { tick: || 0, frame: |_| 0, perform, timer });
+    let slow = Owner::new(
+        Slow(Arc::clone(&said)),
+        OwnerOptions { tick: || 0, frame: |_| 0, perform, timer, lateness: None },
+    );
     (0..3).for_each(|number| slow.queue(number));
     run::run_all();
     let order = ["asked 0", "answered 0", "asked 1", "answered 1", "asked 2", "answered 2"];

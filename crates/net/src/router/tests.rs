@@ -43,7 +43,7 @@ fn echo(router: &Arc<Router>, endpoint: Endpoint) -> mpsc::Receiver<Frame> {
         Output::Send(frame) => sending.upgrade().unwrap().send(frame),
         Output::Got(frame) => sender.lock().unwrap().send(frame).unwrap(),
     });
-    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start() };
+    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start(), lateness: None };
     router.add_local(endpoint, Owner::new(Echo, options));
     receiver
 }
@@ -375,7 +375,7 @@ fn many_connections_do_not_outrun_a_machine() {
     let (sender, seen) = mpsc::channel();
     let sender = Mutex::new(sender);
     let perform = Box::new(move |output| sender.lock().unwrap().send(output).unwrap());
-    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start() };
+    let options = OwnerOptions { tick: || None, frame: Some, perform, timer: Timer::start(), lateness: None };
     let stuck = Owner::new(Stuck { go_on: Some(go_on) }, options);
     far.add_local(OST, stuck.clone());
     let address = far.listen("127.0.0.1:0").unwrap();

@@ -121,6 +121,7 @@ impl Node {
                 frame: mgc::Input::Frame,
                 perform: Box::new(move |output| node.on_config_output(output)),
                 timer,
+                lateness: None,
             },
         );
         self.router.add_local(Endpoint::Client(id), owner.clone());

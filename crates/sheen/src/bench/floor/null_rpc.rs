@@ -46,6 +46,7 @@ impl NullRpc {
                 frame: ServerInput::Frame,
                 perform: Box::new(move |frame| sending.send(frame)),
                 timer: Arc::clone(&timer),
+                lateness: None,
             },
         );
         server_router.add_local(Endpoint::Target(SERVER), server.clone());
@@ -65,6 +66,7 @@ impl NullRpc {
                     ClientOutput::Answer(call) => null_fs.request(call.request, call.reply),
                 }),
                 timer: Arc::clone(&timer),
+                lateness: None,
             },
         );
         client_router.add_local(Endpoint::Client(id), client.clone());
