@@ -85,6 +85,8 @@ struct Prepared {
     /// Holds the claims, if it was prepared by this incarnation.
     op: OpId,
     transno: Transno,
+    /// In which the coordinator asked for it; `None` if that was another incarnation of this MDT.
+    session: Option<u64>,
     /// What changes, and inodes whose names get another directory.
     frozen: Resources,
     /// Regular files that go to the other MDT.
@@ -168,6 +170,12 @@ impl Cross {
     pub fn is_only_void(&self, new: OperationId, touched: &Resources) -> bool {
         let void = self.void_among(new, touched);
         touched.iter().filter_map(|resource| self.frozen.get(resource)).all(|old| void.contains(old))
+    }
+
+    /// Whether a coordinator waits until its decision is durable here: one that was restarted asks for nothing before that (`is_behind`).
+    /// Another one only keeps the row, and a sync for each decision would keep the next prepare waiting behind it.
+    fn is_decision_awaited(&self, id: OperationId, token: &Token) -> bool {
+        self.prepared.get(&id).is_none_or(|prepared| prepared.session != Some(token.session))
     }
 
     /// Whether another MDT's operation holds an inode.

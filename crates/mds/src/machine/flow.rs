@@ -425,7 +425,8 @@ impl<M: MetaStore> Mds<M> {
         if is_of_many(&flow.request) && self.unheard_below(flow, &run).is_some() {
             return self.fail(now, op, flow, Status::Busy, out);
         }
-        if self.waits_until_heard(op, flow, &run) {
+        // What is prepared is durable, with all that is before it, when the coordinator hears of it.
+        if !is_prepare(&flow.request) && self.waits_until_heard(op, flow, &run) {
             return Step::Waits;
         }
         match self.can_be_adopted(&run.adopts) {

@@ -320,6 +320,18 @@ impl World {
         has_more
     }
 
+    /// Makes an MDT durable if somebody there waits for that, and delivers what follows; whether somebody did.
+    pub fn sync_if_awaited(&mut self, index: u16) -> bool {
+        let store = &self.servers[usize::from(index)].store;
+        if !store.take_awaited_kick() || store.unsynced_count() == 0 {
+            return false;
+        }
+        store.sync();
+        self.give(index, Input::Durable);
+        self.run();
+        true
+    }
+
     fn on_ost(&mut self, out: Vec<target::CoreOutput>) {
         let mut todo = VecDeque::from(out);
         while let Some(output) = todo.pop_front() {

@@ -19,3 +19,4 @@ mod sizes;
 mod streams;
 mod striped;
 mod versions;
+mod waits;

@@ -15,7 +15,13 @@ fn request(parent: Fid, name: &str, stripe_count: u16, mdts: &[u16]) -> MdtReque
     MdtRequest::MakeStriped { create, striping, stripes: Vec::new() }
 }
 
-fn make(world: &mut World, parent: Fid, name: &str, count: u16, mdts: &[u16]) -> Result<Vec<Fid>, Status> {
+pub fn make(
+    world: &mut World,
+    parent: Fid,
+    name: &str,
+    count: u16,
+    mdts: &[u16],
+) -> Result<Vec<Fid>, Status> {
     let request = request(parent, name, count, mdts);
     match world.ask(0, parent.mdt_index().unwrap(), request)? {
         MdtReply::Striped { entry, stripes } => {

@@ -82,9 +82,8 @@ impl Machine<'_> {
             return give_way;
         }
         let client = story.client(work.call);
-        if !is_replay && of.phase == Phase::Serving && self.is_unheard(state, mdt, touched, client) {
-            return None;
-        }
+        let is_unheard =
+            !is_replay && of.phase == Phase::Serving && self.is_unheard(state, mdt, touched, client);
         let (index, epoch) = (id.mdt, id.epoch);
         let in_the_way = of.rows.prepares().filter(|(old, prepared)| {
             old.mdt == index && old.epoch < epoch && story.changed(mdt, prepared) & touched != 0
@@ -96,6 +95,8 @@ impl Machine<'_> {
         match story.can(mdt, &state.mdts[mdt].rows, &work) {
             Ok(()) => {}
             Err(Why::Absent) if !is_replay => return give_way,
+            // A prepare is durable with all that was before it when its coordinator hears of it; a refusal is shown at once.
+            Err(_) if is_unheard => return None,
             Err(_) => return Some((Answer::Refused(Refusal::ForGood), false)),
         }
         let mut batch = vec![Change::Put(Row::Prepare { id, work })];
@@ -205,7 +206,8 @@ impl Machine<'_> {
         is_commit: bool,
     ) -> Option<(Answer, bool)> {
         self.execute_decision(state, mdt, id, is_commit);
-        Some((Answer::Done, self.rules.has(Rule::DecisionsAnswerDurable)))
+        // Nothing depends on what is void: should this be lost, it is undecided again, and asked about.
+        Some((Answer::Done, is_commit && self.rules.has(Rule::DecisionsAnswerDurable)))
     }
 
     pub fn execute_decision(&self, state: &mut State, mdt: usize, id: Id, is_commit: bool) {

@@ -27,6 +27,8 @@ struct State {
     failing: bool,
     poisoned: bool,
     kicked: bool,
+    /// By somebody who waits.
+    is_awaited: bool,
 }
 
 /// The metadata store model. Keep one `Arc` of it for the faults, hand clones to the server.
@@ -79,6 +81,7 @@ impl MemoryMeta {
         state.applied = state.durable;
         state.rows = state.device_rows.clone();
         state.kicked = false;
+        state.is_awaited = false;
         state.poisoned = false;
     }
 
@@ -90,6 +93,11 @@ impl MemoryMeta {
     /// Whether somebody kicked since the last call.
     pub fn take_kick(&self) -> bool {
         std::mem::take(&mut self.state().kicked)
+    }
+
+    /// Whether somebody who waits kicked since the last call.
+    pub fn take_awaited_kick(&self) -> bool {
+        std::mem::take(&mut self.state().is_awaited)
     }
 
     /// A full device: the reserve is used up, consuming operations are to be refused.
@@ -202,6 +210,11 @@ impl MetaStore for MemoryMeta {
     }
 
     fn kick(&self) {
+        self.state().is_awaited = true;
+        self.kick_unawaited();
+    }
+
+    fn kick_unawaited(&self) {
         match self.mode {
             SyncMode::Manual => self.state().kicked = true,
             SyncMode::OnKick => self.sync(),

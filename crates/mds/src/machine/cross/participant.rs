@@ -39,11 +39,11 @@ impl<M: MetaStore> Mds<M> {
                 if !is_commit {
                     self.drop_prepare_flow(now, id, out);
                 }
+                let is_awaited = self.cross.is_decision_awaited(id, &token);
                 match self.execute_decision(now, id, is_commit, out) {
-                    Ok(()) => {
-                        let up_to = self.core.last_transno();
-                        self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
-                    }
+                    Ok(()) if is_commit => self.answer_executed(now, token, is_awaited),
+                    // Should this be lost, it is undecided again, and asked about.
+                    Ok(()) => self.reply(now, token, Ok(Reply::Done)),
                     Err(status) => self.reply(now, token, Err(status)),
                 }
             }
@@ -115,7 +115,8 @@ impl<M: MetaStore> Mds<M> {
             Err(error) => return self.fail(now, op, flow, error.status(), out),
         };
         void.into_iter().for_each(|old| self.thaw(now, old, out));
-        self.freeze(now.time.after(ASK_AFTER), id, (op, transno), run.changed, &row.parts);
+        let session = Some(flow.token.session);
+        self.freeze(now.time.after(ASK_AFTER), id, (op, transno, session), run.changed, &row.parts);
         if let Ok(reply) = run.result {
             self.core.reply_when_durable(now, flow.token, transno, reply, &mut self.core_out);
         }
@@ -125,11 +126,20 @@ impl<M: MetaStore> Mds<M> {
         Step::Ended
     }
 
+    /// The coordinator keeps its decision until this is durable.
+    fn answer_executed(&mut self, now: Now, token: Token, is_awaited: bool) {
+        let (up_to, out) = (self.core.last_transno(), &mut self.core_out);
+        match is_awaited {
+            true => self.core.reply_when_durable(now, token, up_to, Reply::Done, out),
+            false => self.core.reply_when_synced(now, token, up_to, Reply::Done, out),
+        }
+    }
+
     fn freeze(
         &mut self,
         ask_at: Time,
         id: OperationId,
-        (op, transno): (OpId, Transno),
+        (op, transno, session): (OpId, Transno, Option<u64>),
         changed: Resources,
         parts: &[Part],
     ) {
@@ -138,7 +148,7 @@ impl<M: MetaStore> Mds<M> {
         for resource in &frozen {
             self.cross.frozen.insert(*resource, id);
         }
-        let prepared = Prepared { op, transno, frozen, leaving, ask_at, is_asked: false };
+        let prepared = Prepared { op, transno, session, frozen, leaving, ask_at, is_asked: false };
         self.cross.prepared.insert(id, prepared);
     }
 
@@ -308,7 +318,7 @@ impl<M: MetaStore> Mds<M> {
             // Without claims: if the decision had been executed and was lost, clients hold locks on what it made, and
             // say so again. Nobody else gets past what is frozen.
             let op = self.new_op();
-            self.freeze(now.time, id, (op, transno), changed, &row.parts);
+            self.freeze(now.time, id, (op, transno, None), changed, &row.parts);
         }
         Ok(())
     }
