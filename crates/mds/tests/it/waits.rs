@@ -100,6 +100,35 @@ fn an_operation_over_two_mdts_waits_for_one_sync_and_causes_one() {
     world.check_consistent();
 }
 
+/// They prepare side by side.
+#[test]
+fn each_of_two_participants_syncs_once_before_the_answer() {
+    let mut world = World::new(3, 1);
+    let [there, beyond] =
+        [("there", 1), ("beyond", 2)].map(|(name, mdt)| mkdir_on(&mut world, Fid::ROOT, name, mdt));
+    for name in ["f", "g"] {
+        world.mkfile(beyond, name);
+        assert!(world.ask(0, 1, rename((beyond, name), (there, name), 0)).is_ok());
+    }
+    world.mkfile(Fid::ROOT, "old");
+    let striped = make(&mut world, Fid::ROOT, "striped", 0, &[0, 1, 2]).unwrap()[0];
+    let set = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
+    let chmod =
+        MdtRequest::Setattr { fid: striped, set, creds: ROOT, handle: None, want: LockWant::default() };
+    for (what, request) in [
+        ("rename", rename((there, "f"), (Fid::ROOT, "f"), 0)),
+        ("rename over", rename((there, "g"), (Fid::ROOT, "old"), 0)),
+        ("setattr", chmod),
+        ("rmdir", rmdir(Fid::ROOT, "striped")),
+    ] {
+        rest(&mut world);
+        let [before, after] = awaited(&mut world, 0, vec![request]);
+        assert_eq!((before, after), (vec![0, 1, 1], vec![1, 0, 0]), "{what}");
+    }
+    rest(&mut world);
+    world.check_consistent();
+}
+
 /// Sixteen processes, each in a directory of its own, wait for one sync of the participant, as one does. (In one directory they go one after the
 /// other: each holds its lock until it is decided.)
 #[test]
