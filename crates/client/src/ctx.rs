@@ -183,13 +183,24 @@ impl Ctx {
         make: impl Fn(Credentials) -> MdtRequest,
     ) -> Outcome<MdtReply> {
         let creds = Credentials { uid: who.caller.uid, gid: who.caller.gid, groups: None };
-        let first = self.mdt(fid, make(creds.clone()), kind).await;
+        let first = self.mdt(fid, make(creds), kind).await;
         match first {
             Err(Status::AccessDenied | Status::NotPermitted) if who.caller.uid != 0 => {}
             _ => return first,
         }
-        let groups = self.groups(who).await;
-        self.mdt(fid, make(Credentials { groups: Some(groups), ..creds }), kind).await
+        self.mdt_as_member(who, fid, kind, make).await
+    }
+
+    /// The same with supplementary groups at once, where the first answer would ask for them.
+    pub(crate) async fn mdt_as_member(
+        &self,
+        who: &Who,
+        fid: Fid,
+        kind: Kind,
+        make: impl Fn(Credentials) -> MdtRequest,
+    ) -> Outcome<MdtReply> {
+        let groups = Some(self.groups(who).await);
+        self.mdt(fid, make(Credentials { uid: who.caller.uid, gid: who.caller.gid, groups }), kind).await
     }
 
     /// The caller's supplementary groups, from the process around the machine.

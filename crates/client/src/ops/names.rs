@@ -386,6 +386,13 @@ fn forget_name(state: &mut State, fid: Option<Fid>, parent: Fid, name: &[u8], is
 
 const RENAME_EXCHANGE: u32 = 2;
 
+/// Whether a rename is decided by another MDT too, which then has to know the caller's groups: that of the old directory, or that
+/// of an inode that gets another directory.
+fn decides_elsewhere(parent: Fid, new_parent: Fid, inodes: &[Option<Fid>]) -> bool {
+    let is_elsewhere = |fid: &Fid| fid.mdt_index() != new_parent.mdt_index();
+    parent != new_parent && (is_elsewhere(&parent) || inodes.iter().flatten().any(is_elsewhere))
+}
+
 pub(crate) async fn rename(
     ctx: &Ctx,
     who: &Who,
@@ -418,16 +425,19 @@ pub(crate) async fn rename(
         }
     }
     replaced.into_iter().for_each(|fid| hurry_closes(ctx, fid));
-    let result = ctx
-        .mdt_as(who, new_parent, Kind::Modifying, |creds| MdtRequest::Rename {
-            parent,
-            name: name.clone(),
-            new_parent,
-            new_name: new_name.clone(),
-            flags,
-            creds,
-        })
-        .await;
+    let make = |creds| MdtRequest::Rename {
+        parent,
+        name: name.clone(),
+        new_parent,
+        new_name: new_name.clone(),
+        flags,
+        creds,
+    };
+    let result = if who.caller.uid != 0 && decides_elsewhere(parent, new_parent, &[moved, replaced]) {
+        ctx.mdt_as_member(who, new_parent, Kind::Modifying, make).await
+    } else {
+        ctx.mdt_as(who, new_parent, Kind::Modifying, make).await
+    };
     changing.end();
     let MdtReply::Removed { parent_attr, new_parent_attr, child, replaced: replaced_entry, .. } =
         result.map_err(gone)?

@@ -239,3 +239,41 @@ fn a_directory_that_is_placed_by_space_is_one_request() {
     }
     assert_eq!(mdts.into_iter().collect::<Vec<_>>(), [0, 1]);
 }
+
+/// The first request went without supplementary groups, and was refused for want of them.
+#[test]
+fn a_rename_over_two_mdts_is_asked_for_once_by_whoever_calls() {
+    let mut world = World::new(2, 1, 1);
+    let somebody = Caller { uid: 7, gid: 7, pid: 1 };
+    world.mounts[0].groups = vec![50];
+    // The second one is written by members of a group.
+    for (name, mdt_index, permissions, gid) in [("a", 0, 0o777, 0), ("b", 1, 0o770, 50)] {
+        let make = Call::MkdirOn { parent: TOP, name: name.into(), mode: 0o755, umask: 0, mdt_index };
+        assert_eq!(world.call(0, make), Ok(Answer::Done));
+        let node = world.lookup(0, TOP, name).expect("it was made").node;
+        let set = SetattrCall { mode: Some(permissions), gid: Some(gid), ..SetattrCall::default() };
+        assert!(world.call(0, Call::Setattr { node, set }).is_ok());
+    }
+    let [a, b] = ["a", "b"].map(|name| world.lookup(0, TOP, name).expect("it was made").node);
+    let file = world.create(0, a, "f").0;
+    let rename = |from: (u64, &str), to: (u64, &str)| Call::Rename {
+        parent: from.0,
+        name: from.1.into(),
+        new_parent: to.0,
+        new_name: to.1.into(),
+        flags: 0,
+    };
+    let renames = |world: &World| -> u64 {
+        let kinds = world.requests(0, TargetKind::Mdt).into_iter();
+        kinds.filter(|(kind, _)| *kind == "mds_rename").map(|(_, count)| count).sum()
+    };
+    for (count, (from, to)) in [(a, b), (b, a)].into_iter().enumerate() {
+        assert!(world.call_as(0, somebody, rename((from, "f"), (to, "f"))).is_ok());
+        assert_eq!(renames(&world), count as u64 + 1);
+        assert_eq!(world.lookup(0, to, "f").map(|entry| entry.node), Ok(file));
+    }
+    // Who may not is told so once.
+    world.mounts[0].groups = vec![51];
+    assert_eq!(world.call_as(0, somebody, rename((a, "f"), (b, "f"))), Err(EACCES));
+    assert_eq!(renames(&world), 3);
+}
