@@ -36,6 +36,9 @@ use wire::{Ownership, TargetOwner};
 
 /// Twice as often as a lease needs it: whoever waits for its end sees it soon.
 const KEEP_INTERVAL: Duration = Duration::from_millis(500);
+/// While a keeper of several machines is silent: what is left of a lease is for asking, not for sleeping. (The management server is one
+/// process, of which targets are served on.)
+const SILENT_INTERVAL: Duration = Duration::from_millis(100);
 const SEAT_INTERVAL: Duration = Duration::from_millis(100);
 /// After a fence command that failed, or a target that could not be opened.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -221,7 +224,9 @@ impl Failover {
             for failed in self.seats.iter().map(|seat| seat.label.id).filter(|id| self.has_failed(*id)) {
                 lock(&self.confirmed).on_left(failed);
             }
-            match self.keeper.keep(&ids(&owned), &ids(&others)) {
+            let answer = self.keeper.keep(&ids(&owned), &ids(&others));
+            let pause = pause_after(answer.is_ok(), self.keeper.silence());
+            match answer {
                 Ok(ownerships) => {
                     if lock(&self.silence).take().is_some() {
                         tracing::info!("{} is heard again", self.keeper.name());
@@ -236,7 +241,7 @@ impl Failover {
                 }
                 Err(error) => self.on_silence(error.to_string()),
             }
-            std::thread::sleep(KEEP_INTERVAL);
+            std::thread::sleep(pause);
         }
     }
 
@@ -586,6 +591,14 @@ fn is_lost(owned: Epoch, answer: &Ownership, me: &TargetOwner, owned_now: Option
 fn lease_end(silence: Silence, confirmed: Time) -> Option<Time> {
     // Before the first answer it owns nothing.
     (silence == Silence::HoldsBack && confirmed != Time::default()).then(|| confirmed.after(LEASE))
+}
+
+/// Until the keeper is asked again.
+fn pause_after(is_heard: bool, silence: Silence) -> Duration {
+    match silence {
+        Silence::HoldsBack if !is_heard => SILENT_INTERVAL,
+        Silence::HoldsBack | Silence::ServesOn => KEEP_INTERVAL,
+    }
 }
 
 fn describe(owner: &TargetOwner) -> String {

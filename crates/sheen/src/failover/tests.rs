@@ -1,6 +1,6 @@
 use super::confirmed::Confirmed;
 use super::takeovers::Takeovers;
-use super::{LEASE, is_lost, lease_end};
+use super::{KEEP_INTERVAL, LEASE, SILENT_INTERVAL, is_lost, lease_end, pause_after};
 use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
 use std::time::Duration;
@@ -12,6 +12,14 @@ fn who_must_not_outlive_its_leases_writes_until_they_end() {
     assert_eq!(lease_end(Silence::HoldsBack, confirmed), Some(confirmed.after(LEASE)));
     assert_eq!(lease_end(Silence::ServesOn, confirmed), None, "a dead management server ends nobody");
     assert_eq!(lease_end(Silence::HoldsBack, Time::default()), None, "nothing was owned yet");
+}
+
+#[test]
+fn who_must_not_outlive_its_leases_asks_a_silent_keeper_again_sooner() {
+    assert_eq!(pause_after(false, Silence::HoldsBack), SILENT_INTERVAL);
+    assert_eq!(pause_after(true, Silence::HoldsBack), KEEP_INTERVAL);
+    assert_eq!(pause_after(false, Silence::ServesOn), KEEP_INTERVAL, "nothing is held back for it");
+    assert!(SILENT_INTERVAL < KEEP_INTERVAL);
 }
 
 /// It was asked before this process knew that it owns the target, so it renewed nothing: its lease ends 3 s after it was taken.
