@@ -54,7 +54,7 @@ enum Kind {
 
 /// Suites that have the machine to themselves, as they drop its caches: name and seconds, on /dev/fuse only.
 const SUITES_ALONE: &[(&str, u64)] =
-    &[("params", 300), ("operate", 360), ("images", 400), ("seen", 240), ("memory", 240)];
+    &[("params", 300), ("operate", 360), ("images", 400), ("seen", 300), ("memory", 400)];
 
 /// The other suites in their order: name, seconds on /dev/fuse, seconds on io_uring (0: not there), optional.
 const SUITES: &[(&str, u64, u64, bool)] = &[
