@@ -7,6 +7,7 @@ mod striped;
 
 use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,8 @@ static CASES: &[Case] = &[
     Case { name: "striped_directories", seconds: 300, run: striped_directories },
     Case { name: "everything", seconds: 300, run: everything },
     Case { name: "elsewhere", seconds: 200, run: elsewhere },
-    Case { name: "served_early", seconds: 200, run: early::served_early },
-    Case { name: "served_early_by_an_ost", seconds: 200, run: early::served_early_by_an_ost },
+    Case { name: "served_early", seconds: 300, run: early::served_early },
+    Case { name: "served_early_by_an_ost", seconds: 300, run: early::served_early_by_an_ost },
     Case { name: "holder_elsewhere", seconds: 200, run: holder_elsewhere },
     Case { name: "abort_recovery", seconds: 400, run: abort_recovery },
     Case { name: "signals_to_handle", seconds: 120, run: signalled::to_handle },
@@ -55,8 +56,13 @@ fn start(context: &Context) -> Result<Cluster> {
 }
 
 fn start_with(context: &Context, shape: Shape) -> Result<Cluster> {
+    start_in(context, &context.work, shape)
+}
+
+/// In an empty directory of this case.
+fn start_in(context: &Context, home: &Path, shape: Shape) -> Result<Cluster> {
     context.skip_if_local()?;
-    let cluster = Cluster::new(&context.options, &context.work, shape)?;
+    let cluster = Cluster::new(&context.options, home, shape)?;
     cluster.up()?;
     Ok(cluster)
 }

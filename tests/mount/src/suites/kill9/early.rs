@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 
-use super::{kill_and_restart, recovered, recovered_at, start};
-use crate::case::{Context, expect, expect_bytes, expect_eq, names};
+use super::{SHAPE, kill_and_restart, recovered, recovered_at, start_in};
+use crate::case::{Context, expect, expect_bytes, expect_eq, names, note};
 use crate::cluster::Cluster;
 use crate::load::Stop;
 use crate::sys;
@@ -38,9 +38,34 @@ fn go_on_in(dir: &Path, stop: &Stop) -> Result<usize> {
     Ok(count)
 }
 
+/// What a client that lives is served at least before the other one is given up.
+const EARLY_COUNT_MIN: u64 = 5;
+/// The server is back for three seconds then. On a busy machine a client may need most of them to come back itself.
+const ATTEMPT_COUNT: usize = 4;
+
+/// Runs it on new clusters until so many requests were served early; everything else must be right each time.
+fn until_served(context: &Context, attempt: impl Fn(&Cluster) -> Result<u64>) -> Result<()> {
+    let mut served = Vec::new();
+    for number in 0..ATTEMPT_COUNT {
+        let home = context.work.join(format!("attempt{number}"));
+        fs::create_dir(&home)?;
+        let cluster = start_in(context, &home, SHAPE)?;
+        served.push(attempt(&cluster)?);
+        cluster.down()?;
+        note(&format!("requests served early: {served:?}"));
+        if served.last() >= Some(&EARLY_COUNT_MIN) {
+            return Ok(());
+        }
+    }
+    bail!("who lives has waited: {served:?} requests were served early")
+}
+
 /// The one that lives is served in its own directory, and what concerns a file of the other waits until that one is given up.
 pub fn served_early(context: &Context) -> Result<()> {
-    let cluster = start(context)?;
+    until_served(context, |cluster| by_an_mdt(context, cluster))
+}
+
+fn by_an_mdt(context: &Context, cluster: &Cluster) -> Result<u64> {
     let (dying, pid) = cluster.mount_elsewhere("dying")?;
     let (living, _) = cluster.mount_elsewhere("living")?;
     // Whoever looks up a name of a small directory gets that whole, with locks of its subdirectories: the other knows `top`.
@@ -62,11 +87,11 @@ pub fn served_early(context: &Context) -> Result<()> {
         let changing = scope.spawn(|| {
             // The MDT is away by now, or dies with this.
             fs::set_permissions(&wanted, fs::Permissions::from_mode(0o600))?;
-            number(&status(&cluster)?, "evicted_clients")
+            number(&status(cluster)?, "evicted_clients")
         });
         let ended = killed.and_then(|()| {
-            kill_and_restart(&cluster, &victims, &mut context.random())?;
-            recovered(&cluster)
+            kill_and_restart(cluster, &victims, &mut context.random())?;
+            recovered(cluster)
         });
         let given_up = changing.join().map_err(|_| anyhow!("a thread panicked"));
         stop.now();
@@ -74,17 +99,15 @@ pub fn served_early(context: &Context) -> Result<()> {
         ended?;
         Ok::<_, anyhow::Error>((kept_count??, given_up??))
     })?;
-    let status = recovered(&cluster)?;
-    println!("{} requests served early, {kept_count} files", number(&status, "early_requests")?);
+    let status = recovered(cluster)?;
     expect_eq(number(&status, "lossless")?, 1, &format!("nothing was lost: {status}"))?;
     expect_eq(number(&status, "evicted_clients")?, 1, &format!("who was given up: {status}"))?;
     expect_eq(given_up, 1, "who had been given up when its file was changed")?;
-    expect(number(&status, "early_requests")? > 4, &format!("who lives has waited: {status}"))?;
     expect_eq(names(&ours)?.len(), kept_count, "files in the directory of the one that lives")?;
     expect_eq(fs::metadata(&wanted)?.permissions().mode() & 0o777, 0o600, "what was changed late")?;
     // Its descriptor leads to nobody.
     drop(open);
-    cluster.down().map(drop)
+    number(&status, "early_requests")
 }
 
 const OST_STATUS: &str = "obdfilter.*OST0000.recovery_status";
@@ -107,7 +130,10 @@ fn write_in(dir: &Path, stop: &Stop) -> Result<(usize, Vec<u8>)> {
 
 /// The one that lives goes on with its own files on that OST, and reads what the other has written when that one is given up.
 pub fn served_early_by_an_ost(context: &Context) -> Result<()> {
-    let cluster = start(context)?;
+    until_served(context, |cluster| by_an_ost(context, cluster))
+}
+
+fn by_an_ost(context: &Context, cluster: &Cluster) -> Result<u64> {
     let (dying, pid) = cluster.mount_elsewhere("dying")?;
     let (living, _) = cluster.mount_elsewhere("living")?;
     let (ours, theirs) = (living.join("top/ours"), dying.join("theirs"));
@@ -142,8 +168,8 @@ pub fn served_early_by_an_ost(context: &Context) -> Result<()> {
             Ok::<_, anyhow::Error>((bytes, number(&status, "evicted_clients")?))
         });
         let ended = killed.and_then(|()| {
-            kill_and_restart(&cluster, &victims, &mut context.random())?;
-            recovered_at(&cluster, OST_STATUS)
+            kill_and_restart(cluster, &victims, &mut context.random())?;
+            recovered_at(cluster, OST_STATUS)
         });
         let read = reading.join().map_err(|_| anyhow!("a thread panicked"));
         stop.now();
@@ -151,17 +177,15 @@ pub fn served_early_by_an_ost(context: &Context) -> Result<()> {
         ended?;
         Ok::<_, anyhow::Error>((written??, read??))
     })?;
-    let status = recovered_at(&cluster, OST_STATUS)?;
-    println!("{} requests served early, {count} files", number(&status, "early_requests")?);
+    let status = recovered_at(cluster, OST_STATUS)?;
     expect_eq(number(&status, "lossless")?, 1, &format!("nothing was lost: {status}"))?;
     expect_eq(number(&status, "replayed_requests")?, 0, &format!("nothing was to be replayed: {status}"))?;
     expect_eq(number(&status, "evicted_clients")?, 1, &format!("who was given up: {status}"))?;
     expect_eq(given_up, 1, "who had been given up when its file was read")?;
     expect_bytes(&read, b"WRITTEN", "what it had synced")?;
-    expect(number(&status, "early_requests")? > 4, &format!("who lives has waited: {status}"))?;
     expect_bytes(&fs::read(ours.join("old"))?, &text, "the old file")?;
     expect_eq(names(&ours)?.len(), count + 1, "files of the one that lives")?;
     // Its descriptor leads to nobody.
     drop(open);
-    cluster.down().map(drop)
+    number(&status, "early_requests")
 }
