@@ -1,14 +1,19 @@
 //! Three members of etcd in a directory of their own. They end with the value that holds them.
 
 use coordinate::Members;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const MEMBER_COUNT: usize = 3;
 /// Bounds a hang only.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The ports of all tests: a member that is dead for a while gets its own back.
+static DRAWN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 pub struct Cluster {
     ports: Vec<(u16, u16)>,
@@ -26,11 +31,19 @@ pub fn is_installed() -> bool {
 }
 
 impl Cluster {
-    /// Ports that were free a moment ago; nothing runs.
+    /// Ports that were free a moment ago, and that no other test of this process uses; nothing runs.
     pub fn new() -> Cluster {
-        let held: Vec<TcpListener> =
-            (0..2 * MEMBER_COUNT).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = held.iter().map(|held| held.local_addr().unwrap().port()).collect();
+        // Held until all are drawn, so that no two are the same.
+        let mut held: Vec<TcpListener> = Vec::new();
+        let mut ports: Vec<u16> = Vec::new();
+        while ports.len() < 2 * MEMBER_COUNT {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            if DRAWN.lock().unwrap().insert(port) {
+                ports.push(port);
+            }
+            held.push(listener);
+        }
         let ports = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
         let running = (0..MEMBER_COUNT).map(|_| None).collect();
         Cluster { ports, running, dir: tempfile::tempdir().unwrap() }

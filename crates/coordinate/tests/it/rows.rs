@@ -169,6 +169,7 @@ fn what_the_owner_before_writes_reaches_nothing() {
 /// More rows, and more bytes, than a transaction of etcd takes.
 #[test]
 fn a_long_batch_is_there_or_not() {
+    const LAST_ROUND: u64 = 19;
     if !is_installed() {
         return;
     }
@@ -191,12 +192,15 @@ fn a_long_batch_is_there_or_not() {
     assert_eq!(before.len(), 900);
     let mut whole_count = 0;
     let mut old = Vec::new();
-    for round in 3..20 {
+    for round in 3..=LAST_ROUND {
         let transno = store.applied().next();
         store.apply(transno, &long(round, 900, 8)).unwrap();
         let whole = rows(&store);
         store.kick();
-        // Each time a little later in the middle of it.
+        // Each time a little later in the middle of it; the last one is there, however slow the disks are.
+        if round == LAST_ROUND {
+            settle(&store);
+        }
         for _ in 3..round {
             assert!(store.durable() <= transno);
             std::thread::yield_now();
@@ -309,7 +313,9 @@ fn what_etcd_refuses_is_said_once_and_written_in_the_end() {
     set_full(&cluster, AlarmAction::Deactivate);
     settle(&store);
     let said = refused.lock().unwrap().clone();
-    assert_eq!(said, [Some(error.to_string()), None]);
+    // Which member has said it last, and whether another one was silent, is another thing.
+    let is_it = |why: &String| why.contains("answers that it does not do this") && why.contains("space");
+    assert!(matches!(&said[..], [Some(why), None] if is_it(why)), "once each: {said:?}");
     assert_eq!(rows(&owned.open(7).unwrap()).len(), 2);
     assert_eq!(owned.lost_count(), 0);
 }
