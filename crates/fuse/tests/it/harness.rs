@@ -17,11 +17,14 @@ pub struct Mount {
     dir: tempfile::TempDir,
 }
 
+/// Bounds a hang only.
+pub const PATIENCE_SECONDS: u64 = 60;
+
 /// Aborts a connection that lives for longer than any test: a test that waits inside its own mount could not be killed.
 pub fn watchdog(connection: Option<u32>) -> std::sync::mpsc::Sender<()> {
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
-        let timeout = std::time::Duration::from_secs(60);
+        let timeout = std::time::Duration::from_secs(3 * PATIENCE_SECONDS);
         if receiver.recv_timeout(timeout) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             eprintln!("the test takes too long: its connection {connection:?} is aborted");
             let number = connection.unwrap();
@@ -84,11 +87,11 @@ pub fn on_each(test: impl Fn(&Mount)) {
     }
 }
 
-/// Waits for a condition, at most ten seconds.
+/// Waits for a condition, for as long as a busy machine may need.
 pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let since = std::time::Instant::now();
     while !condition() {
-        assert!(since.elapsed().as_secs() < 10, "{what} did not happen");
+        assert!(since.elapsed().as_secs() < PATIENCE_SECONDS, "{what} did not happen");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
