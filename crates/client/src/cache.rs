@@ -151,7 +151,7 @@ impl State {
             self.see_attr(attr);
         }
         if self.nodes.by_fid(entry.fid).is_none() {
-            self.unseen_count += 1;
+            self.note_unseen();
         }
         if !entry.stripes.is_empty() {
             self.nodes.set_stripes(entry.fid, &entry.stripes);
@@ -169,10 +169,15 @@ impl State {
         }
     }
 
+    fn note_unseen(&mut self) {
+        self.unseen_count += 1;
+        self.nodes.listings.forget_all_entries();
+    }
+
     /// The same of an inode of which nothing else is told.
     pub(crate) fn see_reported(&mut self, attr: &Attr) {
         if self.nodes.by_fid(attr.fid).is_none() {
-            self.unseen_count += 1;
+            self.note_unseen();
         }
         self.see_attr(attr);
     }
@@ -248,6 +253,7 @@ impl State {
         let node = self.nodes.get_or_new(fid);
         if node.lookup_count == 0 {
             node.kernel_size = KernelSize::new();
+            self.listed.remove(fid.inode_number());
         }
         // Only a name that the kernel has is looked up again without its directory's lock.
         let is_again = node.lookup_count > 0;

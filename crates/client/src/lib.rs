@@ -28,6 +28,7 @@ mod interrupts;
 mod kernel_size;
 mod leases;
 mod listed;
+mod listing_cache;
 mod listings;
 mod locks;
 mod long_xattrs;

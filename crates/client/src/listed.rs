@@ -29,6 +29,13 @@ impl Listed {
         self.age_of.remove(&oldest);
         Some(oldest)
     }
+
+    /// Something refers to an inode now: it leaves its place to others.
+    pub fn remove(&mut self, node: u64) {
+        if let Some(age) = self.age_of.remove(&node) {
+            self.by_age.remove(&age);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -45,5 +52,9 @@ mod tests {
         assert_eq!(listed.push(0), None);
         assert_eq!(listed.push(count), Some(1), "the first one had come again");
         assert_eq!((listed.by_age.len(), listed.age_of.len()), (COUNT_MAX, COUNT_MAX));
+        listed.remove(5);
+        listed.remove(5);
+        assert_eq!(listed.push(count + 1), None, "there is a place");
+        assert_eq!(listed.push(count + 2), Some(2));
     }
 }

@@ -413,6 +413,7 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
             node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL);
             node.whole = None;
         }
+        state.nodes.listings.forget(parent);
         let told = state.forget_listed_names(parent, lock, is_asked);
         let fids = state.nodes.end_children_lock(ChildrenLock { parent, lock });
         // A lock of its own still covers some.

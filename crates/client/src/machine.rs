@@ -372,6 +372,7 @@ impl Machine for Client {
             state.appends.check();
             state.ahead.check();
             state.listings.check();
+            state.nodes.listings.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =
                 state.calls.values().filter(|call| !call.is_answered).map(|call| call.holds.len()).sum();

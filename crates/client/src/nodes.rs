@@ -4,6 +4,7 @@
 
 use crate::advisory::Advisory;
 use crate::kernel_size::KernelSize;
+use crate::listing_cache::ListingCache;
 use crate::opened::OpenedData;
 use crate::ops::attr::FileSize;
 use crate::pages::Pages;
@@ -259,12 +260,18 @@ pub(crate) struct Nodes {
     /// Nodes that were taken out although this client had changed them.
     pub(crate) changed_gone_count: u64,
     by_children_lock: BTreeMap<ChildrenLock, BTreeSet<u64>>,
+    /// What listings have said of inodes that are not here.
+    pub(crate) listings: ListingCache,
 }
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
-        let mut nodes =
-            Nodes { nodes: BTreeMap::new(), changed_gone_count: 0, by_children_lock: BTreeMap::new() };
+        let mut nodes = Nodes {
+            nodes: BTreeMap::new(),
+            changed_gone_count: 0,
+            by_children_lock: BTreeMap::new(),
+            listings: ListingCache::default(),
+        };
         nodes.get_or_new(Fid::ROOT);
         nodes
     }
@@ -307,6 +314,9 @@ impl Nodes {
         let gone = self.get(node).is_some_and(Node::is_unused).then(|| self.nodes.remove(&node)).flatten()?;
         if gone.is_changed_here || gone.is_attr_stale || gone.data_changed_at > 0 {
             self.changed_gone_count += 1;
+            self.listings.remove_changed(&gone);
+        } else if gone.accessed.is_some() {
+            self.listings.remove_changed(&gone);
         }
         if let Some(lock) = gone.listed_under {
             self.leave(lock, node);

@@ -231,6 +231,7 @@ impl State {
             Setting::XattrCache(is_on) => {
                 self.is_caching_xattrs = is_on;
                 self.nodes.iter_mut().for_each(|(_, node)| node.xattrs = None);
+                self.nodes.listings.forget_all_entries();
             }
             Setting::AccessTimes(times) => self.options.access_times = times,
             Setting::BulkAttrs(count) => self.bulk.attr_count_max = count,

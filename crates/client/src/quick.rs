@@ -39,6 +39,9 @@ impl State {
 
     /// What a name leads to, with attributes, or that it leads nowhere.
     pub(crate) fn known_entry(&mut self, parent: Fid, name: &[u8]) -> Option<Answer> {
+        if self.cached_name(parent, name).is_none() {
+            self.recall(parent, name);
+        }
         let found = self.cached_name(parent, name)?;
         if let Some(lock) = self.children_lock_on(parent) {
             self.touch_children_lock(parent, lock);

@@ -164,6 +164,7 @@ impl State {
             return;
         }
         self.names.drop_where(is_here);
+        self.nodes.listings.forget_where(is_here);
         let now = self.now.time;
         let (mut told, mut wholes) = (Vec::new(), Vec::new());
         for (id, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {

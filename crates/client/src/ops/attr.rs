@@ -339,8 +339,9 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
     // What is too long is not absent.
     base::names::check_name(&name)?;
     let parent = home_of(ctx, parent, &name)?;
-    if ctx.with(|state| state.cached_name(parent, &name)).is_none() {
+    if ctx.with(|state| !state.is_name_known(parent, &name)) {
         super::dir::learn_whole(ctx, parent).await;
+        super::dir::learn_next(ctx, parent, &name).await;
     }
     if let Some(answer) = ctx.with(|state| state.known_entry(parent, &name)) {
         return Ok(answer);

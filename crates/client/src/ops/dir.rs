@@ -151,7 +151,14 @@ pub(crate) async fn readdir(
             break;
         }
         at = entry.position;
-        if !ctx.with(|state| state.learn_child(stripe, &entry, trust)) {
+        let is_known = ctx.with(|state| {
+            if is_plus || state.is_whole(stripe) {
+                state.learn_child(stripe, &entry, trust)
+            } else {
+                state.keep_entry(stripe, &entry, trust)
+            }
+        });
+        if !is_known {
             unknown.push((stripe, entry.name.clone()));
         }
         answer.push(DirEntryAnswer {
@@ -251,13 +258,53 @@ impl State {
         Some(Entries { entries, is_end: true, trust })
     }
 
-    /// Takes in what a listing says of a child. False: nothing of it may be believed later.
-    fn learn_child(&mut self, parent: Fid, entry: &DirEntry, trust: Option<Trust>) -> bool {
-        let lock = trust
+    /// The lock under which an entry of a listing may be believed now, if there is one.
+    fn lock_of(&self, parent: Fid, trust: Option<Trust>) -> Option<ChildrenLock> {
+        trust
             .filter(|trust| self.is_unchanged_since(parent, *trust))
             .map(|trust| ChildrenLock { parent, lock: trust.lock })
-            .filter(|lock| self.has_children_lock(*lock));
-        let Some(lock) = lock else { return false };
+            .filter(|lock| self.has_children_lock(*lock))
+    }
+
+    /// Takes in what a listing says of a child. False: nothing of it may be believed later.
+    fn learn_child(&mut self, parent: Fid, entry: &DirEntry, trust: Option<Trust>) -> bool {
+        let Some(lock) = self.lock_of(parent, trust) else { return false };
+        self.believe(entry, lock);
+        true
+    }
+
+    /// The same of one that nobody has asked for by its name yet, and perhaps never will: it becomes an inode here then.
+    fn keep_entry(&mut self, parent: Fid, entry: &DirEntry, trust: Option<Trust>) -> bool {
+        let Some(lock) = self.lock_of(parent, trust) else { return false };
+        if self.nodes.by_fid(entry.fid).is_some() {
+            self.believe(entry, lock);
+        }
+        self.nodes.listings.put(parent, lock.lock, entry);
+        true
+    }
+
+    /// What a listing has said of a name is true still: as `learn_child`. -> Whether there is such a thing.
+    pub(crate) fn recall(&mut self, parent: Fid, name: &[u8]) -> bool {
+        let Some((lock, entry)) = self.nodes.listings.get(parent, name) else { return false };
+        let lock = ChildrenLock { parent, lock };
+        if !self.has_children_lock(lock) {
+            return false;
+        }
+        self.nodes.listings.note_hit(parent);
+        self.believe(&entry, lock);
+        true
+    }
+
+    pub(crate) fn is_name_known(&mut self, parent: Fid, name: &[u8]) -> bool {
+        self.cached_name(parent, name).is_some() || self.recall(parent, name)
+    }
+
+    fn is_whole(&self, directory: Fid) -> bool {
+        self.nodes.by_fid(directory).is_some_and(|node| node.whole.is_some())
+    }
+
+    fn believe(&mut self, entry: &DirEntry, lock: ChildrenLock) {
+        let parent = lock.parent;
         self.names.put_listed(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lock.lock));
         let node = self.nodes.get_or_new(entry.fid);
         node.note_name(parent, &entry.name);
@@ -274,7 +321,6 @@ impl State {
             self.nodes.note_listed(entry.fid, lock);
         }
         self.keep_listed(entry.fid);
-        true
     }
 
     /// Takes in what a listing says of a child that is a directory. It is believed under a lock of its own, which came along or
@@ -486,7 +532,11 @@ async fn ask_entries(ctx: &Ctx, fid: Fid, after: u64, wanted: u32, why: Ask) -> 
         }
         let granted = grants.iter().map(|grant| grant.lock).find(|lock| Some(*lock) == asked.offered);
         let Asked { change_count, unseen_count, .. } = asked;
-        asked.held.or(granted).map(|lock| Trust { lock, change_count, unseen_count })
+        let lock = asked.held.or(granted);
+        if let Some(lock) = lock.filter(|_| after > 0 || !is_end) {
+            state.nodes.listings.begin(fid, lock);
+        }
+        lock.map(|lock| Trust { lock, change_count, unseen_count })
     });
     Ok(Entries { entries, is_end, trust })
 }
@@ -514,6 +564,33 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) {
             state.learn_child(fid, entry, trust);
         }
         state.note_whole(fid, &entries, trust);
+    });
+}
+
+/// A name is looked up of which nothing is known, in a large directory that was listed: whoever goes through it in that order wants the
+/// next ones, too. They come as a listing brings them, as many as such lookups have paid for.
+pub(crate) async fn learn_next(ctx: &Ctx, fid: Fid, name: &[u8]) {
+    let paid = ctx.with(|state| {
+        let is_bulk = state.bulk.attr_count_max > 0 && state.cached_name(fid, name).is_none();
+        let (lock, count) = state.nodes.listings.spend(fid).filter(|_| is_bulk)?;
+        state.has_children_lock(ChildrenLock { parent: fid, lock }).then_some(count)
+    });
+    let Some(count) = paid else { return };
+    let after = name_hash(name).saturating_sub(1);
+    let Ok(Entries { entries, trust, .. }) = ask_entries(ctx, fid, after, count, Ask::Now).await else {
+        return;
+    };
+    ctx.with(|state| {
+        for entry in &entries {
+            if entry.name == name {
+                state.learn_child(fid, entry, trust);
+            } else {
+                state.keep_entry(fid, entry, trust);
+            }
+        }
+        if let Some(trust) = trust {
+            state.touch_children_lock(fid, trust.lock);
+        }
     });
 }
 

@@ -60,10 +60,18 @@ pub(crate) struct Changing {
 }
 
 impl Changing {
-    /// `added`: names that are there afterwards, perhaps.
-    pub(crate) fn begin(ctx: &Ctx, mut directories: Vec<Fid>, added: &[(Fid, &[u8])]) -> Changing {
+    /// `added`: names that are there afterwards, perhaps. `removed`: those that are only there before.
+    pub(crate) fn begin(
+        ctx: &Ctx,
+        mut directories: Vec<Fid>,
+        added: &[(Fid, &[u8])],
+        removed: &[(Fid, &[u8])],
+    ) -> Changing {
         directories.dedup();
         ctx.with(|state| {
+            for (directory, name) in added.iter().chain(removed) {
+                state.nodes.listings.remove(*directory, name);
+            }
             for (directory, name) in added {
                 if let Some(node) = state.nodes.by_fid_mut(*directory) {
                     node.expect_name(name_hash(name));
@@ -149,7 +157,7 @@ pub(crate) async fn create(
     let added = [(parent, name)];
     let added = if creation.is_unnamed { &[][..] } else { &added };
     let listed = ctx.with(|state| state.children_cover(parent)).filter(|_| !creation.is_unnamed);
-    let changing = Changing::begin(ctx, vec![parent], added);
+    let changing = Changing::begin(ctx, vec![parent], added, &[]);
     let held = ctx.with(|state| state.name_lock_on(parent, name));
     let want = ctx.with(|state| LockWant {
         name: if listed.is_some() { None } else { state.want_name(target, held) },
@@ -278,7 +286,7 @@ pub(crate) async fn remove(
 ) -> Outcome<Answer> {
     let parent = home_of(ctx, parent, &name)?;
     let listed = ctx.with(|state| state.children_cover(parent));
-    let changing = Changing::begin(ctx, vec![parent], &[]);
+    let changing = Changing::begin(ctx, vec![parent], &[], &[(parent, &name)]);
     let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid));
     let make = |creds: Credentials| {
         let name = name.clone();
@@ -409,6 +417,7 @@ pub(crate) async fn rename(
         vec![parent, new_parent],
         // Exchanged, both are there afterwards.
         &[(parent, &name), (new_parent, &new_name)],
+        &[],
     );
     let (old, new) = ctx.with(|state| {
         let at = |parent, name: &[u8]| state.names.get(parent, name).cloned();
@@ -547,7 +556,7 @@ fn mark_named(state: &mut State, parent: Fid, name: &[u8]) {
 pub(crate) async fn link(ctx: &Ctx, who: &Who, node: u64, parent: u64, name: Vec<u8>) -> Outcome<Answer> {
     let (fid, parent) = (inode_of(ctx, node)?, home_of(ctx, parent, &name)?);
     let target = mdt_of(parent)?;
-    let changing = Changing::begin(ctx, vec![parent], &[(parent, &name)]);
+    let changing = Changing::begin(ctx, vec![parent], &[(parent, &name)], &[]);
     let held = ctx.with(|state| state.name_lock_on(parent, &name));
     let want = ctx.with(|state| LockWant { name: state.want_name(target, held), ..LockWant::default() });
     let result = ctx

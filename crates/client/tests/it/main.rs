@@ -3,6 +3,7 @@
 mod accesses;
 mod advisory;
 mod appends;
+mod big_listings;
 mod clocks;
 mod closes;
 mod coherence;
