@@ -45,8 +45,12 @@ const MAKER_COUNT: u64 = 2;
 const BUFFER_BYTES: usize = 32 << 10;
 /// Positions that are gone back to.
 const SAMPLE_COUNT: usize = 100;
-/// Inodes that a mount keeps of listings: 16,384 (`client/src/listed.rs`), and those that the kernel got with the first names.
-const KEPT_MAX: u64 = 17_000;
+/// Inodes that a mount has after names alone: those that the kernel got with the first of them, and subdirectories.
+const KEPT_MAX: u64 = 1_000;
+/// A mount that is not heard for a moment, on a machine that stands still, believes nothing that it was told before.
+const LOOK_TRY_COUNT: usize = 5;
+/// Beside one for a hundred entries: sessions are pinged, too.
+const REQUESTS_BESIDE: u64 = 50;
 /// In each directory of a tree.
 const FILES_PER_DIRECTORY: u64 = 10;
 /// Directories among the entries: they count in the link count.
@@ -354,6 +358,29 @@ impl Big {
         expect(count <= KEPT_MAX, &format!("{count} inodes are kept after {} names", self.entry_count))
     }
 
+    /// As du(1) and find(1) do with more than 10,000 entries: all names are read first, and each one is looked at then, in the order of inode
+    /// numbers. Hardly anything is asked for.
+    fn look_in_order_of_inodes(&self) -> Result<()> {
+        let mut asked = Vec::new();
+        for _ in 0..LOOK_TRY_COUNT {
+            clear_requests(&self.cluster)?;
+            let mut entries = Chunks::of(&self.b)?.again()?;
+            entries.retain(|entry| !is_dot(&entry.name));
+            entries.sort_by_key(|entry| entry.inode);
+            for entry in &entries {
+                let found = fs::symlink_metadata(self.b.join(OsStr::from_bytes(&entry.name)))?;
+                expect_eq(found.ino(), entry.inode, "the inode number of a listing and of stat")?;
+            }
+            let (count, entry_count) = (requests(&self.cluster)?, entries.len() as u64);
+            note(&format!("names and then each of {entry_count} by its inode number: {count} requests"));
+            if count <= entry_count / 100 + REQUESTS_BESIDE {
+                return Ok(());
+            }
+            asked.push(count);
+        }
+        bail!("requests for {} entries: {asked:?}", self.entry_count)
+    }
+
     /// Everything exactly once, with inode numbers of its own, as the other mount sees it. Returns the order.
     fn list_at_rest(&mut self) -> Result<Vec<RawEntry>> {
         let (mut order, before) = (Vec::new(), self.second_anon_kib()?);
@@ -363,6 +390,7 @@ impl Big {
         }
         expect_listed(&order, &self.names)?;
         self.expect_few_kept(before)?;
+        self.look_in_order_of_inodes()?;
         let named = order.iter().filter(|entry| !is_dot(&entry.name));
         let inodes: HashSet<u64> = named.map(|entry| entry.inode).collect();
         expect_eq(inodes.len(), self.names.len(), "inode numbers that differ")?;
