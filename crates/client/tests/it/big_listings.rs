@@ -264,7 +264,8 @@ fn names_that_were_listed_say_what_is_there_whoever_changes_it() {
                 let mut listed: Vec<u64> =
                     world.names_of(mount, dir).iter().map(|entry| entry.node).collect();
                 let mut nodes: Vec<u64> = expected.values().map(|(node, _)| *node).collect();
-                (listed.sort_unstable(), nodes.sort_unstable());
+                listed.sort_unstable();
+                nodes.sort_unstable();
                 assert_eq!(listed, nodes);
             }
             1 if known.is_some() => {
