@@ -64,7 +64,7 @@ impl Page {
         let count = if entry.attr.is_some() { NUMBER_COUNT + ATTR_NUMBER_COUNT } else { NUMBER_COUNT };
         let pairs = numbers_of(entry).into_iter().zip(self.first).take(count);
         let differences: Vec<u64> = pairs.map(|(number, first)| number.wrapping_sub(first)).collect();
-        let is_other = differences.iter().rev().fold(0, |bits, number| bits << 1 | u64::from(*number != 0));
+        let is_other = differences.iter().rev().fold(0, |bits, number| (bits << 1) | u64::from(*number != 0));
         put_number(out, is_other);
         for number in differences.into_iter().filter(|number| *number != 0) {
             put_number(out, to_unsigned(number as i64));
@@ -113,7 +113,7 @@ impl Page {
         let mut numbers = self.first;
         let is_other = take_number(&mut own)?;
         for (bit, number) in numbers.iter_mut().enumerate().take(count) {
-            if is_other >> bit & 1 != 0 {
+            if (is_other >> bit) & 1 != 0 {
                 *number = number.wrapping_add(to_signed(take_number(&mut own)?) as u64);
             }
         }
