@@ -30,15 +30,11 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Of a read that was begun anew so often. One that always takes longer than others leave it comes to its end, too.
-    pub(crate) fn of_read(lock_use: LockUse, tries: u32) -> Hold {
-        let patience = HOLD_PATIENCE.saturating_mul(1 << tries.min(8));
+    /// Of a read, or of a change of which nothing was sent yet, that has let go so often. One that always takes longer than others leave it
+    /// comes to its end, too.
+    pub(crate) fn of_nothing_sent(lock_use: LockUse, let_go_count: u32) -> Hold {
+        let patience = HOLD_PATIENCE.saturating_mul(1 << let_go_count.min(8));
         Hold { patience: patience.min(CHANGE_PATIENCE), lock_use }
-    }
-
-    /// Of a change, none of which was sent yet.
-    pub(crate) fn of_nothing_sent(lock_use: LockUse) -> Hold {
-        Hold { patience: HOLD_PATIENCE, lock_use }
     }
 
     /// Of a change that is on its way.

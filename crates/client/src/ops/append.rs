@@ -344,7 +344,7 @@ async fn append_in_turn(
     data: &Bytes,
     lock_use: LockUse,
 ) -> (Outcome<Extent>, BTreeMap<u32, Pin>) {
-    let (mut tries, mut tried_at) = (0, None);
+    let (mut tries, mut let_go_count, mut tried_at) = (0, 0, None);
     loop {
         let (mut pins, lock_count, result) = match locked(ctx, file, lock_use).await {
             Ok(pins) if ctx.with(|state| state.obstacle_to_write(file.fid)).is_some() => {
@@ -354,7 +354,8 @@ async fn append_in_turn(
             Ok(mut pins) => {
                 moves(ctx, lock_use);
                 let lock_count = pins.len();
-                let result = append_locked(ctx, file, data, &mut pins, &mut tried_at, lock_use).await;
+                let hold = Hold::of_nothing_sent(lock_use, let_go_count);
+                let result = append_locked(ctx, file, data, &mut pins, &mut tried_at, hold).await;
                 (pins, lock_count, result)
             }
             Err(status) => (BTreeMap::new(), 0, Err(status)),
@@ -372,6 +373,7 @@ async fn append_in_turn(
             return (result, pins);
         }
         tries += u32::from(!has_let_go);
+        let_go_count += u32::from(has_let_go);
     }
 }
 
@@ -401,11 +403,11 @@ async fn append_locked(
     data: &Bytes,
     pins: &mut BTreeMap<u32, Pin>,
     tried_at: &mut Option<u64>,
-    lock_use: LockUse,
+    hold: Hold,
 ) -> Outcome<Extent> {
     let lock_count = pins.len();
     let asking = object_size(ctx, file);
-    let FileSize { size_bytes, .. } = holding(ctx, Hold::of_nothing_sent(lock_use), pins, asking).await?;
+    let FileSize { size_bytes, .. } = holding(ctx, hold, pins, asking).await?;
     if pins.len() < lock_count {
         return Err(Status::LockLost);
     }
@@ -418,10 +420,10 @@ async fn append_locked(
     }
     check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
-    let (written_bytes, result) = write_pieces(ctx, file, extent, &pieces, data, pins, lock_use).await;
+    let (written_bytes, result) = write_pieces(ctx, file, extent, &pieces, data, pins, hold.lock_use).await;
     let result = short_or(written_bytes, result.map(drop));
-    // Refused for its lock, a single piece was not executed.
-    if result.as_ref().is_err_and(|status| *status != Status::LockLost || pieces.len() > 1) {
+    // Refused for its lock, or not sent for want of it, the first piece was not executed.
+    if result.as_ref().is_err_and(|status| *status != Status::LockLost || written_bytes > 0) {
         *tried_at = Some(size_bytes);
     }
     result.map(|written_bytes| Extent::at(size_bytes, written_bytes))

@@ -52,7 +52,7 @@ async fn change_objects(
         hull.start = hull.start.min(extent.start);
         hull.end = hull.end.max(extent.end);
     }
-    let mut tries = 0;
+    let (mut tries, mut let_go_count) = (0, 0);
     loop {
         be_writer(ctx, file.fid).await?;
         let locked = lock_hulls(ctx, file, LockMode::Pw, hulls.clone(), lock_use).await;
@@ -63,7 +63,7 @@ async fn change_objects(
             }
             Ok(mut pins) => {
                 let lock_count = pins.len();
-                let hold = Hold::of_nothing_sent(lock_use);
+                let hold = Hold::of_nothing_sent(lock_use, let_go_count);
                 let asking = async {
                     write_out_pieces(ctx, file, hulls.clone()).await;
                     is_end_there(ctx, file, end_bytes).await
@@ -92,6 +92,7 @@ async fn change_objects(
             return result;
         }
         tries += u32::from(!has_let_go);
+        let_go_count += u32::from(has_let_go);
     }
 }
 

@@ -292,7 +292,7 @@ pub(crate) async fn read_file(
         let result = match file.layout.stripe_count() {
             // Whom it waits for is who its lock is of.
             0 | 1 => reading.await,
-            _ => holding(ctx, Hold::of_read(lock_use, let_go_count), &mut kept, reading).await,
+            _ => holding(ctx, Hold::of_nothing_sent(lock_use, let_go_count), &mut kept, reading).await,
         };
         let has_let_go = kept.len() < pins.len();
         let is_again = match &result {
@@ -589,7 +589,7 @@ pub(crate) async fn write_file(
     }
     check_room(file, extent)?;
     let pieces = file.layout.pieces(extent);
-    let mut tries = 0;
+    let (mut tries, mut let_go_count) = (0, 0);
     let mut tried_bytes = 0;
     loop {
         be_writer_of(ctx, file, lock_use).await?;
@@ -626,7 +626,7 @@ pub(crate) async fn write_file(
         }
         let lock_count = pins.len();
         let writing_out = write_out_pieces(ctx, file, extents_of(&pieces));
-        holding(ctx, Hold::of_nothing_sent(lock_use), &mut pins, writing_out).await;
+        holding(ctx, Hold::of_nothing_sent(lock_use, let_go_count), &mut pins, writing_out).await;
         let (sent_bytes, result) = match pins.len() == lock_count {
             true => write_pieces(ctx, file, extent, &pieces, &data, &mut pins, lock_use).await,
             false => (0, Err(Status::LockLost)),
@@ -645,6 +645,7 @@ pub(crate) async fn write_file(
             return short_or(tried_bytes, result.map(drop));
         }
         tries += u32::from(!has_let_go);
+        let_go_count += u32::from(has_let_go);
     }
 }
 
@@ -767,9 +768,13 @@ pub(crate) async fn write_pieces(
 ) -> (u64, Outcome<Option<Written>>) {
     let is_long = pieces.len() > 1;
     let movement = Movement { fid: file.fid, extent, is_write: true, is_long };
-    let hold = Hold::of_change(lock_use);
+    let (hold, lock_count) = (Hold::of_change(lock_use), pins.len());
     let passage = begin_passage(ctx, movement, hold, pins).await;
-    let sent = send_pieces(ctx, file, extent, pieces, data, pins, hold).await;
+    let sent = match pins.len() == lock_count {
+        true => send_pieces(ctx, file, extent, pieces, data, pins, hold).await,
+        // It begins anew, with nothing of it to be seen.
+        false => (0, Err(Status::LockLost)),
+    };
     end_passage(ctx, passage);
     sent
 }

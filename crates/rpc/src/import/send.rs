@@ -109,7 +109,9 @@ impl Import {
             self.timers.remove(&(deadline, ticket));
         }
         let is_data = DATA_SLOTS.contains(&usize::from(slot));
-        if is_data { &mut self.data_queue } else { &mut self.modifying_queue }.push_front(ticket);
+        let queue = if is_data { &mut self.data_queue } else { &mut self.modifying_queue };
+        // Tickets rise as requests come.
+        queue.insert(queue.partition_point(|queued| *queued < ticket), ticket);
     }
 
     /// Other targets replay nothing. What they have to say may decide whether replays of clients can go on.
