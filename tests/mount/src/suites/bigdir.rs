@@ -49,8 +49,10 @@ const SAMPLE_COUNT: usize = 100;
 const KEPT_MAX: u64 = 1_000;
 /// A mount that is not heard for a moment, on a machine that stands still, believes nothing that it was told before.
 const LOOK_TRY_COUNT: usize = 5;
-/// Beside one for a hundred entries: sessions are pinged, too.
+/// Beside one for a hundred entries: what a mount asks for by itself meanwhile.
 const REQUESTS_BESIDE: u64 = 50;
+/// Of more entries with names of this length a mount does not keep what a listing has said (`client/src/listing_cache.rs`).
+const REMEMBERED_MAX: usize = 100_000;
 /// In each directory of a tree.
 const FILES_PER_DIRECTORY: u64 = 10;
 /// Directories among the entries: they count in the link count.
@@ -390,7 +392,9 @@ impl Big {
         }
         expect_listed(&order, &self.names)?;
         self.expect_few_kept(before)?;
-        self.look_in_order_of_inodes()?;
+        if order.len() <= REMEMBERED_MAX {
+            self.look_in_order_of_inodes()?;
+        }
         let named = order.iter().filter(|entry| !is_dot(&entry.name));
         let inodes: HashSet<u64> = named.map(|entry| entry.inode).collect();
         expect_eq(inodes.len(), self.names.len(), "inode numbers that differ")?;
