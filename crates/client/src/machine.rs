@@ -371,7 +371,7 @@ impl Machine for Client {
             state.dirty.check();
             state.appends.check();
             state.ahead.check();
-            state.listings.check();
+            state.listing_budget.check();
             state.nodes.listings.check();
             let held: u32 = state.held.values().sum();
             let holds: usize =

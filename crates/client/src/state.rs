@@ -13,7 +13,7 @@ use crate::in_hand::Hands;
 use crate::interrupts::{GivesUp, Signals};
 use crate::leases::Lease;
 use crate::listed::Listed;
-use crate::listings::Listings;
+use crate::listing_budget::ListingBudget;
 use crate::locks::Revocation;
 use crate::long_xattrs::LongXattrs;
 use crate::machine::{ClientOptions, Event, NotifyId, NotifyResult, Output};
@@ -124,7 +124,7 @@ pub(crate) struct State {
     pub(crate) long_xattrs: LongXattrs,
     pub(crate) handles: BTreeMap<u64, Handle>,
     /// What those of directories keep.
-    pub(crate) listings: Listings,
+    pub(crate) listing_budget: ListingBudget,
     pub(crate) last_handle: u64,
     /// Handles that were released and whose close has not been answered, by node.
     pub(crate) closing: BTreeMap<u64, u32>,
@@ -224,7 +224,7 @@ impl State {
             listed: Listed::default(),
             long_xattrs: LongXattrs::default(),
             handles: BTreeMap::new(),
-            listings: Listings::default(),
+            listing_budget: ListingBudget::default(),
             last_handle: 0,
             closing: BTreeMap::new(),
             closing_count: 0,

@@ -10,7 +10,7 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Open directories that keep something. The one that was read last is at the end.
 #[derive(Debug, Default)]
-pub(crate) struct Listings {
+pub(crate) struct ListingBudget {
     by_age: BTreeMap<u64, u64>,
     /// Age and bytes of each.
     kept: BTreeMap<u64, (u64, usize)>,
@@ -18,7 +18,7 @@ pub(crate) struct Listings {
     last_age: u64,
 }
 
-impl Listings {
+impl ListingBudget {
     pub(crate) fn forget(&mut self, fh: u64) {
         if let Some((age, byte_count)) = self.kept.remove(&fh) {
             self.by_age.remove(&age);
@@ -53,9 +53,9 @@ impl State {
     /// A directory has been read on.
     pub(crate) fn note_listing(&mut self, fh: u64) {
         let kept = self.handles.get(&fh).map_or(0, |handle| handle.listing.kept_bytes());
-        self.listings.note(fh, kept);
-        while let Some(oldest) = self.listings.oldest() {
-            self.listings.forget(oldest);
+        self.listing_budget.note(fh, kept);
+        while let Some(oldest) = self.listing_budget.oldest() {
+            self.listing_budget.forget(oldest);
             if let Some(handle) = self.handles.get_mut(&oldest) {
                 handle.listing = Listing::default();
             }
