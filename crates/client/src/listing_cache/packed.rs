@@ -284,7 +284,7 @@ mod tests {
             version: Version(number * 3),
             is_size_known: true,
             write_epoch: 1,
-            has_xattrs: number % 3 == 0,
+            has_xattrs: number.is_multiple_of(3),
         };
         let position = name_hash(&name);
         let (symlink_target, xattrs) = (None, None);
