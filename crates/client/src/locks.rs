@@ -518,13 +518,14 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
         node.kernel_attr_until = base::Time::ZERO;
         let is_directory = node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
         let names = node.names.clone();
-        // It knows an owner by each of them, also where it was told to ask for the attributes.
+        // It knows an owner by each of them, also where it was told to ask for the attributes. (The names of a file stay then: one that is
+        // written is looked at again and again, and its size would never be certain.)
         let is_believed = |(parent, name): &&(Fid, Vec<u8>)| {
             let known = state.names.get(*parent, name);
             known.is_some_and(|known| may_kernel_believe(known.kernel_until, now))
         };
         let believed: Vec<_> = names.iter().filter(is_believed).cloned().collect();
-        (is_told || !believed.is_empty()).then_some((names, believed, is_directory))
+        (is_told || is_directory && !believed.is_empty()).then_some((names, believed, is_directory))
     });
     let Some((names, believed, is_directory)) = known else { return };
     let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };

@@ -110,21 +110,6 @@ fn the_name_of_a_directory_is_looked_up_again_when_others_have_changed_its_owner
     assert_eq!(world.mounts[0].notified, [attr, name]);
 }
 
-/// Its size was asked for each time, so the kernel was told nothing to believe but the name.
-#[test]
-fn the_name_of_a_written_file_goes_when_others_change_its_owner() {
-    let mut world = World::new(1, 1, 2);
-    let file = world.create(1, TOP, "f");
-    assert_eq!(world.write(1, file, 0, b"of unknown size"), Ok(15));
-    let found = world.lookup(0, TOP, "f").expect("it was made");
-    assert!(found.attr_valid.is_zero() && !found.entry_valid.is_zero());
-    world.mounts[0].notified.clear();
-    let set = SetattrCall { uid: Some(1000), ..Default::default() };
-    assert!(world.call(1, Call::Setattr { node: file.0, set }).is_ok());
-    let name = Notify::InvalEntry { parent: TOP, name: b"f".into() };
-    assert!(world.mounts[0].notified.contains(&name), "{:?}", world.mounts[0].notified);
-}
-
 /// The kernel made neither of them itself.
 #[test]
 fn what_lfs_changes_of_a_directory_is_asked_for_again() {
