@@ -16,7 +16,7 @@ use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{FileSize, object_size};
 use crate::ops::io::{
-    File, be_writer_of, check_room, is_worth_another_try, lock_hulls, moves, short_or, write_pieces,
+    File, be_writer_of, check_room, is_to_begin_anew, lock_hulls, moves, short_or, write_pieces,
 };
 use crate::state::State;
 use base::{Duration, Extent, Fid, Status, Time};
@@ -361,11 +361,7 @@ async fn append_in_turn(
             Err(status) => (BTreeMap::new(), 0, Err(status)),
         };
         let has_let_go = pins.len() < lock_count;
-        let is_again = match &result {
-            Err(Status::LockLost) if has_let_go => true,
-            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
-            Ok(_) => false,
-        };
+        let is_again = is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
         if is_again || has_let_go {
             unpin_all(ctx, std::mem::take(&mut pins));
         }

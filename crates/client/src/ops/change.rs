@@ -7,7 +7,7 @@ use crate::in_hand::{Hold, holding, unpin_all};
 use crate::locks::{LockUse, Pin};
 use crate::ops::attr::{object_size, truncate_privileges_for};
 use crate::ops::io::{
-    File, check_end, is_worth_another_try, lock_hulls, note_answer, note_results, writable_file,
+    File, check_end, is_to_begin_anew, lock_hulls, note_answer, note_results, writable_file,
 };
 use crate::ops::open::be_writer;
 use base::{Extent, Status};
@@ -82,11 +82,7 @@ async fn change_objects(
             Err(status) => (BTreeMap::new(), 0, Err(status)),
         };
         let has_let_go = pins.len() < lock_count;
-        let is_again = match &result {
-            Err(Status::LockLost) if has_let_go => true,
-            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
-            Ok(()) => false,
-        };
+        let is_again = is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
         unpin_all(ctx, pins);
         if !is_again {
             return result;

@@ -180,6 +180,21 @@ pub(crate) fn is_worth_another_try(ctx: &Ctx, status: Status, pins: &BTreeMap<u3
     matches!(status, Status::LockLost | Status::Evicted | Status::NotConnected) && tries < TRY_COUNT_MAX
 }
 
+/// The same of a change that may have let go of locks that others want: what needed these was not sent.
+pub(crate) fn is_to_begin_anew<T>(
+    ctx: &Ctx,
+    result: &Outcome<T>,
+    pins: &BTreeMap<u32, Pin>,
+    has_let_go: bool,
+    tries: u32,
+) -> bool {
+    match result {
+        Err(Status::LockLost) if has_let_go => true,
+        Err(status) => is_worth_another_try(ctx, *status, pins, tries),
+        Ok(_) => false,
+    }
+}
+
 /// Reads up to `byte_count` bytes, fewer only at the end of the file.
 pub(crate) async fn read(
     ctx: &Ctx,
@@ -634,11 +649,7 @@ pub(crate) async fn write_file(
         // What a try before this one has written is there too.
         tried_bytes = sent_bytes.max(tried_bytes);
         let has_let_go = pins.len() < lock_count;
-        let is_again = match &result {
-            Err(Status::LockLost) if has_let_go => true,
-            Err(status) => is_worth_another_try(ctx, *status, &pins, tries),
-            Ok(_) => false,
-        };
+        let is_again = is_to_begin_anew(ctx, &result, &pins, has_let_go, tries);
         unpin_all(ctx, pins);
         if !is_again {
             note_written(ctx, file, result.as_ref().ok());
