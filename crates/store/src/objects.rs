@@ -15,7 +15,8 @@ pub struct ObjectStat {
     pub size_bytes: u64,
     /// What it takes on the device, preallocation included.
     pub allocated_bytes: u64,
-    /// False for an object that is there by name only: no change of it has ever reached the device.
+    /// False for an object of which no change has ever become durable, or that has lost what says so: its file has no header that is
+    /// whole, whatever else is there.
     pub has_begun: bool,
 }
 

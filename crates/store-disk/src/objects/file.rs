@@ -191,7 +191,8 @@ impl ObjectFile {
         if metadata.len() < stored_bytes && inner.found_bytes.is_none() {
             self.note_found(&mut inner, &metadata, stored_bytes);
         }
-        Ok(Some(object_stat(&metadata, inner.size_bytes)))
+        // Who opened it has given it one.
+        Ok(Some(object_stat(&metadata, inner.size_bytes, has_header(&metadata))))
     }
 
     fn note_found(&self, inner: &mut Inner, metadata: &Metadata, stored_bytes: u64) {
@@ -847,22 +848,19 @@ fn read_header(file: &File) -> io::Result<Option<State>> {
 /// Those of the device.
 pub(super) fn stat_of(file: &File) -> io::Result<ObjectStat> {
     let metadata = file.metadata()?;
-    let stored_bytes = match read_header(file)? {
-        Some(State::Settled { stored_bytes, .. }) if has_header(&metadata) => stored_bytes,
+    let state = read_header(file)?.filter(|_| has_header(&metadata));
+    let stored_bytes = match state {
+        Some(State::Settled { stored_bytes, .. }) => stored_bytes,
         _ => metadata.len(),
     };
-    Ok(object_stat(&metadata, size_of_stored(stored_bytes)))
+    Ok(object_stat(&metadata, size_of_stored(stored_bytes), state.is_some()))
 }
 
 /// The blocks of checksums are not counted as allocated, as far as a division can tell.
-fn object_stat(metadata: &Metadata, size_bytes: u64) -> ObjectStat {
+fn object_stat(metadata: &Metadata, size_bytes: u64, has_begun: bool) -> ObjectStat {
     let stored_bytes = metadata.blocks() * 512;
     let checksum_bytes = stored_bytes.div_ceil(GROUP_BYTES + BLOCK_BYTES) * BLOCK_BYTES;
-    ObjectStat {
-        size_bytes,
-        allocated_bytes: stored_bytes.saturating_sub(checksum_bytes),
-        has_begun: has_header(metadata),
-    }
+    ObjectStat { size_bytes, allocated_bytes: stored_bytes.saturating_sub(checksum_bytes), has_begun }
 }
 
 fn check_size(end_bytes: u64) -> Result<(), StoreError> {

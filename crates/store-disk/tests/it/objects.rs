@@ -119,8 +119,9 @@ fn a_bit_flipped_in_a_settled_object_is_an_error_and_never_data() {
         std::fs::write(&path, bytes).unwrap();
         let store = open(dir.path());
         if at < 32 {
-            // The header: as after a crash, what is there is believed. It is the data that were written.
+            // The header: who looks is told, and who reads all the same is believed as after a crash. It is the data that were written.
             header_count += 1;
+            assert!(!store.stat(&id).unwrap().unwrap().has_begun, "flip at {at}");
         }
         match store.read(&id, 0, 99_999) {
             Ok(read) => assert!(read == data, "flip at {at}"),
@@ -269,6 +270,25 @@ fn a_file_that_was_cut_below_its_header_holds_nothing_and_says_so() {
         file.set_len(cut).unwrap();
         let stat = open(dir.path()).stat(&id).unwrap().unwrap();
         assert_eq!((stat.size_bytes, stat.has_begun), (0, false));
+    }
+}
+
+/// It would be believed as what a crash left, were it read.
+#[test]
+fn an_object_that_has_lost_its_header_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let id = object(1);
+    store.write(&id, 0, &[7; 50_000]).unwrap();
+    store.close();
+    drop(store);
+    let path = file_of(dir.path());
+    let sound = std::fs::read(&path).unwrap();
+    for cleared in [1, 32, 4096, 8192] {
+        let mut bytes = sound.clone();
+        bytes[..cleared].fill(0);
+        std::fs::write(&path, bytes).unwrap();
+        assert!(!open(dir.path()).stat(&id).unwrap().unwrap().has_begun, "{cleared} bytes");
     }
 }
 

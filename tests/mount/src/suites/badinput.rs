@@ -361,20 +361,32 @@ fn object_file(cluster: &Cluster, contents: &[u8]) -> Result<PathBuf> {
     found.next().map(|(path, _)| path).context("the object of a file")
 }
 
-/// Objects with a flipped bit, cut anywhere, with nothing left, removed: EIO for what is damaged, never other bytes and
+/// Objects with a flipped bit, without what says that they are whole, cut anywhere, with nothing left, removed: EIO for what is damaged, never other bytes and
 /// never a shorter file; sizes stay, other files are untouched, and a damaged file can be removed.
 fn damaged_objects(context: &Context) -> Result<()> {
     type Damage = fn(&Path) -> std::io::Result<()>;
     fn set_length(path: &Path, stored_bytes: u64) -> std::io::Result<()> {
         fs::OpenOptions::new().write(true).open(path)?.set_len(stored_bytes)
     }
-    let damages: [(&str, Damage); 7] = [
+    fn clear(path: &Path, byte_count: usize) -> std::io::Result<()> {
+        let mut bytes = fs::read(path)?;
+        bytes[..byte_count].fill(0);
+        fs::write(path, bytes)
+    }
+    let damages: [(&str, Damage); 10] = [
         ("whole", |_| Ok(())),
         ("flipped", |path| {
             let mut bytes = fs::read(path)?;
             bytes[10_000] ^= 1;
             fs::write(path, bytes)
         }),
+        ("flipped-in-its-header", |path| {
+            let mut bytes = fs::read(path)?;
+            bytes[17] ^= 1;
+            fs::write(path, bytes)
+        }),
+        ("without-its-header", |path| clear(path, 32)),
+        ("begins-with-zeros", |path| clear(path, 8192)),
         ("cut-a-byte", |path| set_length(path, 4096 + 19_999)),
         ("cut-at-a-block", |path| set_length(path, 3 * 4096)),
         ("cut-to-checksums", |path| set_length(path, 4096)),
@@ -401,7 +413,7 @@ fn damaged_objects(context: &Context) -> Result<()> {
             expect_bytes(&read(&path)?, &contents(index), name)?;
             continue;
         }
-        expect_errno(fs::read(&path), libc::EIO, &format!("reading {name}"))?;
+        expect_errno(fs::read(&path).map(|bytes| bytes.len()), libc::EIO, &format!("reading {name}"))?;
     }
     let complaints = cluster.new_complaints();
     let told = complaints.iter().filter(|line| line.contains("damaged data were found and refused")).count();
