@@ -351,11 +351,11 @@ impl Cx<'_> {
     pub fn destroy(&mut self, inode: &Inode) -> Result<(), Status> {
         let fid = inode.attr.fid;
         if inode.xattr_count > 0 {
-            for (key, _) in self.tx.scan_prefix(rows::XATTRS, &fid.key(), usize::MAX)? {
+            for key in self.tx.keys_of_prefix(rows::XATTRS, &fid.key())? {
                 self.tx.delete(rows::XATTRS, key);
             }
         }
-        for (key, _) in self.tx.scan_prefix(rows::LINKS, &fid.key(), usize::MAX)? {
+        for key in self.tx.keys_of_prefix(rows::LINKS, &fid.key())? {
             self.tx.delete(rows::LINKS, key);
         }
         self.tx.delete(rows::INODES, fid.key().to_vec());

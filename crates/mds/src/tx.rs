@@ -69,6 +69,17 @@ impl<'a> Tx<'a> {
     /// # Errors
     /// Those of the store.
     pub fn scan(&self, table: Table, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Row>, Status> {
+        self.scan_while(table, (from, to), limit, |_, value| Some(value.to_vec()))
+    }
+
+    /// The same, of what is stored until `take` returns nothing, with what it makes of the stored values.
+    fn scan_while(
+        &self,
+        table: Table,
+        (from, to): (&[u8], &[u8]),
+        limit: usize,
+        mut take: impl FnMut(&[u8], &[u8]) -> Option<Vec<u8>>,
+    ) -> Result<Vec<Row>, Status> {
         if from >= to {
             return Ok(Vec::new());
         }
@@ -82,8 +93,10 @@ impl<'a> Tx<'a> {
         let limit_stored = limit.saturating_add(changed.len());
         self.store
             .scan(table, from, to, limit_stored, &mut |key, value| {
-                found.insert(key.to_vec(), value.to_vec());
-                true
+                let taken = take(key, value);
+                let goes_on = taken.is_some();
+                found.extend(taken.map(|value| (key.to_vec(), value)));
+                goes_on
             })
             .map_err(|error| error.status())?;
         for (key, value) in changed {
@@ -101,6 +114,37 @@ impl<'a> Tx<'a> {
     /// Those of the store.
     pub fn scan_prefix(&self, table: Table, prefix: &[u8], limit: usize) -> Result<Vec<Row>, Status> {
         self.scan(table, prefix, &rows::end_of_prefix(prefix), limit)
+    }
+
+    /// The keys of these rows. Their values may be large, and are not kept.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn keys_of_prefix(&self, table: Table, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
+        let to = rows::end_of_prefix(prefix);
+        let rows = self.scan_while(table, (prefix, &to), usize::MAX, |_, _| Some(Vec::new()))?;
+        Ok(rows.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// All rows whose key begins with `prefix`; `None` when those that are stored have more than so many bytes behind it. What is behind
+    /// these is not read.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn short_rows_of_prefix(
+        &self,
+        table: Table,
+        prefix: &[u8],
+        byte_count_max: usize,
+    ) -> Result<Option<Vec<Row>>, Status> {
+        let mut left = Some(byte_count_max);
+        let to = rows::end_of_prefix(prefix);
+        let rows = self.scan_while(table, (prefix, &to), usize::MAX, |key, value| {
+            let byte_count = (key.len() + value.len()).saturating_sub(prefix.len());
+            left = left.and_then(|left| left.checked_sub(byte_count));
+            left.map(|_| value.to_vec())
+        })?;
+        Ok(left.map(|_| rows))
     }
 
     /// # Errors
@@ -251,4 +295,43 @@ fn changed_bits(old: &Inode, new: Option<&Inode>) -> u32 {
         mask |= bits::OPEN;
     }
     mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Transno;
+    use store::MemoryMeta;
+
+    fn store_with(values: &[(&[u8], &[u8])]) -> MemoryMeta {
+        let store = MemoryMeta::new();
+        let mut batch = Batch::new();
+        for (key, value) in values {
+            batch.put(rows::XATTRS, key, value);
+        }
+        store.apply(Transno(1), &batch).expect("in memory");
+        store
+    }
+
+    #[test]
+    fn keys_come_as_the_transaction_leaves_them() {
+        let store = store_with(&[(b"f.a", &[1; 9000]), (b"f.b", b"2"), (b"g.a", b"3")]);
+        let mut tx = Tx::new(&store);
+        tx.delete(rows::XATTRS, b"f.b".to_vec());
+        tx.put(rows::XATTRS, b"f.c".to_vec(), b"4".to_vec());
+        let keys = tx.keys_of_prefix(rows::XATTRS, b"f").expect("in memory");
+        assert_eq!(keys, [b"f.a".to_vec(), b"f.c".to_vec()]);
+    }
+
+    #[test]
+    fn short_rows_come_whole_or_not_at_all() {
+        let store = store_with(&[(b"f.a", &[1; 10]), (b"f.b", &[2; 10]), (b"g.a", b"3")]);
+        let tx = Tx::new(&store);
+        let short = |byte_count| tx.short_rows_of_prefix(rows::XATTRS, b"f", byte_count).expect("in memory");
+        let all = vec![(b"f.a".to_vec(), vec![1; 10]), (b"f.b".to_vec(), vec![2; 10])];
+        assert_eq!(short(24), Some(all), "with the rest of their keys");
+        assert_eq!(short(23), None);
+        assert_eq!(short(0), None);
+        assert_eq!(tx.short_rows_of_prefix(rows::XATTRS, b"h", 0), Ok(Some(Vec::new())));
+    }
 }

@@ -136,15 +136,8 @@ fn short_xattrs(cx: &Cx, inode: &Inode) -> Result<Option<Vec<Row>>, Status> {
         return Ok(None);
     }
     let prefix = inode.attr.fid.key();
-    let mut xattrs = Vec::with_capacity(inode.xattr_count as usize);
-    let mut byte_count = 0;
-    for (key, value) in cx.tx.scan_prefix(rows::XATTRS, &prefix, usize::MAX)? {
-        let name = key.get(prefix.len()..).unwrap_or_default().to_vec();
-        byte_count += name.len() + value.len();
-        if byte_count > XATTR_BYTES_MAX {
-            return Ok(None);
-        }
-        xattrs.push((name, value));
-    }
-    Ok(Some(xattrs))
+    // Nothing is changed by who lists, so what is stored is what there is.
+    let rows = cx.tx.short_rows_of_prefix(rows::XATTRS, &prefix, XATTR_BYTES_MAX)?;
+    let name_of = |key: Vec<u8>| key.get(prefix.len()..).unwrap_or_default().to_vec();
+    Ok(rows.map(|rows| rows.into_iter().map(|(key, value)| (name_of(key), value)).collect()))
 }
