@@ -24,6 +24,8 @@ const FIRST_BYTES_MIN: u64 = 64 << 10;
 const DISTANCE_BYTES_MAX: u64 = 64 << 20;
 /// Distances in a row that make a stride.
 const STRIDE_COUNT_MIN: u32 = 3;
+/// So many reads elsewhere in a row end a stride. One is of somebody else.
+const ELSEWHERE_COUNT_MAX: u32 = 3;
 /// Chunks that are fetched before they are read.
 const CHUNKS_AHEAD_MAX: u64 = 16;
 /// The end of chunks is believed when it was confirmed so often, and is looked for in one of so many from then on.
@@ -123,6 +125,8 @@ struct Stride {
     count: u32,
     /// Chunks in a row whose end was looked for and was where it was thought to be.
     confirmed_count: u32,
+    /// Runs in a row that began where no chunk does.
+    elsewhere_count: u32,
 }
 
 impl Stride {
@@ -294,14 +298,14 @@ impl Pattern {
 
     /// A read that follows no other; `start` is the first byte that is meant.
     fn on_new_run(&mut self, extent: Extent, start: u64, scope: Scope) -> Verdict {
-        self.learn_stride(start);
+        let is_chunk = self.learn_stride(start);
         let run = Run { start, next: extent.end, read_count: 1, reader: 0, is_shared: false };
         if self.runs.len() == RUN_COUNT_MAX {
             self.runs.pop_front();
         }
         self.runs.push_back(run);
         match self.stride {
-            Some(stride) if stride.is_known() && extent.byte_count() <= stride.chunk => {
+            Some(stride) if is_chunk && stride.is_known() && extent.byte_count() <= stride.chunk => {
                 self.chunks(run, stride, scope)
             }
             _ if extent.start == 0 && extent.byte_count() >= FIRST_BYTES_MIN => {
@@ -328,7 +332,8 @@ impl Pattern {
         Verdict::Fetch { now, ahead }
     }
 
-    fn learn_stride(&mut self, start: u64) {
+    /// -> whether a chunk of a stride begins there.
+    fn learn_stride(&mut self, start: u64) -> bool {
         let follows = |stride: &Stride| {
             self.runs.iter().rev().find(|run| run.start.saturating_add(stride.distance) == start).copied()
         };
@@ -343,8 +348,15 @@ impl Pattern {
             }
             stride.chunk = chunk;
             stride.count = stride.count.saturating_add(1);
+            stride.elsewhere_count = 0;
             self.stride = Some(stride);
-            return;
+            return true;
+        }
+        if let Some(stride) = self.stride.as_mut().filter(|stride| stride.is_known()) {
+            stride.elsewhere_count += 1;
+            if stride.elsewhere_count < ELSEWHERE_COUNT_MAX {
+                return false;
+            }
         }
         let before = self.runs.iter().rev().find(|run| run.start < start);
         let new = before.map(|run| Stride {
@@ -352,8 +364,10 @@ impl Pattern {
             chunk: run.next - run.start,
             count: 1,
             confirmed_count: 0,
+            elsewhere_count: 0,
         });
         self.stride = new.filter(|stride| stride.distance <= DISTANCE_BYTES_MAX);
+        false
     }
 }
 

@@ -159,6 +159,25 @@ fn a_stride_over_a_mapping_is_read_without_its_gaps() {
     assert!(kernel.pattern.stride.is_some_and(|stride| stride.distance == MIB && stride.count > 100));
 }
 
+/// Somebody else comes to a page here and there, where the others have been long ago or are not yet.
+#[test]
+fn a_stride_outlives_single_reads_elsewhere() {
+    let mut kernel = Faulting::new();
+    for chunk in 0..400 {
+        (chunk * 256..chunk * 256 + 64).for_each(|page| kernel.touch(page));
+        if chunk % 10 == 9 {
+            kernel.touch((chunk - 9) * 256 + 128);
+            kernel.touch((chunk + 500) * 256 + 77);
+        }
+    }
+    let (fetched, touched) = (kernel.fetched.len(), 400 * 64 + 80);
+    assert!(fetched * 10 < touched * 12, "{fetched} pages were read for {touched}");
+    assert!(kernel.pattern.stride.is_some_and(|stride| stride.distance == MIB && stride.count > 100));
+    // It ends where it does not go on.
+    (1 << 20..(1 << 20) + 4096).for_each(|page| kernel.touch(page));
+    assert!(kernel.pattern.stride.is_none_or(|stride| !stride.is_known()));
+}
+
 #[test]
 fn a_sequential_walk_over_a_mapping_is_never_refused() {
     let mut kernel = Faulting::new();
