@@ -5,7 +5,7 @@ use crate::handles::Listing;
 use crate::state::State;
 use std::collections::BTreeMap;
 
-/// Bytes of entries that all open directories keep together. A process that lists a large directory has 4,096 at a time, a MiB or two.
+/// Bytes of entries that all open directories keep together. A process that lists a large directory has 2,048 at a time, a MiB or less.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Open directories that keep something. The one that was read last is at the end.

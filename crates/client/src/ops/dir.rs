@@ -20,7 +20,8 @@ const DOT_DOT: u64 = 2;
 /// Entries in one request: few at first and after seekdir(3), so that the first ones come soon; then so many times more with each.
 const FIRST_ENTRY_COUNT: u32 = 512;
 const ENTRY_COUNT_GROWTH: u32 = 4;
-const ENTRY_COUNT: u32 = 4096;
+/// A directory that is read has up to three times as many in memory: on their way, taken apart, and being handed on.
+const ENTRY_COUNT: u32 = 2048;
 /// So many are worth waking another thread for.
 const BULK_ENTRY_COUNT: u32 = 1024;
 /// Of each stripe of a directory its part of these, but not fewer.
@@ -28,7 +29,7 @@ const PART_ENTRY_COUNT_MIN: u32 = 64;
 /// A directory that is large, or that somebody else was about to change, is asked for as a whole again after so long.
 pub(crate) const WHOLE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Larger directories are listed by their MDT, a part at a time.
-const KNOWN_ENTRIES_MAX: usize = ENTRY_COUNT as usize;
+const KNOWN_ENTRIES_MAX: usize = 4096;
 /// Bytes of one entry in FUSE's packing without its name, of a READDIR and of a READDIRPLUS.
 const DIRENT_BYTES: usize = 24;
 const DIRENT_PLUS_BYTES: usize = 128 + DIRENT_BYTES;
