@@ -420,16 +420,18 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
         let fids: Vec<Fid> = fids.into_iter().filter(|fid| !state.has_bits(*fid, bits::SELF)).collect();
         (told, fids)
     });
+    let mut forgotten = Forgotten::One;
     for some in names.chunks(CHILDREN_AT_ONCE) {
-        join_all(
-            some.iter()
-                .map(|(name, may_keep)| invalidate_name(ctx, parent, name.clone(), *may_keep))
-                .collect(),
-        )
-        .await;
+        let of_name =
+            |(name, may_keep): &(Vec<u8>, bool)| invalidate_name(ctx, parent, name.clone(), *may_keep);
+        if join_all(some.iter().map(of_name).collect()).await.contains(&Forgotten::All) {
+            // Each of the others would run out of patience too.
+            forgotten = Forgotten::All;
+            break;
+        }
     }
     for some in fids.chunks(CHILDREN_AT_ONCE) {
-        join_all(some.iter().map(|fid| invalidate_inode(ctx, *fid)).collect()).await;
+        join_all(some.iter().map(|fid| forget_inode(ctx, *fid, forgotten)).collect()).await;
     }
 }
 
@@ -474,22 +476,30 @@ impl State {
     }
 }
 
+/// What the kernel has forgotten of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forgotten {
+    One,
+    /// No name that it has is believed any more.
+    All,
+}
+
 /// The kernel forgets one name: by itself when no unanswered call can hold the directory's lock, with all others
 /// otherwise (hazard 3.1). Calls on the directory that are unanswered now will be answered without lifetimes.
-async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) {
+async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) -> Forgotten {
     let (node, has_inc_epoch, is_held) = ctx.with(|state| {
         let node = state.nodes.whole_of(parent).inode_number();
         (node, state.options.has_inc_epoch, state.held.contains_key(&node))
     });
     if !has_inc_epoch {
         // Such a kernel was never given a lifetime for a name.
-        return;
+        return Forgotten::All;
     }
     if is_held {
         ctx.notify(Notify::IncEpoch).await;
         // For an answer that introduces the name after the epoch has changed: when the directory is free.
         drop(ctx.notify(Notify::InvalEntry { parent: node, name }));
-        return;
+        return Forgotten::One;
     }
     let notify = match may_keep {
         true => Notify::ExpireEntry { parent: node, name },
@@ -497,9 +507,10 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
     };
     let dropped = ctx.notify(notify);
     if let First::Left(_) = Race(dropped, ctx.sleep(ENTRY_PATIENCE)).await {
-        return;
+        return Forgotten::One;
     }
     ctx.notify(Notify::IncEpoch).await;
+    Forgotten::All
 }
 
 /// The kernel forgets the attributes of an inode: its names first, which waits for a reply that just introduces it, then
@@ -509,6 +520,11 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
 /// The names of a directory go only when the kernel does not know the inode: processes whose working directory it is
 /// would lose their path. Otherwise they are looked up before they are believed again.
 pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
+    forget_inode(ctx, fid, Forgotten::One).await;
+}
+
+/// The same, where names may have been forgotten already.
+async fn forget_inode(ctx: &Ctx, fid: Fid, forgotten: Forgotten) {
     let fid = ctx.with(|state| state.nodes.whole_of(fid));
     let known = ctx.with(|state| {
         let now = state.now.time;
@@ -529,6 +545,10 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
     });
     let Some((names, believed, is_directory)) = known else { return };
     let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
+    if forgotten == Forgotten::All {
+        ctx.notify(forget_attr()).await;
+        return;
+    }
     if is_directory && ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
         for (parent, name) in believed {
             invalidate_name(ctx, parent, name, true).await;

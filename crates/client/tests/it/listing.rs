@@ -501,6 +501,27 @@ fn xattrs_of_what_a_rename_did_not_replace_are_asked_for_again() {
     assert_eq!(world.xattr(1, file, "user.b"), Ok(b"v".to_vec()));
 }
 
+/// The kernel may hold a directory for a call that waits for a server that is away.
+#[test]
+fn names_of_a_long_listing_are_given_up_together_where_the_kernel_forgets_none() {
+    let mut world = World::new(1, 1, 2);
+    let dir = world.mkdir(0, TOP, "d");
+    for number in 0..1000 {
+        let file = world.create(0, dir, &format!("f{number}"));
+        world.release(0, file);
+    }
+    let there = world.lookup(1, TOP, "d").expect("it was made").node;
+    assert_eq!(world.list(1, there).len(), 1000);
+    world.mounts[1].notified.clear();
+    world.mounts[1].is_kernel_stuck = true;
+    world.create(0, dir, "new");
+    let told = &world.mounts[1].notified;
+    let count = |is_one: fn(&Notify) -> bool| told.iter().filter(|notify| is_one(notify)).count();
+    assert!(count(|notify| matches!(notify, Notify::InvalEntry { .. })) <= 64);
+    assert!(count(|notify| *notify == Notify::IncEpoch) > 0);
+    assert!(world.lookup(1, there, "new").is_ok());
+}
+
 /// Reads entries behind an offset; returns names, and the offset where to go on.
 fn read_some(world: &mut World, mount: usize, (node, fh): (u64, u64), offset: u64) -> (Vec<String>, u64) {
     let call = Call::Readdir { node, fh, offset, byte_count: 32 << 10, is_plus: true };
