@@ -3,7 +3,7 @@
 use crate::ctx::Outcome;
 use crate::executor::Receiver;
 use base::names::POSITION_FIRST;
-use base::{Fid, LockId, OpenHandle, Status};
+use base::{Fid, LockId, OpenHandle, Status, Version};
 use std::collections::BTreeSet;
 use wire::mdt::{DirEntry, OpenArgs};
 
@@ -23,6 +23,8 @@ pub(crate) struct Handle {
     pub(crate) error: Option<Status>,
     /// Set-id bits have been cleared for a write through this handle.
     pub(crate) has_killed_privileges: bool,
+    /// The version of the inode after they were last cleared for it.
+    pub(crate) cleared_at: Option<Version>,
     /// Owners of advisory locks taken through it: an open-file-description lock is dropped with it (C13).
     pub(crate) lock_owners: BTreeSet<(u64, bool)>,
     pub(crate) listing: Listing,
@@ -205,6 +207,7 @@ impl Handle {
             is_lost: false,
             error: None,
             has_killed_privileges: false,
+            cleared_at: None,
             lock_owners: BTreeSet::new(),
             listing: Listing::default(),
         }

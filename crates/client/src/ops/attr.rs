@@ -13,7 +13,7 @@ use crate::reports::report_with_others;
 use crate::state::State;
 use base::{
     Attr, Duration, Epoch, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Transno,
-    WallTime,
+    Version, WallTime,
 };
 use bytes::Bytes;
 use rpc::Kind;
@@ -640,9 +640,25 @@ pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: Open
 pub(crate) async fn truncate_privileges(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     let has_some = ctx.with(|state| {
         let attr = state.nodes.by_fid(fid).and_then(|node| node.attr.as_ref());
-        attr.is_none_or(may_have_privileges)
+        attr.is_none_or(may_have_privileges) && !state.is_cleared(fid, fh)
     });
     if has_some { send_kill(ctx, who, fid, fh).await } else { Ok(()) }
+}
+
+impl State {
+    /// The inode has not changed since a write through this handle had nothing left to clear: the kernel asks again with every one of a
+    /// file that has any xattr, as one in a directory with a default ACL.
+    fn is_cleared(&self, fid: Fid, fh: u64) -> bool {
+        let cleared_at = self.handles.get(&fh).and_then(|handle| handle.cleared_at);
+        cleared_at.is_some() && cleared_at == self.locked_version(fid)
+    }
+
+    /// The version of the attributes, if a lock says that they are so still.
+    fn locked_version(&self, fid: Fid) -> Option<Version> {
+        let node = self.nodes.by_fid(fid).filter(|node| !node.is_attr_stale)?;
+        let version = node.attr.as_ref().map(|attr| attr.version);
+        version.filter(|_| self.is_covered(fid, ATTR_BITS))
+    }
 }
 
 /// The same for fallocate(2) and copy_file_range(2), which the kernel leaves to the client without a flag that says so. They are rare
@@ -667,6 +683,12 @@ async fn send_kill(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     super::xattr::forget(ctx, fid);
     let result = send_setattr(ctx, who, fid, set, handle, None).await;
     super::xattr::forget(ctx, fid);
+    ctx.with(|state| {
+        let cleared_at = state.locked_version(fid).filter(|_| result.is_ok());
+        if let Some(handle) = state.handles.get_mut(&fh) {
+            handle.cleared_at = cleared_at;
+        }
+    });
     result
 }
 

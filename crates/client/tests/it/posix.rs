@@ -368,6 +368,41 @@ fn xattrs_are_kept_and_a_file_without_any_is_not_asked_about() {
     assert_eq!(world.call(0, get("user.a")), Err(ENODATA));
 }
 
+/// The kernel says with each WRITE of somebody unprivileged that privileges end with it, of a file with any xattr.
+#[test]
+fn privileges_are_ended_once_as_long_as_nobody_gives_new_ones() {
+    let mut world = World::new(1, 1, 2);
+    let (node, fh) = world.create(0, TOP, "f");
+    world.lookup(1, TOP, "f").expect("it was made");
+    let set = Call::Setxattr { node, name: b"user.a".into(), value: b"v".into(), flags: 0 };
+    assert_eq!(world.call(0, set), Ok(Answer::Done));
+    let chmod = |world: &mut World, mount: usize| {
+        let set = SetattrCall { mode: Some(0o4666), ..Default::default() };
+        assert!(world.call(mount, Call::Setattr { node, set }).is_ok());
+    };
+    let write = |world: &mut World, at: u64| {
+        let mut call = crate::world::write_call((node, fh), at, b"x");
+        if let Call::Write { kill_privileges, .. } = &mut call {
+            *kill_privileges = true;
+        }
+        assert_eq!(world.call_as(0, USER, call), Ok(Answer::Written(1)));
+    };
+    let asked = |world: &World| {
+        let requests = world.requests(0, base::TargetKind::Mdt);
+        requests.iter().filter(|(kind, _)| *kind == "mds_setattr").map(|(_, count)| *count).sum::<u64>()
+    };
+    chmod(&mut world, 0);
+    let before = asked(&world);
+    (0..20).for_each(|at| write(&mut world, at));
+    assert_eq!(asked(&world) - before, 1);
+    assert_eq!(world.attr(1, node).permissions, 0o666);
+    for mount in [0, 1] {
+        chmod(&mut world, mount);
+        (0..3).for_each(|at| write(&mut world, at));
+        assert_eq!(world.attr(1, node).permissions, 0o666, "by {mount}");
+    }
+}
+
 /// What goes through the page cache ends a capability by the kernel's own removal, in the name of who writes; others are refused.
 #[test]
 fn a_kernel_removes_a_capability_in_the_name_of_anybody() {
