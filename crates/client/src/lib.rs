@@ -43,6 +43,7 @@ mod recovery;
 mod reports;
 mod seldom;
 mod state;
+mod stored;
 mod whole;
 
 pub use accesses::{AccessRule, AccessTimes};

@@ -208,6 +208,8 @@ struct PageDrop {
     extent: Extent,
     /// It may come to its end only when calls are answered that wait: nobody waits for it any more.
     is_given_up: bool,
+    /// A target has evicted this client since it was sent: what was stored into these pages is lost.
+    is_lost: bool,
     /// Are told when it is done; dropped when it is given up.
     waiters: Vec<Sender<()>>,
 }
@@ -357,6 +359,23 @@ impl State {
         self.send_drop(node, pages_of(extent), true);
     }
 
+    /// The locks are gone under which pages of this inode were stored into: as they go the kernel sends what nobody may write any more.
+    pub(crate) fn lose_pages(&mut self, node: u64) {
+        let is_filled = self.nodes.get(node).is_some_and(|known| !known.pages.filled.is_empty());
+        if is_filled {
+            self.drop_unasked(node, Extent::WHOLE);
+        }
+        for drop in self.traffic.drops.values_mut().filter(|drop| drop.node == node) {
+            drop.is_lost = true;
+        }
+    }
+
+    /// Whether what the kernel writes back there may be from before an eviction.
+    pub(crate) fn has_lost_pages(&self, node: u64, extent: Extent) -> bool {
+        let mut drops = self.traffic.drops.values();
+        drops.any(|drop| drop.is_lost && drop.node == node && drop.extent.overlaps(extent))
+    }
+
     /// Whether the kernel may still have pages of this inode that nobody waits for to go.
     pub(crate) fn has_unasked_drop(&self, node: u64) -> bool {
         self.traffic.drops.values().any(|drop| drop.node == node && drop.is_given_up)
@@ -371,7 +390,9 @@ impl State {
             byte_count: i64::try_from(end.saturating_sub(extent.start)).unwrap_or(i64::MAX),
         };
         let id = self.send_notify(notify);
-        self.traffic.drops.insert(id, PageDrop { node, extent, is_given_up, waiters: Vec::new() });
+        self.traffic
+            .drops
+            .insert(id, PageDrop { node, extent, is_given_up, is_lost: false, waiters: Vec::new() });
         self.note_dropped(node, extent);
         id
     }

@@ -102,7 +102,7 @@ impl State {
             self.fail_handles(fid, Status::Io);
         }
         self.lose_dirty(target);
-        self.forget_pages(target);
+        self.lose_stored(target);
         for (_, node) in self.nodes.iter_mut() {
             node.changes.remove(&target);
         }
@@ -149,10 +149,14 @@ impl State {
             if handle.args.write {
                 // Written since, perhaps, without the MDT counting a writer: it must not go on believing a size.
                 self.to_revive.push(handle.args.handle.0);
+                self.lost_writers.insert(handle.args.handle.0);
             }
         }
-        for closing in self.closing_handles.values_mut().filter(|closing| is_here(closing.fid)) {
+        for (fh, closing) in self.closing_handles.iter_mut().filter(|(_, closing)| is_here(closing.fid)) {
             closing.is_lost = true;
+            if closing.args.write {
+                self.lost_writers.insert(*fh);
+            }
         }
     }
 
@@ -199,14 +203,18 @@ impl State {
     /// The kernel forgets the pages of all files with objects on a target.
     pub(crate) fn forget_pages(&mut self, target: TargetId) {
         self.doubt_pushes_of(target);
-        let is_on = |node: &Node| {
-            !node.pages.filled.is_empty()
-                && node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target))
-        };
-        let nodes: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect();
-        for node in nodes {
-            self.drop_unasked(node, Extent::WHOLE);
+        for node in self.nodes_on(target) {
+            if self.nodes.get(node).is_some_and(|known| !known.pages.filled.is_empty()) {
+                self.drop_unasked(node, Extent::WHOLE);
+            }
         }
+    }
+
+    /// Files with data on a target.
+    pub(crate) fn nodes_on(&self, target: TargetId) -> Vec<u64> {
+        let is_on =
+            |node: &Node| node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target));
+        self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect()
     }
 
     fn give_up_writes(&mut self, mdt: TargetId) {

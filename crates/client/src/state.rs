@@ -133,6 +133,8 @@ pub(crate) struct State {
     /// Files that are measured for their MDTs.
     pub(crate) settling_count: u32,
     pub(crate) closing_handles: BTreeMap<u64, ClosingHandle>,
+    /// Those for writing, open or being closed, that are lost; an eviction may have been long ago, and every write looks here.
+    pub(crate) lost_writers: BTreeSet<u64>,
     pub(crate) closing_waiters: Vec<Sender<()>>,
     /// Opens whose answers tell of an earlier incarnation of their MDT, until it knows them.
     pub(crate) reopening: BTreeMap<OpenHandle, (Fid, OpenArgs)>,
@@ -230,6 +232,7 @@ impl State {
             closing_count: 0,
             settling_count: 0,
             closing_handles: BTreeMap::new(),
+            lost_writers: BTreeSet::new(),
             closing_waiters: Vec::new(),
             reopening: BTreeMap::new(),
             to_replay: BTreeSet::new(),

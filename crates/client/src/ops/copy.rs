@@ -45,7 +45,7 @@ pub(crate) async fn copy_range(
         }
         let read = data.len() as u64;
         let at = to.offset_bytes.saturating_add(copied);
-        match write_file(ctx, &sink, (at, data), LockUse::NoPages, true).await {
+        match write_file(ctx, &sink, (at, data), LockUse::NoPages, None, true).await {
             Ok(written) if written < read => {
                 copied += written;
                 break;

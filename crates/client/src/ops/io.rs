@@ -13,6 +13,7 @@ use crate::ops::open::be_writer;
 use crate::pages::{PAGE_BYTES, PageCallId, drop_overtaken, drop_pages, pages_of};
 use crate::push::Pushed;
 use crate::state::State;
+use crate::stored::Stored;
 use crate::whole::{Movement, begin_passage, end_passage, pass, pass_asking};
 use base::layout::Piece;
 use base::{Extent, Fid, Layout, Status, TargetId};
@@ -536,6 +537,10 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
     if let LockUse::Pages(pages) = lock_use {
         ctx.with(|state| state.begin_page_write(pages, call.node, extent));
     }
+    let stored = match call.is_writeback {
+        true => Some(ctx.with(|state| state.begin_stored(call.node, extent))?),
+        false => None,
+    };
     let file = writable_file(ctx, call.node).await?;
     super::open::revive(ctx, call.fh).await?;
     if must_kill_privileges(ctx, who, &call) {
@@ -547,7 +552,7 @@ async fn write_call(ctx: &Ctx, who: &Who, call: WriteCall, is_direct: bool) -> O
     } else {
         let may_wait = matches!(lock_use, LockUse::Pages(_)) && call.flags & O_DSYNC == 0;
         let written_bytes =
-            write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, may_wait).await?;
+            write_file(ctx, &file, (call.offset_bytes, call.data), lock_use, stored, may_wait).await?;
         Extent::at(call.offset_bytes, written_bytes)
     };
     if call.is_writeback && written.byte_count() < byte_count {
@@ -596,6 +601,7 @@ pub(crate) async fn write_file(
     file: &File,
     (offset_bytes, data): (u64, Bytes),
     lock_use: LockUse,
+    stored: Option<Stored>,
     may_wait: bool,
 ) -> Outcome<u64> {
     let extent = Extent::at(offset_bytes, data.len() as u64);
@@ -634,6 +640,12 @@ pub(crate) async fn write_file(
             }
             Err(status) => return Err(status),
         };
+        if let Some(stored) = stored
+            && let Err(status) = ctx.with(|state| state.check_stored(stored))
+        {
+            unpin_all(ctx, pins);
+            return Err(status);
+        }
         moves(ctx, lock_use);
         if has_room && keep_back(ctx, file, extent, &pieces, &data, &pins) {
             unpin_all(ctx, pins);

@@ -74,7 +74,8 @@ async fn created_attr(ctx: &Ctx, who: &Who, entry: &Entry, args: OpenArgs, flags
 
 /// Whether it goes through the page cache, if nobody else has it open.
 fn is_cached(flags: u32) -> bool {
-    flags & (O_APPEND | O_DIRECT) == 0
+    let is_append = flags & O_APPEND != 0 && flags & O_ACCMODE != 0;
+    !is_append && flags & O_DIRECT == 0
 }
 
 /// Waits for other mounts that have only just stopped to run the file, or to write it: their close is on its way.
@@ -506,6 +507,7 @@ async fn send_close(
     ctx.with(|state| {
         // A restarted MDT is not told of it any more.
         state.closing_handles.remove(&args.handle.0);
+        state.lost_writers.remove(&args.handle.0);
         let Some(node) = state.nodes.by_fid_mut(fid).filter(|_| args.write) else { return };
         match &closed {
             // What else has changed meanwhile it may not tell.
@@ -604,16 +606,9 @@ impl State {
         if self.silent_mdts.contains(&mdt.index) {
             return Some(Obstacle::SilentMdt);
         }
-        if self.connections.get(&mdt).is_none_or(|connection| connection.eviction_count == 0) {
-            return None;
-        }
-        let is_lost = |handle: &Handle| handle.fid == fid && handle.args.write && handle.is_lost;
-        let lost = self.handles.iter().find(|(_, handle)| is_lost(handle)).map(|(fh, _)| *fh);
         // What was written through one that is being closed may still be under way.
-        let is_closing =
-            |closing: &ClosingHandle| closing.fid == fid && closing.args.write && closing.is_lost;
-        let closing = || self.closing_handles.iter().find(|(_, closing)| is_closing(closing));
-        lost.or_else(|| closing().map(|(fh, _)| *fh)).map(Obstacle::LostHandle)
+        let is_of = |fh: &&u64| self.lost_handle(**fh).is_some_and(|(of, _)| of == fid);
+        self.lost_writers.iter().find(is_of).map(|fh| Obstacle::LostHandle(*fh))
     }
 
     /// A handle that is open here, or being closed, and that its MDT has forgotten with an eviction.
@@ -632,6 +627,7 @@ impl State {
     }
 
     fn note_revived(&mut self, fh: u64) {
+        self.lost_writers.remove(&fh);
         if let Some(handle) = self.handles.get_mut(&fh) {
             handle.is_lost = false;
         }

@@ -35,6 +35,7 @@ mod skew;
 mod small_files;
 mod space;
 mod stalled;
+mod stored;
 mod striped;
 mod world;
 mod write_back;
