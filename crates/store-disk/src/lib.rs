@@ -17,6 +17,8 @@ mod objects;
 mod overlay;
 mod space;
 pub mod upgrade;
+#[cfg(test)]
+mod waiting;
 
 pub use contained::is_contained;
 pub use device::Syncing;

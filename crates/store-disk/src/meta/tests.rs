@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::device::faults;
+use crate::waiting::wait_for;
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
 
 const SOON: Duration = Duration::from_millis(5);
 
@@ -12,14 +12,6 @@ fn put(store: &MetaDisk, t: u64) -> Result<(), StoreError> {
     let mut batch = Batch::new();
     batch.put(1, &t.to_be_bytes(), b"value");
     store.apply(Transno(t), &batch)
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

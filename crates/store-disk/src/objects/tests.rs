@@ -2,19 +2,11 @@
 
 use super::*;
 use crate::device::faults;
+use crate::waiting::wait_for;
 use base::Fid;
-use std::time::Instant;
 
 fn object(n: u32) -> ObjectId {
     ObjectId { fid: Fid { oid: n, ..Fid::ROOT }, component: 3, stripe: 4 }
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

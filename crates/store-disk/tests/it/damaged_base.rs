@@ -2,13 +2,14 @@
 //!
 //! Whatever ends the process ends this test: a signal by itself, and a panic that the store does not contain as it would end a server.
 
+use crate::waiting::wait_for;
 use base::{Rng, Transno};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{Batch, KEY_BYTES_MAX, MetaStore, StoreError, Table, VALUE_BYTES_MAX};
 use store_disk::{MetaDisk, MetaReader, Options};
 
@@ -291,14 +292,6 @@ fn some_changes(rows: &mut Rows, rng: &mut Rng) -> Batch {
         rows.insert((table, key), value);
     }
     batch
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Bits to flip: one of each block, where it may be or where the kind of a page and its number of rows are, and more of what is no page.

@@ -3,11 +3,12 @@
 //! It is a file system in a file of another one, in memory, which has no room for new blocks of that file while it is full. Only root can
 //! make one. Without the right the tests say so.
 
+use crate::waiting::wait_for;
 use base::{Fid, ObjectId, Transno};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{Batch, MetaStore, ObjectStore};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options};
 
@@ -100,14 +101,6 @@ impl Drop for Device {
         for name in ["mounted", "outer"] {
             let _ = Command::new("umount").arg("-l").arg(self.path(name)).output();
         }
-    }
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

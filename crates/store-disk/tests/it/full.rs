@@ -2,11 +2,12 @@
 //!
 //! Needs a small file system of its own: a tmpfs, which only root can mount. Without the right the tests say so.
 
+use crate::waiting::wait_for;
 use base::{Extent, Fid, ObjectId, Transno};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{Batch, MetaStore, ObjectStore, Reserve, StoreError};
 use store_disk::{MetaDisk, ObjectDisk, ObjectOptions, Options, Superblock, TargetDirectory};
 
@@ -50,14 +51,6 @@ impl SmallDevice {
 impl Drop for SmallDevice {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.dir.path()).output();
-    }
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -8,3 +8,4 @@ mod full;
 mod kill;
 mod meta;
 mod objects;
+mod waiting;

@@ -1,9 +1,10 @@
 //! The metadata engine.
 
+use crate::waiting::wait_for;
 use base::{Rng, Transno};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::conformance::meta::MetaHarness;
 use store::{Batch, MetaStore, StoreError};
 use store_disk::{MetaDisk, OpenError, Options, Recovered, ReplayError};
@@ -25,14 +26,6 @@ fn open(path: &Path) -> Result<MetaDisk, OpenError> {
 fn create(path: &Path) -> MetaDisk {
     MetaDisk::create(path, &options()).unwrap();
     open(path).unwrap()
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn put(store: &MetaDisk, t: u64, key: &[u8], value: &[u8]) {

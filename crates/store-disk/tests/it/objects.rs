@@ -1,9 +1,10 @@
 //! The data engine.
 
+use crate::waiting::wait_for;
 use base::{Extent, Fid, ObjectId, Rng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::conformance::objects::ObjectHarness;
 use store::{ObjectStore, StoreError};
 use store_disk::{ObjectDisk, ObjectOptions};
@@ -18,14 +19,6 @@ fn open(path: &Path) -> ObjectDisk {
 
 fn object(n: u32) -> ObjectId {
     ObjectId { fid: Fid { seq: 0x2_0000_0400, oid: n, ver: 0 }, component: 1, stripe: 2 }
-}
-
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_done() {
-        assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 struct Disks {
