@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use super::header::READ_THROUGH_BYTES_MAX;
 use super::*;
 use base::{Fid, Rng};
 use std::path::Path;
