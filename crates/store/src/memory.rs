@@ -2,6 +2,7 @@
 //! can lose any part of what was not synced. The simulator's disks, and the oracle for the real engines.
 
 mod blocks;
+mod device;
 mod meta;
 mod objects;
 

@@ -1,6 +1,7 @@
 //! Ordered rows in memory, with a device image and the batches that it does not have yet.
 
 use super::SyncMode;
+use super::device::Device;
 use crate::{Batch, MetaStore, OnDurable, Pressure, Reserve, Space, StoreError, Table};
 use base::Transno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,8 +25,7 @@ struct State {
     rotten: BTreeSet<(Table, Vec<u8>)>,
     reserve: Reserve,
     is_log_short: bool,
-    failing: bool,
-    poisoned: bool,
+    device: Device,
     kicked: bool,
     /// By somebody who waits.
     is_awaited: bool,
@@ -82,7 +82,7 @@ impl MemoryMeta {
         state.rows = state.device_rows.clone();
         state.kicked = false;
         state.is_awaited = false;
-        state.poisoned = false;
+        state.device.reopen();
     }
 
     /// How many applied batches no sync has covered.
@@ -116,7 +116,7 @@ impl MemoryMeta {
 
     /// A failing device: the next sync poisons the store.
     pub fn set_failing(&self, is_failing: bool) {
-        self.state().failing = is_failing;
+        self.state().device.is_failing = is_failing;
     }
 
     /// Flips a bit of a row on the device; reading it is an error until it is written again. False if there is no
@@ -145,10 +145,7 @@ impl MemoryMeta {
 
 impl State {
     fn sync_to(&mut self, t: Transno) {
-        if self.failing && !self.unsynced.is_empty() {
-            self.poisoned = true;
-        }
-        if self.poisoned {
+        if self.device.sync(!self.unsynced.is_empty()).is_err() {
             return;
         }
         while self.unsynced.front().is_some_and(|(first, _)| *first <= t) {
@@ -162,15 +159,6 @@ impl State {
     fn is_rotten(&self, table: Table, key: &[u8]) -> bool {
         !self.rotten.is_empty() && self.rotten.contains(&(table, key.to_vec()))
     }
-
-    fn check_sound(&self) -> Result<(), StoreError> {
-        if self.poisoned { Err(poisoned()) } else { Ok(()) }
-    }
-}
-
-/// EIO of the model's device.
-fn poisoned() -> StoreError {
-    StoreError::Poisoned { operation: "sync", errno: 5 }
 }
 
 fn write_rows(rows: &mut Rows, batch: &Batch) {
@@ -186,7 +174,7 @@ fn write_rows(rows: &mut Rows, batch: &Batch) {
 impl MetaStore for MemoryMeta {
     fn apply(&self, t: Transno, batch: &Batch) -> Result<(), StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         batch.check()?;
         assert!(t > state.applied, "transnos rise: {t} after {}", state.applied);
         if !state.rotten.is_empty() {
@@ -267,7 +255,7 @@ impl MetaStore for MemoryMeta {
             overlay_bytes: 0,
             reserve: state.reserve,
             is_log_short: state.is_log_short,
-            poisoned: state.poisoned,
+            poisoned: state.device.is_poisoned(),
         }
     }
 

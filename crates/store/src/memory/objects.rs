@@ -2,6 +2,7 @@
 
 use super::SyncMode;
 use super::blocks::{BLOCK_BYTES, Blocks};
+use super::device::Device;
 use crate::{ObjectStat, ObjectStore, OnDurable, Space, StoreError, Whence};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Advice, Extent, ObjectId};
@@ -69,8 +70,7 @@ struct State {
     emptied: BTreeSet<ObjectId>,
     full: bool,
     low: bool,
-    failing: bool,
-    poisoned: bool,
+    device: Device,
     kicked: bool,
 }
 
@@ -90,8 +90,7 @@ impl Default for State {
             emptied: BTreeSet::new(),
             full: false,
             low: false,
-            failing: false,
-            poisoned: false,
+            device: Device::default(),
             kicked: false,
         }
     }
@@ -151,7 +150,7 @@ impl MemoryObjects {
         state.durable = state.written;
         state.is_all_left = false;
         state.kicked = false;
-        state.poisoned = false;
+        state.device.reopen();
     }
 
     /// The process dies: what it wrote is there, and the kernel has it.
@@ -195,7 +194,7 @@ impl MemoryObjects {
 
     /// A failing device: the next sync poisons the store.
     pub fn set_failing(&self, is_failing: bool) {
-        self.state().failing = is_failing;
+        self.state().device.is_failing = is_failing;
     }
 
     /// Flips a bit in the block around this offset; reading the block is an error until it is wholly written again.
@@ -231,10 +230,7 @@ fn mutate(objects: &mut Objects, id: ObjectId, mutation: &Mutation) {
 
 impl State {
     fn sync(&mut self) {
-        if self.failing && !self.unsynced.is_empty() {
-            self.poisoned = true;
-        }
-        if self.poisoned {
+        if self.device.sync(!self.unsynced.is_empty()).is_err() {
             return;
         }
         let changed: BTreeSet<ObjectId> = self
@@ -248,10 +244,7 @@ impl State {
     }
 
     fn sync_left(&mut self) -> Result<bool, StoreError> {
-        if self.failing && !self.unsynced.is_empty() {
-            self.poisoned = true;
-        }
-        self.check_sound()?;
+        self.device.sync(!self.unsynced.is_empty())?;
         self.sync_where(|_| true);
         self.durable = self.written;
         Ok(self.is_all_left)
@@ -265,11 +258,6 @@ impl State {
                 self.unsynced.push_back((number, id, mutation));
             }
         }
-    }
-
-    fn check_sound(&self) -> Result<(), StoreError> {
-        let poisoned = StoreError::Poisoned { operation: "sync", errno: 5 };
-        if self.poisoned { Err(poisoned) } else { Ok(()) }
     }
 
     fn check_space(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
@@ -324,7 +312,7 @@ fn check_size(end_bytes: u64) -> Result<(), StoreError> {
 impl ObjectStore for MemoryObjects {
     fn write(&self, id: &ObjectId, offset_bytes: u64, data: &[u8]) -> Result<(), StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         let extent = Extent::at(offset_bytes, data.len() as u64);
         check_size(extent.end)?;
         state.check_space(id, extent)?;
@@ -346,7 +334,7 @@ impl ObjectStore for MemoryObjects {
 
     fn truncate(&self, id: &ObjectId, size_bytes: u64) -> Result<(), StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         check_size(size_bytes)?;
         state.heal(id, Extent::new(size_bytes, Extent::EOF));
         state.mutate(id, Mutation::Truncate { size_bytes });
@@ -355,7 +343,7 @@ impl ObjectStore for MemoryObjects {
 
     fn punch(&self, id: &ObjectId, extent: Extent) -> Result<(), StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         if state.objects.contains_key(id) && !extent.is_empty() {
             state.heal(id, extent);
             state.mutate(id, Mutation::Punch { extent });
@@ -365,7 +353,7 @@ impl ObjectStore for MemoryObjects {
 
     fn zero(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         let size_bytes = state.objects.get(id).map_or(0, |object| object.size_bytes);
         let end = if extent.end == Extent::EOF { size_bytes } else { extent.end };
         let extent = Extent::new(extent.start, end);
@@ -381,7 +369,7 @@ impl ObjectStore for MemoryObjects {
 
     fn allocate(&self, id: &ObjectId, extent: Extent, keep_size: bool) -> Result<(), StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         check_size(extent.end)?;
         state.check_space(id, extent)?;
         state.mutate(id, Mutation::Allocate { extent, keep_size });
@@ -430,7 +418,7 @@ impl ObjectStore for MemoryObjects {
 
     fn destroy(&self, id: &ObjectId) -> Result<bool, StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         let existed = state.objects.contains_key(id);
         if existed {
             state.heal(id, Extent::WHOLE);
@@ -442,7 +430,7 @@ impl ObjectStore for MemoryObjects {
 
     fn adopt(&self, id: &ObjectId, to: &ObjectId) -> Result<bool, StoreError> {
         let mut state = self.state();
-        state.check_sound()?;
+        state.device.check_sound()?;
         let can_be = state.objects.contains_key(id) && !state.objects.contains_key(to);
         if can_be {
             state.adopt(id, *to);
@@ -489,7 +477,7 @@ impl ObjectStore for MemoryObjects {
     }
 
     fn is_poisoned(&self) -> bool {
-        self.state().poisoned
+        self.state().device.is_poisoned()
     }
 
     fn close(&self) {
