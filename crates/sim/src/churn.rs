@@ -14,10 +14,11 @@ mod lustre;
 mod seat;
 mod slow;
 
-use crate::servers::{Effect, FSNAME, Server};
+use crate::cluster::config_of;
+use crate::servers::{Effect, Server};
 use crate::sweep::Shared;
 use crate::{Outcome, Violation};
-use base::{ClusterConfig, Duration, Endpoint, Now, Rng, TargetConfig, TargetId, Time, WallTime, limits};
+use base::{ClusterConfig, Duration, Endpoint, Now, Rng, TargetId, Time, WallTime, limits};
 use client::{Input, mgc};
 use seat::Seat;
 use slow::{LeaseClock, Slow};
@@ -148,15 +149,6 @@ pub fn run(seed: u64, options: &ChurnOptions) -> Outcome {
 
 impl Churn {
     fn new(seed: u64, options: &ChurnOptions, shared: Shared) -> Churn {
-        let target =
-            |id| TargetConfig { id, uuid: Server::uuid(id), nids: vec!["sim".into()], is_active: true };
-        let config = ClusterConfig {
-            fsname: FSNAME.into(),
-            version: 1,
-            targets: [MDT, OST].map(target).to_vec(),
-            params: Vec::new(),
-            pools: Vec::new(),
-        };
         let mut churn = Churn {
             rng: Rng::new(seed),
             now: Now { time: Time(1_000_000_000), wall: WallTime(1_700_000_000_000_000_000) },
@@ -169,7 +161,7 @@ impl Churn {
                 .map(|id| (id, Server::new(id, limits::RECOVERY_WINDOW)))
                 .into(),
             seats: Vec::new(),
-            config,
+            config: config_of([MDT, OST], Vec::new()),
             slow: None,
             leases: LeaseClock::default(),
             restarted: None,

@@ -7,14 +7,14 @@ mod seat;
 pub(crate) use seat::{Said, Seat};
 
 use crate::Violation;
+use crate::cluster::config_of;
 use crate::crash_table::Death;
 use crate::frames::{describe, host};
 use crate::model::{Op, Outcome as Told};
-use crate::servers::{Effect, Engine, FSNAME, Server};
+use crate::servers::{Effect, Engine, Server};
 use crate::sweep::Shared;
 use base::{
-    ClientId, ClusterConfig, Duration, Endpoint, Now, TargetConfig, TargetId, TargetKind, Time, Transno,
-    WallTime, limits,
+    ClientId, ClusterConfig, Duration, Endpoint, Now, TargetId, TargetKind, Time, Transno, WallTime, limits,
 };
 use client::{Event as ClientEvent, Notify, NotifyId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,19 +117,7 @@ impl Clockwork {
     pub fn new(mdt_count: u16, ost_count: u16, shared: Shared, trace_count: usize) -> Clockwork {
         let ids: Vec<TargetId> =
             (0..mdt_count).map(TargetId::mdt).chain((0..ost_count).map(TargetId::ost)).collect();
-        let target = |id: &TargetId| TargetConfig {
-            id: *id,
-            uuid: Server::uuid(*id),
-            nids: vec!["sim".into()],
-            is_active: true,
-        };
-        let config = ClusterConfig {
-            fsname: FSNAME.into(),
-            version: 1,
-            targets: ids.iter().map(target).collect(),
-            params: Vec::new(),
-            pools: Vec::new(),
-        };
+        let config = config_of(ids.iter().copied(), Vec::new());
         let all: Vec<TargetId> = [&[TargetId::MGT], ids.as_slice()].concat();
         let new_server = |id: &TargetId| (*id, Server::new(*id, limits::RECOVERY_WINDOW));
         let mut clockwork = Clockwork {

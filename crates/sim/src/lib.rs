@@ -11,6 +11,7 @@
 
 pub mod churn;
 mod clockwork;
+mod cluster;
 pub mod command;
 pub mod crash_table;
 mod damage;

@@ -1,5 +1,6 @@
 //! Targets on simulated disks: what a machine room does to them.
 
+use crate::cluster::target_config;
 use base::{
     ClientId, ClusterConfig, Duration, Endpoint, Epoch, Machine, Now, Rng, TargetConfig, TargetId,
     TargetKind, Time,
@@ -150,7 +151,7 @@ impl Server {
         if self.id.kind == TargetKind::Mgt {
             return self.settle();
         }
-        let registration = TargetConfig { id: self.id, uuid, nids: vec!["sim".into()], is_active: true };
+        let registration = target_config(self.id);
         self.mgc = new_mgc(Server::caller(self.id, self.start_count), vec![registration]);
         self.mgc(now, mgc::Input::Start, out);
         if self.id.kind == TargetKind::Mdt {

@@ -8,16 +8,17 @@ mod network;
 mod replays;
 mod scenes;
 
+use crate::cluster::{CLIENT_MARK, client_options, config_of};
 use crate::frames::MGC_MARK;
 use crate::model::{Content, Inode, Model, Op, Outcome as Told, Path, tell};
 use crate::mount::{Kernel, Port, Task};
-use crate::servers::{Effect, Engine, FSNAME, Server, new_mgc};
+use crate::servers::{Effect, Engine, Server, new_mgc};
 use crate::sweep::Shared;
 use crate::workload::{self, Workload};
 use crate::{Options, Violation, Weather};
 use base::{
-    ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Pool, Rng, TargetConfig, TargetId,
-    TargetKind, Time, WallTime,
+    ClientId, ClusterConfig, Duration, Endpoint, Fid, Machine, Now, Pool, Rng, TargetId, TargetKind, Time,
+    WallTime,
 };
 use client::mgc::{self, Mgc};
 use client::{Client, ClientOptions, Event as ClientEvent, Input, Notify, NotifyId, NotifyResult, Output};
@@ -157,22 +158,8 @@ impl World {
         let mdts = (0..options.mdt_count).map(TargetId::mdt);
         let osts = (0..options.ost_count).map(TargetId::ost);
         let ids: Vec<TargetId> = mdts.chain(osts).collect();
-        let target = |id: &TargetId| TargetConfig {
-            id: *id,
-            uuid: Server::uuid(*id),
-            nids: vec!["sim".into()],
-            is_active: true,
-        };
-        let config = ClusterConfig {
-            fsname: FSNAME.into(),
-            version: 1,
-            targets: ids.iter().map(target).collect(),
-            params: Vec::new(),
-            pools: vec![Pool {
-                name: workload::pool_name(),
-                osts: (0..options.ost_count).step_by(2).collect(),
-            }],
-        };
+        let pool = Pool { name: workload::pool_name(), osts: (0..options.ost_count).step_by(2).collect() };
+        let config = config_of(ids.iter().copied(), vec![pool]);
         let loss_one_in = match (options.weather.has_loss, rng.below(3)) {
             (false, _) | (true, 0) => 0,
             (true, 1) => 200,
@@ -283,16 +270,9 @@ impl World {
     }
 
     fn new_mount(&mut self) -> Mount {
-        let id = ClientId((0xc11e_u128 << 64) + self.next_client);
+        let id = ClientId(CLIENT_MARK + self.next_client);
         self.next_client += 1;
         let options = ClientOptions {
-            incarnation: 1,
-            client: id,
-            fsname: FSNAME.into(),
-            nid: format!("client{}", self.next_client),
-            has_inc_epoch: true,
-            is_mmap_relaxed: false,
-            is_statfs_lazy: true,
             access_times: match self.next_client % 2 {
                 0 => client::AccessTimes::default(),
                 _ => client::AccessTimes {
@@ -300,8 +280,8 @@ impl World {
                     directories: client::AccessRule::Always,
                 },
             },
-            has_kill_privileges: true,
             is_write_back_early: !self.next_client.is_multiple_of(3),
+            ..client_options(id, self.next_client)
         };
         let machine = Client::new(self.now, options);
         let port = Rc::new(RefCell::new(Kernel::default()));

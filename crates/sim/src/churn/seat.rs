@@ -2,15 +2,15 @@
 
 use super::fate::Fate;
 use super::slow::LeaseClock;
+use crate::cluster::{CLIENT_MARK, client_options};
 use crate::frames::MGC_MARK;
-use crate::servers::{FSNAME, new_mgc};
+use crate::servers::new_mgc;
 use base::{ClientId, ClusterConfig, Duration, Machine, Now, TargetId, Time};
 use client::mgc::{self, Mgc};
-use client::{Answer, Call, Caller, Client, ClientOptions, Input, NotifyResult, Output, ROOT_NODE};
+use client::{Answer, Call, Caller, Client, Input, NotifyResult, Output, ROOT_NODE};
 use std::collections::BTreeSet;
 use wire::{Frame, Life};
 
-const CLIENT_MARK: u128 = 0xc11e << 64;
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 const O_RDWR_EXCL: u32 = 0o202;
 /// How often a client that only waits is looked at.
@@ -73,18 +73,7 @@ pub(super) struct Said {
 impl Seat {
     pub fn new(now: Now, number: usize, config: &ClusterConfig) -> (Seat, Vec<Frame>) {
         let id = ClientId(CLIENT_MARK + number as u128);
-        let options = ClientOptions {
-            incarnation: 1,
-            client: id,
-            fsname: FSNAME.into(),
-            nid: format!("client{number}"),
-            has_inc_epoch: true,
-            is_mmap_relaxed: false,
-            is_statfs_lazy: true,
-            access_times: client::AccessTimes::default(),
-            has_kill_privileges: true,
-            is_write_back_early: false,
-        };
+        let options = client_options(id, number as u128);
         let mut seat = Seat {
             machine: Client::new(now, options),
             mgc: new_mgc(ClientId(id.0 | MGC_MARK), Vec::new()),

@@ -1,17 +1,16 @@
 //! A mount of a clockwork cluster: its machine, its lease, its kernel, and a process that makes one call after the other.
 
+use crate::cluster::{CLIENT_MARK, client_options};
 use crate::frames::MGC_MARK;
 use crate::model::{Op, Outcome as Told};
 use crate::mount::{Kernel, Port, Task};
-use crate::servers::{FSNAME, new_mgc};
+use crate::servers::new_mgc;
 use base::{ClientId, ClusterConfig, Endpoint, Machine, Now, Time};
 use client::mgc::{self, Mgc};
-use client::{Client, ClientOptions, Event, Input, Notify, NotifyId, NotifyResult, Output};
+use client::{Client, Event, Input, Notify, NotifyId, NotifyResult, Output};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::{Frame, Life};
-
-const CLIENT_MARK: u128 = 0xc11e << 64;
 
 pub(crate) struct Seat {
     pub id: ClientId,
@@ -37,18 +36,7 @@ pub(crate) struct Said {
 impl Seat {
     pub fn new(now: Now, number: usize, config: &ClusterConfig) -> (Seat, Said) {
         let id = ClientId(CLIENT_MARK + number as u128);
-        let options = ClientOptions {
-            incarnation: 1,
-            client: id,
-            fsname: FSNAME.into(),
-            nid: format!("client{number}"),
-            has_inc_epoch: true,
-            is_mmap_relaxed: false,
-            is_statfs_lazy: true,
-            access_times: client::AccessTimes::default(),
-            has_kill_privileges: true,
-            is_write_back_early: false,
-        };
+        let options = client_options(id, number as u128);
         let mut seat = Seat {
             id,
             machine: Client::new(now, options),
