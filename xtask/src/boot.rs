@@ -60,8 +60,7 @@ const CASES: &[(&str, Case)] = &[
 pub fn run(options: &Options) -> Result<bool> {
     let target = workspace::target()?;
     if let Some(reason) = missing(&target) {
-        println!("skipped: {reason}");
-        std::process::exit(runner::SKIPPED_STATUS);
+        runner::end_skipped(&reason);
     }
     let home = target.join("boot");
     fs::create_dir_all(&home)?;

@@ -147,7 +147,7 @@ fn run_step(step: &Step, plan: &Plan, deadlines: &Deadlines, before: &[Report]) 
             }
         }
     }
-    println!("    {}: {}", report.name, describe(&report.verdict));
+    println!("    {}: {}", report.name, report.verdict);
     Ok(report)
 }
 
@@ -166,20 +166,11 @@ fn note(log: &Path) -> String {
     sum.unwrap_or_default().to_owned()
 }
 
-fn describe(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Passed => "passed".to_owned(),
-        Verdict::Failed(why) => format!("FAILED: {why}"),
-        Verdict::Skipped(why) => format!("skipped: {why}"),
-        Verdict::NotRun(why) => format!("not run: {why}"),
-    }
-}
-
 fn table(reports: &[Report], spent: Duration) -> bool {
     println!("\n{:<24} {:>8}  result", "step", "seconds");
     for report in reports {
         let note = if report.note.is_empty() { String::new() } else { format!(" ({})", report.note) };
-        println!("{:<24} {:>8.1}  {}{note}", report.name, report.seconds, describe(&report.verdict));
+        println!("{:<24} {:>8.1}  {}{note}", report.name, report.seconds, report.verdict);
     }
     let failed = reports.iter().filter(|report| matches!(report.verdict, Verdict::Failed(_))).count();
     let missing = reports

@@ -76,14 +76,14 @@ pub fn has_program(name: &str) -> bool {
 /// do it, after having said why.
 pub fn run(options: &Options) -> Result<bool> {
     if let Some(reason) = missing() {
-        skip(&reason);
+        runner::end_skipped(&reason);
     }
     let plan = ci::Plan::new()?;
     let home = plan.target().join("kernel");
     fs::create_dir_all(&home)?;
     let kernel = match package::fetch(&home) {
         Ok(kernel) => kernel,
-        Err(error) => skip(&format!("{error:#}")),
+        Err(error) => runner::end_skipped(&format!("{error:#}")),
     };
     if !options.built {
         for mut command in plan.build_commands() {
@@ -98,11 +98,6 @@ pub fn run(options: &Options) -> Result<bool> {
     fs::create_dir_all(&out)?;
     let guest = Guest { kernel, home, out };
     guest.boot(&plan, options)
-}
-
-fn skip(reason: &str) -> ! {
-    println!("skipped: {reason}");
-    std::process::exit(runner::SKIPPED_STATUS)
 }
 
 struct Guest {

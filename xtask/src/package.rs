@@ -67,8 +67,7 @@ pub fn run(options: &Options) -> Result<bool> {
         return Ok(true);
     }
     if sys::effective_uid() != 0 {
-        println!("skipped: not root");
-        std::process::exit(runner::SKIPPED_STATUS);
+        runner::end_skipped("not root");
     }
     let scripts = ["packaging/check-install", "packaging/check-machines"];
     let mut skipped_count = 0;

@@ -9,21 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use mount_suites::bounded::{self, End};
+pub use mount_suites::runner::Verdict;
 use mount_suites::{runner, sweep};
 
 /// How many lines of a failed step are printed.
 const TAIL_LINES: usize = 60;
 /// How often a running step says that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(60);
-
-/// How a step ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    Passed,
-    Failed(String),
-    Skipped(String),
-    NotRun(String),
-}
 
 /// What the table shows of a step.
 pub struct Report {
@@ -68,7 +60,7 @@ impl Work<'_> {
             let left = self.limit.saturating_sub(started.elapsed());
             let mut heartbeat = Heartbeat::new(self.name, &log);
             let end = bounded::run(&mut command, &tag, left, &log, &mut |spent| heartbeat.tick(spent))?;
-            if let Some(why) = skipped(&end, &log) {
+            if let Some(why) = runner::skip_reason(&end, &log) {
                 verdict = Verdict::Skipped(why);
                 break;
             }
@@ -98,14 +90,6 @@ impl Work<'_> {
         }
         Ok(verdict)
     }
-}
-
-/// Why the command could not do its work on this machine, if it says so.
-fn skipped(end: &End, log: &Path) -> Option<String> {
-    let is_skipped = end.status_code() == Some(runner::SKIPPED_STATUS);
-    let said = is_skipped.then(|| bounded::tail(log, TAIL_LINES))?;
-    let reason = said.lines().rev().find_map(|line| line.strip_prefix("skipped: "));
-    Some(reason.unwrap_or("no reason given").to_owned())
 }
 
 fn reason(end: &End, limit: Duration) -> String {

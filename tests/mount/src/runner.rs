@@ -1,5 +1,6 @@
 //! Runs cases, each in a process of its own under a time limit, and cleans up behind every one of them.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,19 +18,31 @@ use crate::sweep;
 pub const SKIPPED_STATUS: i32 = 77;
 /// The exit status by which a run says that nothing failed, but that its time budget was not enough for all.
 pub const INCOMPLETE_STATUS: u8 = 75;
-/// The line by which it says why.
+/// The line by which whoever was skipped says why, among his last ones.
 const SKIP_MARK: &str = "skipped: ";
+const SKIP_LINES: usize = 60;
 /// By which a case process learns how many seconds it has.
 const LIMIT_VARIABLE: &str = "SHEEN_CASE_SECONDS";
 const LIVENESS_LIMIT: Duration = Duration::from_secs(60);
 
-/// How a case ended.
-#[derive(Debug)]
+/// How a case ended, or a step of the test command.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Passed,
     Failed(String),
     Skipped(String),
     NotRun(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Passed => write!(formatter, "passed"),
+            Verdict::Failed(why) => write!(formatter, "FAILED: {why}"),
+            Verdict::Skipped(why) => write!(formatter, "skipped: {why}"),
+            Verdict::NotRun(why) => write!(formatter, "not run: {why}"),
+        }
+    }
 }
 
 /// One line of the report.
@@ -256,13 +269,7 @@ impl Runner {
     }
 
     fn push(&mut self, report: Report) {
-        let (word, why) = match &report.verdict {
-            Verdict::Passed => ("passed", String::new()),
-            Verdict::Failed(why) => ("FAILED", format!(": {why}")),
-            Verdict::Skipped(why) => ("skipped", format!(": {why}")),
-            Verdict::NotRun(why) => ("not run", format!(": {why}")),
-        };
-        println!("{:<44} {:>8.2} s  {word}{why}", report.name, report.seconds);
+        println!("{:<44} {:>8.2} s  {}", report.name, report.seconds, report.verdict);
         self.reports.push(report);
     }
 
@@ -377,13 +384,25 @@ fn judge(end: &End, log: &Path) -> Verdict {
     if end.is_success() {
         return Verdict::Passed;
     }
-    if end.status_code() == Some(SKIPPED_STATUS) {
-        let text = bounded::tail(log, 20);
-        let reason = text.lines().rev().find_map(|line| line.strip_prefix(SKIP_MARK));
-        return Verdict::Skipped(reason.unwrap_or("no reason given").to_owned());
+    if let Some(reason) = skip_reason(end, log) {
+        return Verdict::Skipped(reason);
     }
     let said = bounded::tail(log, 12);
     Verdict::Failed(format!("{}\n    {}", end.describe(), said.replace('\n', "\n    ")))
+}
+
+/// Ends this process, which cannot do its work on this machine.
+pub fn end_skipped(reason: &str) -> ! {
+    println!("{SKIP_MARK}{reason}");
+    std::process::exit(SKIPPED_STATUS)
+}
+
+/// Why a process could not do its work on this machine, if it says so.
+pub fn skip_reason(end: &End, log: &Path) -> Option<String> {
+    let is_skipped = end.status_code() == Some(SKIPPED_STATUS);
+    let said = is_skipped.then(|| bounded::tail(log, SKIP_LINES))?;
+    let reason = said.lines().rev().find_map(|line| line.strip_prefix(SKIP_MARK));
+    Some(reason.unwrap_or("no reason given").to_owned())
 }
 
 /// What a case has to say although it passed: how much it did, and how long that took.
@@ -435,8 +454,7 @@ pub fn run_one(suite: &Suite, case: &Case, directories: [PathBuf; 3], options: O
     let result = (case.run)(&context);
     if let Err(error) = &result {
         if let Some(skipped) = error.downcast_ref::<Skipped>() {
-            println!("{SKIP_MARK}{}", skipped.0);
-            std::process::exit(SKIPPED_STATUS);
+            end_skipped(&skipped.0);
         }
         return result;
     }
