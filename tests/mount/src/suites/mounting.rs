@@ -1,31 +1,31 @@
-//! Mounting: options and how they are shown, the helpers of mount(8) and umount(8), users who are not root, clients that died,
-//! servers at several addresses.
+//! Mounting: options and how they are shown, the helpers of mount(8) and umount(8), clients that died, servers at several addresses;
+//! users who are not root, mount namespaces, access times.
 
 use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use crate::bounded;
 use crate::case::{
-    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, note, read, skip,
-    wait_until, write,
+    Bed, Case, Context, Suite, expect, expect_bytes, expect_eq, expect_errno, names, note, read, wait_until,
+    write,
 };
 use crate::cluster::{COMMAND_LIMIT, Cluster, Shape};
 use crate::disk::LoopDisk;
 use crate::forest;
-use crate::options::Transport;
 use crate::sweep;
 use crate::sys;
 
 mod accesses;
+mod namespaces;
+mod users;
 
 /// The suite.
 pub static SUITE: Suite = Suite { name: "mounting", bed: Bed::Own, cases: CASES, rounds: &[], canary: None };
@@ -45,12 +45,12 @@ static CASES: &[Case] = &[
     Case { name: "umount_with_dead_servers", seconds: 240, run: umount_with_dead_servers },
     Case { name: "clients_that_died", seconds: 120, run: clients_that_died },
     Case { name: "several_addresses", seconds: 120, run: several_addresses },
-    Case { name: "not_root", seconds: 120, run: not_root },
-    Case { name: "run_directory_of_somebody_else", seconds: 60, run: foreign_run_directory },
-    Case { name: "no_fusermount3", seconds: 60, run: no_fusermount3 },
-    Case { name: "down_with_a_copy_elsewhere", seconds: 120, run: down_with_copy },
-    Case { name: "down_while_in_use", seconds: 120, run: down_in_use },
-    Case { name: "umount_with_a_copy_elsewhere", seconds: 120, run: umount_with_copy },
+    Case { name: "not_root", seconds: 120, run: users::not_root },
+    Case { name: "run_directory_of_somebody_else", seconds: 60, run: users::foreign_run_directory },
+    Case { name: "no_fusermount3", seconds: 60, run: users::no_fusermount3 },
+    Case { name: "down_with_a_copy_elsewhere", seconds: 120, run: namespaces::down_with_copy },
+    Case { name: "down_while_in_use", seconds: 120, run: namespaces::down_in_use },
+    Case { name: "umount_with_a_copy_elsewhere", seconds: 120, run: namespaces::umount_with_copy },
 ];
 
 /// For what another process is about to do.
@@ -588,291 +588,6 @@ fn several_addresses(context: &Context) -> Result<()> {
     )
 }
 
-/// Somebody without rights, with a home of his own and the program in it.
-struct User {
-    home: tempfile::TempDir,
-    options: Vec<String>,
-}
-
-/// `nobody` on Debian; fusermount3 wants to know the name of its user.
-const NOBODY: u32 = 65534;
-
-impl User {
-    fn new(context: &Context) -> Result<User> {
-        let home = sweep::short_directory()?;
-        let program = home.path().join("sheen-program");
-        fs::copy(&context.options.sheen, &program).context("a copy of the program")?;
-        std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY))?;
-        let transport = match context.options.transport {
-            Transport::Dev => "dev",
-            Transport::Uring => "uring",
-        };
-        Ok(User { home, options: vec!["--transport".to_owned(), transport.to_owned()] })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.home.path().join(name)
-    }
-
-    /// A command of this user with nothing in its environment that would show the way to somebody else's files.
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        command.uid(NOBODY).gid(NOBODY).current_dir(self.home.path()).env("HOME", self.home.path());
-        command.env("XDG_RUNTIME_DIR", self.home.path().join("run"));
-        for name in ["SHEEN_RUN", "XDG_STATE_HOME"] {
-            command.env_remove(name);
-        }
-        command
-    }
-
-    fn say(&self, mut command: Command) -> Result<bounded::Said> {
-        let tag = format!("SHEEN_USER={}", self.home.path().display());
-        Ok(bounded::say(&mut command, &tag, COMMAND_LIMIT)?)
-    }
-
-    fn sheen(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = self.command(&self.path("sheen-program"));
-        command.args(arguments);
-        let said = self.say(command)?;
-        expect(said.is_success(), &format!("sheen {arguments:?}: {}", said.all()))?;
-        Ok(said.output)
-    }
-
-    fn shell(&self, script: &str) -> Result<String> {
-        let mut command = self.command(Path::new("/bin/sh"));
-        command.args(["-ec", script]);
-        let said = self.say(command)?;
-        expect(said.is_success(), &format!("{script}: {}", said.all()))?;
-        Ok(said.output)
-    }
-
-    fn up(&self) -> Result<String> {
-        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        self.sheen(&[&["up", "--mdts", "1", "--osts", "1"], &options[..]].concat())
-    }
-}
-
-impl Drop for User {
-    fn drop(&mut self) {
-        sweep::release(self.home.path(), &format!("SHEEN_USER={}", self.home.path().display()));
-    }
-}
-
-/// /dev/fuse as udev leaves it: for everybody. Given back as it was.
-struct OpenDevice(fs::Permissions);
-
-const DEVICE: &str = "/dev/fuse";
-
-impl OpenDevice {
-    fn new() -> Result<OpenDevice> {
-        let before = fs::metadata(DEVICE)?.permissions();
-        fs::set_permissions(DEVICE, fs::Permissions::from_mode(0o666))?;
-        Ok(OpenDevice(before))
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        // Whoever took the device away has taken its permissions too.
-        let _ = fs::set_permissions(DEVICE, self.0.clone());
-    }
-}
-
-fn not_root(context: &Context) -> Result<()> {
-    context.skip_if_local()?;
-    let _device = OpenDevice::new()?;
-    if !Path::new("/usr/bin/fusermount3").exists() && !Path::new("/bin/fusermount3").exists() {
-        return skip("no fusermount3 (package fuse3)");
-    }
-    let user = User::new(context)?;
-    println!("{}", user.up()?);
-    let mount = user.path("sheen");
-    expect_eq(sweep::mounts_under(&mount).len(), 1, "mounts below the user's home")?;
-    user.shell("cd ~/sheen; mkdir dir; echo mine > dir/file; chmod 600 dir/file; ln -s file dir/link; sync")?;
-    expect_errno(names_of(&mount), libc::EACCES, "root looks into a mount of somebody else")?;
-    let owner = user.shell("stat -c %u ~/sheen ~/sheen/dir ~/sheen/dir/file")?;
-    expect_eq(owner, format!("{NOBODY}\n{NOBODY}\n{NOBODY}\n"), "who owns the root and what is in it")?;
-    let source = user.sheen(&["mounts"])?;
-    let source = source.split(' ').next().context("a source")?;
-    user.shell("mkdir ~/second")?;
-    user.sheen(&["mount", source, "second", "-o", "ro"])?;
-    expect_eq(user.shell("cat ~/second/dir/link")?, "mine\n".to_owned(), "through a second mount")?;
-    user.sheen(&["umount", "second"])?;
-    expect(sweep::mounts_under(&user.path("second")).is_empty(), "the second one is unmounted")?;
-    user.sheen(&["down"])?;
-    expect(sweep::mounts_under(&mount).is_empty(), "down has unmounted")?;
-    expect_eq(names(&mount)?, Vec::<String>::new(), "what is under the mount")?;
-    user.up()?;
-    expect_eq(user.shell("cat ~/sheen/dir/link")?, "mine\n".to_owned(), "after down and up")?;
-    user.sheen(&["down"]).map(drop)
-}
-
 fn names_of(path: &Path) -> io::Result<usize> {
     Ok(fs::read_dir(path)?.count())
-}
-
-/// Control sockets do not go where somebody else could answer in their place.
-fn foreign_run_directory(context: &Context) -> Result<()> {
-    context.skip_if_local()?;
-    let user = User::new(context)?;
-    let run = user.path("foreign");
-    fs::create_dir(&run)?;
-    fs::set_permissions(&run, fs::Permissions::from_mode(0o777))?;
-    let daemon = 1;
-    std::os::unix::fs::chown(&run, Some(daemon), Some(daemon))?;
-    let mgs = user.path("mgs").to_string_lossy().into_owned();
-    user.sheen(&["mkfs", "--mgs", &mgs])?;
-    let mut command = user.command(&user.path("sheen-program"));
-    command.args(["serve", &mgs]).env("SHEEN_RUN", &run);
-    let said = user.say(command)?;
-    println!("{}", said.errors.trim_end());
-    expect(!said.is_success() && said.errors.contains("somebody else"), &format!("said: {}", said.errors))?;
-    expect_eq(names(&run)?, Vec::<String>::new(), "what is in the directory")
-}
-
-/// Without the program that mounts for others, one line says what is missing.
-fn no_fusermount3(context: &Context) -> Result<()> {
-    context.skip_if_local()?;
-    let _device = OpenDevice::new()?;
-    let user = User::new(context)?;
-    let mut command = user.command(&user.path("sheen-program"));
-    command.arg("up").env("PATH", user.path("nothing-here"));
-    let said = user.say(command)?;
-    println!("{}", said.errors.trim_end());
-    expect(!said.is_success(), "up without fusermount3 fails")?;
-    expect_eq(said.errors.lines().count(), 1, &format!("lines of {}", said.errors))?;
-    expect(said.errors.contains("fusermount3"), &format!("'{}' names it", said.errors.trim_end()))?;
-    expect(sweep::mounts_under(&user.path("sheen")).is_empty(), "nothing is mounted")
-}
-
-/// A process in a mount namespace of its own, as a container has one, with a copy of all mounts. It ends with the case.
-struct Container(Child);
-
-impl Container {
-    /// Runs the script until it prints a line; after that it has what it has and waits.
-    fn start(cluster: &Cluster, script: &str) -> Result<Container> {
-        use std::io::BufRead;
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        command.arg(format!("{script}\necho ready; exec sleep 100000")).current_dir("/");
-        command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
-        cluster.tag(&mut command);
-        let mut child = Container(command.spawn().context("unshare (package util-linux)")?);
-        let mut line = String::new();
-        io::BufReader::new(child.0.stdout.take().context("its output")?).read_line(&mut line)?;
-        if line.trim_end() != "ready" {
-            return skip("mount namespaces cannot be made here");
-        }
-        Ok(child)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// A path as this process sees it.
-    fn path(&self, path: &Path) -> PathBuf {
-        Path::new(&format!("/proc/{}/root", self.pid())).join(path.strip_prefix("/").unwrap_or(path))
-    }
-}
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn down(cluster: &Cluster, option: Option<&str>) -> Result<bounded::Said> {
-    let data = cluster.data.to_string_lossy().into_owned();
-    let arguments: Vec<&str> = ["down", "--dir", &data].into_iter().chain(option).collect();
-    let said = cluster.try_sheen(&arguments, COMMAND_LIMIT)?;
-    println!("$ sheen {}\n{}[{}]", arguments.join(" "), said.all(), said.end.describe());
-    Ok(said)
-}
-
-/// `down` has worked, said in one line what it has cut off, and nothing is left of the cluster.
-fn expect_down(cluster: &Cluster, said: &bounded::Said, words: &str) -> Result<()> {
-    expect(said.is_success(), "down has worked")?;
-    // A slow disk is waited for, which is said too.
-    let lines = said.errors.lines().filter(|line| line.contains(words)).count();
-    expect_eq(lines, 1, &format!("lines with '{words}' in '{}'", said.errors.trim_end()))?;
-    expect(sweep::mounts_under(&cluster.mount).is_empty(), "down has unmounted")?;
-    expect(cluster.targets()?.iter().all(|(_, pid)| *pid == 0), "no target runs")
-}
-
-/// A copy of the mount that nobody uses holds nothing up: it is cut off, and what was written is there.
-fn down_with_copy(context: &Context) -> Result<()> {
-    let cluster = start(context)?;
-    let container = Container::start(&cluster, "")?;
-    let inside = container.path(&cluster.mount);
-    write(&cluster.mount.join("outside"), b"from outside")?;
-    write(&inside.join("inside"), b"through the copy")?;
-    let said = down(&cluster, None)?;
-    expect_down(&cluster, &said, &format!("in the mount namespace of pid {}", container.pid()))?;
-    expect_errno(names_of(&inside), libc::ENOTCONN, "the copy after down")?;
-    cluster.up()?;
-    expect_bytes(&read(&cluster.mount.join("outside"))?, b"from outside", "after down and up")?;
-    expect_bytes(&read(&cluster.mount.join("inside"))?, b"through the copy", "after down and up")?;
-    drop(container);
-    stop(cluster)
-}
-
-/// Nobody is cut off without `--force`, in whatever namespace; with it whoever has files open gets ENOTCONN, and all that was
-/// acknowledged is there, stores to mapped pages too.
-fn down_in_use(context: &Context) -> Result<()> {
-    use std::os::unix::fs::FileExt;
-    let cluster = start(context)?;
-    let (path, mapped_path) = (cluster.mount.join("file"), cluster.mount.join("mapped"));
-    let container = Container::start(&cluster, &format!("exec 3<>'{}'", path.display()))?;
-    let refused = |pid: u32| -> Result<()> {
-        let said = down(&cluster, None)?;
-        expect(!said.is_success(), "down is refused")?;
-        let line = said.errors.lines().last().unwrap_or_default();
-        expect(line.contains(&format!("in use by pid {pid} ")), "who uses it")?;
-        expect(line.contains("--force"), "what to do")?;
-        write(&cluster.mount.join("goes-on"), b"x").context("nothing has changed")
-    };
-    refused(container.pid())?;
-    drop(container);
-    let file = fs::File::options().read(true).write(true).open(&path)?;
-    file.write_all_at(b"acknowledged", 0)?;
-    write(&mapped_path, &[b'-'; 8192])?;
-    let mapped = fs::File::options().read(true).write(true).open(&mapped_path)?;
-    let map = sys::Mapping::new(&mapped, sys::MapKind::SharedWrite, 8192)?;
-    drop(mapped);
-    map.write(4096, b"stored");
-    refused(std::process::id())?;
-    let said = down(&cluster, Some("--force"))?;
-    expect_down(&cluster, &said, "everything is durable, cutting it off")?;
-    expect_errno(file.write_at(b"late", 0), libc::ENOTCONN, "a write after down --force")?;
-    drop((file, map));
-    cluster.up()?;
-    expect_bytes(&read(&path)?, b"acknowledged", "what was written before")?;
-    expect_bytes(read(&mapped_path)?.get(4096..4102).unwrap_or_default(), b"stored", "what was stored")?;
-    stop(cluster)
-}
-
-/// umount(8) leaves copies in other places alone: they work on beside a new mount of the same cluster, until the end of that.
-fn umount_with_copy(context: &Context) -> Result<()> {
-    let cluster = start(context)?;
-    write(&cluster.mount.join("file"), b"before")?;
-    let container = Container::start(&cluster, "")?;
-    let inside = container.path(&cluster.mount);
-    cluster.unmount(&cluster.mount)?;
-    expect_eq(names(&cluster.mount)?, Vec::<String>::new(), "what is under the mount")?;
-    expect_eq(cluster.mounts()?.len(), 0, "mounts that `status` shows")?;
-    expect_bytes(&read(&inside.join("file"))?, b"before", "through the copy")?;
-    cluster.up()?;
-    write(&cluster.mount.join("file"), b"after")?;
-    expect_bytes(&read(&inside.join("file"))?, b"after", "through the copy, from the new mount")?;
-    write(&inside.join("inside"), b"through the copy")?;
-    expect_bytes(&read(&cluster.mount.join("inside"))?, b"through the copy", "through the new mount")?;
-    let said = down(&cluster, None)?;
-    expect(said.is_success(), "down works")?;
-    expect_errno(names_of(&inside), libc::ENOTCONN, "the copy after down")?;
-    cluster.up()?;
-    expect_bytes(&read(&cluster.mount.join("inside"))?, b"through the copy", "after down and up")?;
-    drop(container);
-    stop(cluster)
 }
