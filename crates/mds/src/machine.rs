@@ -12,18 +12,20 @@ mod deadlocks;
 mod fences;
 mod flow;
 mod holdings;
+mod orphans;
 mod peers;
 mod placing;
+mod requests;
 mod strays;
 mod streams;
 
 use crate::by_space::BySpace;
 use crate::fids::Fids;
-use crate::flock::{Flocks, Locked};
-use crate::op::{Cx, Remote, open};
+use crate::flock::Flocks;
+use crate::op::{Cx, Remote};
 use crate::opens::{Dropped, Opens};
 use crate::placement::Placement;
-use crate::rows::{self, Inode, KnownTargets};
+use crate::rows::{Inode, KnownTargets};
 use crate::stats::Stats;
 use crate::tx::Tx;
 use crate::unheard::Unheard;
@@ -31,8 +33,8 @@ use accesses::Accesses;
 use adoptions::Adoptions;
 use base::fault::{Fault, planted};
 use base::{
-    ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, OpenHandle, Pool, Status, TargetId,
-    Time, Transno, Version, WallTime,
+    ClientId, ClusterConfig, Duration, Epoch, Fid, LockId, Machine, Now, Pool, Status, TargetId, Time,
+    Transno, Version, WallTime,
 };
 use bytes::Bytes;
 use cross::Cross;
@@ -40,7 +42,7 @@ use deadlocks::Searches;
 use fences::Fences;
 use flow::Flow;
 use holdings::{Noted, Restored};
-use ldlm::{Enqueued, LockOutput, LockSpace, OpId};
+use ldlm::{LockOutput, LockSpace, OpId};
 use peers::Peers;
 use rpc::Import;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,11 +51,7 @@ use store::{Holdings, MetaStore, StoreError};
 use strays::Strays;
 use streams::Streams;
 use target::{CancelQueue, Core, CoreEvent, CoreOptions, CoreOutput, During, Gone, Grants, Token, Work};
-use wire::lock::bits;
-use wire::mdt::{ACCESSES_MAX, CLOSES_MAX, Statfs};
-use wire::{
-    Callback, Frame, FrameKind, Life, LockPolicy, LockRequest, MdtReply, MdtRequest, Reply, Request, Resource,
-};
+use wire::{Callback, Frame, FrameKind, Life, Reply};
 
 /// How an MDT is started.
 #[derive(Clone, Debug)]
@@ -557,157 +555,6 @@ impl<M: MetaStore> Mds<M> {
         self.core.reply(now, token, result.map(|reply| (reply, Bytes::new())), &mut self.core_out);
     }
 
-    fn on_work(&mut self, now: Now, work: Work, out: &mut Vec<Output>) {
-        let Some(Work { token, request, data }) = self.try_defer(work) else { return };
-        match request {
-            request @ Request::Ost(_) => self.on_data_work(now, Work { token, request, data }),
-            Request::Mdt(request) => self.on_mdt_request(now, token, request, data, out),
-            Request::Lock(request) => self.on_lock_request(now, token, request),
-            Request::Peer(request) => self.on_peer_request(now, token, request, out),
-            _ => self.reply(now, token, Err(Status::ProtocolError)),
-        }
-    }
-
-    fn on_mdt_request(
-        &mut self,
-        now: Now,
-        token: Token,
-        mut request: MdtRequest,
-        data: Bytes,
-        out: &mut Vec<Output>,
-    ) {
-        let accesses = accesses::take(&mut request);
-        if accesses.len() > ACCESSES_MAX {
-            return self.reply(now, token, Err(Status::ProtocolError));
-        }
-        self.note_accesses(now, token.client, accesses, out);
-        if let MdtRequest::Open { closes, .. } | MdtRequest::Closes { handles: closes, .. } = &mut request {
-            if closes.len() > CLOSES_MAX {
-                return self.reply(now, token, Err(Status::ProtocolError));
-            }
-            let closes = std::mem::take(closes);
-            self.close_read(now, token.client, &closes, out);
-        }
-        match request {
-            MdtRequest::Closes { .. } => self.reply(now, token, Ok(Reply::Done)),
-            MdtRequest::Statfs => {
-                let statfs = self.statfs();
-                self.reply(now, token, Ok(Reply::Mdt(MdtReply::Statfs(statfs))));
-            }
-            MdtRequest::Sync => {
-                let up_to = self.core.last_transno();
-                self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
-            }
-            MdtRequest::Flock { fid, lock, can_wait } => {
-                let mut granted = Vec::new();
-                let client = token.client;
-                let result = self.flocks.lock(now.wall, fid, client, lock, can_wait, token, &mut granted);
-                self.on_flocks_granted(now, granted);
-                match result {
-                    Locked::Now(token) => self.reply(now, token, Ok(Reply::Done)),
-                    Locked::Refused(token, status) => self.reply(now, token, Err(status)),
-                    Locked::Wait(_) if lock.is_flock => {}
-                    Locked::Wait(wait) => self.on_flock_waits(now, wait, out),
-                }
-            }
-            MdtRequest::FlockCancel { fid, owner, is_flock } => {
-                for waiting in self.flocks.cancel(fid, token.client, owner, is_flock) {
-                    self.reply(now, waiting, Err(Status::Interrupted));
-                }
-                self.reply(now, token, Ok(Reply::Done));
-            }
-            MdtRequest::Getlk { fid, lock } => {
-                let found = self.flocks.test(fid, token.client, lock);
-                self.reply(now, token, Ok(Reply::Mdt(MdtReply::Flock(found))));
-            }
-            MdtRequest::ReplayFlocks { fid, locks } => {
-                let result = self.flocks.replay(fid, token.client, &locks);
-                self.reply(now, token, result.map(|()| Reply::Done));
-            }
-            request => {
-                let (request, met) = request.split_met();
-                self.start_flow(now, token, Request::Mdt(request), met, data);
-            }
-        }
-    }
-
-    fn on_flocks_granted(&mut self, now: Now, tokens: Vec<Token>) {
-        for token in tokens {
-            self.reply(now, token, Ok(Reply::Done));
-        }
-    }
-
-    fn statfs(&self) -> Statfs {
-        let space = self.core.store().space();
-        Statfs {
-            bytes_total: space.total_bytes,
-            bytes_free: space.free_bytes,
-            bytes_available: space.avail_bytes,
-            inodes_total: space.total_inode_count,
-            inodes_free: space.free_inode_count,
-            device: self.options.device,
-        }
-    }
-
-    fn on_lock_request(&mut self, now: Now, token: Token, request: LockRequest) {
-        match request {
-            LockRequest::Enqueue { lock, resource, mode, policy, can_wait } => {
-                let policy = self.without_unknown_size(resource, policy);
-                if let Resource::Object(object) = resource
-                    && let Err(status) = self.check_data(object)
-                {
-                    return self.reply(now, token, Err(status));
-                }
-                let holder = token.client;
-                let request = ldlm::EnqueueRequest { holder, lock, resource, mode, policy, can_wait };
-                match self.locks.enqueue(now.time, request, &mut self.lock_out) {
-                    Enqueued::Granted(grant) => self.reply(now, token, Ok(Reply::Locked(grant))),
-                    Enqueued::Denied(status) => self.reply(now, token, Err(status)),
-                    Enqueued::Waiting => {
-                        if let Some(former) = self.enqueues.insert((holder, lock), token) {
-                            self.reply(now, former, Err(Status::Again));
-                        }
-                    }
-                }
-            }
-            LockRequest::Cancel { locks } => {
-                for lock in &locks {
-                    if let Some(waiting) = self.enqueues.remove(&(token.client, *lock)) {
-                        self.reply(now, waiting, Err(Status::Interrupted));
-                    }
-                }
-                match self.give_up(now, token.client, &locks) {
-                    None => self.reply(now, token, Ok(Reply::Done)),
-                    Some(up_to) => {
-                        self.core.reply_when_durable(now, token, up_to, Reply::Done, &mut self.core_out);
-                    }
-                }
-            }
-            LockRequest::Replay { locks } => {
-                self.note_named(token.client, &locks);
-                let refused = self.locks.replay(token.client, &locks);
-                self.reply(now, token, Ok(Reply::Done));
-                if !refused.is_empty() {
-                    self.core.evict(now, token.client, &mut self.core_out);
-                }
-            }
-        }
-    }
-
-    /// Nobody may rely on a size that is not known.
-    fn without_unknown_size(&self, resource: Resource, policy: LockPolicy) -> LockPolicy {
-        match (resource, policy) {
-            (Resource::Inode(fid), LockPolicy::Bits(mask)) if mask & (bits::UPDATE | bits::OPEN) != 0 => {
-                let tx = Tx::new(&**self.core.store());
-                match tx.inode(fid) {
-                    Ok(Some(inode)) if inode.attr.is_size_known => policy,
-                    _ => LockPolicy::Bits(mask & !(bits::UPDATE | bits::OPEN)),
-                }
-            }
-            _ => policy,
-        }
-    }
-
     /// Everything of a client goes.
     fn on_evicted(&mut self, now: Now, gone: Gone, out: &mut Vec<Output>) {
         let (client, during) = (gone.life.client, gone.during);
@@ -745,76 +592,6 @@ impl<M: MetaStore> Mds<M> {
         } else {
             self.sweep_orphans(now, &files, out);
         }
-    }
-
-    /// Handles that a client has only read through. It waits for nothing: their client may hold a lock until this is done.
-    fn close_read(
-        &mut self,
-        now: Now,
-        client: ClientId,
-        handles: &[(Fid, OpenHandle)],
-        out: &mut Vec<Output>,
-    ) {
-        let mut files = Vec::new();
-        for (fid, handle) in handles {
-            let open = self.opens.get(client, *handle);
-            if open.is_some_and(|(open_fid, args)| open_fid == *fid && !args.write) {
-                self.opens.close(client, *handle);
-                files.push(*fid);
-            }
-        }
-        if !self.core.is_recovering() {
-            self.sweep_orphans(now, &files, out);
-        }
-    }
-
-    /// After recovery: whoever has an orphan open has said so.
-    fn sweep_all_orphans(&mut self, now: Now, out: &mut Vec<Output>) {
-        const CHUNK: usize = 64;
-        let mut from = Vec::new();
-        loop {
-            let tx = Tx::new(&**self.core.store());
-            let end = vec![0xff; store::KEY_BYTES_MAX];
-            let rows = match tx.scan(rows::ORPHANS, &from, &end, CHUNK) {
-                Ok(rows) => rows,
-                Err(status) => {
-                    let what = "orphans were not swept";
-                    return out.push(Output::Event(MdsEvent::Failed { what, fid: Fid::default(), status }));
-                }
-            };
-            let fids: Vec<Fid> = rows.iter().filter_map(|(key, _)| Fid::from_key(key)).collect();
-            let Some((last, _)) = rows.last() else { return };
-            from = [last, &[0][..]].concat();
-            self.sweep_orphans(now, &fids, out);
-        }
-    }
-
-    fn sweep_orphans(&mut self, now: Now, fids: &[Fid], out: &mut Vec<Output>) {
-        for fid in fids {
-            if self.cross.is_inode_frozen(*fid) {
-                // After the decision.
-                continue;
-            }
-            if let Err(status) = self.sweep_orphan(now, *fid) {
-                let what = "an orphan was not swept";
-                out.push(Output::Event(MdsEvent::Failed { what, fid: *fid, status }));
-            }
-        }
-    }
-
-    fn sweep_orphan(&mut self, now: Now, fid: Fid) -> Result<(), Status> {
-        let remote = Remote::default();
-        let store = Arc::clone(self.core.store());
-        let mut cx = self.cx(&*store, now.wall, &remote);
-        open::sweep_orphans(&mut cx, &[fid])?;
-        if cx.tx.is_empty() {
-            return Ok(());
-        }
-        let destroys = cx.tx.keys_put(rows::DESTROYS);
-        let batch = cx.tx.into_batch();
-        let transno = self.core.apply_internal(batch).map_err(|error| error.status())?;
-        self.peers.note_destroys(transno, destroys);
-        Ok(())
     }
 }
 

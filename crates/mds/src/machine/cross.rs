@@ -8,19 +8,22 @@
 //! Renames of directories between parents take the one rename lock of the file system first, while they hold nothing
 //! else, and then walk up from the new parent.
 
+mod asking;
 mod participant;
+mod rename_lock;
 
 use super::flow::{Flow, Run, Stage, Step};
 use super::peers::Call;
 use super::{Mds, MdsEvent, Output};
 use crate::access;
-use crate::op::path::{self, WayUp};
-use crate::op::{Cx, Peeked, PeekedDirectory, Remote, Stop, migrate, part, stripes};
+use crate::op::{Cx, Remote, Stop, migrate, part, path, stripes};
 use crate::rows::{self, Asker, Decision, Prepare};
 use crate::tx::Resources;
 use base::fault::{Fault, planted};
-use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno, limits};
-use ldlm::{Claimed, Need, OpId};
+use base::{ClientId, Duration, Endpoint, Fid, Now, Status, TargetId, TargetKind, Time, Transno};
+use ldlm::{Need, OpId};
+use rename_lock::RenameClaim;
+pub(super) use rename_lock::{RenameHold, Walk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
@@ -28,20 +31,12 @@ use target::Token;
 use wire::lock::bits;
 use wire::mdt::Credentials;
 use wire::peer::{OperationId, Part};
-use wire::session::features;
 use wire::{LockMode, LockPolicy, MdtRequest, PeerReply, PeerRequest, Reply, Request, Resource};
 
 /// A participant asks about an operation that has been undecided for so long.
 const ASK_AFTER: Duration = Duration::from_millis(1000);
 /// A decision that another MDT could not take is told again after this.
 const SEND_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Who holds the rename lock of MDT0000 and has not heard of it for so long may have been given up there, for his silence or after a
-/// restart, and somebody else may have the lock. MDT0000 is asked each `PING_INTERVAL` at least, so this is reached only when it is away.
-const RENAME_LOCK_TRUST: Duration = limits::KERNEL_CACHE_LIFE;
-const _: () = assert!(RENAME_LOCK_TRUST.as_millis() * 2 < limits::RECOVERY_WINDOW.as_millis());
-const _: () = assert!(RENAME_LOCK_TRUST.as_millis() < limits::SILENT_CLIENT_MAX.as_millis());
-/// Rename locks given back that are remembered, so that a late copy of the request does not take them again.
-const RELEASED_MAX: usize = 1024;
 
 /// Parts of one attempt, on their way.
 #[derive(Debug)]
@@ -51,23 +46,6 @@ pub(super) struct Settling {
     /// MDTs that have not answered.
     unanswered: BTreeSet<u16>,
     refusal: Option<Status>,
-}
-
-/// How a flow holds, or is about to hold, the rename lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RenameHold {
-    /// On this MDT, as a claim.
-    Local { claim: OpId, is_held: bool },
-    /// On MDT0000.
-    Remote { id: OperationId, is_held: bool },
-}
-
-/// How far the way up from the new parent has been walked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Walk {
-    directory: Fid,
-    moved: Fid,
-    way: WayUp,
 }
 
 /// An operation that was decided here and has to be told.
@@ -93,14 +71,6 @@ struct Prepared {
     leaving: BTreeSet<Fid>,
     ask_at: Time,
     is_asked: bool,
-}
-
-/// The rename lock, asked for by another MDT.
-#[derive(Debug)]
-struct RenameClaim {
-    op: OpId,
-    client: ClientId,
-    waiting: Option<Token>,
 }
 
 #[derive(Debug, Default)]
@@ -310,117 +280,6 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    /// Asks the MDT of a directory what a name leads to.
-    pub(super) fn peek(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        parent: Fid,
-        name: Vec<u8>,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
-        let request = Request::Peer(PeerRequest::PeekName { parent, name, epoch, is_replay });
-        self.ask_mdt(now, op, flow, parent.mdt_index(), request, Call::Peek { op }, out)
-    }
-
-    /// Gets a FID for a directory that an operation makes.
-    pub(super) fn need_fid(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        mdt: u16,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        if mdt != self.options.index {
-            if self.peers.features_of(TargetId::mdt(mdt)) & features::STREAMS != 0 {
-                return self.need_given_fid(now, op, flow, mdt, out);
-            }
-            let request = Request::Peer(PeerRequest::NewFid);
-            return self.ask_mdt(now, op, flow, Some(mdt), request, Call::NewFid { op, mdt }, out);
-        }
-        match self.fids.allocate() {
-            Ok(fid) => {
-                flow.remote.fids.insert(mdt, fid);
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
-            }
-            Err(status) => self.fail(now, op, flow, status, out),
-        }
-    }
-
-    /// Asks the MDT of a directory what belongs together with it.
-    pub(super) fn peek_directory(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        fid: Fid,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
-        let request = Request::Peer(PeerRequest::PeekDirectory { fid, epoch, is_replay });
-        self.ask_mdt(now, op, flow, fid.mdt_index(), request, Call::PeekDirectory { op, fid }, out)
-    }
-
-    /// Asks for all of an inode that is to move here.
-    pub(super) fn peek_whole(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        fid: Fid,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        let request = Request::Peer(PeerRequest::PeekWhole { fid, epoch: self.core.epoch().0 });
-        self.ask_mdt(now, op, flow, fid.mdt_index(), request, Call::PeekWhole { op, fid }, out)
-    }
-
-    /// The same of a regular file.
-    pub(super) fn peek_file(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        fid: Fid,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        let Some(mdt) = fid.mdt_index() else { return self.fail(now, op, flow, Status::Stale, out) };
-        let known = self.peers.features_of(TargetId::mdt(mdt));
-        // Nothing is known of one that was never connected.
-        if known != 0 && known & features::FILE_MIGRATION == 0 {
-            return self.fail(now, op, flow, Status::NotSupported, out);
-        }
-        let request = Request::Peer(PeerRequest::PeekFile { fid, epoch: self.core.epoch().0 });
-        self.ask_mdt(now, op, flow, Some(mdt), request, Call::PeekFile { op, fid }, out)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn ask_mdt(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        mdt: Option<u16>,
-        request: Request,
-        call: Call,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        let Some(mdt) = mdt else { return self.fail(now, op, flow, Status::Stale, out) };
-        if self.is_behind(mdt) {
-            return self.back_off(now, op, flow, out);
-        }
-        flow.stage = Stage::Asking;
-        if self.call(now, TargetId::mdt(mdt), request, call, out) {
-            Step::Waits
-        } else {
-            self.fail(now, op, flow, Status::NoDevice, out)
-        }
-    }
-
     pub(super) fn is_settled(&self, flow: &Flow, parts: &[(u16, Part)]) -> bool {
         flow.settling.as_ref().is_some_and(|settling| {
             settling.unanswered.is_empty()
@@ -623,180 +482,6 @@ impl<M: MetaStore> Mds<M> {
     pub(super) fn refusal(flow: &Flow) -> Option<Status> {
         flow.settling.as_ref().filter(|settling| settling.unanswered.is_empty())?.refusal
     }
-
-    fn on_flow_answer(
-        &mut self,
-        now: Now,
-        op: OpId,
-        call: &Call,
-        result: Result<Reply, Status>,
-        out: &mut Vec<Output>,
-    ) {
-        let Some(mut flow) = self.flows.remove(&op) else { return };
-        if flow.stage != Stage::Asking {
-            self.flows.insert(op, flow);
-            return;
-        }
-        let result = result.and_then(|reply| learn(&mut flow, call, reply));
-        let step = match result {
-            Ok(()) => {
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
-            }
-            Err(part::GIVE_WAY) => self.back_off(now, op, &mut flow, out),
-            Err(status) => self.fail(now, op, &mut flow, status, out),
-        };
-        if step == Step::Waits {
-            self.flows.insert(op, flow);
-        }
-    }
-
-    /// Walks up from a directory to the root under the rename lock; a step over another MDT is a question to it.
-    pub(super) fn walk(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        directory: Fid,
-        moved: Fid,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        if flow.is_claimed {
-            // The rename lock comes first of all locks.
-            self.release_claims(now, op, flow);
-        }
-        if let Some(step) = self.take_rename_lock(now, op, flow, out) {
-            return step;
-        }
-        let is_same = |walk: &Walk| walk.directory == directory && walk.moved == moved;
-        let mut way = flow.walk.filter(is_same).map_or(WayUp::from(directory), |walk| walk.way);
-        while way.at() != Fid::ROOT {
-            let at = way.at();
-            if at == moved {
-                return self.fail(now, op, flow, Status::Invalid, out);
-            }
-            if at.mdt_index() != Some(self.options.index) {
-                flow.walk = Some(Walk { directory, moved, way });
-                let (epoch, is_replay) = (self.core.epoch().0, flow.token.replay.is_some());
-                let request = Request::Peer(PeerRequest::PeekParent { fid: at, epoch, is_replay });
-                return self.ask_mdt(now, op, flow, at.mdt_index(), request, Call::PeekParent { op }, out);
-            }
-            if self.cross.is_inode_frozen(at) {
-                flow.walk = Some(Walk { directory, moved, way });
-                flow.stage = Stage::Frozen;
-                self.parked.insert(op);
-                return Step::Waits;
-            }
-            let parent = self.local_parent(now, at).and_then(|parent| parent.ok_or(Status::NotFound));
-            if let Err(status) = parent.and_then(|parent| way.step(parent)) {
-                return self.fail(now, op, flow, status, out);
-            }
-        }
-        flow.walk = None;
-        flow.remote.walked.insert((directory, moved));
-        flow.stage = Stage::Running;
-        self.runnable.push_back(op);
-        Step::Waits
-    }
-
-    fn local_parent(&mut self, now: Now, fid: Fid) -> Result<Option<Fid>, Status> {
-        let remote = Remote::default();
-        let store = Arc::clone(self.core.store());
-        let cx = self.cx(&*store, now.wall, &remote);
-        Ok(path::parent_of(&cx, fid)?.map(|(parent, _)| parent))
-    }
-
-    /// Whether the flow waits for this very lock.
-    fn wants_rename_lock(&self, op: OpId, id: OperationId) -> bool {
-        let rename = self.flows.get(&op).and_then(|flow| flow.rename);
-        rename == Some(RenameHold::Remote { id, is_held: false })
-    }
-
-    /// `None`: it is held.
-    fn take_rename_lock(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        out: &mut Vec<Output>,
-    ) -> Option<Step> {
-        match flow.rename {
-            Some(RenameHold::Local { is_held: true, .. } | RenameHold::Remote { is_held: true, .. }) => {
-                return None;
-            }
-            Some(_) => {}
-            None if self.options.index == 0 => {
-                let claim = self.new_op();
-                let claimed =
-                    self.locks.claim(now.time, claim, None, vec![rename_need()], &mut self.lock_out);
-                let is_held = claimed == Claimed::Ready;
-                flow.rename = Some(RenameHold::Local { claim, is_held });
-                if is_held {
-                    return None;
-                }
-                self.cross.rename_flows.insert(claim, op);
-            }
-            None => {
-                let id = self.new_operation();
-                flow.rename = Some(RenameHold::Remote { id, is_held: false });
-                let is_replay = flow.token.replay.is_some();
-                let request = Request::Peer(PeerRequest::LockRename { id, is_replay });
-                let call = Call::LockRename { op, id };
-                return Some(self.ask_mdt(now, op, flow, Some(0), request, call, out));
-            }
-        }
-        flow.stage = Stage::Asking;
-        Some(Step::Waits)
-    }
-
-    pub(super) fn release_rename(&mut self, now: Now, flow: &mut Flow) {
-        match flow.rename.take() {
-            Some(RenameHold::Local { claim, .. }) => {
-                self.cross.rename_flows.remove(&claim);
-                self.locks.release(now.time, claim, &mut self.lock_out);
-            }
-            Some(RenameHold::Remote { id, .. }) => self.cross.to_unlock.push(id),
-            None => {}
-        }
-    }
-
-    /// MDT0000 was restarted and knows nothing of the rename locks that it had given. It gives none before it has heard
-    /// from everybody, so whoever held one and has not committed starts anew in time.
-    pub(super) fn on_rename_locks_lost(&mut self) {
-        for flow in self.flows.values_mut() {
-            flow.has_lost_rename |= matches!(flow.rename, Some(RenameHold::Remote { .. }));
-        }
-    }
-
-    /// Whether MDT0000 may have given the rename lock of a flow to somebody else by now, and this MDT has not heard so.
-    pub(super) fn is_rename_lock_doubtful(&self, now: Now, flow: &Flow) -> bool {
-        let is_held = matches!(flow.rename, Some(RenameHold::Remote { is_held: true, .. }));
-        let heard_at = || self.peers.last_contact(TargetId::mdt(0));
-        is_held && heard_at().is_none_or(|at| now.time.since(at) >= RENAME_LOCK_TRUST)
-    }
-
-    /// A claim of the rename lock has become good.
-    pub(super) fn on_rename_lock_ready(&mut self, now: Now, claim: OpId) {
-        if let Some(op) = self.cross.rename_flows.remove(&claim) {
-            if let Some(flow) = self.flows.get_mut(&op) {
-                flow.rename = Some(RenameHold::Local { claim, is_held: true });
-            }
-            return self.wake_answered(op);
-        }
-        let found = self.cross.rename_claims.values_mut().find(|held| held.op == claim);
-        if let Some(token) = found.and_then(|held| held.waiting.take()) {
-            self.reply(now, token, Ok(Reply::Done));
-        }
-    }
-
-    /// Rename locks of MDT0000 that flows have given back.
-    pub(super) fn send_unlocks(&mut self, now: Now, out: &mut Vec<Output>) {
-        for id in std::mem::take(&mut self.cross.to_unlock) {
-            let request = Request::Peer(PeerRequest::UnlockRename { id });
-            self.call(now, TargetId::mdt(0), request, Call::Tell, out);
-        }
-    }
 }
 
 /// What must not wait for the end of a recovery: the recovery may wait for it, here or there. Other operations would see
@@ -825,65 +510,5 @@ fn passes_recovery(request: &PeerRequest) -> bool {
         | PeerRequest::TakeBackPart { .. }
         | PeerRequest::Forget { .. }
         | PeerRequest::IsComing { .. } => true,
-    }
-}
-
-fn rename_need() -> Need {
-    Need { resource: Resource::Rename, mode: LockMode::Ex, policy: LockPolicy::Plain }
-}
-
-/// Notes in the flow what another MDT answered.
-fn learn(flow: &mut Flow, call: &Call, reply: Reply) -> Result<(), Status> {
-    match (call, reply) {
-        (Call::Peek { .. }, Reply::Peer(PeerReply::Name { entry, parent_attr })) => {
-            let Request::Mdt(
-                MdtRequest::Rename { parent, name, .. } | MdtRequest::Migrate { parent, name, .. },
-            ) = &flow.request
-            else {
-                return Err(Status::ProtocolError);
-            };
-            let key = (*parent, name.clone());
-            let led_there = flow.remote.peeked.get(&key).is_some_and(|before| before.entry == entry);
-            flow.is_confirmed = led_there && flow.concluded.is_some();
-            flow.remote.peeked.insert(key, Peeked { entry, parent_attr });
-            Ok(())
-        }
-        (Call::PeekParent { .. }, Reply::Peer(PeerReply::Parent { fid })) => {
-            let walk = flow.walk.as_mut().ok_or(Status::ProtocolError)?;
-            // A directory without a parent was removed.
-            walk.way.step(fid.ok_or(Status::NotFound)?)
-        }
-        (Call::NewFid { mdt, .. }, Reply::Peer(PeerReply::NewFid { fid })) => {
-            if fid.mdt_index() != Some(*mdt) {
-                return Err(Status::ProtocolError);
-            }
-            flow.remote.fids.insert(*mdt, fid);
-            Ok(())
-        }
-        (Call::PeekDirectory { fid, .. }, Reply::Peer(PeerReply::Directory { stripes, master })) => {
-            flow.remote.directories.insert(*fid, PeekedDirectory { stripes, master });
-            Ok(())
-        }
-        (Call::PeekWhole { fid, .. }, Reply::Peer(PeerReply::Whole(whole))) => {
-            if whole.attr.fid != *fid {
-                return Err(Status::ProtocolError);
-            }
-            flow.remote.wholes.insert(*fid, whole);
-            Ok(())
-        }
-        (Call::PeekFile { fid, .. }, Reply::Peer(PeerReply::File(file))) => {
-            if file.attr.fid != *fid {
-                return Err(Status::ProtocolError);
-            }
-            flow.remote.files.insert(*fid, file);
-            Ok(())
-        }
-        (Call::LockRename { .. }, Reply::Done) => {
-            if let Some(RenameHold::Remote { is_held, .. }) = &mut flow.rename {
-                *is_held = true;
-            }
-            Ok(())
-        }
-        _ => Err(Status::ProtocolError),
     }
 }

@@ -1,14 +1,15 @@
 //! Flows: requests that run as operations, from arrival to answer.
 
+mod ending;
+
 use super::cross::{RenameHold, Settling, Walk};
 use super::streams::mdt_of;
-use super::{Mds, MdsEvent, Output};
-use crate::op::{self, Cx, Effect, Outcome, Remote, Stop, part};
+use super::{Mds, Output};
+use crate::op::{self, Cx, Outcome, Remote, Stop, part};
 use crate::rows;
-use crate::stats::name_of;
 use crate::tx::Resources;
 use crate::unheard;
-use base::{ClientId, Duration, Fid, LockId, Now, Status, Time, Transno};
+use base::{ClientId, Duration, Fid, Now, Status, Time, Transno};
 use bytes::Bytes;
 use ldlm::{Claimed, Need, OpId};
 use std::collections::BTreeMap;
@@ -16,13 +17,10 @@ use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::Token;
 use wire::lock::bits;
-use wire::mdt::{Met, OpenArgs};
+use wire::mdt::Met;
 use wire::peer::{OperationId, Part};
 use wire::session::features;
-use wire::{
-    Life, LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, PeerReply, PeerRequest, Reply, Request,
-    Resource,
-};
+use wire::{LockMode, LockPolicy, MdtRequest, PeerRequest, Reply, Request, Resource};
 
 /// A prepare that cannot get its locks for so long gives way: its coordinator may be what the others wait for.
 const PREPARE_WAIT: Duration = Duration::from_millis(1000);
@@ -559,177 +557,6 @@ impl<M: MetaStore> Mds<M> {
         }
     }
 
-    fn finish_reading(&mut self, now: Now, op: OpId, flow: &mut Flow, run: Run) -> Step {
-        let Ok(mut reply) = run.result else { return Step::Ended };
-        let grants = self.grant(op, flow, &run.outcome);
-        put_grants(&mut reply, grants);
-        let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
-        self.apply_effects(now, flow, &run.outcome);
-        self.end_cancelled(now, flow);
-        if matches!(flow.request, Request::Peer(PeerRequest::PeekParent { .. })) {
-            let up_to = self.cross.moved_at();
-            self.core.reply_when_durable(now, flow.token, up_to, reply, &mut self.core_out);
-        } else {
-            self.core.reply(now, flow.token, Ok((reply, data)), &mut self.core_out);
-        }
-        self.end(now, op, flow);
-        Step::Ended
-    }
-
-    /// Who replays with it is told what the operation has met.
-    fn with_met(&self, flow: &Flow, reply: Reply) -> Reply {
-        match reply {
-            Reply::Mdt(reply) if self.core.features_of(flow.token.client) & features::MET != 0 => {
-                Reply::Mdt(reply.with_met())
-            }
-            reply => reply,
-        }
-    }
-
-    fn commit(&mut self, now: Now, op: OpId, flow: &mut Flow, run: Run, out: &mut Vec<Output>) -> Step {
-        let Ok(mut reply) = run.result else { return Step::Ended };
-        let grants = self.grant(op, flow, &run.outcome);
-        let locks: Vec<_> = grants.iter().map(|grant| grant.lock).collect();
-        put_grants(&mut reply, grants);
-        let (reply, data) = self.with_opened_data(flow, &run.outcome, reply);
-        let reply = self.with_met(flow, reply);
-        let mut batch = run.batch;
-        let decision = self.put_decision(flow, &mut batch);
-        let is_streamed = decision.is_none() && !run.parts.is_empty();
-        let streaming = is_streamed.then(|| (self.put_streamed(run.parts, &mut batch), reply.clone()));
-        self.note_opening(flow.token.client, &run.outcome);
-        let waits_for_disk = self.is_remote_sync || is_migration(&flow.request);
-        let committed = match decision.is_some() && waits_for_disk {
-            true => {
-                self.core.commit_then_reply_when_durable(now, flow.token, batch, reply, &mut self.core_out)
-            }
-            false => self.core.commit(now, flow.token, batch, reply, data, &mut self.core_out),
-        };
-        match committed {
-            Ok(transno) => {
-                if let Some((streaming, reply)) = streaming {
-                    self.stream(transno, streaming, (&flow.token, &flow.request, &reply), out);
-                }
-                self.apply_effects(now, flow, &run.outcome);
-                self.note_closing_data(flow, transno);
-                self.end_cancelled(now, flow);
-                if run.outcome.has_moved_directory {
-                    self.cross.note_move(transno);
-                }
-                self.peers.note_destroys(transno, run.destroys);
-                self.note_adopts(transno, run.adopts);
-                if flow.token.replay.is_none() {
-                    self.unheard.note(flow.token, transno, &run.changed, &run.needs);
-                }
-                if let Some((id, participants)) = decision {
-                    flow.settling = None;
-                    self.cross.decide(id, transno, participants);
-                    self.stats.cross_mdt += 1;
-                    self.core.store().kick();
-                    out.push(Output::Event(MdsEvent::Decided { id, is_commit: true }));
-                }
-            }
-            Err(_) => {
-                self.note_unopened(flow.token.client, &run.outcome);
-                self.locks.cancel(now.time, flow.token.client, &locks, &mut self.lock_out);
-                self.abort_parts(now, flow, out);
-            }
-        }
-        self.end(now, op, flow);
-        Step::Ended
-    }
-
-    /// Grants what the caller would like, as far as nobody is in the way. While the target recovers, clients say what
-    /// they hold.
-    fn grant(&mut self, op: OpId, flow: &Flow, outcome: &Outcome) -> Vec<LockGrant> {
-        if flow.token.replay.is_some() || !self.core.is_serving() {
-            return Vec::new();
-        }
-        let own = flow.is_claimed.then_some(op);
-        let client = flow.token.client;
-        // Who asks for the attributes of a file again and again holds what it can get of the inode already: a thousand locks of
-        // one kind would all have to be searched and given back. Of names and children the grant in the answer counts.
-        let is_needless = |need: &Need| match need.policy {
-            LockPolicy::Bits(mask) => mask & bits::CHILDREN == 0 && self.locks.is_held(client, *need),
-            _ => false,
-        };
-        // One that it has named because it has it.
-        let is_known = |lock: &LockId| self.locks.grant_of(client, *lock).is_some();
-        let is_new = |(lock, need): &&(LockId, Need)| !is_needless(need) && !is_known(lock);
-        let wanted: Vec<_> = outcome.wanted.iter().filter(is_new).collect();
-        wanted
-            .into_iter()
-            .filter_map(|(lock, need)| self.locks.try_grant(client, *lock, *need, own))
-            .collect()
-    }
-
-    fn apply_effects(&mut self, now: Now, flow: &Flow, outcome: &Outcome) {
-        let client = flow.token.client;
-        for effect in &outcome.effects {
-            match effect {
-                Effect::Opened { fid, open } if flow.token.replay.is_some() => {
-                    self.opens.restore(client, *fid, *open);
-                }
-                Effect::Opened { fid, open } => {
-                    self.opens.open(client, *fid, *open);
-                    self.note_known(client, *fid, *open);
-                }
-                // Its client says besides what it still has open.
-                Effect::Reopened { fid, open }
-                    if flow.token.replay.is_some_and(|transno| transno != Transno::ZERO) =>
-                {
-                    self.opens.restore(client, *fid, *open);
-                }
-                Effect::Reopened { fid, open } if self.core.is_recovering() => {
-                    self.opens.confirm(client, *fid, *open);
-                }
-                Effect::Reopened { fid, open } => {
-                    self.opens.restore(client, *fid, *open);
-                    self.note_known(client, *fid, *open);
-                }
-                Effect::Closed { handle } => {
-                    if let Some((fid, _)) = self.opens.close(client, *handle).filter(|(_, open)| open.write) {
-                        self.opens.linger(now.time, fid);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Who opens a file for reading may not have opened again what it writes.
-    fn note_known(&mut self, client: ClientId, fid: Fid, open: OpenArgs) {
-        let incarnation = self.core.incarnation_of(client).filter(|_| open.write);
-        self.opens.note_known(fid, incarnation.map(|incarnation| Life { client, incarnation }));
-    }
-
-    /// Answers with a failure, and gives everything back.
-    pub(super) fn fail(
-        &mut self,
-        now: Now,
-        op: OpId,
-        flow: &mut Flow,
-        status: Status,
-        out: &mut Vec<Output>,
-    ) -> Step {
-        self.abort_parts(now, flow, out);
-        self.reply(now, flow.token, Err(status));
-        self.end(now, op, flow);
-        Step::Ended
-    }
-
-    /// The flow is answered or nobody waits for its answer.
-    pub(super) fn end(&mut self, now: Now, op: OpId, flow: &mut Flow) {
-        self.clear_timer(op, flow);
-        self.parked.remove(&op);
-        self.stop_waiting_for_fids(op);
-        self.unheard_waiters.remove(&op);
-        self.release_claims(now, op, flow);
-        self.release_rename(now, flow);
-        if let Request::Mdt(request) = &flow.request {
-            self.stats.add(name_of(request), now.time.since(flow.started));
-        }
-    }
-
     /// Starts an operation anew after a while: others were in its way on another MDT.
     pub(super) fn back_off(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
         self.abort_parts(now, flow, out);
@@ -854,17 +681,4 @@ fn is_covered(need: &Need, claimed: &[Need]) -> bool {
                 (claimed, needed) => claimed == needed,
             }
     })
-}
-
-fn put_grants(reply: &mut Reply, new: Vec<LockGrant>) {
-    match reply {
-        Reply::Mdt(MdtReply::Entry(entry) | MdtReply::Striped { entry, .. }) => entry.grants = new,
-        Reply::Mdt(
-            MdtReply::Absent { grants } | MdtReply::Xattrs { grants, .. } | MdtReply::Entries { grants, .. },
-        ) => *grants = new,
-        Reply::Peer(PeerReply::Prepared { .. }) | Reply::Mdt(_) | Reply::Done => {
-            assert!(new.is_empty(), "a reply without room for grants has asked for none");
-        }
-        _ => {}
-    }
 }

@@ -1,4 +1,4 @@
-//! The participant's side: what other MDTs have prepared here, and the rename lock.
+//! The participant's side: what other MDTs have prepared here.
 
 use super::*;
 use crate::machine::streams::mdt_of;
@@ -426,55 +426,6 @@ impl<M: MetaStore> Mds<M> {
         let may_come_again = id.epoch < self.core.epoch().0 && self.core.is_recovering();
         let is_commit = if is_under_way || may_come_again { None } else { Some(false) };
         self.reply(now, token, Ok(Reply::Peer(PeerReply::Decision { is_commit })));
-    }
-
-    fn lock_rename(&mut self, now: Now, token: Token, id: OperationId) {
-        if self.options.index != 0 {
-            return self.reply(now, token, Err(Status::WrongTarget));
-        }
-        if self.cross.released.contains(&id) {
-            return self.reply(now, token, Err(part::GIVE_WAY));
-        }
-        if let Some(held) = self.cross.rename_claims.get_mut(&id) {
-            let is_waiting = held.waiting.is_some();
-            match is_waiting {
-                true => held.waiting = Some(token),
-                false => self.reply(now, token, Ok(Reply::Done)),
-            }
-            return;
-        }
-        let op = self.new_op();
-        let claimed = self.locks.claim(now.time, op, None, vec![rename_need()], &mut self.lock_out);
-        let waiting = (claimed == Claimed::Waiting).then_some(token);
-        self.cross.rename_claims.insert(id, RenameClaim { op, client: token.client, waiting });
-        if claimed == Claimed::Ready {
-            self.reply(now, token, Ok(Reply::Done));
-        }
-    }
-
-    fn unlock_rename(&mut self, now: Now, id: OperationId) {
-        if let Some(held) = self.cross.rename_claims.remove(&id) {
-            self.locks.release(now.time, held.op, &mut self.lock_out);
-            if let Some(token) = held.waiting {
-                // Else it would be asked for again, for ever, by who does not know any more why.
-                self.reply(now, token, Err(part::GIVE_WAY));
-            }
-        }
-        if !self.cross.released.contains(&id) {
-            self.cross.released.push_back(id);
-        }
-        if self.cross.released.len() > RELEASED_MAX {
-            self.cross.released.pop_front();
-        }
-    }
-
-    pub(in crate::machine) fn drop_rename_locks_of(&mut self, now: Now, client: ClientId) {
-        let claims = self.cross.rename_claims.iter();
-        let ids: Vec<OperationId> =
-            claims.filter(|(_, held)| held.client == client).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.unlock_rename(now, id);
-        }
     }
 }
 
