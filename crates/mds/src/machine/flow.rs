@@ -195,16 +195,37 @@ impl<M: MetaStore> Mds<M> {
     }
 
     pub(super) fn advance(&mut self, now: Now, op: OpId, out: &mut Vec<Output>) {
-        let Some(mut flow) = self.flows.remove(&op) else { return };
-        if flow.stage != Stage::Running {
-            self.flows.insert(op, flow);
-            return;
-        }
+        let Some(mut flow) = self.take_flow(op, Stage::Running) else { return };
         self.clear_timer(op, &mut flow);
         let step = self.step(now, op, &mut flow, out);
+        self.keep_flow(op, flow, step);
+    }
+
+    /// A flow that is at this stage, to go on with it; `keep_flow` takes it back.
+    pub(super) fn take_flow(&mut self, op: OpId, stage: Stage) -> Option<Box<Flow>> {
+        self.flows.get(&op).filter(|flow| flow.stage == stage)?;
+        self.flows.remove(&op)
+    }
+
+    /// Unless it has ended.
+    pub(super) fn keep_flow(&mut self, op: OpId, flow: Box<Flow>, step: Step) {
         if step == Step::Waits {
             self.flows.insert(op, flow);
         }
+    }
+
+    /// The operation is run again, with what the flow knows now.
+    pub(super) fn run_again(&mut self, op: OpId, flow: &mut Flow) -> Step {
+        flow.stage = Stage::Running;
+        self.runnable.push_back(op);
+        Step::Waits
+    }
+
+    /// The operation is run again when something that is frozen has been decided.
+    pub(super) fn await_decision(&mut self, op: OpId, flow: &mut Flow) -> Step {
+        flow.stage = Stage::Frozen;
+        self.parked.insert(op);
+        Step::Waits
     }
 
     fn step(&mut self, now: Now, op: OpId, flow: &mut Flow, out: &mut Vec<Output>) -> Step {
@@ -277,9 +298,7 @@ impl<M: MetaStore> Mds<M> {
             Err(Stop::NewFid { mdt }) => self.need_fid(now, op, flow, *mdt, out),
             Err(Stop::Place) => {
                 flow.remote.placed = Some(self.place_directory(now, out));
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
+                self.run_again(op, flow)
             }
             Err(Stop::PeekDirectory { fid }) => self.peek_directory(now, op, flow, *fid, out),
             Err(Stop::PeekFile { fid }) => self.peek_file(now, op, flow, *fid, out),
@@ -359,9 +378,7 @@ impl<M: MetaStore> Mds<M> {
                 return Some(self.fail(now, op, flow, part::GIVE_WAY, out));
             }
             self.release_claims(now, op, flow);
-            flow.stage = Stage::Frozen;
-            self.parked.insert(op);
-            return Some(Step::Waits);
+            return Some(self.await_decision(op, flow));
         }
         match self.perhaps_coming(flow, &run.touched, &run.changed) {
             Ok(None) => None,
@@ -384,9 +401,7 @@ impl<M: MetaStore> Mds<M> {
             // Nothing is held while waiting.
             self.release_claims(now, op, flow);
         }
-        flow.stage = Stage::Frozen;
-        self.parked.insert(op);
-        Step::Waits
+        self.await_decision(op, flow)
     }
 
     fn step_changing(

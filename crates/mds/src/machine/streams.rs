@@ -534,9 +534,7 @@ impl<M: MetaStore> Mds<M> {
         let is_known = self.ask_for_fids(now, mdt, out);
         if let Some(fid) = fid {
             flow.remote.fids.insert(mdt, fid);
-            flow.stage = Stage::Running;
-            self.runnable.push_back(op);
-            return Step::Waits;
+            return self.run_again(op, flow);
         }
         if !is_known {
             return self.fail(now, op, flow, Status::NoDevice, out);
@@ -586,15 +584,9 @@ impl<M: MetaStore> Mds<M> {
             let step = match refusal {
                 Some(part::GIVE_WAY) => self.back_off(now, op, &mut flow, out),
                 Some(status) => self.fail(now, op, &mut flow, status, out),
-                None => {
-                    flow.stage = Stage::Running;
-                    self.runnable.push_back(op);
-                    Step::Waits
-                }
+                None => self.run_again(op, &mut flow),
             };
-            if step == Step::Waits {
-                self.flows.insert(op, flow);
-            }
+            self.keep_flow(op, flow, step);
         }
     }
 

@@ -40,9 +40,7 @@ impl<M: MetaStore> Mds<M> {
         match self.fids.allocate() {
             Ok(fid) => {
                 flow.remote.fids.insert(mdt, fid);
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
+                self.run_again(op, flow)
             }
             Err(status) => self.fail(now, op, flow, status, out),
         }
@@ -125,24 +123,14 @@ impl<M: MetaStore> Mds<M> {
         result: Result<Reply, Status>,
         out: &mut Vec<Output>,
     ) {
-        let Some(mut flow) = self.flows.remove(&op) else { return };
-        if flow.stage != Stage::Asking {
-            self.flows.insert(op, flow);
-            return;
-        }
+        let Some(mut flow) = self.take_flow(op, Stage::Asking) else { return };
         let result = result.and_then(|reply| learn(&mut flow, call, reply));
         let step = match result {
-            Ok(()) => {
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
-            }
+            Ok(()) => self.run_again(op, &mut flow),
             Err(part::GIVE_WAY) => self.back_off(now, op, &mut flow, out),
             Err(status) => self.fail(now, op, &mut flow, status, out),
         };
-        if step == Step::Waits {
-            self.flows.insert(op, flow);
-        }
+        self.keep_flow(op, flow, step);
     }
 }
 

@@ -75,9 +75,7 @@ impl<M: MetaStore> Mds<M> {
             }
             if self.cross.is_inode_frozen(at) {
                 flow.walk = Some(Walk { directory, moved, way });
-                flow.stage = Stage::Frozen;
-                self.parked.insert(op);
-                return Step::Waits;
+                return self.await_decision(op, flow);
             }
             let parent = self.local_parent(now, at).and_then(|parent| parent.ok_or(Status::NotFound));
             if let Err(status) = parent.and_then(|parent| way.step(parent)) {
@@ -86,9 +84,7 @@ impl<M: MetaStore> Mds<M> {
         }
         flow.walk = None;
         flow.remote.walked.insert((directory, moved));
-        flow.stage = Stage::Running;
-        self.runnable.push_back(op);
-        Step::Waits
+        self.run_again(op, flow)
     }
 
     fn local_parent(&mut self, now: Now, fid: Fid) -> Result<Option<Fid>, Status> {

@@ -375,11 +375,7 @@ impl<M: MetaStore> Mds<M> {
         result: Result<Reply, Status>,
         out: &mut Vec<Output>,
     ) {
-        let Some(mut flow) = self.flows.remove(&op) else { return };
-        if flow.stage != Stage::Asking {
-            self.flows.insert(op, flow);
-            return;
-        }
+        let Some(mut flow) = self.take_flow(op, Stage::Asking) else { return };
         let tx = crate::tx::Tx::new(&**self.core.store());
         let is_here = !matches!(tx.inode(fid), Ok(None));
         let step = match result {
@@ -391,26 +387,20 @@ impl<M: MetaStore> Mds<M> {
                     // Whoever waits here may be waited for there.
                     self.fail(now, op, &mut flow, part::GIVE_WAY, out)
                 } else {
-                    flow.stage = Stage::Frozen;
-                    self.parked.insert(op);
-                    Step::Waits
+                    self.await_decision(op, &mut flow)
                 }
             }
             Ok(Reply::Peer(PeerReply::Coming { .. })) => {
                 if !is_here {
                     flow.remote.absent.insert(fid);
                 }
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
+                self.run_again(op, &mut flow)
             }
             Ok(_) => self.fail(now, op, &mut flow, Status::ProtocolError, out),
             // It recovers, or does not speak of streams any more.
             Err(Status::NotSupported) => {
                 flow.remote.absent.insert(fid);
-                flow.stage = Stage::Running;
-                self.runnable.push_back(op);
-                Step::Waits
+                self.run_again(op, &mut flow)
             }
             Err(_) => {
                 flow.stage = Stage::Backoff;
@@ -418,8 +408,6 @@ impl<M: MetaStore> Mds<M> {
                 Step::Waits
             }
         };
-        if step == Step::Waits {
-            self.flows.insert(op, flow);
-        }
+        self.keep_flow(op, flow, step);
     }
 }
