@@ -51,6 +51,8 @@ pub const REPLAY_BYTES_MAX: usize = 256 << 20;
 pub const BULK_BYTES_MIN: u64 = 256 << 10;
 /// Stripes of one directory: as many as Lustre has MDTs.
 pub const DIRECTORY_STRIPES_MAX: usize = 256;
+/// Objects in one request: a layout has at most `Layout::STRIPE_COUNT_MAX`, and each file one on its MDT.
+pub const OBJECTS_PER_REQUEST_MAX: usize = 4096;
 /// Entries of one READDIR reply.
 pub const READDIR_ENTRIES_MAX: usize = 4096;
 

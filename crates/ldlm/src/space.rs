@@ -15,7 +15,7 @@ mod queue;
 
 use crate::mode::{covers, is_compatible, is_valid, policies_overlap};
 use base::limits::{CALLBACK_DEADLINE, LOCKS_PER_CLIENT_MAX};
-use base::{ClientId, Duration, LockId, Status, Time};
+use base::{ClientId, Duration, Extent, LockId, ObjectId, Status, Time};
 use queue::{Entry, Owner, Queue, State};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::lock::bits;
@@ -60,6 +60,13 @@ pub struct Need {
     pub resource: Resource,
     pub mode: LockMode,
     pub policy: LockPolicy,
+}
+
+impl Need {
+    /// Data of an object.
+    pub fn of_data(object: ObjectId, mode: LockMode, extent: Extent) -> Need {
+        Need { resource: Resource::Object(object), mode, policy: LockPolicy::Extent(extent) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +168,30 @@ impl LockSpace {
         self.add_lock(holder, lock, resource);
         self.call_back(now, resource, out);
         Enqueued::Waiting
+    }
+
+    /// The lock over data of an object that comes with a write there: at once or not at all.
+    ///
+    /// # Errors
+    /// `WouldBlock` if somebody is in its way, `NoLocks` if the client has too many; `Invalid` if the client has this lock, or has asked
+    /// for it by itself.
+    pub fn grant_for_write(
+        &mut self,
+        now: Time,
+        (holder, lock): (ClientId, LockId),
+        (object, extent): (ObjectId, Extent),
+        out: &mut Vec<LockOutput>,
+    ) -> Result<LockGrant, Status> {
+        if self.grant_of(holder, lock).is_some() {
+            return Err(Status::Invalid);
+        }
+        let Need { resource, mode, policy } = Need::of_data(object, LockMode::Pw, extent);
+        let request = EnqueueRequest { holder, lock, resource, mode, policy, can_wait: false };
+        match self.enqueue(now, request, out) {
+            Enqueued::Granted(grant) => Ok(grant),
+            Enqueued::Denied(status) => Err(status),
+            Enqueued::Waiting => Err(Status::Invalid),
+        }
     }
 
     fn enqueue_again(&self, request: EnqueueRequest) -> Enqueued {

@@ -30,9 +30,6 @@ enum Target {
     Gone(Status),
 }
 
-/// Objects in one request; a layout has at most `Layout::STRIPE_COUNT_MAX`.
-const OBJECTS_PER_REQUEST_MAX: usize = 4096;
-
 /// What the operation claims before it is executed.
 pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
     match request {
@@ -52,10 +49,6 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         | OstRequest::ListObjects { .. }
         | OstRequest::Fence(_) => Vec::new(),
     }
-}
-
-fn need(object: ObjectId, mode: LockMode, extent: Extent) -> Need {
-    Need { resource: Resource::Object(object), mode, policy: LockPolicy::Extent(extent) }
 }
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
@@ -121,7 +114,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     ) -> Result<Target, Status> {
         let is_destroyed = rows::is_destroyed(self.meta.as_ref(), &object)?;
         if !is_destroyed && token.replay.is_none() {
-            let is_held = self.locks.holds(token.client, lock, need(object, LockMode::Pw, extent));
+            let is_held = self.locks.holds(token.client, lock, Need::of_data(object, LockMode::Pw, extent));
             if !is_held {
                 return Err(Status::LockLost);
             }

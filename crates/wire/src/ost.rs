@@ -3,7 +3,7 @@
 use crate::lock::{LockGrant, LockMode};
 use crate::mdt::Statfs;
 use crate::mgs::Life;
-use base::{Advice, Extent, Fid, LockId, ObjectId, Transno, WallTime};
+use base::{Advice, Extent, Fid, LockId, ObjectId, Status, Transno, WallTime};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// What to do with an extent of an object.
@@ -21,6 +21,30 @@ pub enum ExtentOp {
     Allocate {
         keep_size: bool,
     } = 4,
+}
+
+impl ExtentOp {
+    /// What the operation decides about, asked for with this extent: a truncate about everything from the new size on.
+    ///
+    /// # Errors
+    /// `Invalid` if that is nothing; `TooBig` if an object that holds at most `object_bytes_max` would be longer.
+    pub fn covered(self, extent: Extent, object_bytes_max: u64) -> Result<Extent, Status> {
+        let (covered, end) = match self {
+            ExtentOp::Truncate => (Extent::new(extent.start, Extent::EOF), extent.start),
+            // Up to the end of the object, wherever that is.
+            ExtentOp::Punch | ExtentOp::Zero { .. } if extent.end == Extent::EOF => (extent, extent.start),
+            ExtentOp::Punch | ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => (extent, extent.end),
+        };
+        if covered.is_empty() {
+            return Err(Status::Invalid);
+        }
+        if end > object_bytes_max { Err(Status::TooBig) } else { Ok(covered) }
+    }
+
+    /// Whether it may need room.
+    pub fn is_consuming(self) -> bool {
+        matches!(self, ExtentOp::Zero { .. } | ExtentOp::Allocate { .. })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, BorshSerialize, BorshDeserialize)]
@@ -144,3 +168,6 @@ pub enum OstReply {
         lock: LockGrant,
     } = 7,
 }
+
+#[cfg(test)]
+mod tests;

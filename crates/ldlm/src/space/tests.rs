@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use base::{Extent, Fid, ObjectId};
+use base::Fid;
 use wire::lock::bits;
 
 const A: ClientId = ClientId(1);
@@ -294,6 +294,26 @@ fn nonsense_and_impatience_leave_nothing_behind() {
     assert_eq!(space.enqueue(at(0), impatient, &mut out), Enqueued::Denied(Status::WouldBlock));
     space.release(at(0), OpId(1), &mut out);
     assert_eq!(space.resource_count(), 0);
+}
+
+#[test]
+fn a_lock_comes_with_a_write_at_once_and_once_or_not_at_all() {
+    let mut space = LockSpace::new();
+    let mut out = vec![];
+    let data = |start, end| (ObjectId { fid: Fid::ROOT, component: 0, stripe: 0 }, Extent::new(start, end));
+    space.enqueue(at(0), write(A, 1, 0, 100), &mut out);
+    space.enqueue(at(0), write(B, 1, 100, 200), &mut out);
+    space.enqueue(at(0), write(C, 1, 150, 160), &mut out);
+    let mut ask =
+        |holder, lock, data| space.grant_for_write(at(0), (holder, LockId(lock)), data, &mut vec![]);
+    assert_eq!(ask(A, 1, data(0, 10)), Err(Status::Invalid), "it has that one");
+    assert_eq!(ask(C, 1, data(150, 160)), Err(Status::Invalid), "it has asked for that one by itself");
+    assert_eq!(ask(C, 2, data(0, 10)), Err(Status::WouldBlock));
+    let grant =
+        ask(A, 2, (ObjectId { fid: Fid::ROOT, component: 1, stripe: 0 }, Extent::new(0, 10))).unwrap();
+    assert_eq!((grant.lock, grant.mode), (LockId(2), LockMode::Pw));
+    assert_eq!(space.lock_count(), 4, "nothing is left of what was refused");
+    space.check();
 }
 
 #[test]

@@ -7,19 +7,15 @@ use crate::data::Object;
 use crate::op::Outcome;
 use crate::rows;
 use crate::tx::Tx;
+use base::limits::OBJECTS_PER_REQUEST_MAX;
 use base::{Extent, Fid, Layout, LockId, Now, ObjectId, Status, Transno, WallTime};
 use bytes::Bytes;
-use ldlm::{Claimed, EnqueueRequest, Enqueued, Need};
+use ldlm::{Claimed, Need};
 use std::sync::Arc;
 use store::{Batch, MetaStore};
 use target::{Token, Work};
 use wire::ost::{ExtentOp, ObjectAttr};
-use wire::{
-    LockGrant, LockMode, LockPolicy, MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request, Resource,
-};
-
-/// Objects in one request: each file has one.
-const OBJECTS_PER_REQUEST_MAX: usize = 4096;
+use wire::{LockGrant, LockMode, MdtReply, MdtRequest, OstReply, OstRequest, Reply, Request};
 
 /// Of a longer object an open brings none.
 const OPENED_BYTES_MAX: u64 = 64 << 10;
@@ -31,10 +27,6 @@ struct Changing {
     extent: Extent,
     lock: LockId,
     stamp: WallTime,
-}
-
-fn need(object: ObjectId, mode: LockMode, extent: Extent) -> Need {
-    Need { resource: Resource::Object(object), mode, policy: LockPolicy::Extent(extent) }
 }
 
 impl<M: MetaStore> Mds<M> {
@@ -51,7 +43,7 @@ impl<M: MetaStore> Mds<M> {
             return self.execute_data(now, work);
         };
         let op = self.new_op();
-        let needs = vec![need(object, LockMode::Pr, extent)];
+        let needs = vec![Need::of_data(object, LockMode::Pr, extent)];
         match self.locks.claim(now.time, op, Some(work.token.client), needs, &mut self.lock_out) {
             Claimed::Ready => {
                 self.execute_data(now, work);
@@ -118,7 +110,8 @@ impl<M: MetaStore> Mds<M> {
         if extent.is_empty() || extent.end > Layout::ON_MDT_BYTES_MAX {
             return Err(Status::Invalid);
         }
-        let is_held = |lock: LockId| self.locks.holds(token.client, lock, need(object, LockMode::Pr, extent));
+        let is_held =
+            |lock: LockId| self.locks.holds(token.client, lock, Need::of_data(object, LockMode::Pr, extent));
         if lock.is_some_and(|lock| !is_held(lock)) {
             return Err(Status::LockLost);
         }
@@ -182,7 +175,11 @@ impl<M: MetaStore> Mds<M> {
         // A replay's lock comes back as the client's others do.
         let asked = asked.filter(|_| token.replay.is_none());
         let grant = match asked {
-            Some(extent) => Some(self.grant_for_write(now, token, changing, extent)?),
+            Some(extent) => {
+                self.check_data(changing.object)?;
+                let (holder, data) = ((token.client, changing.lock), (changing.object, extent));
+                Some(self.locks.grant_for_write(now.time, holder, data, &mut self.lock_out)?)
+            }
             None => None,
         };
         let done = self.write_locked(now, token, changing, is_answered, grant, data);
@@ -190,34 +187,6 @@ impl<M: MetaStore> Mds<M> {
             self.locks.cancel(now.time, token.client, &[changing.lock], &mut self.lock_out);
         }
         done
-    }
-
-    /// The lock that comes with a write, at once or not at all.
-    fn grant_for_write(
-        &mut self,
-        now: Now,
-        token: Token,
-        changing: &Changing,
-        extent: Extent,
-    ) -> Result<LockGrant, Status> {
-        self.check_data(changing.object)?;
-        if self.locks.grant_of(token.client, changing.lock).is_some() {
-            return Err(Status::Invalid);
-        }
-        let request = EnqueueRequest {
-            holder: token.client,
-            lock: changing.lock,
-            resource: Resource::Object(changing.object),
-            mode: LockMode::Pw,
-            policy: LockPolicy::Extent(extent),
-            can_wait: false,
-        };
-        match self.locks.enqueue(now.time, request, &mut self.lock_out) {
-            Enqueued::Granted(grant) => Ok(grant),
-            Enqueued::Denied(status) => Err(status),
-            // It was asked for before, by itself.
-            Enqueued::Waiting => Err(Status::Invalid),
-        }
     }
 
     fn write_locked(
@@ -266,21 +235,10 @@ impl<M: MetaStore> Mds<M> {
         op: ExtentOp,
     ) -> Result<(), Status> {
         let extent = changing.extent;
-        let is_open = extent.end == Extent::EOF && matches!(op, ExtentOp::Punch | ExtentOp::Zero { .. });
-        let (covered, end) = match op {
-            ExtentOp::Truncate => (Extent::new(extent.start, Extent::EOF), extent.start),
-            _ if is_open => (extent, extent.start),
-            _ => (extent, extent.end),
-        };
-        if covered.is_empty() {
-            return Err(Status::Invalid);
-        }
-        if end > Layout::ON_MDT_BYTES_MAX {
-            return Err(Status::TooBig);
-        }
+        let covered = op.covered(extent, Layout::ON_MDT_BYTES_MAX)?;
         self.check_change(token, &changing, covered)?;
-        let is_consuming = matches!(op, ExtentOp::Zero { .. } | ExtentOp::Allocate { .. });
-        if is_consuming && token.replay.is_none() && self.core.store().pressure().is_consuming_refused() {
+        if op.is_consuming() && token.replay.is_none() && self.core.store().pressure().is_consuming_refused()
+        {
             return Err(Status::NoSpace);
         }
         let store = Arc::clone(self.core.store());
@@ -312,7 +270,7 @@ impl<M: MetaStore> Mds<M> {
 
     /// A change needs a lock of its client over all that it changes; a replay was checked when it was executed first.
     fn check_change(&self, token: Token, changing: &Changing, covered: Extent) -> Result<(), Status> {
-        let wanted = need(changing.object, LockMode::Pw, covered);
+        let wanted = Need::of_data(changing.object, LockMode::Pw, covered);
         if token.replay.is_none() && !self.locks.holds(token.client, changing.lock, wanted) {
             return Err(Status::LockLost);
         }
@@ -355,7 +313,8 @@ impl<M: MetaStore> Mds<M> {
     /// Data that come with a close need a lock as all do; a replay was checked when it was executed first.
     pub(super) fn check_closing_lock(&self, flow: &Flow) -> Result<(), Status> {
         let Request::Mdt(MdtRequest::Close { data: Some(data), .. }) = &flow.request else { return Ok(()) };
-        let wanted = need(data.object, LockMode::Pw, Extent::at(data.offset_bytes, flow.data.len() as u64));
+        let wanted =
+            Need::of_data(data.object, LockMode::Pw, Extent::at(data.offset_bytes, flow.data.len() as u64));
         let is_held = self.locks.holds(flow.token.client, data.lock, wanted);
         if is_held || flow.token.replay.is_some() { Ok(()) } else { Err(Status::LockLost) }
     }
@@ -386,7 +345,7 @@ impl<M: MetaStore> Mds<M> {
             (Some(opened), Reply::Mdt(MdtReply::Entry(entry))) => (opened, entry),
             (_, reply) => return (reply, Bytes::new()),
         };
-        let wanted = need(opened.object, LockMode::Pr, Extent::WHOLE);
+        let wanted = Need::of_data(opened.object, LockMode::Pr, Extent::WHOLE);
         let is_wanted = opened.is_read && self.locks.holds(flow.token.client, opened.lock, wanted);
         let bytes = if is_wanted { self.few_bytes(opened.object) } else { None };
         let space = self.core.store().space();

@@ -5,9 +5,10 @@
 //! refuse what comes late: a write for good, and who asks for a size because he was told of the file before is sent to ask
 //! again. The bytes follow when the rows are durable. Until that is answered, too, the MDT shows the file to nobody.
 
-use super::{OBJECTS_PER_REQUEST_MAX, destroy};
+use super::destroy;
 use crate::machine::{CommitReply, Effects, Oss};
 use crate::rows;
+use base::limits::OBJECTS_PER_REQUEST_MAX;
 use base::{Endpoint, Fid, Now, ObjectId, Status, TargetKind};
 use ldlm::Need;
 use store::{Batch, MetaStore, ObjectStore};

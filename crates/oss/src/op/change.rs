@@ -17,31 +17,6 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// What the operation may change; a truncate decides about everything from the new size on.
-    fn covered(&self) -> Extent {
-        match self.op {
-            ExtentOp::Truncate => Extent::new(self.extent.start, Extent::EOF),
-            ExtentOp::Punch | ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.extent,
-        }
-    }
-
-    fn check(&self) -> Result<(), Status> {
-        let end = match self.op {
-            ExtentOp::Truncate => self.extent.start,
-            // Up to the end of the object, wherever that is.
-            ExtentOp::Punch | ExtentOp::Zero { .. } if self.extent.end == Extent::EOF => self.extent.start,
-            ExtentOp::Punch | ExtentOp::Zero { .. } | ExtentOp::Allocate { .. } => self.extent.end,
-        };
-        if self.covered().is_empty() {
-            return Err(Status::Invalid);
-        }
-        if end > OBJECT_BYTES_MAX { Err(Status::TooBig) } else { Ok(()) }
-    }
-
-    fn is_consuming(&self) -> bool {
-        matches!(self.op, ExtentOp::Zero { .. } | ExtentOp::Allocate { .. })
-    }
-
     fn apply(&self, objects: &impl ObjectStore) -> Result<(), StoreError> {
         let Change { object, extent, .. } = self;
         match self.op {
@@ -61,9 +36,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         change: Change,
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        change.check()?;
-        let target = self.check_write(token, change.object, change.lock, change.covered())?;
-        if change.is_consuming() {
+        let covered = change.op.covered(change.extent, OBJECT_BYTES_MAX)?;
+        let target = self.check_write(token, change.object, change.lock, covered)?;
+        if change.op.is_consuming() {
             self.check_space(token)?;
         }
         if !matches!(target, Target::Gone(_)) {

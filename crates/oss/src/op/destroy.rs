@@ -1,8 +1,8 @@
 //! The end of objects, asked for by an MDT after the unlink is durable.
 
-use super::{OBJECTS_PER_REQUEST_MAX, need};
 use crate::machine::{CommitReply, Effects, Oss};
 use crate::rows::{self, TombstoneRow};
+use base::limits::OBJECTS_PER_REQUEST_MAX;
 use base::{Extent, Now, ObjectId, Status};
 use ldlm::Need;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub(super) fn needs(objects: &[ObjectId]) -> Vec<Need> {
         return Vec::new();
     }
     let once: BTreeSet<ObjectId> = objects.iter().copied().collect();
-    once.into_iter().map(|object| need(object, LockMode::Ex, Extent::WHOLE)).collect()
+    once.into_iter().map(|object| Need::of_data(object, LockMode::Ex, Extent::WHOLE)).collect()
 }
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {

@@ -1,8 +1,8 @@
 //! Sizes and times of objects, as they are now.
 
-use super::OBJECTS_PER_REQUEST_MAX;
 use crate::machine::{Effects, Oss};
 use crate::rows;
+use base::limits::OBJECTS_PER_REQUEST_MAX;
 use base::{Now, ObjectId, Status};
 use bytes::Bytes;
 use store::{MetaStore, ObjectStore};

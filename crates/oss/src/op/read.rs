@@ -1,6 +1,5 @@
 //! Bytes of an object.
 
-use super::need;
 use crate::machine::{Effects, Oss};
 use base::limits::BULK_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status};
@@ -12,7 +11,7 @@ use wire::{LockGrant, LockMode, LockPolicy, OstReply, Reply};
 
 /// Without a lock of its own a read waits for writers.
 pub(super) fn needs(object: ObjectId, extent: Extent) -> Vec<Need> {
-    if extent.is_empty() { Vec::new() } else { vec![need(object, LockMode::Pr, extent)] }
+    if extent.is_empty() { Vec::new() } else { vec![Need::of_data(object, LockMode::Pr, extent)] }
 }
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
@@ -26,8 +25,9 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         effects: &mut Effects,
     ) -> Result<(), Status> {
         check_extent(extent)?;
-        if lock.is_some_and(|lock| !self.locks.holds(token.client, lock, need(object, LockMode::Pr, extent)))
-        {
+        if lock.is_some_and(|lock| {
+            !self.locks.holds(token.client, lock, Need::of_data(object, LockMode::Pr, extent))
+        }) {
             return Err(Status::LockLost);
         }
         let (data, size_bytes) = self.read_object(object, extent)?;

@@ -1,6 +1,5 @@
 //! Where data or holes are.
 
-use super::need;
 use crate::machine::{Effects, Oss};
 use base::{Extent, Now, ObjectId, Status};
 use bytes::Bytes;
@@ -11,7 +10,7 @@ use wire::{LockMode, OstReply, Reply};
 
 pub(super) fn needs(object: ObjectId, offset_bytes: u64) -> Vec<Need> {
     let extent = Extent::new(offset_bytes, Extent::EOF);
-    if extent.is_empty() { Vec::new() } else { vec![need(object, LockMode::Pr, extent)] }
+    if extent.is_empty() { Vec::new() } else { vec![Need::of_data(object, LockMode::Pr, extent)] }
 }
 
 impl<M: MetaStore, O: ObjectStore> Oss<M, O> {

@@ -5,11 +5,10 @@ use crate::machine::{CommitReply, Effects, Oss};
 use base::limits::OBJECT_BYTES_MAX;
 use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
 use bytes::Bytes;
-use ldlm::{EnqueueRequest, Enqueued};
 use store::{MetaStore, ObjectStore, Pressure, Reserve, Space, StoreError};
 use target::Token;
 use wire::ost::ObjectAttr;
-use wire::{LockGrant, LockMode, LockPolicy, Resource};
+use wire::{LockGrant, Resource};
 
 pub(super) struct Write {
     pub object: ObjectId,
@@ -40,7 +39,11 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         // A replay's lock comes back as the client's others do.
         let asked = write.asked.filter(|_| token.replay.is_none());
         let grant = match asked {
-            Some(extent) => Some(self.grant_for_write(now, token, object, (lock, extent), effects)?),
+            Some(extent) => {
+                self.check_exists(Resource::Object(object))?;
+                let (holder, data) = ((token.client, lock), (object, extent));
+                Some(self.locks.grant_for_write(now.time, holder, data, &mut effects.locks)?)
+            }
             None => None,
         };
         let has_asked = grant.is_some();
@@ -49,36 +52,6 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
             self.locks.cancel(now.time, token.client, &[lock], &mut effects.locks);
         }
         done
-    }
-
-    /// The lock that comes with a write, at once or not at all.
-    fn grant_for_write(
-        &mut self,
-        now: Now,
-        token: Token,
-        object: ObjectId,
-        (lock, extent): (LockId, Extent),
-        effects: &mut Effects,
-    ) -> Result<LockGrant, Status> {
-        let resource = Resource::Object(object);
-        self.check_exists(resource)?;
-        if self.locks.grant_of(token.client, lock).is_some() {
-            return Err(Status::Invalid);
-        }
-        let request = EnqueueRequest {
-            holder: token.client,
-            lock,
-            resource,
-            mode: LockMode::Pw,
-            policy: LockPolicy::Extent(extent),
-            can_wait: false,
-        };
-        match self.locks.enqueue(now.time, request, &mut effects.locks) {
-            Enqueued::Granted(grant) => Ok(grant),
-            Enqueued::Denied(status) => Err(status),
-            // It was asked for before, by itself.
-            Enqueued::Waiting => Err(Status::Invalid),
-        }
     }
 
     /// The client has the lock, or is to get it with the answer (`grant`).
