@@ -229,15 +229,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
 
     /// What `statfs` of this target says.
     pub fn statfs(&self) -> wire::mdt::Statfs {
-        let space = self.objects.space();
-        wire::mdt::Statfs {
-            bytes_total: space.total_bytes,
-            bytes_free: space.free_bytes,
-            bytes_available: space.avail_bytes,
-            inodes_total: space.total_inode_count,
-            inodes_free: space.free_inode_count,
-            device: self.options.device,
-        }
+        target::statfs_of(&self.objects.space(), self.options.device)
     }
 
     /// Bytes that clients may keep back.

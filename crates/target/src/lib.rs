@@ -10,6 +10,7 @@ pub mod core;
 pub mod grants;
 pub mod known;
 pub mod noted;
+pub mod space;
 
 pub use crate::cancels::CancelQueue;
 pub use crate::core::{
@@ -17,3 +18,4 @@ pub use crate::core::{
     RequestCounts, Token, Work, nothing_owed,
 };
 pub use crate::grants::Grants;
+pub use crate::space::statfs_of;

@@ -115,15 +115,7 @@ impl<M: MetaStore> Mds<M> {
     }
 
     pub(super) fn statfs(&self) -> Statfs {
-        let space = self.core.store().space();
-        Statfs {
-            bytes_total: space.total_bytes,
-            bytes_free: space.free_bytes,
-            bytes_available: space.avail_bytes,
-            inodes_total: space.total_inode_count,
-            inodes_free: space.free_inode_count,
-            device: self.options.device,
-        }
+        target::statfs_of(&self.core.store().space(), self.options.device)
     }
 
     fn on_lock_request(&mut self, now: Now, token: Token, request: LockRequest) {
