@@ -293,8 +293,7 @@ impl<M: MetaStore> Core<M> {
             // Recovery ends only when it is durable, and the next replay waits for this one.
             self.finish(token, Status::Ok, transno, reply.to_bytes(), Bytes::new(), out);
         } else {
-            let held = Held::Work { token, transno, body: reply.to_bytes() };
-            self.held_for_all.entry(transno).or_default().push(held);
+            self.hold((token, transno), transno, &reply);
             self.kick();
         }
         self.settle(out);
@@ -338,8 +337,7 @@ impl<M: MetaStore> Core<M> {
         out: &mut Vec<CoreOutput>,
     ) {
         self.now = now;
-        let held = Held::Work { token, transno: Transno::ZERO, body: reply.to_bytes() };
-        self.held_for_all.entry(up_to).or_default().push(held);
+        self.hold((token, Transno::ZERO), up_to, &reply);
         if self.durable() < up_to {
             self.kick();
         }
@@ -356,9 +354,14 @@ impl<M: MetaStore> Core<M> {
         out: &mut Vec<CoreOutput>,
     ) {
         self.now = now;
-        let held = Held::Work { token, transno: Transno::ZERO, body: reply.to_bytes() };
-        self.held_for_all.entry(up_to).or_default().push(held);
+        self.hold((token, Transno::ZERO), up_to, &reply);
         self.settle(out);
+    }
+
+    /// The answer to work, with the transaction that it was if it changed something, leaves when everything up to `up_to` is durable.
+    fn hold(&mut self, (token, transno): (Token, Transno), up_to: Transno, reply: &Reply) {
+        let held = Held::Work { token, transno, body: reply.to_bytes() };
+        self.held_for_all.entry(up_to).or_default().push(held);
     }
 
     /// A callback to a client, if it is connected.
