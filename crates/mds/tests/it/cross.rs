@@ -1,7 +1,7 @@
 //! Two and three MDTs back to back.
 
 use crate::cross_random::{Started, await_result};
-use crate::harness::{ROOT, World, entry_of, fid_of, new, rename};
+use crate::harness::{ROOT, World, entry_of, fid_of, new, readdir, rename};
 use crate::streams::{GATHERED, prepare_count};
 use base::{Duration, Endpoint, Fid, FileType, SetAttr, Status, TargetId};
 use store::{Batch, MetaStore};
@@ -517,17 +517,7 @@ fn a_fid_that_does_not_come_is_not_waited_for() {
         for request in [
             MdtRequest::Getattr { fid, want },
             MdtRequest::Create(new(fid, "f", NewNode::Regular)),
-            MdtRequest::Readdir {
-                fid,
-                after: 0,
-                entry_count_max: 1,
-                with_attrs: true,
-                with_xattrs: true,
-                children: None,
-                subdirectories: None,
-                is_whole_wanted: false,
-                accesses: Vec::new(),
-            },
+            readdir(fid, 0, 1),
         ] {
             let of = world.start(0, 1, request);
             assert!(matches!(world.result(0, of), Some(Err(_))), "at once");

@@ -20,7 +20,7 @@ use wire::{
 
 mod calls;
 
-pub use calls::{migrate, new, rename};
+pub use calls::{migrate, new, readdir, rename};
 
 pub const ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: None };
 

@@ -2,7 +2,7 @@
 
 use crate::cross::mkdir_on;
 use crate::cross_random::{Beside, agree_with_a_model, leave_a_consistent_tree};
-use crate::harness::{ROOT, World, attr_of, entry_of, new, user};
+use crate::harness::{ROOT, World, attr_of, entry_of, new, readdir, user};
 use base::names::stripe_of;
 use base::{Fid, SetAttr, SetTime, Status, WallTime};
 use wire::lock::LockWant;
@@ -311,17 +311,7 @@ fn a_listing_tells_no_attributes_of_it() {
     let mut world = World::new(2, 1);
     make(&mut world, Fid::ROOT, "d", 2, &[]).unwrap();
     world.mkdir(Fid::ROOT, "plain");
-    let request = MdtRequest::Readdir {
-        fid: Fid::ROOT,
-        after: 0,
-        entry_count_max: 10,
-        with_attrs: true,
-        with_xattrs: true,
-        children: None,
-        subdirectories: None,
-        is_whole_wanted: false,
-        accesses: Vec::new(),
-    };
+    let request = readdir(Fid::ROOT, 0, 10);
     let MdtReply::Entries { entries, .. } = world.ask(0, 0, request).unwrap() else { panic!("no entries") };
     let with_attrs = entries.iter().filter(|entry| entry.attr.is_some()).map(|entry| &entry.name[..]);
     assert_eq!(with_attrs.collect::<Vec<_>>(), [b"plain"]);

@@ -164,8 +164,8 @@ fn another_target_in_a_new_incarnation_is_back_and_a_mount_is_lost() {
     }
 }
 
-#[test]
-fn a_client_that_is_known_to_have_died_is_not_waited_for() {
+/// Of two callers that had something done, one hears nothing of the target's restart.
+fn restarted_without_the_second() -> Cluster {
     let mut cluster = Cluster::new(5, 2);
     cluster.submit(0);
     cluster.submit(1);
@@ -173,6 +173,12 @@ fn a_client_that_is_known_to_have_died_is_not_waited_for() {
     cluster.crash();
     cluster.start();
     cluster.partitioned.insert(1);
+    cluster
+}
+
+#[test]
+fn a_client_that_is_known_to_have_died_is_not_waited_for() {
+    let mut cluster = restarted_without_the_second();
     cluster.run_for(Duration::from_secs(3));
     assert!(cluster.core.as_ref().unwrap().is_recovering(), "the second one is waited for");
     cluster.departed(1, 0);
@@ -246,13 +252,7 @@ fn a_holder_without_a_lease_is_given_up_when_it_was_not_heard_either() {
 /// A recovery looks at those who are not heard, and at nobody else.
 #[test]
 fn who_has_come_back_is_no_holder_while_the_target_recovers() {
-    let mut cluster = Cluster::new(5, 2);
-    cluster.submit(0);
-    cluster.submit(1);
-    cluster.run_for(Duration::from_secs(2));
-    cluster.crash();
-    cluster.start();
-    cluster.partitioned.insert(1);
+    let mut cluster = restarted_without_the_second();
     cluster.submit(0);
     cluster.run_for(Duration::from_secs(15));
     assert_eq!(cluster.unheard(&[0]), 1, "the first one says that it is there");
@@ -285,14 +285,8 @@ fn an_operator_ends_a_recovery() {
 
 #[test]
 fn no_recovery_is_longer_than_its_hard_limit() {
-    let mut cluster = Cluster::new(5, 2);
-    cluster.submit(0);
-    cluster.submit(1);
-    cluster.run_for(Duration::from_secs(2));
-    cluster.crash();
-    cluster.start();
+    let mut cluster = restarted_without_the_second();
     cluster.core.as_mut().unwrap().set_recovery_hard(Duration::from_secs(20));
-    cluster.partitioned.insert(1);
     cluster.run_for(Duration::from_secs(9));
     assert!(cluster.core.as_ref().unwrap().is_recovering());
     cluster.run_for(Duration::from_secs(12));

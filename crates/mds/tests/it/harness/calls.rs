@@ -111,17 +111,7 @@ impl World {
         let mut names = Vec::new();
         let mut after = 0;
         loop {
-            let request = MdtRequest::Readdir {
-                fid,
-                after,
-                entry_count_max: 3,
-                with_attrs: true,
-                with_xattrs: true,
-                children: None,
-                subdirectories: None,
-                is_whole_wanted: false,
-                accesses: Vec::new(),
-            };
+            let request = readdir(fid, after, 3);
             let reply = self.ask(0, fid.mdt_index().unwrap(), request).unwrap();
             let MdtReply::Entries { entries, is_end, .. } = reply else { panic!("{reply:?}") };
             for entry in entries {
@@ -145,6 +135,21 @@ pub fn rename(from: (Fid, &str), to: (Fid, &str), flags: u32) -> MdtRequest {
         new_name: to.1.into(),
         flags,
         creds: ROOT,
+    }
+}
+
+/// Entries behind `after` with all that may come with them, and no lock.
+pub fn readdir(fid: Fid, after: u64, entry_count_max: u32) -> MdtRequest {
+    MdtRequest::Readdir {
+        fid,
+        after,
+        entry_count_max,
+        with_attrs: true,
+        with_xattrs: true,
+        children: None,
+        subdirectories: None,
+        is_whole_wanted: false,
+        accesses: Vec::new(),
     }
 }
 
