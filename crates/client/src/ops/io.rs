@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::stored::Stored;
 use crate::whole::{Movement, begin_passage, end_passage, pass_asking};
 use base::layout::Piece;
-use base::{Extent, Fid, Layout, Status, TargetId};
+use base::{Extent, Fid, Layout, Status, TargetId, WallTime};
 use bytes::Bytes;
 pub(crate) use reading::{read, read_file};
 use rpc::Kind;
@@ -405,21 +405,14 @@ async fn write_asking(
 ) -> Outcome<()> {
     let object = file.layout.object(piece.stripe);
     let (stamp, before) = ctx.with(|state| (state.stamp(), state.data_changed_at(file.fid)));
-    let request = OstRequest::Write {
-        object,
-        offset_bytes: piece.object_extent.start,
-        lock: asked.lock,
-        stamp,
-        is_answered: false,
-        asked: Some(pages_of(piece.object_extent)),
-    };
     let movement = Movement {
         fid: file.fid,
         extent: Extent::at(piece.file_offset_bytes, piece.object_extent.byte_count()),
         is_write: true,
         is_long: false,
     };
-    let sending = ctx.ost(asked.target, request, data.clone(), Kind::Modifying);
+    let wanted = Some(pages_of(piece.object_extent));
+    let sending = send_piece(ctx, file, (piece, data.clone()), (asked, stamp), wanted);
     let result = pass_asking(ctx, movement, sending).await;
     let pin =
         ctx.with(|state| state.end_asking(asked, (object, LockMode::Pw), granted(state, asked, &result)));
@@ -526,15 +519,7 @@ async fn send_pieces(
         };
         let at = (piece.file_offset_bytes - extent.start) as usize;
         let part = data.slice(at..at + piece.object_extent.byte_count() as usize);
-        let request = OstRequest::Write {
-            object: file.layout.object(piece.stripe),
-            offset_bytes: piece.object_extent.start,
-            lock: pin.lock,
-            stamp,
-            is_answered: false,
-            asked: None,
-        };
-        let sending = ctx.ost(pin.target, request, part, Kind::Modifying);
+        let sending = send_piece(ctx, file, (piece, part), (pin, stamp), None);
         let result = holding(ctx, hold, pins, sending).await;
         pins.insert(piece.stripe, pin);
         note_answer(ctx, file.fid, pin.target, &result);
@@ -546,6 +531,25 @@ async fn send_pieces(
         written_bytes += piece.object_extent.byte_count();
     }
     (written_bytes, note_write(ctx, file.fid, before, results))
+}
+
+/// Sends a piece that nobody was told of yet, under a lock that is held, or is asked for over `wanted` with it.
+async fn send_piece(
+    ctx: &Ctx,
+    file: &File,
+    (piece, data): (&Piece, Bytes),
+    (pin, stamp): (Pin, WallTime),
+    wanted: Option<Extent>,
+) -> Outcome<OstAnswer> {
+    let request = OstRequest::Write {
+        object: file.layout.object(piece.stripe),
+        offset_bytes: piece.object_extent.start,
+        lock: pin.lock,
+        stamp,
+        is_answered: false,
+        asked: wanted,
+    };
+    ctx.ost(pin.target, request, data, Kind::Modifying).await
 }
 
 /// The same as `note_results`; what a single write told of its object, if no other change of the file has begun or ended since

@@ -5,7 +5,7 @@ use crate::call::Answer;
 use crate::ctx::{Ctx, Outcome, mdt_of};
 use crate::ops::{dir, fid_of, home_of, names};
 use crate::state::State;
-use base::{Fid, Status};
+use base::{Fid, LockId, Status, TargetId};
 use rpc::Kind;
 use wire::lock::LockWant;
 use wire::{LockGrant, MdtReply, MdtRequest};
@@ -60,21 +60,39 @@ pub(crate) async fn lookup(ctx: &Ctx, parent: u64, name: Vec<u8>) -> Outcome<Ans
 /// How often a name is asked for whose inode moves to another MDT each time.
 const LOOKUP_TRY_COUNT: u32 = 5;
 
+/// What is asked about a name, and under what its answer may be believed.
+struct Asked {
+    parent: Fid,
+    lock: Option<LockId>,
+    /// Of the directory, when it was asked.
+    change_count: Option<u64>,
+}
+
+impl Asked {
+    fn begin(state: &mut State, target: TargetId, parent: Fid, name: &[u8]) -> (Asked, LockWant) {
+        // What the kernel forgot is asked for again under the lock that is there: one for each time would fill the memory of both.
+        let held = state.name_lock_on(parent, name);
+        let new = state.want_name(target, held);
+        let want = LockWant { name: new, inode: state.offer(target), ..LockWant::default() };
+        let change_count = state.nodes.by_fid(parent).map(|node| node.change_count);
+        (Asked { parent, lock: held.or(new), change_count }, want)
+    }
+
+    /// Under the very same lock: under another one the name may lead elsewhere by now.
+    fn is_valid(&self, state: &State, name: &[u8]) -> bool {
+        state.nodes.by_fid(self.parent).map(|node| node.change_count) == self.change_count
+            && state.is_name_locked_by(self.parent, name, self.lock)
+    }
+}
+
 async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer> {
     let target = mdt_of(parent)?;
-    let (want, lock, change_count) = ctx.with(|state| {
-        // What the kernel forgot is asked for again under the lock that is there: one for each time would fill the memory of both.
-        let held = state.name_lock_on(parent, &name);
-        let name = state.want_name(target, held);
-        let want = LockWant { name, inode: state.offer(target), ..LockWant::default() };
-        (want, held.or(name), state.nodes.by_fid(parent).map(|node| node.change_count))
-    });
+    let (asked, want) = ctx.with(|state| Asked::begin(state, target, parent, &name));
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
     let reply = ctx.mdt(parent, request, Kind::Plain).await.map_err(names::gone)?;
     let is_valid = |state: &mut State, grants: &[LockGrant]| {
         state.take_grants(target, grants);
-        state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
-            && state.is_name_locked_by(parent, &name, lock)
+        asked.is_valid(state, &name)
     };
     match reply {
         MdtReply::Absent { grants } => ctx.with(|state| {
@@ -101,10 +119,7 @@ async fn lookup_at_mdt(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Outcome<Answer>
             };
             let attr = attr.inspect_err(|_| ctx.with(|state| state.drop_unused_node(fid.inode_number())))?;
             let answer = ctx.with(|state| {
-                // The very same lock: under another one the name may lead elsewhere by now.
-                let is_valid = was_valid
-                    && state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
-                    && state.is_name_locked_by(parent, &name, lock);
+                let is_valid = was_valid && asked.is_valid(state, &name);
                 state.entry_answer(Some((parent, &name)), attr, is_valid, false)
             });
             Ok(Answer::Entry(answer))
@@ -127,21 +142,14 @@ pub(crate) async fn prefetch(ctx: &Ctx, parent: Fid, name: Vec<u8>) -> Option<Fi
         return known;
     }
     let target = mdt_of(parent).ok()?;
-    let (want, lock, change_count) = ctx.with(|state| {
-        let held = state.name_lock_on(parent, &name);
-        let name = state.want_name(target, held);
-        let want = LockWant { name, inode: state.offer(target), ..LockWant::default() };
-        (want, held.or(name), state.nodes.by_fid(parent).map(|node| node.change_count))
-    });
+    let (asked, want) = ctx.with(|state| Asked::begin(state, target, parent, &name));
     let request = MdtRequest::Lookup { parent, name: name.clone(), want };
     let Ok(MdtReply::Entry(entry)) = ctx.mdt(parent, request, Kind::Plain).await else { return None };
     ctx.with(|state| {
         state.take_grants(target, &entry.grants);
         state.nodes.get_or_new(entry.fid);
         state.see_entry(&entry);
-        let is_valid = state.nodes.by_fid(parent).map(|node| node.change_count) == change_count
-            && state.is_name_locked_by(parent, &name, lock);
-        if is_valid {
+        if asked.is_valid(state, &name) {
             state.names.put(parent, &name, Some(entry.fid), base::Time::ZERO);
         }
     });
