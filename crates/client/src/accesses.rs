@@ -40,8 +40,8 @@ pub(crate) type Waiting = BTreeMap<Fid, Access>;
 impl Node {
     /// What this mount has read last counts, where the MDT does not know it yet.
     pub(crate) fn add_access(&self, attr: &mut Attr) {
-        if let Some(access) = self.accessed.filter(|access| attr.is_outdone_by(access.at, access.is_relative))
-        {
+        let accessed = self.changes.accessed;
+        if let Some(access) = accessed.filter(|access| attr.is_outdone_by(access.at, access.is_relative)) {
             attr.atime = access.at;
         }
     }
@@ -60,7 +60,7 @@ impl State {
         let known = self.cached_attr(fid);
         let now = self.stamp();
         // Whatever is known of the inode was there before, whatever the clocks say.
-        let seen = self.nodes.by_fid(fid).and_then(|node| node.attr.as_ref()).map(|attr| attr.ctime);
+        let seen = self.nodes.by_fid(fid).and_then(|node| node.attr()).map(|attr| attr.ctime);
         let at = WallTime(now.0.max(seen.map_or(0, |ctime| ctime.0.saturating_add(1))));
         if known.is_some_and(|attr| !attr.is_outdone_by(at, is_relative)) {
             return;
@@ -77,10 +77,10 @@ impl State {
     fn show_access(&mut self, fid: Fid, access: Access) {
         let now = self.now.time;
         let Some(node) = self.nodes.by_fid_mut(fid) else { return };
-        node.accessed = Some(access);
-        if let Some(mut attr) = node.attr.take() {
+        node.changes.accessed = Some(access);
+        if let Some(mut attr) = node.attr().cloned() {
             node.add_access(&mut attr);
-            node.attr = Some(attr);
+            node.set_attr(attr);
         }
         if may_kernel_believe(node.kernel_attr_until, now) {
             self.send_notify(Notify::InvalInode {
@@ -96,8 +96,8 @@ impl State {
         if let Some(waiting) = mdt_of(fid).ok().and_then(|target| self.accesses.get_mut(&target)) {
             waiting.remove(&fid);
         }
-        if let Some(node) = self.nodes.by_fid_mut(fid) {
-            node.accessed = None;
+        if let Some(changes) = self.nodes.by_fid_mut(fid).and_then(|node| node.changes.known_mut()) {
+            changes.accessed = None;
         }
     }
 

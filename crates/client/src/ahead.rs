@@ -48,7 +48,7 @@ struct Window {
     number: u64,
     extent: Extent,
     lock: LockId,
-    /// `Node::data_changed_at` when it was asked for.
+    /// `FileData::changed_at` when it was asked for.
     data_changed_at: u64,
     body: Body,
     served_byte_count: u64,
@@ -350,7 +350,7 @@ impl State {
         lock: LockId,
         data_changed_at: u64,
     ) -> bool {
-        self.nodes.by_fid(fid).is_some_and(|node| node.data_changed_at == data_changed_at)
+        self.nodes.by_fid(fid).is_some_and(|node| node.data.changed_at == data_changed_at)
             && self.connections.get(&target).is_some_and(|known| known.locks.get(lock).is_some())
             && !self.lease_left(target).is_zero()
     }
@@ -359,7 +359,8 @@ impl State {
     pub(crate) fn may_read_ahead(&self, fid: Fid) -> bool {
         self.ahead.bounds.byte_count >= WINDOW_BYTES
             && self.ahead.bounds.file_byte_count > 0
-            && self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count == 0 && node.open_count > 0)
+            && self.nodes.by_fid(fid).is_some_and(|node| node.open_count > 0)
+            && !self.is_cached_writer(fid)
             && !self.dirty.has_some_of(fid)
     }
 
@@ -382,7 +383,7 @@ impl State {
         if !self.may_read_ahead(file.fid) {
             return Plan::Plain;
         }
-        let attr = self.nodes.by_fid(file.fid).and_then(|node| node.attr.as_ref());
+        let attr = self.nodes.by_fid(file.fid).and_then(|node| node.attr());
         // Where others write it is longer by now, and nothing is fetched ahead of what is known.
         let size_bytes = attr.map_or(0, |attr| attr.size_bytes).max(extent.end);
         let is_size_known = attr.is_some_and(is_strict);
@@ -436,7 +437,7 @@ impl State {
             // What ends before it was expected to would not be believed.
             extent.end = extent.end.min(end);
         }
-        let data_changed_at = self.nodes.by_fid(fid).map_or(0, |node| node.data_changed_at);
+        let data_changed_at = self.data_changed_at(fid).unwrap_or(0);
         let mut start = extent.start;
         while start < extent.end {
             let is_rest = extent.end - start <= WINDOW_BYTES;
@@ -532,7 +533,7 @@ impl State {
 
     /// Parts of an extent that no window has that is believed under this lock. Others that overlap it go.
     fn gaps(&mut self, object: ObjectId, extent: Extent, lock: LockId) -> Vec<Extent> {
-        let data_changed_at = self.nodes.by_fid(object.fid).map_or(0, |node| node.data_changed_at);
+        let data_changed_at = self.data_changed_at(object.fid).unwrap_or(0);
         let known = self.windows_over(object, extent);
         let mut gaps = Vec::new();
         let mut start = extent.start;
@@ -565,7 +566,7 @@ impl State {
 
     /// Where an object ends as far as is known here; it may have become longer or shorter.
     fn expected_end(&self, file: &File, stripe: u32) -> u64 {
-        let attr = self.nodes.by_fid(file.fid).and_then(|node| node.attr.as_ref());
+        let attr = self.nodes.by_fid(file.fid).and_then(|node| node.attr());
         attr.map_or(Extent::EOF, |attr| file.layout.object_size(stripe, attr.size_bytes))
     }
 

@@ -1,8 +1,8 @@
 //! What may be answered without asking, and for how long the kernel may do so.
 
 use crate::call::{AttrAnswer, EntryAnswer};
+use crate::children_locks::ChildrenLock;
 use crate::kernel_size::KernelSize;
-use crate::nodes::ChildrenLock;
 use crate::state::State;
 use base::{Attr, Duration, Fid, FileType, Layout, LockId, TargetId, Time, names::name_hash};
 use wire::lock::bits;
@@ -34,7 +34,7 @@ impl State {
 
     /// Whether these bits of an inode are covered by a lock of its own, or by the children's lock under which it was listed.
     pub(crate) fn is_covered(&self, fid: Fid, wanted: u32) -> bool {
-        let listed_under = self.nodes.by_fid(fid).and_then(|node| node.listed_under);
+        let listed_under = self.nodes.listed_under(fid);
         listed_under.is_some_and(|lock| self.has_children_lock(lock)) || self.has_bits(fid, wanted)
     }
 
@@ -63,7 +63,7 @@ impl State {
 
     /// Whether what is known of a name is true: by the lock of its slot, or the children's lock under which it was listed.
     fn is_name_covered(&self, parent: Fid, name: &[u8]) -> bool {
-        let listed_under = self.names.get(parent, name).and_then(|known| known.listed_under);
+        let listed_under = self.names.get(parent, name).and_then(|known| known.listed_under());
         listed_under.is_some_and(|lock| self.has_children_lock(ChildrenLock { parent, lock }))
             || self.has_name_lock(parent, name)
     }
@@ -96,13 +96,13 @@ impl State {
             return self.whole_without(parent, name).map(|_| None);
         };
         let is_good = !known.is_in_doubt && self.is_name_covered(parent, name);
-        is_good.then_some(known.fid)
+        is_good.then(|| known.fid())
     }
 
     /// The children's lock under which the whole directory is known, when the name is not in it.
     fn whole_without(&self, parent: Fid, name: &[u8]) -> Option<LockId> {
         let node = self.nodes.by_fid(parent)?;
-        let whole = node.whole.as_ref()?;
+        let whole = node.directory.whole.as_ref()?;
         let is_held = !whole.hashes.contains(&name_hash(name))
             && self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
         is_held.then_some(whole.lock)
@@ -110,7 +110,7 @@ impl State {
 
     /// Attributes that are valid now, size included.
     pub(crate) fn cached_attr(&self, fid: Fid) -> Option<Attr> {
-        match self.nodes.by_fid(fid)?.stripes.as_slice() {
+        match self.nodes.by_fid(fid)?.directory.stripes.as_slice() {
             [] => self.cached_own_attr(fid),
             stripes => whole_attr(stripes.iter().map(|stripe| self.cached_own_attr(*stripe))),
         }
@@ -119,7 +119,7 @@ impl State {
     /// The same, of a stripe by itself.
     pub(crate) fn cached_own_attr(&self, fid: Fid) -> Option<Attr> {
         let node = self.nodes.by_fid(fid)?;
-        let attr = node.attr.as_ref()?;
+        let attr = node.attr()?;
         let is_good = !node.is_attr_stale && is_strict(attr) && self.is_covered(fid, ATTR_BITS);
         is_good.then(|| attr.clone())
     }
@@ -128,7 +128,7 @@ impl State {
     /// under a lock of the inode's own: when the MDT gave that, nobody kept data of the file back.
     pub(crate) fn cached_row(&self, fid: Fid) -> Option<(Attr, Layout)> {
         let node = self.nodes.by_fid(fid)?;
-        let (attr, layout) = (node.attr.as_ref()?, node.layout.as_ref()?);
+        let (attr, layout) = (node.attr()?, node.layout()?);
         let is_good = !node.is_attr_stale && layout.has_objects() && self.has_bits(fid, ATTR_BITS);
         is_good.then(|| (attr.clone(), layout.clone()))
     }
@@ -158,10 +158,10 @@ impl State {
         }
         if let Some(node) = self.nodes.by_fid_mut(entry.fid) {
             if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {
-                node.layout = Some(layout.clone());
+                node.set_layout(layout);
             }
             if let Some(target) = &entry.symlink_target {
-                node.symlink_target = Some(target.clone());
+                node.set_symlink_target(target);
             }
         }
         if let Some(attr) = &entry.parent_attr {
@@ -187,8 +187,8 @@ impl State {
         node.see_attr(attr);
         // Of a striped one this is a part.
         if attr.fid == self.root.fid
-            && node.stripes.is_empty()
-            && let Some(newest) = node.attr.clone()
+            && node.directory.stripes.is_empty()
+            && let Some(newest) = node.attr().cloned()
         {
             self.remember_root(&newest);
         }
@@ -202,7 +202,7 @@ impl State {
 
     /// How long the kernel may rely on attributes.
     fn attr_valid(&self, attr: &Attr) -> Duration {
-        let stripes = self.nodes.by_fid(attr.fid).map_or(&[][..], |node| &node.stripes);
+        let stripes = self.nodes.by_fid(attr.fid).map_or(&[][..], |node| &node.directory.stripes);
         if !stripes.is_empty() {
             let lease = stripes.iter().map(|stripe| self.lease_left(State::mdt(*stripe))).min();
             let is_true = self.cached_attr(attr.fid).as_ref() == Some(attr);
@@ -211,7 +211,7 @@ impl State {
         let is_newest = self
             .nodes
             .by_fid(attr.fid)
-            .is_some_and(|node| !node.is_attr_stale && node.attr.as_ref().is_some_and(|known| known == attr));
+            .is_some_and(|node| !node.is_attr_stale && node.attr().is_some_and(|known| known == attr));
         if is_newest && is_strict(attr) && self.is_covered(attr.fid, ATTR_BITS) {
             self.lease_left(State::mdt(attr.fid))
         } else {
@@ -259,13 +259,14 @@ impl State {
         let is_again = node.lookup_count > 0;
         node.lookup_count += 1;
         if let Some((parent, name)) = name {
-            let is_restless = attr.file_type == FileType::Directory && self.is_restless(fid);
+            let is_directory = attr.file_type == FileType::Directory;
+            let is_restless = is_directory && self.is_restless(fid);
             entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid, !is_restless);
             let now = self.now.time;
             let node = self.nodes.get_or_new(fid);
-            node.note_name(parent, name);
-            if is_again && !entry_valid.is_zero() {
-                node.named_at = now;
+            node.names.note(parent, name);
+            if is_again && is_directory && !entry_valid.is_zero() {
+                node.directory.named_at = now;
             }
         }
         // They were taken in with the reply that brought them. Here they may be from before a restart of the MDT that has lost them.
@@ -280,7 +281,7 @@ impl State {
         let is_name_told = self
             .names
             .get(parent, name)
-            .is_some_and(|known| known.fid == Some(fid) && known.kernel_until >= enough);
+            .is_some_and(|known| known.fid() == Some(fid) && known.kernel_until >= enough);
         let is_attr_told = self
             .nodes
             .by_fid(fid)
@@ -310,9 +311,9 @@ impl State {
         may_kernel_answer: bool,
     ) -> Duration {
         // A children's lock covers what was listed under it, and nothing else.
-        let listed = self.names.get(parent, name).filter(|known| known.fid == fid);
+        let listed = self.names.get(parent, name).filter(|known| known.fid() == fid);
         let listed_under = listed
-            .and_then(|known| known.listed_under)
+            .and_then(|known| known.listed_under())
             .filter(|lock| self.has_children_lock(ChildrenLock { parent, lock: *lock }));
         if !is_valid || (listed_under.is_none() && !self.has_name_lock(parent, name)) {
             self.names.doubt(parent, name, fid);
@@ -342,7 +343,7 @@ impl State {
     /// pages are not seen, so every page must be under a write lock (hazard 3.5).
     pub(crate) fn read_mode(&self, fid: Fid) -> LockMode {
         match self.nodes.by_fid(fid) {
-            Some(node) if node.cached_writer_count > 0 => LockMode::Pw,
+            Some(node) if node.data.cached_writer_count > 0 => LockMode::Pw,
             _ => LockMode::Pr,
         }
     }

@@ -78,13 +78,13 @@ impl State {
     /// A handle ends, perhaps the last one of an inode without names.
     pub(crate) fn note_end_of_gone(&mut self, fid: Fid) {
         let last = self.nodes.by_fid(fid).filter(|node| node.open_count <= 1);
-        if last.and_then(|node| node.attr.as_ref()).is_some_and(|attr| attr.link_count == 0) {
+        if last.and_then(|node| node.attr()).is_some_and(|attr| attr.link_count == 0) {
             self.give_back_inode(fid);
         }
     }
 
     fn give_back_inode(&mut self, fid: Fid) {
-        let layout = self.nodes.by_fid(fid).and_then(|node| node.layout.clone());
+        let layout = self.nodes.by_fid(fid).and_then(|node| node.layout().cloned());
         self.give_back_later(State::mdt(fid), Resource::Inode(fid));
         for stripe in layout.iter().flat_map(|layout| layout.stripes()) {
             let Some(layout) = &layout else { continue };
@@ -113,8 +113,8 @@ impl State {
     fn is_useless(&self, resource: Resource) -> bool {
         let Resource::Name { parent, hash } = resource else { return true };
         let now = self.now.time;
-        let mut names = self.names.slot(parent, hash).iter();
-        names.all(|known| known.fid.is_none() && !may_kernel_believe(known.kernel_until, now))
+        let mut names = self.names.slot(parent, hash);
+        names.all(|known| known.fid().is_none() && !may_kernel_believe(known.kernel_until, now))
     }
 
     fn give_back_later(&mut self, target: TargetId, resource: Resource) {

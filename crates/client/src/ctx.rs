@@ -146,8 +146,8 @@ impl Ctx {
             self.with(|state| {
                 let is_all_sent = !state.dirty.has_some_of(entry.fid);
                 let node = state.nodes.get_or_new(entry.fid);
-                if is_all_sent && node.data_changed_at <= changes_before {
-                    node.note_write_open(attr.write_epoch, entry.was_size_known);
+                if is_all_sent && node.data.changed_at <= changes_before {
+                    node.data.note_write_open(attr.write_epoch, entry.was_size_known);
                 }
             });
         }
@@ -222,8 +222,9 @@ impl Ctx {
     ) -> Outcome<OstAnswer> {
         if let Some(fid) = request.written_file() {
             self.with(|state| {
-                if let Some(node) = state.nodes.by_fid_mut(fid) {
-                    node.kept_since = None;
+                let node = state.nodes.by_fid_mut(fid);
+                if let Some(data) = node.and_then(|node| node.data.known_mut()) {
+                    data.kept_since = None;
                 }
             });
         }

@@ -290,13 +290,13 @@ impl State {
         let mdt = mdt_of(fid).ok().filter(|mdt| is_fit && self.write_back_lock(*mdt, fid).is_none())?;
         let now = self.now.time;
         if let Some(node) = self.nodes.by_fid_mut(fid) {
-            node.write_back_asked_at = now;
+            node.data.write_back_asked_at = now;
         }
         self.offer(mdt)
     }
 
     pub(crate) fn is_cached_writer(&self, fid: Fid) -> bool {
-        self.nodes.by_fid(fid).is_some_and(|node| node.cached_writer_count > 0)
+        self.nodes.by_fid(fid).is_some_and(|node| node.data.cached_writer_count > 0)
     }
 
     /// Locks to be asked for with a file that is made and opened, if the MDT has its data.
@@ -310,7 +310,7 @@ impl State {
     /// dropped, so bytes come along if they are few, or if it never had any.
     pub(crate) fn want_data_of(&mut self, mdt: TargetId, fid: Fid, open: OpenArgs) -> Option<DataWant> {
         let node = self.nodes.by_fid(fid);
-        let layout = node.and_then(|node| node.layout.as_ref());
+        let layout = node.and_then(|node| node.layout());
         if layout.is_some_and(|layout| !layout.is_on_mdt()) {
             return None;
         }
@@ -322,8 +322,8 @@ impl State {
             return self.want_data(mdt, open);
         }
         let has_many = |node: &crate::nodes::Node| {
-            let size_bytes = node.attr.as_ref().map_or(0, |attr| attr.size_bytes);
-            size_bytes > READ_AGAIN_BYTES_MAX && !node.pages.filled.is_empty()
+            let size_bytes = node.attr().map_or(0, |attr| attr.size_bytes);
+            size_bytes > READ_AGAIN_BYTES_MAX && !node.data.pages.filled.is_empty()
         };
         let is_worth_it = !node.is_some_and(has_many);
         let lock = locks.find(resource, LockMode::Pr, LockPolicy::Extent(Extent::WHOLE));
@@ -335,8 +335,8 @@ impl State {
     /// file was changed by anybody since its size was known.
     fn piece_for_close(&self, fid: Fid) -> Option<(ObjectId, u64)> {
         let node = self.nodes.by_fid(fid)?;
-        let unchanged_since = node.kept_since?;
-        let layout = node.layout.as_ref().filter(|layout| layout.is_on_mdt() && layout.fid == fid)?;
+        let unchanged_since = node.data.kept_since?;
+        let layout = node.layout().filter(|layout| layout.is_on_mdt() && layout.fid == fid)?;
         let object = layout.object(0);
         let mut objects = self.dirty.objects_of(fid);
         if objects.next() != Some(object) || objects.next().is_some() {
@@ -381,8 +381,8 @@ impl State {
             // From now on it keeps nothing back.
             let _ = connection.locks.on_callback(lock);
         }
-        if let Some(node) = self.nodes.by_fid_mut(fid) {
-            node.kept_since = None;
+        if let Some(data) = self.nodes.by_fid_mut(fid).and_then(|node| node.data.known_mut()) {
+            data.kept_since = None;
         }
         Some(Carried { sent, unchanged_since, write_back })
     }
@@ -405,9 +405,9 @@ impl State {
     fn is_write_back_due(&self, fid: Fid) -> bool {
         // Most small files are written once.
         let is_due = |node: &crate::nodes::Node| {
-            node.cached_writer_count > 0
-                && node.data_changed_at > 0
-                && node.write_back_asked_at.after(LOCK_RETRY_INTERVAL) <= self.now.time
+            node.data.cached_writer_count > 0
+                && node.data.changed_at > 0
+                && node.data.write_back_asked_at.after(LOCK_RETRY_INTERVAL) <= self.now.time
         };
         self.nodes.by_fid(fid).is_some_and(is_due)
             && mdt_of(fid).is_ok_and(|mdt| self.write_back_lock(mdt, fid).is_none())
@@ -729,7 +729,7 @@ async fn send(ctx: Ctx, sent: Sent) {
     let outcome = send_patiently(&ctx, &sent).await;
     ctx.with(|state| {
         state.end_sending(&sent, outcome.map(drop));
-        let layout = state.nodes.by_fid(sent.object.fid).and_then(|node| node.layout.clone());
+        let layout = state.nodes.by_fid(sent.object.fid).and_then(|node| node.layout().cloned());
         if let (Some(layout), Ok(Some(written))) = (layout, outcome) {
             state.note_written(&File { fid: sent.object.fid, layout }, &written);
         }

@@ -141,12 +141,12 @@ impl State {
         let is_late = is_told || known.versioned_at.after(UNDERWAY) >= read.came;
         let is_empty = read.found_byte_count == 0;
         if read.extent.byte_count() > PAGE_BYTES && (is_empty || is_late) {
-            known.refused_read = Some((now, read.extent.start));
+            known.data.refused_read = Some((now, read.extent.start));
             return End::Refused;
         }
         let is_asked_again =
             |(at, start): (Time, u64)| start < read.extent.start && at.after(UNDERWAY) >= now;
-        if is_empty && (is_below_in_flight || known.refused_read.is_some_and(is_asked_again)) {
+        if is_empty && (is_below_in_flight || known.data.refused_read.is_some_and(is_asked_again)) {
             return End::Later;
         }
         known.versioned_at = now;

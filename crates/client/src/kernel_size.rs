@@ -28,7 +28,23 @@ enum Sure {
 }
 
 #[derive(Debug)]
-pub(crate) struct KernelSize {
+pub(crate) struct KernelSize(Form);
+
+/// Of most files it is told one size with the inode, and that is all.
+#[derive(Debug)]
+enum Form {
+    /// Nothing that it could take for a size.
+    Untold,
+    /// That one, first and last. `at`: what was asked before, or a second after that, may not be believed; it was told by then.
+    Told {
+        size_bytes: u64,
+        at: Time,
+    },
+    Retold(Box<Retold>),
+}
+
+#[derive(Debug)]
+struct Retold {
     /// It has been given the inode.
     has_inode: bool,
     /// Told last; `None`: it may have made another one since.
@@ -44,13 +60,111 @@ pub(crate) struct KernelSize {
 impl KernelSize {
     /// Of an inode that the kernel does not have.
     pub(crate) fn new() -> KernelSize {
-        KernelSize {
+        KernelSize(Form::Untold)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_in_place(&self) -> bool {
+        !matches!(self.0, Form::Retold(_))
+    }
+
+    fn retold_mut(&mut self) -> &mut Retold {
+        let begun = match &self.0 {
+            Form::Untold => Some(Retold::untold()),
+            Form::Told { size_bytes, at } => Some(Retold::told(*size_bytes, *at)),
+            Form::Retold(_) => None,
+        };
+        if let Some(begun) = begun {
+            self.0 = Form::Retold(Box::new(begun));
+        }
+        let Form::Retold(retold) = &mut self.0 else { unreachable!("it has just become that") };
+        retold
+    }
+
+    /// It has written up to there: its file is no shorter.
+    pub(crate) fn on_written(&mut self, end: u64) {
+        match &self.0 {
+            Form::Untold => {}
+            Form::Told { size_bytes, .. } if end <= *size_bytes => {}
+            Form::Told { .. } | Form::Retold(_) => self.retold_mut().on_written(end),
+        }
+    }
+
+    /// The sizes of which it takes one for the file's; none when nothing is known.
+    pub(crate) fn possible(&self) -> &[u64] {
+        match &self.0 {
+            Form::Untold => &[],
+            Form::Told { size_bytes, .. } => std::slice::from_ref(size_bytes),
+            Form::Retold(retold) => &retold.possible,
+        }
+    }
+
+    /// It is told a size, in the answer to what came at `came`. `is_disturbed`: a notification about the inode is on its way.
+    pub(crate) fn on_told(&mut self, size_bytes: u64, (came, now): (Time, Time), is_disturbed: bool) {
+        match &mut self.0 {
+            Form::Untold => self.0 = Form::Told { size_bytes, at: now },
+            Form::Told { size_bytes: known, at } if *known == size_bytes => *at = now,
+            Form::Told { .. } | Form::Retold(_) => {
+                self.retold_mut().on_told(size_bytes, (came, now), is_disturbed);
+            }
+        }
+    }
+
+    /// The attributes that it has become another version: answers on their way are not believed.
+    pub(crate) fn on_version(&mut self, now: Time) {
+        match &mut self.0 {
+            Form::Untold => {}
+            Form::Told { at, .. } => *at = now,
+            Form::Retold(retold) => retold.on_version(now),
+        }
+    }
+
+    /// It makes a size itself from now on, or has until now.
+    pub(crate) fn on_own(&mut self, now: Time) {
+        match &mut self.0 {
+            Form::Untold => {}
+            Form::Told { .. } | Form::Retold(_) => self.retold_mut().on_own(now),
+        }
+    }
+
+    /// A READ of it ended there.
+    pub(crate) fn on_short_read(&mut self, end: u64, now: Time) {
+        match &mut self.0 {
+            Form::Told { size_bytes, at } if *size_bytes == end => *at = now,
+            Form::Untold | Form::Told { .. } | Form::Retold(_) => self.retold_mut().on_short_read(end, now),
+        }
+    }
+
+    /// Whether its file certainly reaches to there.
+    pub(crate) fn reaches(&self, end: u64, now: Time) -> bool {
+        match &self.0 {
+            Form::Untold => false,
+            Form::Told { size_bytes, .. } => end <= *size_bytes,
+            Form::Retold(retold) => retold.reaches(end, now),
+        }
+    }
+}
+
+impl Retold {
+    fn untold() -> Retold {
+        Retold {
             has_inode: false,
             told_bytes: None,
             told_at: Time::ZERO,
             disturbed_at: Time::ZERO,
             sure: Sure::No,
             possible: Vec::new(),
+        }
+    }
+
+    fn told(size_bytes: u64, at: Time) -> Retold {
+        Retold {
+            has_inode: true,
+            told_bytes: Some(size_bytes),
+            told_at: at,
+            disturbed_at: at,
+            sure: Sure::FromTheFirst,
+            possible: vec![size_bytes],
         }
     }
 
@@ -62,20 +176,13 @@ impl KernelSize {
         self.possible.push(size_bytes);
     }
 
-    /// It has written up to there: its file is no shorter.
-    pub(crate) fn on_written(&mut self, end: u64) {
+    fn on_written(&mut self, end: u64) {
         for known in std::mem::take(&mut self.possible) {
             self.note_possible(end.max(known));
         }
     }
 
-    /// The sizes of which it takes one for the file's; none when nothing is known.
-    pub(crate) fn possible(&self) -> &[u64] {
-        &self.possible
-    }
-
-    /// It is told a size, in the answer to what came at `came`. `is_disturbed`: a notification about the inode is on its way.
-    pub(crate) fn on_told(&mut self, size_bytes: u64, (came, now): (Time, Time), is_disturbed: bool) {
+    fn on_told(&mut self, size_bytes: u64, (came, now): (Time, Time), is_disturbed: bool) {
         if !std::mem::replace(&mut self.has_inode, true) {
             self.sure = Sure::FromTheFirst;
         } else if self.told_bytes != Some(size_bytes) {
@@ -91,8 +198,7 @@ impl KernelSize {
         self.note_possible(size_bytes);
     }
 
-    /// The attributes that it has become another version: answers on their way are not believed.
-    pub(crate) fn on_version(&mut self, now: Time) {
+    fn on_version(&mut self, now: Time) {
         self.disturbed_at = now;
         if let Sure::Since(told) = self.sure
             && told.after(SETTLES) > now
@@ -101,15 +207,13 @@ impl KernelSize {
         }
     }
 
-    /// It makes a size itself from now on, or has until now.
-    pub(crate) fn on_own(&mut self, now: Time) {
+    fn on_own(&mut self, now: Time) {
         self.disturbed_at = now;
         self.told_bytes = None;
         self.sure = Sure::No;
     }
 
-    /// A READ of it ended there.
-    pub(crate) fn on_short_read(&mut self, end: u64, now: Time) {
+    fn on_short_read(&mut self, end: u64, now: Time) {
         self.note_possible(end);
         match self.told_bytes {
             Some(told) if told <= end => self.on_version(now),
@@ -117,8 +221,7 @@ impl KernelSize {
         }
     }
 
-    /// Whether its file certainly reaches to there.
-    pub(crate) fn reaches(&self, end: u64, now: Time) -> bool {
+    fn reaches(&self, end: u64, now: Time) -> bool {
         let is_sure = match self.sure {
             Sure::No => false,
             Sure::Since(told) => told.after(SETTLES) <= now,

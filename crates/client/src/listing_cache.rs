@@ -8,7 +8,7 @@
 
 mod packed;
 
-use crate::nodes::{NAMES_MAX, Node};
+use crate::nodes::Node;
 use base::limits::READDIR_ENTRIES_MAX;
 use base::names::name_hash;
 use base::{Fid, FileType, LockId};
@@ -164,17 +164,17 @@ impl ListingCache {
         if self.directories.is_empty() {
             return;
         }
-        let attr = gone.attr.as_ref();
+        let attr = gone.attr();
         // Of a directory, and of an inode without names, there is nothing here that a change of it concerns.
         if attr.is_some_and(|attr| attr.file_type == FileType::Directory || attr.link_count == 0) {
             return;
         }
-        let has_all_names = !gone.names.is_empty() && gone.names.len() < NAMES_MAX;
+        let has_all_names = !gone.names.is_empty() && !gone.names.is_full();
         if !has_all_names || attr.is_none_or(|attr| attr.link_count > 1) {
             return self.forget_entries(|_| true);
         }
-        for (parent, name) in &gone.names {
-            self.remove(*parent, name);
+        for (parent, name) in gone.names.iter() {
+            self.remove(parent, name);
         }
         // It had others, perhaps.
         self.forget_entries(|directory| directory.has_links);

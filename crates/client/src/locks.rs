@@ -4,13 +4,14 @@
 //! task of its own; nothing that serves a call waits for one, but an open for writing that has read locks given back.
 
 use crate::cache::{ANSWER_LIFE, may_kernel_believe};
+use crate::children_locks::ChildrenLock;
 use crate::closes::close_waiting;
 use crate::ctx::{Ctx, First, Outcome, Race, join_all};
 use crate::dirty::{write_out_file, write_out_unasked};
 use crate::executor::{Receiver, Sender, oneshot};
 use crate::machine::{Notify, NotifyResult};
 use crate::names::Name;
-use crate::nodes::{ChildrenLock, Node};
+use crate::nodes::Node;
 use crate::ops::dir::WHOLE_RETRY_INTERVAL;
 use crate::ops::open::Obstacle;
 use crate::pages::{PageCallId, PageSet, drop_pages, pages_of};
@@ -160,7 +161,7 @@ pub(crate) struct Early {
     pub(crate) extent: Extent,
     /// Fewer at the end of the object.
     pub(crate) bytes: Bytes,
-    /// `Node::data_changed_at` when they were asked for.
+    /// `FileData::changed_at` when they were asked for.
     pub(crate) data_changed_at: u64,
 }
 
@@ -399,7 +400,7 @@ async fn revoke_slot(ctx: &Ctx, parent: Fid, hash: u64, is_asked: bool) {
     for name in names {
         let may_keep = ctx.with(|state| state.expire_name(&name, is_asked));
         if let Some(may_keep) = may_keep {
-            invalidate_name(ctx, parent, name.name, may_keep).await;
+            invalidate_name(ctx, parent, name.name.to_vec(), may_keep).await;
         }
     }
 }
@@ -410,8 +411,8 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
         let now = state.now.time;
         if let Some(node) = state.nodes.by_fid_mut(parent) {
             // Somebody changes it: each of his changes would wait for the lock.
-            node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL);
-            node.whole = None;
+            node.directory.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL);
+            node.directory.whole = None;
         }
         state.nodes.listings.forget(parent);
         let told = state.forget_listed_names(parent, lock, is_asked);
@@ -445,7 +446,7 @@ impl State {
             }
             self.names.remove(parent, &name.name);
             if let Some(may_keep) = self.expire_name(&name, is_asked) {
-                told.push((name.name, may_keep));
+                told.push((name.name.to_vec(), may_keep));
             }
         }
         told
@@ -456,22 +457,22 @@ impl State {
     fn expire_name(&mut self, name: &Name, is_asked: bool) -> Option<bool> {
         let now = self.now.time;
         let is_told = may_kernel_believe(name.kernel_until, now);
-        let node = name.fid.and_then(|fid| self.nodes.by_fid_mut(fid));
+        let node = name.fid().and_then(|fid| self.nodes.by_fid_mut(fid));
         let is_directory =
-            |node: &&mut Node| node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
+            |node: &&mut Node| node.attr().is_some_and(|attr| attr.file_type == FileType::Directory);
         let Some(node) = node.filter(is_directory) else { return is_told.then_some(false) };
-        if is_asked && (is_told || node.expired_at != Time::ZERO) {
-            node.expired_at = now;
+        if is_asked && (is_told || node.directory.expired_at != Time::ZERO) {
+            node.directory.expired_at = now;
         }
         // The kernel keeps it, and looks it up before it believes it again, if what told it to believe it is so old: an answer on its way to a
         // process that looks it up again holds nothing, and would have the name believed once more. Such a name it drops, and with it
         // what is mounted there.
-        is_told.then_some(node.named_at.after(ANSWER_LIFE) <= now)
+        is_told.then_some(node.directory.named_at.after(ANSWER_LIFE) <= now)
     }
 
     /// Whether the kernel is not to believe the name of a directory for now.
     pub(crate) fn is_restless(&self, fid: Fid) -> bool {
-        let expired_at = self.nodes.by_fid(fid).map(|node| node.expired_at);
+        let expired_at = self.nodes.by_fid(fid).map(|node| node.directory.expired_at);
         expired_at.is_some_and(|at| at != Time::ZERO && at.after(NAME_QUIET) > self.now.time)
     }
 }
@@ -532,8 +533,8 @@ async fn forget_inode(ctx: &Ctx, fid: Fid, forgotten: Forgotten) {
         node.forget_xattrs();
         let is_told = may_kernel_believe(node.kernel_attr_until, now);
         node.kernel_attr_until = base::Time::ZERO;
-        let is_directory = node.attr.as_ref().is_some_and(|attr| attr.file_type == FileType::Directory);
-        let names = node.names.clone();
+        let is_directory = node.attr().is_some_and(|attr| attr.file_type == FileType::Directory);
+        let names: Vec<_> = node.names.iter().map(|(parent, name)| (parent, name.to_vec())).collect();
         // It knows an owner by each of them, also where it was told to ask for the attributes. (The names of a file stay then: one that is
         // written is looked at again and again, and its size would never be certain.)
         let is_believed = |(parent, name): &&(Fid, Vec<u8>)| {
@@ -600,7 +601,7 @@ async fn revoke_extent(ctx: &Ctx, target: TargetId, lock: LockId, object: Object
     write_out_unasked(ctx, object);
     loop {
         let (is_last, pages) = ctx.with(|state| {
-            let layout = state.nodes.get(node).and_then(|node| node.layout.as_ref());
+            let layout = state.nodes.get(node).and_then(|node| node.layout());
             let stripe = layout.and_then(|layout| layout.stripe(layout.stripe_of(object)?));
             let file = stripe.map_or(Extent::WHOLE, |stripe| stripe.file_range(extent));
             let pages = state.pages_within(node, pages_of(file));

@@ -25,10 +25,8 @@ impl LongXattrs {
     /// Keeps a value with its inode, if that has a list with this name and without a value. Those that have been kept longest make room.
     pub(crate) fn keep(&mut self, nodes: &mut Nodes, fid: Fid, name: &[u8], value: &[u8]) {
         let xattrs = nodes.by_fid_mut(fid).and_then(|node| node.xattrs.as_mut());
-        let Some(slot) = xattrs.and_then(|xattrs| xattrs.get_mut(name)).filter(|slot| slot.is_none()) else {
-            return;
-        };
-        *slot = Some(value.to_vec());
+        let Some(xattrs) = xattrs.filter(|xattrs| xattrs.list().get(name) == Some(None)) else { return };
+        xattrs.set_value(name, Some(value));
         // A value that is gone since counts until its place is used again.
         if let Some(before) = self.kept.iter().position(|kept| kept.fid == fid && kept.name == name)
             && let Some(before) = self.kept.remove(before)
@@ -44,8 +42,8 @@ impl LongXattrs {
             self.byte_count -= oldest.byte_count;
             // The list may be gone with its value since, or another one: its value is asked for again then.
             let xattrs = nodes.by_fid_mut(oldest.fid).and_then(|node| node.xattrs.as_mut());
-            if let Some(slot) = xattrs.and_then(|xattrs| xattrs.get_mut(&oldest.name)) {
-                *slot = None;
+            if let Some(xattrs) = xattrs {
+                xattrs.set_value(&oldest.name, None);
             }
         }
     }

@@ -179,7 +179,8 @@ impl Client {
     /// The directory that is mounted, if it is not the root of the file system.
     pub fn set_root(&mut self, node: u64) {
         self.ctx.with(|state| {
-            if let Some(fid) = state.nodes.get(node).map(|node| node.fid).filter(|fid| *fid != state.root.fid)
+            if let Some(fid) =
+                state.nodes.get(node).map(|node| node.fid()).filter(|fid| *fid != state.root.fid)
             {
                 state.root = Root::new(fid);
             }
@@ -406,8 +407,8 @@ impl State {
         names
             .into_iter()
             .filter_map(|(parent, name)| {
-                let parent = self.nodes.home_of(self.nodes.get(parent)?.fid, name);
-                Some(self.names.get(parent, name)?.fid?.inode_number())
+                let parent = self.nodes.home_of(self.nodes.get(parent)?.fid(), name);
+                Some(self.names.get(parent, name)?.fid()?.inode_number())
             })
             .collect()
     }

@@ -16,7 +16,7 @@ const HANDLE_COUNT_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct OpenedData {
     lock: LockId,
-    /// `Node::data_changed_at` when they came.
+    /// `FileData::changed_at` when they came.
     data_changed_at: u64,
     bytes: Bytes,
     served_bytes: u64,
@@ -41,9 +41,10 @@ impl State {
             return;
         }
         if let Some(node) = self.nodes.by_fid_mut(fid) {
-            let data_changed_at = node.data_changed_at;
+            let data_changed_at = node.data.changed_at;
             let served_bytes = 0;
-            node.opened_data = Some(Box::new(OpenedData { lock, data_changed_at, bytes, served_bytes }));
+            let opened = OpenedData { lock, data_changed_at, bytes, served_bytes };
+            node.data.opened = Some(Box::new(opened));
         }
     }
 
@@ -56,7 +57,7 @@ impl State {
         pins: &BTreeMap<u32, Pin>,
     ) -> Option<Bytes> {
         let [Piece { stripe: 0, .. }] = pieces else { return None };
-        let opened = self.nodes.by_fid(file.fid)?.opened_data.as_ref()?;
+        let opened = self.nodes.by_fid(file.fid)?.data.opened.as_ref()?;
         // There may be several locks: both have held since.
         let pin = pins.get(&0)?;
         let is_good = self.is_believable(file.fid, pin.target, opened.lock, opened.data_changed_at);
@@ -72,7 +73,7 @@ impl State {
         let from = extent.start.min(there) as usize;
         let bytes = opened.bytes.slice(from..end.clamp(from as u64, there) as usize);
         let byte_count = end.saturating_sub(extent.start) as usize;
-        let opened = self.nodes.by_fid_mut(file.fid)?.opened_data.as_mut()?;
+        let opened = self.nodes.by_fid_mut(file.fid)?.data.opened.as_mut()?;
         opened.served_bytes += bytes.len() as u64;
         if opened.served_bytes >= there {
             self.forget_opened(file.fid);
@@ -91,8 +92,8 @@ impl State {
     }
 
     pub(crate) fn forget_opened(&mut self, fid: Fid) {
-        if let Some(node) = self.nodes.by_fid_mut(fid) {
-            node.opened_data = None;
+        if let Some(data) = self.nodes.by_fid_mut(fid).and_then(|node| node.data.known_mut()) {
+            data.opened = None;
         }
     }
 }

@@ -28,7 +28,7 @@ use wire::mdt::NewNode;
 
 /// The inode behind a node id of the kernel.
 pub(crate) fn inode_of(ctx: &Ctx, node: u64) -> Outcome<Fid> {
-    ctx.with(|state| state.nodes.get(node).map(|node| node.fid)).ok_or(Status::Stale)
+    ctx.with(|state| state.nodes.get(node).map(|node| node.fid())).ok_or(Status::Stale)
 }
 
 /// The same, for a directory; the MDT checks that it is one.

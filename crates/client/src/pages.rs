@@ -245,7 +245,7 @@ impl State {
             let first_whole =
                 if extent.start == pages.start { pages.start } else { pages.start + PAGE_BYTES };
             let last_whole = if is_last_whole { last.end } else { last.start };
-            known.pages.filled.insert(Extent::new(first_whole, last_whole));
+            known.data.pages.filled.insert(Extent::new(first_whole, last_whole));
         }
         self.begin_page_call(id, node, pages, PageCallKind::Write((!is_last_whole).then_some(last)));
     }
@@ -253,7 +253,7 @@ impl State {
     fn begin_page_call(&mut self, id: PageCallId, node: u64, pages: Extent, kind: PageCallKind) {
         self.traffic.calls.insert(id, PageCall { node, pages, kind, is_waiting: false });
         // Without a layout it asks for that first.
-        let has_layout = |node: &Node| node.layout.as_ref().is_some_and(base::Layout::has_objects);
+        let has_layout = |node: &Node| node.layout().is_some_and(base::Layout::has_objects);
         if !self.nodes.get(node).is_some_and(has_layout) {
             self.page_call_waits(id);
         }
@@ -293,10 +293,10 @@ impl State {
         if kind != PageCallKind::Read {
             return;
         }
-        known.pages.filled.insert(pages);
+        known.data.pages.filled.insert(pages);
         // What a WRITE has filled is not read in, unless the kernel has dropped it meanwhile.
         for write in self.traffic.calls.values().filter(|call| call.node == node && call.kind != kind) {
-            known.pages.dropped.insert(write.pages.intersection(pages));
+            known.data.pages.dropped.insert(write.pages.intersection(pages));
         }
     }
 
@@ -306,7 +306,7 @@ impl State {
         if call.kind != PageCallKind::Read
             && let Some(node) = self.nodes.get_mut(call.node)
         {
-            node.pages.dropped.clear();
+            node.data.pages.dropped.clear();
         }
     }
 
@@ -320,7 +320,7 @@ impl State {
 
     /// What of these pages may have to be dropped.
     pub(crate) fn pages_within(&self, node: u64, extent: Extent) -> PageSet {
-        let filled = self.nodes.get(node).map(|known| known.pages.filled.intersection(extent));
+        let filled = self.nodes.get(node).map(|known| known.data.pages.filled.intersection(extent));
         let mut found = filled.unwrap_or_default();
         for id in self.traffic.drops_over(node, extent) {
             if let Some(drop) = self.traffic.drops.get(&id) {
@@ -335,7 +335,7 @@ impl State {
     /// those bytes.
     fn overtaken_pages(&self, id: PageCallId) -> Option<(u64, PageSet)> {
         let call = self.traffic.calls.get(&id)?;
-        let known = &self.nodes.get(call.node)?.pages;
+        let known = &self.nodes.get(call.node)?.data.pages;
         let mut dropped = known.dropped.intersection(call.pages);
         for drop in self.traffic.drops.values().filter(|drop| drop.node == call.node) {
             dropped.insert(drop.extent.intersection(call.pages));
@@ -349,7 +349,7 @@ impl State {
     /// Tells the kernel to drop pages.
     fn begin_drop(&mut self, node: u64, extent: Extent) -> NotifyId {
         if let Some(known) = self.nodes.get_mut(node) {
-            known.pages.filled.remove(extent);
+            known.data.pages.filled.remove(extent);
         }
         self.send_drop(node, extent, false)
     }
@@ -361,7 +361,7 @@ impl State {
 
     /// The locks are gone under which pages of this inode were stored into: as they go the kernel sends what nobody may write any more.
     pub(crate) fn lose_pages(&mut self, node: u64) {
-        let is_filled = self.nodes.get(node).is_some_and(|known| !known.pages.filled.is_empty());
+        let is_filled = self.nodes.get(node).is_some_and(|known| !known.data.pages.filled.is_empty());
         if is_filled {
             self.drop_unasked(node, Extent::WHOLE);
         }
@@ -409,9 +409,9 @@ impl State {
 
     fn note_dropped(&mut self, node: u64, extent: Extent) {
         if let Some(known) = self.nodes.get_mut(node)
-            && known.cached_writer_count > 0
+            && known.data.cached_writer_count > 0
         {
-            known.pages.dropped.insert(extent);
+            known.data.pages.dropped.insert(extent);
         }
     }
 
@@ -421,9 +421,9 @@ impl State {
         drop.is_given_up = true;
         drop.waiters.clear();
         let Some(known) = self.nodes.get_mut(drop.node) else { return };
-        known.pages.filled.insert(drop.extent);
+        known.data.pages.filled.insert(drop.extent);
         if let Some(empty) = empty {
-            known.pages.filled.remove(empty);
+            known.data.pages.filled.remove(empty);
         }
     }
 
@@ -458,7 +458,7 @@ impl State {
 
     /// The first pages of `todo` that hold something; doubtful ones come last and alone, so that nothing waits behind them.
     fn next_filled(&self, node: u64, todo: &PageSet, byte_count_max: u64) -> Option<Extent> {
-        let filled = &self.nodes.get(node)?.pages.filled;
+        let filled = &self.nodes.get(node)?.data.pages.filled;
         let mut doubtful = None;
         for part in todo.within(Extent::WHOLE).flat_map(|part| filled.within(part)) {
             let Some(page) = self.traffic.doubtful_page(node, part) else {

@@ -116,7 +116,7 @@ impl State {
         bounds.is_pushing
             && bounds.kernel_window_bytes > 0
             && self.may_read_ahead(fid)
-            && self.nodes.by_fid(fid).is_some_and(|node| node.writer_count == 0)
+            && self.nodes.by_fid(fid).is_some_and(|node| node.data.writer_count == 0)
     }
 
     /// Pushes a window, as soon as that is possible. True when it will be, or is: then its lock stays pinned.
@@ -158,7 +158,7 @@ impl State {
 
     /// Where a window is in its file, if it is in one piece there.
     fn pushed_extent(&self, object: ObjectId, own: Extent) -> Option<Extent> {
-        let layout = self.nodes.by_fid(object.fid)?.layout.as_ref()?;
+        let layout = self.nodes.by_fid(object.fid)?.layout()?;
         let file = layout.stripe(layout.stripe_of(object)?)?.file_range(own);
         let [Piece { object_extent, file_offset_bytes, .. }] = layout.pieces(file)[..] else { return None };
         (object_extent == own && file_offset_bytes == file.start).then_some(file)
@@ -226,7 +226,7 @@ impl State {
         if result != NotifyResult::NoEntry
             && let Some(known) = self.nodes.get_mut(push.node)
         {
-            known.pages.filled.insert(push.pages);
+            known.data.pages.filled.insert(push.pages);
         }
         let is_there = result == NotifyResult::Ok && !is_doubted;
         let window = (push.object, push.own.start, push.window_number);
@@ -289,7 +289,7 @@ impl State {
             start = end;
         }
         if let Some(known) = self.nodes.get_mut(node) {
-            known.pages.filled.insert(extent);
+            known.data.pages.filled.insert(extent);
         }
         if let [only] = &mut parts[..] {
             return Pushed::Bytes(std::mem::take(only));

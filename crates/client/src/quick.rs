@@ -13,25 +13,25 @@ impl State {
         match call {
             Call::Lookup { parent, name } if name != b"." && name != b".." => {
                 base::names::check_name(name).ok()?;
-                let parent = self.nodes.home_of(self.nodes.get(*parent)?.fid, name);
+                let parent = self.nodes.home_of(self.nodes.get(*parent)?.fid(), name);
                 self.known_entry(parent, name).map(Ok)
             }
             Call::Getattr { node, .. } | Call::Statx { node, .. } => {
-                let attr = self.cached_attr(self.nodes.get(*node)?.fid)?;
+                let attr = self.cached_attr(self.nodes.get(*node)?.fid())?;
                 Some(Ok(Answer::Attr(self.attr_answer(attr))))
             }
             Call::Getxattr { node, name } => {
                 // Whoever asks for a name that cannot be is told so by whoever executes the call.
                 check_xattr_name(name).ok()?;
-                let fid = self.nodes.get(*node)?.fid;
+                let fid = self.nodes.get(*node)?.fid();
                 match self.cached_xattrs(fid)?.get(name) {
                     None => Some(Err(Status::NoData)),
-                    Some(value) => Some(Ok(Answer::Bytes(value.clone()?.into()))),
+                    Some(value) => Some(Ok(Answer::Bytes(value?.to_vec().into()))),
                 }
             }
             Call::Listxattr { node } => {
-                let xattrs = self.cached_xattrs(self.nodes.get(*node)?.fid)?;
-                Some(Ok(Answer::Bytes(names_for(xattrs.keys(), caller).into())))
+                let xattrs = self.cached_xattrs(self.nodes.get(*node)?.fid())?;
+                Some(Ok(Answer::Bytes(names_for(xattrs.names(), caller).into())))
             }
             _ => None,
         }

@@ -57,12 +57,13 @@ impl State {
         for (fid, open) in open.filter(|(fid, _)| is_here(*fid)) {
             requests.push(Request::Mdt(MdtRequest::Reopen { fid, open }));
         }
-        for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
-            if node.advisory.is_empty() {
+        for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid())) {
+            if node.data.advisory.is_empty() {
                 continue;
             }
-            for locks in node.advisory.replayed().chunks(REPLAY_FLOCK_COUNT) {
-                let (fid, locks) = (node.fid, locks.to_vec());
+            let fid = node.fid();
+            for locks in node.data.advisory.replayed().chunks(REPLAY_FLOCK_COUNT) {
+                let locks = locks.to_vec();
                 requests.push(Request::Mdt(MdtRequest::ReplayFlocks { fid, locks }));
             }
         }
@@ -94,17 +95,20 @@ impl State {
         }
         // An MDT has changed more than data; whose data it has none of has lost none.
         let has_data =
-            |node: &Node| node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target));
-        let is_lost = |node: &Node| node.changes.get(&target).is_some_and(|last| *last > last_committed);
+            |node: &Node| node.layout().is_some_and(|layout| layout.targets().any(|on| on == target));
+        let is_lost =
+            |node: &Node| node.changes.newest.get(&target).is_some_and(|last| *last > last_committed);
         let lost = self.nodes.iter().filter(|(_, node)| is_lost(node) && has_data(node));
-        let lost: Vec<Fid> = lost.map(|(_, node)| node.fid).collect();
+        let lost: Vec<Fid> = lost.map(|(_, node)| node.fid()).collect();
         for fid in lost {
             self.fail_handles(fid, Status::Io);
         }
         self.lose_dirty(target);
         self.lose_stored(target);
         for (_, node) in self.nodes.iter_mut() {
-            node.changes.remove(&target);
+            if let Some(changes) = node.changes.known_mut() {
+                changes.newest.remove(&target);
+            }
         }
     }
 
@@ -139,8 +143,8 @@ impl State {
     fn forget_mdt(&mut self, target: TargetId) {
         let is_here = |fid: Fid| fid.mdt_index().map(TargetId::mdt) == Some(target);
         self.forget_facts(target);
-        for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
-            if let Some(advisory) = node.advisory.known_mut() {
+        for (_, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid())) {
+            if let Some(advisory) = node.data.known_mut().and_then(|data| data.advisory.known_mut()) {
                 advisory.clear();
             }
         }
@@ -171,15 +175,19 @@ impl State {
         self.nodes.listings.forget_where(is_here);
         let now = self.now.time;
         let (mut told, mut wholes) = (Vec::new(), Vec::new());
-        for (id, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid)) {
-            wholes.extend(node.master);
+        self.nodes.forget_directories();
+        for (id, node) in self.nodes.iter_mut().filter(|(_, node)| is_here(node.fid())) {
+            wholes.extend(node.directory.master);
             // Versions may start again below what was seen.
-            node.attr = None;
+            node.forget_attr();
             node.forget_xattrs();
-            node.change_count += 1;
-            node.whole = None;
-            node.unchanged_since = None;
-            node.kept_since = None;
+            if let Some(directory) = node.directory.known_mut() {
+                directory.whole = None;
+            }
+            if let Some(data) = node.data.known_mut() {
+                data.unchanged_since = None;
+                data.kept_since = None;
+            }
             if node.kernel_attr_until > now {
                 node.kernel_attr_until = Time::ZERO;
                 told.push(id);
@@ -204,7 +212,7 @@ impl State {
     pub(crate) fn forget_pages(&mut self, target: TargetId) {
         self.doubt_pushes_of(target);
         for node in self.nodes_on(target) {
-            if self.nodes.get(node).is_some_and(|known| !known.pages.filled.is_empty()) {
+            if self.nodes.get(node).is_some_and(|known| !known.data.pages.filled.is_empty()) {
                 self.drop_unasked(node, Extent::WHOLE);
             }
         }
@@ -212,8 +220,7 @@ impl State {
 
     /// Files with data on a target.
     pub(crate) fn nodes_on(&self, target: TargetId) -> Vec<u64> {
-        let is_on =
-            |node: &Node| node.layout.as_ref().is_some_and(|layout| layout.targets().any(|on| on == target));
+        let is_on = |node: &Node| node.layout().is_some_and(|layout| layout.targets().any(|on| on == target));
         self.nodes.iter().filter(|(_, node)| is_on(node)).map(|(id, _)| id).collect()
     }
 

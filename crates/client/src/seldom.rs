@@ -17,9 +17,20 @@ impl<T> Seldom<T> {
         Seldom(None)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// What is there, for a change that means nothing to an empty one.
     pub(crate) fn known_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
+    }
+}
+
+impl<T> Default for Seldom<T> {
+    fn default() -> Seldom<T> {
+        Seldom::none()
     }
 }
 

@@ -354,19 +354,19 @@ impl State {
     pub(crate) fn note_data_change(&mut self, fid: Fid) {
         self.data_change_count += 1;
         let count = self.data_change_count;
-        let node = self.nodes.get_or_new(fid);
-        node.data_changed_at = count;
-        node.unchanged_since = None;
+        let data = &mut *self.nodes.get_or_new(fid).data;
+        data.changed_at = count;
+        data.unchanged_since = None;
     }
 
     pub(crate) fn data_changed_at(&self, fid: Fid) -> Option<u64> {
-        self.nodes.by_fid(fid).map(|node| node.data_changed_at)
+        self.nodes.by_fid(fid).map(|node| node.data.changed_at)
     }
 
     /// Remembers until when a node's metadata are not durable.
     pub(crate) fn note_change(&mut self, target: TargetId, fid: Fid, transno: Transno) {
         if let Some(node) = self.nodes.by_fid_mut(fid) {
-            let last = node.changes.entry(target).or_default();
+            let last = node.changes.newest.entry(target).or_default();
             *last = (*last).max(transno);
         }
     }
@@ -374,7 +374,7 @@ impl State {
     /// This client has changed an inode.
     pub(crate) fn note_changed_here(&mut self, fid: Fid) {
         if let Some(node) = self.nodes.by_fid_mut(fid) {
-            node.is_changed_here = true;
+            node.changes.are_some = true;
         }
     }
 

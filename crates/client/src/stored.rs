@@ -47,13 +47,13 @@ impl State {
 
     /// How often those that have the data of a file have evicted this client.
     fn evictions_from_data(&self, node: u64) -> u64 {
-        let layout = self.nodes.get(node).and_then(|known| known.layout.as_ref());
+        let layout = self.nodes.get(node).and_then(|known| known.layout());
         let targets = layout.into_iter().flat_map(|layout| layout.targets());
         targets.filter_map(|target| self.connections.get(&target)).map(|it| it.eviction_count).sum()
     }
 
     fn tell_of_lost(&mut self, node: u64) -> Status {
-        if let Some(fid) = self.nodes.get(node).map(|known| known.fid) {
+        if let Some(fid) = self.nodes.get(node).map(|known| known.fid()) {
             self.fail_handles(fid, Status::Io);
         }
         Status::Io

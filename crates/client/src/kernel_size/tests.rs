@@ -20,6 +20,42 @@ fn the_first_size_is_sure_with_the_inode() {
     assert!(size.reaches(100, at(1)), "an inode is made with it");
 }
 
+/// The kernel may know millions of inodes, of each of which it is told again and again what it knows.
+#[test]
+fn a_size_that_stays_what_it_was_takes_no_memory_of_its_own() {
+    assert!(size_of::<KernelSize>() <= 24, "{} bytes", size_of::<KernelSize>());
+    let mut size = KernelSize::new();
+    size.on_version(at(0));
+    for milliseconds in 1..5 {
+        told(&mut size, 100, milliseconds * 1_000);
+        size.on_version(at(milliseconds * 1_000 + 1));
+        size.on_short_read(100, at(milliseconds * 1_000 + 2));
+        size.on_written(99);
+        assert!(size.is_in_place(), "{size:?}");
+        assert_eq!(size.possible(), [100]);
+    }
+    size.on_written(101);
+    assert_eq!(size.possible(), [101]);
+}
+
+/// What was put off is not lost: the first size is in doubt from when it was told last, or a notification came.
+#[test]
+fn another_size_is_not_sure_when_it_was_asked_for_just_after_the_first() {
+    for is_told_again in [true, false] {
+        let mut size = KernelSize::new();
+        told(&mut size, 100, 0);
+        match is_told_again {
+            true => told(&mut size, 100, 5_000),
+            false => size.on_version(at(5_000)),
+        }
+        size.on_told(200, (at(5_900), at(6_100)), false);
+        assert!(!size.reaches(150, at(20_000)));
+        assert_eq!(size.possible(), [100, 200]);
+        size.on_told(200, (at(6_100), at(6_200)), false);
+        assert!(size.reaches(200, at(20_000)));
+    }
+}
+
 #[test]
 fn of_two_first_sizes_none_is_sure() {
     let mut size = KernelSize::new();

@@ -2,8 +2,9 @@
 //!
 //! A file that was made beside others differs from them in its name, its object in the sequence, and its times. Numbers are told as
 //! differences to those of the first entry of a page, where there is one, and times to each other, in as many bytes as they need: some
-//! 35 with a name of ten, where a `Node` with its name takes 1,200.
+//! 35 with a name of ten, where a `Node` with its name takes 400.
 
+use crate::varint::{put_bytes, put_number, take_bytes, take_number};
 use base::names::name_hash;
 use base::{Attr, Fid, FileType, Version, WallTime};
 use wire::mdt::DirEntry;
@@ -215,40 +216,6 @@ fn to_unsigned(number: i64) -> u64 {
 
 fn to_signed(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
-}
-
-/// Seven bits in a byte, the lowest first; the top bit says that there are more.
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn take_number(from: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (&byte, rest) = from.split_first()?;
-        *from = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_number(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let byte_count = usize::try_from(take_number(from)?).ok()?;
-    let (bytes, rest) = from.split_at_checked(byte_count)?;
-    *from = rest;
-    Some(bytes)
 }
 
 fn take_xattrs(from: &mut &[u8]) -> Option<Xattrs> {

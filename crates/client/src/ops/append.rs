@@ -194,7 +194,7 @@ impl State {
     fn take_append_locks(&mut self, fid: Fid) -> Option<BTreeMap<u32, Pin>> {
         let pins = self.appends.by_file.get_mut(&fid)?.pins.take()?;
         // As who takes locks does.
-        self.nodes.get_or_new(fid).unchanged_since = None;
+        self.nodes.get_or_new(fid).data.unchanged_since = None;
         self.note_data_change(fid);
         Some(pins)
     }

@@ -13,9 +13,7 @@ use crate::ops::cut::cut_back;
 use crate::ops::io::{File, check_end};
 use crate::ops::{inode_of, root};
 use crate::state::State;
-use base::{
-    Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Version,
-};
+use base::{Attr, Duration, Extent, Fid, FileType, Layout, OpenHandle, SetAttr, Status, TargetId, Version};
 pub(crate) use lookup::{lookup, prefetch};
 use rpc::Kind;
 pub(crate) use settling::{ToldEpoch, report_size};
@@ -27,7 +25,7 @@ use wire::{MdtReply, MdtRequest};
 
 /// The layout of a regular file, from the cache or its MDT. It does not change while the file has data.
 pub(crate) async fn file_layout(ctx: &Ctx, fid: Fid) -> Outcome<Layout> {
-    let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()));
     let layout = match known.filter(Layout::has_objects) {
         Some(layout) => layout,
         None => ask_inode(ctx, fid).await?.layout.filter(Layout::is_valid).unwrap_or_default(),
@@ -153,7 +151,7 @@ async fn striped_attr(ctx: &Ctx, fid: Fid, stripes: Vec<Fid>) -> Outcome<Attr> {
 /// Completes attributes of a file that somebody writes.
 pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>) -> Outcome<Attr> {
     let is_unchanged = ctx.with(|state| {
-        state.nodes.by_fid(attr.fid).is_some_and(|node| node.unchanged_since == Some(attr.write_epoch))
+        state.nodes.by_fid(attr.fid).is_some_and(|node| node.data.unchanged_since == Some(attr.write_epoch))
     });
     if is_unchanged {
         return Ok(attr);
@@ -164,7 +162,7 @@ pub(crate) async fn with_size(ctx: &Ctx, mut attr: Attr, layout: Option<Layout>)
     let layout = layout.filter(|layout| layout.is_valid() && layout.has_objects());
     let layout = match layout {
         Some(layout) => Some(layout),
-        None => ctx.with(|state| state.nodes.by_fid(attr.fid).and_then(|node| node.layout.clone())),
+        None => ctx.with(|state| state.nodes.by_fid(attr.fid).and_then(|node| node.layout().cloned())),
     };
     let Some(layout) = layout else { return Ok(attr) };
     if is_strict(&attr) || !layout.has_objects() {
@@ -192,7 +190,8 @@ pub(crate) async fn getattr(ctx: &Ctx, node: u64) -> Outcome<Answer> {
 
 pub(crate) async fn readlink(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
-    let known = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.symlink_target.clone()));
+    let known =
+        ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.symlink_target().map(<[u8]>::to_vec)));
     if let Some(target) = known {
         return Ok(Answer::Bytes(target.into()));
     }
@@ -201,7 +200,7 @@ pub(crate) async fn readlink(ctx: &Ctx, node: u64) -> Outcome<Answer> {
     };
     ctx.with(|state| {
         if let Some(node) = state.nodes.by_fid_mut(fid) {
-            node.symlink_target = Some(target.clone());
+            node.set_symlink_target(&target);
         }
     });
     Ok(Answer::Bytes(target.into()))
@@ -320,7 +319,7 @@ async fn send_setattr(
 
 async fn check_is_file(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     // It never becomes something else.
-    let known = ctx.with(|state| state.nodes.by_fid(fid)?.attr.as_ref().map(|attr| attr.file_type));
+    let known = ctx.with(|state| state.nodes.by_fid(fid)?.attr().map(|attr| attr.file_type));
     let file_type = match known {
         Some(file_type) => file_type,
         None => current_attr(ctx, fid).await?.file_type,
@@ -360,7 +359,7 @@ pub(crate) async fn truncate_opened(ctx: &Ctx, who: &Who, fid: Fid, handle: Open
 /// Clears set-id bits for a write by somebody unprivileged.
 pub(crate) async fn truncate_privileges(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     let has_some = ctx.with(|state| {
-        let attr = state.nodes.by_fid(fid).and_then(|node| node.attr.as_ref());
+        let attr = state.nodes.by_fid(fid).and_then(|node| node.attr());
         attr.is_none_or(may_have_privileges) && !state.is_cleared(fid, fh)
     });
     if has_some { send_kill(ctx, who, fid, fh).await } else { Ok(()) }
@@ -377,7 +376,7 @@ impl State {
     /// The version of the attributes, if a lock says that they are so still.
     fn locked_version(&self, fid: Fid) -> Option<Version> {
         let node = self.nodes.by_fid(fid).filter(|node| !node.is_attr_stale)?;
-        let version = node.attr.as_ref().map(|attr| attr.version);
+        let version = node.attr().map(|attr| attr.version);
         version.filter(|_| self.is_covered(fid, ATTR_BITS))
     }
 }
@@ -387,7 +386,7 @@ impl State {
 pub(crate) async fn truncate_privileges_for(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     let has_none = ctx.with(|state| {
         let node = state.nodes.by_fid(fid).filter(|node| !node.is_attr_stale);
-        let attr = node.and_then(|node| node.attr.as_ref());
+        let attr = node.and_then(|node| node.attr());
         attr.is_some_and(|attr| !may_have_privileges(attr)) && state.is_covered(fid, ATTR_BITS)
     });
     if who.caller.uid == 0 || has_none { Ok(()) } else { send_kill(ctx, who, fid, fh).await }

@@ -157,7 +157,7 @@ impl State {
                 self.passing_writes.0.remove(&node);
             }
         }
-        if let Some(fid) = self.nodes.get(node).map(|known| known.fid) {
+        if let Some(fid) = self.nodes.get(node).map(|known| known.fid()) {
             self.note_no_append_is_late(fid);
         }
     }

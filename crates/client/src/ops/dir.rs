@@ -1,10 +1,11 @@
 //! Directory handles and their listings.
 
 use crate::call::{Answer, DirEntryAnswer, OpenMode};
+use crate::children_locks::ChildrenLock;
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
+use crate::directory::Whole;
 use crate::executor::oneshot;
 use crate::handles::{Coming, Entries, Handle, Listing, Part, Trust};
-use crate::nodes::{ChildrenLock, Whole};
 use crate::ops::open::O_NOATIME;
 use crate::ops::{attr, fid_of};
 use crate::state::State;
@@ -225,36 +226,38 @@ impl State {
         let Some(trust) = trust.filter(|trust| self.is_unchanged_since(parent, *trust)) else { return };
         let hashes = entries.iter().map(|entry| name_hash(&entry.name)).collect();
         if let Some(node) = self.nodes.by_fid_mut(parent) {
-            node.whole = Some(Box::new(Whole { lock: trust.lock, hashes }));
+            node.directory.whole = Some(Whole { lock: trust.lock, hashes });
         }
     }
 
     fn is_unchanged_since(&self, parent: Fid, trust: Trust) -> bool {
         let directory = self.nodes.by_fid(parent);
-        directory.is_some_and(|node| node.change_count == trust.change_count && node.changes_under_way == 0)
+        self.nodes.change_count(parent) == Some(trust.change_count)
+            && directory.is_some_and(|node| node.directory.changes_under_way == 0)
             && self.unseen_count() == trust.unseen_count
     }
 
     /// The listing of a directory of which all is known, attributes too, under a lock on its children: nobody has to be asked for it
     /// again.
     fn known_entries(&self, parent: Fid) -> Option<Entries> {
-        let node = self.nodes.by_fid(parent).filter(|node| node.changes_under_way == 0)?;
-        let whole = node.whole.as_ref().filter(|whole| whole.hashes.len() <= KNOWN_ENTRIES_MAX)?;
+        let node = self.nodes.by_fid(parent).filter(|node| node.directory.changes_under_way == 0)?;
+        let whole = node.directory.whole.as_ref().filter(|whole| whole.hashes.len() <= KNOWN_ENTRIES_MAX)?;
         let is_held = self.has_children_lock(ChildrenLock { parent, lock: whole.lock });
         if !is_held || self.bulk.attr_count_max == 0 {
             return None;
         }
         let mut entries = Vec::with_capacity(whole.hashes.len());
         for hash in &whole.hashes {
-            let [only] = self.names.slot(parent, *hash) else { return None };
+            let mut slot = self.names.slot(parent, *hash);
+            let (Some(only), None) = (slot.next(), slot.next()) else { return None };
             // Removed since, it is known to be absent.
             let Some(fid) = self.cached_name(parent, &only.name)? else { continue };
             let file_type = self.cached_attr(fid)?.file_type;
-            let (name, position) = (only.name.clone(), *hash);
+            let (name, position) = (only.name.to_vec(), *hash);
             let (attr, symlink_target, xattrs) = (None, None, None);
             entries.push(DirEntry { name, fid, file_type, position, attr, symlink_target, xattrs });
         }
-        let (change_count, unseen_count) = (node.change_count, self.unseen_count());
+        let (change_count, unseen_count) = (self.nodes.change_count(parent)?, self.unseen_count());
         let trust = Some(Trust { lock: whole.lock, change_count, unseen_count });
         Some(Entries { entries, is_end: true, trust })
     }
@@ -301,16 +304,16 @@ impl State {
     }
 
     fn is_whole(&self, directory: Fid) -> bool {
-        self.nodes.by_fid(directory).is_some_and(|node| node.whole.is_some())
+        self.nodes.by_fid(directory).is_some_and(|node| node.directory.whole.is_some())
     }
 
     fn believe(&mut self, entry: &DirEntry, lock: ChildrenLock) {
         let parent = lock.parent;
         self.names.put_listed(parent, &entry.name, Some(entry.fid), Time::ZERO, Some(lock.lock));
         let node = self.nodes.get_or_new(entry.fid);
-        node.note_name(parent, &entry.name);
-        if node.symlink_target.is_none() {
-            node.symlink_target.clone_from(&entry.symlink_target);
+        node.names.note(parent, &entry.name);
+        if let Some(target) = &entry.symlink_target {
+            node.set_symlink_target(target);
         }
         // The lock covers no attributes of directories: they change with their own contents (`learn_subdirectory`).
         if let Some(attr) = entry.attr.as_ref().filter(|attr| attr.file_type != FileType::Directory)
@@ -497,7 +500,7 @@ async fn ask_entries(ctx: &Ctx, fid: Fid, after: u64, wanted: u32, why: Ask) -> 
             held,
             offered: if held.is_none() { state.offer(target) } else { None },
             subdirectories: if is_bulk { state.offer_many(target, entry_count_max) } else { None },
-            change_count: state.nodes.by_fid(fid).map_or(0, |node| node.change_count),
+            change_count: state.nodes.change_count(fid).unwrap_or(0),
             unseen_count: state.unseen_count(),
         }
     });
@@ -548,9 +551,10 @@ pub(crate) async fn learn_whole(ctx: &Ctx, fid: Fid) {
     let is_wanted = ctx.with(|state| {
         let is_bulk = state.bulk.attr_count_max > 0 && state.children_lock_on(fid).is_none();
         let now = state.now.time;
-        let node = state.nodes.by_fid_mut(fid).filter(|node| is_bulk && node.is_listed_whole_from <= now);
+        let node = state.nodes.by_fid_mut(fid);
+        let node = node.filter(|node| is_bulk && node.directory.is_listed_whole_from <= now);
         // One at a time; others go on by name.
-        node.map(|node| node.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL)).is_some()
+        node.map(|node| node.directory.is_listed_whole_from = now.after(WHOLE_RETRY_INTERVAL)).is_some()
     });
     if !is_wanted {
         return;

@@ -70,12 +70,12 @@ pub(crate) async fn set(
 async fn change(ctx: &Ctx, fid: Fid, lock: FileLock, can_wait: bool, kind: Kind) -> Outcome<()> {
     let asked = ctx.with(|state| {
         let node = state.nodes.by_fid_mut(fid);
-        node.map(|node| node.advisory.ask(lock, can_wait))
+        node.map(|node| node.data.advisory.ask(lock, can_wait))
     });
     let result = ctx.mdt(fid, MdtRequest::Flock { fid, lock, can_wait }, kind).await.map(|_| ());
     ctx.with(|state| {
         if let (Some(node), Some(asked)) = (state.nodes.by_fid_mut(fid), asked) {
-            node.advisory.end(asked, result);
+            node.data.advisory.end(asked, result);
         }
     });
     result
@@ -97,7 +97,7 @@ pub(crate) async fn cancel(ctx: Ctx, fid: Fid, owner: u64, is_flock: bool) {
 pub(crate) async fn unlock_all(ctx: &Ctx, fid: Fid, owner: u64, is_flock: bool) {
     let has_some = ctx.with(|state| {
         let node = state.nodes.by_fid(fid);
-        node.is_some_and(|node| node.advisory.has_of(owner, is_flock))
+        node.is_some_and(|node| node.data.advisory.has_of(owner, is_flock))
     });
     if !has_some {
         return;
@@ -107,7 +107,7 @@ pub(crate) async fn unlock_all(ctx: &Ctx, fid: Fid, owner: u64, is_flock: bool) 
     if change(ctx, fid, lock, false, Kind::Reserved).await.is_err() {
         ctx.with(|state| {
             if let Some(node) = state.nodes.by_fid_mut(fid) {
-                node.advisory.drop_of(lock);
+                node.data.advisory.drop_of(lock);
             }
         });
     }

@@ -109,7 +109,7 @@ pub(crate) async fn lock_hulls(
 ) -> Outcome<BTreeMap<u32, Pin>> {
     if mode == LockMode::Pw {
         // Every change of data begins here.
-        ctx.with(|state| state.nodes.get_or_new(file.fid).unchanged_since = None);
+        ctx.with(|state| state.nodes.get_or_new(file.fid).data.unchanged_since = None);
     }
     let pins = loop {
         let mut pins = BTreeMap::new();
@@ -292,7 +292,7 @@ fn must_kill_privileges(ctx: &Ctx, who: &Who, call: &WriteCall) -> bool {
         }
         handle.has_killed_privileges = true;
         state.nodes.by_fid(handle.fid).is_some_and(|node| {
-            node.attr.as_ref().is_none_or(|attr| attr.permissions & 0o6000 != 0 || attr.has_xattrs)
+            node.attr().is_none_or(|attr| attr.permissions & 0o6000 != 0 || attr.has_xattrs)
         })
     })
 }
@@ -378,7 +378,7 @@ pub(crate) async fn write_file(
 fn begin_asking(ctx: &Ctx, file: &File, piece: &Piece, lock_use: LockUse) -> Option<Pin> {
     let target = file.target(piece.stripe).ok()?;
     ctx.with(|state| {
-        let is_contended = state.nodes.by_fid(file.fid).is_none_or(|node| node.is_contended);
+        let is_contended = state.nodes.by_fid(file.fid).is_none_or(|node| node.data.is_contended);
         if lock_use == LockUse::WriteBack || is_contended || state.obstacle_to_write(file.fid).is_some() {
             return None;
         }
@@ -417,7 +417,7 @@ async fn write_asking(
     let pin =
         ctx.with(|state| state.end_asking(asked, (object, LockMode::Pw), granted(state, asked, &result)));
     if result == Err(Status::WouldBlock) {
-        ctx.with(|state| state.nodes.get_or_new(file.fid).is_contended = true);
+        ctx.with(|state| state.nodes.get_or_new(file.fid).data.is_contended = true);
         return Err(Status::WouldBlock);
     }
     if let LockUse::Pages(call) = lock_use {

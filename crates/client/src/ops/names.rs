@@ -3,10 +3,10 @@
 use crate::cache::may_kernel_believe;
 use crate::call::Answer;
 use crate::cancels::give_back_of_gone;
+use crate::children_locks::ChildrenLock;
 use crate::closes::hurry_closes;
 use crate::ctx::{Ctx, Outcome, Who, mdt_of};
 use crate::names::Name;
-use crate::nodes::ChildrenLock;
 use crate::ops::{home_of, inode_of};
 use crate::state::State;
 use base::names::name_hash;
@@ -50,7 +50,7 @@ impl Creation {
     }
 }
 
-/// What one of them adds to `Node::change_count`.
+/// What one of them adds to `Nodes::change_count`.
 const CHANGE_MARKS: u64 = 2;
 
 /// Marks directories as changing, now and at the end of its life: lookups that overlap with a change are not cached.
@@ -74,7 +74,7 @@ impl Changing {
             }
             for (directory, name) in added {
                 if let Some(node) = state.nodes.by_fid_mut(*directory) {
-                    node.expect_name(name_hash(name));
+                    node.directory.expect_name(name_hash(name));
                 }
             }
         });
@@ -87,8 +87,9 @@ impl Changing {
         self.ctx.with(|state| {
             for directory in &self.directories {
                 if let Some(node) = state.nodes.by_fid_mut(*directory) {
-                    node.change_count += 1;
-                    node.changes_under_way = count(node.changes_under_way);
+                    let directory = &mut *node.directory;
+                    directory.change_count += 1;
+                    directory.changes_under_way = count(directory.changes_under_way);
                 }
             }
         });
@@ -112,7 +113,7 @@ impl State {
     /// Before a change of a name: the lock on the children, if it is held.
     fn children_cover(&self, parent: Fid) -> Option<Cover> {
         let lock = self.children_lock_on(parent)?;
-        let change_count = self.nodes.by_fid(parent)?.change_count;
+        let change_count = self.nodes.change_count(parent)?;
         Some(Cover::Children { lock, change_count })
     }
 
@@ -120,9 +121,8 @@ impl State {
     /// directory meanwhile, the name leads to what the reply says (`None`: nowhere).
     fn note_changed(&mut self, parent: Fid, name: &[u8], fid: Option<Fid>, before: Option<Cover>) -> bool {
         let Some(Cover::Children { lock, change_count }) = before else { return false };
-        let is_alone = self.nodes.by_fid(parent).is_some_and(|node| {
-            node.change_count == change_count + CHANGE_MARKS && node.changes_under_way == 0
-        });
+        let is_alone = self.nodes.change_count(parent) == Some(change_count + CHANGE_MARKS)
+            && self.nodes.by_fid(parent).is_some_and(|node| node.directory.changes_under_way == 0);
         if !is_alone || !self.has_children_lock(ChildrenLock { parent, lock }) {
             return false;
         }
@@ -214,7 +214,7 @@ pub(crate) fn gone(status: Status) -> Status {
 
 /// What made the inode has to be durable for fsync of the inode too.
 fn copy_change(state: &mut State, target: TargetId, parent: Fid, child: Fid) {
-    let last = state.nodes.by_fid(parent).and_then(|node| node.changes.get(&target).copied());
+    let last = state.nodes.by_fid(parent).and_then(|node| node.changes.newest.get(&target).copied());
     if let Some(transno) = last {
         state.note_change(target, child, transno);
     }
@@ -287,7 +287,7 @@ pub(crate) async fn remove(
     let parent = home_of(ctx, parent, &name)?;
     let listed = ctx.with(|state| state.children_cover(parent));
     let changing = Changing::begin(ctx, vec![parent], &[], &[(parent, &name)]);
-    let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid));
+    let known = ctx.with(|state| state.names.get(parent, &name).and_then(|known| known.fid()));
     let make = |creds: Credentials| {
         let name = name.clone();
         if is_directory {
@@ -356,7 +356,7 @@ impl State {
     /// -> the nodes whose attributes the kernel has to forget.
     fn leave_listing(&mut self, parent: Fid, name: &[u8], fate: Fate) -> Vec<u64> {
         let fids = match self.names.get(parent, name) {
-            Some(known) => known.fid.into_iter().collect(),
+            Some(known) => known.fid().into_iter().collect(),
             None => {
                 let lock = self.children_lock_on(parent);
                 lock.map_or_else(Vec::new, |lock| self.nodes.listed_as(ChildrenLock { parent, lock }, name))
@@ -365,11 +365,11 @@ impl State {
         let mut told = Vec::new();
         for fid in fids {
             let Some(node) = self.nodes.by_fid(fid) else { continue };
-            if node.listed_under.is_none_or(|lock| lock.parent != parent) {
+            if self.nodes.listed_under(fid).is_none_or(|lock| lock.parent != parent) {
                 continue;
             }
             // With its only name it goes itself.
-            let is_only = node.attr.as_ref().is_some_and(|attr| attr.link_count == 1) && node.open_count == 0;
+            let is_only = node.attr().is_some_and(|attr| attr.link_count == 1) && node.open_count == 0;
             let is_last = is_only && fate == Fate::Goes;
             let is_told = may_kernel_believe(node.kernel_attr_until, self.now.time) && !is_last;
             self.nodes.unlist(fid);
@@ -387,7 +387,7 @@ impl State {
 /// A name does not lead to this inode any more. `is_stale`: its attributes changed, and no reply says how.
 fn forget_name(state: &mut State, fid: Option<Fid>, parent: Fid, name: &[u8], is_stale: bool) {
     if let Some(node) = fid.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-        node.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
+        node.names.remove(parent, name);
         node.is_attr_stale |= is_stale;
     }
 }
@@ -423,7 +423,7 @@ pub(crate) async fn rename(
         let at = |parent, name: &[u8]| state.names.get(parent, name).cloned();
         (at(parent, &name), at(new_parent, &new_name))
     });
-    let fid_of_name = |known: &Option<Name>| known.as_ref().and_then(|known| known.fid);
+    let fid_of_name = |known: &Option<Name>| known.as_ref().and_then(|known| known.fid());
     let (moved, replaced) = (fid_of_name(&old), fid_of_name(&new));
     match (parent == new_parent, flags & RENAME_EXCHANGE != 0) {
         (true, true) => {}
@@ -475,7 +475,7 @@ pub(crate) async fn rename(
         let known = child.as_ref().map(|child| child.fid).filter(|fid| state.nodes.by_fid(*fid).is_some());
         if let Some(fid) = known.filter(|_| is_gone) {
             state.note_changed(new_parent, &new_name, Some(fid), new_listed);
-            state.nodes.get_or_new(fid).note_name(new_parent, &new_name);
+            state.nodes.get_or_new(fid).names.note(new_parent, &new_name);
         }
         // Both have a new ctime; what the reply describes is seen again below.
         forget_name(state, moved, parent, &name, true);
@@ -488,15 +488,15 @@ pub(crate) async fn rename(
             state.see_entry(entry);
         }
         if let Some(node) = moved.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-            node.note_name(new_parent, &new_name);
+            node.names.note(new_parent, &new_name);
         }
         let exchanged = replaced.filter(|_| flags & RENAME_EXCHANGE != 0);
         if let Some(node) = exchanged.and_then(|fid| state.nodes.by_fid_mut(fid)) {
-            node.note_name(parent, &name);
+            node.names.note(parent, &name);
         }
         let transno = mdt_of(new_parent)
             .ok()
-            .and_then(|target| Some((target, *state.nodes.by_fid(new_parent)?.changes.get(&target)?)));
+            .and_then(|target| Some((target, *state.nodes.by_fid(new_parent)?.changes.newest.get(&target)?)));
         if let Some((target, transno)) = transno {
             for fid in [Some(parent), moved].into_iter().flatten() {
                 state.note_change(target, fid, transno);
@@ -516,7 +516,8 @@ pub(crate) async fn rename(
 /// the MDT has moved another inode, to which somebody else had led the old name meanwhile; `moved` is what it says.
 async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_parent: Fid, new_name: &[u8]) {
     let told = old.filter(|old| may_kernel_believe(old.kernel_until, ctx.now().time));
-    let Some(Name { fid: Some(fid), kernel_until, .. }) = told else { return };
+    let told = told.and_then(|old| Some((old.fid()?, old.kernel_until)));
+    let Some((fid, kernel_until)) = told else { return };
     // Its own lock counts, or the children's lock under which it was just noted.
     let is_covered = ctx.with(|state| {
         let is_noted = state.cached_name(new_parent, new_name) == Some(Some(fid));
@@ -547,9 +548,7 @@ async fn settle_moved(ctx: &Ctx, old: Option<Name>, moved: Option<Fid>, new_pare
 /// Finds inodes by a name that the kernel was given without a lifetime.
 fn mark_named(state: &mut State, parent: Fid, name: &[u8]) {
     for (_, node) in state.nodes.iter_mut() {
-        let count = node.names.len();
-        node.names.retain(|(known_parent, known)| *known_parent != parent || known != name);
-        node.is_attr_stale |= node.names.len() != count;
+        node.is_attr_stale |= node.names.remove(parent, name);
     }
 }
 

@@ -134,7 +134,7 @@ pub(crate) async fn open_for_truncate(ctx: &Ctx, who: &Who, fid: Fid) -> Outcome
         let now = state.now.time;
         let node = state.nodes.get_or_new(fid);
         node.open_count += 1;
-        node.writer_count += 1;
+        node.data.writer_count += 1;
         node.kernel_size.on_own(now);
     });
     file_pushes_end(ctx, fid).await;
@@ -156,22 +156,23 @@ async fn install_handle(ctx: &Ctx, fid: Fid, args: OpenArgs, flags: u32, entry: 
         let node = state.nodes.get_or_new(fid);
         node.open_count += 1;
         if args.write {
-            node.writer_count += 1;
+            node.data.writer_count += 1;
             node.kernel_size.on_own(now);
         }
         if is_cached_writer {
-            node.cached_writer_count += 1;
+            node.data.cached_writer_count += 1;
         }
         if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {
-            node.layout = Some(layout.clone());
+            node.set_layout(layout);
         }
-        is_cached_writer && node.cached_writer_count == 1
+        is_cached_writer && node.data.cached_writer_count == 1
     });
     if args.write {
         file_pushes_end(ctx, fid).await;
     }
     if is_first_writer
-        && let Some(layout) = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()))
+        && let Some(layout) =
+            ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()))
     {
         drop_read_locked_pages(ctx, fid, &layout).await;
     }
@@ -365,11 +366,13 @@ pub(crate) async fn release(ctx: &Ctx, fh: u64, flock_owner: Option<u64>) -> Out
         let now = state.now.time;
         if let Some(node) = state.nodes.get_mut(node_id) {
             if handle.args.write {
-                node.writer_count = node.writer_count.saturating_sub(1);
                 node.kernel_size.on_own(now);
             }
-            let is_cached_writer = u32::from(handle.is_cached_writer());
-            node.cached_writer_count = node.cached_writer_count.saturating_sub(is_cached_writer);
+            if let Some(data) = node.data.known_mut() {
+                let (is_writer, is_cached) = (handle.args.write, handle.is_cached_writer());
+                data.writer_count = data.writer_count.saturating_sub(u32::from(is_writer));
+                data.cached_writer_count = data.cached_writer_count.saturating_sub(u32::from(is_cached));
+            }
         }
         *state.closing.entry(node_id).or_default() += 1;
         state.closing_count += 1;
@@ -445,7 +448,9 @@ impl State {
         if let Some(node) = self.nodes.get_mut(node_id) {
             node.open_count = node.open_count.saturating_sub(1);
             if node.open_count == 0 {
-                node.opened_data = None;
+                if let Some(data) = node.data.known_mut() {
+                    data.opened = None;
+                }
                 self.ahead.forget(fid);
             }
         }
@@ -475,7 +480,8 @@ async fn close_with_data(ctx: &Ctx, args: OpenArgs, carried: Carried) -> Outcome
 
 /// Tells the MDT, and reports the size if it wants it, when it is durable.
 async fn close_at_mdt(ctx: &Ctx, fid: Fid, args: OpenArgs) -> Outcome<()> {
-    let unchanged_since = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.unchanged_since));
+    let unchanged_since =
+        ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.data.unchanged_since));
     let accesses = accesses_for(ctx, fid);
     let request = MdtRequest::Close {
         fid,
@@ -525,7 +531,7 @@ async fn report_if_wanted(ctx: &Ctx, fid: Fid, closed: MdtReply) {
     let MdtReply::Closed { wants_size: Some(write_epoch), .. } = closed else { return };
     let told = ctx.with(|state| state.told_epoch(fid, write_epoch));
     wait_for_data(ctx, fid).await;
-    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()));
     if let Some((told, layout)) = told.zip(layout) {
         // Without it the size stays unknown, and whoever asks next asks the objects.
         let _ = attr::report_size(ctx, told, layout).await;
@@ -552,7 +558,7 @@ pub(crate) fn uncommitted_data(ctx: &Ctx, fid: Fid) -> BTreeMap<TargetId, Transn
             target.kind == TargetKind::Ost
                 && state.connections.get(target).is_some_and(|connection| connection.committed < **transno)
         };
-        node.changes.iter().filter(is_open).map(|(target, transno)| (*target, *transno)).collect()
+        node.changes.newest.iter().filter(is_open).map(|(target, transno)| (*target, *transno)).collect()
     })
 }
 
@@ -644,9 +650,9 @@ impl State {
     }
 
     pub(crate) fn forget_names_of(&mut self, node: &crate::nodes::Node) {
-        for (parent, name) in &node.names {
-            if self.names.get(*parent, name).is_some_and(|known| known.fid == Some(node.fid)) {
-                self.names.remove(*parent, name);
+        for (parent, name) in node.names.iter() {
+            if self.names.get(parent, name).is_some_and(|known| known.fid() == Some(node.fid())) {
+                self.names.remove(parent, name);
             }
         }
     }

@@ -17,7 +17,7 @@ const SEEK_HOLE: u32 = 4;
 /// give theirs up for the lock that an OST claims for the question.
 async fn write_back_stored(ctx: &Ctx, node: u64, offset_bytes: u64) {
     let stored = ctx.with(|state| {
-        let has_writer = state.nodes.get(node).is_some_and(|node| node.cached_writer_count > 0);
+        let has_writer = state.nodes.get(node).is_some_and(|node| node.data.cached_writer_count > 0);
         has_writer.then(|| state.pages_within(node, pages_of(Extent::new(offset_bytes, Extent::EOF))))
     });
     if let Some(stored) = stored {

@@ -22,7 +22,7 @@ const GOODBYE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Makes the data durable that this client has written.
 pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
-    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()));
     match layout {
         Some(layout) => {
             let targets = uncommitted_data(ctx, fid).into_keys();
@@ -34,7 +34,7 @@ pub(crate) async fn sync_data(ctx: &Ctx, fid: Fid) -> Outcome<()> {
 
 /// Makes all data of a file durable, whoever has written them: fsync(2) promises that of the file.
 async fn sync_whole(ctx: &Ctx, fid: Fid) -> Outcome<()> {
-    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout.clone()));
+    let layout = ctx.with(|state| state.nodes.by_fid(fid).and_then(|node| node.layout().cloned()));
     let Some(layout) = layout else { return Ok(()) };
     let file = File { fid, layout };
     let targets: BTreeSet<TargetId> =
@@ -51,6 +51,7 @@ impl State {
                 && self.connections.get(target).is_some_and(|connection| connection.committed < transno)
         };
         node.changes
+            .newest
             .iter()
             .filter(|(target, transno)| is_open(target, **transno))
             .map(|(target, _)| *target)
@@ -61,7 +62,7 @@ impl State {
     fn seen_version(&self, fid: Fid) -> Option<(Epoch, Version)> {
         let connection = self.connections.get(&State::mdt(fid))?;
         let node = self.nodes.by_fid(fid).filter(|node| !node.is_attr_stale)?;
-        Some((connection.import.target_epoch(), node.attr.as_ref()?.version))
+        Some((connection.import.target_epoch(), node.attr()?.version))
     }
 }
 
@@ -69,12 +70,12 @@ impl State {
 /// asked again for what it has said to be durable, so that who writes to one file all the time does not wait for changes of others.
 async fn sync_file_inode(ctx: &Ctx, fid: Fid) -> Outcome<()> {
     let seen = ctx.with(|state| state.seen_version(fid));
-    let is_durable = |node: &crate::nodes::Node| seen.is_some() && node.durable_version == seen;
+    let is_durable = |node: &crate::nodes::Node| seen.is_some() && node.changes.durable_version == seen;
     let is_known = ctx.with(|state| state.nodes.by_fid(fid).is_some_and(is_durable));
     sync_inode(ctx, fid, !is_known).await?;
     ctx.with(|state| {
         if let Some(node) = state.nodes.by_fid_mut(fid) {
-            node.durable_version = seen;
+            node.changes.durable_version = seen;
         }
     });
     Ok(())

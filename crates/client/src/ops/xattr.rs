@@ -4,53 +4,47 @@ use crate::call::{Answer, Caller};
 use crate::ctx::{Ctx, Outcome, Who};
 use crate::ops::inode_of;
 use crate::state::State;
+use crate::xattrs::{XattrList, Xattrs};
 use base::names::check_xattr_name;
 use base::{Fid, Status, limits};
 use rpc::Kind;
-use std::collections::BTreeMap;
 use wire::lock::{LockWant, bits};
 use wire::mdt::Credentials;
 use wire::{MdtReply, MdtRequest};
 
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Names, and values where they are known.
-type Xattrs = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
-
-static NO_XATTRS: Xattrs = Xattrs::new();
-
 impl State {
     /// What a lock says to be true of an inode's xattrs: all of them, none, or nothing.
-    pub(crate) fn cached_xattrs(&self, fid: Fid) -> Option<&Xattrs> {
+    pub(crate) fn cached_xattrs(&self, fid: Fid) -> Option<XattrList<'_>> {
         let node = self.nodes.by_fid(fid)?;
         if !self.is_caching_xattrs || !self.is_covered(fid, bits::XATTR) {
             return None;
         }
-        let is_bare = !node.is_attr_stale && node.attr.as_ref().is_some_and(|attr| !attr.has_xattrs);
-        if is_bare { Some(&NO_XATTRS) } else { node.xattrs.as_ref() }
+        let is_bare = !node.is_attr_stale && node.attr().is_some_and(|attr| !attr.has_xattrs);
+        if is_bare { Some(XattrList::EMPTY) } else { node.xattrs.as_ref().map(Xattrs::list) }
     }
 
     /// `Node::xattr_change_count`, if xattrs may be kept: what was asked for is true as long as this stays the same.
-    fn covered_xattr_changes(&self, fid: Fid) -> Option<u64> {
+    fn covered_xattr_changes(&self, fid: Fid) -> Option<u32> {
         let node = self.nodes.by_fid(fid)?;
         (self.is_caching_xattrs && self.is_covered(fid, bits::XATTR)).then_some(node.xattr_change_count)
     }
 }
 
 async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
-    if let Some(xattrs) = ctx.with(|state| state.cached_xattrs(fid).cloned()) {
+    if let Some(xattrs) = ctx.with(|state| state.cached_xattrs(fid).map(XattrList::to_owned)) {
         return Ok(xattrs);
     }
     let are_some = ctx.with(|state| {
-        let attr =
-            state.nodes.by_fid(fid).filter(|node| !node.is_attr_stale).and_then(|node| node.attr.as_ref());
+        let attr = state.nodes.by_fid(fid).filter(|node| !node.is_attr_stale).and_then(|node| node.attr());
         attr.is_some_and(|attr| attr.has_xattrs) && state.is_covered(fid, bits::XATTR)
     });
     if !are_some {
         // The lock comes with the attributes, never without them: what is cached of them is believed under it.
         let attr = super::attr::ask_inode(ctx, fid).await?.attr;
         if attr.is_some_and(|attr| !attr.has_xattrs) {
-            return Ok(Xattrs::new());
+            return Ok(XattrList::EMPTY.to_owned());
         }
     }
     let (is_covered, change_count) = ctx.with(|state| {
@@ -61,7 +55,7 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
     let MdtReply::Xattrs { xattrs, .. } = ctx.mdt(fid, request, Kind::Plain).await? else {
         return Err(Status::ProtocolError);
     };
-    let xattrs: Xattrs = xattrs.into_iter().collect();
+    let xattrs = Xattrs::new(xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_deref())));
     ctx.with(|state| {
         let is_covered = is_covered && state.is_covered(fid, bits::XATTR);
         let is_kept = state.is_caching_xattrs;
@@ -70,7 +64,7 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
             && Some(node.xattr_change_count) == change_count
             && is_kept
         {
-            node.xattrs = Some(xattrs.clone());
+            node.xattrs = Some(xattrs.list().to_owned());
         }
     });
     Ok(xattrs)
@@ -79,7 +73,8 @@ async fn xattrs(ctx: &Ctx, fid: Fid) -> Outcome<Xattrs> {
 pub(crate) async fn get(ctx: &Ctx, node: u64, name: Vec<u8>) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     check_xattr_name(&name)?;
-    match xattrs(ctx, fid).await?.remove(&name) {
+    let value = xattrs(ctx, fid).await?.list().get(&name).map(|value| value.map(<[u8]>::to_vec));
+    match value {
         None => Err(Status::NoData),
         Some(Some(value)) => Ok(Answer::Bytes(value.into())),
         Some(None) => Ok(Answer::Bytes(long_value(ctx, fid, name).await?.into())),
@@ -104,11 +99,11 @@ async fn long_value(ctx: &Ctx, fid: Fid, name: Vec<u8>) -> Outcome<Vec<u8>> {
 pub(crate) async fn list(ctx: &Ctx, who: &Who, node: u64) -> Outcome<Answer> {
     let fid = inode_of(ctx, node)?;
     let xattrs = xattrs(ctx, fid).await?;
-    Ok(Answer::Bytes(names_for(xattrs.keys(), who.caller).into()))
+    Ok(Answer::Bytes(names_for(xattrs.list().names(), who.caller).into()))
 }
 
 /// As listxattr(2) has them.
-pub(crate) fn names_for<'a>(names: impl Iterator<Item = &'a Vec<u8>>, caller: Caller) -> Vec<u8> {
+pub(crate) fn names_for<'a>(names: impl Iterator<Item = &'a [u8]>, caller: Caller) -> Vec<u8> {
     let mut shown = Vec::new();
     // The kernel hides them from others on file systems of its own.
     for name in names.filter(|name| caller.uid == 0 || !name.starts_with(b"trusted.")) {

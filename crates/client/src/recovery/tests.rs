@@ -33,7 +33,7 @@ fn many_advisory_locks_of_a_file_are_told_in_requests_that_are_not_too_long() {
         extent: Extent::at(2 * number, 1),
     };
     let held: Vec<FileLock> = (0..44_000).map(lock).collect();
-    *state.nodes.get_or_new(fid).advisory = crate::advisory::Advisory::holding(held.clone());
+    *state.nodes.get_or_new(fid).data.advisory = crate::advisory::Advisory::holding(held.clone());
     let requests = state.replays(State::mdt(fid));
     let mut told = Vec::new();
     for (request, data) in requests {

@@ -74,13 +74,13 @@ impl Asked {
         let held = state.name_lock_on(parent, name);
         let new = state.want_name(target, held);
         let want = LockWant { name: new, inode: state.offer(target), ..LockWant::default() };
-        let change_count = state.nodes.by_fid(parent).map(|node| node.change_count);
+        let change_count = state.nodes.change_count(parent);
         (Asked { parent, lock: held.or(new), change_count }, want)
     }
 
     /// Under the very same lock: under another one the name may lead elsewhere by now.
     fn is_valid(&self, state: &State, name: &[u8]) -> bool {
-        state.nodes.by_fid(self.parent).map(|node| node.change_count) == self.change_count
+        state.nodes.change_count(self.parent) == self.change_count
             && state.is_name_locked_by(self.parent, name, self.lock)
     }
 }

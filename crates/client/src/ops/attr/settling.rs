@@ -96,7 +96,7 @@ pub(crate) async fn report_size(ctx: &Ctx, told: ToldEpoch, layout: Layout) -> O
     let is_told_otherwise = ctx.with(|state| {
         let now = state.now.time;
         let is_told_otherwise = state.nodes.by_fid(fid).is_some_and(|node| {
-            let size_before = node.attr.as_ref().map(|attr| attr.size_bytes);
+            let size_before = node.attr().map(|attr| attr.size_bytes);
             may_kernel_believe(node.kernel_attr_until, now) && size_before != Some(size.size_bytes)
         });
         state.see_reported(&attr);
@@ -160,12 +160,13 @@ impl State {
     fn is_look_due(&mut self, fid: Fid) -> bool {
         let now = self.now.time;
         let does_tell = self.does_tell_writers(fid);
-        let Some(node) = self.nodes.by_fid_mut(fid).filter(|node| does_tell && node.writer_count == 0) else {
+        let Some(node) = self.nodes.by_fid_mut(fid).filter(|node| does_tell && node.data.writer_count == 0)
+        else {
             return false;
         };
-        let is_due = node.settling_asked_at.is_some_and(|asked_at| now.since(asked_at) >= LOOK_INTERVAL);
-        if is_due || node.settling_asked_at.is_none() {
-            node.settling_asked_at = Some(now);
+        let is_due = node.data.settling_asked_at.is_some_and(|asked_at| now.since(asked_at) >= LOOK_INTERVAL);
+        if is_due || node.data.settling_asked_at.is_none() {
+            node.data.settling_asked_at = Some(now);
         }
         is_due
     }
@@ -180,15 +181,15 @@ impl State {
         let now = self.now.time;
         let told = self.told_epoch(fid, write_epoch).filter(|_| self.does_tell_writers(fid))?;
         let is_crowded = self.settling_count >= SETTLING_COUNT_MAX;
-        let node = self.nodes.by_fid_mut(fid).filter(|node| !node.is_settling)?;
-        let since = match node.unsettled {
+        let node = self.nodes.by_fid_mut(fid).filter(|node| !node.data.is_settling)?;
+        let since = match node.data.unsettled {
             Some((epoch, since)) if epoch == write_epoch => since,
-            _ => node.unsettled.insert((write_epoch, now)).1,
+            _ => node.data.unsettled.insert((write_epoch, now)).1,
         };
         if is_crowded || now.since(since) < SETTLE_PATIENCE {
             return None;
         }
-        node.is_settling = true;
+        node.data.is_settling = true;
         self.settling_count += 1;
         Some(told)
     }
@@ -196,7 +197,7 @@ impl State {
     fn end_settling(&mut self, fid: Fid) {
         self.settling_count -= 1;
         if let Some(node) = self.nodes.by_fid_mut(fid) {
-            node.is_settling = false;
+            node.data.is_settling = false;
         }
     }
 }

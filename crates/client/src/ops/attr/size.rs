@@ -3,7 +3,7 @@
 use super::wait_for_osts;
 use crate::ctx::{Ctx, OstAnswer, Outcome, join_all};
 use crate::dirty::write_out_file;
-use crate::nodes::{AtRest, Measured};
+use crate::file_data::{AtRest, Measured};
 use crate::ops::io::File;
 use crate::state::State;
 use base::{Extent, Status, TargetId, Transno, WallTime};
@@ -43,7 +43,7 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
     write_out_file(ctx, file.fid).await;
     let before = ctx.with(|state| state.at_rest(file));
     let known = ctx.with(|state| {
-        let measured = state.nodes.by_fid(file.fid)?.measured.as_ref()?;
+        let measured = state.nodes.by_fid(file.fid)?.data.measured.as_ref()?;
         (Some(&measured.at_rest) == before.as_ref()).then_some(measured.size)
     });
     if let Some(size) = known {
@@ -53,7 +53,7 @@ pub(crate) async fn object_size(ctx: &Ctx, file: &File) -> Outcome<FileSize> {
     ctx.with(|state| {
         let at_rest = before.filter(|before| state.at_rest(file).as_ref() == Some(before));
         if let Some(node) = state.nodes.by_fid_mut(file.fid) {
-            node.measured = at_rest.map(|at_rest| Box::new(Measured { at_rest, size, written: None }));
+            node.data.measured = at_rest.map(|at_rest| Box::new(Measured { at_rest, size, written: None }));
         }
     });
     Ok(size)
@@ -120,20 +120,20 @@ impl State {
         };
         if let Some(node) = self.nodes.by_fid_mut(file.fid) {
             let written = Some((target, transno));
-            node.measured = Some(Box::new(Measured { at_rest, size, written }));
+            node.data.measured = Some(Box::new(Measured { at_rest, size, written }));
         }
     }
 
     /// The size that a write's answer told, if nothing has changed it since.
     pub(super) fn written_size(&self, file: &File) -> Option<(FileSize, TargetId, Transno)> {
-        let measured = self.nodes.by_fid(file.fid)?.measured.as_ref()?;
+        let measured = self.nodes.by_fid(file.fid)?.data.measured.as_ref()?;
         let (target, transno) = measured.written?;
         (self.at_rest(file).as_ref() == Some(&measured.at_rest)).then_some((measured.size, target, transno))
     }
 
     /// Nobody changes the data of a file now, and nobody can without this changing.
     fn at_rest(&self, file: &File) -> Option<AtRest> {
-        let data_changed_at = self.nodes.by_fid(file.fid)?.data_changed_at;
+        let data_changed_at = self.data_changed_at(file.fid)?;
         let whole = LockPolicy::Extent(Extent::WHOLE);
         let lock_of = |stripe: u32| {
             let target = file.target(stripe).ok()?;

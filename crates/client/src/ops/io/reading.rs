@@ -67,7 +67,7 @@ pub(crate) async fn read(
 fn read_pushed(ctx: &Ctx, who: &Who, node: u64, extent: Extent, bytes: Bytes) -> Bytes {
     let file = ctx.with(|state| {
         let node = state.nodes.get(node)?;
-        Some(File { fid: node.fid, layout: node.layout.clone()? })
+        Some(File { fid: node.fid(), layout: node.layout().cloned()? })
     });
     if let Some(file) = file
         && let Plan::Windowed { now, ahead, is_for_push } =
