@@ -314,7 +314,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
     fn on_work(&mut self, now: Now, work: Work, effects: &mut Effects) {
         let needs = match &work.request {
             // Locks come back only after the requests that were made under them.
-            Request::Ost(request) if work.token.replay.is_none() => op::needs(request),
+            Request::Ost(request) if work.token.replay.is_none() => op::needs(work.token.client, request),
             _ => Vec::new(),
         };
         if needs.is_empty() {

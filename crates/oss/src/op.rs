@@ -15,7 +15,7 @@ mod write;
 
 use crate::machine::{CommitReply, Effects, Oss, OssEvent};
 use crate::rows::{self, ObjectRow};
-use base::{Extent, LockId, Now, ObjectId, Status, WallTime};
+use base::{ClientId, Endpoint, Extent, LockId, Now, ObjectId, Status, TargetKind, WallTime};
 use bytes::Bytes;
 use ldlm::{EnqueueRequest, Need};
 use store::{Batch, MetaStore, ObjectStat, ObjectStore, StoreError};
@@ -30,9 +30,10 @@ enum Target {
     Gone(Status),
 }
 
-/// What the operation claims before it is executed.
-pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
+/// What the operation claims before it is executed: nothing, if it is refused for who asks.
+pub(crate) fn needs(caller: ClientId, request: &OstRequest) -> Vec<Need> {
     match request {
+        OstRequest::Destroy { .. } | OstRequest::Adopt { .. } if check_is_mdt(caller).is_err() => Vec::new(),
         OstRequest::Read { object, extent, lock: None } => read::needs(*object, *extent),
         OstRequest::Seek { object, offset_bytes, .. } => seek::needs(*object, *offset_bytes),
         OstRequest::Destroy { objects } => destroy::needs(objects),
@@ -48,6 +49,14 @@ pub(crate) fn needs(request: &OstRequest) -> Vec<Need> {
         | OstRequest::LockAndRead { .. }
         | OstRequest::ListObjects { .. }
         | OstRequest::Fence(_) => Vec::new(),
+    }
+}
+
+/// What ends or renames objects, and the end of others' sessions, are an MDT's to ask for.
+fn check_is_mdt(caller: ClientId) -> Result<(), Status> {
+    match caller.endpoint() {
+        Endpoint::Target(target) if target.kind == TargetKind::Mdt => Ok(()),
+        _ => Err(Status::NotPermitted),
     }
 }
 

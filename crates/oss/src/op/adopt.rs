@@ -5,11 +5,11 @@
 //! refuse what comes late: a write for good, and who asks for a size because he was told of the file before is sent to ask
 //! again. The bytes follow when the rows are durable. Until that is answered, too, the MDT shows the file to nobody.
 
-use super::destroy;
+use super::{check_is_mdt, destroy};
 use crate::machine::{CommitReply, Effects, Oss};
 use crate::rows;
 use base::limits::OBJECTS_PER_REQUEST_MAX;
-use base::{Endpoint, Fid, Now, ObjectId, Status, TargetKind};
+use base::{Fid, Now, ObjectId, Status};
 use ldlm::Need;
 use store::{Batch, MetaStore, ObjectStore};
 use target::Token;
@@ -29,10 +29,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         step: AdoptStep,
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        let is_mdt = |caller| matches!(caller, Endpoint::Target(target) if target.kind == TargetKind::Mdt);
-        if !is_mdt(token.client.endpoint()) {
-            return Err(Status::NotPermitted);
-        }
+        check_is_mdt(token.client)?;
         // Of one file, so that no two get the same name.
         let from = objects.first().map_or(to, |object| object.fid);
         let are_of_one = objects.iter().all(|object| object.fid == from);

@@ -1,5 +1,6 @@
 //! The end of objects, asked for by an MDT after the unlink is durable.
 
+use super::check_is_mdt;
 use crate::machine::{CommitReply, Effects, Oss};
 use crate::rows::{self, TombstoneRow};
 use base::limits::OBJECTS_PER_REQUEST_MAX;
@@ -28,6 +29,7 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         objects: &[ObjectId],
         effects: &mut Effects,
     ) -> Result<(), Status> {
+        check_is_mdt(token.client)?;
         if objects.len() > OBJECTS_PER_REQUEST_MAX {
             return Err(Status::Invalid);
         }

@@ -1,7 +1,8 @@
 //! A client that an MDT gives up is given up here first: what it has sent and has not arrived yet must not be executed any more.
 
+use super::check_is_mdt;
 use crate::machine::{Effects, Oss};
-use base::{Endpoint, Now, Status, TargetKind};
+use base::{Now, Status};
 use store::{MetaStore, ObjectStore};
 use target::Token;
 use wire::{Life, Reply};
@@ -14,8 +15,8 @@ impl<M: MetaStore, O: ObjectStore> Oss<M, O> {
         life: Life,
         effects: &mut Effects,
     ) -> Result<(), Status> {
-        let is_mdt = |caller| matches!(caller, Endpoint::Target(target) if target.kind == TargetKind::Mdt);
-        if !is_mdt(token.client.endpoint()) || is_mdt(life.client.endpoint()) {
+        check_is_mdt(token.client)?;
+        if check_is_mdt(life.client).is_ok() {
             return Err(Status::NotPermitted);
         }
         self.core.fence(now, life, &mut effects.core);

@@ -1,17 +1,13 @@
 //! Objects of a file that has moved to another MDT.
 
 use crate::harness::{World, object};
-use base::{ClientId, Duration, Endpoint, Extent, Fid, ObjectId, Status, TargetId};
+use base::{ClientId, Duration, Extent, Fid, ObjectId, Status};
 use oss::{OssEvent, rows};
 use rpc::Kind;
 use store::ObjectStore;
 use store::memory::Kept;
 use wire::ost::AdoptStep;
 use wire::{LockMode, OstRequest};
-
-fn mdt(world: &mut World) -> ClientId {
-    world.client(Endpoint::Target(TargetId::mdt(1)).client_id().0)
-}
 
 fn new_fid() -> Fid {
     Fid { oid: 4711, ..object(1).fid }
@@ -41,7 +37,7 @@ fn adopt(world: &mut World, mdt: ClientId, numbers: &[u32]) {
 #[test]
 fn an_adopted_object_has_its_bytes_and_its_stamp_under_the_new_name_alone() {
     let mut world = World::new();
-    let (client, mdt) = (world.client(1), mdt(&mut world));
+    let (client, mdt) = (world.client(1), world.mdt(1));
     let lock = world.lock_and_write(client, object(1), 0, b"abc");
     let before = world.attr(client, object(1)).map(|attr| (attr.size_bytes, attr.stamp));
     for _ in 0..2 {
@@ -70,7 +66,7 @@ fn an_adopted_object_has_its_bytes_and_its_stamp_under_the_new_name_alone() {
 #[test]
 fn an_object_that_was_never_written_is_a_hole_under_the_new_name_too() {
     let mut world = World::new();
-    let (client, mdt) = (world.client(1), mdt(&mut world));
+    let (client, mdt) = (world.client(1), world.mdt(1));
     adopt(&mut world, mdt, &[1]);
     assert_eq!(world.attr(client, adopted(object(1))), None);
     assert_eq!(world.objects.list(None, 10), Ok(vec![]));
@@ -83,7 +79,7 @@ fn only_an_mdt_has_objects_adopted() {
     world.lock_and_write(client, object(1), 0, b"abc");
     let refused = ask(&mut world, client, &[1], AdoptStep::Rows);
     assert_eq!(world.result(client, refused).map(|result| result.err()), Some(Some(Status::NotPermitted)));
-    let mdt = mdt(&mut world);
+    let mdt = world.mdt(1);
     let itself = OstRequest::Adopt { objects: vec![object(1)], to: object(1).fid, step: AdoptStep::Rows };
     let refused = world.submit_ost(mdt, itself, Kind::Reserved);
     assert_eq!(world.result(mdt, refused).map(|result| result.err()), Some(Some(Status::Invalid)));
@@ -100,7 +96,7 @@ fn only_an_mdt_has_objects_adopted() {
 #[test]
 fn what_is_not_durable_is_not_adopted() {
     let mut world = World::new();
-    let (client, mdt) = (world.client(1), mdt(&mut world));
+    let (client, mdt) = (world.client(1), world.mdt(1));
     for caller in [client, mdt] {
         world.attr(caller, object(1));
     }
@@ -131,7 +127,7 @@ fn any_part_of_an_adoption_may_survive_a_crash() {
     {
         let at = format!("{step:?}, {keep_rows} rows, files {kept_files:b}");
         let mut world = World::new();
-        let (client, mdt) = (world.client(1), mdt(&mut world));
+        let (client, mdt) = (world.client(1), world.mdt(1));
         for number in [1, 2] {
             world.lock_and_write(client, stripe(number), 0, format!("data{number}").as_bytes());
         }

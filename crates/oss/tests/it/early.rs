@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::harness::{World, object};
-use base::{ClientId, Duration, Endpoint, Extent, LockId, TargetId};
+use base::{ClientId, Duration, Extent, LockId};
 use oss::{Input, OssEvent};
 use rpc::import::Kind;
 use store::memory::Kept;
@@ -291,7 +291,7 @@ fn what_a_client_does_not_name_it_does_not_have() {
 #[test]
 fn a_destroy_waits_for_who_is_away() {
     let mut scene = scene();
-    let mdt = scene.world.client(Endpoint::Target(TargetId::mdt(0)).client_id().0);
+    let mdt = scene.world.mdt(0);
     scene.world.attr(mdt, object(2));
     scene.kill_and_start();
     let destroy = |number| OstRequest::Destroy { objects: vec![object(number)] };
@@ -311,7 +311,7 @@ fn a_destroy_waits_for_who_is_away() {
 #[test]
 fn nobody_waits_for_an_mdt() {
     let mut scene = scene();
-    let mdt = scene.world.client(Endpoint::Target(TargetId::mdt(0)).client_id().0);
+    let mdt = scene.world.mdt(0);
     scene.world.attr(mdt, object(2));
     scene.world.cut_off(mdt, true);
     scene.kill_and_start();

@@ -1,8 +1,8 @@
 //! One target, some clients, a clock that stands still until it is moved.
 
 use base::{
-    ClientId, Duration, Extent, Fid, LockId, Machine, Now, ObjectId, Status, TargetId, Time, Transno,
-    WallTime,
+    ClientId, Duration, Endpoint, Extent, Fid, LockId, Machine, Now, ObjectId, Status, TargetId, Time,
+    Transno, WallTime,
 };
 use bytes::Bytes;
 use oss::{Input, Oss, OssEvent, OssOptions, Output};
@@ -112,6 +112,11 @@ impl World {
         let id = ClientId(number);
         self.mount(id, 1);
         id
+    }
+
+    /// An MDT that calls this target.
+    pub fn mdt(&mut self, index: u16) -> ClientId {
+        self.client(Endpoint::Target(TargetId::mdt(index)).client_id().0)
     }
 
     /// The next mount of a client whose process was killed.
@@ -224,7 +229,7 @@ impl World {
         if is_cut_off(frame.src.client_id()) || is_cut_off(frame.dst.client_id()) {
             return;
         }
-        if frame.dst == base::Endpoint::Target(TargetId::ost(0)) {
+        if frame.dst == Endpoint::Target(TargetId::ost(0)) {
             return self.handle(Input::Frame(frame));
         }
         let id = frame.dst.client_id();

@@ -219,7 +219,7 @@ fn no_client_has_another_one_given_up() {
 #[test]
 fn an_object_destroyed_while_somebody_waits_for_it_is_gone_for_him() {
     let mut world = World::new();
-    let (a, b, mdt) = (world.client(1), world.client(2), world.client(3));
+    let (a, b, mdt) = (world.client(1), world.client(2), world.mdt(0));
     world.client_mut(a).is_polite = false;
     let lock = world.lock_and_write(a, object(1), 0, b"abc");
     let destroyed = world.submit_ost(mdt, OstRequest::Destroy { objects: vec![object(1)] }, Kind::Modifying);

@@ -2,7 +2,7 @@
 
 use crate::harness::{World, object};
 use base::limits::{BULK_BYTES_MAX, OBJECT_BYTES_MAX, REPLAY_REQUESTS_MAX};
-use base::{Advice, Extent, LockId, Status};
+use base::{Advice, Endpoint, Extent, LockId, Status, TargetId};
 use rpc::import::Kind;
 use store::{ObjectStore, Reserve};
 use wire::mdt::Statfs;
@@ -129,7 +129,7 @@ fn nonsense_is_refused() {
 #[test]
 fn a_full_device_refuses_writes_and_nothing_changes() {
     let mut world = World::new();
-    let client = world.client(1);
+    let (client, mdt) = (world.client(1), world.mdt(0));
     let lock = world.lock_and_write(client, object(1), 0, &[1; 4096]);
     let before = world.attr(client, object(1));
     world.objects.set_full(true);
@@ -141,7 +141,7 @@ fn a_full_device_refuses_writes_and_nothing_changes() {
     assert_eq!(world.attr(client, object(1)), before);
     // What frees space goes on.
     world.change(client, object(1), Extent::new(0, 0), ExtentOp::Truncate, lock).expect("a truncate frees");
-    world.call(client, destroy(1), &[], Kind::Modifying).expect("a destroy frees");
+    world.call(mdt, destroy(1), &[], Kind::Modifying).expect("a destroy frees");
     assert_eq!(world.oss().stats().no_space_count, 2);
 }
 
@@ -200,7 +200,7 @@ fn destroy(number: u32) -> Request {
 #[test]
 fn a_destroyed_object_does_not_come_back() {
     let mut world = World::new();
-    let (client, mdt) = (world.client(1), world.client(2));
+    let (client, mdt) = (world.client(1), world.mdt(0));
     let lock = world.lock_and_write(client, object(1), 0, b"abc");
     world.call(mdt, destroy(1), &[], Kind::Modifying).expect("the holder gives its lock back");
     assert_eq!(world.client_mut(client).callbacks, [lock]);
@@ -215,9 +215,24 @@ fn a_destroyed_object_does_not_come_back() {
 }
 
 #[test]
+fn only_an_mdt_has_objects_destroyed_and_nobody_gives_back_a_lock_for_others() {
+    let mut world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    let lock = world.lock_and_write(client, object(1), 0, b"abc");
+    let ost = world.client(Endpoint::Target(TargetId::ost(1)).client_id().0);
+    for caller in [client, other, ost] {
+        let refused = world.call(caller, destroy(1), &[], Kind::Modifying).map(|(reply, _)| reply);
+        assert_eq!(refused, Err(Status::NotPermitted));
+    }
+    assert_eq!(world.client_mut(client).callbacks, []);
+    assert!(world.write(client, object(1), 3, b"def", lock).is_ok());
+    assert_eq!(world.read(client, object(1), Extent::at(0, 9)), Ok(b"abcdef".to_vec()));
+}
+
+#[test]
 fn tombstones_are_forgotten_after_their_life() {
     let mut world = World::new();
-    let mdt = world.client(2);
+    let mdt = world.mdt(0);
     world.call(mdt, destroy(1), &[], Kind::Modifying).expect("never written");
     let count =
         |world: &World| world.meta.rows().keys().filter(|(table, _)| *table == oss::rows::TOMBSTONES).count();
@@ -235,7 +250,7 @@ fn tombstones_are_forgotten_after_their_life() {
 #[test]
 fn tombstones_go_faster_than_they_come() {
     let mut world = World::new();
-    let mdt = world.client(2);
+    let mdt = world.mdt(0);
     for number in 0..5000 {
         world.call(mdt, destroy(number), &[], Kind::Modifying).expect("never written");
     }

@@ -89,7 +89,7 @@ fn a_replay_does_not_undo_what_came_after_it() {
 #[test]
 fn a_destroyed_object_stays_destroyed_over_restart_and_replay() {
     let mut world = World::new();
-    let (a, mdt) = (world.client(1), world.client(2));
+    let (a, mdt) = (world.client(1), world.mdt(0));
     world.lock_and_write(a, object(1), 0, b"abc");
     let destroy = OstRequest::Destroy { objects: vec![object(1)] };
     let ticket = world.submit_ost(mdt, destroy, Kind::Modifying);
@@ -194,7 +194,7 @@ fn a_client_that_stays_away_costs_the_others_nothing_but_time() {
 #[test]
 fn a_lost_object_is_an_error_and_no_hole() {
     let mut world = World::new();
-    let (a, mdt) = (world.client(1), world.client(2));
+    let (a, mdt) = (world.client(1), world.mdt(0));
     let lock = world.lock_and_write(a, object(1), 0, b"precious");
     world.sync();
     world.pass(Duration::from_secs(3));
@@ -248,7 +248,7 @@ fn an_object_whose_file_outlived_its_rows_is_missed_when_it_is_lost() {
 #[test]
 fn an_object_that_was_emptied_below_its_target_is_an_error_and_no_hole() {
     let mut world = World::new();
-    let (a, mdt) = (world.client(1), world.client(2));
+    let (a, mdt) = (world.client(1), world.mdt(0));
     let lock = world.lock_and_write(a, object(1), 0, b"precious");
     world.sync();
     world.pass(Duration::from_secs(3));
@@ -331,7 +331,7 @@ fn a_new_object_that_a_power_failure_took_is_a_hole() {
 fn nothing_is_executed_behind_the_fence_of_its_client() {
     for is_fenced in [true, false] {
         let mut world = World::new();
-        let mdt = world.client(Endpoint::Target(TargetId::mdt(0)).client_id().0);
+        let mdt = world.mdt(0);
         let (gone, absent) = (world.client(1), world.client(2));
         let sessions = [mdt, gone, absent].map(|client| world.session_of(client));
         world.cut_off(absent, true);
