@@ -52,6 +52,8 @@ pub struct Connection {
     is_known: AtomicBool,
     /// When bytes have come last, in nanoseconds of `Time`.
     heard_at: AtomicU64,
+    /// Callers whose answers go this way. The router changes it while nobody else can.
+    caller_count: AtomicUsize,
     waiting: Waiting,
     me: Weak<Connection>,
 }
@@ -129,6 +131,7 @@ impl Connection {
             is_heard: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
             heard_at: AtomicU64::new(clock::now().time.0),
+            caller_count: AtomicUsize::new(0),
             waiting: Waiting::default(),
             me: Weak::clone(me),
         }))
@@ -164,6 +167,18 @@ impl Connection {
 
     pub fn heard_at(&self) -> Time {
         Time(self.heard_at.load(Ordering::Relaxed))
+    }
+
+    pub fn caller_count(&self) -> usize {
+        self.caller_count.load(Ordering::Relaxed)
+    }
+
+    pub fn add_caller(&self) {
+        self.caller_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn remove_caller(&self) {
+        self.caller_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether so much of what has come here waits that its reader is to wait, if the machine for the next frame is full.

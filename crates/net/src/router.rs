@@ -22,8 +22,9 @@ use wire::{Frame, FrameKind, flags};
 const CONNECTIONS_MAX: usize = 1024;
 /// Who has said who he is and then says nothing for so long has no session any more: those ping.
 const SILENT_MAX: Duration = limits::SILENT_CLIENT_MAX;
-/// Callers that may be learned from connections in all.
-const LEARNED_MAX: usize = 65_536;
+/// Callers that may be learned from one connection, so that none has names left out that another one brings: the mounts of a process, and
+/// targets, of which no server has more than half of that. Those of all connections have room.
+const CALLERS_PER_CONNECTION_MAX: usize = 2048;
 /// Frames kept for a target while its connection is being made; more are dropped.
 const FRAMES_WAITING_MAX: usize = 256;
 /// Least time between two attempts. Whoever sends waits longer and longer himself (`limits::RECONNECT_MAX`).
@@ -382,7 +383,12 @@ impl Router {
         drop(locals);
         if frame.kind == FrameKind::Request {
             connection.set_known();
-            self.learn(frame.src, connection);
+            if !self.learn(frame.src, connection) {
+                // It could not be answered.
+                let (peer, src) = (connection.peer(), frame.src);
+                tracing::debug!(peer, %src, "a connection brings too many callers: a frame was dropped");
+                return;
+            }
         }
         if connection.has_used_its_share() && port.is_full() {
             // What this thread has brought before may be what it waits for.
@@ -395,16 +401,22 @@ impl Router {
         port.push_frame(frame, Some(held));
     }
 
-    /// Remembers that a caller (a client, or a target that calls another one) is at the other end of a connection.
-    fn learn(&self, caller: Endpoint, connection: &Arc<Connection>) {
+    /// Remembers that a caller (a client, or a target that calls another one) is at the other end of a connection. False: there are too
+    /// many at that end.
+    fn learn(&self, caller: Endpoint, connection: &Arc<Connection>) -> bool {
         let is_known = |known: &Arc<Connection>| Arc::ptr_eq(known, connection);
         if read(&self.learned).get(&caller).is_some_and(is_known) {
-            return;
+            return true;
         }
         let mut learned = write(&self.learned);
-        if learned.len() < LEARNED_MAX || learned.contains_key(&caller) {
-            learned.insert(caller, Arc::clone(connection));
+        if connection.caller_count() >= CALLERS_PER_CONNECTION_MAX {
+            return false;
         }
+        connection.add_caller();
+        if let Some(before) = learned.insert(caller, Arc::clone(connection)) {
+            before.remove_caller();
+        }
+        true
     }
 
     fn remember(&self, connection: &Arc<Connection>) {

@@ -318,6 +318,45 @@ fn a_peer_that_does_not_read_blocks_nobody() {
     far.close();
 }
 
+/// One that brings as many names as all others may have together is answered for some of them, and others come as ever.
+#[test]
+fn names_that_one_connection_makes_up_leave_room_for_others() {
+    const NAME_COUNT: usize = 70_000;
+    let (near, far) = (Router::new(), Router::new());
+    let _server = echo(&far, OST);
+    let address = far.listen("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut answers = stream.try_clone().unwrap();
+    let reader = std::thread::spawn(move || {
+        let is_last = |xid: Xid| xid == Xid(NAME_COUNT as u64);
+        (1..).find(|_| is_last(reply_on(&mut answers)))
+    });
+    for number in 0..NAME_COUNT {
+        let src = Endpoint::Client(ClientId(1000 + number as u128));
+        stream.write_all(&Frame { src, ..request(0, 0) }.to_bytes()).unwrap();
+    }
+    // Who was there first is there.
+    let src = Endpoint::Client(ClientId(1000));
+    stream.write_all(&Frame { src, ..request(NAME_COUNT as u64, 0) }.to_bytes()).unwrap();
+    assert_eq!(reader.join().unwrap(), Some(CALLERS_PER_CONNECTION_MAX + 1));
+    assert_eq!(read(&far.learned).len(), CALLERS_PER_CONNECTION_MAX);
+    let replies = echo(&near, CLIENT);
+    near.set_addresses(TargetId::ost(0), vec![address.to_string()]);
+    assert_eq!(insist(&near, &replies, &request(1, 10)).xid, Xid(1));
+    // One of those names turns out to be somebody else's, and makes room for another one where it was.
+    let moved = Endpoint::Client(ClientId(1001));
+    let replies = echo(&near, moved);
+    assert_eq!(insist(&near, &replies, &Frame { src: moved, ..request(1, 10) }).xid, Xid(1));
+    for name in [ClientId(7), ClientId(8)] {
+        stream.write_all(&Frame { src: Endpoint::Client(name), ..request(5, 0) }.to_bytes()).unwrap();
+    }
+    assert_eq!(reply_on(&mut stream), Xid(5));
+    until("the frames were taken", || read(&far.learned).contains_key(&Endpoint::Client(ClientId(7))));
+    assert_eq!(read(&far.learned).len(), CALLERS_PER_CONNECTION_MAX + 2);
+    near.close();
+    far.close();
+}
+
 /// Waits, for long if need be, until something is so.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..6000 {
