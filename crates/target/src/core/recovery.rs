@@ -16,10 +16,10 @@ use super::roll::Roll;
 use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
-use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, limits};
+use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, Xid, limits};
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
-use wire::{Frame, Request};
+use wire::{Frame, LockRequest, MdtRequest, Request};
 
 /// Recovery under way.
 #[derive(Debug)]
@@ -114,8 +114,9 @@ pub(super) struct Awaited {
     running_count: usize,
     /// No replay is missing: the client has gone on to its opens and locks.
     pub is_replayed: bool,
-    /// Those, until the replays of all clients are executed: what it has open another client may have made.
-    held: Vec<(Frame, Request)>,
+    /// Those, in the order in which it says them, until the replays of all clients are executed: what it has open another client may
+    /// have made.
+    held: BTreeMap<Xid, (Frame, Request)>,
     /// Its `ReplayDone`.
     pub done: Option<Box<Frame>>,
     /// The client is gone, and its replays are those that another target has kept.
@@ -270,8 +271,9 @@ impl<M: MetaStore> Core<M> {
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_needed) else {
             return Vec::new();
         };
+        let is_unfinished = |awaited: &&Awaited| recovery.is_lossless || !awaited.is_done();
         let unfinished = self.exports.iter().filter_map(|(client, export)| {
-            let awaited = export.awaited.as_ref().filter(|awaited| !awaited.is_done())?;
+            let awaited = export.awaited.as_ref().filter(is_unfinished)?;
             let has_come = awaited.is_known() && !recovery.order.is_owing(*client);
             Some((has_come, Missing { client: *client, nid: &export.nid }))
         });
@@ -333,10 +335,14 @@ impl<M: MetaStore> Core<M> {
                 Ok(request) => request,
                 Err(refused) => return self.answer_refusal(&frame, refused, out),
             };
+            if frame.slot != Frame::NO_SLOT || !names_what_is_held(&request) {
+                let what = "a replay without a number names nothing open and no lock";
+                out.push(CoreOutput::Event(CoreEvent::ProtocolError { client, what }));
+                return self.answer_refusal(&frame, Status::ProtocolError, out);
+            }
             if frame.xid > acked {
                 let is_news = !std::mem::replace(&mut awaited.is_replayed, true);
-                awaited.held.retain(|(held, _)| held.xid != frame.xid);
-                awaited.held.push((frame, request));
+                awaited.held.insert(frame.xid, (frame, request));
                 if is_news {
                     self.stop_listing(client);
                 }
@@ -410,7 +416,7 @@ impl<M: MetaStore> Core<M> {
     /// Whether the end of the window would mean anything: a recovery that waits for its own disk has nobody to give up.
     pub(super) fn is_somebody_awaited(&self) -> bool {
         let is_drained = self.recovery.as_ref().is_none_or(|recovery| recovery.drained_at.is_some());
-        self.is_open && !is_drained && self.is_somebody_unfinished()
+        self.is_open && !is_drained && self.is_somebody_holding_up()
     }
 
     /// A client is waited for no longer, because it is there.
@@ -466,7 +472,8 @@ impl<M: MetaStore> Core<M> {
         let is_window_over = recovery.is_window_over;
         let is_missing = |client: ClientId, awaited: &Awaited| match is_window_over {
             false => !awaited.is_known() || recovery.order.is_owing(client),
-            true => !awaited.is_done(),
+            // In a lossless one who is done is served, and awaited no longer, unless something of it has no end.
+            true => recovery.is_lossless || !awaited.is_done(),
         };
         let awaited =
             self.exports.iter().filter_map(|(client, export)| Some((*client, export.awaited.as_ref()?)));
@@ -593,7 +600,8 @@ impl<M: MetaStore> Core<M> {
         for client in holding {
             self.note_change(client);
             let awaited = self.exports.get_mut(&client).and_then(|export| export.awaited.as_mut());
-            held.extend(awaited.map(|awaited| std::mem::take(&mut awaited.held)).unwrap_or_default());
+            let its = awaited.map(|awaited| std::mem::take(&mut awaited.held)).unwrap_or_default();
+            held.extend(its.into_values());
         }
         for (frame, request) in held {
             self.start_plain(&frame, request, Some(Transno::ZERO), out);
@@ -712,4 +720,13 @@ impl<M: MetaStore> Core<M> {
             self.on_request(frame, out);
         }
     }
+}
+
+/// Whether a request says what its client has open or locked: of those is known that they end, and what they do if they come again.
+fn names_what_is_held(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Mdt(MdtRequest::Reopen { .. } | MdtRequest::ReplayFlocks { .. })
+            | Request::Lock(LockRequest::Replay { .. })
+    )
 }

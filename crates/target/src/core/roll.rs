@@ -93,10 +93,14 @@ impl<M: MetaStore> Core<M> {
         Some(Called(&recovery.roll))
     }
 
-    /// Whether anything more is waited for of a client; all were looked at when the last input ended.
-    pub(super) fn is_somebody_unfinished(&self) -> bool {
-        let roll = self.recovery.as_ref().map(|recovery| &recovery.roll);
-        roll.is_some_and(|roll| !roll.changed.is_empty() || !roll.unfinished.is_empty())
+    /// Whether anything more is waited for of a client; all were looked at when the last input ended. (In a lossless recovery who is
+    /// done is awaited until it is served.)
+    pub(super) fn is_somebody_holding_up(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| {
+            let roll = &recovery.roll;
+            let holding_up = if recovery.is_lossless { &roll.awaited } else { &roll.unfinished };
+            !roll.changed.is_empty() || !holding_up.is_empty()
+        })
     }
 
     /// Asserts that nobody has changed without a note of it.

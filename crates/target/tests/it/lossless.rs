@@ -1,12 +1,12 @@
 //! Only the process of the target has died, and its owner knows what its clients held: nobody waits for the others.
 
 use crate::network::{Cluster, client};
-use base::limits::{LEASE, RECOVERY_WINDOW};
+use base::limits::{LEASE, RECOVERY_HARD, RECOVERY_WINDOW};
 use base::{Duration, Endpoint, Epoch, Fid, Status, Transno, Xid};
 use rpc::ImportState;
 use target::CoreOutput;
 use wire::manifest::{Replayed, Touched};
-use wire::{Frame, FrameKind, Manifest, Request, flags};
+use wire::{Frame, FrameKind, Manifest, MdtRequest, Request, flags};
 
 /// Both have a session and changed something; what the last of it came to is not durable. Caller 1 is away.
 fn worked() -> Cluster {
@@ -149,6 +149,81 @@ fn what_claims_to_be_a_replay_is_refused() {
     cluster.is_lost = Box::new(|_| false);
     cluster.run_for(Duration::from_secs(30));
     assert!(!is_recovering(&cluster));
+}
+
+/// Whose word that it is done does not arrive; and that word.
+fn almost_back() -> (Cluster, Frame) {
+    let mut cluster = worked();
+    cluster.partitioned.clear();
+    let is_done = |frame: &Frame| {
+        frame.src == Endpoint::Client(client(1))
+            && frame.kind == FrameKind::Request
+            && matches!(Request::from_bytes(&frame.body), Ok(Request::ReplayDone))
+    };
+    cluster.is_lost = Box::new(is_done);
+    cluster.kill();
+    cluster.run_for(Duration::from_secs(2));
+    let mut done = cluster.last_sent[&FrameKind::Request].clone();
+    assert_eq!(done.src, Endpoint::Client(client(1)), "it says that it is there");
+    assert!(is_recovering(&cluster));
+    (done.flags, done.body) = (0, Request::ReplayDone.to_bytes());
+    (cluster, done)
+}
+
+/// What a client has open or locked it says in no slot. Anything else is not executed before the client is served.
+#[test]
+fn what_names_nothing_open_and_no_lock_holds_up_no_recovery() {
+    let (mut cluster, done) = almost_back();
+    let flocks = Request::Mdt(MdtRequest::ReplayFlocks { fid: Fid::ROOT, locks: Vec::new() });
+    let statfs = Request::Mdt(MdtRequest::Statfs);
+    for (request, slot) in [(&statfs, 3), (&statfs, Frame::NO_SLOT), (&flocks, 3)] {
+        let mut frame = done.clone();
+        frame.flags |= flags::REPLAY;
+        (frame.xid, frame.slot, frame.body) = (Xid(done.xid.0 + 1), slot, request.to_bytes());
+        let mut out = Vec::new();
+        cluster.core.as_mut().unwrap().on_frame(cluster.now, frame, &mut out);
+        let sent = out.iter().filter_map(|output| match output {
+            CoreOutput::Send(reply) => Some(reply.status),
+            _ => None,
+        });
+        let (sent, is_executed) =
+            (sent.collect::<Vec<_>>(), out.iter().any(|output| matches!(output, CoreOutput::Execute(_))));
+        cluster.on_core(out);
+        assert_eq!((sent, is_executed), (vec![Status::ProtocolError], false), "{request:?} in {slot}");
+    }
+    cluster.deliver(done);
+    assert!(!is_recovering(&cluster), "nothing of it is under way");
+}
+
+/// What it has named may have no end here. Who is done is not served then; but not for ever.
+#[test]
+fn who_is_done_and_cannot_be_served_is_given_up_at_the_hard_limit() {
+    for is_aborted in [false, true] {
+        let (mut cluster, done) = almost_back();
+        let flocks = Request::Mdt(MdtRequest::ReplayFlocks { fid: Fid::ROOT, locks: Vec::new() });
+        let mut frame = done.clone();
+        frame.flags |= flags::REPLAY;
+        (frame.xid, frame.body) = (Xid(done.xid.0 + 1), flocks.to_bytes());
+        let mut out = Vec::new();
+        cluster.core.as_mut().unwrap().on_frame(cluster.now, frame, &mut out);
+        assert!(matches!(out[..], [CoreOutput::Execute(_)]), "nobody answers it: {out:?}");
+        cluster.deliver(done);
+        let missing = |cluster: &Cluster| {
+            let missing = cluster.core.as_ref().unwrap().missing();
+            missing.iter().map(|missing| missing.client).collect::<Vec<_>>()
+        };
+        assert_eq!(missing(&cluster), [client(1)]);
+        assert!(is_recovering(&cluster));
+        match is_aborted {
+            true => cluster.abort_recovery(),
+            false => cluster.run_for(RECOVERY_HARD),
+        }
+        assert!(!is_recovering(&cluster));
+        assert_eq!(missing(&cluster), []);
+        let core = cluster.core.as_ref().unwrap();
+        assert!(!core.is_connected(client(1)) || !is_aborted, "the one that was given up is gone");
+        assert_eq!(core.recovery_report(cluster.now.time).evicted_count, 1);
+    }
 }
 
 /// Its owner says with the note that the data outside of the store are there, too, and durable.

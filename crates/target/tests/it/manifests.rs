@@ -5,7 +5,7 @@ use base::limits::{
     LEASE, LISTED_OBJECTS_MAX, QUEUED_REPLAY_BYTES_MAX, RECOVERY_WINDOW, REPLAY_REQUESTS_MAX,
     REPLAY_SIGN_INTERVAL, SLOT_COUNT,
 };
-use base::{Duration, Endpoint, Fid, Status, Transno};
+use base::{Duration, Endpoint, Fid, OpenHandle, Status, Transno};
 use rpc::ImportState;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use store::MemoryMeta;
 use target::CoreOutput;
 use wire::manifest::{ENTRIES_MAX, Replayed, TOUCHED_MAX, Touched};
+use wire::mdt::OpenArgs;
 use wire::{Frame, FrameKind, Manifest, MdtRequest, Reply, Request, flags};
 
 fn fid(oid: u32) -> Fid {
@@ -589,4 +590,31 @@ fn a_replay_that_is_not_known_here_is_refused_and_holds_up_nobody() {
         let report = cluster.core.as_ref().unwrap().recovery_report(cluster.now.time);
         assert_eq!((report.refused_count, report.evicted_count), (1, 0));
     }
+}
+
+/// However often it has said it, and in whatever order that came.
+#[test]
+fn what_a_client_has_open_is_looked_at_once_and_in_its_order() {
+    const COUNT: u64 = 2000;
+    let mut cluster = changed(&[(0, 1), (1, 2)], &[]);
+    cluster.partitioned.insert(1);
+    cluster.is_lost = Box::new(|frame| is_of(frame, 0) && (is_replay(frame) || is_manifest(frame)));
+    restart(&mut cluster);
+    cluster.run_for(Duration::from_millis(1500));
+    let handle = |number| OpenArgs { handle: OpenHandle(number), read: true, write: false, execute: false };
+    for _ in 0..2 {
+        for number in (0..COUNT).rev() {
+            let reopen = Request::Mdt(MdtRequest::Reopen { fid: fid(3), open: handle(number) });
+            let mut frame = frame_of(&cluster, 0, &reopen);
+            frame.xid = base::Xid(900 + number);
+            assert_eq!(hand_in(&mut cluster, frame), [], "others may have made what it has open");
+        }
+    }
+    let (now, mut out) = (cluster.now, Vec::new());
+    cluster.core.as_mut().unwrap().abort_recovery(now, &mut out);
+    let executed = out.iter().filter_map(|output| match output {
+        CoreOutput::Execute(work) => Some(work.token.xid.0),
+        _ => None,
+    });
+    assert_eq!(executed.collect::<Vec<_>>(), (900..900 + COUNT).collect::<Vec<_>>());
 }
