@@ -90,6 +90,20 @@ pub enum LockOutput {
     Ready(OpId),
 }
 
+/// Where a lock is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    resource: Resource,
+    /// Among what is granted there, if it is.
+    index: usize,
+}
+
+impl Place {
+    fn waiting(resource: Resource) -> Place {
+        Place { resource, index: usize::MAX }
+    }
+}
+
 #[derive(Debug)]
 struct Claim {
     /// Of each need, with repetitions.
@@ -102,7 +116,7 @@ struct Claim {
 pub struct LockSpace {
     queues: BTreeMap<Resource, Queue>,
     /// Granted and waiting locks of clients.
-    locks: BTreeMap<(ClientId, LockId), Resource>,
+    locks: BTreeMap<(ClientId, LockId), Place>,
     lock_counts: BTreeMap<ClientId, usize>,
     claims: BTreeMap<OpId, Claim>,
     /// When to repeat which callback.
@@ -141,7 +155,7 @@ impl LockSpace {
             return Enqueued::Denied(Status::Invalid);
         }
         if let Some(known) = self.locks.get(&(holder, lock)) {
-            return if *known == resource {
+            return if known.resource == resource {
                 self.enqueue_again(request)
             } else {
                 Enqueued::Denied(Status::Invalid)
@@ -155,8 +169,8 @@ impl LockSpace {
         if !queue.is_blocked(&entry) {
             queue.expand(now, &mut entry);
             let grant = entry.grant(lock, resource);
-            queue.granted.push(entry);
-            self.add_lock(holder, lock, resource);
+            let index = queue.grant(entry);
+            self.add_lock(holder, lock, Place { resource, index });
             self.note_changed(holder, lock);
             return Enqueued::Granted(grant);
         }
@@ -165,7 +179,7 @@ impl LockSpace {
             return Enqueued::Denied(Status::WouldBlock);
         }
         queue.waiting.push_back(entry);
-        self.add_lock(holder, lock, resource);
+        self.add_lock(holder, lock, Place::waiting(resource));
         self.call_back(now, resource, out);
         Enqueued::Waiting
     }
@@ -228,8 +242,8 @@ impl LockSpace {
             return None;
         }
         let grant = entry.grant(lock, resource);
-        queue.granted.push(entry);
-        self.add_lock(holder, lock, resource);
+        let index = queue.grant(entry);
+        self.add_lock(holder, lock, Place { resource, index });
         self.note_changed(holder, lock);
         Some(grant)
     }
@@ -237,13 +251,37 @@ impl LockSpace {
     /// Takes locks back; unknown ones are no error, waiting requests are withdrawn.
     pub fn cancel(&mut self, now: Time, holder: ClientId, locks: &[LockId], out: &mut Vec<LockOutput>) {
         self.heard_from(now, holder);
+        // Very many of them may be on one resource: who waits there is looked at once.
+        let (mut seen, mut resources) = (BTreeSet::new(), Vec::new());
         for lock in locks {
-            let Some(resource) = self.remove_lock(holder, *lock) else { continue };
-            let owner = Owner::Client(holder, *lock);
-            if let Some(queue) = self.queues.get_mut(&resource) {
-                queue.remove(owner);
+            let Some(place) = self.remove_lock(holder, *lock) else { continue };
+            self.remove_entry(place, Owner::Client(holder, *lock));
+            if seen.insert(place.resource) {
+                resources.push(place.resource);
             }
+        }
+        for resource in resources {
             self.pump(now, resource, out);
+        }
+    }
+
+    fn remove_entry(&mut self, place: Place, owner: Owner) {
+        let Some(queue) = self.queues.get_mut(&place.resource) else { return };
+        match queue.position(place.index, owner) {
+            Some(index) => {
+                let moved = queue.remove_granted(index);
+                moved.into_iter().for_each(|moved| self.note_moved(moved, index));
+            }
+            None => queue.remove_waiting(owner),
+        }
+    }
+
+    /// An entry has another place among the granted ones.
+    fn note_moved(&mut self, owner: Owner, index: usize) {
+        if let Owner::Client(holder, lock) = owner
+            && let Some(place) = self.locks.get_mut(&(holder, lock))
+        {
+            place.index = index;
         }
     }
 
@@ -253,17 +291,15 @@ impl LockSpace {
         self.heard_from(now, holder);
         let mut given_up = Vec::new();
         for lock in locks {
-            let Some(resource) = self.locks.get(&(holder, *lock)) else { continue };
-            let entry = self
-                .queues
-                .get_mut(resource)
-                .and_then(|queue| queue.granted_mut(Owner::Client(holder, *lock)));
+            let Some(Place { resource, index }) = self.locks.get(&(holder, *lock)).copied() else { continue };
+            let queue = self.queues.get_mut(&resource);
+            let entry = queue.and_then(|queue| queue.granted_mut(index, Owner::Client(holder, *lock)));
             let Some(entry) = entry else { continue };
             if let State::CalledBack { next, .. } = entry.state {
                 self.timers.remove(&(next, holder, *lock));
             }
             entry.state = State::Cancelling;
-            given_up.push(entry.grant(*lock, *resource));
+            given_up.push(entry.grant(*lock, resource));
         }
         given_up
     }
@@ -278,11 +314,10 @@ impl LockSpace {
             if self.entry_of(holder, *lock).is_none() {
                 continue;
             }
-            let Some(resource) = self.remove_lock(holder, *lock) else { continue };
-            let queue = self.queues.get_mut(&resource);
-            let entry = queue.and_then(|queue| queue.granted_mut(Owner::Client(holder, *lock)));
-            let entry = entry.expect("it was just looked at");
-            *entry = Entry::operation(op, None, entry.mode, entry.policy);
+            let Some(Place { resource, index }) = self.remove_lock(holder, *lock) else { continue };
+            let queue = self.queues.get_mut(&resource).expect("it was just looked at");
+            let index = queue.position(index, Owner::Client(holder, *lock)).expect("and the entry too");
+            queue.retire(index, op);
             claim.resources.push(resource);
         }
         self.claims.insert(op, claim);
@@ -332,7 +367,7 @@ impl LockSpace {
                 claim.missing_count += 1;
                 self.call_back(now, resource, out);
             } else {
-                queue.granted.push(entry);
+                queue.grant(entry);
             }
         }
         let claimed = if claim.missing_count == 0 { Claimed::Ready } else { Claimed::Waiting };
@@ -344,9 +379,8 @@ impl LockSpace {
     pub fn release(&mut self, now: Time, op: OpId, out: &mut Vec<LockOutput>) {
         let Some(claim) = self.claims.remove(&op) else { return };
         for resource in &claim.resources {
-            if let Some(queue) = self.queues.get_mut(resource) {
-                queue.remove_all(Owner::Op(op));
-            }
+            let moved = self.queues.get_mut(resource).map(|queue| queue.remove_op(op)).unwrap_or_default();
+            moved.into_iter().for_each(|(owner, index)| self.note_moved(owner, index));
         }
         for resource in claim.resources {
             self.pump(now, resource, out);
@@ -361,21 +395,21 @@ impl LockSpace {
     /// Whether this very lock is held and covers at least that.
     pub fn holds(&self, holder: ClientId, lock: LockId, need: Need) -> bool {
         let Some(entry) = self.entry_of(holder, lock) else { return false };
-        self.locks.get(&(holder, lock)) == Some(&need.resource)
+        self.locks.get(&(holder, lock)).is_some_and(|place| place.resource == need.resource)
             && entry.state != State::Cancelling
             && covers((entry.mode, entry.policy), (need.mode, need.policy))
     }
 
     /// The lock as it was granted; `None` when it waits or is not known.
     pub fn grant_of(&self, holder: ClientId, lock: LockId) -> Option<LockGrant> {
-        let resource = *self.locks.get(&(holder, lock))?;
-        Some(self.entry_on(resource, holder, lock)?.grant(lock, resource))
+        let resource = self.locks.get(&(holder, lock))?.resource;
+        Some(self.entry_of(holder, lock)?.grant(lock, resource))
     }
 
     /// All locks that clients have been granted, by resource.
     pub fn grants(&self) -> impl Iterator<Item = (ClientId, LockGrant)> {
         self.queues.iter().flat_map(|(resource, queue)| {
-            queue.granted.iter().filter_map(move |entry| match entry.owner {
+            queue.granted().iter().filter_map(move |entry| match entry.owner {
                 Owner::Client(holder, lock) => Some((holder, entry.grant(lock, *resource))),
                 Owner::Op(_) => None,
             })
@@ -385,7 +419,7 @@ impl LockSpace {
     /// Whether a client has such a lock, as far as is known here, and was not asked for it.
     pub fn is_held(&self, holder: ClientId, need: Need) -> bool {
         let Some(queue) = self.queues.get(&need.resource) else { return false };
-        queue.granted.iter().any(|entry| {
+        queue.granted().iter().any(|entry| {
             matches!(entry.owner, Owner::Client(owner, _) if owner == holder)
                 && entry.state == State::Quiet
                 && covers((entry.mode, entry.policy), (need.mode, need.policy))
@@ -395,7 +429,7 @@ impl LockSpace {
     /// Whether another client holds something that an operation for this one would have to wait for.
     pub fn is_held_against(&self, client: ClientId, need: Need) -> bool {
         let Some(queue) = self.queues.get(&need.resource) else { return false };
-        queue.granted.iter().any(|entry| {
+        queue.granted().iter().any(|entry| {
             matches!(entry.owner, Owner::Client(holder, _) if holder != client)
                 && !is_compatible(entry.mode, need.mode)
                 && policies_overlap(entry.policy, need.policy)
@@ -444,9 +478,9 @@ impl LockSpace {
         out: &mut Vec<LockOutput>,
     ) {
         let heard = self.heard.get(&holder).copied().unwrap_or(Time::ZERO);
-        let Some(resource) = self.locks.get(&(holder, lock)).copied() else { return };
-        let entry =
-            self.queues.get_mut(&resource).and_then(|queue| queue.granted_mut(Owner::Client(holder, lock)));
+        let Some(Place { resource, index }) = self.locks.get(&(holder, lock)).copied() else { return };
+        let queue = self.queues.get_mut(&resource);
+        let entry = queue.and_then(|queue| queue.granted_mut(index, Owner::Client(holder, lock)));
         let Some(Entry { state: State::CalledBack { since, next }, policy, .. }) = entry else { return };
         let deadlines_max = match policy {
             LockPolicy::Bits(bits::WRITE_BACK) => DEADLINES_WITH_PROGRESS_ELSEWHERE,
@@ -508,7 +542,7 @@ impl LockSpace {
             Owner::Client(holder, lock) => Some((holder, entry.grant(lock, resource))),
             Owner::Op(_) => None,
         };
-        queue.granted.iter().filter_map(grant).collect()
+        queue.granted().iter().filter_map(grant).collect()
     }
 
     /// Asserts the invariants: nothing incompatible is granted, nobody waits without a reason, the indexes agree.
@@ -517,11 +551,17 @@ impl LockSpace {
         for (resource, queue) in &self.queues {
             assert!(!queue.is_empty(), "{resource:?} has a queue without entries");
             queue.check();
-            for entry in queue.granted.iter().chain(&queue.waiting) {
+            let granted = queue.granted().iter().enumerate().map(|(index, entry)| (Some(index), entry));
+            for (index, entry) in granted.chain(queue.waiting.iter().map(|entry| (None, entry))) {
                 match entry.owner {
                     Owner::Client(holder, lock) => {
                         lock_count += 1;
-                        assert_eq!(self.locks.get(&(holder, lock)), Some(resource));
+                        let place = self.locks.get(&(holder, lock)).expect("what has an entry is known");
+                        assert_eq!(place.resource, *resource);
+                        assert!(
+                            index.is_none_or(|index| index == place.index),
+                            "{place:?}, and not {index:?}"
+                        );
                     }
                     Owner::Op(op) => assert!(self.claims.contains_key(&op)),
                 }
@@ -531,41 +571,43 @@ impl LockSpace {
         assert_eq!(lock_count, self.lock_counts.values().sum::<usize>());
     }
 
+    /// As it was granted.
     fn entry_of(&self, holder: ClientId, lock: LockId) -> Option<&Entry> {
-        self.entry_on(*self.locks.get(&(holder, lock))?, holder, lock)
+        let place = self.locks.get(&(holder, lock))?;
+        let queue = self.queues.get(&place.resource)?;
+        queue.granted().get(queue.position(place.index, Owner::Client(holder, lock))?)
     }
 
-    fn entry_on(&self, resource: Resource, holder: ClientId, lock: LockId) -> Option<&Entry> {
-        self.queues.get(&resource)?.granted.iter().find(|entry| entry.owner == Owner::Client(holder, lock))
-    }
-
-    fn add_lock(&mut self, holder: ClientId, lock: LockId, resource: Resource) {
-        let former = self.locks.insert((holder, lock), resource);
+    fn add_lock(&mut self, holder: ClientId, lock: LockId, place: Place) {
+        let former = self.locks.insert((holder, lock), place);
         assert!(former.is_none(), "a lock id names one lock");
         *self.lock_counts.entry(holder).or_insert(0) += 1;
     }
 
-    fn remove_lock(&mut self, holder: ClientId, lock: LockId) -> Option<Resource> {
+    fn remove_lock(&mut self, holder: ClientId, lock: LockId) -> Option<Place> {
         let state = self.entry_of(holder, lock).map(|entry| entry.state);
         if let Some(State::CalledBack { next, .. }) = state {
             self.timers.remove(&(next, holder, lock));
         }
-        let resource = self.locks.remove(&(holder, lock))?;
+        let place = self.locks.remove(&(holder, lock))?;
         self.note_changed(holder, lock);
         let count = self.lock_counts.get_mut(&holder).expect("whoever has a lock is counted");
         *count -= 1;
         if *count == 0 {
             self.lock_counts.remove(&holder);
         }
-        Some(resource)
+        Some(place)
     }
 
     /// Grants what has become possible on a resource, in the order of the queue.
     fn pump(&mut self, now: Time, resource: Resource, out: &mut Vec<LockOutput>) {
         let Some(queue) = self.queues.get_mut(&resource) else { return };
-        for entry in queue.grant_waiting(now) {
+        for (index, entry) in queue.grant_waiting(now) {
             match entry.owner {
                 Owner::Client(holder, lock) => {
+                    if let Some(place) = self.locks.get_mut(&(holder, lock)) {
+                        place.index = index;
+                    }
                     if let Some(changed) = &mut self.changed {
                         changed.insert((holder, lock));
                     }

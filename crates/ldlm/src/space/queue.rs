@@ -81,11 +81,23 @@ impl Entry {
     }
 }
 
+/// Whose entries are granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Parties {
+    #[default]
+    Nobody,
+    One(ClientId),
+    /// Or there were some, since anything was granted.
+    Several,
+}
+
 #[derive(Debug, Default)]
 pub struct Queue {
-    pub granted: Vec<Entry>,
+    granted: Vec<Entry>,
     pub waiting: VecDeque<Entry>,
     contended_until: Time,
+    /// One client may have very many locks here, and none of them is in the way of another one of its own.
+    parties: Parties,
 }
 
 impl Queue {
@@ -93,8 +105,40 @@ impl Queue {
         self.granted.is_empty() && self.waiting.is_empty()
     }
 
-    pub fn granted_mut(&mut self, owner: Owner) -> Option<&mut Entry> {
-        self.granted.iter_mut().find(|entry| entry.owner == owner)
+    pub fn granted(&self) -> &[Entry] {
+        &self.granted
+    }
+
+    /// Grants an entry; returns where it is now.
+    pub fn grant(&mut self, entry: Entry) -> usize {
+        self.parties = match (self.parties, entry.owner) {
+            (Parties::Nobody, Owner::Client(holder, _)) => Parties::One(holder),
+            (Parties::One(one), Owner::Client(holder, _)) if one == holder => Parties::One(one),
+            _ => Parties::Several,
+        };
+        self.granted.push(entry);
+        self.granted.len() - 1
+    }
+
+    /// Where the entry of an owner is among the granted ones. It is looked for where it should be first.
+    pub fn position(&self, index: usize, owner: Owner) -> Option<usize> {
+        match self.granted.get(index) {
+            Some(entry) if entry.owner == owner => Some(index),
+            _ => self.granted.iter().position(|entry| entry.owner == owner),
+        }
+    }
+
+    pub fn granted_mut(&mut self, index: usize, owner: Owner) -> Option<&mut Entry> {
+        let index = self.position(index, owner)?;
+        self.granted.get_mut(index)
+    }
+
+    /// A granted lock becomes an operation's.
+    pub fn retire(&mut self, index: usize, op: OpId) {
+        if let Some(entry) = self.granted.get_mut(index) {
+            *entry = Entry::operation(op, None, entry.mode, entry.policy);
+            self.parties = Parties::Several;
+        }
     }
 
     /// Whether a new entry has to wait.
@@ -107,25 +151,41 @@ impl Queue {
         if planted(Fault::LockGrantedWrongly) && matches!(entry.owner, Owner::Client(..)) {
             return false;
         }
+        let is_alone =
+            matches!(entry.owner, Owner::Client(holder, _) if self.parties == Parties::One(holder));
         let is_own = |earlier: &&Entry| own_op.is_some_and(|op| earlier.owner == Owner::Op(op));
-        self.granted.iter().filter(|earlier| !is_own(earlier)).any(|earlier| earlier.is_in_way_of(entry))
+        let mut others = self.granted.iter().filter(|earlier| !is_own(earlier));
+        (!is_alone && others.any(|earlier| earlier.is_in_way_of(entry)))
             || self.waiting.iter().any(|earlier| earlier.is_ahead_of(entry))
     }
 
-    pub fn remove(&mut self, owner: Owner) {
-        match self.granted.iter().position(|entry| entry.owner == owner) {
-            Some(index) => drop(self.granted.swap_remove(index)),
-            None => self.waiting.retain(|entry| entry.owner != owner),
+    /// Takes out what is granted there. The last one comes in its place: returns whose that is, if it is another one.
+    pub fn remove_granted(&mut self, index: usize) -> Option<Owner> {
+        self.granted.swap_remove(index);
+        if self.granted.is_empty() {
+            self.parties = Parties::Nobody;
         }
+        self.granted.get(index).map(|moved| moved.owner)
     }
 
-    pub fn remove_all(&mut self, owner: Owner) {
-        self.granted.retain(|entry| entry.owner != owner);
+    pub fn remove_waiting(&mut self, owner: Owner) {
         self.waiting.retain(|entry| entry.owner != owner);
     }
 
-    /// Moves everything that nothing is in the way of any more to the granted ones; returns it.
-    pub fn grant_waiting(&mut self, now: Time) -> Vec<Entry> {
+    /// Takes out all that an operation has and waits for. Returns whose entries have come to which places.
+    pub fn remove_op(&mut self, op: OpId) -> Vec<(Owner, usize)> {
+        let mut moved = Vec::new();
+        for index in (0..self.granted.len()).rev() {
+            if self.granted.get(index).is_some_and(|entry| entry.owner == Owner::Op(op)) {
+                moved.extend(self.remove_granted(index).map(|owner| (owner, index)));
+            }
+        }
+        self.remove_waiting(Owner::Op(op));
+        moved
+    }
+
+    /// Moves everything that nothing is in the way of any more to the granted ones; returns it, with its places there.
+    pub fn grant_waiting(&mut self, now: Time) -> Vec<(usize, Entry)> {
         let mut newly = Vec::new();
         let mut index = 0;
         while let Some(entry) = self.waiting.get(index) {
@@ -135,8 +195,7 @@ impl Queue {
             }
             let mut entry = self.waiting.remove(index).expect("the index was just looked at");
             self.expand(now, &mut entry);
-            self.granted.push(entry);
-            newly.push(entry);
+            newly.push((self.grant(entry), entry));
         }
         newly
     }
@@ -197,6 +256,11 @@ impl Queue {
     }
 
     pub fn check(&self) {
+        if let Parties::One(one) = self.parties {
+            let is_its = |entry: &Entry| matches!(entry.owner, Owner::Client(holder, _) if holder == one);
+            assert!(self.granted.iter().all(is_its), "others have something too");
+        }
+        assert_eq!(self.granted.is_empty(), self.parties == Parties::Nobody);
         for (index, a) in self.granted.iter().enumerate() {
             for b in self.granted.iter().skip(index + 1) {
                 let is_fine = !a.is_in_way_of(b) || !b.is_in_way_of(a);

@@ -404,3 +404,70 @@ fn what_becomes_of_locks_is_told_to_who_wants_to_know() {
     assert_eq!(space.take_changed(), BTreeSet::from([(B, LockId(1))]));
     assert_eq!(space.holders(), []);
 }
+
+/// Of all that it may have, on one resource, and the last one first: none is looked for among the others.
+#[test]
+fn as_many_locks_of_one_client_as_there_may_be_on_one_resource_come_and_go() {
+    let (mut space, mut out) = (LockSpace::new(), vec![]);
+    let locks: Vec<LockId> = (1..=LOCKS_PER_CLIENT_MAX as u64).map(LockId).collect();
+    for is_replayed in [false, true] {
+        let grant = |lock: &LockId| LockGrant {
+            lock: *lock,
+            resource: name(7),
+            mode: LockMode::Pr,
+            policy: LockPolicy::Plain,
+        };
+        let grants: Vec<LockGrant> = locks.iter().rev().map(grant).collect();
+        if is_replayed {
+            assert_eq!(space.replay(A, &grants), []);
+        } else {
+            for grant in &grants {
+                let granted = space.enqueue(at(0), read_name(A, grant.lock.0), &mut out);
+                assert_eq!(granted, Enqueued::Granted(grant.clone()));
+            }
+        }
+        assert_eq!(space.lock_count_of(A), LOCKS_PER_CLIENT_MAX);
+        assert!(matches!(space.enqueue(at(0), read_name(B, 1), &mut out), Enqueued::Granted(_)));
+        assert_eq!(space.claim(at(0), OpId(1), None, change_name(), &mut out), Claimed::Waiting);
+        assert_eq!(out.len(), LOCKS_PER_CLIENT_MAX + 1, "all are called back");
+        out.clear();
+        if is_replayed {
+            assert_eq!(space.begin_cancel(at(0), A, &locks).len(), LOCKS_PER_CLIENT_MAX);
+            space.drop_holder(at(0), A, &mut out);
+        } else {
+            space.cancel(at(0), A, &locks, &mut out);
+        }
+        space.check();
+        assert_eq!((space.lock_count_of(A), &out[..]), (0, &[][..]));
+        space.drop_holder(at(0), B, &mut out);
+        assert_eq!(out, [LockOutput::Ready(OpId(1))]);
+        out.clear();
+        space.release(at(0), OpId(1), &mut out);
+        assert_eq!((space.lock_count(), space.resource_count(), out.len()), (0, 0, 0));
+    }
+}
+
+/// Others have some between them, and operations come and go: each is where it is said to be.
+#[test]
+fn locks_are_found_after_others_have_gone_from_before_them() {
+    let (mut space, mut out) = (LockSpace::new(), vec![]);
+    for lock in 1..=20 {
+        for holder in [A, B, C] {
+            space.enqueue(at(0), read_name(holder, lock), &mut out);
+        }
+        let read = vec![need(name(7), LockMode::Pr, LockPolicy::Plain)];
+        assert_eq!(space.claim(at(0), OpId(lock), None, read, &mut out), Claimed::Ready);
+    }
+    for (lock, op) in [(3, 20), (20, 1), (1, 7), (7, 8)] {
+        space.cancel(at(0), B, &[LockId(lock)], &mut out);
+        space.check();
+        space.release(at(0), OpId(op), &mut out);
+        space.check();
+    }
+    space.drop_holder(at(0), A, &mut out);
+    space.check();
+    assert_eq!((space.lock_count_of(A), space.lock_count_of(B), space.lock_count_of(C)), (0, 16, 20));
+    let held = need(name(7), LockMode::Pr, LockPolicy::Plain);
+    assert!((1..=20).all(|lock| space.holds(C, LockId(lock), held)));
+    assert!(!space.holds(B, LockId(7), held) && space.holds(B, LockId(8), held));
+}
