@@ -5,9 +5,11 @@
 //! are searched for with `deadlock`.
 
 pub mod deadlock;
+mod ranges;
 
-use base::{ClientId, Extent, Fid, Status, WallTime};
+use base::{ClientId, Fid, Status, WallTime};
 use deadlock::{Search, Step, Waits};
+use ranges::Ranges;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::mdt::{FileLock, FlockKind};
 use wire::peer::{FlockOwner, FlockWait, FlockWaitId};
@@ -34,9 +36,16 @@ impl Held {
     }
 
     fn is_of(&self, client: ClientId, owner: u64, is_flock: bool) -> bool {
-        self.client == client && self.lock.owner == owner && self.lock.is_flock == is_flock
+        self.key() == (client, owner, is_flock)
+    }
+
+    fn key(&self) -> Key {
+        (self.client, self.lock.owner, self.lock.is_flock)
     }
 }
+
+/// Whose ranges are split and merged: an owner's, of one kind of lock.
+type Key = (ClientId, u64, bool);
 
 #[derive(Debug)]
 struct Waiting<T> {
@@ -47,8 +56,31 @@ struct Waiting<T> {
 
 #[derive(Debug)]
 struct FileLocks<T> {
-    held: Vec<Held>,
+    /// Nobody is here without ranges.
+    held: BTreeMap<Key, Ranges>,
     waiting: VecDeque<Waiting<T>>,
+}
+
+impl<T> FileLocks<T> {
+    fn held(&self) -> impl Iterator<Item = Held> {
+        self.held
+            .iter()
+            .flat_map(|((client, ..), ranges)| ranges.iter().map(|lock| Held { client: *client, lock }))
+    }
+
+    /// The first lock in the way of each owner who has one there.
+    fn conflicts(&self, wanted: Held) -> impl Iterator<Item = Held> {
+        let is_other = move |key: Key| key.2 == wanted.lock.is_flock && key != wanted.key();
+        let others = self.held.iter().filter(move |(key, _)| is_other(**key));
+        others.filter_map(move |((client, ..), ranges)| {
+            let theirs = ranges.overlapping(wanted.lock.extent).map(|lock| Held { client: *client, lock });
+            theirs.into_iter().find(|held| held.conflicts(&wanted))
+        })
+    }
+
+    fn has_conflict(&self, wanted: Held) -> bool {
+        self.conflicts(wanted).next().is_some()
+    }
 }
 
 /// What became of a request; `Wait` keeps the token.
@@ -125,28 +157,29 @@ impl<T> Flocks<T> {
         self.conflict(fid, &Held { client, lock }).map(|held| held.lock)
     }
 
-    fn conflict(&self, fid: Fid, wanted: &Held) -> Option<&Held> {
-        self.files.get(&fid)?.held.iter().find(|held| held.conflicts(wanted))
+    fn conflict(&self, fid: Fid, wanted: &Held) -> Option<Held> {
+        self.files.get(&fid)?.conflicts(*wanted).next()
     }
 
     /// Whether an unlock would leave its owner two ranges of one.
     fn is_split_by(&self, fid: Fid, unlock: &Held) -> bool {
-        let Held { client, lock } = *unlock;
-        let is_around = |held: &Held| {
-            held.is_of(client, lock.owner, lock.is_flock)
-                && held.lock.extent.start < lock.extent.start
-                && lock.extent.end < held.lock.extent.end
-        };
-        self.files.get(&fid).is_some_and(|file| file.held.iter().any(is_around))
+        let extent = unlock.lock.extent;
+        let is_around = |held: FileLock| held.extent.start < extent.start && extent.end < held.extent.end;
+        let ranges = self.files.get(&fid).and_then(|file| file.held.get(&unlock.key()));
+        ranges.is_some_and(|ranges| ranges.overlapping(extent).any(is_around))
     }
 
-    /// Locks that a client had before a restart; refused if somebody else has one in the way.
+    /// Locks that a client had before a restart; refused if somebody else has one in the way, or if it cannot have had so many.
     ///
     /// # Errors
-    /// `Stale`
+    /// `Stale`, `NoLocks`
     pub fn replay(&mut self, fid: Fid, client: ClientId, locks: &[FileLock]) -> Result<(), Status> {
         for lock in locks {
             let wanted = Held { client, lock: *lock };
+            // The last one that is taken may make two more of those that were there.
+            if self.counts.get(&client).is_some_and(|count| *count > LOCKS_PER_CLIENT_MAX) {
+                return Err(Status::NoLocks);
+            }
             if lock.extent.is_empty() || self.conflict(fid, &wanted).is_some() {
                 return Err(Status::Stale);
             }
@@ -189,11 +222,12 @@ impl<T> Flocks<T> {
             let mine = |held: &Held| held.client == client;
             self.withdraw(fid, |waiting| mine(&waiting.wanted));
             if let Some(file) = self.files.get_mut(&fid) {
-                let count = file.held.len();
-                file.held.retain(|held| !mine(held));
-                for _ in file.held.len()..count {
-                    uncount(&mut self.counts, client);
-                }
+                file.held.retain(|(holder, ..), ranges| {
+                    if *holder == client {
+                        (0..ranges.len()).for_each(|_| uncount(&mut self.counts, client));
+                    }
+                    *holder != client
+                });
             }
             self.serve(fid, granted);
         }
@@ -204,11 +238,8 @@ impl<T> Flocks<T> {
     pub fn in_the_way(&self) -> BTreeSet<ClientId> {
         let mut holders = BTreeSet::new();
         for file in self.files.values().filter(|file| !file.waiting.is_empty()) {
-            for held in &file.held {
-                let is_in_way = || file.waiting.iter().any(|waiting| held.conflicts(&waiting.wanted));
-                if !holders.contains(&held.client) && is_in_way() {
-                    holders.insert(held.client);
-                }
+            for waiting in &file.waiting {
+                holders.extend(file.conflicts(waiting.wanted).map(|held| held.client));
             }
         }
         holders
@@ -228,33 +259,13 @@ impl<T> Flocks<T> {
     /// neighbours are merged.
     fn set(&mut self, fid: Fid, new: Held) {
         let file = self.files.entry(fid).or_insert_with(empty);
-        let is_mine = |held: &Held| held.is_of(new.client, new.lock.owner, new.lock.is_flock);
-        let (mine, mut held): (Vec<Held>, Vec<Held>) = file.held.iter().partition(|held| is_mine(held));
-        let count_before = mine.len();
-        let mut kept = Vec::with_capacity(count_before + 2);
-        let mut merged = new.lock.extent;
-        for old in mine {
-            let extent = old.lock.extent;
-            let touches = extent.start <= merged.end && merged.start <= extent.end;
-            if new.lock.kind == old.lock.kind && touches {
-                merged = Extent::new(extent.start.min(merged.start), extent.end.max(merged.end));
-                continue;
-            }
-            for rest in [
-                Extent::new(extent.start, extent.end.min(new.lock.extent.start)),
-                Extent::new(extent.start.max(new.lock.extent.end), extent.end),
-            ] {
-                if !rest.is_empty() {
-                    kept.push(Held { lock: FileLock { extent: rest, ..old.lock }, ..old });
-                }
-            }
+        let ranges = file.held.entry(new.key()).or_default();
+        let count_before = ranges.len();
+        ranges.set(new.lock);
+        let count_after = ranges.len();
+        if count_after == 0 {
+            file.held.remove(&new.key());
         }
-        if new.lock.kind != FlockKind::Unlock {
-            kept.push(Held { lock: FileLock { extent: merged, ..new.lock }, ..new });
-        }
-        let count_after = kept.len();
-        held.append(&mut kept);
-        file.held = held;
         let count = self.counts.entry(new.client).or_default();
         *count = *count + count_after - count_before;
         if *count == 0 {
@@ -267,8 +278,7 @@ impl<T> Flocks<T> {
     fn serve(&mut self, fid: Fid, granted: &mut Vec<T>) {
         loop {
             let Some(file) = self.files.get(&fid) else { return };
-            let is_free =
-                |waiting: &Waiting<T>| !file.held.iter().any(|held| held.conflicts(&waiting.wanted));
+            let is_free = |waiting: &Waiting<T>| !file.has_conflict(waiting.wanted);
             let Some(index) = file.waiting.iter().position(is_free) else { break };
             let Some(file) = self.files.get_mut(&fid) else { return };
             let Some(waiting) = file.waiting.remove(index) else { return };
@@ -297,11 +307,9 @@ impl<T> Flocks<T> {
     }
 
     fn wait_of(&self, fid: Fid, waiting: &Waiting<T>) -> FlockWait {
-        let held = self.files.get(&fid).into_iter().flat_map(|file| &file.held);
-        // Each once, however many ranges it holds.
-        let blockers: BTreeSet<FlockOwner> =
-            held.filter(|held| held.conflicts(&waiting.wanted)).map(Held::owner).collect();
-        FlockWait { id: waiting.id, owner: waiting.wanted.owner(), blockers: blockers.into_iter().collect() }
+        let blockers = self.files.get(&fid).into_iter().flat_map(|file| file.conflicts(waiting.wanted));
+        let blockers = blockers.map(|held| held.owner()).collect();
+        FlockWait { id: waiting.id, owner: waiting.wanted.owner(), blockers }
     }
 
     fn forget_if_empty(&mut self, fid: Fid) {
@@ -315,13 +323,18 @@ impl<T> Flocks<T> {
         let mut counts: BTreeMap<ClientId, usize> = BTreeMap::new();
         for file in self.files.values() {
             assert!(!file.held.is_empty() || !file.waiting.is_empty());
-            for (index, held) in file.held.iter().enumerate() {
+            for (key, ranges) in &file.held {
+                assert!(ranges.len() > 0, "{key:?} has none");
+                ranges.check();
+            }
+            for held in file.held() {
+                assert!(file.held.contains_key(&held.key()));
                 *counts.entry(held.client).or_default() += 1;
-                assert!(!file.held.iter().skip(index + 1).any(|other| other.conflicts(held)));
+                assert!(!file.has_conflict(held));
             }
             for waiting in &file.waiting {
                 *counts.entry(waiting.wanted.client).or_default() += 1;
-                assert!(file.held.iter().any(|held| held.conflicts(&waiting.wanted)));
+                assert!(file.has_conflict(waiting.wanted));
             }
         }
         assert_eq!(counts, self.counts);
@@ -329,7 +342,7 @@ impl<T> Flocks<T> {
 }
 
 fn empty<T>() -> FileLocks<T> {
-    FileLocks { held: Vec::new(), waiting: VecDeque::new() }
+    FileLocks { held: BTreeMap::new(), waiting: VecDeque::new() }
 }
 
 fn uncount(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {

@@ -176,3 +176,33 @@ fn who_is_in_the_way_with_many_ranges_is_named_once() {
     let blockers: Vec<_> = waits.iter().flat_map(|wait| &wait.blockers).map(|owner| owner.client).collect();
     assert_eq!(blockers, [A]);
 }
+
+/// A client that comes back says what it has had, and cannot have had more than it may. An unlock that splits may be the last thing
+/// that it was granted.
+#[test]
+fn more_than_a_client_may_have_is_not_replayed() {
+    let mut locks: Flocks<u32> = Flocks::new(0);
+    let range = |number: u64| posix(FlockKind::Read, 2 * number, 2 * number + 1);
+    let count = LOCKS_PER_CLIENT_MAX as u64 + 1;
+    let all: Vec<FileLock> = (0..count).rev().map(range).collect();
+    assert_eq!(locks.replay(FID, A, &all), Ok(()));
+    locks.check();
+    assert_eq!(locks.replay(FID, A, &[range(count)]), Err(Status::NoLocks));
+    assert_eq!(locks.replay(OTHER, A, &[range(0)]), Err(Status::NoLocks));
+    assert_eq!(locks.replay(OTHER, B, &[range(0)]), Ok(()), "of another client nothing is counted");
+    assert_eq!(locks.counts[&A] as u64, count);
+    assert_eq!(locks.test(FID, B, posix(FlockKind::Write, 2 * count - 2, u64::MAX)), Some(range(count - 1)));
+    take(&mut locks, FID, A, posix(FlockKind::Unlock, 0, u64::MAX), 1);
+    assert_eq!(locks.replay(FID, A, &[range(count)]), Ok(()));
+}
+
+/// Nobody who is sound asks so.
+#[test]
+fn a_question_about_no_bytes_has_an_answer() {
+    let mut locks: Flocks<u32> = Flocks::new(0);
+    take(&mut locks, FID, A, posix(FlockKind::Write, 0, 100), 1);
+    for (start, end) in [(50, 50), (70, 20), (u64::MAX, 0), (200, 100)] {
+        locks.test(FID, B, posix(FlockKind::Read, start, end));
+    }
+    locks.check();
+}

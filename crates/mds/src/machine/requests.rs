@@ -76,6 +76,10 @@ impl<M: MetaStore> Mds<M> {
                 let found = self.flocks.test(fid, token.client, lock);
                 self.reply(now, token, Ok(Reply::Mdt(MdtReply::Flock(found))));
             }
+            // Whoever has none yet asks for them one by one, and waits.
+            MdtRequest::ReplayFlocks { .. } if token.replay.is_none() => {
+                self.reply(now, token, Err(Status::ProtocolError));
+            }
             MdtRequest::ReplayFlocks { fid, locks } => {
                 let result = self.flocks.replay(fid, token.client, &locks);
                 self.reply(now, token, result.map(|()| Reply::Done));

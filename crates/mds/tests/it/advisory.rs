@@ -55,6 +55,16 @@ fn locks_die_with_their_client_and_live_through_a_restart() {
     assert!(world.result(1, waiting).unwrap().is_ok());
 }
 
+/// What takes a lock without waiting, and for as many as there may be, is said while the MDT recovers, and at no other time.
+#[test]
+fn locks_are_named_again_only_in_a_recovery() {
+    let mut world = World::new(1, 2);
+    let file = world.mkfile(Fid::ROOT, "f");
+    let held = MdtRequest::ReplayFlocks { fid: file, locks: vec![lock(1, FlockKind::Write)] };
+    assert_eq!(world.ask(0, 0, held), Err(Status::ProtocolError));
+    world.ask(1, 0, flock(file, 1, FlockKind::Write, false)).unwrap();
+}
+
 /// Hazard 9.3: others, old and new, ask for the lock before its holder has come back to the restarted MDT.
 #[test]
 fn a_lock_is_given_to_nobody_before_its_holder_could_come_back() {
