@@ -43,6 +43,8 @@ const PARAM_VALUE_BYTES_MAX: usize = 4096;
 const NID_COUNT_MAX: usize = 32;
 const NID_BYTES_MAX: usize = 300;
 const TARGET_COUNT_MAX: usize = 8192;
+/// Each has one configuration, for ever, and takes room here as soon as a target of it has registered.
+const FILESYSTEM_COUNT_MAX: usize = if cfg!(test) { 16 } else { 1024 };
 /// More than a server serves; an answer fits in a frame.
 const OWNERSHIPS_PER_REQUEST_MAX: usize = 1024;
 /// All of a configuration fits in a row and in a frame; the bounds above would allow more.
@@ -313,7 +315,11 @@ impl<M: MetaStore> Mgs<M> {
             return self.refuse(now, token, Status::Invalid);
         }
         let (nid, since) = (by.nid.clone(), self.leases.since());
-        match self.owners.take(now.time, since, &fsname, target, over, by) {
+        // Nobody has to be registered before he takes his target the first time.
+        let config = self.configs.get(&fsname);
+        let find = |config: &ClusterConfig| config.targets.binary_search_by_key(&target, |known| known.id);
+        let is_known = config.is_some_and(|config| find(config).is_ok());
+        match self.owners.take(now.time, since, (&fsname, target), is_known, over, by) {
             Ok(batch) => {
                 let reply = self.ownerships(now, &fsname, [target]);
                 self.commit(now, token, batch, reply);
@@ -379,6 +385,9 @@ impl<M: MetaStore> Mgs<M> {
             && target.nids.iter().all(|nid| nid.len() <= NID_BYTES_MAX);
         if !is_sound {
             return self.refuse(now, token, Status::Invalid);
+        }
+        if self.configs.len() >= FILESYSTEM_COUNT_MAX && !self.configs.contains_key(&fsname) {
+            return self.refuse(now, token, Status::NoSpace);
         }
         let mut config = self.configs.get(&fsname).cloned().unwrap_or_default();
         config.fsname.clone_from(&fsname);

@@ -17,7 +17,7 @@ fn server(server: u128) -> TargetOwner {
 }
 
 fn take(owners: &mut Owners, now: Time, over: u64, by: u128) -> Result<(), Denied> {
-    owners.take(now, at(0), FSNAME, OST, Epoch(over), server(by)).map(drop)
+    owners.take(now, at(0), (FSNAME, OST), true, Epoch(over), server(by)).map(drop)
 }
 
 fn after_lease(now: Time) -> Time {
@@ -69,7 +69,7 @@ fn time_in_which_nobody_could_renew_counts_against_nobody() {
     take(&mut owners, at(10_000), 0, 1).unwrap();
     let since = at(60_000);
     assert!(!owners.describe(since, since, FSNAME, OST).has_lapsed);
-    let denied = owners.take(at(61_000), since, FSNAME, OST, Epoch(1), server(2)).map(drop);
+    let denied = owners.take(at(61_000), since, (FSNAME, OST), true, Epoch(1), server(2)).map(drop);
     assert_eq!(denied, Err(Denied::Owned));
     assert!(owners.describe(after_lease(since), since, FSNAME, OST).has_lapsed);
 }
@@ -78,7 +78,7 @@ fn time_in_which_nobody_could_renew_counts_against_nobody() {
 fn ownership_is_kept_over_a_restart_and_damage_is_noticed() {
     let store = MemoryMeta::new();
     let mut owners = Owners::read(&store, at(0), LEASE).unwrap();
-    let batch = owners.take(at(10_000), at(0), FSNAME, OST, Epoch(0), server(1)).unwrap();
+    let batch = owners.take(at(10_000), at(0), (FSNAME, OST), true, Epoch(0), server(1)).unwrap();
     store::MetaStore::apply(&store, base::Transno(1), &batch).unwrap();
     let restarted = at(20_000);
     let again = Owners::read(&store, restarted, LEASE).unwrap();
