@@ -27,8 +27,11 @@ pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - 4096;
 pub const SLOT_COUNT: u16 = 16;
 /// The same for writes of data to an MDT, behind those: other slots may all wait for locks that go back only after such a write.
 pub const DATA_SLOT_COUNT: u16 = 4;
-/// Requests of one client in the queue of one target before it must wait.
+/// Requests of one client in the queue of one target before it must wait; and those that have been given a slot.
 pub const REQUESTS_PER_EXPORT_MAX: usize = 2048;
+/// Sessions with one target whose clients have asked for nothing in them. Each asks within one round trip: so many come in that time only
+/// if somebody makes up names.
+pub const UNSPOKEN_SESSIONS_MAX: usize = 32_768;
 /// Advisory locks that one client waits for at one MDT; one more gets ENOLCK. They wait for as long as their holders like,
 /// so they have no place among the other requests in flight.
 pub const FLOCK_WAITS_MAX: usize = 1024;

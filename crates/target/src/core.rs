@@ -3,6 +3,7 @@
 mod counts;
 #[doc(hidden)]
 pub mod decoders;
+mod held;
 pub mod inspect;
 mod kept;
 mod manifest;
@@ -19,6 +20,7 @@ use base::fault::{Fault, planted};
 use base::limits;
 use base::{ClientId, Duration, Endpoint, Epoch, Now, Status, TargetId, Time, Transno, Xid};
 use bytes::Bytes;
+use held::HeldFrames;
 use recovery::{Awaited, Recovery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -62,6 +64,8 @@ struct Export {
     slots: BTreeMap<u16, Slot>,
     /// Requests without a slot that are being executed.
     in_progress: BTreeSet<Xid>,
+    /// The same of those with one. Who gives up waiting uses its slot again: they may be more than there are slots.
+    in_slots: BTreeSet<Xid>,
     last_contact: Time,
     /// A request of this session has come, so the client knows that it has it.
     has_spoken: bool,
@@ -146,8 +150,10 @@ pub struct Core<M: MetaStore> {
     last_recovery: RecoveryReport,
     next_serial: u64,
     exports: BTreeMap<ClientId, Export>,
+    /// Sessions of this incarnation whose clients have asked for nothing in them, by serial: perhaps nobody will.
+    unspoken: BTreeSet<(u64, ClientId)>,
     /// Frames from before `is_open`, and requests from before the end of recovery.
-    held_frames: VecDeque<Frame>,
+    held_frames: HeldFrames,
     /// Replies by what must be durable: rows only, or everything.
     held_for_rows: BTreeMap<Transno, Vec<Held>>,
     held_for_all: BTreeMap<Transno, Vec<Held>>,
@@ -162,9 +168,6 @@ pub struct Core<M: MetaStore> {
 impl<M: MetaStore> Core<M> {
     /// Tables from here on belong to this module; owners use the ones below.
     pub const FIRST_TABLE: u8 = 200;
-
-    /// Frames held before the target serves; more are dropped, and their senders send them again.
-    const HELD_FRAMES_MAX: usize = 16_384;
 
     /// Reads what the target knows of its clients and raises its epoch. Frames are held until that is durable.
     ///
@@ -216,7 +219,8 @@ impl<M: MetaStore> Core<M> {
             recovery_hard: limits::RECOVERY_HARD,
             last_recovery: RecoveryReport::default(),
             next_serial: state.next_serial,
-            held_frames: VecDeque::new(),
+            unspoken: BTreeSet::new(),
+            held_frames: HeldFrames::default(),
             held_for_rows: BTreeMap::new(),
             held_for_all: BTreeMap::new(),
             now: options.now,
@@ -249,7 +253,7 @@ impl<M: MetaStore> Core<M> {
         if self.is_open {
             self.on_request(frame, out);
         } else {
-            self.hold_frame(frame);
+            self.held_frames.push(frame);
         }
         self.settle(out);
     }
@@ -601,6 +605,8 @@ impl<M: MetaStore> Core<M> {
         assert_eq!(self.transno, self.store.applied());
         assert!(self.committed <= self.transno);
         assert!(self.recovery.is_some() || self.exports.values().all(|export| export.awaited.is_none()));
+        assert!(self.unspoken.len() <= limits::UNSPOKEN_SESSIONS_MAX);
+        assert!(self.unspoken.len() <= self.exports.len());
         if cfg!(debug_assertions) {
             // Many clients take long, which the simulation of thousands cannot have.
             self.check_roll();
@@ -665,7 +671,7 @@ impl<M: MetaStore> Core<M> {
             self.is_open = true;
             self.begin_window();
             self.announce_recovery(out);
-            for frame in std::mem::take(&mut self.held_frames) {
+            for frame in self.held_frames.take() {
                 self.on_request(frame, out);
             }
         }
@@ -783,11 +789,5 @@ impl<M: MetaStore> Core<M> {
 
     fn note_kicked(&mut self) {
         self.kicked_to = self.transno;
-    }
-
-    fn hold_frame(&mut self, frame: Frame) {
-        if self.held_frames.len() < Self::HELD_FRAMES_MAX {
-            self.held_frames.push_back(frame);
-        }
     }
 }

@@ -17,6 +17,7 @@ use super::rows;
 use super::session::session_number;
 use super::{Core, CoreEvent, CoreOutput, EvictReason, Slot, SlotState, Token};
 use base::{ClientId, Duration, Now, Status, StatusClass, Time, Transno, WallTime, Xid, limits};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{Batch, MetaStore};
 use wire::{Frame, LockRequest, MdtRequest, Request};
@@ -341,6 +342,7 @@ impl<M: MetaStore> Core<M> {
                 return self.answer_refusal(&frame, Status::ProtocolError, out);
             }
             if frame.xid > acked {
+                let frame = Frame { data: Bytes::new(), ..frame };
                 let is_news = !std::mem::replace(&mut awaited.is_replayed, true);
                 awaited.held.insert(frame.xid, (frame, request));
                 if is_news {
@@ -458,7 +460,7 @@ impl<M: MetaStore> Core<M> {
         }
         if let Some(recovery) = &mut self.recovery {
             recovery.is_serving = true;
-            for frame in std::mem::take(&mut self.held_frames) {
+            for frame in self.held_frames.take() {
                 self.on_request(frame, out);
             }
         }
@@ -716,7 +718,7 @@ impl<M: MetaStore> Core<M> {
         for frame in answers {
             self.answer_done(&frame, out);
         }
-        for frame in std::mem::take(&mut self.held_frames) {
+        for frame in self.held_frames.take() {
             self.on_request(frame, out);
         }
     }

@@ -1,12 +1,13 @@
 //! Requests of clients: each modifying one is executed once, whatever the network does.
 
+use super::session::serial_of;
 use super::{Core, CoreEvent, CoreOutput, Slot, SlotState, Token, Work};
 use base::fault::{Fault, planted};
 use base::{ClientId, Endpoint, Status, StatusClass, Transno, limits};
 use bytes::Bytes;
 use store::MetaStore;
 use wire::mdt::{Access, FlockKind};
-use wire::{Frame, LockRequest, MdtRequest, PeerRequest, Reply, Request, WireError, flags};
+use wire::{Frame, LockRequest, MdtRequest, OstRequest, PeerRequest, Reply, Request, WireError, flags};
 
 impl<M: MetaStore> Core<M> {
     pub(super) fn on_request(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
@@ -27,7 +28,9 @@ impl<M: MetaStore> Core<M> {
             return self.answer_refusal(&frame, Status::NotConnected, out);
         };
         export.last_contact = now;
-        export.has_spoken = true;
+        if !std::mem::replace(&mut export.has_spoken, true) {
+            self.unspoken.remove(&(serial_of(export.session), client));
+        }
         export.has_checked_data = frame.flags & flags::UNCHECKED_DATA == 0;
         export.acked = export.acked.max(frame.acked);
         if frame.flags & flags::ASK != 0 {
@@ -69,7 +72,7 @@ impl<M: MetaStore> Core<M> {
         let is_held =
             !self.is_serving() || self.recovery.is_some() && matches!(request, Request::Disconnect { .. });
         if is_held && !matches!(request, Request::Peer(_)) {
-            return self.hold_frame(frame);
+            return self.held_frames.push(frame);
         }
         if frame.xid <= acked && !planted(Fault::DuplicateExecuted) {
             return;
@@ -135,6 +138,10 @@ impl<M: MetaStore> Core<M> {
                 }
             }
         }
+        if replay.is_none() && export.in_slots.len() >= limits::REQUESTS_PER_EXPORT_MAX {
+            return self.answer_refusal(frame, Status::Again, out);
+        }
+        export.in_slots.insert(frame.xid);
         export.slots.insert(frame.slot, Slot { xid: frame.xid, state: SlotState::InProgress });
         self.request_counts.add(&request);
         out.push(execute(frame, request, replay));
@@ -190,9 +197,14 @@ impl<M: MetaStore> Core<M> {
         self.last_recovery.early_count += u64::from(self.recovery.is_some() && is_new && !is_refusal);
         if token.slot == Frame::NO_SLOT {
             export.in_progress.remove(&token.xid);
-        } else if let Some(slot) = export.slots.get_mut(&token.slot).filter(|slot| slot.xid == token.xid) {
+        } else {
+            export.in_slots.remove(&token.xid);
+        }
+        // What has only been read is read again, if that is asked again.
+        let is_only_read = transno == Transno::ZERO && !data.is_empty();
+        if let Some(slot) = export.slots.get_mut(&token.slot).filter(|slot| slot.xid == token.xid) {
             let is_forgotten = planted(Fault::ReplySlotForgotten);
-            slot.state = if is_refusal || is_forgotten {
+            slot.state = if is_refusal || is_only_read || is_forgotten {
                 SlotState::Refused
             } else {
                 SlotState::Done { status, transno, body: body.clone(), data: data.clone() }
@@ -232,6 +244,14 @@ fn is_reserved(request: &Request) -> bool {
     }
 }
 
+/// Whether the data of its frame are a part of a request. Those of others are not kept while it waits.
+fn has_data(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Ost(OstRequest::Write { .. }) | Request::Mdt(MdtRequest::Close { data: Some(_), .. })
+    )
+}
+
 fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutput {
     let token = Token {
         client: frame.src.client_id(),
@@ -241,7 +261,8 @@ fn execute(frame: &Frame, request: Request, replay: Option<Transno>) -> CoreOutp
         trace: frame.trace,
         replay,
     };
-    CoreOutput::Execute(Box::new(Work { token, request, data: frame.data.clone() }))
+    let data = if has_data(&request) { frame.data.clone() } else { Bytes::new() };
+    CoreOutput::Execute(Box::new(Work { token, request, data }))
 }
 
 /// What a client has read lately, which waits for nothing and is answered by nothing.

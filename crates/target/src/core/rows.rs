@@ -175,6 +175,7 @@ pub(super) fn read_exports<M: MetaStore>(
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
+            in_slots: BTreeSet::new(),
             last_contact: now,
             has_spoken: false,
             features: 0,

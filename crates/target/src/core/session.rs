@@ -14,11 +14,14 @@ use wire::{Callback, ConnectReply, ConnectRequest, Frame, FrameKind, Life, Reply
 
 const SERIAL_BITS: u32 = 40;
 
+/// Bytes of what operators call a client: a host name and a little.
+const NID_BYTES_MAX: usize = 300;
+
 pub(super) fn session_number(epoch: Epoch, serial: u64) -> u64 {
     (epoch.0 << SERIAL_BITS) | serial
 }
 
-fn serial_of(session: u64) -> u64 {
+pub(super) fn serial_of(session: u64) -> u64 {
     session & ((1 << SERIAL_BITS) - 1)
 }
 
@@ -99,7 +102,8 @@ impl<M: MetaStore> Core<M> {
         assert!(serial < 1 << SERIAL_BITS);
         self.next_serial += 1;
         let mut batch = Batch::new();
-        let row = ClientRow { incarnation: request.incarnation, serial, nid: request.nid.clone() };
+        let nid = shortened(&request.nid).to_owned();
+        let row = ClientRow { incarnation: request.incarnation, serial, nid: nid.clone() };
         rows::put_client(&mut batch, request.client, &row);
         rows::put_state(&mut batch, &self.state_row());
         let transno = match self.apply_internal(batch) {
@@ -111,10 +115,11 @@ impl<M: MetaStore> Core<M> {
             session,
             replaced: serial_of(request.session),
             incarnation: request.incarnation,
-            nid: request.nid.clone(),
+            nid: nid.clone(),
             acked: Xid::ZERO,
             slots: BTreeMap::new(),
             in_progress: BTreeSet::new(),
+            in_slots: BTreeSet::new(),
             last_contact: self.now.time,
             has_spoken: false,
             features: 0,
@@ -122,10 +127,22 @@ impl<M: MetaStore> Core<M> {
             awaited: None,
             is_connect_held: false,
         };
-        self.exports.insert(request.client, export);
-        let event = CoreEvent::Connected { client: request.client, nid: request.nid.clone() };
-        out.push(CoreOutput::Event(event));
+        if let Some(before) = self.exports.insert(request.client, export) {
+            self.unspoken.remove(&(serial_of(before.session), request.client));
+        }
+        self.unspoken.insert((serial, request.client));
+        out.push(CoreOutput::Event(CoreEvent::Connected { client: request.client, nid }));
         self.send_connected(frame, request, session, SessionState::New, transno, out);
+        self.drop_unspoken(out);
+    }
+
+    /// Of sessions that nobody has used yet the last ones stay, so that who asks for very many keeps nobody out.
+    fn drop_unspoken(&mut self, out: &mut Vec<CoreOutput>) {
+        while self.unspoken.len() > limits::UNSPOKEN_SESSIONS_MAX
+            && let Some((_, client)) = self.unspoken.pop_first()
+        {
+            self.drop_client(client, EvictReason::Silent, out);
+        }
     }
 
     /// Answers when the row of the client is durable: otherwise a restart could forget a client that has been told
@@ -221,7 +238,9 @@ impl<M: MetaStore> Core<M> {
         rows::delete_client(&mut batch, client, slots);
         (self.options.owed)(&gone, &mut batch);
         let transno = self.apply_internal(batch).ok()?;
-        self.exports.remove(&client);
+        if let Some(export) = self.exports.remove(&client) {
+            self.unspoken.remove(&(serial_of(export.session), client));
+        }
         self.note_change(client);
         self.forget_replays_of(client);
         out.push(CoreOutput::Evicted(gone));
@@ -267,6 +286,11 @@ impl<M: MetaStore> Core<M> {
         frame.status = status;
         out.push(CoreOutput::Send(frame));
     }
+}
+
+fn shortened(nid: &str) -> &str {
+    let end = (0..=NID_BYTES_MAX).rev().find(|end| nid.is_char_boundary(*end));
+    if nid.len() <= NID_BYTES_MAX { nid } else { end.and_then(|end| nid.get(..end)).unwrap_or_default() }
 }
 
 /// A store that takes no row now may take it later: the client goes on asking.

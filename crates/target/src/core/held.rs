@@ -1,0 +1,30 @@
+//! Frames that wait until the target serves. What has no room is dropped, and its sender sends it again.
+
+use std::collections::VecDeque;
+use wire::Frame;
+
+const FRAMES_MAX: usize = 16_384;
+/// Of bodies and data. Who waits with file data in so many frames is many clients: one that was there before has little on its way until
+/// it knows that it is served.
+const BYTES_MAX: usize = 256 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct HeldFrames {
+    frames: VecDeque<Frame>,
+    byte_count: usize,
+}
+
+impl HeldFrames {
+    pub fn push(&mut self, frame: Frame) {
+        let byte_count = self.byte_count + frame.body.len() + frame.data.len();
+        if self.frames.len() < FRAMES_MAX && byte_count <= BYTES_MAX {
+            self.byte_count = byte_count;
+            self.frames.push_back(frame);
+        }
+    }
+
+    /// All of them, as they came.
+    pub fn take(&mut self) -> VecDeque<Frame> {
+        std::mem::take(self).frames
+    }
+}

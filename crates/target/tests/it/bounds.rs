@@ -1,0 +1,271 @@
+//! What a peer may have kept here for it is bounded, whatever it says.
+
+use crate::network::TARGET;
+use base::limits::{BULK_BYTES_MAX, REQUESTS_PER_EXPORT_MAX, UNSPOKEN_SESSIONS_MAX};
+use base::{ClientId, Duration, Endpoint, Epoch, Extent, Fid, LockId, Now, ObjectId, Status, Time, Xid};
+use bytes::Bytes;
+use std::sync::Arc;
+use store::{MemoryMeta, MetaStore};
+use target::{Core, CoreEvent, CoreOptions, CoreOutput, Work};
+use wire::session::ConnectReply;
+use wire::{ConnectRequest, Frame, FrameKind, MdtRequest, OstRequest, Reply, Request};
+
+const CLIENT: ClientId = ClientId(5);
+
+struct Scene {
+    store: Arc<MemoryMeta>,
+    core: Core<MemoryMeta>,
+    now: Now,
+    session: u64,
+}
+
+/// What came of one frame.
+struct Came {
+    replies: Vec<Frame>,
+    work: Vec<Work>,
+    evicted: Vec<ClientId>,
+}
+
+impl Came {
+    fn of(out: Vec<CoreOutput>) -> Came {
+        let mut came = Came { replies: Vec::new(), work: Vec::new(), evicted: Vec::new() };
+        for output in out {
+            match output {
+                CoreOutput::Send(frame) if frame.kind == FrameKind::Reply => came.replies.push(frame),
+                CoreOutput::Execute(work) => came.work.push(*work),
+                CoreOutput::Event(CoreEvent::Evicted { client, .. }) => came.evicted.push(client),
+                _ => {}
+            }
+        }
+        came
+    }
+
+    fn statuses(&self) -> Vec<Status> {
+        self.replies.iter().map(|reply| reply.status).collect()
+    }
+}
+
+fn request_frame(client: ClientId, request: &Request) -> Frame {
+    let mut frame = Frame::new(FrameKind::Request, client.endpoint(), Endpoint::Target(TARGET));
+    frame.body = request.to_bytes();
+    frame
+}
+
+fn connect_frame(client: ClientId, nid: &str) -> Frame {
+    let request = Request::Connect(ConnectRequest {
+        version: wire::VERSION,
+        version_oldest: wire::VERSION_OLDEST,
+        features: 0,
+        fsname: "t".into(),
+        client,
+        incarnation: 1,
+        target_epoch: Epoch::ZERO,
+        session: 0,
+        nid: nid.into(),
+        target_uuid: 0,
+    });
+    request_frame(client, &request)
+}
+
+impl Scene {
+    /// Whose rows of the start are not durable: everything waits.
+    fn starting() -> Scene {
+        let store = Arc::new(MemoryMeta::new());
+        let now = Now { time: Time(1), ..Now::default() };
+        let options = CoreOptions {
+            id: TARGET,
+            uuid: 7,
+            fsname: "t".into(),
+            now,
+            recovery_window: Duration::from_secs(60),
+            has_external_data: false,
+            owed: target::nothing_owed,
+        };
+        let core = Core::open(Arc::clone(&store), options).unwrap();
+        Scene { store, core, now, session: 0 }
+    }
+
+    /// With a client that has a session.
+    fn new() -> Scene {
+        let mut scene = Scene::starting();
+        scene.sync();
+        scene.hand_in(connect_frame(CLIENT, "host"));
+        let came = scene.sync();
+        let Ok(Reply::Connected(ConnectReply { session, .. })) = Reply::from_bytes(&came.replies[0].body)
+        else {
+            panic!("it is answered")
+        };
+        scene.session = session;
+        scene
+    }
+
+    fn hand_in(&mut self, frame: Frame) -> Came {
+        let mut out = Vec::new();
+        self.core.on_frame(self.now, frame, &mut out);
+        self.core.check();
+        Came::of(out)
+    }
+
+    fn sync(&mut self) -> Came {
+        let mut out = Vec::new();
+        // What the first makes possible may want to be durable too.
+        for _ in 0..2 {
+            self.store.sync();
+            self.core.on_durable(self.now, &mut out);
+        }
+        Came::of(out)
+    }
+
+    fn ask(&mut self, xid: u64, slot: u16, request: &Request, data: Bytes) -> Came {
+        let mut frame = request_frame(CLIENT, request);
+        (frame.session, frame.xid, frame.slot, frame.data) = (self.session, Xid(xid), slot, data);
+        self.hand_in(frame)
+    }
+
+    fn end(&mut self, work: &Work, data: Bytes) -> Came {
+        let mut out = Vec::new();
+        self.core.reply(self.now, work.token, Ok((Reply::Done, data)), &mut out);
+        Came::of(out)
+    }
+}
+
+fn bulk() -> Bytes {
+    Bytes::from(vec![7; BULK_BYTES_MAX])
+}
+
+fn statfs() -> Request {
+    Request::Mdt(MdtRequest::Statfs)
+}
+
+/// Who gives up waiting for an answer may use its slot again, and what was in it may still be under way.
+#[test]
+fn a_slot_that_is_used_again_and_again_begins_so_many_requests() {
+    let mut scene = Scene::new();
+    let mut begun = Vec::new();
+    for xid in 1..=REQUESTS_PER_EXPORT_MAX as u64 {
+        let came = scene.ask(xid, 0, &statfs(), Bytes::new());
+        begun.extend(came.work);
+    }
+    assert_eq!(begun.len(), REQUESTS_PER_EXPORT_MAX);
+    for slot in [0, 1] {
+        let refused = scene.ask(1_000_000, slot, &statfs(), Bytes::new());
+        assert_eq!((refused.statuses(), refused.work.len()), (vec![Status::Again], 0));
+    }
+    scene.end(&begun[0], Bytes::new());
+    assert_eq!(scene.ask(1_000_000, 1, &statfs(), Bytes::new()).work.len(), 1);
+}
+
+#[test]
+fn data_are_kept_for_requests_that_have_some() {
+    let mut scene = Scene::new();
+    let data = bulk();
+    for (xid, slot) in [(1, Frame::NO_SLOT), (2, 0)] {
+        let came = scene.ask(xid, slot, &statfs(), data.clone());
+        assert_eq!(came.work[0].data.len(), 0);
+    }
+    let write = Request::Ost(OstRequest::Write {
+        object: ObjectId { fid: Fid::ROOT, component: 0, stripe: 0 },
+        offset_bytes: 0,
+        lock: LockId(1),
+        stamp: base::WallTime(0),
+        is_answered: true,
+        asked: None,
+    });
+    assert_eq!(scene.ask(3, 1, &write, data.clone()).work[0].data, data);
+}
+
+/// Nobody of ours reads in a slot. It is read again for who asks again, and answered as it was for who has changed something.
+#[test]
+fn what_was_read_in_a_slot_is_not_kept() {
+    let mut scene = Scene::new();
+    let read = Request::Ost(OstRequest::Read {
+        object: ObjectId { fid: Fid::ROOT, component: 0, stripe: 0 },
+        extent: Extent::at(0, BULK_BYTES_MAX as u64),
+        lock: None,
+    });
+    for data in [bulk(), Bytes::new()] {
+        let first = scene.ask(data.len() as u64 + 1, 0, &read, Bytes::new());
+        let answer = scene.end(&first.work[0], data.clone());
+        assert_eq!(answer.replies[0].data, data);
+        let again = scene.ask(first.work[0].token.xid.0, 0, &read, Bytes::new());
+        assert_eq!((again.work.len(), again.replies.len()), if data.is_empty() { (0, 1) } else { (1, 0) });
+        again.work.iter().for_each(|work| drop(scene.end(work, data.clone())));
+        scene.session = reconnected(&mut scene);
+    }
+}
+
+/// The same client in its next incarnation.
+fn reconnected(scene: &mut Scene) -> u64 {
+    let (now, mut out) = (scene.now, Vec::new());
+    scene.core.evict(now, CLIENT, &mut out);
+    scene.hand_in(connect_frame(CLIENT, "host"));
+    let came = scene.sync();
+    match Reply::from_bytes(&came.replies[0].body) {
+        Ok(Reply::Connected(ConnectReply { session, .. })) => session,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A quarter of a GiB, and not sixteen thousand of the longest frames.
+#[test]
+fn frames_that_wait_for_a_target_are_counted_by_their_bytes() {
+    const COUNT: u128 = 100;
+    let mut scene = Scene::starting();
+    let data = bulk();
+    for number in 0..COUNT {
+        let mut frame = connect_frame(ClientId(100 + number), "host");
+        frame.data = data.clone();
+        scene.hand_in(frame);
+    }
+    scene.hand_in(connect_frame(CLIENT, "host"));
+    scene.sync();
+    let held: Vec<ClientId> = scene.core.clients().map(|(client, _)| client).collect();
+    // Those of the bodies have room that the last data had not.
+    let with_data = (256 << 20) / BULK_BYTES_MAX as u128 - 1;
+    let wanted: Vec<ClientId> =
+        std::iter::once(CLIENT).chain((0..with_data).map(|number| ClientId(100 + number))).collect();
+    assert_eq!(held, wanted);
+}
+
+#[test]
+fn what_a_client_is_called_is_cut() {
+    let mut scene = Scene::new();
+    let nid = |client| {
+        let core = &scene.core;
+        core.clients().find(|(known, _)| *known == client).map(|(_, nid)| nid.to_owned())
+    };
+    assert_eq!(nid(CLIENT).unwrap(), "host");
+    let long = "ä".repeat(30_000);
+    for (client, name) in [(ClientId(6), &long[..]), (ClientId(7), &format!("x{long}"))] {
+        scene.hand_in(connect_frame(client, name));
+        let known = scene.core.clients().find(|(known, _)| *known == client).unwrap().1;
+        assert!(name.starts_with(known) && (299..=300).contains(&known.len()), "{} bytes", known.len());
+        scene.sync();
+    }
+    let longest = scene.store.rows().into_values().map(|row| row.len()).max().unwrap();
+    assert!(longest < 1000, "{longest} bytes in a row");
+}
+
+/// The last ones stay, and who has asked for something.
+#[test]
+fn sessions_that_nobody_uses_are_so_many_and_keep_nobody_out() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.ask(1, Frame::NO_SLOT, &statfs(), Bytes::new()).work.len(), 1);
+    let name = |number: usize| ClientId(1000 + number as u128);
+    let mut evicted = Vec::new();
+    for number in 0..UNSPOKEN_SESSIONS_MAX + 3 {
+        let mut out = Vec::new();
+        scene.core.on_frame(scene.now, connect_frame(name(number), "host"), &mut out);
+        evicted.extend(Came::of(out).evicted);
+    }
+    assert_eq!(evicted, [0, 1, 2].map(name));
+    assert_eq!(scene.core.clients().count(), UNSPOKEN_SESSIONS_MAX + 1);
+    assert!(scene.core.is_connected(CLIENT) && scene.core.is_connected(name(UNSPOKEN_SESSIONS_MAX + 2)));
+    scene.core.check();
+    // Who goes makes room.
+    let (now, mut out) = (scene.now, Vec::new());
+    scene.core.evict(now, name(500), &mut out);
+    let came = scene.hand_in(connect_frame(ClientId(6), "host"));
+    assert_eq!(came.evicted, []);
+    assert!(scene.store.applied() > scene.store.durable());
+}
