@@ -98,6 +98,9 @@ pub struct Fsck {
     /// A target of the file system that is lost or away (MDT0001, OST0003): check without it; nothing that could be its is removed
     #[arg(long, value_name = "TARGET")]
     pub without: Vec<String>,
+    /// Who served these targets with --failover, on this machine or another one, cannot write to them any more: it is ended or fenced
+    #[arg(long)]
+    pub fenced: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,
@@ -376,6 +379,9 @@ pub struct Upgrade {
     /// Directories of targets, or of a cluster of `up`; former metadata are kept in format-N beside the new ones
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
+    /// Who served these targets with --failover, on this machine or another one, cannot write to them any more: it is ended or fenced
+    #[arg(long)]
+    pub fenced: bool,
 }
 
 #[derive(Debug, Args)]

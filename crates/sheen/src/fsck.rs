@@ -6,6 +6,7 @@ mod stores;
 
 use crate::cli;
 use crate::cluster;
+use crate::others;
 use crate::say;
 use crate::target_dir::{self, TargetDir};
 use anyhow::{Context, Result, bail};
@@ -52,6 +53,7 @@ struct System {
 /// Says what it finds, and what it has done, with `say`.
 fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcome> {
     let system = lock(&cluster::target_dirs(&arguments.dirs)?)?;
+    check_others(&system, arguments)?;
     let options = fsck::Options { fsname: system.fsname.clone(), reads_data: arguments.data };
     let mut watcher = Watcher::new(arguments.json);
     let without = without(&arguments.without, &system)?;
@@ -60,21 +62,56 @@ fn run(arguments: &cli::Fsck, say: &dyn Fn(&str) -> Result<()>) -> Result<Outcom
     if !arguments.json {
         say(&outcome.found_text(&system.targets))?;
     }
-    if arguments.repair {
-        check_up_to_date(&outcome.found)?;
-    }
-    if arguments.repair && outcome.found.findings.iter().any(|finding| finding.repair.is_safe()) {
-        check_may_repair(&system, &outcome.found)?;
-        outcome.repaired_count = repair(&system, &without, &options, &outcome.found, &mut watcher)?;
-        // What counts is what is on the disk now.
-        outcome.after = Some(check(&system, &without, &options, &mut watcher)?);
+    if arguments.repair
+        && let Err(error) = try_repair(&system, &without, &options, &mut outcome, &mut watcher)
+    {
+        if arguments.json {
+            // What was found is said all the same.
+            let why = crate::one_line(&format!("{error:#}"));
+            say(&outcome.json(&system.targets, Some(&why))?)?;
+        }
+        return Err(error);
     }
     if arguments.json {
-        say(&outcome.json(&system.targets)?)?;
+        say(&outcome.json(&system.targets, None)?)?;
     } else {
         say(&outcome.end_text(arguments.repair))?;
     }
     Ok(outcome)
+}
+
+/// That what is repaired is left as its servers can use it, and that none of another machine is at it.
+fn check_others(system: &System, arguments: &cli::Fsck) -> Result<()> {
+    for dir in &system.targets {
+        if arguments.repair {
+            others::check_user(&dir.path)?;
+            others::check_fenced(&dir.path, arguments.fenced)?;
+        } else if !arguments.fenced && target_dir::is_shared(&dir.path)? {
+            say::note(format_args!(
+                "{} is served with --failover: if a server of another machine owns it now, what is found here may be no damage",
+                dir.path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Does what can be done about what was found, if anything can.
+fn try_repair(
+    system: &System,
+    without: &BTreeSet<TargetId>,
+    options: &fsck::Options,
+    outcome: &mut Outcome,
+    watcher: &mut Watcher,
+) -> Result<()> {
+    check_up_to_date(&outcome.found)?;
+    if outcome.found.findings.iter().any(|finding| finding.repair.is_safe()) {
+        check_may_repair(system, &outcome.found)?;
+        outcome.repaired_count = repair(system, without, options, &outcome.found, watcher)?;
+        // What counts is what is on the disk now.
+        outcome.after = Some(check(system, without, options, watcher)?);
+    }
+    Ok(())
 }
 
 fn lock(directories: &[PathBuf]) -> Result<System> {

@@ -27,6 +27,7 @@ mod mount;
 mod mount_table;
 mod nid;
 mod node;
+mod others;
 mod params;
 mod path_words;
 mod pools;

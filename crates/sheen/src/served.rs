@@ -112,7 +112,7 @@ fn write_in(dir: &Path, pid: u32, text: &Text) -> io::Result<Record> {
 }
 
 /// Words that a shell reads as they are, without what only the one who started it could mean.
-fn command(arguments: impl Iterator<Item = OsString>) -> String {
+pub fn command(arguments: impl Iterator<Item = OsString>) -> String {
     let mut words = vec!["sheen".to_owned()];
     let mut arguments = arguments.map(|word| word.to_string_lossy().into_owned());
     while let Some(word) = arguments.next() {

@@ -185,6 +185,18 @@ pub fn die() -> ! {
     }
 }
 
+/// What a user is called on this machine, if the machine's own list says so.
+pub fn name_of_user(user: u32) -> Option<String> {
+    let list = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    // passwd(5): name, password, number.
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(user)).then(|| name.to_owned())
+    };
+    list.lines().find_map(entry)
+}
+
 /// True while the process exists and is no zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -276,6 +276,14 @@ fn check_alone(label: &Label) -> Result<()> {
     Ok(())
 }
 
+/// Whether several servers can serve it, perhaps of other machines, of which locks of this one know nothing.
+///
+/// # Errors
+/// What says so is damaged, or cannot be read.
+pub fn is_shared(path: &Path) -> Result<bool> {
+    Ok(read_coordinator(path)?.is_some())
+}
+
 /// What can be said before the coordinator has been asked: whether it is of the same kind as before.
 ///
 /// # Errors

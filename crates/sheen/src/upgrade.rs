@@ -2,7 +2,9 @@
 
 use crate::cli;
 use crate::cluster;
+use crate::others;
 use crate::progress::{Goal, Progress};
+use crate::target_dir;
 use anyhow::{Context, Result};
 use std::path::Path;
 use store_disk::FORMAT_VERSION;
@@ -12,9 +14,19 @@ use store_disk::upgrade::{Reached, STEPS, Step, Upgraded};
 /// A directory is no target, served, newer, or cannot be upgraded; it is as it was then, and those before it are done.
 pub fn upgrade(arguments: &cli::Upgrade) -> Result<()> {
     cluster::target_dirs(&arguments.dirs)?.iter().try_for_each(|dir| {
+        check_may_change(dir, arguments.fenced)?;
         println!("{}", upgrade_one(dir, STEPS)?);
         Ok(())
     })
+}
+
+/// What is no target is said by the upgrade itself.
+fn check_may_change(dir: &Path, is_fenced: bool) -> Result<()> {
+    if !target_dir::exists(dir) {
+        return Ok(());
+    }
+    others::check_user(dir)?;
+    others::check_fenced(dir, is_fenced)
 }
 
 /// What was done, in one line.

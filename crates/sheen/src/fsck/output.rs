@@ -40,6 +40,8 @@ struct Json<'a> {
     repaired_count: u64,
     /// After a repair; otherwise what was found.
     uncorrected: Vec<JsonFinding<'a>>,
+    /// Why a repair was refused, or has ended before all was done.
+    error: Option<&'a str>,
 }
 
 impl<'a> JsonFinding<'a> {
@@ -106,11 +108,11 @@ impl Outcome {
         text
     }
 
-    /// All of it for programs.
+    /// All of it for programs. `error`: why not all was done.
     ///
     /// # Errors
     /// Those of the encoder.
-    pub fn json(&self, targets: &[TargetDir]) -> Result<String> {
+    pub fn json(&self, targets: &[TargetDir], error: Option<&str>) -> Result<String> {
         let json = Json {
             targets: targets.iter().map(|dir| dir.id.to_string()).collect(),
             inode_count: self.found.inode_count,
@@ -123,6 +125,7 @@ impl Outcome {
             left_out_count: self.left().left_out,
             repaired_count: self.repaired_count,
             uncorrected: self.left().findings.iter().map(JsonFinding::new).collect(),
+            error,
         };
         Ok(serde_json::to_string(&json)? + "\n")
     }

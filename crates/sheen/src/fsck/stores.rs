@@ -4,6 +4,7 @@ use crate::target_dir::TargetDir;
 use anyhow::{Context, Result};
 use base::{TargetId, TargetKind};
 use fsck::{Finding, Kind, Repair};
+use std::error::Error as _;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -176,6 +177,7 @@ fn read_meta(dir: &TargetDir) -> Result<Meta> {
     }
     let kind = match MetaReader::open(&path, CACHE_BYTES) {
         Ok(reader) => return Ok(Meta::Reader(reader)),
+        Err(error) if is_of_process(&error) => return Err(error.into()),
         Err(error @ OpenError::Base(_)) => (Kind::IndexDamaged, error),
         Err(error @ OpenError::Log(_)) => (Kind::LogDamaged, error),
         Err(error) => return Err(error.into()),
@@ -187,6 +189,23 @@ fn read_meta(dir: &TargetDir) -> Result<Meta> {
     };
     let what = crate::one_line(&format!("{:#}", anyhow::Error::from(error)));
     Ok(Meta::Damaged(Finding::new(kind, dir.id, subject.display().to_string(), what, Repair::Not(RESTORE))))
+}
+
+/// Whether it is this process that may not read, or cannot just now: that says nothing of what is on the disk.
+fn is_of_process(error: &OpenError) -> bool {
+    const KINDS: [i32; 5] = [libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    let mut source = error.source();
+    while let Some(error) = source {
+        if error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error)
+            .is_some_and(|errno| KINDS.contains(&errno))
+        {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 fn reader_findings(dir: &TargetDir, reader: &MetaReader, findings: &mut Vec<Finding>) -> Result<()> {
@@ -209,4 +228,19 @@ fn reader_findings(dir: &TargetDir, reader: &MetaReader, findings: &mut Vec<Find
         findings.push(Finding::new(Kind::SpaceCounterWrong, dir.id, subject, what, repair));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_read_has_found_no_damage() {
+        let of = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            is_of_process(&OpenError::Io { path: "log".into(), source })
+        };
+        assert!(of(libc::EACCES) && of(libc::EMFILE));
+        assert!(!of(libc::EIO), "the device says so");
+    }
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::sys;
 use base::limits::RECOVERY_WINDOW;
 use base::{Attr, Fid, FileType, ObjectId, Version};
 use mds::rows::{self, Dentry, Inode};
@@ -82,7 +83,8 @@ impl Little {
 
     fn run_with(&self, change: impl FnOnce(&mut cli::Fsck)) -> Result<Outcome> {
         let dirs = [TargetId::mdt(0), TargetId::ost(0)].map(|id| self.path(id)).to_vec();
-        let mut arguments = cli::Fsck { dirs, repair: false, data: true, without: Vec::new(), json: true };
+        let mut arguments =
+            cli::Fsck { dirs, repair: false, data: true, without: Vec::new(), fenced: false, json: true };
         change(&mut arguments);
         super::run(&arguments, &|_| Ok(()))
     }
@@ -462,6 +464,66 @@ fn nothing_is_repaired_with_an_older_copy_of_a_target() {
     assert!(little.has_object(&object) && little.contents() == before);
 }
 
+/// Who reads only the object has everything there: what was found, and why nothing was done about it.
+#[test]
+fn a_repair_that_is_refused_tells_programs_what_was_found() {
+    let little = Little::new();
+    little.lose_an_inode();
+    // Nothing is repaired beside a base that cannot be read.
+    edit(&little.path(TargetId::ost(0)).join("meta/index"), |bytes| bytes[3 * 4096 + 5] ^= 1);
+    let dirs = [TargetId::mdt(0), TargetId::ost(0)].map(|id| little.path(id)).to_vec();
+    let arguments =
+        cli::Fsck { dirs, repair: true, data: false, without: Vec::new(), fenced: false, json: true };
+    let told = std::cell::RefCell::new(String::new());
+    let tell = |text: &str| {
+        told.borrow_mut().push_str(text);
+        Ok(())
+    };
+    let error = format!("{:#}", super::run(&arguments, &tell).err().expect("it is refused"));
+    let json: serde_json::Value = serde_json::from_str(&told.into_inner()).unwrap();
+    assert_eq!(json["error"].as_str(), Some(&error[..]));
+    assert!(error.contains("is not readable"), "{error}");
+    let kinds: Vec<_> = json["findings"].as_array().unwrap().iter().map(|found| &found["kind"]).collect();
+    assert!(kinds.contains(&&"dentry-without-inode".into()), "{kinds:?}");
+    assert_eq!(json["repaired_count"], 0);
+}
+
+/// What root makes or replaces, the server of another user could not open.
+#[test]
+fn root_does_not_repair_what_belongs_to_another_user() {
+    let little = Little::new();
+    little.lose_an_inode();
+    let path = little.path(TargetId::ost(0)).join("target.json");
+    if sys::uid() != 0 {
+        return;
+    }
+    // A number that no user of a machine has.
+    std::os::unix::fs::chown(&path, Some(3_999_999_998), Some(3_999_999_997)).unwrap();
+    let before = little.contents();
+    let error = format!("{:#}", little.repair_with(&[]).err().expect("it is refused"));
+    assert!(error.contains("setpriv --reuid 3999999998 --regid 3999999997 --clear-groups sheen "), "{error}");
+    assert!(little.contents() == before, "something was changed");
+    assert_eq!(status(&little.run().unwrap()), UNCORRECTED, "it is looked at");
+    std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
+    assert_eq!(status(&little.repair_with(&[]).unwrap()), REPAIRED);
+}
+
+/// Its owner may be on another machine, where it sees no lock of this one.
+#[test]
+fn what_another_server_may_own_is_repaired_when_that_is_said_to_be_fenced() {
+    let little = Little::new();
+    little.lose_an_inode();
+    let coordinator = little.path(TargetId::ost(0)).join("coordinator");
+    fs::write(coordinator, "management server\n").unwrap();
+    let before = little.contents();
+    assert_eq!(status(&little.run().unwrap()), UNCORRECTED, "it is looked at");
+    let error = format!("{:#}", little.repair_with(&[]).err().expect("it is refused"));
+    assert!(error.contains("OST0000 is served with --failover") && error.contains("--fenced"), "{error}");
+    assert!(little.contents() == before, "something was changed");
+    let outcome = little.run_with(|arguments| (arguments.repair, arguments.fenced) = (true, true)).unwrap();
+    assert_eq!(status(&outcome), REPAIRED);
+}
+
 /// Names and objects of a target that was left out look like nobody's.
 #[test]
 fn what_may_belong_to_a_target_that_is_not_there_is_not_removed() {
@@ -506,7 +568,8 @@ fn targets_that_were_never_served_are_clean() {
     for (id, path) in ids.iter().zip(&dirs) {
         target_dir::make(path, *id, FSNAME, &["127.0.0.1:7988".to_owned()]).unwrap();
     }
-    let arguments = cli::Fsck { dirs, repair: true, data: true, without: Vec::new(), json: true };
+    let arguments =
+        cli::Fsck { dirs, repair: true, data: true, without: Vec::new(), fenced: false, json: true };
     let outcome = run(&arguments, &|_| Ok(())).unwrap();
     assert!(outcome.found.is_clean(), "{:?}", outcome.found.findings);
 }
