@@ -92,6 +92,18 @@ struct View {
     again_at: Option<Instant>,
 }
 
+impl View {
+    /// Whether the target is to be given up at the end. It is not owned any more from then on: that nobody owns it, which this process may
+    /// be told before it has ended, is no loss. `is_unkept`: whoever is next has to fence this process.
+    fn give_up(&mut self, is_unkept: bool) -> bool {
+        if self.is_opening || is_unkept {
+            return false;
+        }
+        let was_asked_for = std::mem::take(&mut self.may_be_owned);
+        self.owned.take().is_some() || was_asked_for
+    }
+}
+
 impl Failover {
     /// Takes what nobody owns, and stands by for the rest.
     ///
@@ -279,6 +291,13 @@ impl Failover {
     /// everybody: nobody is to fence this process and its other targets for them.
     fn has_failed(&self, id: TargetId) -> bool {
         let is_it = |target: &Target| target.id == id && target.has_failed() && target.damage().is_none();
+        self.node.upgrade().is_some_and(|node| node.targets.iter().any(is_it))
+    }
+
+    /// What its device failed to keep, perhaps only when it was closed, may still be with the kernel of this machine, which writes it some
+    /// time: then nobody may have the target without a fence. Nothing of a target that is not served here is there.
+    fn is_unkept(&self, id: TargetId) -> bool {
+        let is_it = |target: &Target| target.id == id && target.is_unkept();
         self.node.upgrade().is_some_and(|node| node.targets.iter().any(is_it))
     }
 
@@ -560,16 +579,17 @@ impl Failover {
         Some(format!("{owner}, epoch {}{}", seen.epoch.0, if seen.has_lapsed { ", lease ended" } else { "" }))
     }
 
-    /// Everything is closed: whoever comes next need fence nobody. But for what is still being opened.
+    /// Everything is closed: whoever comes next need fence nobody. But for what is still being opened, and what a device failed to keep.
     pub fn leave(&self) {
         let take_back = |seat: &&Seat| {
-            let mut view = lock(&seat.view);
-            if view.is_opening {
-                return false;
+            let is_unkept = self.is_unkept(seat.label.id);
+            if is_unkept {
+                tracing::warn!(
+                    target = %seat.label.id,
+                    "its device failed to keep data: it is not given up, and who takes over has to fence this server first"
+                );
             }
-            // Not owned any more from here on: that nobody owns them, which this process may be told before it has ended, is no loss.
-            let was_asked_for = std::mem::take(&mut view.may_be_owned);
-            view.owned.take().is_some() || was_asked_for
+            lock(&seat.view).give_up(is_unkept)
         };
         let targets: Vec<TargetId> = self.seats.iter().filter(take_back).map(|seat| seat.label.id).collect();
         if targets.is_empty() {

@@ -410,6 +410,12 @@ impl Target {
         self.is_fenced.load(Ordering::Acquire)
     }
 
+    /// A device failed to keep something of it, also when it was closed. Damaged rows are no such failure: nothing is under way there.
+    pub fn is_unkept(&self) -> bool {
+        self.objects.as_ref().is_some_and(|objects| objects.is_poisoned())
+            || (self.meta.pressure().poisoned && self.damage().is_none())
+    }
+
     /// What an operator should do something about while it is served.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()

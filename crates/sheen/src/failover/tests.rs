@@ -1,6 +1,6 @@
 use super::confirmed::Confirmed;
 use super::takeovers::Takeovers;
-use super::{KEEP_INTERVAL, LEASE, SILENT_INTERVAL, is_lost, lease_end, pause_after};
+use super::{KEEP_INTERVAL, LEASE, SILENT_INTERVAL, View, is_lost, lease_end, pause_after};
 use base::{Epoch, TargetId, Time};
 use coordinate::Silence;
 use std::time::Duration;
@@ -76,6 +76,20 @@ fn what_was_given_back_meanwhile_ends_no_process() {
         assert!(!is_lost(Epoch(5), &answer, &owner(1), None));
         assert!(!is_lost(Epoch(5), &answer, &owner(1), Some(Epoch(7))), "taken once more");
     }
+}
+
+/// What a device failed to keep may be written later by the kernel that still has it.
+#[test]
+fn what_a_device_failed_to_keep_is_not_given_up() {
+    let owned = || View { owned: Some(Epoch(5)), may_be_owned: true, ..View::default() };
+    let mut view = owned();
+    assert!(!view.give_up(true));
+    assert_eq!(view.owned, Some(Epoch(5)), "it is this process's until somebody has fenced it");
+    assert!(view.give_up(false), "what was kept is given up");
+    assert_eq!((view.owned, view.may_be_owned), (None, false));
+    assert!(!view.give_up(false), "once");
+    assert!(View { may_be_owned: true, ..View::default() }.give_up(false), "the keeper may have given it");
+    assert!(!View { is_opening: true, ..owned() }.give_up(false));
 }
 
 #[test]
