@@ -146,7 +146,7 @@ fn create(arguments: &Create) -> Result<()> {
     let source = check_source(source.context("say what to copy: --from SOURCE")?, &image)?;
     let lock = image.lock()?;
     image.clean()?;
-    let mark = build((&image, &lock), &source, 1)?;
+    let mark = build((&image, &lock), &source, image.next_version()?)?;
     sys::rename(&image.building(), &image.current(), libc::RENAME_NOREPLACE)
         .with_context(|| format!("{} cannot get its name", image.current().display()))?;
     say::outcome(&made_line(&image, &mark, "is made"))
@@ -323,7 +323,8 @@ fn remove(arguments: &Remove) -> Result<()> {
     }
     // Held until they are gone: a node that boots meanwhile waits, and is told then.
     let held = chosen.iter().map(|stored| image.claim(stored)).collect::<Result<Vec<_>>>()?;
-    for stored in &chosen {
+    // The current one last: as long as there is one, an image is there, and what is left of it can be removed.
+    for stored in chosen.iter().rev() {
         image.discard(stored)?;
     }
     drop(held);

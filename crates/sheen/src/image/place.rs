@@ -198,6 +198,26 @@ impl Image {
         Ok(all(&self.parent)?.into_iter().filter(|stored| stored.name == self.name).collect())
     }
 
+    /// For one that is made anew: above what is left of it, which keeps the names of its versions.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn next_version(&self) -> Result<u64> {
+        let mut last = 0_u64;
+        for entry in
+            fs::read_dir(&self.parent).with_context(|| format!("cannot read {}", self.parent.display()))?
+        {
+            let entry = entry.with_context(|| format!("cannot read {}", self.parent.display()))?;
+            let file_name = entry.file_name();
+            let hidden = file_name
+                .to_str()
+                .filter(|name| matches!(name_of(name), Some((name, false)) if name == self.name));
+            let version = hidden.and_then(|name| name.rsplit_once('.')?.1.parse().ok());
+            last = last.max(version.unwrap_or(0));
+        }
+        Ok(last.saturating_add(1))
+    }
+
     /// Takes the lock that nodes share.
     ///
     /// # Errors

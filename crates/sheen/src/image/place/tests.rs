@@ -116,3 +116,16 @@ fn what_a_command_has_left_is_found_and_whether_one_is_at_it() {
     assert!(!found[0].is_at_work());
     assert!(image.lock().is_ok(), "who only looks is not in the way");
 }
+
+#[test]
+fn an_image_that_is_made_anew_counts_from_what_is_left_of_it() {
+    let home = tempfile::tempdir().expect("a directory");
+    let image = image(home.path());
+    assert_eq!(image.next_version().expect("read"), 1);
+    version(&home.path().join(".other.9"), 9);
+    version(&image.old(1), 1);
+    version(&image.old(3), 3);
+    // Also where nobody can say what it was.
+    fs::create_dir(image.old(12)).expect("one without a mark");
+    assert_eq!(image.next_version().expect("read"), 13);
+}
