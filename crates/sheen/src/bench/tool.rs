@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +43,7 @@ impl Tool {
     }
 
     pub fn command(self, paths: &Paths) -> Command {
-        let Paths { tree, copy, archive, unpacked, empty, repository: _ } = paths;
+        let Paths { tree, copy, archive, unpacked, empty, repository: _, aside: _ } = paths;
         let mut command = Command::new(self.program());
         match self {
             Tool::GitAdd => paths.of_repository(&mut command).args(["add", "--all"]),
@@ -89,6 +90,8 @@ pub struct Paths {
     copy: PathBuf,
     /// Not in the measured file system: its other end is.
     archive: PathBuf,
+    /// The directory of that.
+    aside: PathBuf,
     unpacked: PathBuf,
     empty: PathBuf,
     repository: PathBuf,
@@ -100,12 +103,18 @@ impl Paths {
     pub fn new(work: &Path, tree: PathBuf) -> Result<Paths> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let aside = std::env::temp_dir().join(format!("sheen-bench-{}-{number}.tar", std::process::id()));
+        let aside = std::env::temp_dir().join(format!("sheen-bench-tar-{}-{number}", std::process::id()));
+        // In a directory for all users: one of our own, into which nobody else can put a link.
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&aside)
+            .with_context(|| format!("cannot make {}", aside.display()))?;
         let below = |name: &str| work.join(name);
         let paths = Paths {
             tree,
             copy: below("copy"),
-            archive: aside,
+            archive: aside.join("tree.tar"),
+            aside,
             unpacked: below("unpacked"),
             empty: below("empty"),
             repository: below("repository"),
@@ -126,8 +135,7 @@ impl Paths {
 impl Drop for Paths {
     fn drop(&mut self) {
         // What stays behind goes with the place.
-        let _ = fs::remove_file(&self.archive);
-        for dir in [&self.copy, &self.unpacked, &self.empty, &self.repository] {
+        for dir in [&self.aside, &self.copy, &self.unpacked, &self.empty, &self.repository] {
             let _ = fs::remove_dir_all(dir);
         }
     }

@@ -1,5 +1,6 @@
 use super::{Paths, Tool, run};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_tree_is_copied_packed_and_unpacked_and_only_the_tree_is_left() {
@@ -14,6 +15,10 @@ fn a_tree_is_copied_packed_and_unpacked_and_only_the_tree_is_left() {
     perform(Tool::RemoveCopy);
     assert!(!dir.path().join("copy").exists());
     perform(Tool::TarOut);
+    // In the directory for all users anybody could have put a link where the archive is written to.
+    let aside = fs::metadata(paths.archive.parent().expect("a directory")).expect("it is there");
+    assert_eq!(aside.permissions().mode() & 0o777, 0o700);
+    let aside = paths.aside.clone();
     perform(Tool::TarIn);
     assert!(dir.path().join("unpacked/d1/file0").is_file());
     if Tool::GitAdd.is_here() {
@@ -27,6 +32,7 @@ fn a_tree_is_copied_packed_and_unpacked_and_only_the_tree_is_left() {
         perform(tool);
     }
     drop(paths);
+    assert!(!aside.exists());
     let left: Vec<_> = fs::read_dir(dir.path()).expect("it is there").flatten().collect();
     assert_eq!(left.len(), 1);
 }
