@@ -411,7 +411,7 @@ impl Failover {
             bail!("takeover waits, without a fence command: {}", confirm())
         };
         tracing::warn!(%target, owner = who, epoch = epoch.0, "its owner does not renew its lease; it is fenced");
-        fence::run(command, target, owner, epoch)
+        fence::run(command, target, owner, epoch, owner.host == self.me.host)
             .with_context(|| format!("takeover waits: {}", confirm()))?;
         tracing::warn!(%target, owner = who, "the fence command says that its owner cannot write any more");
         Ok(())
