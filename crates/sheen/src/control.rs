@@ -337,7 +337,8 @@ pub fn make_run_dir() -> Result<PathBuf> {
 /// Whether nobody but us and root has put there what is in it. (Root looks at what users have.)
 fn is_trusted(dir: &Path) -> bool {
     let user = sys::uid();
-    user == 0 || fs::metadata(dir).is_ok_and(|metadata| metadata.uid() == user || metadata.uid() == 0)
+    // Of a link, who has put it there.
+    user == 0 || fs::symlink_metadata(dir).is_ok_and(|metadata| metadata.uid() == user || metadata.uid() == 0)
 }
 
 /// Whoever waits for an answer when the process ends gets it within this time, or not at all.
@@ -517,9 +518,18 @@ pub fn socket_of(pid: u32) -> PathBuf {
     run_dir().join(format!("{pid}.sock"))
 }
 
-/// Where the sockets of another user may be.
-pub fn run_dirs_of(user: u32) -> [PathBuf; 2] {
-    [format!("/run/user/{user}/sheen").into(), format!("/tmp/sheen-{user}").into()]
+/// Where the sockets of another user may be: in /tmp anybody may have made such a directory, and would answer for that user.
+pub fn run_dirs_of(user: u32) -> Vec<PathBuf> {
+    let dirs = [format!("/run/user/{user}/sheen"), format!("/tmp/sheen-{user}")];
+    dirs.into_iter().map(PathBuf::from).filter(|dir| is_only_of(dir, user)).collect()
+}
+
+/// A directory, and no link to one, into which nobody but this user and root can put anything.
+fn is_only_of(dir: &Path, user: u32) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|found| {
+        let is_owned = found.uid() == user || found.uid() == 0;
+        found.is_dir() && is_owned && found.mode() & 0o022 == 0
+    })
 }
 
 /// Says that processes run here whose sockets are another user's; for whoever has heard of none.

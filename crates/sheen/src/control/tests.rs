@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_line_asks_and_a_line_answers() {
@@ -106,4 +107,29 @@ fn who_cannot_be_let_in_is_waited_for() {
     let incoming = [Err("none left"), Ok(1), Err("none left"), Err("none left"), Ok(2)].into_iter();
     let came: Vec<i32> = waiting_between(incoming, || waits.set(waits.get() + 1)).collect();
     assert_eq!((came, waits.get()), (vec![1, 2], 3));
+}
+
+/// Root asks there for the mounts of other users, and believes what it is told.
+#[test]
+fn nobody_else_answers_for_a_user() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, user) = (home.path().join("sheen-7"), sys::uid());
+    let mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+    assert!(!is_only_of(&dir, user), "it is not there");
+    fs::create_dir(&dir).unwrap();
+    mode(0o755);
+    assert!(is_only_of(&dir, user));
+    assert_eq!(is_only_of(&dir, user + 1), user == 0, "what root has made is believed");
+    for open in [0o777, 0o1777, 0o775] {
+        mode(open);
+        assert!(!is_only_of(&dir, user), "{open:o}");
+    }
+    mode(0o755);
+    let link = home.path().join("sheen-8");
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
+    assert!(!is_only_of(&link, user), "anybody can make such a link");
+    if user == 0 {
+        std::os::unix::fs::chown(&dir, Some(3_999_999_998), None).unwrap();
+        assert!(!is_only_of(&dir, 7), "another user has made it");
+    }
 }
