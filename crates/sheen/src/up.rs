@@ -670,13 +670,23 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         free(&cluster.mount)?;
     }
     let mut processes = of_cluster(&dir);
-    // Servers of data before those that they tell about it, the management server last.
-    processes.sort_by_key(|process| process.targets.first().map(|target| target.name.clone()));
-    for process in processes.iter().rev() {
+    processes.sort_by_key(stop_rank);
+    for process in &processes {
         stop(process, leave)?;
     }
     served::forget_below(&dir);
     Ok(())
+}
+
+/// Servers of data before those that they tell about it, the management server last.
+fn stop_rank(process: &Process) -> u8 {
+    let rank = |target: &TargetStatus| match target.name.parse::<TargetId>().map(|id| id.kind) {
+        Ok(TargetKind::Ost) => 1,
+        Ok(TargetKind::Mdt) => 2,
+        Ok(TargetKind::Mgt) => 3,
+        Err(()) => 0,
+    };
+    process.targets.iter().map(rank).max().unwrap_or(0)
 }
 
 fn stop(process: &Process, leave: Leave) -> Result<()> {

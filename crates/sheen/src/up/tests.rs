@@ -116,3 +116,28 @@ fn processes_of_their_own_have_ports_of_their_own() {
     assert!(plan(&["127.0.0.1", "--split"]).is_ok() && plan(&["127.0.0.1:9300"]).is_ok());
     assert!(!data.exists());
 }
+
+#[test]
+fn servers_of_data_are_stopped_first_and_the_management_server_last() {
+    let process = |names: &[&str]| {
+        let target = |name: &&str| TargetStatus {
+            name: (*name).to_owned(),
+            fsname: "sheen".to_owned(),
+            dir: PathBuf::new(),
+            nid: String::new(),
+            state: String::new(),
+            pid: 0,
+            recovery: None,
+            owner: None,
+            alert: None,
+            unserved: None,
+        };
+        Process { targets: names.iter().map(target).collect(), ..Process::default() }
+    };
+    let mut processes =
+        [&["MGS"][..], &["MDT0000"], &["MGS", "MDT0001"], &["OST0001"], &[], &["OST0000"]].map(process);
+    processes.sort_by_key(stop_rank);
+    let first = |process: &Process| process.targets.first().map_or("", |target| &target.name).to_owned();
+    let names: Vec<String> = processes.iter().map(first).collect();
+    assert_eq!(names, ["", "OST0001", "OST0000", "MDT0000", "MGS", "MGS"]);
+}
