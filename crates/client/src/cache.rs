@@ -260,8 +260,8 @@ impl State {
         node.lookup_count += 1;
         if let Some((parent, name)) = name {
             let is_directory = attr.file_type == FileType::Directory;
-            let is_restless = is_directory && self.is_restless(fid);
-            entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid, !is_restless);
+            let may_kernel_answer = self.may_kernel_answer(parent, name, &attr);
+            entry_valid = self.name_valid(parent, name, Some(fid), is_name_valid, may_kernel_answer);
             let now = self.now.time;
             let node = self.nodes.get_or_new(fid);
             node.names.note(parent, name);
@@ -273,6 +273,20 @@ impl State {
         let attr_valid = if is_link { Duration::ZERO } else { self.attr_valid(&attr) };
         self.note_kernel_attr(fid, attr_valid);
         EntryAnswer { node: fid.inode_number(), attr: Some(attr), entry_valid, attr_valid }
+    }
+
+    /// Whether the kernel may answer from a name that leads to an inode. With it goes the owner, by whom the kernel judges without asking:
+    /// there has to be a lock with which that goes back. (A directory is walked through all the time, and its name stays.)
+    fn may_kernel_answer(&self, parent: Fid, name: &[u8], attr: &Attr) -> bool {
+        if attr.file_type == FileType::Directory {
+            return !self.is_restless(attr.fid);
+        }
+        let is_listed = || {
+            let known = self.names.get(parent, name).filter(|known| known.fid() == Some(attr.fid));
+            let lock = known.and_then(|known| known.listed_under());
+            lock.is_some_and(|lock| self.has_children_lock(ChildrenLock { parent, lock }))
+        };
+        self.is_covered(attr.fid, bits::LOOKUP | bits::PERM) || is_listed()
     }
 
     /// Whether the kernel has got the name with its inode lately, and still has a good while to answer from both.

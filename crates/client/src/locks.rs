@@ -514,12 +514,43 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
     Forgotten::All
 }
 
+/// What the kernel was told of an inode.
+struct Told {
+    names: Vec<(Fid, Vec<u8>)>,
+    /// Those of them that it may still answer from. It knows an owner by each, also where it was told to ask for the attributes.
+    believed: Vec<(Fid, Vec<u8>)>,
+    is_attr_believed: bool,
+    is_directory: bool,
+}
+
+impl State {
+    /// Nothing that is known of an inode is to be relied on any more. What the kernel was told of it.
+    fn forget_told(&mut self, fid: Fid) -> Option<Told> {
+        let now = self.now.time;
+        let node = self.nodes.by_fid_mut(fid)?;
+        node.forget_xattrs();
+        let is_attr_believed = may_kernel_believe(node.kernel_attr_until, now);
+        node.kernel_attr_until = Time::ZERO;
+        let is_directory = node.attr().is_some_and(|attr| attr.file_type == FileType::Directory);
+        let names: Vec<_> = node.names.iter().map(|(parent, name)| (parent, name.to_vec())).collect();
+        let is_believed = |(parent, name): &&(Fid, Vec<u8>)| {
+            let known = self.names.get(*parent, name);
+            known.is_some_and(|known| may_kernel_believe(known.kernel_until, now))
+        };
+        let believed = names.iter().filter(is_believed).cloned().collect();
+        Some(Told { names, believed, is_attr_believed, is_directory })
+    }
+}
+
 /// The kernel forgets the attributes of an inode: its names first, which waits for a reply that just introduces it, then
 /// the inode (hazard 3.2). It also judges a chmod or chown by the owner that it knows, without asking; only a lookup
 /// brings a new one.
 ///
 /// The names of a directory go only when the kernel does not know the inode: processes whose working directory it is
 /// would lose their path. Otherwise they are looked up before they are believed again.
+///
+/// Those of a file go also where it asks for the attributes anyway. The inode is left alone then: each notification about one makes
+/// what the kernel takes for its size uncertain (`kernel_size`), and a file that is written would never have a certain one.
 pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
     forget_inode(ctx, fid, Forgotten::One).await;
 }
@@ -527,36 +558,29 @@ pub(crate) async fn invalidate_inode(ctx: &Ctx, fid: Fid) {
 /// The same, where names may have been forgotten already.
 async fn forget_inode(ctx: &Ctx, fid: Fid, forgotten: Forgotten) {
     let fid = ctx.with(|state| state.nodes.whole_of(fid));
-    let known = ctx.with(|state| {
-        let now = state.now.time;
-        let node = state.nodes.by_fid_mut(fid)?;
-        node.forget_xattrs();
-        let is_told = may_kernel_believe(node.kernel_attr_until, now);
-        node.kernel_attr_until = base::Time::ZERO;
-        let is_directory = node.attr().is_some_and(|attr| attr.file_type == FileType::Directory);
-        let names: Vec<_> = node.names.iter().map(|(parent, name)| (parent, name.to_vec())).collect();
-        // It knows an owner by each of them, also where it was told to ask for the attributes. (The names of a file stay then: one that is
-        // written is looked at again and again, and its size would never be certain.)
-        let is_believed = |(parent, name): &&(Fid, Vec<u8>)| {
-            let known = state.names.get(*parent, name);
-            known.is_some_and(|known| may_kernel_believe(known.kernel_until, now))
-        };
-        let believed: Vec<_> = names.iter().filter(is_believed).cloned().collect();
-        (is_told || is_directory && !believed.is_empty()).then_some((names, believed, is_directory))
-    });
-    let Some((names, believed, is_directory)) = known else { return };
+    let Some(told) = ctx.with(|state| state.forget_told(fid)) else { return };
+    if !told.is_attr_believed && !told.is_directory {
+        let names = if forgotten == Forgotten::All { Vec::new() } else { told.believed };
+        for (parent, name) in names {
+            invalidate_name(ctx, parent, name, false).await;
+        }
+        return;
+    }
+    if !told.is_attr_believed && told.believed.is_empty() {
+        return;
+    }
     let forget_attr = || Notify::InvalInode { node: fid.inode_number(), offset_bytes: -1, byte_count: 0 };
     if forgotten == Forgotten::All {
         ctx.notify(forget_attr()).await;
         return;
     }
-    if is_directory && ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
-        for (parent, name) in believed {
+    if told.is_directory && ctx.notify(forget_attr()).await != Some(NotifyResult::NoEntry) {
+        for (parent, name) in told.believed {
             invalidate_name(ctx, parent, name, true).await;
         }
         return;
     }
-    for (parent, name) in names {
+    for (parent, name) in told.names {
         invalidate_name(ctx, parent, name, false).await;
     }
     ctx.notify(forget_attr()).await;

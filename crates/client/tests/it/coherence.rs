@@ -110,6 +110,31 @@ fn the_name_of_a_directory_is_looked_up_again_when_others_have_changed_its_owner
     assert_eq!(world.mounts[0].notified, [attr, name]);
 }
 
+/// The lock on its attributes is on its way back already, and nobody would tell the kernel of the change to come.
+#[test]
+fn a_file_whose_owner_is_about_to_change_is_looked_up_each_time() {
+    let mut world = World::new(1, 1, 2);
+    let file = world.create(1, TOP, "f");
+    world.release(1, file);
+    world.pass(Duration::from_secs(3));
+    assert!(world.lookup(0, TOP, "f").is_ok_and(|found| !found.entry_valid.is_zero()));
+    world.mounts[0].is_kernel_stuck = true;
+    let set = SetattrCall { uid: Some(1000), ..Default::default() };
+    let changing = world.begin(1, Call::Setattr { node: file.0, set });
+    assert!(!world.is_answered(1, changing), "it waits for what the kernel of the other mount was told");
+    let before = world.lookup(0, TOP, "f").expect("it is there");
+    assert_eq!(before.attr.map(|attr| attr.uid), Some(0));
+    assert!(before.entry_valid.is_zero(), "its owner would be believed with it");
+    world.mounts[0].is_kernel_stuck = false;
+    for (id, _) in std::mem::take(&mut world.mounts[0].stuck) {
+        world.input(0, Input::Notified(id, NotifyResult::Ok));
+    }
+    assert!(world.finish(1, changing).is_ok());
+    let after = world.lookup(0, TOP, "f").expect("it is there");
+    assert_eq!(after.attr.map(|attr| attr.uid), Some(1000));
+    assert!(!after.entry_valid.is_zero());
+}
+
 /// The kernel made neither of them itself.
 #[test]
 fn what_lfs_changes_of_a_directory_is_asked_for_again() {

@@ -1,4 +1,4 @@
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -231,19 +231,28 @@ pub fn mode_and_owner(context: &Context) -> Result<()> {
     })
 }
 
-/// Who owns a directory may change its mode at once, wherever he was made its owner; and nobody else. The kernel judges that by what it knows.
+/// Who owns something may change its mode at once, wherever he was made its owner; and nobody else. The kernel judges that by what it knows.
 pub fn owner_judged(context: &Context) -> Result<()> {
+    for name in ["file", "written"] {
+        write(&context.a.join(name), b"x")?;
+    }
     fs::create_dir(context.a.join("dir"))?;
     alternate(context, ROUNDS, |_, doer, watcher| {
-        let set = |mode| {
-            let path = watcher.join("dir");
-            sys::as_user(1000, 1000, &[], || fs::set_permissions(path, PermissionsExt::from_mode(mode)))
-        };
-        fs::metadata(watcher.join("dir"))?;
-        chown(doer.join("dir"), Some(1000), Some(1000))?;
-        set(0o700)?.context("by its new owner")?;
-        chown(doer.join("dir"), Some(0), Some(0))?;
-        expect_errno(set(0o755)?, libc::EPERM, "by its former owner")
+        // Nobody is told its size meanwhile, so the kernel asks for its attributes each time, and is told to believe its name.
+        let mut written = File::options().append(true).open(doer.join("written"))?;
+        for name in ["file", "written", "dir"] {
+            let set = |mode| {
+                let path = watcher.join(name);
+                sys::as_user(1000, 1000, &[], || fs::set_permissions(path, PermissionsExt::from_mode(mode)))
+            };
+            written.write_all(b"more")?;
+            fs::metadata(watcher.join(name))?;
+            chown(doer.join(name), Some(1000), Some(1000))?;
+            set(0o700)?.with_context(|| format!("{name} by its new owner"))?;
+            chown(doer.join(name), Some(0), Some(0))?;
+            expect_errno(set(0o755)?, libc::EPERM, &format!("{name} by its former owner"))?;
+        }
+        Ok(())
     })
 }
 
