@@ -90,11 +90,6 @@ const RENAME_DEADLOCK: &[&str] = &["sim", "--scenario", "rename-deadlock", "--or
 const DNE_MODEL: &[&str] = &["sim", "--scenario", "dne-model", "--crashes", "1", "--states", "300000"];
 /// No more states of each than take a minute on a busy machine.
 const RENAME_LOCKS: &[&str] = &["sim", "--scenario", "rename-locks", "--states", "200000"];
-/// Features of a binary of its own.
-const PLANTED: &str = "planted-faults";
-/// The same, and the client of etcd: what makes one of them makes the other, and our crates are compiled once for both. No fault is
-/// made until `sim --planted` asks for it.
-const PLANTED_AND_ETCD: &str = "planted-faults,etcd";
 /// What a lint of all targets ends with.
 const LINTS: &[&str] = &["--all-targets", "--", "-D", "warnings"];
 /// The virtual machine may have to emulate its processor.
@@ -190,7 +185,7 @@ impl Plan {
         command
     }
 
-    /// Built as the binary with planted faults is, which is there already unless this step runs alone.
+    /// Built as the release binary is, in the same directory, so that only what the feature adds is built anew.
     fn coordinator_commands(&self, limit: Duration) -> Vec<Command> {
         let sheen = self.target.join("ci-bin/sheen-etcd");
         let mut keep = Command::new("install");
@@ -201,7 +196,7 @@ impl Plan {
         vec![
             self.cargo(&[&["clippy", "--release", "-p", "coordinate", "--features", "etcd"], LINTS].concat()),
             self.cargo(&["test", "--release", "-p", "coordinate", "--features", "etcd"]),
-            self.cargo(&["build", "--release", "-p", "sheen", "--features", PLANTED_AND_ETCD]),
+            self.cargo(&["build", "--release", "-p", "sheen", "--features", "etcd"]),
             keep,
             suite,
         ]
@@ -252,7 +247,7 @@ fn steps() -> Vec<Step> {
         let kind = Kind::Suite { suite, transport: "dev" };
         steps.push(Step { needs: &["build"], ..step(suite, *seconds, kind) });
     }
-    // These build the binary once more, with other features. That it builds without is what `lints` and all steps before show.
+    // These build the binary once more.
     steps.push(step("planted", 1500, Kind::Planted));
     steps.push(Step { needs: &["build"], ..step("coordinator", 900, Kind::Coordinator) });
     let shared = |is_optional, step| Step { needs: &["build"], is_shared: true, is_optional, ..step };
@@ -320,9 +315,8 @@ impl Step {
                 vec![command]
             }
             Kind::Planted => {
-                let features = if etcd_missing().is_none() { PLANTED_AND_ETCD } else { PLANTED };
-                let mut command = plan.cargo(&["run", "--release", "-p", "sheen", "--features", features]);
-                command.arg("--");
+                let arguments = ["run", "--release", "-p", "sheen", "--features", "planted-faults", "--"];
+                let mut command = plan.cargo(&arguments);
                 command.args(["sim", "--planted"]);
                 vec![command]
             }
