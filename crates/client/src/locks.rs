@@ -423,12 +423,15 @@ async fn revoke_children(ctx: &Ctx, parent: Fid, lock: LockId, is_asked: bool) {
     });
     let mut forgotten = Forgotten::One;
     for some in names.chunks(CHILDREN_AT_ONCE) {
+        if forgotten == Forgotten::All {
+            // They would run out of patience too.
+            some.iter().for_each(|(name, _)| forget_later(ctx, parent, name.clone()));
+            continue;
+        }
         let of_name =
             |(name, may_keep): &(Vec<u8>, bool)| invalidate_name(ctx, parent, name.clone(), *may_keep);
         if join_all(some.iter().map(of_name).collect()).await.contains(&Forgotten::All) {
-            // Each of the others would run out of patience too.
             forgotten = Forgotten::All;
-            break;
         }
     }
     for some in fids.chunks(CHILDREN_AT_ONCE) {
@@ -494,12 +497,11 @@ async fn invalidate_name(ctx: &Ctx, parent: Fid, name: Vec<u8>, may_keep: bool) 
     });
     if !has_inc_epoch {
         // Such a kernel was never given a lifetime for a name.
-        return Forgotten::All;
+        return Forgotten::One;
     }
     if is_held {
         ctx.notify(Notify::IncEpoch).await;
-        // For an answer that introduces the name after the epoch has changed: when the directory is free.
-        drop(ctx.notify(Notify::InvalEntry { parent: node, name }));
+        forget_later(ctx, parent, name);
         return Forgotten::One;
     }
     let notify = match may_keep {
@@ -540,6 +542,12 @@ impl State {
         let believed = names.iter().filter(is_believed).cloned().collect();
         Some(Told { names, believed, is_attr_believed, is_directory })
     }
+}
+
+/// For an answer that introduces the name after the epoch has changed: when the directory is free.
+fn forget_later(ctx: &Ctx, parent: Fid, name: Vec<u8>) {
+    let parent = ctx.with(|state| state.nodes.whole_of(parent).inode_number());
+    drop(ctx.notify(Notify::InvalEntry { parent, name }));
 }
 
 /// The kernel forgets the attributes of an inode: its names first, which waits for a reply that just introduces it, then

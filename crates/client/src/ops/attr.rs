@@ -8,6 +8,7 @@ use crate::cache::{ATTR_BITS, is_strict, whole_attr};
 use crate::call::{Answer, SetattrCall};
 use crate::ctx::{Ctx, Outcome, Who, join_all, mdt_of};
 use crate::dirty::give_back_if_unwritten;
+use crate::nodes::Node;
 use crate::ops::change::truncate;
 use crate::ops::cut::cut_back;
 use crate::ops::io::{File, check_end};
@@ -404,7 +405,10 @@ async fn send_kill(ctx: &Ctx, who: &Who, fid: Fid, fh: u64) -> Outcome<()> {
     let result = send_setattr(ctx, who, fid, set, handle, None).await;
     super::xattr::forget(ctx, fid);
     ctx.with(|state| {
-        let cleared_at = state.locked_version(fid).filter(|_| result.is_ok());
+        // A set-group-id bit without the right to execute stays where one of the group has written.
+        let is_bare = |attr: &Attr| attr.permissions & 0o6000 == 0;
+        let is_clear = result.is_ok() && state.nodes.by_fid(fid).and_then(Node::attr).is_some_and(is_bare);
+        let cleared_at = state.locked_version(fid).filter(|_| is_clear);
         if let Some(handle) = state.handles.get_mut(&fh) {
             handle.cleared_at = cleared_at;
         }
