@@ -401,6 +401,11 @@ impl<M: MetaStore> Core<M> {
         if self.recovery.is_none() {
             return;
         }
+        if self.is_lossless() {
+            // Who has just said that he is done is not missing.
+            self.start_held(out);
+            self.serve_returned(out);
+        }
         self.evict_missing(out);
         if self.is_lossless() {
             self.start_held(out);

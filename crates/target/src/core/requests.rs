@@ -9,6 +9,9 @@ use store::MetaStore;
 use wire::mdt::{Access, FlockKind};
 use wire::{Frame, LockRequest, MdtRequest, OstRequest, PeerRequest, Reply, Request, WireError, flags};
 
+/// A longer answer to who has changed nothing is not kept for who asks again.
+const READ_BYTES_KEPT_MAX: usize = 64 << 10;
+
 impl<M: MetaStore> Core<M> {
     pub(super) fn on_request(&mut self, frame: Frame, out: &mut Vec<CoreOutput>) {
         let client = frame.src.client_id();
@@ -200,8 +203,8 @@ impl<M: MetaStore> Core<M> {
         } else {
             export.in_slots.remove(&token.xid);
         }
-        // What has only been read is read again, if that is asked again.
-        let is_only_read = transno == Transno::ZERO && !data.is_empty();
+        // What has only been read is read again, if that is asked again. (An open that found its file brings little.)
+        let is_only_read = transno == Transno::ZERO && data.len() > READ_BYTES_KEPT_MAX;
         if let Some(slot) = export.slots.get_mut(&token.slot).filter(|slot| slot.xid == token.xid) {
             let is_forgotten = planted(Fault::ReplySlotForgotten);
             slot.state = if is_refusal || is_only_read || is_forgotten {
