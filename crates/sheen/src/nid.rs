@@ -2,6 +2,7 @@
 //! that stand in for each other.
 
 use anyhow::{Result, bail};
+use std::net::Ipv6Addr;
 
 /// Reads one NID into an address `HOST:PORT`.
 ///
@@ -14,6 +15,12 @@ pub fn parse_nid(text: &str) -> Result<String> {
     if net != "tcp" {
         bail!("the network '{net}' of '{text}' is not known; only tcp is");
     }
+    if address.parse::<Ipv6Addr>().is_ok() {
+        bail!(
+            "'{text}': an IPv6 address stands in brackets: [{address}]@tcp, or [{address}]:{}@tcp",
+            wire::PORT
+        );
+    }
     let (host, port) = match address.rsplit_once(':') {
         // An IPv6 address is written in brackets when a port follows.
         Some((host, port)) if !port.contains(']') => {
@@ -22,8 +29,11 @@ pub fn parse_nid(text: &str) -> Result<String> {
         }
         _ => (address, wire::PORT),
     };
-    let is_host = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);
-    if host.is_empty() || !host.chars().all(is_host) || port == 0 {
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(bracketed) => bracketed.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)),
+    };
+    if !is_host || port == 0 {
         bail!("'{text}' is no NID; write HOST[:PORT]@tcp, for example 127.0.0.1:{}@tcp", wire::PORT);
     }
     Ok(format!("{host}:{port}"))

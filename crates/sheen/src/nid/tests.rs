@@ -18,6 +18,32 @@ fn what_is_no_nid_is_refused() {
     }
 }
 
+/// Its last part would be taken for a port.
+#[test]
+fn an_ipv6_address_stands_in_brackets() {
+    for (bad, instead) in [
+        ("::1@tcp", "[::1]@tcp"),
+        ("2001:db8::5@tcp", "[2001:db8::5]@tcp"),
+        ("fe80::1:7988@tcp", "[fe80::1:7988]@tcp"),
+    ] {
+        let error = parse_nids(bad).unwrap_err().to_string();
+        assert!(error.contains(instead), "{bad}: {error}");
+        assert!(parse_nids(instead).is_ok(), "{instead}");
+    }
+    for bad in [
+        "[::1@tcp",
+        "::1]@tcp",
+        "a:b:1@tcp",
+        "[host]@tcp",
+        "[::1]x@tcp",
+        "[]@tcp",
+        "[::g]:1@tcp",
+        "[[::1]]@tcp",
+    ] {
+        assert!(parse_nids(bad).is_err(), "{bad:?}");
+    }
+}
+
 #[test]
 fn a_source_names_servers_file_system_and_directory() {
     let source = Source::parse("a:1@tcp:b@tcp:/fs/x/y/").unwrap();
