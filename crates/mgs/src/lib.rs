@@ -381,6 +381,8 @@ impl<M: MetaStore> Mgs<M> {
     ) {
         let is_sound = is_fsname(&fsname)
             && target.uuid != 0
+            // Of an OST it is data on the MDT, of either any target.
+            && target.id.index != u16::MAX
             && target.nids.len() <= NID_COUNT_MAX
             && target.nids.iter().all(|nid| nid.len() <= NID_BYTES_MAX);
         if !is_sound {

@@ -178,6 +178,17 @@ fn a_damaged_row_is_refused_at_the_start() {
     assert!(Mgs::open(Arc::clone(&world.store), options).is_err());
 }
 
+/// In layouts and requests that number stands for something else.
+#[test]
+fn the_highest_number_is_no_index_of_a_target() {
+    let mut world = world();
+    for id in [TargetId::ost(u16::MAX), TargetId::mdt(u16::MAX)] {
+        assert_eq!(world.register("a", id, 1).unwrap_err(), Status::Invalid);
+    }
+    assert!(world.mgs.config("a").is_none_or(|config| config.targets.is_empty()));
+    world.register("a", TargetId::ost(u16::MAX - 1), 1).unwrap();
+}
+
 #[test]
 fn a_target_keeps_the_addresses_of_its_other_nodes() {
     let mut world = world();

@@ -362,7 +362,8 @@ pub struct Mkfs {
     #[arg(long, group = "kind")]
     pub ost: bool,
     /// Which one it is, from 0
-    #[arg(long)]
+    // The highest number of 16 bits stands for something else where layouts and requests name OSTs and MDTs.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(..=65534))]
     pub index: Option<u16>,
     /// The file system that it belongs to
     #[arg(long)]

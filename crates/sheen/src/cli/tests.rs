@@ -26,6 +26,17 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
+/// In layouts the highest number is the MDT of the file, in requests it is any target: as the index of one it would be neither.
+#[test]
+fn the_highest_number_is_no_index_of_a_target() {
+    for kind in ["--ost", "--mdt"] {
+        let parse = |index| Cli::try_parse_from(["sheen", "mkfs", kind, "--index", index, "d"]);
+        let error = parse("65535").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("65535 is not in 0..=65534"), "{error}");
+        assert!(parse("65534").is_ok());
+    }
+}
+
 /// Names of files are bytes, everything else that is typed is text.
 #[test]
 fn only_paths_may_be_no_text() {
