@@ -1,4 +1,7 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
+use std::time::{Duration, SystemTime};
 
 #[test]
 fn the_statistics_are_understood() {
@@ -42,4 +45,26 @@ fn a_root_gets_an_init_unless_one_is_asked_for() {
     assert_eq!(included(Some("ssh,udev")), "systemd-sysv,ssh,udev");
     assert_eq!(included(Some("ssh,sysvinit-core")), "ssh,sysvinit-core");
     assert_eq!(included(Some("systemd-sysv")), "systemd-sysv");
+}
+
+/// Of the same size, and changed in the same second.
+#[test]
+fn a_change_within_a_second_is_copied() {
+    if Command::new("rsync").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [source, target] = ["source", "target"].map(|name| dir.path().join(name));
+    let lock = File::create(dir.path().join("lock")).unwrap();
+    let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    for (root, text, millis) in [(&source, "after!", 900), (&target, "before", 100)] {
+        fs::create_dir(root).unwrap();
+        fs::write(root.join("file"), text).unwrap();
+        let file = File::options().write(true).open(root.join("file")).unwrap();
+        file.set_modified(second + Duration::from_millis(millis)).unwrap();
+    }
+    copy(&source, &target, ("image", &lock), false).unwrap();
+    assert_eq!(fs::read(target.join("file")).unwrap(), b"after!");
+    let copied = fs::metadata(target.join("file")).unwrap().modified().unwrap();
+    assert_eq!(copied, second + Duration::from_millis(900));
 }
