@@ -403,6 +403,12 @@ pub struct Mount {
     /// How the kernel talks to the mount
     #[arg(long, value_enum)]
     pub transport: Option<Transport>,
+    /// Check source and options, and mount nothing: `mount -f`
+    #[arg(long)]
+    pub fake: bool,
+    /// Let options be that are not known: `mount -s`
+    #[arg(long)]
+    pub sloppy: bool,
     #[command(flatten)]
     pub background: Background,
 }
@@ -635,7 +641,13 @@ fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
             Some("-t" | "-N") => {
                 rest.next();
             }
-            Some(flags) if flags.starts_with('-') && flags.chars().skip(1).all(|c| "sfnv".contains(c)) => {}
+            Some(flags) if flags.starts_with('-') && flags.chars().skip(1).all(|c| "sfnv".contains(c)) => {
+                for (letter, option) in [('f', "--fake"), ('s', "--sloppy")] {
+                    if flags.contains(letter) {
+                        out.push(option.into());
+                    }
+                }
+            }
             _ => out.push(argument.clone()),
         }
     }

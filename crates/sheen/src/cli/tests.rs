@@ -15,7 +15,10 @@ fn other_names_are_subcommands() {
 #[test]
 fn helpers_of_mount_take_its_arguments() {
     let called = ["/sbin/mount.sheen", "h@tcp:/fs", "/mnt", "-sv", "-t", "sheen", "-o", "ro,noatime"];
-    assert_eq!(words(&called), ["sheen", "mount", "h@tcp:/fs", "/mnt", "-o", "ro,noatime"]);
+    assert_eq!(words(&called), ["sheen", "mount", "h@tcp:/fs", "/mnt", "--sloppy", "-o", "ro,noatime"]);
+    // `mount -f` mounts nothing, and `mount -fav` hands it on.
+    let called = ["/sbin/mount.sheen", "h@tcp:/fs", "/mnt", "-fv", "-n"];
+    assert_eq!(words(&called), ["sheen", "mount", "h@tcp:/fs", "/mnt", "--fake"]);
     assert_eq!(words(&["umount.fuse.sheen", "/mnt", "-l"]), ["sheen", "umount", "/mnt", "--lazy"]);
     assert_eq!(words(&["umount.fuse.sheen", "/mnt", "-f"]), ["sheen", "umount", "/mnt", "--force"]);
 }

@@ -344,6 +344,15 @@ pub fn help() -> String {
     text
 }
 
+/// Without the words that nobody knows, for who wants them let be (`mount -s`).
+pub fn known_of(options: &[String]) -> Vec<String> {
+    let is_known = |word: &&str| {
+        TABLE.iter().any(|(known, ..)| known == word)
+            || IGNORED.iter().chain([&RETRY]).any(|start| word.starts_with(start))
+    };
+    words(options).filter(is_known).map(str::to_owned).collect()
+}
+
 /// The words of all `-o` lists.
 fn words(options: &[String]) -> impl Iterator<Item = &str> {
     options.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty())

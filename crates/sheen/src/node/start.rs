@@ -47,18 +47,23 @@ pub fn serve(arguments: &cli::Serve) -> Result<()> {
 /// # Errors
 /// The source or an option is wrong, the mount point cannot be used, or the servers do not answer.
 pub fn mount(arguments: &cli::Mount) -> Result<()> {
-    let choices = Choices::parse(&arguments.options, arguments.transport)?;
+    let options =
+        if arguments.sloppy { options::known_of(&arguments.options) } else { arguments.options.clone() };
+    let choices = Choices::parse(&options, arguments.transport)?;
     if choices.is_remount {
         let path = mount_table::resolve(&arguments.mount)?;
-        check_unchanged(&path, &options::own_words(&arguments.options))?;
-        return crate::mount::remount(&path, &choices);
+        check_unchanged(&path, &options::own_words(&options))?;
+        return if arguments.fake { Ok(()) } else { crate::mount::remount(&path, &choices) };
     }
     let source = Source::parse(&arguments.source)?;
+    if arguments.fake {
+        return Ok(());
+    }
     let path = mount_table::resolve(&arguments.mount)?;
     mount_table::check_mount_point(&path)?;
     if arguments.foreground {
         sys::hold_end_signals();
-        if options::is_from_initrd(&arguments.options) {
+        if options::is_from_initrd(&options) {
             // systemd's last sweep stops everybody while it looks whom to spare, and may need a page of its own program meanwhile.
             sys::go_on_when_stopped().context("the client cannot keep itself running")?;
         }
@@ -66,8 +71,9 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         return run(&arguments.background, || start_mounting(arguments, &source, &path, &choices));
     }
     let mut again: Vec<OsString> = vec!["mount".into(), arguments.source.clone().into(), path.into()];
-    for options in &arguments.options {
-        again.extend(["-o".into(), options.into()]);
+    let is_from_initrd = options::is_from_initrd(&options);
+    for words in options {
+        again.extend(["-o".into(), words.into()]);
     }
     again.extend(["--transport".into(), choices.transport.word().into(), "--foreground".into()]);
     if let Some(address) = &arguments.background.metrics {
@@ -77,7 +83,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<()> {
         Some(log) => log.clone(),
         None => control::run_dir().join("log").join(format!("mount-{}.log", std::process::id())),
     };
-    let name = options::is_from_initrd(&arguments.options).then_some(daemon::ROOT_SERVER_NAME);
+    let name = is_from_initrd.then_some(daemon::ROOT_SERVER_NAME);
     retry(choices.retry_count, || daemon::start_as(name, &again, &log, None)?.wait("the mount").map(drop))
 }
 

@@ -132,3 +132,15 @@ fn a_mount_made_before_the_first_process_is_known_by_systemds_word() {
     assert!(is_from_initrd(&["ro,x-initrd.mount".to_owned(), "retry=6".to_owned()]));
     assert!(!is_from_initrd(&["ro,x-initrd.mount=no".to_owned(), "x-systemd.automount".to_owned()]));
 }
+
+/// `mount -s` lets be what is not known, and nothing else.
+#[test]
+fn a_sloppy_mount_has_the_options_that_are_known() {
+    let given = ["ro,bogus,noatime".to_owned(), "x-mine,intr=7,retry=2,_netdev".to_owned()];
+    let known = known_of(&given);
+    assert_eq!(known, ["ro", "noatime", "x-mine", "retry=2", "_netdev"]);
+    let choices = Choices::parse(&known, None).unwrap();
+    assert_eq!((choices.flags, choices.retry_count), (libc::MS_RDONLY | libc::MS_NOATIME, 2));
+    assert!(Choices::parse(&given, None).is_err());
+    assert!(Choices::parse(&known_of(&["flock,noflock".to_owned()]), None).is_err());
+}
