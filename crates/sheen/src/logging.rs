@@ -1,5 +1,6 @@
 //! Logs: standard error, or a file that is rotated by size.
 
+use crate::say;
 use crate::spelling;
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
@@ -133,10 +134,19 @@ pub fn set_filter(words: &str) -> Result<()> {
     Ok(())
 }
 
-/// A panic that a store contains is told as an error of that store, and not as a panic too.
+/// How `print!` begins when standard output cannot be written: it can only panic.
+const NO_OUTPUT: &str = "failed printing to stdout";
+
+/// A panic that a store contains is told as an error of that store, and not as a panic too. Where standard output cannot be written the
+/// process ends, with one line.
 pub fn hush_contained_panics() {
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        let no_output = info.payload().downcast_ref::<String>().and_then(|said| said.strip_prefix(NO_OUTPUT));
+        if let Some(why) = no_output {
+            say::note(format_args!("standard output cannot be written{why}"));
+            std::process::exit(1);
+        }
         if !store_disk::is_contained() {
             default_hook(info);
         }

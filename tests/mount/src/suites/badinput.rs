@@ -637,6 +637,23 @@ fn nobody_reads(context: &Context) -> Result<()> {
     ] {
         expect(is_quiet_end(read_by_nobody(cluster.command().args(words))?), &format!("{words:?}"))?;
     }
+    // A device that takes nothing is an error, in one line.
+    for words in [
+        &["status", "--dir", &dir][..],
+        &["mounts"],
+        &["lfs", "df", &mount],
+        &["lfs", "path2fid", &mount],
+        &["lctl", "list_param", "llite"],
+        &["lctl", "set_param", "osc.*.max_rpcs_in_flight=8"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full")?;
+        let output = cluster.command().args(words).stdout(full).stderr(Stdio::piped()).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        println!("$ sheen {words:?} >/dev/full\n{errors}[{}]", output.status);
+        expect_eq(output.status.code(), Some(1), &format!("{words:?} to /dev/full"))?;
+        let is_told = errors.lines().count() == 1 && errors.contains("No space left on device");
+        expect(is_told, &format!("{words:?} to /dev/full: {errors}"))?;
+    }
     let prefix = context.work.join("prefix");
     fs::create_dir_all(prefix.join("sbin"))?;
     let install = ["install-helpers", "--prefix", &prefix.to_string_lossy()];
