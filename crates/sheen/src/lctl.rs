@@ -31,13 +31,16 @@ pub fn run(arguments: &Lctl) -> Result<()> {
             get_all(patterns, |pattern| get(&here, pattern, *no_name, *only_name))
         }
         LctlCommand::SetParam { permanent, delete, quiet, settings } => {
-            let settings: Vec<Setting> =
+            let mut settings: Vec<Setting> =
                 settings.iter().map(|setting| Setting::parse(setting, *delete)).collect::<Result<_>>()?;
             // Nothing is set before everything is known to be possible.
             for setting in settings.iter().filter(|_| !*delete) {
                 params::check(&setting.pattern, &setting.value, *permanent)?;
             }
             let here = control::processes();
+            if settings.len() > 1 && !*delete {
+                check_together(&here, &mut settings, *permanent)?;
+            }
             settings.iter().try_for_each(|setting| set(&here, setting, *permanent, *delete, *quiet))
         }
         LctlCommand::ListParam { mark, recursive, patterns } => {
@@ -119,6 +122,65 @@ fn get(here: &[Process], pattern: &str, no_name: bool, only_name: bool) -> Resul
             (false, true, _) => writeln!(out, "{value}")?,
             (false, false, true) => writeln!(out, "{name}=\n{value}")?,
             (false, false, false) => writeln!(out, "{name}={value}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether all of several can be set here, and how they come in an order in which each can: before the first is set.
+///
+/// # Errors
+/// No process has one of them, or two do not fit each other.
+fn check_together(here: &[Process], settings: &mut [Setting], is_permanent: bool) -> Result<()> {
+    // A permanent one may be for processes that are elsewhere, or not there yet.
+    for setting in settings.iter().filter(|_| !is_permanent) {
+        let ask = Ask::ListParam { pattern: setting.pattern.clone(), is_recursive: false };
+        if !ask_these(here, &ask)?.iter().any(|(_, mark)| mark == SETTABLE) {
+            return nobody_has(here, &setting.pattern);
+        }
+    }
+    if !settings.iter().any(|setting| AT_BOUNDS.contains(&setting.pattern.as_str())) {
+        return Ok(());
+    }
+    let mut now = Vec::new();
+    for process in here {
+        let read = |name: &str| -> Result<Option<u64>> {
+            let found =
+                ask_these(std::slice::from_ref(process), &Ask::GetParam { pattern: name.to_owned() })?;
+            Ok(found.first().and_then(|(_, value)| value.parse().ok()))
+        };
+        let [min, max] = AT_BOUNDS.map(read);
+        now.extend(min?.zip(max?));
+    }
+    arrange_bounds(settings, &now)
+}
+
+/// The mark of a parameter that can be set, in answers to `ListParam`.
+const SETTABLE: &str = "=";
+
+/// The first cannot be above the second, unless that one is 0.
+const AT_BOUNDS: [&str; 2] = ["at_min", "at_max"];
+
+/// Judges the bounds as they will be in each process, by what it has `now`. Of two that are set that one comes first which fits the other
+/// one of before.
+///
+/// # Errors
+/// They would not fit each other.
+fn arrange_bounds(settings: &mut [Setting], now: &[(u64, u64)]) -> Result<()> {
+    // The last one of a name counts.
+    let [min_at, max_at] = AT_BOUNDS.map(|name| settings.iter().rposition(|setting| setting.pattern == name));
+    let value_of = |at: usize| settings.get(at).and_then(|setting| setting.value.parse::<u64>().ok());
+    let (min, max) = (min_at.and_then(value_of), max_at.and_then(value_of));
+    if let (Some(min), Some(max)) = (min, max) {
+        params::check_timeout_bounds(min, max)?;
+    }
+    for (min_now, max_now) in now {
+        params::check_timeout_bounds(min.unwrap_or(*min_now), max.unwrap_or(*max_now))?;
+    }
+    if let (Some(min_at), Some(max_at), Some(max)) = (min_at, max_at, max) {
+        let is_max_first = max == 0 || now.iter().all(|(min_now, _)| *min_now <= max);
+        if is_max_first == (min_at < max_at) {
+            settings.swap(min_at, max_at);
         }
     }
     Ok(())
@@ -238,3 +300,6 @@ fn list(here: &[Process], pattern: &str, mark: bool, is_recursive: bool) -> Resu
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

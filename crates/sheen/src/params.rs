@@ -20,6 +20,7 @@ mod write;
 use crate::node::{Node, lock};
 use anyhow::{Result, bail};
 use base::{ClusterConfig, TargetId, TargetKind};
+pub use global::check_bounds as check_timeout_bounds;
 pub use mounts::REREAD;
 use std::collections::{BTreeMap, BTreeSet};
 pub use targets::name as target_name;

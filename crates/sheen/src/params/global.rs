@@ -117,9 +117,12 @@ pub static TIMEOUTS: Class<Timeouts> = Class {
 };
 
 /// Seconds. Without an upper bound nothing is estimated, and the lower one means nothing.
-fn check_bounds(min: u64, max: u64) -> Result<()> {
+///
+/// # Errors
+/// The least is above the most.
+pub fn check_bounds(min: u64, max: u64) -> Result<()> {
     if max != 0 && min > max {
-        bail!("at_min would be {min} and at_max {max}; set the other one first");
+        bail!("at_min would be {min} and at_max {max}, which is less; set both in one command");
     }
     Ok(())
 }

@@ -687,6 +687,12 @@ fn parameters_and_files(context: &Context) -> Result<()> {
         (&["lctl", "list_param", "lite"], "llite"),
         (&["lctl", "set_param", "osc.*.max_rpcs_in_flight"], "PATH=VALUE"),
         (&["lctl", "set_param", "osc.*.max_rpcs_in_flight=8", "osc.*.active=2"], "0 or 1"),
+        (&["lctl", "set_param", "osc.*.max_rpcs_in_flight=7", "osc.nosuch*.active=1"], "osc.nosuch"),
+        (&["lctl", "set_param", "osc.*.max_rpcs_in_flight=7", "at_max=1", "at_min=2"], "at_min would be 2"),
+        (
+            &["lctl", "set_param", "-P", "osc.*.max_rpcs_in_flight=7", "at_min=2", "at_max=1"],
+            "at_min would be 2",
+        ),
         (&["lctl", "set_param", "-P", "osc.*.max_rpcs_in_flight=0"], "1 to 512"),
         (&["lctl", "set_param", "-P", "llite.*.uuid=1"], "only be read"),
         (&["lctl", "set_param", "-P", "llite.*.stats=1"], "once"),

@@ -748,7 +748,7 @@ fn refused(context: &Context) -> Result<()> {
         let said = cluster.try_sheen(&[&["lctl", "set_param"], &settings[..]].concat(), LIMIT)?;
         expect(!said.is_success() && said.errors.contains(words), &format!("{setting}: {}", said.all()))?;
     }
-    cluster.sheen(&["lctl", "set_param", "at_min=0"])?;
+    expect_eq(all()?, before.clone(), "after bounds that do not fit")?;
     // Nothing of several is set when one is impossible.
     let said = cluster
         .try_sheen(&["lctl", "set_param", "osc.*.max_rpcs_in_flight=3", "llite.*.uuid=mine"], LIMIT)?;
