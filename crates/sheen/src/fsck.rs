@@ -116,7 +116,12 @@ fn try_repair(
 
 fn lock(directories: &[PathBuf]) -> Result<System> {
     let (mut targets, mut nameless): (Vec<TargetDir>, _) = (Vec::new(), Vec::new());
+    let mut opened = BTreeSet::new();
     for path in directories {
+        // Its lock would be ours.
+        if path.canonicalize().is_ok_and(|path| !opened.insert(path)) {
+            bail!("{} is given twice; name each target once", path.display());
+        }
         let dir = match target_dir::open(path) {
             Ok(dir) => dir,
             Err(error) => match error.downcast_ref::<DirectoryError>() {

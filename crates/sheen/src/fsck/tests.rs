@@ -357,7 +357,7 @@ fn what_is_not_one_whole_file_system_is_refused_in_one_line() {
     drop(held);
     let (mdt, ost) = (little.path(TargetId::mdt(0)), little.path(TargetId::ost(0)));
     let error = refused(&|arguments| arguments.dirs.push(ost.clone()));
-    assert!(error.contains("already running as pid"), "one directory twice: {error}");
+    assert!(error.contains("is given twice"), "{error}");
     let error = refused(&|arguments| arguments.dirs = vec![ost.clone()]);
     assert!(error.contains("MDT0000 belongs to 'little' and is not given"), "{error}");
     let error = refused(&|arguments| arguments.dirs.push(little.dir.path().join("nowhere")));
@@ -572,4 +572,13 @@ fn targets_that_were_never_served_are_clean() {
         cli::Fsck { dirs, repair: true, data: true, without: Vec::new(), fenced: false, json: true };
     let outcome = run(&arguments, &|_| Ok(())).unwrap();
     assert!(outcome.found.is_clean(), "{:?}", outcome.found.findings);
+}
+
+/// Its lock is ours then, and nobody serves it.
+#[test]
+fn a_directory_that_is_given_twice_is_said_to_be_so() {
+    let little = Little::new();
+    let [mdt, ost] = [TargetId::mdt(0), TargetId::ost(0)].map(|id| little.path(id));
+    let error = lock(&[mdt.clone(), mdt.join("."), ost]).err().map(|error| format!("{error:#}"));
+    assert!(error.as_ref().is_some_and(|line| line.contains("is given twice")), "{error:?}");
 }
