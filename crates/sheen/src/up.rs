@@ -160,8 +160,13 @@ fn choose_metrics(arguments: &cli::Up, dir: &Path, cluster: &mut Cluster, runnin
     let serves_first =
         |process: &&Process| process.targets.iter().any(|target| Some(&target.dir) == first.as_ref());
     if running.iter().any(|process| serves_first(&process) && process.metrics != wanted) {
+        let beside = match &wanted {
+            Some(address) => format!(", or serve them beside it: sheen metrics --listen {address}"),
+            None => String::new(),
+        };
         bail!(
-            "--metrics {given}: the first server of {0} runs already, and would serve metrics from its start on;              `sheen down --dir {0}` first, or serve them beside it: sheen metrics --listen {given}",
+            "--metrics {given}: the first server of {0} runs already, and serves metrics from its start on or not at all; \
+             `sheen down --dir {0}` first{beside}",
             dir.display()
         );
     }
