@@ -17,7 +17,7 @@ use clap::{Args, Subcommand};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stripes::Striping;
 use wire::ComponentHint;
@@ -71,6 +71,9 @@ enum LfsCommand {
     },
     /// Make a file with a layout, give another one to a file that is empty, or set the default of a directory
     Setstripe {
+        /// Take the default of a directory back
+        #[arg(short = 'd', long)]
+        delete: bool,
         #[command(flatten)]
         striping: Striping,
         #[arg(required = true)]
@@ -119,8 +122,11 @@ pub fn run(arguments: &Lfs) -> Result<()> {
             let only = Only { count: *stripe_count, size: *stripe_size, index: *stripe_index, pool: *pool };
             paths.iter().try_for_each(|path| getstripe(path, &only, *directory))
         }
-        LfsCommand::Setstripe { striping, paths } => {
+        LfsCommand::Setstripe { delete, striping, paths } => {
             let hint = striping.hint()?;
+            if *delete {
+                check_deletable(striping, paths)?;
+            }
             paths.iter().try_for_each(|path| setstripe(path, &hint))
         }
         LfsCommand::Mkdir(mkdir) => mkdir.run(),
@@ -151,6 +157,16 @@ fn open(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot open {}", path.display()))
 }
 
+/// Whoever opens a special file talks to its device or pipe, and never to the mount.
+fn special(file: &File) -> Option<&'static str> {
+    let of_type = file.metadata().ok()?.file_type();
+    match () {
+        () if of_type.is_fifo() => Some("a FIFO"),
+        () if of_type.is_char_device() || of_type.is_block_device() => Some("a device"),
+        () => None,
+    }
+}
+
 /// The kernel does not know what is asked for, and lets it pass on a read-only mount.
 fn check_writable(file: &File, path: &Path) -> Result<()> {
     match sys::is_read_only(file) {
@@ -173,6 +189,9 @@ fn ask(file: &File, path: &Path, ask: &Ask) -> Result<Tell> {
     match sys::ioctl(file, ioctl::COMMAND, &mut buffer) {
         Ok(()) => {}
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::ENOSYS)) => {
+            if let Some(what) = special(file) {
+                bail!("{} is {what}; a mount can be asked about files and directories only", path.display());
+            }
             bail!("{} is not on a SheenFS mount; see `sheen mounts`", path.display())
         }
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
@@ -275,6 +294,17 @@ fn parent_of(path: &Path) -> Result<(File, Vec<u8>)> {
         _ => Path::new("."),
     };
     Ok((open(parent)?, name.as_bytes().to_vec()))
+}
+
+/// A hint that says nothing takes a default back; on a file it would be a layout.
+fn check_deletable(striping: &Striping, paths: &[PathBuf]) -> Result<()> {
+    if !striping.is_empty() {
+        bail!("-d takes the default of a directory back; leave the other options out");
+    }
+    match paths.iter().find(|path| !path.is_dir()) {
+        Some(path) => bail!("{} is no directory, and has no default to take back", path.display()),
+        None => Ok(()),
+    }
 }
 
 fn setstripe(path: &Path, hint: &LayoutHint) -> Result<()> {

@@ -123,6 +123,11 @@ impl Striping {
         Striping { words: words.iter().map(|(key, value)| (*key, (*value).to_owned())).collect() }
     }
 
+    /// Nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
     /// # Errors
     /// One line, for what makes no layout.
     pub fn hint(&self) -> Result<LayoutHint> {

@@ -244,3 +244,27 @@ fn an_ost_that_is_refused_is_missing_or_drained() {
     assert!(said(&[], Some(1), Some("fast")).starts_with("OST0001 is not in pool fast, or drained"));
     assert!(said(&[], None, None).contains("Invalid argument"));
 }
+
+/// Wherever they are, they are asked themselves.
+#[test]
+fn special_files_are_said_to_be_so() {
+    let error = fid_of(Path::new("/dev/null")).unwrap_err().to_string();
+    assert!(error.contains("is a device"), "{error}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = fid_of(file.path()).unwrap_err().to_string();
+    assert!(error.contains("is not on a SheenFS mount"), "{error}");
+}
+
+#[test]
+fn only_directories_have_a_default_to_take_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let (nothing, some) = (Striping::default(), Striping::of(&[(Key::Count, "2")]));
+    let directory = [dir.path().to_owned()];
+    assert!(check_deletable(&nothing, &directory).is_ok());
+    assert!(check_deletable(&some, &directory).is_err());
+    assert!(check_deletable(&nothing, &[dir.path().to_owned(), file]).is_err());
+    // What it asks for then.
+    assert_eq!(nothing.hint().unwrap(), LayoutHint::plain(ComponentHint::default()));
+}

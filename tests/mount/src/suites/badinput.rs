@@ -708,6 +708,8 @@ fn parameters_and_files(context: &Context) -> Result<()> {
         (&["lfs", "setstripe", "-i", "77", &in_mount("new")], "no OST 77"),
         (&["lfs", "setstripe", "-c", "1", &file], "exists"),
         (&["lfs", "setstripe", "-o", "77,78", &in_mount("new")], "no OSTs 77,78"),
+        (&["lfs", "setstripe", "-d", &file], "no directory"),
+        (&["lfs", "setstripe", "-d", "-c", "2", &mount], "leave the other options out"),
         (&["lfs", "mkdir", "-i", "9", &in_mount("new")], "no MDT 9"),
         (&["lfs", "getdirstripe", &file], "no directory"),
         (&["lfs", "fid2path", &mount, "[0x200000400:0xfffff:0x0]"], "[0x200000400"),
