@@ -501,7 +501,7 @@ fn root_does_not_repair_what_belongs_to_another_user() {
     std::os::unix::fs::chown(&path, Some(3_999_999_998), Some(3_999_999_997)).unwrap();
     let before = little.contents();
     let error = format!("{:#}", little.repair_with(&[]).err().expect("it is refused"));
-    assert!(error.contains("setpriv --reuid 3999999998 --regid 3999999997 --clear-groups sheen "), "{error}");
+    assert!(error.contains("setpriv --reuid 3999999998 --regid 3999999997 --clear-groups sheen"), "{error}");
     assert!(little.contents() == before, "something was changed");
     assert_eq!(status(&little.run().unwrap()), UNCORRECTED, "it is looked at");
     std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
