@@ -154,7 +154,10 @@ impl State {
             self.note_unseen();
         }
         if !entry.stripes.is_empty() {
+            // Whoever is told of it next, and has only its name here, has to know that its names are in several places.
+            self.nodes.get_or_new(entry.fid);
             self.nodes.set_stripes(entry.fid, &entry.stripes);
+            self.keep_listed(entry.fid);
         }
         if let Some(node) = self.nodes.by_fid_mut(entry.fid) {
             if let Some(layout) = entry.layout.as_ref().filter(|layout| layout.is_valid()) {

@@ -362,7 +362,7 @@ impl State {
     }
 
     /// Keeps an inode that nothing refers to for a while.
-    fn keep_listed(&mut self, fid: Fid) {
+    pub(crate) fn keep_listed(&mut self, fid: Fid) {
         let node = fid.inode_number();
         if self.nodes.get(node).is_some_and(|known| !known.is_unused()) {
             return;

@@ -2,7 +2,7 @@
 
 use crate::world::{TOP, World};
 use base::{Duration, FileType, TargetKind};
-use client::{Answer, Call, Caller, Notify, SetattrCall};
+use client::{Answer, Call, Caller, Input, Notify, SetattrCall, Setting};
 use std::collections::BTreeSet;
 use wire::mdt::DirStriping;
 
@@ -276,4 +276,47 @@ fn a_rename_over_two_mdts_is_asked_for_once_by_whoever_calls() {
     world.mounts[0].groups = vec![51];
     assert_eq!(world.call_as(0, somebody, rename((a, "f"), (b, "f"))), Err(EACCES));
     assert_eq!(renames(&world), 3);
+}
+
+/// Its name may be known, from a listing or from before the kernel forgot it, where nothing else of it is.
+#[test]
+fn a_directory_is_known_as_striped_whatever_was_known_of_it_before() {
+    let ways = [(false, true), (true, true), (false, false), (true, false)];
+    for (is_bulk, (is_plus, is_listed_first)) in
+        [true, false].into_iter().flat_map(|is_bulk| ways.map(|way| (is_bulk, way)))
+    {
+        let mut world = World::new(2, 1, 2);
+        if !is_bulk {
+            // Each name of a listing is looked up.
+            world.input(1, Input::Set(Setting::BulkAttrs(0)));
+        }
+        let dir = world.striped(0, 2);
+        let stripes = stripes_of(&mut world, dir);
+        let names = [name_in(&stripes, 0), name_in(&stripes, 1)];
+        for name in &names {
+            let file = world.create(0, dir, name);
+            world.release(0, file);
+        }
+        let looked_up = |world: &mut World| {
+            let there = world.lookup(1, TOP, "d").expect("it was made").node;
+            names.iter().for_each(|name| drop(world.lookup(1, there, name).expect("it was made")));
+        };
+        if !is_listed_first {
+            looked_up(&mut world);
+            world.input(1, Input::Forget(vec![(dir, u64::MAX)]));
+        }
+        let Ok(Answer::Opened { fh, .. }) = world.call(1, Call::Opendir { node: TOP, flags: 0 }) else {
+            panic!("a directory opens")
+        };
+        let list = Call::Readdir { node: TOP, fh, offset: 0, byte_count: 1000, is_plus };
+        assert!(matches!(world.call(1, list), Ok(Answer::Entries(_))));
+        for _ in 0..3 {
+            world.input(1, Input::Forget(vec![(dir, u64::MAX)]));
+            looked_up(&mut world);
+        }
+        // Others change names beside it, so that locks go and come.
+        world.create(0, TOP, "beside");
+        world.input(1, Input::Forget(vec![(dir, u64::MAX)]));
+        looked_up(&mut world);
+    }
 }
