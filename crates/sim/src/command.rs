@@ -149,8 +149,8 @@ fn finders(fault: base::fault::Fault) -> &'static [&'static str] {
     use base::fault::Fault;
     match fault {
         Fault::LockGrantedWrongly => &["assertion", "model"],
-        // The name is back after a power failure, its objects are not.
-        Fault::DestroyBeforeDurable => &["model", "tree", "fsync"],
+        // The name is back after a power failure, its objects are not, or are noted as destroyed.
+        Fault::DestroyBeforeDurable => &["model", "tree", "fsync", "fsck"],
         Fault::TombstoneIgnored => &["objects"],
         // What was to be removed stays, and nothing leads to it.
         Fault::PrepareForgotten => &["model", "objects", "tree", "rows", "assertion", "progress", "fsck"],
