@@ -54,7 +54,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 21] = [
         Fault::LockGrantedWrongly,
         Fault::ReplySlotForgotten,
         Fault::CommitReportedEarly,
@@ -70,7 +70,6 @@ impl Fault {
         Fault::PartBeforeDurable,
         Fault::ReplayOrderIgnored,
         Fault::HoldingsIgnored,
-        Fault::AdoptionNotAwaited,
         Fault::ObjectHoldingsIgnored,
         Fault::LeftUnsynced,
         Fault::VoidPartExecuted,
