@@ -113,44 +113,6 @@ fn the_absent_are_given_up() {
     assert_eq!(cluster.callers[0].evictions, 1);
 }
 
-/// It was told that everything is committed: whatever this is, it is not to be executed beside new work.
-#[test]
-fn what_claims_to_be_a_replay_is_refused() {
-    let mut cluster = worked();
-    cluster.partitioned.clear();
-    let is_done = |frame: &Frame| {
-        frame.src == Endpoint::Client(client(1))
-            && frame.kind == FrameKind::Request
-            && matches!(Request::from_bytes(&frame.body), Ok(Request::ReplayDone))
-    };
-    cluster.is_lost = Box::new(is_done);
-    cluster.kill();
-    cluster.run_for(Duration::from_secs(2));
-    let mut frame = cluster.last_sent[&FrameKind::Request].clone();
-    assert_eq!(frame.src, Endpoint::Client(client(1)), "it says again that it is done");
-    let touched = Touched { fids: vec![Fid::ROOT], ..Touched::default() };
-    let entries = vec![Replayed { transno: Transno(5), slot: 0, touched }];
-    let manifest = Request::Manifest(Manifest { after: Transno::ZERO, entries, is_last: true });
-    let rows = cluster.rows();
-    for (transno, request) in [(Transno(5), Request::PING), (Transno::ZERO, manifest)] {
-        frame.flags |= flags::REPLAY;
-        (frame.transno, frame.xid, frame.slot) = (transno, Xid(frame.xid.0 + 1), 0);
-        frame.body = match transno {
-            Transno::ZERO => request.to_bytes(),
-            _ => Request::Mdt(wire::MdtRequest::Sync).to_bytes(),
-        };
-        let mut out = Vec::new();
-        cluster.core.as_mut().unwrap().on_frame(cluster.now, frame.clone(), &mut out);
-        let is_refusal = |output: &CoreOutput| matches!(output, CoreOutput::Send(reply) if reply.status == Status::ProtocolError);
-        assert!(out.iter().any(is_refusal), "{out:?}");
-        assert!(!out.iter().any(|output| matches!(output, CoreOutput::Execute(_))));
-    }
-    assert_eq!(cluster.rows(), rows);
-    cluster.is_lost = Box::new(|_| false);
-    cluster.run_for(Duration::from_secs(30));
-    assert!(!is_recovering(&cluster));
-}
-
 /// Whose word that it is done does not arrive; and that word.
 fn almost_back() -> (Cluster, Frame) {
     let mut cluster = worked();
@@ -168,6 +130,33 @@ fn almost_back() -> (Cluster, Frame) {
     assert!(is_recovering(&cluster));
     (done.flags, done.body) = (0, Request::ReplayDone.to_bytes());
     (cluster, done)
+}
+
+/// It was told that everything is committed: whatever this is, it is not to be executed beside new work.
+#[test]
+fn what_claims_to_be_a_replay_is_refused() {
+    let (mut cluster, mut frame) = almost_back();
+    let touched = Touched { fids: vec![Fid::ROOT], ..Touched::default() };
+    let entries = vec![Replayed { transno: Transno(5), slot: 0, touched }];
+    let manifest = Request::Manifest(Manifest { after: Transno::ZERO, entries, is_last: true });
+    let rows = cluster.rows();
+    for (transno, request) in [(Transno(5), Request::PING), (Transno::ZERO, manifest)] {
+        frame.flags = flags::REPLAY;
+        (frame.transno, frame.xid, frame.slot) = (transno, Xid(frame.xid.0 + 1), 0);
+        frame.body = match transno {
+            Transno::ZERO => request.to_bytes(),
+            _ => Request::Mdt(wire::MdtRequest::Sync).to_bytes(),
+        };
+        let mut out = Vec::new();
+        cluster.core.as_mut().unwrap().on_frame(cluster.now, frame.clone(), &mut out);
+        let is_refusal = |output: &CoreOutput| matches!(output, CoreOutput::Send(reply) if reply.status == Status::ProtocolError);
+        assert!(out.iter().any(is_refusal), "{out:?}");
+        assert!(!out.iter().any(|output| matches!(output, CoreOutput::Execute(_))));
+    }
+    assert_eq!(cluster.rows(), rows);
+    cluster.is_lost = Box::new(|_| false);
+    cluster.run_for(Duration::from_secs(30));
+    assert!(!is_recovering(&cluster));
 }
 
 /// What a client has open or locked it says in no slot. Anything else is not executed before the client is served.
