@@ -111,6 +111,27 @@ fn what_open_directories_keep_is_bounded_for_all_of_them() {
     }
 }
 
+/// A listing of a directory of `f0`, `f1` and so on that the second mount has begun.
+struct Begun {
+    dir: (u64, u64),
+    read: Vec<String>,
+    /// Names of which more have come with these than were read.
+    to_come: Vec<String>,
+    /// Where to go on.
+    at: u64,
+}
+
+fn begun(world: &mut World, node: u64, file_count: u32) -> Begun {
+    let dir = opened(world, 1, node);
+    let (mut read, at) = read_some(world, 1, dir, 0);
+    let (second, at) = read_some(world, 1, dir, at);
+    read.extend(second);
+    world.pass(Duration::from_secs(1));
+    let names = (0..file_count).map(|number| format!("f{number}"));
+    let to_come = names.filter(|name| !read.contains(name)).collect();
+    Begun { dir, read, to_come, at }
+}
+
 /// Of what came before it was needed nothing is believed that has changed since, whoever changed it.
 #[test]
 fn what_was_listed_ahead_is_not_believed_after_a_change() {
@@ -118,18 +139,13 @@ fn what_was_listed_ahead_is_not_believed_after_a_change() {
         let mut world = World::new(1, 1, 2);
         world.directory_of(1200);
         let node = world.lookup(1, TOP, "d").expect("it was made").node;
-        let dir = opened(&mut world, 1, node);
-        let (first, at) = read_some(&mut world, 1, dir, 0);
-        let (second, mut at) = read_some(&mut world, 1, dir, at);
-        world.pass(Duration::from_secs(1));
-        let is_to_come = |name: &String| !first.contains(name) && !second.contains(name);
-        let gone: Vec<String> = (0..1200).map(|number| format!("f{number}")).filter(is_to_come).collect();
+        let Begun { dir, read, to_come: gone, mut at } = begun(&mut world, node, 1200);
         let parent = if changer == 1 { node } else { world.lookup(0, TOP, "d").expect("there").node };
         for name in gone.iter().step_by(7) {
             let unlink = Call::Unlink { parent, name: name.clone().into() };
             assert_eq!(world.call(changer, unlink), Ok(Answer::Done));
         }
-        let mut names = first.len() + second.len();
+        let mut names = read.len();
         while names < 900 {
             let (more, last) = read_some(&mut world, 1, dir, at);
             (names, at) = (names + more.len(), last);
@@ -146,29 +162,25 @@ fn what_was_listed_ahead_is_not_believed_of_what_was_changed_and_forgotten() {
     let mut world = World::new(1, 1, 2);
     world.directory_of(1200);
     let node = world.lookup(1, TOP, "d").expect("it was made").node;
-    let dir = opened(&mut world, 1, node);
-    let (first, at) = read_some(&mut world, 1, dir, 0);
-    let (second, mut at) = read_some(&mut world, 1, dir, at);
-    world.pass(Duration::from_secs(1));
-    let is_to_come = |name: &String| !first.contains(name) && !second.contains(name);
-    let name = (0..1200).map(|number| format!("f{number}")).rfind(is_to_come).expect("there is more");
-    let file = world.lookup(1, node, &name).expect("it was made").node;
+    let Begun { dir, read, to_come, mut at } = begun(&mut world, node, 1200);
+    let name = to_come.last().expect("there is more");
+    let file = world.lookup(1, node, name).expect("it was made").node;
     let set = SetattrCall { mode: Some(0o600), ..Default::default() };
     world.call(1, Call::Setattr { node: file, set }).expect("changed");
     world.input(1, Input::Forget(vec![(file, 1)]));
     // What the kernel has forgotten is kept until so many others were.
-    let other = first.last().expect("it is not empty");
+    let other = read.first().expect("it is not empty");
     let known = world.lookup(1, node, other).expect("it was listed").node;
     world.input(1, Input::Forget(vec![(known, 2)]));
     for _ in 0..16_500 {
         let other = world.lookup(1, node, other).expect("it was listed").node;
         world.input(1, Input::Forget(vec![(other, 1)]));
     }
-    let mut names = first.len() + second.len();
+    let mut names = read.len();
     while names < 1200 {
         let (more, last) = read_some(&mut world, 1, dir, at);
         (names, at) = (names + more.len(), last);
     }
-    let file = world.lookup(1, node, &name).expect("it was made").node;
+    let file = world.lookup(1, node, name).expect("it was made").node;
     assert_eq!(world.attr(1, file).permissions, 0o600);
 }
