@@ -80,6 +80,12 @@ impl State {
         }
     }
 
+    /// The kernel counts the version of a file's attributes up as well when a name of it has gone.
+    pub(crate) fn note_name_gone(&mut self, node: u64) {
+        self.note_version(node);
+        self.note_size_version(node);
+    }
+
     /// The kernel is told sizes of files, in the answer to a call that came at `came`.
     pub(crate) fn note_sizes(&mut self, answer: &Answer, came: Time) {
         match answer {

@@ -37,6 +37,9 @@ const MOVING_COUNT_MAX: usize = 4;
 const STANDS_AFTER: Duration = Duration::from_millis(50);
 /// Under way in all. Each takes a thread.
 pub const PUSH_COUNT_MAX: usize = 32;
+/// With so many calls unanswered none is begun: half of what the kernel has on its way at a time. Of a READ beyond that, which it keeps, nobody
+/// hears, and so nobody answers it while it has pages locked for which a push waits.
+const UNANSWERED_COUNT_MAX: usize = 128;
 /// Windows that wait for that, of all files: as much as is read ahead of one.
 const QUEUED_COUNT_MAX: usize = 64;
 
@@ -172,6 +175,7 @@ impl State {
         let is_long_enough =
             self.nodes.get(push.node).is_some_and(|node| node.kernel_size.reaches(pages.end, self.now.time));
         self.may_push(object.fid)
+            && self.calls.len() < UNANSWERED_COUNT_MAX
             && !is_dying
             && self.is_believable(object.fid, pin.target, pin.lock, push.data_changed_at)
             && self.store_until(pin.target) > self.now.time

@@ -386,10 +386,12 @@ impl State {
 
 /// A name does not lead to this inode any more. `is_stale`: its attributes changed, and no reply says how.
 fn forget_name(state: &mut State, fid: Option<Fid>, parent: Fid, name: &[u8], is_stale: bool) {
-    if let Some(node) = fid.and_then(|fid| state.nodes.by_fid_mut(fid)) {
+    let Some(fid) = fid else { return };
+    if let Some(node) = state.nodes.by_fid_mut(fid) {
         node.names.remove(parent, name);
         node.is_attr_stale |= is_stale;
     }
+    state.note_name_gone(fid.inode_number());
 }
 
 const RENAME_EXCHANGE: u32 = 2;

@@ -5,6 +5,7 @@ use crate::read_ahead::{EAGAIN, MIB, Shared, WINDOW};
 use crate::world::{O_RDONLY, O_RDWR, TOP, World, write_call};
 use base::{Duration, Extent, Rng};
 use client::{Answer, Call, Input, Notify, NotifyId, NotifyResult, ReadAheadBounds, SetattrCall, Setting};
+use wire::mdt::{FileLock, FlockKind};
 
 const PAGE: u64 = 4096;
 const O_DIRECT: u32 = 0o40000;
@@ -219,6 +220,51 @@ fn a_size_that_a_notification_overtakes_is_not_pushed_by() {
     shared.world.mounts[0].is_kernel_stuck = false;
     (0..256).for_each(|number| shared.check(number * WINDOW, WINDOW));
     assert!(!shared.world.mounts[0].notified.iter().any(is_push), "it may have taken the former for its end");
+}
+
+/// The kernel makes a new version of the inode then, by which it believes no size that was asked for before.
+#[test]
+fn a_size_is_not_pushed_by_when_another_name_of_the_file_went_while_it_was_told() {
+    for is_gone in [false, true] {
+        let mut shared = Shared::with_pushes(16 * MIB);
+        let node = shared.files[0].0;
+        let link = Call::Link { node, parent: TOP, name: b"other".to_vec() };
+        assert!(shared.world.call(0, link).is_ok());
+        shared.write(1, 16 * MIB, MIB, 0x55);
+        shared.world.pass(Duration::from_secs(7));
+        assert_eq!(shared.world.attr(0, node).size_bytes, 17 * MIB);
+        if is_gone {
+            let gone = Call::Unlink { parent: TOP, name: b"other".to_vec() };
+            assert_eq!(shared.world.call(0, gone), Ok(Answer::Done));
+        }
+        shared.world.pass(Duration::from_secs(2));
+        (0..256).for_each(|number| shared.check(number * WINDOW, WINDOW));
+        assert_eq!(shared.world.mounts[0].notified.iter().any(is_push), !is_gone, "gone: {is_gone}");
+    }
+}
+
+/// It may keep READs back then, of which nobody hears, and for whose pages a push would wait.
+#[test]
+fn nothing_is_pushed_while_the_kernel_waits_for_very_many_answers() {
+    let mut shared = Shared::with_pushes(16 * MIB);
+    let other = shared.world.create(1, TOP, "other");
+    let node = shared.world.lookup(0, TOP, "other").expect("it was made").node;
+    let (fh, _) = shared.world.open(0, node, O_RDONLY);
+    let locking = |(node, fh), owner, kind| {
+        let lock = FileLock { owner, pid: owner as u32, is_flock: true, kind, extent: Extent::WHOLE };
+        Call::Setlk { node, fh, lock, can_wait: true }
+    };
+    assert_eq!(shared.world.call(1, locking(other, 1, FlockKind::Write)), Ok(Answer::Done));
+    let waiting: Vec<u64> =
+        (0..128).map(|owner| shared.world.prepare(0, locking((node, fh), owner, FlockKind::Read))).collect();
+    (0..64).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(!shared.world.mounts[0].notified.iter().any(is_push), "with 128 on their way");
+    assert_eq!(shared.world.call(1, locking(other, 1, FlockKind::Unlock)), Ok(Answer::Done));
+    for id in waiting {
+        assert_eq!(shared.world.finish(0, id), Ok(Answer::Done));
+    }
+    (64..128).for_each(|number| shared.check(number * WINDOW, WINDOW));
+    assert!(shared.world.mounts[0].notified.iter().any(is_push), "with few");
 }
 
 #[test]
