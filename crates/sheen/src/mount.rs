@@ -21,7 +21,9 @@ use client::{
 };
 use fuse::{Handler, Notifier, Op, Reply, Request, Session};
 use net::{Owner, OwnerOptions, Router, Timer};
-use notices::{Missing, Notices, start_inode_thread, start_notifying, start_watcher, told};
+use notices::{
+    Missing, Notices, start_inode_thread, start_inode_threads, start_notifying, start_watcher, told,
+};
 use options::{Choices, LockScope};
 use std::collections::HashMap;
 use std::io;
@@ -441,8 +443,7 @@ impl Shared {
     fn tell(self: &Arc<Shared>, notices: &Arc<Notices>, id: NotifyId, notice: Notify) {
         match notices.push(id, notice) {
             Missing::Nothing => {}
-            // Without one more it waits for those that there are.
-            Missing::Thread => drop(start_inode_thread(self, notices)),
+            Missing::Threads(count) => start_inode_threads(self, notices, count),
             Missing::Watcher => start_watcher(self, notices),
         }
     }

@@ -114,6 +114,31 @@ fn bytes_can_be_put_into_the_page_cache() {
     });
 }
 
+/// What the kernel takes for the size of an open file that is at its start. It asks nobody for this (`do_vfs_ioctl`, FIONREAD).
+fn kernel_size(file: &fs::File) -> libc::c_int {
+    let mut byte_count: libc::c_int = -1;
+    // SAFETY: the kernel writes one int, which is local.
+    assert_eq!(unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONREAD, &mut byte_count) }, 0);
+    byte_count
+}
+
+/// So of a file that somebody else has made longer the kernel cannot be told where it ends without being given bytes of it, which need
+/// a lock of their own (docs/limits.md).
+#[test]
+fn the_end_of_a_file_moves_with_bytes_that_are_stored_and_not_without() {
+    cached(|mount| {
+        fs::write(mount.join("f"), b"before").unwrap();
+        let node = mount.fs.node(ROOT_ID, "f");
+        let file = fs::File::open(mount.join("f")).unwrap();
+        mount.fs.write_behind(node, b"before and after");
+        assert_eq!(kernel_size(&file), 6);
+        assert_eq!(mount.notifier().store(node, 16, b"").unwrap(), Notified::Done);
+        assert_eq!(kernel_size(&file), 6, "it was given nothing");
+        assert_eq!(mount.notifier().store(node, 15, b"r").unwrap(), Notified::Done);
+        assert_eq!(kernel_size(&file), 16);
+    });
+}
+
 #[test]
 fn what_the_kernel_does_not_know_is_said() {
     cached(|mount| {

@@ -62,7 +62,7 @@ struct NoticeQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     Nothing,
-    Thread,
+    Threads(usize),
     Watcher,
 }
 
@@ -97,7 +97,7 @@ impl Notices {
             return Missing::Nothing;
         }
         if queue.thread_count < self.thread_count_max {
-            return Missing::Thread;
+            return Missing::Threads(1);
         }
         match std::mem::replace(&mut queue.is_watched, true) {
             true => Missing::Nothing,
@@ -114,9 +114,13 @@ impl Notices {
         }
         let stands = |since: &&Instant| now.saturating_duration_since(**since) >= STANDS_AFTER;
         let standing = queue.under_way.values().filter(stands).count().min(STANDING_THREAD_COUNT_MAX);
-        let is_short =
-            queue.notices.len() > queue.idle_count && queue.thread_count < self.thread_count_max + standing;
-        if is_short { Missing::Thread } else { Missing::Watcher }
+        // As many as have something to do: each may come to stand too, and the next look is far off.
+        let waiting = queue.notices.len().saturating_sub(queue.idle_count);
+        let room = (self.thread_count_max + standing).saturating_sub(queue.thread_count);
+        match waiting.min(room) {
+            0 => Missing::Watcher,
+            count => Missing::Threads(count),
+        }
     }
 
     /// A thread is done with this one.
@@ -165,6 +169,13 @@ pub(super) fn start_inode_thread(shared: &Arc<Shared>, notices: &Arc<Notices>) -
     started.map(|_| ()).map_err(Into::into)
 }
 
+/// Without one of them its notice waits for the threads that there are.
+pub(super) fn start_inode_threads(shared: &Arc<Shared>, notices: &Arc<Notices>, count: usize) {
+    for _ in 0..count {
+        let _ = start_inode_thread(shared, notices);
+    }
+}
+
 /// A thread that sees to it that those which stand in the kernel keep nothing that waits behind them.
 pub(super) fn start_watcher(shared: &Arc<Shared>, notices: &Arc<Notices>) {
     let weak = Arc::downgrade(shared);
@@ -174,9 +185,8 @@ pub(super) fn start_watcher(shared: &Arc<Shared>, notices: &Arc<Notices>) {
             std::thread::sleep(STANDS_AFTER);
             let missing = watched.look(Instant::now());
             let Some(shared) = weak.upgrade().filter(|_| missing != Missing::Nothing) else { return };
-            if missing == Missing::Thread {
-                // Without one more it waits for those that there are.
-                let _ = start_inode_thread(&shared, &watched);
+            if let Missing::Threads(count) = missing {
+                start_inode_threads(&shared, &watched, count);
             }
         }
     });
@@ -221,16 +231,16 @@ mod tests {
         let notices = Notices::of_inodes();
         let count = NOTICE_THREAD_COUNT_MAX as u64;
         for id in 0..count {
-            assert_eq!(push(&notices, id), Missing::Thread);
+            assert_eq!(push(&notices, id), Missing::Threads(1));
             assert_eq!(start(&notices), Some(id));
         }
         assert_eq!(push(&notices, count), Missing::Watcher, "all threads are at work");
         assert_eq!(push(&notices, count + 1), Missing::Nothing, "one watcher is enough");
         let later = Instant::now() + STANDS_AFTER;
         assert_eq!(notices.look(later - STANDS_AFTER * 2), Missing::Watcher, "they have only just begun");
-        assert_eq!(notices.look(later), Missing::Thread);
+        assert_eq!(notices.look(later), Missing::Threads(2));
         assert_eq!(start(&notices), Some(count));
-        assert_eq!(notices.look(later), Missing::Thread, "the others still stand");
+        assert_eq!(notices.look(later), Missing::Threads(1), "the others still stand");
         assert_eq!(start(&notices), Some(count + 1));
         assert_eq!(notices.look(later), Missing::Nothing);
         // Most come back: there are threads enough for a while.
@@ -239,5 +249,35 @@ mod tests {
         assert_eq!(notices.look(Instant::now()), Missing::Watcher);
         assert_eq!(take(&notices), Some(count + 2));
         assert_eq!(notices.look(later), Missing::Nothing);
+    }
+
+    /// Each look comes a tenth of a second after the last one: with one thread for each of them hundreds of locks would take half a minute.
+    #[test]
+    fn as_many_threads_begin_as_are_kept_by_those_that_stand() {
+        let notices = Notices::of_inodes();
+        let count = NOTICE_THREAD_COUNT_MAX as u64;
+        let before = Instant::now();
+        for id in 0..count {
+            push(&notices, id);
+            start(&notices);
+        }
+        for id in count..5 * count + 3 {
+            push(&notices, id);
+        }
+        let mut taken = count;
+        for _ in 0..4 {
+            let later = Instant::now() + STANDS_AFTER;
+            assert_eq!(notices.look(later), Missing::Threads(NOTICE_THREAD_COUNT_MAX));
+            for _ in 0..count {
+                assert_eq!(start(&notices), Some(taken));
+                taken += 1;
+            }
+            assert_eq!(notices.look(before), Missing::Watcher, "none stands there yet");
+        }
+        assert_eq!(
+            notices.look(Instant::now() + STANDS_AFTER),
+            Missing::Threads(3),
+            "no more than have something to do"
+        );
     }
 }
