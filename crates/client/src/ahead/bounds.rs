@@ -55,7 +55,7 @@ impl Default for ReadAheadBounds {
             file_byte_count: 64 << 20,
             whole_byte_count: 4 << 20,
             kernel_window_bytes: 0,
-            is_pushing: false,
+            is_pushing: true,
         }
     }
 }

@@ -226,7 +226,7 @@ fn read_ahead(context: &Context) -> Result<()> {
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "64", "what a new mount of root has")?;
     set(&cluster, "llite.*.read_ahead_range_kb=256")?;
     expect_eq(value(&cluster, "llite.*.read_ahead_range_kb")?, "256", "what was set")?;
-    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "0", "what a new mount has")?;
+    expect_eq(value(&cluster, "llite.*.read_ahead_push")?, "1", "what a new mount has")?;
     let stream = cluster.mount.join("stream");
     write(&stream, &vec![7; 16 << 20])?;
     cluster.sheen(&["sync", &cluster.mount.to_string_lossy()])?;
@@ -270,7 +270,7 @@ fn in_a_thread(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     std::thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("a thread panicked"))?
 }
 
-/// Walks over a mapping of a file that is in no cache: in order, some of every MiB, and pages at random.
+/// Walks over a mapping of a file that is in no cache, by one thread after the other: in order, some of every MiB, and pages at random.
 fn mapped_pages(context: &Context) -> Result<()> {
     const MIB: usize = 1 << 20;
     const PAGE: usize = 4096;
@@ -302,10 +302,18 @@ fn mapped_pages(context: &Context) -> Result<()> {
         std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")?;
         set(&cluster, "llite.*.read_ahead_stats=clear")?;
         let open = fs::File::open(&file)?;
-        let mapping = Mapping::new(&open, MapKind::SharedRead, byte_count)?;
-        for page in &pages {
-            let at = page * PAGE + page % PAGE;
-            expect_eq(mapping.read(at, 1), vec![bytes[at]], &format!("page {page} {name}"))?;
+        for part in pages.chunks(chunk) {
+            in_a_thread(|| {
+                let mapping = Mapping::new(&open, MapKind::SharedRead, byte_count)?;
+                part.iter().try_for_each(|page| {
+                    let at = page * PAGE + page % PAGE;
+                    expect_eq(mapping.read(at, 1), vec![bytes[at]], &format!("page {page} {name}"))
+                })
+            })?;
+        }
+        if pages.len() < page_count {
+            let pushed = samples(&value(&cluster, "llite.*.read_ahead_stats")?, "pushed");
+            expect(pushed as usize <= page_count / 16, &format!("{name}: {pushed} pages came unasked"))?;
         }
         let (read, touched) = (read_bytes()?, (pages.len() * PAGE) as u64);
         expect(
