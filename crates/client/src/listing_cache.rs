@@ -18,7 +18,7 @@ use wire::mdt::DirEntry;
 
 /// All entries together; those that came first have no more room. More than 100,000 plain files take less, and with what else a listing
 /// needs (three parts of it as they came, of 2,048 entries each, and buffers) they stay below the 16 MiB that a listing may add.
-const BYTES_MAX: usize = 7 << 20;
+const BYTES_MAX: usize = 5 << 20;
 /// An entry is looked for in one page from its beginning.
 const PAGE_ENTRIES_MAX: u32 = 64;
 const PAGE_BYTES_MAX: usize = 8 << 10;
