@@ -172,13 +172,7 @@ pub fn of_silent(pids: &[u32]) -> Vec<TargetStatus> {
 }
 
 fn of_silent_in(dir: &Path, pids: &[u32]) -> Vec<TargetStatus> {
-    let entries = control::files_in(dir, ENDING).into_iter().filter(|(pid, _)| pids.contains(pid));
-    let texts = entries.filter_map(|(pid, path)| {
-        let file = File::options().read(true).write(true).open(path).ok()?;
-        // One with a free lock is of an earlier process with this number.
-        let is_its = !sys::is_unlocked(&file).ok()?;
-        is_its.then(|| Some((pid, text_of(file)?))).flatten()
-    });
+    let texts = living_in(dir).into_iter().filter(|(pid, _)| pids.contains(pid));
     let silent = |pid, target| TargetStatus {
         state: super::status::SILENT.to_owned(),
         pid,
@@ -187,6 +181,27 @@ fn of_silent_in(dir: &Path, pids: &[u32]) -> Vec<TargetStatus> {
         ..target
     };
     texts.flat_map(|(pid, text)| text.targets.into_iter().map(move |target| silent(pid, target))).collect()
+}
+
+/// The processes that live and serve something below this directory, whether or not they say anything.
+pub fn living_below(dir: &Path) -> Vec<u32> {
+    living_below_in(&control::run_dir(), dir)
+}
+
+fn living_below_in(run_dir: &Path, dir: &Path) -> Vec<u32> {
+    let is_below = |text: &Text| text.targets.iter().any(|target| target.dir.starts_with(dir));
+    living_in(run_dir).into_iter().filter(|(_, text)| is_below(text)).map(|(pid, _)| pid).collect()
+}
+
+/// Those whose process lives, with its number.
+fn living_in(dir: &Path) -> Vec<(u32, Text)> {
+    let living = |(pid, path): (u32, PathBuf)| {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        // One with a free lock is of an earlier process with this number.
+        let is_its = !sys::is_unlocked(&file).ok()?;
+        is_its.then(|| Some((pid, text_of(file)?))).flatten()
+    };
+    control::files_in(dir, ENDING).into_iter().filter_map(living).collect()
 }
 
 /// What is below this directory is not missed any more: somebody has stopped it.

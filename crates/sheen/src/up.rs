@@ -1,5 +1,7 @@
 //! `up` and `down`: a whole cluster on this machine.
 
+mod silent;
+
 use crate::cli;
 use crate::cluster::{self, Cluster, Identity, Server, Shape};
 use crate::control::{self, Ask, Leave, MountStatus, Process, TargetStatus};
@@ -631,7 +633,7 @@ fn six_lines(dir: &Path, cluster: &Cluster) -> String {
 /// mount namespace holds nothing up: it is cut off when everything is durable.
 ///
 /// # Errors
-/// A mount is in use (nothing is stopped then), or a process does not end.
+/// A mount is in use, or a server says nothing (nothing is stopped then, without `--force`), or a process does not end.
 pub fn down(arguments: &cli::Down) -> Result<()> {
     let dir = data_dir(arguments.dir.as_deref())?;
     // On a dead disk nothing can be read or locked; its processes can still be stopped.
@@ -642,7 +644,7 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
             (Cluster::load(&dir)?, Some(lock))
         }
         Ok(None) => bail!("there is no cluster in {}; say where with --dir", dir.display()),
-        Err(error) if of_cluster(&dir).is_empty() => return Err(error),
+        Err(error) if is_none_left(&dir) => return Err(error),
         Err(error) => {
             say::note(format_args!("{error:#}; stopping its processes all the same"));
             (None, None)
@@ -654,6 +656,10 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         })
     };
     let leave = if arguments.force { Leave::Cut } else { Leave::Stop };
+    if !arguments.force {
+        // Before anything is stopped: all of it is to go on, or none.
+        silent::all_answering(&dir, cluster.as_ref())?;
+    }
     let mut mounting = Vec::new();
     for process in control::processes() {
         for mount in &process.mounts {
@@ -674,13 +680,23 @@ pub fn down(arguments: &cli::Down) -> Result<()> {
         let free = if arguments.force { dead::free_silent } else { dead::free };
         free(&cluster.mount)?;
     }
-    let mut processes = of_cluster(&dir);
+    let (mut processes, killed) = if arguments.force {
+        silent::kill(&dir, cluster.as_ref())?
+    } else {
+        (silent::all_answering(&dir, cluster.as_ref())?, Vec::new())
+    };
     processes.sort_by_key(stop_rank);
     for process in &processes {
         stop(process, leave)?;
     }
+    killed.into_iter().try_for_each(silent::wait_gone)?;
     served::forget_below(&dir);
     Ok(())
+}
+
+fn is_none_left(dir: &Path) -> bool {
+    let (processes, silent) = silent::of_cluster(dir, None);
+    processes.is_empty() && silent.is_empty()
 }
 
 /// Servers of data before those that they tell about it, the management server last.

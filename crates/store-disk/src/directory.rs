@@ -180,6 +180,13 @@ impl TargetDirectory {
         read_superblock(path)
     }
 
+    /// The process that has the target for itself now, as it has written down. `None` where none has, or that cannot be known.
+    pub fn served_by(path: &Path) -> Option<u32> {
+        let file = File::options().read(true).write(true).open(path.join(LOCK_NAME)).ok()?;
+        // Taken where it is free, and given back with the file: whoever wants it just then tries again.
+        if device::try_lock(&file).ok()? { None } else { holder(&file).parse().ok() }
+    }
+
     /// Refuses a directory of another file system.
     ///
     /// # Errors
@@ -382,15 +389,20 @@ pub(crate) fn lock(path: &Path) -> Result<Lock, DirectoryError> {
     let io = |source| DirectoryError::Io { path: path.to_path_buf(), source };
     let file = device::open(&path.join(LOCK_NAME), true).map_err(io)?;
     if !try_lock(&file).map_err(io)? {
-        let mut pid = String::new();
-        let _ = (&file).take(32).read_to_string(&mut pid);
-        let pid = if pid.trim().is_empty() { "unknown".to_string() } else { pid.trim().to_string() };
+        let pid = Some(holder(&file)).filter(|pid| !pid.is_empty()).unwrap_or_else(|| "unknown".to_string());
         return Err(DirectoryError::Running { path: path.to_path_buf(), pid });
     }
     file.set_len(0).map_err(io)?;
     device::write_all(&file, format!("{}\n", std::process::id()).as_bytes(), 0)
         .map_err(|(_, error)| io(error))?;
     Ok(file)
+}
+
+/// What who has the lock has written into it: its process id.
+fn holder(mut file: &File) -> String {
+    let mut pid = String::new();
+    let _ = file.by_ref().take(32).read_to_string(&mut pid);
+    pid.trim().to_string()
 }
 
 #[cfg(test)]

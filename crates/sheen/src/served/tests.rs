@@ -89,7 +89,11 @@ fn what_a_living_process_serves_is_known_without_asking_it() {
     assert_eq!((silent.len(), silent[0].name.as_str()), (1, "OST0000"));
     assert_eq!((silent[0].state.as_str(), silent[0].pid), ("silent", 7));
     assert_eq!(look(8), [], "another process is silent");
+    let (below, beside) = (dir.path().join("ost"), dir.path().join("os"));
+    assert_eq!(living_below_in(dir.path(), &below), [7]);
+    assert!(living_below_in(dir.path(), &beside).is_empty());
     drop(living);
+    assert!(living_below_in(dir.path(), &below).is_empty());
     assert_eq!(look(7), [], "it is of an earlier process with that number");
 }
 

@@ -32,7 +32,9 @@ fn one_owner_at_a_time_and_the_second_learns_who() {
     let first = TargetDirectory::create(dir.path(), superblock(), &[]).unwrap();
     let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("already running as pid {}", std::process::id())), "{error}");
+    assert_eq!(TargetDirectory::served_by(dir.path()), Some(std::process::id()));
     drop(first);
+    assert_eq!(TargetDirectory::served_by(dir.path()), None);
     TargetDirectory::open(dir.path()).unwrap();
 }
 

@@ -26,6 +26,7 @@ static CASES: &[Case] = &[
     Case { name: "a_comparison_that_is_stopped_leaves_nothing", seconds: 180, run: stopped },
     Case { name: "down_with_force_ends_what_is_lost_too", seconds: 240, run: down_with_force },
     Case { name: "a_mount_that_stands_still_keeps_its_place", seconds: 180, run: mount_stands_still },
+    Case { name: "a_server_that_stands_still_is_not_left_behind", seconds: 300, run: server_stands_still },
     Case { name: "a_server_without_its_mgs_says_so_and_ends", seconds: 120, run: waiting::without_its_mgs },
     Case { name: "a_server_that_was_killed_is_missed", seconds: 120, run: waiting::killed_is_missed },
     Case { name: "what_takes_long_says_so_to_terminals_only", seconds: 120, run: progress },
@@ -170,6 +171,35 @@ fn mount_stands_still(context: &Context) -> Result<()> {
     expect_eq(fs::read(&path)?, vec![b'w'; 4096], "what was written before")?;
     cluster.up()?;
     expect_eq(cluster.mounts()?, mounts, "nothing was started")?;
+    cluster.down().map(drop)
+}
+
+/// `down` calls no cluster stopped of which a server lives and says nothing: that one is named, and killed with `--force`.
+fn server_stands_still(context: &Context) -> Result<()> {
+    let cluster = split_cluster(context)?;
+    let targets = cluster.targets()?;
+    let pid = |name: &str| targets.iter().find(|(known, _)| known == name).map(|(_, pid)| *pid);
+    let (ost, mdt) = (pid("OST0000").context("OST0000")?, pid("MDT0001").context("MDT0001")?);
+    let left = || targets.iter().filter(|(_, pid)| !sweep::has_ended(*pid)).count();
+    let data = cluster.data.to_string_lossy().into_owned();
+    sys::kill(ost, libc::SIGSTOP)?;
+    let said = cluster.try_sheen(&["down", "--dir", &data], DOWN_LIMIT)?;
+    expect(!said.is_success(), &format!("a server is left: {}", said.all()))?;
+    let words = format!("process {ost}, a server of this cluster, is stopped, and no server was ended");
+    expect(said.errors.contains(&words), &said.all())?;
+    expect_eq(left(), targets.len(), "no server was stopped")?;
+    expect_eq(cluster.mounts()?.len(), 1, "nor the mount")?;
+    // One more that nobody can ask to end: it has lost its socket.
+    fs::remove_file(cluster.run_dir().join(format!("{mdt}.sock")))?;
+    let said = cluster.try_sheen(&["down", "--force", "--dir", &data], DOWN_LIMIT)?;
+    expect(said.is_success(), &format!("down --force: {} {}", said.end.describe(), said.all()))?;
+    for pid in [ost, mdt] {
+        let words = format!("process {pid}, a server of this cluster, lives and says nothing: it is killed");
+        expect(said.errors.contains(&words), &said.all())?;
+    }
+    expect_eq(left(), 0, "no process is left")?;
+    expect_eq(control_sockets(&cluster)?, Vec::<String>::new(), "sockets that are left")?;
+    cluster.up()?;
     cluster.down().map(drop)
 }
 
